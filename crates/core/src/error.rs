@@ -1,0 +1,92 @@
+//! The errors of the file system layer.
+
+use novale_layout::{Ino, PmAddr};
+
+/// What an operation can fail with; `novale-posix` maps each to an errno.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No entry of that name, or no such inode.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name exists already.
+    #[error("file exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory was given where none may be.
+    #[error("is a directory")]
+    IsDirectory,
+    /// A directory to be removed or replaced has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// A name of 0 bytes, or one with a NUL or a slash.
+    #[error("invalid name")]
+    InvalidName,
+    /// A name above 255 bytes.
+    #[error("file name too long")]
+    NameTooLong,
+    /// An argument out of range, such as a directory moved below itself.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The operation is not allowed on this kind of inode.
+    #[error("operation not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// An offset or a size above the greatest file size.
+    #[error("file too large")]
+    TooLarge,
+    /// More links than `nlink` can count.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Too few free pages; nothing was changed.
+    #[error("no space left in the pool")]
+    NoSpace,
+    /// Too little room in the arena (DRAM); nothing was changed.
+    #[error("no room left in the arena")]
+    NoMemory,
+    /// The file system was opened read-only.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// The inode was removed, and its number may belong to another by now.
+    #[error("stale file handle")]
+    Stale,
+    /// No data or hole at or beyond that offset.
+    #[error("no such offset")]
+    NoSuchOffset,
+    /// Not implemented for this kind of file or mode.
+    #[error("operation not supported: {0}")]
+    Unsupported(&'static str),
+    /// The pool's bytes contradict the format.
+    #[error("damaged pool: {what} at {at}: {found}")]
+    Damaged {
+        /// The structure, and the inode where there is one.
+        what: String,
+        /// Where it lies.
+        at: PmAddr,
+        /// What was found, and what was expected.
+        found: String,
+    },
+    /// This is no Novale pool, or not one that this program can open.
+    #[error("{0}")]
+    BadPool(String),
+    /// The arena holds an offset that points outside: a bad client, or a bug.
+    #[error("damaged arena: {0}")]
+    BadArena(String),
+    /// Closed, or being closed.
+    #[error("file system is shut down")]
+    Closed,
+}
+
+/// The result of a file system operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn damaged(what: impl Into<String>, at: PmAddr, found: impl ToString) -> Self {
+        Self::Damaged { what: what.into(), at, found: found.to_string() }
+    }
+
+    pub(crate) fn damaged_inode(ino: Ino, what: &str, at: PmAddr, found: impl ToString) -> Self {
+        Self::damaged(format!("inode {} {what}", ino.get()), at, found)
+    }
+}

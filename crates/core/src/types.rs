@@ -1,0 +1,142 @@
+//! What callers hand in and get back.
+
+pub use novale_layout::{FileKind, Ino};
+
+/// What the caller knows and the file system does not: time and where it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Ctx {
+    /// Wall-clock time in nanoseconds since 1970.
+    pub now_ns: i64,
+    /// Spreads callers over lanes and operation records: a thread or CPU number, any value.
+    pub hint: u32,
+}
+
+/// An inode's attributes, as `stat` shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// The inode's number.
+    pub ino: Ino,
+    /// Rises each time the number is used again.
+    pub generation: u32,
+    /// File, directory, and so on.
+    pub kind: FileKind,
+    /// Permission, set-id and sticky bits (no type bits), 0 to 0o7777.
+    pub mode: u32,
+    /// Number of names (a directory: 2 and one for each subdirectory).
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a character or block device.
+    pub rdev: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Space in 512-byte units.
+    pub blocks: u64,
+    /// Last access, ns since 1970.
+    pub atime_ns: i64,
+    /// Last change of the data.
+    pub mtime_ns: i64,
+    /// Last change of the attributes.
+    pub ctime_ns: i64,
+    /// Creation.
+    pub birth_ns: i64,
+}
+
+/// A new inode's attributes.
+#[derive(Debug, Clone, Copy)]
+pub struct NewInode<'a> {
+    /// File, directory, symlink, device, ...
+    pub kind: FileKind,
+    /// Permission, set-id and sticky bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group (a set-gid parent directory's group takes its place).
+    pub gid: u32,
+    /// Device number, for devices.
+    pub rdev: u32,
+    /// A symlink's target; empty for all others.
+    pub target: &'a [u8],
+}
+
+/// Changes of attributes; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SetAttr {
+    /// Permission, set-id and sticky bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Truncate or extend to this length.
+    pub size: Option<u64>,
+    /// Access time, ns.
+    pub atime_ns: Option<i64>,
+    /// Modification time, ns.
+    pub mtime_ns: Option<i64>,
+    /// Clear set-uid, and set-gid of an executable group, as a change of owner or size by
+    /// an unprivileged caller must.
+    pub clear_set_id: bool,
+}
+
+/// How `rename` treats an existing target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RenameMode {
+    /// Replace it.
+    #[default]
+    Replace,
+    /// Fail with [`crate::Error::Exists`].
+    NoReplace,
+    /// Swap the two.
+    Exchange,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct DirEntry<'a> {
+    /// Where to go on after this entry: the next `readdir` starts behind it.
+    pub cookie: u64,
+    /// The inode it names.
+    pub ino: Ino,
+    /// That inode's generation.
+    pub generation: u32,
+    /// That inode's kind.
+    pub kind: FileKind,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+/// What `fallocate` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Reserve pages, raise the size when the range ends beyond it.
+    Extend,
+    /// Reserve pages, keep the size.
+    KeepSize,
+}
+
+/// What `seek` looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is stored.
+    Data,
+    /// The next hole, the end of the file counting as one.
+    Hole,
+}
+
+/// Space and inodes of a pool, in pages of 4096 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatFs {
+    /// Pages in all.
+    pub pages: u64,
+    /// Free pages.
+    pub pages_free: u64,
+    /// Free pages without the reserve for deletes and overwrites.
+    pub pages_available: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Inodes that could still be made.
+    pub inodes_free: u64,
+}
