@@ -1,0 +1,181 @@
+//! Operations on one inode: attributes, bytes, symlink targets.
+
+use crate::contents::Contents;
+use crate::state::{Body, Model};
+use crate::types::{Atime, Attr, Error, Ino, Kind, MAX_FILE_BYTES, Result, SetAttr};
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
+
+impl Model {
+    /// Changes attributes. Every change sets ctime; a change of size sets mtime too, unless the
+    /// call gives one. A call that changes nothing does nothing.
+    ///
+    /// # Errors
+    /// A size: [`Error::IsDirectory`], [`Error::Invalid`] for other kinds but files,
+    /// [`Error::TooLarge`].
+    pub fn setattr(&mut self, ino: Ino, set: &SetAttr, now_ns: i64) -> Result<Attr> {
+        if let Some(size) = set.size {
+            self.file(ino)?;
+            check_end(size, 0)?;
+        }
+        if *set == SetAttr::default() {
+            return self.getattr(ino);
+        }
+        if let Some(size) = set.size {
+            self.resize(ino, size, now_ns);
+        }
+        let attr = &mut self.inode_mut(ino)?.attr;
+        attr.mode = set.mode.unwrap_or(attr.mode);
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.atime_ns = set.atime_ns.unwrap_or(attr.atime_ns);
+        attr.mtime_ns = set.mtime_ns.unwrap_or(attr.mtime_ns);
+        attr.ctime_ns = now_ns;
+        if set.clear_set_id {
+            let group_executes = attr.mode & GROUP_EXECUTE != 0;
+            attr.mode &= !(SET_UID | if group_executes { SET_GID } else { 0 });
+        }
+        Ok(*attr)
+    }
+
+    /// At most `len` bytes from `offset`, none beyond the end; sets atime by the mode chosen.
+    ///
+    /// # Errors
+    /// [`Error::IsDirectory`], [`Error::Invalid`] for other kinds but files.
+    pub fn read(&mut self, ino: Ino, offset: u64, len: usize, now_ns: i64) -> Result<Vec<u8>> {
+        let bytes = self.file(ino)?.read(offset, len);
+        if len > 0 {
+            self.touch_access(ino, now_ns);
+        }
+        Ok(bytes)
+    }
+
+    /// Puts `bytes` at `offset`; a gap behind the end reads as zeros. No bytes: no change.
+    ///
+    /// # Errors
+    /// Those of `read`; [`Error::TooLarge`].
+    pub fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<usize> {
+        self.file(ino)?;
+        check_end(offset, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.change(ino, now_ns, |contents| contents.write(offset, bytes));
+        Ok(bytes.len())
+    }
+
+    /// Puts `bytes` at the end and returns the offset where that was.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn append(&mut self, ino: Ino, bytes: &[u8], now_ns: i64) -> Result<u64> {
+        let end = self.file(ino)?.size();
+        self.write(ino, end, bytes, now_ns)?;
+        Ok(end)
+    }
+
+    /// Reserves space, which no one sees; with `extend` the size rises to cover the range.
+    /// Sets mtime and ctime in any case, as Linux file systems do.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range of no bytes; those of `write`.
+    pub fn fallocate(
+        &mut self,
+        ino: Ino,
+        extend: bool,
+        offset: u64,
+        len: u64,
+        now_ns: i64,
+    ) -> Result<()> {
+        let size = self.file(ino)?.size();
+        if len == 0 {
+            return Err(Error::Invalid);
+        }
+        check_end(offset, len)?;
+        let size = if extend { size.max(offset + len) } else { size };
+        self.resize(ino, size, now_ns);
+        Ok(())
+    }
+
+    /// Whether a file reads as zeros from one offset to another.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn is_zero(&self, ino: Ino, from: u64, to: u64) -> Result<bool> {
+        Ok(self.file(ino)?.is_zero(from, to))
+    }
+
+    /// The bytes of a file, all of them, without touching its times.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn contents(&self, ino: Ino) -> Result<Contents> {
+        self.file(ino).cloned()
+    }
+
+    /// A symlink's target.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for other kinds.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        match &self.inode(ino)?.body {
+            Body::Symlink(target) => Ok(target.clone()),
+            Body::File(_) | Body::Directory { .. } | Body::Other => Err(Error::Invalid),
+        }
+    }
+
+    fn file(&self, ino: Ino) -> Result<&Contents> {
+        let inode = self.inode(ino)?;
+        match &inode.body {
+            Body::File(contents) => Ok(contents),
+            Body::Directory { .. } => Err(Error::IsDirectory),
+            Body::Symlink(_) | Body::Other => Err(Error::Invalid),
+        }
+    }
+
+    fn change(&mut self, ino: Ino, now_ns: i64, change: impl FnOnce(&mut Contents)) {
+        let Some(inode) = self.inodes.get_mut(&ino) else {
+            return;
+        };
+        if let Body::File(contents) = &mut inode.body {
+            change(contents);
+            inode.attr.size = contents.size();
+        }
+        self.touch_contents(ino, now_ns);
+    }
+
+    fn resize(&mut self, ino: Ino, size: u64, now_ns: i64) {
+        self.change(ino, now_ns, |contents| contents.truncate(size));
+    }
+
+    fn touch_access(&mut self, ino: Ino, now_ns: i64) {
+        let mode = self.atime;
+        let Some(inode) = self.inodes.get_mut(&ino) else {
+            return;
+        };
+        let attr = &mut inode.attr;
+        let stale = attr.atime_ns <= attr.mtime_ns
+            || attr.atime_ns <= attr.ctime_ns
+            || now_ns.saturating_sub(attr.atime_ns) >= DAY_NS;
+        let due = match mode {
+            Atime::Noatime => false,
+            Atime::Relatime => stale,
+            Atime::Strict => true,
+        };
+        if due && attr.kind == Kind::File {
+            attr.atime_ns = now_ns;
+        }
+    }
+}
+
+fn check_end(offset: u64, len: u64) -> Result<()> {
+    let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
+    if end > MAX_FILE_BYTES {
+        Err(Error::TooLarge)
+    } else {
+        Ok(())
+    }
+}
