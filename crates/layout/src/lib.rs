@@ -1,1 +1,65 @@
-//! Placeholder.
+//! Every structure that Novale keeps on media: its bytes, its checks, and nothing else.
+//!
+//! Each structure has a raw twin (`repr(C)`, little-endian, no padding) whose offsets are asserted
+//! at compile time, and a checked public form. `encode` makes the bytes, `decode` refuses what is
+//! damaged, torn or belongs elsewhere, and says which field it refused. No function here panics on
+//! bytes that were read back. `docs/SPEC.md` describes the same bytes in prose; a test compares the
+//! two. This crate does no I/O and holds no unsafe code.
+
+#[macro_use]
+mod raw;
+
+mod addr;
+mod checksum;
+mod dentry;
+mod directory;
+mod entry;
+mod error;
+mod inode;
+mod journal;
+mod kind;
+mod log;
+mod name;
+mod pair;
+mod pool;
+mod saved;
+mod signature;
+mod slot;
+
+pub use addr::{FilePage, INO_LIMIT, Ino, PmAddr};
+pub use checksum::{Crc32c, DataCrc, Seed};
+pub use dentry::DentryRef;
+pub use directory::{
+    JOURNAL_OFFSETS, MAX_CHUNKS, MAX_LANES, WORDS_PER_PAGE, chunk_slot, decode_page_word,
+};
+pub use entry::{Attributes, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, WordChange};
+pub use error::LayoutError;
+pub use inode::{
+    CHUNK_PAGES, COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IDENTITY_VERSION, INODE_SIZE,
+    INODES_PER_CHUNK, IdentityLine, VOLATILE_OFFSET, VolatileLine,
+};
+pub use journal::{
+    JOURNAL_LINES_MAX, JOURNAL_RECORD_BYTES, JournalKind, JournalLines, JournalRecord,
+};
+pub use kind::FileKind;
+pub use log::{LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader};
+pub use name::{NAME_BYTES_MAX, Name};
+pub use pair::PairLine;
+pub use pool::{
+    CHECKSUM_CRC32C, POOL_STATE_OFFSETS, PoolState, Roots, SUPERBLOCK_BYTES, Superblock,
+};
+pub use saved::{SAVED_PAYLOAD_BYTES_MAX, SAVED_PAYLOAD_OFFSET, SavedPageHeader};
+pub use signature::known_signature;
+pub use slot::{
+    BAD_PAGE_LIST_PAGE, FIRST_FREE_PAGE, INODE_DIRECTORY_PAGE, LANE_TABLE_PAGE, MAX_SLOTS,
+    SLOT_HEADER_BYTES, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SlotHeader, SlotState, WEAR_PAGE,
+};
+
+/// Bytes of a page, the unit of allocation.
+pub const PAGE: u64 = 4096;
+/// Bytes of a cache line, the unit of write-back.
+pub const LINE: u64 = 64;
+/// Cache lines of a page.
+pub const LINES_PER_PAGE: u64 = PAGE / LINE;
+/// The version of the format that this crate writes and reads.
+pub const FORMAT_VERSION: u32 = 1;

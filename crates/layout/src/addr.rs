@@ -1,0 +1,232 @@
+//! Places and numbers: pool addresses, inode numbers, pages of a file.
+
+use std::fmt;
+
+use crate::error::check;
+use crate::{INODES_PER_CHUNK, LINE, LayoutError, PAGE};
+
+const BYTE_BITS: u32 = 48;
+const BYTE_MASK: u64 = (1 << BYTE_BITS) - 1;
+const SLOT_SHIFT: u32 = 56;
+const RESERVED_MASK: u64 = 0xff << BYTE_BITS;
+
+/// Inode numbers lie below this: a pair line keeps them in 40 spare bits of two page addresses.
+pub const INO_LIMIT: u64 = 1 << 40;
+
+/// An address in the pool: bits 0-47 byte offset in the slot, 48-55 reserved (zero), 56-63 slot.
+///
+/// Zero is no address: the first page of slot 0 holds the superblock, which nothing points to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PmAddr(u64);
+
+impl PmAddr {
+    /// No address.
+    pub const NULL: Self = Self(0);
+
+    /// The address of a byte of a slot.
+    ///
+    /// # Panics
+    /// When `byte` needs more than 48 bits: no slot is that long.
+    #[inline]
+    #[must_use]
+    pub const fn new(slot: u8, byte: u64) -> Self {
+        assert!(byte <= BYTE_MASK, "a byte offset in a slot has 48 bits");
+        Self((slot as u64) << SLOT_SHIFT | byte)
+    }
+
+    /// The address that `raw` spells, unchecked: see [`PmAddr::reserved_bits_clear`].
+    #[inline]
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The word as it is stored.
+    #[inline]
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The slot.
+    #[inline]
+    #[must_use]
+    pub const fn slot(self) -> u8 {
+        self.0.to_le_bytes()[7]
+    }
+
+    /// The byte offset in the slot, below 2^48.
+    #[inline]
+    #[must_use]
+    pub const fn byte(self) -> u64 {
+        self.0 & BYTE_MASK
+    }
+
+    /// Whether this is no address.
+    #[inline]
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether it is the first byte of a page.
+    #[inline]
+    #[must_use]
+    pub const fn is_page_aligned(self) -> bool {
+        self.0.is_multiple_of(PAGE)
+    }
+
+    /// Whether it is the first byte of a cache line.
+    #[inline]
+    #[must_use]
+    pub const fn is_line_aligned(self) -> bool {
+        self.0.is_multiple_of(LINE)
+    }
+
+    /// Whether the reserved bits 48-55 are zero, as in every address of format version 1.
+    #[inline]
+    #[must_use]
+    pub const fn reserved_bits_clear(self) -> bool {
+        self.0 & RESERVED_MASK == 0
+    }
+
+    /// The first byte of the page that holds this address.
+    #[inline]
+    #[must_use]
+    pub const fn page(self) -> Self {
+        Self(self.0 & !(PAGE - 1))
+    }
+
+    /// The address `bytes` further in the same slot.
+    ///
+    /// # Panics
+    /// When that lies beyond the 48 bits of a byte offset.
+    #[inline]
+    #[must_use]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an address and a length are different types, and `+` would hide the unit"
+    )]
+    pub const fn add(self, bytes: u64) -> Self {
+        assert!(
+            bytes <= BYTE_MASK && self.byte() + bytes <= BYTE_MASK,
+            "a byte offset in a slot has 48 bits"
+        );
+        Self(self.0 + bytes)
+    }
+
+    /// Takes a word that must be null or the address of a page.
+    #[inline]
+    pub(crate) fn decode_page(
+        raw: u64,
+        structure: &'static str,
+        field: &'static str,
+    ) -> Result<Self, LayoutError> {
+        let addr = Self(raw);
+        let ok = addr.is_page_aligned() && addr.reserved_bits_clear();
+        check(ok, structure, field, "the address of a page, or 0", raw)?;
+        Ok(addr)
+    }
+}
+
+impl fmt::Display for PmAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:#x}", self.slot(), self.byte())
+    }
+}
+
+impl fmt::Debug for PmAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PmAddr({self})")
+    }
+}
+
+/// An inode number: chunk x 8192 + index, below 2^40; 0 is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ino(u64);
+
+impl Ino {
+    /// No inode.
+    pub const NULL: Self = Self(0);
+    /// The root directory.
+    pub const ROOT: Self = Self(1);
+
+    /// The inode number `number`, unchecked: callers hand in any, see [`Ino::is_valid`].
+    #[inline]
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whether an inode can have this number: neither 0 nor 2^40 or above.
+    #[inline]
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        self.0 != 0 && self.0 < INO_LIMIT
+    }
+
+    /// The chunk that holds the inode.
+    #[inline]
+    #[must_use]
+    pub const fn chunk(self) -> u64 {
+        self.0 / INODES_PER_CHUNK
+    }
+
+    /// The inode's index in its chunk.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u64 {
+        self.0 % INODES_PER_CHUNK
+    }
+
+    /// Takes a word that must be an inode number.
+    #[inline]
+    pub(crate) fn decode(raw: u64, structure: &'static str) -> Result<Self, LayoutError> {
+        let ino = Self(raw);
+        check(ino.is_valid(), structure, "ino", "1 to 2^40 - 1", raw)?;
+        Ok(ino)
+    }
+}
+
+impl fmt::Display for Ino {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A page of a file: its byte offset divided by 4096.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FilePage(pub u64);
+
+impl FilePage {
+    /// File pages lie below this, so that a byte offset has 64 bits.
+    pub const LIMIT: u64 = 1 << 52;
+
+    /// The page with this index.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: u64) -> Self {
+        Self(index)
+    }
+
+    /// The page that holds the byte at `offset`.
+    #[inline]
+    #[must_use]
+    pub const fn of_byte(offset: u64) -> Self {
+        Self(offset / PAGE)
+    }
+
+    /// The index.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,136 @@
+//! CRC32C, seeded by what a structure belongs to.
+
+use crate::{Ino, PmAddr};
+
+/// The start of a checksum: the CRC32C of the names of what the bytes belong to.
+///
+/// A line that turns up in another pool, inode, generation or place fails its checksum there,
+/// because its seed is another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seed(u32);
+
+impl Seed {
+    /// The seed of what belongs to the pool.
+    #[inline]
+    #[must_use]
+    pub fn pool(uuid: &[u8; 16]) -> Self {
+        Self(crc32c::crc32c(uuid))
+    }
+
+    /// The seed of what belongs to an inode.
+    #[inline]
+    #[must_use]
+    pub fn ino(self, ino: Ino) -> Self {
+        self.word(ino.get())
+    }
+
+    /// The seed of what belongs to one life of an inode.
+    #[inline]
+    #[must_use]
+    pub fn generation(self, generation: u32) -> Self {
+        Self(crc32c::crc32c_append(self.0, &generation.to_le_bytes()))
+    }
+
+    /// The seed of what belongs to a place.
+    #[inline]
+    #[must_use]
+    pub fn addr(self, addr: PmAddr) -> Self {
+        self.word(addr.raw())
+    }
+
+    /// The checksum of `bytes` under this seed.
+    #[inline]
+    #[must_use]
+    pub(crate) fn checksum(self, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.0, bytes)
+    }
+
+    #[inline]
+    fn word(self, word: u64) -> Self {
+        Self(crc32c::crc32c_append(self.0, &word.to_le_bytes()))
+    }
+}
+
+/// A running CRC32C.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Crc32c(u32);
+
+impl Crc32c {
+    /// The checksum of no bytes.
+    #[inline]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    /// The checksum of no bytes under a seed.
+    #[inline]
+    #[must_use]
+    pub const fn seeded(seed: Seed) -> Self {
+        Self(seed.0)
+    }
+
+    /// Adds bytes.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
+    }
+
+    /// The checksum of all bytes so far.
+    #[inline]
+    #[must_use]
+    pub const fn finish(self) -> u32 {
+        self.0
+    }
+}
+
+/// The running data checksum of a single-fence commit.
+///
+/// It covers, from the log's head to its tail, each entry whose op_seq is the commit line's: the
+/// address of the log page that it opens, where it opens one; its bytes; the pages that it maps.
+/// `docs/SPEC.md`, "Data checksum", has the exact order.
+#[derive(Debug, Clone, Copy)]
+pub struct DataCrc(Crc32c);
+
+impl DataCrc {
+    /// Starts the checksum of one inode's commit line; `seed` is the pool's and the inode's.
+    #[inline]
+    #[must_use]
+    pub fn new(seed: Seed, op_seq: u64) -> Self {
+        Self(Crc32c::seeded(seed.word(op_seq)))
+    }
+
+    /// Starts the checksum of a journal record, to which each line adds itself by
+    /// [`DataCrc::line`].
+    #[inline]
+    #[must_use]
+    pub fn record(pool_seed: Seed) -> Self {
+        Self(Crc32c::seeded(pool_seed))
+    }
+
+    /// Opens the part of the record's next line.
+    #[inline]
+    pub fn line(&mut self, ino: Ino, op_seq: u64) {
+        self.bytes(&ino.get().to_le_bytes());
+        self.bytes(&op_seq.to_le_bytes());
+    }
+
+    /// Adds the address of a log page whose first entry comes next.
+    #[inline]
+    pub fn page(&mut self, page: PmAddr) {
+        self.bytes(&page.raw().to_le_bytes());
+    }
+
+    /// Adds an entry's bytes, the pages that it maps, or an identity line.
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum.
+    #[inline]
+    #[must_use]
+    pub const fn finish(self) -> u32 {
+        self.0.finish()
+    }
+}

@@ -1,0 +1,94 @@
+//! Log pages: a header line and 63 lines of entries.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::transmute;
+
+use crate::error::check_crc;
+use crate::{Crc32c, Ino, LayoutError, PmAddr, Seed};
+
+/// Lines of a log page behind its header.
+pub const LOG_ENTRY_LINES: u64 = 63;
+/// The next pointer, in bytes from the start of the page.
+pub const LOG_NEXT_OFFSET: u64 = 24;
+
+const LOG: &str = "log page header";
+
+raw! {
+    struct RawLogPageHeader, "Log page header", 64 {
+        0 ino: U64,
+        8 generation: U32,
+        12 session: U32,
+        16 page_seq: U32,
+        20 crc: U32,
+        24 next: U64,
+        32 reserved: [u8; 32],
+    }
+}
+
+/// The first line of a log page.
+///
+/// The seed is pool, ino, generation, address of the page. The next pointer lies outside the
+/// checksum, because it is stored once the page has a successor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPageHeader {
+    /// The inode whose log it is.
+    pub ino: Ino,
+    /// That inode's generation.
+    pub generation: u32,
+    /// The session that took the page.
+    pub session: u32,
+    /// Rises by one along the log.
+    pub page_seq: u32,
+    /// The next page of the log, or null. It means nothing on the page of the committed tail.
+    pub next: PmAddr,
+}
+
+impl LogPageHeader {
+    /// The bytes to store.
+    #[inline]
+    #[must_use]
+    pub fn encode(&self, seed: Seed) -> [u8; 64] {
+        let mut raw = RawLogPageHeader {
+            ino: self.ino.get().into(),
+            generation: self.generation.into(),
+            session: self.session.into(),
+            page_seq: self.page_seq.into(),
+            crc: U32::ZERO,
+            next: self.next.raw().into(),
+            reserved: [0; 32],
+        };
+        let bytes: [u8; 64] = transmute!(raw);
+        raw.crc = checksum(&bytes, seed).into();
+        transmute!(raw)
+    }
+
+    /// Checks bytes that were read back.
+    ///
+    /// # Errors
+    /// [`LayoutError::Blank`] when all are zero, [`LayoutError::Checksum`] when the page is
+    /// another log's or damaged, [`LayoutError::Field`] when `next` is no page.
+    #[inline]
+    pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
+        if bytes == &[0; 64] {
+            return Err(LayoutError::Blank);
+        }
+        let raw: RawLogPageHeader = transmute!(*bytes);
+        check_crc(LOG, checksum(bytes, seed), raw.crc.get())?;
+        Ok(Self {
+            ino: Ino::decode(raw.ino.get(), LOG)?,
+            generation: raw.generation.get(),
+            session: raw.session.get(),
+            page_seq: raw.page_seq.get(),
+            next: PmAddr::decode_page(raw.next.get(), LOG, "next")?,
+        })
+    }
+}
+
+/// The checksum of all but the checksum itself and the next pointer.
+#[inline]
+fn checksum(bytes: &[u8; 64], seed: Seed) -> u32 {
+    let mut crc = Crc32c::seeded(seed);
+    crc.update(&bytes[..20]);
+    crc.update(&bytes[32..]);
+    crc.finish()
+}

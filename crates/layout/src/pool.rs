@@ -1,0 +1,329 @@
+//! The superblock, and the pool's two alternating state lines.
+
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::transmute;
+
+use crate::error::{check, check_crc};
+use crate::{Crc32c, FORMAT_VERSION, LINE, LayoutError, MAX_LANES, MAX_SLOTS, PAGE, PmAddr, Seed};
+
+/// Bytes of the superblock, which opens page 0 of slot 0 and the last page of the last slot.
+pub const SUPERBLOCK_BYTES: usize = 1024;
+/// The pool's state lines, in bytes from the start of page 0 of slot 0.
+pub const POOL_STATE_OFFSETS: [u64; 2] = [1024, 1088];
+/// The checksum kind that means CRC32C.
+pub const CHECKSUM_CRC32C: u8 = 1;
+
+const SUPERBLOCK: &str = "superblock";
+const STATE: &str = "pool state line";
+pub(crate) const MAGIC: [u8; 8] = *b"NovalePM";
+
+raw! {
+    struct RawSuperblock, "Superblock", 1024 {
+        0 magic: U64,
+        8 version: U32,
+        12 crc: U32,
+        16 pool_uuid: [u8; 16],
+        32 features_compat: U64,
+        40 features_ro_compat: U64,
+        48 features_incompat: U64,
+        56 page_size: U32,
+        60 line_size: U32,
+        64 checksum_kind: u8,
+        65 slot_count: u8,
+        66 default_policy: u8,
+        67 pad: u8,
+        68 lane_count: U32,
+        72 created_ns: I64,
+        80 inode_directory: U64,
+        88 lane_table: U64,
+        96 pair_tables: U64,
+        104 undo_tables: U64,
+        112 descriptor_tables: U64,
+        120 page_checksums: U64,
+        128 shared_pages: U64,
+        136 snapshots: U64,
+        144 quota: U64,
+        152 lost_found: U64,
+        160 reserved: [u8; 864],
+    }
+}
+
+/// Where the tables of the pool start: pages, or null where a pool has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Roots {
+    /// The root page of the inode directory; never null.
+    pub inode_directory: PmAddr,
+    /// The page that names each lane's page; never null.
+    pub lane_table: PmAddr,
+    /// The pair tables, by lane.
+    pub pair_tables: PmAddr,
+    /// The undo tables, by lane.
+    pub undo_tables: PmAddr,
+    /// The slice descriptor tables, by lane.
+    pub descriptor_tables: PmAddr,
+    /// The table of page checksums.
+    pub page_checksums: PmAddr,
+    /// The reference counts of shared pages.
+    pub shared_pages: PmAddr,
+    /// The snapshots.
+    pub snapshots: PmAddr,
+    /// The quota records.
+    pub quota: PmAddr,
+    /// The pages that a repair found without an owner.
+    pub lost_found: PmAddr,
+}
+
+/// What a pool is, written by mkfs and by a change of features.
+///
+/// It has no seed: it names its pool itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Superblock {
+    /// The pool.
+    pub pool_uuid: [u8; 16],
+    /// Features that a program may ignore.
+    pub features_compat: u64,
+    /// Features that a program must know to write.
+    pub features_ro_compat: u64,
+    /// Features that a program must know to read.
+    pub features_incompat: u64,
+    /// The number of lanes, 1 to 512.
+    pub lane_count: u32,
+    /// The number of slots, 1 to 64.
+    pub slot_count: u8,
+    /// The update policy of inodes that name none.
+    pub default_policy: u8,
+    /// When the pool was made, ns since 1970.
+    pub created_ns: i64,
+    /// Where its tables start.
+    pub roots: Roots,
+}
+
+impl Superblock {
+    /// The bytes to store.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let roots = &self.roots;
+        let mut raw = RawSuperblock {
+            magic: u64::from_le_bytes(MAGIC).into(),
+            version: FORMAT_VERSION.into(),
+            crc: U32::ZERO,
+            pool_uuid: self.pool_uuid,
+            features_compat: self.features_compat.into(),
+            features_ro_compat: self.features_ro_compat.into(),
+            features_incompat: self.features_incompat.into(),
+            page_size: 4096.into(),
+            line_size: 64.into(),
+            checksum_kind: CHECKSUM_CRC32C,
+            slot_count: self.slot_count,
+            default_policy: self.default_policy,
+            pad: 0,
+            lane_count: self.lane_count.into(),
+            created_ns: self.created_ns.into(),
+            inode_directory: roots.inode_directory.raw().into(),
+            lane_table: roots.lane_table.raw().into(),
+            pair_tables: roots.pair_tables.raw().into(),
+            undo_tables: roots.undo_tables.raw().into(),
+            descriptor_tables: roots.descriptor_tables.raw().into(),
+            page_checksums: roots.page_checksums.raw().into(),
+            shared_pages: roots.shared_pages.raw().into(),
+            snapshots: roots.snapshots.raw().into(),
+            quota: roots.quota.raw().into(),
+            lost_found: roots.lost_found.raw().into(),
+            reserved: [0; 864],
+        };
+        let bytes: [u8; SUPERBLOCK_BYTES] = transmute!(raw);
+        raw.crc = superblock_checksum(&bytes).into();
+        transmute!(raw)
+    }
+
+    /// Checks bytes that were read back; features are the caller's to check.
+    ///
+    /// # Errors
+    /// [`LayoutError::Blank`] when all are zero, else the first thing that is wrong: magic and
+    /// version first, so that another format is called that and not damage.
+    pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, LayoutError> {
+        if bytes == &[0; SUPERBLOCK_BYTES] {
+            return Err(LayoutError::Blank);
+        }
+        let raw: RawSuperblock = transmute!(*bytes);
+        let magic = raw.magic.get();
+        check(
+            magic == u64::from_le_bytes(MAGIC),
+            SUPERBLOCK,
+            "magic",
+            "NovalePM",
+            magic,
+        )?;
+        let version = raw.version.get();
+        check(
+            version == FORMAT_VERSION,
+            SUPERBLOCK,
+            "version",
+            "1",
+            version.into(),
+        )?;
+        check_crc(SUPERBLOCK, superblock_checksum(bytes), raw.crc.get())?;
+        let page_size = u64::from(raw.page_size.get());
+        check(
+            page_size == PAGE,
+            SUPERBLOCK,
+            "page_size",
+            "4096",
+            page_size,
+        )?;
+        let line_size = u64::from(raw.line_size.get());
+        check(line_size == LINE, SUPERBLOCK, "line_size", "64", line_size)?;
+        let checksum = raw.checksum_kind;
+        check(
+            checksum == CHECKSUM_CRC32C,
+            SUPERBLOCK,
+            "checksum_kind",
+            "1",
+            checksum.into(),
+        )?;
+        let lane_count = raw.lane_count.get();
+        let lanes_ok = (1..=MAX_LANES).contains(&lane_count);
+        check(
+            lanes_ok,
+            SUPERBLOCK,
+            "lane_count",
+            "1 to 512",
+            lane_count.into(),
+        )?;
+        let slot_count = raw.slot_count;
+        let slots_ok = (1..=MAX_SLOTS).contains(&slot_count);
+        check(
+            slots_ok,
+            SUPERBLOCK,
+            "slot_count",
+            "1 to 64",
+            slot_count.into(),
+        )?;
+        Ok(Self {
+            pool_uuid: raw.pool_uuid,
+            features_compat: raw.features_compat.get(),
+            features_ro_compat: raw.features_ro_compat.get(),
+            features_incompat: raw.features_incompat.get(),
+            lane_count,
+            slot_count,
+            default_policy: raw.default_policy,
+            created_ns: raw.created_ns.get(),
+            roots: decode_roots(&raw)?,
+        })
+    }
+}
+
+fn decode_roots(raw: &RawSuperblock) -> Result<Roots, LayoutError> {
+    let page = |word: U64, field| PmAddr::decode_page(word.get(), SUPERBLOCK, field);
+    let inode_directory = page(raw.inode_directory, "inode_directory")?;
+    let lane_table = page(raw.lane_table, "lane_table")?;
+    check(
+        !inode_directory.is_null(),
+        SUPERBLOCK,
+        "inode_directory",
+        "a page",
+        0,
+    )?;
+    check(!lane_table.is_null(), SUPERBLOCK, "lane_table", "a page", 0)?;
+    Ok(Roots {
+        inode_directory,
+        lane_table,
+        pair_tables: page(raw.pair_tables, "pair_tables")?,
+        undo_tables: page(raw.undo_tables, "undo_tables")?,
+        descriptor_tables: page(raw.descriptor_tables, "descriptor_tables")?,
+        page_checksums: page(raw.page_checksums, "page_checksums")?,
+        shared_pages: page(raw.shared_pages, "shared_pages")?,
+        snapshots: page(raw.snapshots, "snapshots")?,
+        quota: page(raw.quota, "quota")?,
+        lost_found: page(raw.lost_found, "lost_found")?,
+    })
+}
+
+fn superblock_checksum(bytes: &[u8; SUPERBLOCK_BYTES]) -> u32 {
+    let mut crc = Crc32c::new();
+    crc.update(&bytes[..12]);
+    crc.update(&bytes[16..]);
+    crc.finish()
+}
+
+raw! {
+    struct RawPoolState, "Pool state line", 64 {
+        0 seq: U64,
+        8 session: U32,
+        12 flags: U32,
+        16 saved_root: U64,
+        24 saved_bytes: U64,
+        32 saved_crc: U32,
+        36 pad: U32,
+        40 wear_summary: U64,
+        48 reserved: [u8; 12],
+        60 crc: U32,
+    }
+}
+
+/// What changes of a pool; the newer of two lines that validates counts.
+///
+/// The seed is pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolState {
+    /// Rises with each write of a state line.
+    pub seq: u64,
+    /// Rises with each mount for writing.
+    pub session: u32,
+    /// [`PoolState::CLEAN`].
+    pub flags: u32,
+    /// The first page of the saved allocator, or null.
+    pub saved_root: PmAddr,
+    /// Bytes of the saved allocator's payload, all pages together.
+    pub saved_bytes: u64,
+    /// The CRC32C of that payload, in order.
+    pub saved_crc: u32,
+    /// The greatest wear of a slot, in lines written a page.
+    pub wear_summary: u64,
+}
+
+impl PoolState {
+    /// The pool was unmounted in order and not opened for writing since.
+    pub const CLEAN: u32 = 1;
+
+    /// The bytes to store.
+    #[must_use]
+    pub fn encode(&self, seed: Seed) -> [u8; 64] {
+        let mut raw = RawPoolState {
+            seq: self.seq.into(),
+            session: self.session.into(),
+            flags: self.flags.into(),
+            saved_root: self.saved_root.raw().into(),
+            saved_bytes: self.saved_bytes.into(),
+            saved_crc: self.saved_crc.into(),
+            pad: U32::ZERO,
+            wear_summary: self.wear_summary.into(),
+            reserved: [0; 12],
+            crc: U32::ZERO,
+        };
+        let bytes: [u8; 64] = transmute!(raw);
+        raw.crc = seed.checksum(&bytes[..60]).into();
+        transmute!(raw)
+    }
+
+    /// Checks bytes that were read back.
+    ///
+    /// # Errors
+    /// [`LayoutError::Blank`] when all are zero, else the first thing that is wrong.
+    pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
+        if bytes == &[0; 64] {
+            return Err(LayoutError::Blank);
+        }
+        let raw: RawPoolState = transmute!(*bytes);
+        check_crc(STATE, seed.checksum(&bytes[..60]), raw.crc.get())?;
+        Ok(Self {
+            seq: raw.seq.get(),
+            session: raw.session.get(),
+            flags: raw.flags.get(),
+            saved_root: PmAddr::decode_page(raw.saved_root.get(), STATE, "saved_root")?,
+            saved_bytes: raw.saved_bytes.get(),
+            saved_crc: raw.saved_crc.get(),
+            wear_summary: raw.wear_summary.get(),
+        })
+    }
+}
