@@ -1,0 +1,32 @@
+//! The one table from the core's errors to the numbers that system calls return.
+
+use novale_core::Error;
+
+/// The errno that stands for an error of the core, positive as in `<errno.h>`.
+///
+/// Damage is `EUCLEAN`, as in ext4 and XFS, so that it is told from a failing device (`EIO`).
+#[must_use]
+pub fn errno(error: &Error) -> i32 {
+    match error {
+        Error::NotFound => libc::ENOENT,
+        Error::Exists => libc::EEXIST,
+        Error::NotDirectory => libc::ENOTDIR,
+        Error::IsDirectory => libc::EISDIR,
+        Error::NotEmpty => libc::ENOTEMPTY,
+        Error::InvalidName | Error::Invalid(_) => libc::EINVAL,
+        Error::NameTooLong => libc::ENAMETOOLONG,
+        Error::NotPermitted(_) => libc::EPERM,
+        Error::TooLarge => libc::EFBIG,
+        Error::TooManyLinks => libc::EMLINK,
+        Error::NoSpace => libc::ENOSPC,
+        Error::NoMemory => libc::ENOMEM,
+        Error::ReadOnly => libc::EROFS,
+        Error::Stale => libc::ESTALE,
+        Error::NoSuchOffset => libc::ENXIO,
+        Error::Unsupported(_) => libc::EOPNOTSUPP,
+        Error::Damaged { .. } | Error::BadPool(_) => libc::EUCLEAN,
+        Error::Closed => libc::ESHUTDOWN,
+        // And what later versions of the core may add.
+        Error::BadArena(_) | _ => libc::EIO,
+    }
+}

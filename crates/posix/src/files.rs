@@ -1,0 +1,356 @@
+//! The library's front door: operations by path, in the manner of `std::fs`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+
+use novale_core::{
+    Attr, Ctx, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr, StatFs,
+};
+
+use crate::description::{Description, Fd, Table};
+use crate::hold::{hold_if_same, lookup_held};
+use crate::walk::{Follow, Found, walk};
+use crate::{Error, OpenOptions, Result, thread_hint, wall_clock_ns};
+
+/// The time in nanoseconds since 1970, from whatever clock the caller likes.
+type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
+
+/// What descriptions need after their [`Files`] lent them out.
+pub(crate) struct Shared {
+    pub(crate) fs: Arc<Fs>,
+    clock: Clock,
+}
+
+impl Shared {
+    pub(crate) fn ctx(&self) -> Ctx {
+        Ctx {
+            now_ns: (self.clock)(),
+            hint: thread_hint(),
+        }
+    }
+}
+
+/// One entry of a directory listing; `.` and `..` are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: OsString,
+    /// The inode it names.
+    pub ino: Ino,
+    /// That inode's kind.
+    pub kind: FileKind,
+}
+
+/// A file system with paths and descriptors, usable from many threads.
+///
+/// Paths start at the pool's root, with or without a leading slash. New inodes belong to the user
+/// and group given with [`Files::owner`], 0 and 0 at first.
+pub struct Files {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) table: Table,
+    uid: u32,
+    gid: u32,
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Files")
+            .field("uid", &self.uid)
+            .field("gid", &self.gid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    /// Puts paths and descriptors on an open file system, with the system's clock.
+    #[must_use]
+    pub fn new(fs: Arc<Fs>) -> Self {
+        Self::with_clock(fs, wall_clock_ns)
+    }
+
+    /// The same with a clock of the caller's, in nanoseconds since 1970, so that a run replays.
+    #[must_use]
+    pub fn with_clock(fs: Arc<Fs>, clock: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+        let shared = Arc::new(Shared {
+            fs,
+            clock: Box::new(clock),
+        });
+        Self {
+            shared,
+            table: Table::default(),
+            uid: 0,
+            gid: 0,
+        }
+    }
+
+    /// Sets who owns the inodes made from here on.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        (self.uid, self.gid) = (uid, gid);
+        self
+    }
+
+    /// The file system below.
+    #[must_use]
+    pub fn fs(&self) -> &Fs {
+        &self.shared.fs
+    }
+
+    pub(crate) fn ctx(&self) -> Ctx {
+        self.shared.ctx()
+    }
+
+    pub(crate) fn find(&self, path: impl AsRef<OsStr>, follow: Follow) -> Result<Found> {
+        walk(self.fs(), &self.ctx(), path.as_ref().as_bytes(), follow)
+    }
+
+    fn new_inode(&self, kind: FileKind, mode: u32) -> NewInode<'static> {
+        NewInode {
+            kind,
+            mode: mode & 0o7777,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: 0,
+            target: b"",
+        }
+    }
+
+    /// Opens a file or a directory.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EISDIR` (a directory to be written), `ELOOP`, and those of the
+    /// file system.
+    pub fn open(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Fd> {
+        let attr = self.open_held(path.as_ref(), options)?;
+        let description = Arc::new(Description::new(self.shared.clone(), attr.ino, options));
+        check_kind(&attr, options)?;
+        if options.truncate && attr.size > 0 {
+            let empty = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            self.fs().setattr(&self.ctx(), attr.ino, &empty)?;
+        }
+        self.table.insert(description)
+    }
+
+    /// The inode to open, made where the options say so, and held once.
+    fn open_held(&self, path: &OsStr, options: &OpenOptions) -> Result<Attr> {
+        let stay = options.no_follow || options.create_new;
+        let found = self.find(path, if stay { Follow::No } else { Follow::Yes })?;
+        let ctx = self.ctx();
+        if let Some(attr) = found.attr {
+            if options.create_new {
+                return Err(FsError::Exists.into());
+            }
+            return match &found.name {
+                Some(name) if !stay && attr.kind != FileKind::Symlink => {
+                    Ok(lookup_held(self.fs(), &ctx, found.parent, name)?)
+                }
+                _ => Ok(hold_if_same(self.fs(), &ctx, attr)?.ok_or(FsError::Stale)?),
+            };
+        }
+        if !options.create && !options.create_new {
+            return Err(FsError::NotFound.into());
+        }
+        if found.slash {
+            return Err(FsError::IsDirectory.into());
+        }
+        let new = self.new_inode(FileKind::File, options.mode);
+        let attr = self
+            .fs()
+            .create(&ctx, found.parent, found.new_name()?, &new)?;
+        Ok(hold_if_same(self.fs(), &ctx, attr)?.ok_or(FsError::Stale)?)
+    }
+
+    /// Attributes of what a path names, the end of a final symbolic link.
+    ///
+    /// # Errors
+    /// Those of the walk.
+    pub fn stat(&self, path: impl AsRef<OsStr>) -> Result<Attr> {
+        self.find(path, Follow::Yes)?.existing()
+    }
+
+    /// Attributes of what a path names, a final symbolic link itself.
+    ///
+    /// # Errors
+    /// Those of the walk.
+    pub fn lstat(&self, path: impl AsRef<OsStr>) -> Result<Attr> {
+        self.find(path, Follow::No)?.existing()
+    }
+
+    /// Whether a path leads somewhere; a failing walk counts as no.
+    #[must_use]
+    pub fn exists(&self, path: impl AsRef<OsStr>) -> bool {
+        self.stat(path).is_ok()
+    }
+
+    /// Changes attributes of what a path names, following a final symbolic link.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::setattr`].
+    pub fn set_attr(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<Attr> {
+        let attr = self.stat(path)?;
+        Ok(self.fs().setattr(&self.ctx(), attr.ino, changes)?)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::create`].
+    pub fn create_dir(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<Attr> {
+        let found = self.find(path, Follow::No)?;
+        let name = found.name.as_deref().ok_or(FsError::Exists)?;
+        let new = self.new_inode(FileKind::Directory, mode);
+        Ok(self.fs().create(&self.ctx(), found.parent, name, &new)?)
+    }
+
+    /// Makes a FIFO, a socket, a device (`rdev` its number) or an empty file.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::create`].
+    pub fn make_node(
+        &self,
+        path: impl AsRef<OsStr>,
+        kind: FileKind,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Attr> {
+        let found = self.find(path, Follow::No)?;
+        let new = NewInode {
+            rdev,
+            ..self.new_inode(kind, mode)
+        };
+        Ok(self
+            .fs()
+            .create(&self.ctx(), found.parent, found.new_name()?, &new)?)
+    }
+
+    /// Makes a symbolic link at `path` that holds `target`.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::create`].
+    pub fn symlink(&self, target: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Result<Attr> {
+        let found = self.find(path, Follow::No)?;
+        let target = target.as_ref().as_bytes();
+        let new = NewInode {
+            target,
+            ..self.new_inode(FileKind::Symlink, 0o777)
+        };
+        Ok(self
+            .fs()
+            .create(&self.ctx(), found.parent, found.new_name()?, &new)?)
+    }
+
+    /// What a symbolic link holds.
+    ///
+    /// # Errors
+    /// Those of the walk; `EINVAL` for what is no symbolic link.
+    pub fn read_link(&self, path: impl AsRef<OsStr>) -> Result<OsString> {
+        let attr = self.lstat(path)?;
+        Ok(OsString::from_vec(self.fs().readlink(attr.ino)?))
+    }
+
+    /// Gives an inode one more name; a symbolic link is linked itself.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::link`].
+    pub fn hard_link(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<Attr> {
+        let attr = self.lstat(from)?;
+        let found = self.find(to, Follow::No)?;
+        Ok(self
+            .fs()
+            .link(&self.ctx(), attr.ino, found.parent, found.new_name()?)?)
+    }
+
+    /// Removes a name that is no directory's.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::unlink`].
+    pub fn remove_file(&self, path: impl AsRef<OsStr>) -> Result<()> {
+        let found = self.find(path, Follow::No)?;
+        Ok(self.fs().unlink(&self.ctx(), found.parent, found.name()?)?)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::rmdir`].
+    pub fn remove_dir(&self, path: impl AsRef<OsStr>) -> Result<()> {
+        let found = self.find(path, Follow::No)?;
+        Ok(self.fs().rmdir(&self.ctx(), found.parent, found.name()?)?)
+    }
+
+    /// Renames, replacing what stands at `to`.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::rename`].
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// Renames with a choice of what happens to what stands at `to`.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::rename`].
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<OsStr>,
+        to: impl AsRef<OsStr>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let old = self.find(from, Follow::No)?;
+        let source = old.existing()?;
+        let new = self.find(to, Follow::No)?;
+        if new.slash && new.attr.is_none() && source.kind != FileKind::Directory {
+            return Err(FsError::NotDirectory.into());
+        }
+        let (name, new_name) = (old.name()?, new.name()?);
+        Ok(self
+            .fs()
+            .rename(&self.ctx(), old.parent, name, new.parent, new_name, mode)?)
+    }
+
+    /// The entries of a directory, in the order of their cookies.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::readdir`].
+    pub fn read_dir(&self, path: impl AsRef<OsStr>) -> Result<Vec<Entry>> {
+        let attr = self.stat(path)?;
+        let mut entries = Vec::new();
+        self.fs().readdir(&self.ctx(), attr.ino, 0, &mut |entry| {
+            let name = OsStr::from_bytes(entry.name).to_owned();
+            entries.push(Entry {
+                name,
+                ino: entry.ino,
+                kind: entry.kind,
+            });
+            true
+        })?;
+        Ok(entries)
+    }
+
+    /// Space and inodes.
+    ///
+    /// # Errors
+    /// Those of [`Fs::statfs`].
+    pub fn stat_fs(&self) -> StatFs {
+        self.fs().statfs()
+    }
+}
+
+fn check_kind(attr: &Attr, options: &OpenOptions) -> Result<()> {
+    match attr.kind {
+        FileKind::Directory if options.write || options.truncate || options.create => {
+            Err(FsError::IsDirectory.into())
+        }
+        FileKind::Directory => Ok(()),
+        _ if options.directory => Err(FsError::NotDirectory.into()),
+        FileKind::Symlink => Err(Error::IsSymlink),
+        FileKind::File => Ok(()),
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => Err(
+            FsError::Unsupported("a FIFO, socket or device is opened through the kernel").into(),
+        ),
+    }
+}

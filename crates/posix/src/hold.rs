@@ -1,0 +1,43 @@
+//! A look-up whose inode can't be removed and reused before the caller holds it.
+
+use novale_core::{Attr, Ctx, Error, Fs, Ino, Result};
+
+/// Attempts before a name that changes hands all the time is given up.
+const ATTEMPTS: u32 = 16;
+
+/// Looks a name up and holds its inode: the caller owes one [`Fs::release`].
+///
+/// The core's look-up holds nothing, so the inode may be freed and its number reused between the
+/// two calls; the generation, read again once held, tells.
+///
+/// # Errors
+/// Those of [`Fs::lookup`]; [`Error::Stale`] when the name pointed to a new inode at every attempt.
+pub fn lookup_held(fs: &Fs, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Attr> {
+    for _ in 0..ATTEMPTS {
+        let found = fs.lookup(ctx, parent, name)?;
+        if let Some(held) = hold_if_same(fs, ctx, found)? {
+            return Ok(held);
+        }
+    }
+    Err(Error::Stale)
+}
+
+/// Holds an inode that was found just now, unless its number belongs to another meanwhile.
+pub(crate) fn hold_if_same(fs: &Fs, ctx: &Ctx, found: Attr) -> Result<Option<Attr>> {
+    match fs.hold(found.ino) {
+        Ok(()) => {}
+        Err(Error::NotFound | Error::Stale) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    match fs.getattr(found.ino) {
+        Ok(now) if now.generation == found.generation => Ok(Some(now)),
+        Ok(_) | Err(Error::NotFound | Error::Stale) => {
+            fs.release(ctx, found.ino, 1);
+            Ok(None)
+        }
+        Err(error) => {
+            fs.release(ctx, found.ino, 1);
+            Err(error)
+        }
+    }
+}

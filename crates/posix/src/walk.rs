@@ -1,0 +1,164 @@
+//! From a path to an inode, component by component.
+//!
+//! Invariants: every path starts at the root, with or without a leading slash; each turn of the
+//! loop takes a component or follows one of at most [`SYMLINKS_MAX`] links, so a walk ends.
+
+use novale_core::{Attr, Ctx, Error as FsError, FileKind, Fs, Ino};
+
+use crate::{Error, Result};
+
+/// Symbolic links followed on one walk, as in Linux.
+pub(crate) const SYMLINKS_MAX: u32 = 40;
+/// Bytes in a path, without the final NUL that C wants.
+pub(crate) const PATH_BYTES_MAX: usize = 4095;
+
+/// Whether a symbolic link at the very end is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Follow {
+    Yes,
+    No,
+}
+
+/// Where a path ends.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The directory that holds, or would hold, `name`.
+    pub(crate) parent: Ino,
+    /// The last component; `None` for `.`, `..` and the root, which are no names.
+    pub(crate) name: Option<Vec<u8>>,
+    /// The inode at the end; `None` where only that is missing.
+    pub(crate) attr: Option<Attr>,
+    /// A slash follows the last component: it must be, or become, a directory.
+    pub(crate) slash: bool,
+}
+
+impl Found {
+    /// The inode at the end, or "not found".
+    pub(crate) fn existing(&self) -> Result<Attr> {
+        self.attr.ok_or(Error::Fs(FsError::NotFound))
+    }
+
+    /// The last component, which must be a name.
+    pub(crate) fn name(&self) -> Result<&[u8]> {
+        self.name.as_deref().ok_or(Error::NotAName)
+    }
+
+    /// The last component, where a new inode that is no directory may be made.
+    pub(crate) fn new_name(&self) -> Result<&[u8]> {
+        if self.attr.is_none() && self.slash {
+            return Err(FsError::NotFound.into());
+        }
+        self.name.as_deref().ok_or(Error::Fs(FsError::Exists))
+    }
+}
+
+/// Walks a path from the root.
+pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Found> {
+    check_path(path)?;
+    let mut path = path.to_vec();
+    let mut from = 0;
+    let mut at = Ino::ROOT;
+    let mut links = 0;
+    loop {
+        let (name, after) = split(path.get(from..).unwrap_or_default());
+        let last = after.iter().all(|byte| *byte == b'/');
+        let slash = last && !after.is_empty();
+        from = path.len() - after.len();
+        if matches!(name, b"" | b"." | b"..") {
+            if name == b".." {
+                at = fs.parent(at)?;
+            }
+            if last {
+                let attr = Some(fs.getattr(at)?);
+                return Ok(Found {
+                    parent: at,
+                    name: None,
+                    attr,
+                    slash: true,
+                });
+            }
+            continue;
+        }
+        let attr = match fs.lookup(ctx, at, name) {
+            Ok(attr) => attr,
+            Err(FsError::NotFound) if last => {
+                return Ok(Found {
+                    parent: at,
+                    name: Some(name.to_vec()),
+                    attr: None,
+                    slash,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if attr.kind == FileKind::Symlink && (!last || slash || follow == Follow::Yes) {
+            links += 1;
+            if links > SYMLINKS_MAX {
+                return Err(Error::TooManySymlinks(SYMLINKS_MAX));
+            }
+            let mut target = fs.readlink(attr.ino)?;
+            check_path(&target)?;
+            if target.starts_with(b"/") {
+                at = Ino::ROOT;
+            }
+            target.extend_from_slice(after);
+            path = target;
+            from = 0;
+            continue;
+        }
+        if attr.kind != FileKind::Directory && (!last || slash) {
+            return Err(FsError::NotDirectory.into());
+        }
+        if last {
+            return Ok(Found {
+                parent: at,
+                name: Some(name.to_vec()),
+                attr: Some(attr),
+                slash,
+            });
+        }
+        at = attr.ino;
+    }
+}
+
+fn check_path(path: &[u8]) -> Result<()> {
+    if path.is_empty() {
+        return Err(FsError::NotFound.into());
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err(Error::PathTooLong {
+            found: path.len(),
+            limit: PATH_BYTES_MAX,
+        });
+    }
+    if path.contains(&0) {
+        return Err(FsError::InvalidName.into());
+    }
+    Ok(())
+}
+
+/// The first component without the slashes before it, and what follows, from its slash on.
+fn split(rest: &[u8]) -> (&[u8], &[u8]) {
+    let start = rest
+        .iter()
+        .position(|byte| *byte != b'/')
+        .unwrap_or(rest.len());
+    let (_, tail) = rest.split_at(start);
+    let end = tail
+        .iter()
+        .position(|byte| *byte == b'/')
+        .unwrap_or(tail.len());
+    tail.split_at(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn components_come_without_their_slashes() {
+        assert_eq!(split(b"//a//b"), (&b"a"[..], &b"//b"[..]));
+        assert_eq!(split(b"a"), (&b"a"[..], &b""[..]));
+        assert_eq!(split(b"///"), (&b""[..], &b""[..]));
+    }
+}
