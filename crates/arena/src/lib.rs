@@ -1,1 +1,48 @@
-//! Placeholder.
+//! The shared DRAM segment that carries all volatile state of the file system.
+//!
+//! Everything in it is an `AtomicU64` word addressed by a byte offset, every offset is checked on
+//! use, and a block is reused only for blocks of its own class: whatever another client writes, or
+//! dies writing, a user of this crate reads words, never undefined memory. So the file system on
+//! top needs no unsafe code. It knows nothing of the pool: all that is here can be rebuilt from it.
+//!
+//! - [`Arena`]: the mapping, its header, blocks and their allocator ([`Class`]).
+//! - [`Client`] and [`Op`]: who uses the segment, and what each operation in flight is about to do.
+//! - [`LockGuard`] and [`SeqCount`]: locks that know their owner, and counters for readers
+//!   that take no lock.
+//! - [`Radix`] and [`NameTable`]: maps by number and by name hash.
+#![allow(
+    unsafe_code,
+    reason = "maps the segment and calls futex; see segment and sync"
+)]
+
+mod alloc;
+mod arena;
+mod client;
+mod error;
+mod liveness;
+
+mod off;
+mod op;
+mod radix;
+mod segment;
+mod sync;
+
+pub use alloc::Class;
+pub use arena::{Arena, Identity};
+pub use client::{Client, ClientInfo};
+pub use error::{ArenaError, BadOffset, Full, LockError};
+pub use liveness::PidInfo;
+
+pub use off::Off;
+pub use op::{LockGuard, Op, Phase};
+pub use radix::Radix;
+pub use sync::{Owner, SeqCount};
+
+const _: () = assert!(
+    cfg!(target_pointer_width = "64"),
+    "offsets are turned into usize"
+);
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "a futex is the low half of its word"
+);

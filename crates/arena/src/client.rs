@@ -1,0 +1,263 @@
+//! Clients: who uses the segment, each with a slot and 64 operation records.
+//!
+//! A slot's first word names the process and the slot's epoch at once, so that a slot is free,
+//! or says whose it is, at every instant. The epoch rises with each client, which makes lock words
+//! of a client that left distinguishable from those of the slot's next one.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use crate::alloc::Class;
+use crate::arena::{Arena, CLIENT_WORDS, CLIENTS};
+use crate::error::ArenaError;
+use crate::liveness::PidInfo;
+use crate::off::{at, high32, low32};
+use crate::op::{Op, RECORD_WORDS, RECORDS};
+use crate::segment::Pinned;
+use crate::sync::{self, Owner};
+
+// Words of a client slot.
+const SLOT_STATE: usize = 0;
+const SLOT_START_TIME: usize = 1;
+const SLOT_RECORDS: usize = 2;
+const SLOT_WAITERS: usize = 3;
+const SLOT_WAKEUPS: usize = 4;
+
+/// All records of a slot; made with the slot's first client, kept for all later ones.
+const RECORDS_CLASS: Class = Class::internal(129, 64 * 96);
+const _: () = assert!(RECORDS * RECORD_WORDS == 64 * 96);
+
+/// How long one waits for a free record before looking again: the wake-up can be missed, as
+/// whoever ends an operation does not pay for a fence.
+const RECORD_WAIT: Duration = Duration::from_millis(1);
+
+/// Who a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientInfo {
+    /// Its slot.
+    pub slot: u32,
+    /// Tells successive clients of a slot apart.
+    pub epoch: u32,
+    /// Its process.
+    pub process: PidInfo,
+}
+
+/// A client of the segment; dropping it gives its slot back.
+#[derive(Debug)]
+pub struct Client {
+    arena: Arena,
+    info: ClientInfo,
+    records: Pinned<{ RECORDS * RECORD_WORDS }>,
+    attached_by: u32,
+}
+
+impl Arena {
+    /// Takes a client slot for the process `process`.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoClientSlot`], [`ArenaError::Full`], [`ArenaError::Poisoned`].
+    pub fn attach(&self, process: PidInfo) -> Result<Client, ArenaError> {
+        if self.is_poisoned() {
+            return Err(ArenaError::Poisoned);
+        }
+        for index in 0..CLIENTS {
+            let slot = self.slot(index);
+            let Some(epoch) = slot.claim(process) else {
+                continue;
+            };
+            return match self.records_of(slot) {
+                Ok(records) => {
+                    let info = ClientInfo {
+                        slot: index_u32(index),
+                        epoch,
+                        process,
+                    };
+                    let attached_by = std::process::id();
+                    Ok(Client {
+                        arena: self.clone(),
+                        info,
+                        records,
+                        attached_by,
+                    })
+                }
+                Err(e) => {
+                    slot.release();
+                    Err(e)
+                }
+            };
+        }
+        Err(ArenaError::NoClientSlot(index_u32(CLIENTS)))
+    }
+
+    /// The client in a slot, if there is one.
+    #[must_use]
+    pub fn client(&self, slot: u32) -> Option<ClientInfo> {
+        let index = usize::try_from(slot).ok().filter(|s| *s < CLIENTS)?;
+        let words = self.slot(index);
+        let state = words.word(SLOT_STATE).load(Acquire);
+        let start_time = words.word(SLOT_START_TIME).load(Acquire);
+        let process = PidInfo {
+            pid: low32(state),
+            start_time,
+        };
+        (process.pid != 0).then_some(ClientInfo {
+            slot,
+            epoch: high32(state),
+            process,
+        })
+    }
+
+    /// All clients, dead ones included.
+    pub fn clients(&self) -> impl Iterator<Item = ClientInfo> + '_ {
+        (0..index_u32(CLIENTS)).filter_map(|slot| self.client(slot))
+    }
+
+    /// True if the client that `owner` names has ended without giving back what it holds.
+    #[must_use]
+    pub fn is_dead(&self, owner: Owner) -> bool {
+        let Some(client) = self.client(owner.slot()) else {
+            return true;
+        };
+        client.epoch != owner.epoch() || self.is_dead_client(&client)
+    }
+
+    /// True if the client's process is gone and the probe, where one is set, agrees.
+    #[must_use]
+    pub fn is_dead_client(&self, client: &ClientInfo) -> bool {
+        !client.process.is_alive() && !self.alive_probe().is_some_and(|alive| alive(client))
+    }
+
+    fn slot(&self, index: usize) -> Slot<'_> {
+        Slot {
+            all: self.client_slots(),
+            first: index * CLIENT_WORDS,
+        }
+    }
+
+    fn records_of(&self, slot: Slot<'_>) -> Result<Pinned<{ RECORDS * RECORD_WORDS }>, ArenaError> {
+        let known = slot.word(SLOT_RECORDS).load(Acquire);
+        if known != 0 {
+            return Ok(Pinned::new(self.segment(), known)?);
+        }
+        let made = self.alloc(RECORDS_CLASS)?;
+        slot.word(SLOT_RECORDS).store(made.raw(), Release);
+        Ok(Pinned::new(self.segment(), made.raw())?)
+    }
+}
+
+impl Client {
+    /// The segment that this is a client of.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Slot, epoch and process.
+    #[must_use]
+    pub fn info(&self) -> ClientInfo {
+        self.info
+    }
+
+    /// Starts an operation: takes a free record, sleeping while all 64 are in use. Threads that
+    /// pass different hints use different records.
+    #[inline]
+    pub fn op(&self, kind: u32, hint: u32) -> Op<'_> {
+        let first = (hint as usize) % RECORDS;
+        self.try_op(kind, first)
+            .unwrap_or_else(|| self.wait_op(kind, first))
+    }
+
+    #[inline]
+    fn try_op(&self, kind: u32, first: usize) -> Option<Op<'_>> {
+        let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
+        for step in 0..RECORDS {
+            let index = (first + step) % RECORDS;
+            let owner = Owner::new(self.info.slot, index_u32(index), self.info.epoch);
+            if let Some(op) = Op::claim(self, records.get(index)?, owner, kind) {
+                return Some(op);
+            }
+        }
+        None
+    }
+
+    /// Ends when one of the client's own operations does.
+    #[cold]
+    fn wait_op(&self, kind: u32, first: usize) -> Op<'_> {
+        let waiters = self.slot().word(SLOT_WAITERS);
+        let wakeups = self.slot().word(SLOT_WAKEUPS);
+        waiters.fetch_add(1, AcqRel);
+        loop {
+            let seen = wakeups.load(Acquire);
+            if let Some(op) = self.try_op(kind, first) {
+                waiters.fetch_sub(1, AcqRel);
+                return op;
+            }
+            sync::futex_wait(wakeups, low32(seen), RECORD_WAIT);
+        }
+    }
+
+    /// Tells those who wait for a record that there is one.
+    #[inline]
+    pub(crate) fn record_freed(&self) {
+        if self.slot().word(SLOT_WAITERS).load(Relaxed) != 0 {
+            let wakeups = self.slot().word(SLOT_WAKEUPS);
+            wakeups.fetch_add(1, AcqRel);
+            sync::futex_wake(wakeups, 1);
+        }
+    }
+
+    fn slot(&self) -> Slot<'_> {
+        self.arena.slot(self.info.slot as usize)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // A forked child has a copy of the value, not of the slot.
+        if std::process::id() == self.attached_by {
+            self.slot().release();
+        }
+    }
+}
+
+/// The words of one client slot.
+#[derive(Clone, Copy)]
+struct Slot<'a> {
+    all: &'a [AtomicU64; CLIENTS * CLIENT_WORDS],
+    first: usize,
+}
+
+impl<'a> Slot<'a> {
+    fn word(self, index: usize) -> &'a AtomicU64 {
+        at(self.all, self.first + index)
+    }
+
+    /// Takes the slot if it is free, and gives its new epoch.
+    fn claim(self, process: PidInfo) -> Option<u32> {
+        let state = self.word(SLOT_STATE);
+        let now = state.load(Acquire);
+        if low32(now) != 0 {
+            return None;
+        }
+        let epoch = high32(now).wrapping_add(1);
+        let mine = u64::from(epoch) << 32 | u64::from(process.pid);
+        state.compare_exchange(now, mine, AcqRel, Relaxed).ok()?;
+        self.word(SLOT_WAITERS).store(0, Relaxed);
+        self.word(SLOT_START_TIME)
+            .store(process.start_time, Release);
+        Some(epoch)
+    }
+
+    /// Gives the slot back; its epoch stays.
+    fn release(self) {
+        let state = self.word(SLOT_STATE);
+        self.word(SLOT_START_TIME).store(0, Relaxed);
+        state.store(state.load(Relaxed) & !u64::from(u32::MAX), Release);
+    }
+}
+
+/// Slot and record numbers are small.
+fn index_u32(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
