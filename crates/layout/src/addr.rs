@@ -103,10 +103,6 @@ impl PmAddr {
     /// When that lies beyond the 48 bits of a byte offset.
     #[inline]
     #[must_use]
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an address and a length are different types, and `+` would hide the unit"
-    )]
     pub const fn add(self, bytes: u64) -> Self {
         assert!(
             bytes <= BYTE_MASK && self.byte() + bytes <= BYTE_MASK,
@@ -203,7 +199,7 @@ impl fmt::Display for Ino {
 
 /// A page of a file: its byte offset divided by 4096.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct FilePage(pub u64);
+pub struct FilePage(u64);
 
 impl FilePage {
     /// File pages lie below this, so that a byte offset has 64 bits.
@@ -228,5 +224,12 @@ impl FilePage {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// Takes a word that must be a page of a file.
+    #[inline]
+    pub(crate) fn decode(raw: u64, structure: &'static str) -> Result<Self, LayoutError> {
+        check(raw < Self::LIMIT, structure, "file_page", "below 2^52", raw)?;
+        Ok(Self(raw))
     }
 }

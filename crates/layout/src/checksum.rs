@@ -86,7 +86,7 @@ impl Crc32c {
 
 /// The running data checksum of a single-fence commit.
 ///
-/// It covers, from the log's head to its tail, each entry whose op_seq is the commit line's: the
+/// It covers, from the log's head to its tail, each entry whose `op_seq` is the commit line's: the
 /// address of the log page that it opens, where it opens one; its bytes; the pages that it maps.
 /// `docs/SPEC.md`, "Data checksum", has the exact order.
 #[derive(Debug, Clone, Copy)]

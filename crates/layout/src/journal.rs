@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::transmute;
+use zerocopy::{transmute, transmute_ref};
 
 use crate::error::{check, check_crc};
 use crate::{CommitLine, Crc32c, Ino, LayoutError, Seed};
@@ -16,7 +16,10 @@ pub const JOURNAL_LINES_MAX: usize = 8;
 const JOURNAL: &str = "journal record";
 const HEADER_INOS: usize = 4;
 const LINE_BYTES: usize = 64;
+const RECORD_LINES: usize = JOURNAL_RECORD_BYTES / LINE_BYTES;
 const HAS_DATA_CRC: u8 = 1;
+
+type RecordLines = [[u8; LINE_BYTES]; RECORD_LINES];
 
 raw! {
     struct RawJournalHeader, "Journal record header", 64 {
@@ -70,6 +73,13 @@ impl JournalKind {
         Self::Exchange,
         Self::Other,
     ];
+
+    /// The number that is stored, 1 to 6.
+    #[inline]
+    #[must_use]
+    pub const fn to_u8(self) -> u8 {
+        self as u8
+    }
 
     /// The kind with that stored number.
     #[inline]
@@ -175,51 +185,38 @@ impl JournalRecord {
     /// When there is no line, or one with a data checksum of its own: the record's covers all.
     #[must_use]
     pub fn encode(&self, pool_seed: Seed) -> ([u8; JOURNAL_RECORD_BYTES], usize) {
-        let lines = self.lines.as_slice();
-        assert!(!lines.is_empty(), "a journal record has 1 to 8 lines");
+        let count = self.lines.len();
+        assert!(count != 0, "a journal record has 1 to 8 lines");
         let mut inos = [U64::ZERO; JOURNAL_LINES_MAX];
-        for (to, (ino, _)) in inos.iter_mut().zip(lines) {
+        for (to, (ino, _)) in inos.iter_mut().zip(self.lines.iter()) {
             *to = ino.get().into();
         }
-        let inos: [[U64; HEADER_INOS]; 2] = transmute!(inos);
-        let mut raw = RawJournalHeader {
-            lane_seq: self.lane_seq.into(),
-            session: self.session.into(),
-            data_crc: self.data_crc.unwrap_or(0).into(),
-            count: self.lines.count,
-            kind: self.kind as u8,
-            lane: self.lane.into(),
-            identity_mask: self.identity_mask,
-            flags: if self.data_crc.is_some() {
-                HAS_DATA_CRC
-            } else {
-                0
-            },
-            pad: [0; 2],
-            inos: inos[0],
-            reserved: [0; 4],
-            crc: U32::ZERO,
-        };
-        let mut out = [0; JOURNAL_RECORD_BYTES];
-        let more: [u8; LINE_BYTES] = transmute!(RawJournalInos {
-            inos: inos[1],
+        let [inos, more_inos]: [[U64; HEADER_INOS]; 2] = transmute!(inos);
+        let mut record: RecordLines = [[0; LINE_BYTES]; RECORD_LINES];
+        let [header, more, ..] = &mut record;
+        *header = transmute!(self.raw_header(inos));
+        *more = transmute!(RawJournalInos {
+            inos: more_inos,
             reserved: [0; 32]
         });
-        out[LINE_BYTES..2 * LINE_BYTES].copy_from_slice(&more);
-        let (start, used) = extent(lines.len());
-        let (slots, _) = out[start..used].as_chunks_mut::<LINE_BYTES>();
-        for (slot, (ino, line)) in slots.iter_mut().zip(lines) {
+        for (to, (ino, line)) in record
+            .iter_mut()
+            .skip(first_line(count))
+            .zip(self.lines.iter())
+        {
             assert!(
                 !line.has_data_crc(),
                 "a line in a record has no data checksum of its own"
             );
-            *slot = line.encode(pool_seed.ino(*ino));
+            *to = line.encode(pool_seed.ino(*ino));
         }
-        let header: [u8; LINE_BYTES] = transmute!(raw);
-        raw.crc = checksum(&header, &out[LINE_BYTES..used], pool_seed).into();
-        let header: [u8; LINE_BYTES] = transmute!(raw);
-        out[..LINE_BYTES].copy_from_slice(&header);
-        (out, used)
+        let used = first_line(count) + count;
+        let crc = checksum(&record, used, pool_seed);
+        let [header, ..] = &mut record;
+        let mut raw: RawJournalHeader = transmute!(*header);
+        raw.crc = crc.into();
+        *header = transmute!(raw);
+        (transmute!(record), used * LINE_BYTES)
     }
 
     /// Checks bytes that were read back.
@@ -230,7 +227,8 @@ impl JournalRecord {
         bytes: &[u8; JOURNAL_RECORD_BYTES],
         pool_seed: Seed,
     ) -> Result<Self, LayoutError> {
-        let header: &[u8; LINE_BYTES] = bytes.first_chunk().unwrap_or(&[0; LINE_BYTES]);
+        let record: &RecordLines = transmute_ref!(bytes);
+        let [header, ..] = record;
         if header == &[0; LINE_BYTES] {
             return Err(LayoutError::Blank);
         }
@@ -238,12 +236,8 @@ impl JournalRecord {
         let count = usize::from(raw.count);
         let count_ok = (1..=JOURNAL_LINES_MAX).contains(&count);
         check(count_ok, JOURNAL, "count", "1 to 8", raw.count.into())?;
-        let (start, used) = extent(count);
-        check_crc(
-            JOURNAL,
-            checksum(header, &bytes[LINE_BYTES..used], pool_seed),
-            raw.crc.get(),
-        )?;
+        let used = first_line(count) + count;
+        check_crc(JOURNAL, checksum(record, used, pool_seed), raw.crc.get())?;
         let Some(kind) = JournalKind::from_u8(raw.kind) else {
             return Err(LayoutError::Field {
                 structure: JOURNAL,
@@ -268,53 +262,68 @@ impl JournalRecord {
             kind,
             data_crc: (raw.flags & HAS_DATA_CRC != 0).then_some(raw.data_crc.get()),
             identity_mask: mask,
-            lines: decode_lines(bytes, raw.inos, count, start, pool_seed)?,
+            lines: decode_lines(record, raw.inos, count, pool_seed)?,
         })
+    }
+
+    fn raw_header(&self, inos: [U64; HEADER_INOS]) -> RawJournalHeader {
+        RawJournalHeader {
+            lane_seq: self.lane_seq.into(),
+            session: self.session.into(),
+            data_crc: self.data_crc.unwrap_or(0).into(),
+            count: self.lines.count,
+            kind: self.kind.to_u8(),
+            lane: self.lane.into(),
+            identity_mask: self.identity_mask,
+            flags: if self.data_crc.is_some() {
+                HAS_DATA_CRC
+            } else {
+                0
+            },
+            pad: [0; 2],
+            inos,
+            reserved: [0; 4],
+            crc: U32::ZERO,
+        }
     }
 }
 
 fn decode_lines(
-    bytes: &[u8; JOURNAL_RECORD_BYTES],
+    record: &RecordLines,
     header_inos: [U64; HEADER_INOS],
     count: usize,
-    start: usize,
     pool_seed: Seed,
 ) -> Result<JournalLines, LayoutError> {
-    let (slots, _) = bytes.as_chunks::<LINE_BYTES>();
-    let more: RawJournalInos = transmute!(slots[1]);
-    let inos = header_inos.into_iter().chain(more.inos);
-    let stored = slots.iter().skip(start / LINE_BYTES);
+    let [_, more, ..] = record;
+    let more: RawJournalInos = transmute!(*more);
+    let inos = header_inos.into_iter().chain(more.inos).take(count);
     let mut lines = JournalLines::new();
-    for (ino, slot) in inos.zip(stored).take(count) {
+    for (ino, stored) in inos.zip(record.iter().skip(first_line(count))) {
         let ino = Ino::decode(ino.get(), JOURNAL)?;
-        let line = CommitLine::decode(slot, pool_seed.ino(ino))?;
-        let flags = line.flags;
+        let line = CommitLine::decode(stored, pool_seed.ino(ino))?;
+        let flags = line.flags.into();
         check(
             !line.has_data_crc(),
             JOURNAL,
             "line flags",
             "no data checksum",
-            flags.into(),
+            flags,
         )?;
         lines.push(ino, line)?;
     }
     Ok(lines)
 }
 
-/// Where the commit lines of a record with `count` of them start and end, in bytes.
-const fn extent(count: usize) -> (usize, usize) {
-    let start = if count > HEADER_INOS {
-        2 * LINE_BYTES
-    } else {
-        LINE_BYTES
-    };
-    (start, start + count * LINE_BYTES)
+/// The line of a record with `count` commit lines that holds the first of them.
+const fn first_line(count: usize) -> usize {
+    if count > HEADER_INOS { 2 } else { 1 }
 }
 
-/// The checksum of the header without its own, then everything behind the header.
-fn checksum(header: &[u8; LINE_BYTES], rest: &[u8], pool_seed: Seed) -> u32 {
+/// The checksum of the header without its own, then of the other lines in use.
+fn checksum(record: &RecordLines, used: usize, pool_seed: Seed) -> u32 {
+    let [header, body @ ..] = record;
     let mut crc = Crc32c::seeded(pool_seed);
     crc.update(&header[..60]);
-    crc.update(rest);
+    crc.update(body.split_at(used - 1).0.as_flattened());
     crc.finish()
 }

@@ -11,7 +11,6 @@ mod raw;
 
 mod addr;
 mod checksum;
-mod dentry;
 mod directory;
 mod entry;
 mod error;
@@ -25,14 +24,17 @@ mod pool;
 mod saved;
 mod signature;
 mod slot;
+#[cfg(test)]
+mod spec_test;
 
 pub use addr::{FilePage, INO_LIMIT, Ino, PmAddr};
 pub use checksum::{Crc32c, DataCrc, Seed};
-pub use dentry::DentryRef;
 pub use directory::{
     JOURNAL_OFFSETS, MAX_CHUNKS, MAX_LANES, WORDS_PER_PAGE, chunk_slot, decode_page_word,
 };
-pub use entry::{Attributes, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, WordChange};
+pub use entry::{
+    Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, WordChange,
+};
 pub use error::LayoutError;
 pub use inode::{
     CHUNK_PAGES, COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IDENTITY_VERSION, INODE_SIZE,

@@ -38,7 +38,7 @@ pub struct PairLine {
     pub home: PmAddr,
     /// The page with the other copy; null: folded.
     pub partner: PmAddr,
-    /// The op_seq of the write entry that mapped `home`.
+    /// The `op_seq` of the write entry that mapped `home`.
     pub install_seq: u64,
     /// A bit a cache line: set where the partner's copy is current.
     pub word: u64,

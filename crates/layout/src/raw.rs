@@ -32,13 +32,13 @@ macro_rules! raw {
         };
 
         #[cfg(test)]
-        impl $name {
-            /// The structure's title in `docs/SPEC.md`, its size, and (name, offset, size) a field.
-            pub(crate) const TABLE: (&'static str, usize, &'static [(&'static str, usize, usize)]) = (
-                $title,
-                size_of::<$name>(),
-                &[$((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$ty>()),)+],
-            );
+        impl crate::spec_test::Listed for $name {
+            const TITLE: &str = $title;
+            const FIELDS: &[crate::spec_test::Field] = &[$(crate::spec_test::Field {
+                name: stringify!($field),
+                offset: std::mem::offset_of!($name, $field),
+                bytes: size_of::<$ty>(),
+            },)+];
         }
     };
 }

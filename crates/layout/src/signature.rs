@@ -1,35 +1,163 @@
 //! Recognises what a device or file holds already, so that mkfs does not overwrite it unasked.
 
-/// The name of the format that the first bytes (up to 2 MB) of a device or file show, if known.
+/// The name of the format that the first bytes of a device or file show, if it is known.
+///
+/// Hand in the first 2 MB, or all there is: ZFS and Btrfs keep their marks that far in. An unknown
+/// format is no proof of free space.
 #[must_use]
 pub fn known_signature(first_bytes: &[u8]) -> Option<&'static str> {
     SIGNATURES
         .iter()
-        .find(|(offset, magic, _)| {
-            first_bytes
-                .get(*offset..)
-                .is_some_and(|bytes| bytes.starts_with(magic))
+        .find(|(offset, magic, _)| has(first_bytes, *offset, magic))
+        .or_else(|| {
+            ZFS.iter()
+                .find(|signature| has_uberblock(first_bytes, signature.1))
+        })
+        .or_else(|| {
+            WEAK.iter()
+                .find(|(offset, magic, _)| has(first_bytes, *offset, magic))
         })
         .map(|(_, _, name)| *name)
 }
 
-/// (offset, bytes there, name), the more telling first: an MBR's mark is on many file systems too.
-const SIGNATURES: &[(usize, &[u8], &str)] = &[
-    (0, &crate::pool::MAGIC, "Novale"),
+fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
+    bytes
+        .get(offset..)
+        .is_some_and(|rest| rest.starts_with(magic))
+}
+
+/// Whether one of the first label's 128 uberblocks is there; which of them are in use varies.
+fn has_uberblock(bytes: &[u8], magic: &[u8]) -> bool {
+    bytes.get(UBERBLOCKS_OFFSET..).is_some_and(|ring| {
+        ring.chunks(1024)
+            .take(128)
+            .any(|block| block.starts_with(magic))
+    })
+}
+
+/// Offset in bytes, the bytes there, the format.
+type Signature = (usize, &'static [u8], &'static str);
+
+const UBERBLOCKS_OFFSET: usize = 128 << 10;
+
+const ZFS: &[Signature] = &[
+    (
+        UBERBLOCKS_OFFSET,
+        b"\x0c\xb1\xba\x00\x00\x00\x00\x00",
+        "ZFS",
+    ),
+    (
+        UBERBLOCKS_OFFSET,
+        b"\x00\x00\x00\x00\x00\xba\xb1\x0c",
+        "ZFS",
+    ),
+];
+
+/// Signatures of two bytes, and marks that several formats share; asked last.
+const WEAK: &[Signature] = &[
     (1080, b"\x53\xef", "ext2/3/4"),
+    (1030, b"\x34\x34", "NILFS2"),
+    (510, b"\x55\xaa", "MBR"),
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"BZh", "bzip2"),
+    (0, b"MZ", "PE"),
+];
+
+const SIGNATURES: &[Signature] = &[
+    (0, &crate::pool::MAGIC, "Novale"),
+    (2048, &crate::slot::MAGIC, "Novale"),
+    // Other users of persistent memory.
+    (4, b"AVON", "NOVA"),
+    (0, b"PMEMOBJ\0", "PMDK pool"),
+    (0, b"PMEMBLK\0", "PMDK pool"),
+    (0, b"PMEMLOG\0", "PMDK pool"),
+    (
+        4096,
+        b"BTT_ARENA_INFO\0\0",
+        "NVDIMM block translation table",
+    ),
+    (4096, b"NVDIMM_PFN_INFO\0", "NVDIMM fsdax namespace"),
+    (4096, b"NVDIMM_DAX_INFO\0", "NVDIMM devdax namespace"),
+    // File systems.
     (0, b"XFSB", "XFS"),
-    (65600, b"_BHRfS_M", "Btrfs"),
+    (65_600, b"_BHRfS_M", "Btrfs"),
+    (
+        4120,
+        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
+        "bcachefs",
+    ),
+    (
+        4120,
+        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
+        "bcache",
+    ),
+    (1024, b"\x10\x20\xf5\xf2", "F2FS"),
+    (1024, b"\xe2\xe1\xf5\xe0", "EROFS"),
+    (32_768, b"JFS1", "JFS"),
+    (65_588, b"ReIsEr", "ReiserFS"),
+    (65_536, b"\x01\x16\x19\x70", "GFS2"),
+    (2048, b"OCFSV2", "OCFS2"),
+    (3, b"NTFS    ", "NTFS"),
+    (3, b"EXFAT   ", "exFAT"),
+    (82, b"FAT32   ", "FAT"),
+    (54, b"FAT16   ", "FAT"),
+    (54, b"FAT12   ", "FAT"),
+    (1024, b"H+\0\x04", "HFS+"),
+    (1024, b"HX\0\x05", "HFS+"),
+    (32, b"NXSB", "APFS"),
+    (32_769, b"CD001", "ISO 9660"),
+    (32_769, b"BEA01", "UDF"),
+    (0, b"hsqs", "squashfs"),
+    (0, b"\x45\x3d\xcd\x28", "cramfs"),
+    (0, b"-rom1fs-", "romfs"),
+    (0, b"UBI#", "UBI"),
+    // Swap, whose mark ends a page of 4 to 64 KB.
     (4086, b"SWAPSPACE2", "swap"),
     (4086, b"SWAP-SPACE", "swap"),
+    (8182, b"SWAPSPACE2", "swap"),
+    (16_374, b"SWAPSPACE2", "swap"),
+    (32_758, b"SWAPSPACE2", "swap"),
+    (65_526, b"SWAPSPACE2", "swap"),
+    // Volumes and partitions.
     (0, b"LUKS\xba\xbe", "LUKS"),
-    (536, b"LVM2 001", "LVM"),
+    (16_384, b"SKUL\xba\xbe", "LUKS"),
+    (3, b"-FVE-FS-", "BitLocker"),
+    (0, b"LABELONE", "LVM"),
+    (512, b"LABELONE", "LVM"),
+    (1024, b"LABELONE", "LVM"),
+    (1536, b"LABELONE", "LVM"),
+    (0, b"\xfc\x4e\x2b\xa9", "Linux RAID"),
+    (4096, b"\xfc\x4e\x2b\xa9", "Linux RAID"),
+    (0, b"bluestore block device", "Ceph BlueStore"),
     (512, b"EFI PART", "GPT"),
-    (0, b"hsqs", "squashfs"),
-    (0, b"\x1f\x8b", "gzip"),
+    (4096, b"EFI PART", "GPT"),
+    // Images of virtual machines.
+    (0, b"QFI\xfb", "QCOW2"),
+    (0, b"KDMV", "VMDK"),
+    (0, b"vhdxfile", "VHDX"),
+    (64, b"\x7f\x10\xda\xbe", "VirtualBox image"),
+    // Files.
     (0, b"\x7fELF", "ELF"),
     (0, b"SQLite format 3\0", "SQLite"),
+    (16, b"\xde\xc0\xef\xbe", "LMDB"),
+    (0, b"REDIS0", "Redis dump"),
+    (0, b"\x89HDF\r\n\x1a\n", "HDF5"),
+    (0, b"PAR1", "Parquet"),
     (0, b"\x89PNG\r\n\x1a\n", "PNG"),
+    (0, b"\xff\xd8\xff", "JPEG"),
+    (0, b"GIF8", "GIF"),
     (0, b"%PDF-", "PDF"),
     (0, b"PK\x03\x04", "zip"),
-    (510, b"\x55\xaa", "MBR"),
+    (0, b"\xfd7zXZ\0", "xz"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (0, b"\x04\x22\x4d\x18", "lz4"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+    (0, b"Rar!\x1a\x07", "RAR"),
+    (257, b"ustar", "tar"),
+    (0, b"!<arch>\n", "ar"),
+    (0, b"\x1a\x45\xdf\xa3", "Matroska"),
+    (4, b"ftyp", "MP4"),
+    (0, b"OggS", "Ogg"),
+    (0, b"fLaC", "FLAC"),
+    (0, b"PACK\0\0\0\x02", "git pack"),
 ];

@@ -27,7 +27,7 @@ pub const FIRST_FREE_PAGE: u64 = 8;
 
 const HEADER: &str = "slot header";
 const STATE: &str = "slot state line";
-const MAGIC: u64 = u64::from_le_bytes(*b"NovaSlot");
+pub(crate) const MAGIC: [u8; 8] = *b"NovaSlot";
 
 raw! {
     struct RawSlotHeader, "Slot header", 128 {
@@ -78,7 +78,7 @@ impl SlotHeader {
     #[must_use]
     pub fn encode(&self) -> [u8; SLOT_HEADER_BYTES] {
         let mut raw = RawSlotHeader {
-            magic: MAGIC.into(),
+            magic: u64::from_le_bytes(MAGIC).into(),
             version: FORMAT_VERSION.into(),
             crc: U32::ZERO,
             pool_uuid: self.pool_uuid,
@@ -108,7 +108,13 @@ impl SlotHeader {
         }
         let raw: RawSlotHeader = transmute!(*bytes);
         let magic = raw.magic.get();
-        check(magic == MAGIC, HEADER, "magic", "NovaSlot", magic)?;
+        check(
+            magic == u64::from_le_bytes(MAGIC),
+            HEADER,
+            "magic",
+            "NovaSlot",
+            magic,
+        )?;
         let version = raw.version.get();
         check(
             version == FORMAT_VERSION,

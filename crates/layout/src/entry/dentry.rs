@@ -1,13 +1,14 @@
-//! Dentry add entries: a fixed part of 40 bytes, then the name.
+//! Dentry entries: a name added to a directory, a name taken from it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::transmute;
 
-use crate::entry::{ENTRY_BYTES_MAX, EntryKind, LINE_BYTES, RawEntryHeader, raw_header};
+use super::header::{EntryKind, LINE_BYTES, RawEntryHeader, raw_header, seal, too_short};
 use crate::error::check;
-use crate::{FileKind, Ino, LayoutError, Name, Seed};
+use crate::{ENTRY_BYTES_MAX, Entry, FileKind, Ino, LayoutError, Name, Seed};
 
-pub(crate) const DENTRY: &str = "dentry add entry";
+const ADD: &str = "dentry add entry";
+const DELETE: &str = "dentry delete entry";
 const NAME_OFFSET: usize = 40;
 
 raw! {
@@ -23,13 +24,14 @@ raw! {
     }
 }
 
-/// A dentry's fixed part.
-#[derive(Clone, Copy)]
-pub(crate) struct Fields {
-    pub(crate) ino: Ino,
-    pub(crate) cookie: u64,
-    pub(crate) generation: u32,
-    pub(crate) kind: FileKind,
+raw! {
+    struct RawDentryDelete, "Dentry delete entry", 64 {
+        0 header: RawEntryHeader,
+        16 ino: U64,
+        24 cookie: U64,
+        32 generation: U32,
+        36 reserved: [u8; 28],
+    }
 }
 
 /// Lines of a dentry with a name of that many bytes.
@@ -44,35 +46,42 @@ pub(crate) const fn lines(name_length: u8) -> u8 {
     }
 }
 
-/// Puts a dentry into `out` and returns its bytes.
+/// The first line of a dentry, still without its name.
 #[inline]
-pub(crate) fn encode(
-    fields: Fields,
-    name: &Name,
+pub(crate) fn encode_first(
     op_seq: u64,
-    seed: Seed,
-    out: &mut [u8; ENTRY_BYTES_MAX],
-) -> usize {
-    let lines = lines(name.len_u8());
-    let raw = RawDentryAdd {
-        header: raw_header(EntryKind::DentryAdd, lines, op_seq),
-        ino: fields.ino.get().into(),
-        cookie: fields.cookie.into(),
-        generation: fields.generation.into(),
-        kind: fields.kind.to_u8(),
+    (ino, generation, kind): (Ino, u32, FileKind),
+    cookie: u64,
+    name: &Name,
+) -> [u8; LINE_BYTES] {
+    transmute!(RawDentryAdd {
+        header: raw_header(EntryKind::DentryAdd, lines(name.len_u8()), op_seq),
+        ino: ino.get().into(),
+        cookie: cookie.into(),
+        generation: generation.into(),
+        kind: kind.to_u8(),
         name_length: name.len_u8(),
         reserved: U16::ZERO,
         name: [0; 24],
-    };
-    let first: [u8; LINE_BYTES] = transmute!(raw);
-    let bytes = usize::from(lines) * LINE_BYTES;
-    out[..LINE_BYTES].copy_from_slice(&first);
-    let (used, _) = out.split_at_mut(bytes);
-    let (text, rest) = used[NAME_OFFSET..].split_at_mut(usize::from(name.len_u8()));
+    })
+}
+
+/// Puts a dentry's first line, its name and the checksum into `out` and returns its bytes.
+#[inline]
+pub(crate) fn encode(
+    first: [u8; LINE_BYTES],
+    name: &Name,
+    seed: Seed,
+    out: &mut [u8; ENTRY_BYTES_MAX],
+) -> usize {
+    let bytes = usize::from(lines(name.len_u8())) * LINE_BYTES;
+    let (entry, _) = out.split_at_mut(bytes);
+    let (fixed, rest) = entry.split_at_mut(NAME_OFFSET);
+    fixed.copy_from_slice(first.split_at(NAME_OFFSET).0);
+    let (text, padding) = rest.split_at_mut(usize::from(name.len_u8()));
     text.copy_from_slice(name.as_bytes());
-    rest.fill(0);
-    let crc = seed.checksum(&used[4..]);
-    used[..4].copy_from_slice(&crc.to_le_bytes());
+    padding.fill(0);
+    seal(entry, seed);
     bytes
 }
 
@@ -93,6 +102,8 @@ pub struct DentryRef<'a> {
 impl<'a> DentryRef<'a> {
     /// Lines of the dentry that opens with `first`, and the length of its name in bytes.
     ///
+    /// A look-up that wants another length need not read the other lines.
+    ///
     /// # Errors
     /// [`LayoutError::Field`] when the line opens no dentry.
     #[inline]
@@ -100,19 +111,18 @@ impl<'a> DentryRef<'a> {
         let raw: RawDentryAdd = transmute!(*first);
         let kind = raw.header.kind;
         check(
-            kind == EntryKind::DentryAdd as u8,
-            DENTRY,
-            "kind",
+            kind == EntryKind::DentryAdd.to_u8(),
+            ADD,
+            "kind of entry",
             "4",
             kind.into(),
         )?;
         let length = raw.name_length;
-        check(length != 0, DENTRY, "name_length", "at least 1", 0)?;
+        check(length != 0, ADD, "name_length", "at least 1", 0)?;
         let found = raw.header.lines;
-        let fits = found == lines(length);
         check(
-            fits,
-            DENTRY,
+            found == lines(length),
+            ADD,
             "lines",
             "as many as the name needs",
             found.into(),
@@ -120,31 +130,47 @@ impl<'a> DentryRef<'a> {
         Ok((found, length))
     }
 
-    /// Reads the dentry that opens `bytes`; its checksum is not looked at.
+    /// Reads the dentry that opens `bytes`, all its lines; its checksum is not looked at.
     ///
     /// # Errors
     /// [`LayoutError::Field`] when it is no dentry, or `bytes` ends before its name.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Self, LayoutError> {
         let Some(first) = bytes.first_chunk::<LINE_BYTES>() else {
-            return Err(too_short(bytes));
+            return Err(too_short(ADD, bytes));
         };
         let (_, length) = Self::peek(first)?;
         let raw: RawDentryAdd = transmute!(*first);
         let Some(kind) = FileKind::from_u8(raw.kind) else {
-            check(false, DENTRY, "kind of inode", "1 to 7", raw.kind.into())?;
-            return Err(too_short(bytes));
+            let found = raw.kind.into();
+            return Err(LayoutError::Field {
+                structure: ADD,
+                field: "kind",
+                expected: "1 to 7",
+                found,
+            });
         };
         let Some(name) = bytes.get(NAME_OFFSET..NAME_OFFSET + usize::from(length)) else {
-            return Err(too_short(bytes));
+            return Err(too_short(ADD, bytes));
         };
         Ok(Self {
             op_seq: raw.header.op_seq.get(),
-            ino: Ino::new(raw.ino.get()),
+            ino: Ino::decode(raw.ino.get(), ADD)?,
             cookie: raw.cookie.get(),
             generation: raw.generation.get(),
             kind,
             name,
+        })
+    }
+
+    /// The entry with a name of its own; the name is checked here.
+    pub(crate) fn to_entry(self) -> Result<Entry, LayoutError> {
+        Ok(Entry::DentryAdd {
+            ino: self.ino,
+            cookie: self.cookie,
+            generation: self.generation,
+            kind: self.kind,
+            name: Name::new(self.name)?,
         })
     }
 
@@ -191,11 +217,26 @@ impl<'a> DentryRef<'a> {
     }
 }
 
-fn too_short(bytes: &[u8]) -> LayoutError {
-    LayoutError::Field {
-        structure: DENTRY,
-        field: "bytes",
-        expected: "the whole entry",
-        found: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
-    }
+pub(crate) fn encode_delete(
+    op_seq: u64,
+    ino: Ino,
+    cookie: u64,
+    generation: u32,
+) -> [u8; LINE_BYTES] {
+    transmute!(RawDentryDelete {
+        header: raw_header(EntryKind::DentryDelete, 1, op_seq),
+        ino: ino.get().into(),
+        cookie: cookie.into(),
+        generation: generation.into(),
+        reserved: [0; 28],
+    })
+}
+
+pub(crate) fn decode_delete(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
+    let raw: RawDentryDelete = transmute!(*line);
+    Ok(Entry::DentryDelete {
+        ino: Ino::decode(raw.ino.get(), DELETE)?,
+        cookie: raw.cookie.get(),
+        generation: raw.generation.get(),
+    })
 }

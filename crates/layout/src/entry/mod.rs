@@ -1,0 +1,180 @@
+//! Log entries: what an inode's log says, in 1 to 5 whole lines each.
+//!
+//! `header` has the 16 bytes that open every entry and seals an entry by its checksum; the other
+//! files have one kind each. An entry never commits itself: it counts once a commit line or a
+//! journal record names a tail at or beyond it. Nothing here knows where in a log an entry lies.
+
+mod attributes;
+mod dentry;
+mod header;
+mod words;
+mod write;
+
+pub use attributes::Attributes;
+pub use dentry::DentryRef;
+pub use header::{EntryHeader, EntryKind};
+pub use words::WordChange;
+
+use crate::error::{check, check_crc};
+use crate::{FileKind, FilePage, Ino, LayoutError, Name, PmAddr, Seed};
+use header::{ENTRY, LINE_BYTES, crc_and_rest, seal};
+
+#[cfg(test)]
+pub(crate) use {
+    attributes::RawAttributes,
+    dentry::{RawDentryAdd, RawDentryDelete},
+    header::RawEntryHeader,
+    words::{RawWordChange, RawWords},
+    write::RawWrite,
+};
+
+/// Bytes of the longest entry.
+pub const ENTRY_BYTES_MAX: usize = 320;
+
+/// An entry of an inode's log.
+///
+/// The seed is pool, ino, generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an entry lives on the stack for one encode or decode; a boxed name would cost a heap"
+)]
+pub enum Entry {
+    /// Maps pages of the file.
+    Write {
+        /// The first page of the file.
+        file_page: FilePage,
+        /// The first of `count` adjacent pages of the pool; null: a hole.
+        addr: PmAddr,
+        /// Pages, at least 1; `u32::MAX` with a null address: to the end of the file.
+        count: u32,
+        /// The snapshot epoch at the time of writing.
+        snapshot_epoch: u32,
+    },
+    /// Changes which copies of up to two paired pages are current.
+    Words([WordChange; 2]),
+    /// Sets the attributes.
+    Attributes(Attributes),
+    /// Adds a name to the directory.
+    DentryAdd {
+        /// The inode that it names.
+        ino: Ino,
+        /// Its place in the order of readdir.
+        cookie: u64,
+        /// That inode's generation.
+        generation: u32,
+        /// That inode's kind.
+        kind: FileKind,
+        /// The name.
+        name: Name,
+    },
+    /// Takes the name with this cookie from the directory.
+    DentryDelete {
+        /// The inode that it named.
+        ino: Ino,
+        /// The cookie of the name.
+        cookie: u64,
+        /// That inode's generation.
+        generation: u32,
+    },
+}
+
+impl Entry {
+    /// What the entry says.
+    #[inline]
+    #[must_use]
+    pub const fn kind(&self) -> EntryKind {
+        match self {
+            Self::Write { .. } => EntryKind::Write,
+            Self::Words(_) => EntryKind::Words,
+            Self::Attributes(_) => EntryKind::Attributes,
+            Self::DentryAdd { .. } => EntryKind::DentryAdd,
+            Self::DentryDelete { .. } => EntryKind::DentryDelete,
+        }
+    }
+
+    /// Lines of the entry, 1 to 5.
+    #[inline]
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        match self {
+            Self::DentryAdd { name, .. } => usize::from(dentry::lines(name.len_u8())),
+            Self::Write { .. }
+            | Self::Words(_)
+            | Self::Attributes(_)
+            | Self::DentryDelete { .. } => 1,
+        }
+    }
+
+    /// Puts the bytes to store at the start of `out` and returns how many, a multiple of 64.
+    ///
+    /// What `out` holds behind them stays as it was.
+    #[inline]
+    pub fn encode(&self, op_seq: u64, seed: Seed, out: &mut [u8; ENTRY_BYTES_MAX]) -> usize {
+        let line = match self {
+            Self::Write {
+                file_page,
+                addr,
+                count,
+                snapshot_epoch,
+            } => write::encode(op_seq, *file_page, *addr, *count, *snapshot_epoch),
+            Self::Words(changes) => words::encode(op_seq, changes),
+            Self::Attributes(attributes) => attributes.encode(op_seq),
+            Self::DentryAdd {
+                ino,
+                cookie,
+                generation,
+                kind,
+                name,
+            } => {
+                let fixed = dentry::encode_first(op_seq, (*ino, *generation, *kind), *cookie, name);
+                return dentry::encode(fixed, name, seed, out);
+            }
+            Self::DentryDelete {
+                ino,
+                cookie,
+                generation,
+            } => dentry::encode_delete(op_seq, *ino, *cookie, *generation),
+        };
+        if let Some(first) = out.first_chunk_mut::<LINE_BYTES>() {
+            *first = line;
+            seal(first, seed);
+        }
+        LINE_BYTES
+    }
+
+    /// Checks the entry that opens `bytes`, which is the rest of its log page.
+    ///
+    /// # Errors
+    /// [`LayoutError::Blank`] when the first line is zero, [`LayoutError::Checksum`] when the
+    /// entry is torn, damaged or another inode's, [`LayoutError::Field`] when it is too long for
+    /// the page or says what the format does not allow.
+    #[inline]
+    pub fn decode(bytes: &[u8], seed: Seed) -> Result<(EntryHeader, Self), LayoutError> {
+        let Some(first) = bytes.first_chunk::<LINE_BYTES>() else {
+            return Err(header::too_short(ENTRY, bytes));
+        };
+        let header = EntryHeader::peek(first)?;
+        let Some(whole) = bytes.get(..header.bytes()) else {
+            let lines = header.lines.into();
+            check(
+                false,
+                ENTRY,
+                "lines",
+                "no more than the page has left",
+                lines,
+            )?;
+            return Err(header::too_short(ENTRY, bytes));
+        };
+        let (stored, rest) = crc_and_rest(whole);
+        check_crc(ENTRY, seed.checksum(rest), stored)?;
+        let entry = match header.kind {
+            EntryKind::Write => write::decode(first)?,
+            EntryKind::Words => words::decode(first)?,
+            EntryKind::Attributes => Self::Attributes(Attributes::decode(first)?),
+            EntryKind::DentryAdd => DentryRef::decode(whole)?.to_entry()?,
+            EntryKind::DentryDelete => dentry::decode_delete(first)?,
+        };
+        Ok((header, entry))
+    }
+}

@@ -1,0 +1,131 @@
+//! Commit lines: the state of an inode, replaced as a whole.
+
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::transmute;
+
+use crate::error::{check, check_crc};
+use crate::{LayoutError, PAGE, PmAddr, Seed};
+
+const COMMIT: &str = "commit line";
+const FLAGS_MASK: u64 = PAGE - 1;
+
+raw! {
+    struct RawCommitLine, "Commit line", 64 {
+        0 op_seq: U64,
+        8 log_head: U64,
+        16 log_tail: U64,
+        24 size: U64,
+        32 mtime_ns: I64,
+        40 ctime_ns: I64,
+        48 nlink: U32,
+        52 session: U32,
+        56 data_crc: U32,
+        60 line_crc: U32,
+    }
+}
+
+/// The state of an inode; the newest of its two lines that validates is the one that counts.
+///
+/// The seed is pool, ino. Its words are stored in ascending order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommitLine {
+    /// The operation's number, which only rises, also when the inode is reused.
+    pub op_seq: u64,
+    /// The first log page, or null.
+    pub log_head: PmAddr,
+    /// [`CommitLine::HAS_DATA_CRC`] and [`CommitLine::ATTRS_IN_LOG`]; 12 bits.
+    pub flags: u16,
+    /// The last committed line of the log; null: the log is empty.
+    pub log_tail: PmAddr,
+    /// The length of the file in bytes.
+    pub size: u64,
+    /// Last change of the data, ns since 1970.
+    pub mtime_ns: i64,
+    /// Last change of the attributes, ns since 1970.
+    pub ctime_ns: i64,
+    /// Names of the inode; 0 ends it.
+    pub nlink: u32,
+    /// The session that wrote the line: `data_crc` counts in that session only.
+    pub session: u32,
+    /// The data checksum of a single-fence commit, where the flag says that there is one.
+    pub data_crc: u32,
+}
+
+impl CommitLine {
+    /// The line counts, in the session that crashed, only when `data_crc` is right.
+    pub const HAS_DATA_CRC: u16 = 1;
+    /// The log holds an attributes entry, which takes the place of the identity line's attributes.
+    pub const ATTRS_IN_LOG: u16 = 2;
+
+    /// The bytes to store.
+    ///
+    /// # Panics
+    /// When `flags` has more than 12 bits.
+    #[inline]
+    #[must_use]
+    pub fn encode(&self, seed: Seed) -> [u8; 64] {
+        assert!(
+            u64::from(self.flags) <= FLAGS_MASK,
+            "the flags of a commit line have 12 bits"
+        );
+        let mut raw = RawCommitLine {
+            op_seq: self.op_seq.into(),
+            log_head: (self.log_head.raw() | u64::from(self.flags)).into(),
+            log_tail: self.log_tail.raw().into(),
+            size: self.size.into(),
+            mtime_ns: self.mtime_ns.into(),
+            ctime_ns: self.ctime_ns.into(),
+            nlink: self.nlink.into(),
+            session: self.session.into(),
+            data_crc: self.data_crc.into(),
+            line_crc: U32::ZERO,
+        };
+        let bytes: [u8; 64] = transmute!(raw);
+        raw.line_crc = seed.checksum(&bytes[..60]).into();
+        transmute!(raw)
+    }
+
+    /// Checks bytes that were read back.
+    ///
+    /// # Errors
+    /// [`LayoutError::Blank`] when all are zero, [`LayoutError::Checksum`] when the line is torn,
+    /// damaged or another inode's, [`LayoutError::Field`] when its addresses make no sense.
+    #[inline]
+    pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
+        if bytes == &[0; 64] {
+            return Err(LayoutError::Blank);
+        }
+        let raw: RawCommitLine = transmute!(*bytes);
+        check_crc(COMMIT, seed.checksum(&bytes[..60]), raw.line_crc.get())?;
+        let head = raw.log_head.get();
+        let log_head = PmAddr::decode_page(head & !FLAGS_MASK, COMMIT, "log_head")?;
+        let log_tail = PmAddr::from_raw(raw.log_tail.get());
+        let tail_ok = log_tail.is_null()
+            || (!log_head.is_null()
+                && log_tail.is_line_aligned()
+                && !log_tail.is_page_aligned()
+                && log_tail.reserved_bits_clear());
+        let expected = "a line behind the header of a log page, or 0";
+        check(tail_ok, COMMIT, "log_tail", expected, log_tail.raw())?;
+        let [low, high, ..] = head.to_le_bytes();
+        Ok(Self {
+            op_seq: raw.op_seq.get(),
+            log_head,
+            flags: u16::from_le_bytes([low, high & 0xf]),
+            log_tail,
+            size: raw.size.get(),
+            mtime_ns: raw.mtime_ns.get(),
+            ctime_ns: raw.ctime_ns.get(),
+            nlink: raw.nlink.get(),
+            session: raw.session.get(),
+            data_crc: raw.data_crc.get(),
+        })
+    }
+
+    /// Whether the line was written by a single-fence commit.
+    #[inline]
+    #[must_use]
+    pub const fn has_data_crc(&self) -> bool {
+        self.flags & Self::HAS_DATA_CRC != 0
+    }
+}

@@ -1,0 +1,71 @@
+//! The inode: an identity line, two commit lines, and a volatile line, 256 bytes.
+
+mod commit;
+mod identity;
+
+pub use commit::CommitLine;
+pub use identity::{IDENTITY_VERSION, IdentityLine};
+#[cfg(test)]
+pub(crate) use {commit::RawCommitLine, identity::RawIdentityLine};
+
+use zerocopy::little_endian::{I64, U64};
+use zerocopy::transmute;
+
+use crate::PAGE;
+
+/// Bytes of an inode.
+pub const INODE_SIZE: u64 = 256;
+/// Inodes of a chunk.
+pub const INODES_PER_CHUNK: u64 = 8192;
+/// Pages of a chunk.
+pub const CHUNK_PAGES: u64 = INODES_PER_CHUNK * INODE_SIZE / PAGE;
+/// The identity line, in bytes from the start of the inode.
+pub const IDENTITY_OFFSET: u64 = 0;
+/// The two commit lines, likewise.
+pub const COMMIT_OFFSETS: [u64; 2] = [64, 128];
+/// The volatile line, likewise.
+pub const VOLATILE_OFFSET: u64 = 192;
+
+raw! {
+    struct RawVolatileLine, "Volatile line", 64 {
+        0 atime_ns: I64,
+        8 atime_seq: U64,
+        16 reserved: [u8; 48],
+    }
+}
+
+/// What may be lost: the access time that relatime keeps. It has no checksum.
+///
+/// It is stored as two ordered 8-byte words, `atime_ns` first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VolatileLine {
+    /// Last access, ns since 1970.
+    pub atime_ns: i64,
+    /// The `op_seq` of the newest attributes entry when it was stored (0: none). The line counts
+    /// while no attributes entry is newer.
+    pub atime_seq: u64,
+}
+
+impl VolatileLine {
+    /// The bytes to store.
+    #[inline]
+    #[must_use]
+    pub fn encode(&self) -> [u8; 64] {
+        transmute!(RawVolatileLine {
+            atime_ns: self.atime_ns.into(),
+            atime_seq: self.atime_seq.into(),
+            reserved: [0; 48],
+        })
+    }
+
+    /// Takes bytes that were read back; any are allowed.
+    #[inline]
+    #[must_use]
+    pub fn decode(bytes: &[u8; 64]) -> Self {
+        let raw: RawVolatileLine = transmute!(*bytes);
+        Self {
+            atime_ns: raw.atime_ns.get(),
+            atime_seq: raw.atime_seq.get(),
+        }
+    }
+}
