@@ -1,0 +1,60 @@
+//! Copies out of the pool. The bytes may change at any moment: what is returned is a copy, each
+//! aligned 8-byte unit of it as it was at some moment.
+
+use novale_layout::PmAddr;
+
+use crate::{LINE, OutOfRange, Pm, cpu};
+
+impl Pm {
+    /// The word at `addr`, read at once (acquire), in this machine's byte order.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when it is not in a slot or not aligned to 8.
+    #[inline]
+    pub fn load_u64(&self, addr: PmAddr) -> Result<u64, OutOfRange> {
+        let src = self.load_ptr(addr, 8)?;
+        if !addr.byte().is_multiple_of(8) {
+            return Err(OutOfRange { addr, len: 8 });
+        }
+        // SAFETY: `load_ptr` found 8 mapped bytes; slots are page-aligned, so `src` is aligned
+        // as `addr` is.
+        Ok(unsafe { cpu::load_u64(src) })
+    }
+
+    /// The line at `addr`.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when it is not in a slot or not aligned to 64.
+    #[inline]
+    pub fn load_line(&self, addr: PmAddr) -> Result<[u8; 64], OutOfRange> {
+        let src = self.load_ptr(addr, LINE)?;
+        if !addr.is_line_aligned() {
+            return Err(OutOfRange { addr, len: LINE });
+        }
+        let mut line = std::mem::MaybeUninit::<[u8; 64]>::uninit();
+        // SAFETY: `load_ptr` found 64 mapped bytes; `line` has 64.
+        unsafe { cpu::load_line(line.as_mut_ptr().cast(), src) };
+        // SAFETY: `cpu::load_line` wrote all 64 bytes.
+        Ok(unsafe { line.assume_init() })
+    }
+
+    /// Fills `into` with the bytes from `addr` on.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when they are not all in one slot; `into` is unchanged then.
+    #[inline]
+    pub fn load(&self, addr: PmAddr, into: &mut [u8]) -> Result<(), OutOfRange> {
+        let src = self.load_ptr(addr, into.len() as u64)?;
+        // SAFETY: `load_ptr` found that many mapped bytes, and `into` is not in the pool.
+        unsafe { cpu::copy_out(into.as_mut_ptr(), src, into.len()) };
+        Ok(())
+    }
+
+    /// Starts to bring the line at `addr` into the cache; an address outside is ignored.
+    #[inline]
+    pub fn prefetch(&self, addr: PmAddr) {
+        if let Ok(src) = self.load_ptr(addr, 1) {
+            cpu::prefetch(src);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The seam for whoever watches the stores: the crash lab's recorder, fault injection.
+
+use std::panic::Location;
+
+use novale_layout::PmAddr;
+
+use crate::Purpose;
+
+/// How a store may persist in part (DESIGN.md section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreKind {
+    /// A bulk copy: until written back and fenced, any subset of its 8-byte units may persist.
+    Plain,
+    /// 8-byte stores in ascending order: within a line, a prefix persists.
+    Ordered,
+    /// Streaming stores: any subset of the 8-byte units until the fence; no write-back is owed.
+    Streaming,
+}
+
+/// One store, told just before it is executed.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreEvent<'a> {
+    /// First byte stored.
+    pub addr: PmAddr,
+    /// What is stored there.
+    pub bytes: &'a [u8],
+    /// How it may persist in part.
+    pub kind: StoreKind,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The call outside of this crate that stores.
+    pub site: &'static Location<'static>,
+}
+
+/// Told of every store, write-back and fence, on the thread that executes it, just before.
+///
+/// A call of [`Pm`](crate::Pm) may arrive as several events (an unaligned stream has plain edges);
+/// a line that a streaming event covers needs no write-back event.
+pub trait Observer: Send + Sync {
+    /// `event` is about to be stored.
+    fn store(&self, event: StoreEvent<'_>);
+
+    /// The lines that `len` bytes from `addr` touch are about to be written back.
+    fn write_back(
+        &self,
+        addr: PmAddr,
+        len: u64,
+        purpose: Purpose,
+        site: &'static Location<'static>,
+    );
+
+    /// A fence is about to complete this thread's write-backs and streaming stores.
+    fn fence(&self, site: &'static Location<'static>);
+}

@@ -1,0 +1,92 @@
+//! How a pool's slots are named and opened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Observer, WriteBackKind};
+
+/// What a store is for: the key of the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// File contents.
+    Data,
+    /// Log entries and log page headers.
+    Log,
+    /// Commit lines.
+    Commit,
+    /// Journal records.
+    Journal,
+    /// Identity lines and other parts of inodes.
+    Inode,
+    /// Everything else: superblock, pairs, wear, saved allocator.
+    Other,
+}
+
+impl Purpose {
+    /// All purposes, in the order of their counters.
+    pub const ALL: [Self; 6] = [
+        Self::Data,
+        Self::Log,
+        Self::Commit,
+        Self::Journal,
+        Self::Inode,
+        Self::Other,
+    ];
+}
+
+/// Where a slot is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotSpec {
+    /// An ordinary file, a file on a DAX file system, or a DAX character device.
+    pub path: PathBuf,
+}
+
+impl SlotSpec {
+    /// The slot at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+}
+
+/// What a slot was found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotKind {
+    /// An ordinary file, mapped shared: durable as far as its memory is (tmpfs: until shutdown).
+    File,
+    /// A file on a DAX file system, mapped with `MAP_SYNC`.
+    DaxFile,
+    /// A DAX character device.
+    DaxDevice,
+    /// Private memory of this process.
+    Anonymous,
+}
+
+/// How to open a pool's slots.
+#[derive(Clone, Default)]
+pub struct PmOptions {
+    /// Map without write permission; every store is then a programmer error.
+    pub read_only: bool,
+    /// Fault all pages in now, so that no access faults later.
+    pub populate: bool,
+    /// Ask for 2 MB pages; what the kernel refuses stays on 4 KB pages.
+    pub hugepages: bool,
+    /// The write-back instruction; `None` takes the best that the CPU has.
+    pub write_back: Option<WriteBackKind>,
+    /// Caches persist (eADR): write-backs are left out, fences stay. `None` means no.
+    pub eadr: Option<bool>,
+    /// Told of every store, write-back and fence.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+impl std::fmt::Debug for PmOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PmOptions")
+            .field("read_only", &self.read_only)
+            .field("populate", &self.populate)
+            .field("hugepages", &self.hugepages)
+            .field("write_back", &self.write_back)
+            .field("eadr", &self.eadr)
+            .field("observer", &self.observer.is_some())
+            .finish()
+    }
+}

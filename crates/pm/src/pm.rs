@@ -1,0 +1,272 @@
+//! The pool's slots as one address space: opened, bounds-checked, counted.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use novale_layout::PmAddr;
+
+use crate::counters::{Registry, SLOTS_MAX};
+use crate::cpu::{self, Cpu};
+use crate::slot::Slot;
+use crate::{Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotSpec, to_usize};
+
+/// A pool's slots, mapped: the only way to its bytes.
+///
+/// Shared by reference between threads; the labels that stores return stay on their thread. The
+/// files must not be made shorter while they are mapped: an access beyond their end kills the
+/// process.
+pub struct Pm {
+    ranges: Box<[Range]>,
+    pub(crate) cpu: Cpu,
+    pub(crate) registry: Registry,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    read_only: bool,
+    /// Keeps the mappings alive that `ranges` points into.
+    slots: Box<[Slot]>,
+}
+
+/// Where a slot is mapped: the part of it that every access needs.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    base: *mut u8,
+    /// Bytes that may be loaded.
+    len: u64,
+    /// Bytes that may be stored: 0 when read-only.
+    store_len: u64,
+}
+
+// SAFETY: the pointers are to mappings that `slots` owns and that are not tied to a thread; all
+// access through them is by atomics or opaque assembly, which may race.
+unsafe impl Send for Pm {}
+// SAFETY: as above.
+unsafe impl Sync for Pm {}
+
+impl std::fmt::Debug for Pm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pm")
+            .field("slots", &self.slots)
+            .field("cpu", &self.cpu)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pm {
+    /// Opens and maps `slots`, in their order.
+    ///
+    /// # Errors
+    /// [`PmError`] says which slot cannot be used and why; nothing stays mapped then.
+    pub fn open(slots: &[SlotSpec], options: &PmOptions) -> Result<Self, PmError> {
+        check_count(slots.len())?;
+        let mut opened: Vec<Slot> = Vec::with_capacity(slots.len());
+        for spec in slots {
+            let slot = Slot::open(spec, options)?;
+            if let Some(first) = opened.iter().position(|o| o.is_same_file(&slot)) {
+                return Err(PmError::Duplicate {
+                    path: spec.path.clone(),
+                    first,
+                });
+            }
+            opened.push(slot);
+        }
+        Self::new(opened, options)
+    }
+
+    /// Maps zeroed private memory, one slot for each length (bytes), for tests and embedding.
+    ///
+    /// # Errors
+    /// As [`Pm::open`]: lengths below a page or above an address, too many slots, no memory.
+    pub fn anonymous(lens: &[u64], options: &PmOptions) -> Result<Self, PmError> {
+        check_count(lens.len())?;
+        let slots: Result<Vec<Slot>, PmError> = lens
+            .iter()
+            .map(|&len| Slot::anonymous(len, options))
+            .collect();
+        Self::new(slots?, options)
+    }
+
+    fn new(slots: Vec<Slot>, options: &PmOptions) -> Result<Self, PmError> {
+        let ranges = slots
+            .iter()
+            .map(|slot| Range {
+                base: slot.base(),
+                len: slot.len(),
+                store_len: if options.read_only { 0 } else { slot.len() },
+            })
+            .collect();
+        Ok(Self {
+            ranges,
+            cpu: Cpu::choose(options.write_back, options.eadr.unwrap_or(false))?,
+            registry: Registry::new(),
+            observer: options.observer.clone(),
+            read_only: options.read_only,
+            slots: slots.into_boxed_slice(),
+        })
+    }
+
+    /// Slots, 1 to 64.
+    #[must_use]
+    pub fn slot_count(&self) -> u8 {
+        u8::try_from(self.slots.len()).unwrap_or(u8::MAX)
+    }
+
+    /// Bytes of `slot`, a multiple of 4096; 0 when there is no such slot.
+    #[must_use]
+    pub fn slot_len(&self, slot: u8) -> u64 {
+        self.slots.get(usize::from(slot)).map_or(0, Slot::len)
+    }
+
+    /// What `slot` is.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn slot_kind(&self, slot: u8) -> SlotKind {
+        match self.slots.get(usize::from(slot)) {
+            Some(found) => found.kind,
+            None => no_slot(slot),
+        }
+    }
+
+    /// The open file of `slot`; `None` for private memory, or when there is no such slot.
+    #[must_use]
+    pub fn slot_file(&self, slot: u8) -> Option<&File> {
+        self.slots
+            .get(usize::from(slot))
+            .and_then(|found| found.file.as_ref())
+    }
+
+    /// Whether stores are refused.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The write-back instruction in use; `None` under eADR.
+    #[must_use]
+    pub fn write_back_kind(&self) -> Option<crate::WriteBackKind> {
+        self.cpu.write_back
+    }
+
+    /// Whether `len` bytes from `addr` lie in one slot.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, addr: PmAddr, len: u64) -> bool {
+        self.load_ptr(addr, len).is_ok()
+    }
+
+    /// What all threads have stored, written back and fenced since the pool was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.registry.counters()
+    }
+
+    /// What the calling thread has stored, written back and fenced since its first access.
+    #[must_use]
+    pub fn thread_counters(&self) -> Counters {
+        self.registry.shard().counters()
+    }
+
+    /// The pointer to `len` readable bytes.
+    #[inline(always)]
+    pub(crate) fn load_ptr(&self, addr: PmAddr, len: u64) -> Result<*const u8, OutOfRange> {
+        match self.ranges.get(usize::from(addr.slot())) {
+            Some(range)
+                if addr.reserved_bits_clear()
+                    && len <= range.len
+                    && addr.byte() <= range.len - len =>
+            {
+                Ok(range.base.wrapping_add(to_usize(addr.byte())))
+            }
+            _ => Err(OutOfRange { addr, len }),
+        }
+    }
+
+    /// The pointer to `len` writable bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn store_ptr(&self, addr: PmAddr, len: u64) -> *mut u8 {
+        match self.ranges.get(usize::from(addr.slot())) {
+            Some(range)
+                if addr.reserved_bits_clear()
+                    && len <= range.store_len
+                    && addr.byte() <= range.store_len - len =>
+            {
+                range.base.wrapping_add(to_usize(addr.byte()))
+            }
+            _ => self.refuse_store(addr, len),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    #[allow(
+        clippy::panic,
+        reason = "storing where no slot is, is a bug of the caller"
+    )]
+    pub(crate) fn refuse_store(&self, addr: PmAddr, len: u64) -> ! {
+        assert!(
+            !self.read_only,
+            "store of {len} bytes at {addr} to a pool mapped read-only"
+        );
+        panic!(
+            "store of {len} bytes at {addr} (raw {:#018x}) outside of the pool: slot {} of {} has \
+             {} bytes",
+            addr.raw(),
+            addr.slot(),
+            self.slots.len(),
+            self.slot_len(addr.slot())
+        );
+    }
+}
+
+fn check_count(found: usize) -> Result<(), PmError> {
+    if (1..=SLOTS_MAX).contains(&found) {
+        Ok(())
+    } else {
+        Err(PmError::SlotCount {
+            found,
+            allowed: SLOTS_MAX,
+        })
+    }
+}
+
+#[cold]
+#[track_caller]
+#[allow(
+    clippy::panic,
+    reason = "asking for a slot that was never given is a bug of the caller"
+)]
+fn no_slot(slot: u8) -> ! {
+    panic!("the pool has no slot {slot}");
+}
+
+/// Refuses an address that an access of `align` bytes cannot take.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn assert_aligned(addr: PmAddr, align: u64) {
+    assert!(
+        addr.byte().is_multiple_of(align),
+        "store at {addr} is not aligned to {align} bytes"
+    );
+}
+
+impl Cpu {
+    /// The instructions to use: `wanted`, or the best; none under eADR.
+    fn choose(wanted: Option<crate::WriteBackKind>, eadr: bool) -> Result<Self, PmError> {
+        let kinds = cpu::write_back_kinds();
+        let best = kinds
+            .first()
+            .copied()
+            .unwrap_or(crate::WriteBackKind::Portable);
+        let kind = wanted.unwrap_or(best);
+        if !kinds.contains(&kind) {
+            return Err(PmError::WriteBackUnsupported { wanted: kind, best });
+        }
+        Ok(Self {
+            write_back: (!eadr).then_some(kind),
+            wide: cpu::has_wide(),
+        })
+    }
+}

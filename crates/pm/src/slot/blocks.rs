@@ -1,0 +1,82 @@
+//! Makes sure that every block of an ordinary file exists, before stores go to its mapping.
+//!
+//! A store to a hole of a full file system kills the process with SIGBUS; here it is an error.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use rustix::io::Errno;
+
+use super::io_error;
+use crate::PmError;
+
+/// Bytes a call, so that a signal costs one step only.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// How often a step that a signal interrupted is tried.
+const TRIES_MAX: u32 = 1000;
+
+/// `f_type` of tmpfs (`linux/magic.h`).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Allocates what is missing of the first `len` bytes; the length of the file stays.
+pub(super) fn ensure(path: &Path, file: &File, len: u64) -> Result<(), PmError> {
+    let metadata = file.metadata().map_err(io_error(path, "stat"))?;
+    let missing = len.saturating_sub(metadata.blocks().saturating_mul(512));
+    // Only on tmpfs does the block count speak of data alone; elsewhere a hole may hide behind
+    // blocks of metadata, and asking is cheap because files are extents.
+    let magic = fstatfs(file).map_err(io_error(path, "statfs"))?.f_type;
+    if missing == 0 && u64::try_from(magic) == Ok(TMPFS_MAGIC) {
+        return Ok(());
+    }
+    let room = fstatvfs(file).map_err(io_error(path, "statvfs"))?;
+    let available = room.f_bavail.saturating_mul(room.f_frsize);
+    let no_space = || PmError::NoSpace {
+        path: path.into(),
+        needed: missing,
+        available,
+    };
+    // Asked first, so that a file that cannot fit does not fill the file system on the way.
+    // A size of 0 is a tmpfs without a limit.
+    if missing > available && room.f_blocks > 0 {
+        return Err(no_space());
+    }
+    for start in (0..len).step_by(crate::to_usize(STEP_BYTES)) {
+        match allocate(file, start, STEP_BYTES.min(len - start)) {
+            Ok(()) => {}
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => return Err(no_space()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return refuse_holes(path, file, len),
+            Err(e) => return Err(io_error(path, "allocate its blocks")(e)),
+        }
+    }
+    Ok(())
+}
+
+/// One step, tried again when a signal interrupts it.
+fn allocate(file: &File, start: u64, len: u64) -> Result<(), Errno> {
+    for _ in 1..TRIES_MAX {
+        match fallocate(file, FallocateFlags::KEEP_SIZE, start, len) {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+    fallocate(file, FallocateFlags::KEEP_SIZE, start, len)
+}
+
+/// Where blocks cannot be allocated ahead: a file without holes is fine.
+fn refuse_holes(path: &Path, file: &File, len: u64) -> Result<(), PmError> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)) {
+        Ok(hole) if hole >= len => Ok(()),
+        Ok(_) => Err(PmError::Holes {
+            path: path.into(),
+            source: io::Error::from(Errno::OPNOTSUPP),
+        }),
+        Err(e) => Err(PmError::Holes {
+            path: path.into(),
+            source: e.into(),
+        }),
+    }
+}

@@ -1,0 +1,176 @@
+//! One mapping at an aligned address, and its pages.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::{PAGE, to_usize};
+
+/// Bytes populated a call, so that progress could be told between calls.
+const STEP_BYTES: usize = 64 << 20;
+
+/// A range of mapped memory; unmapped when dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the range is not tied to a thread; all access to it is through raw pointers whose
+// users (the rest of this crate) only make racing-safe accesses.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the methods themselves only ask the kernel.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `place` and belongs to this value alone; `Pm` gives no
+        // pointer into it that outlives itself.
+        let unmapped = unsafe { munmap(self.base.cast(), self.len) };
+        debug_assert!(
+            unmapped.is_ok(),
+            "munmap of a whole mapping fails: {unmapped:?}"
+        );
+    }
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `file`; `sync` asks for `MAP_SYNC`.
+    pub(super) fn of_file(
+        file: &File,
+        len: u64,
+        align: u64,
+        read_only: bool,
+        sync: bool,
+    ) -> Result<Self, Errno> {
+        let flags = if sync {
+            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+        } else {
+            MapFlags::SHARED
+        };
+        let len = to_usize(len);
+        Self::place(len, to_usize(align), |at| {
+            // SAFETY: `at` is the start of `len` bytes that `place` reserved for this; replacing
+            // a reservation affects nobody.
+            unsafe {
+                mmap(
+                    at,
+                    len,
+                    protection(read_only),
+                    flags | MapFlags::FIXED,
+                    file,
+                    0,
+                )
+            }
+        })
+    }
+
+    /// Maps `len` bytes of zeroed private memory.
+    pub(super) fn anonymous(len: u64, align: u64, read_only: bool) -> Result<Self, Errno> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let len = to_usize(len);
+        Self::place(len, to_usize(align), |at| {
+            // SAFETY: as in `of_file`.
+            unsafe { mmap_anonymous(at, len, protection(read_only), flags) }
+        })
+    }
+
+    /// Reserves `len` bytes at a multiple of `align` and lets `map` fill them.
+    fn place(
+        len: usize,
+        align: usize,
+        map: impl FnOnce(*mut c_void) -> Result<*mut c_void, Errno>,
+    ) -> Result<Self, Errno> {
+        let total = len.checked_add(align).ok_or(Errno::NOMEM)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let reserved =
+            unsafe { mmap_anonymous(ptr::null_mut(), total, ProtFlags::empty(), flags) }?;
+        let head = reserved.cast::<u8>().align_offset(align);
+        let at = reserved.cast::<u8>().wrapping_add(head);
+        trim(reserved.cast(), head)?;
+        trim(at.wrapping_add(len), align - head)?;
+        // From here on the value's drop unmaps what is left of the reservation.
+        let mapping = Self { base: at, len };
+        map(at.cast())?;
+        Ok(mapping)
+    }
+
+    pub(super) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Asks for 2 MB pages; a kernel or file system without them changes nothing.
+    pub(super) fn advise_huge(&self) {
+        // SAFETY: the range is this mapping; the advice does not change its contents.
+        unsafe { madvise(self.base.cast(), self.len, Advice::LinuxHugepage) }.ok();
+    }
+
+    /// Faults every page in.
+    pub(super) fn populate(&self, read_only: bool) -> io::Result<()> {
+        let advice = if read_only {
+            Advice::LinuxPopulateRead
+        } else {
+            Advice::LinuxPopulateWrite
+        };
+        for start in (0..self.len).step_by(STEP_BYTES) {
+            let len = STEP_BYTES.min(self.len - start);
+            let at = self.base.wrapping_add(start);
+            // SAFETY: within this mapping; populating keeps the contents.
+            match unsafe { madvise(at.cast(), len, advice) } {
+                Ok(()) => {}
+                // Linux before 5.14.
+                Err(Errno::INVAL) => touch(at, len),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the pages into 2 MB pages now, where the kernel can (about 3 s a GB).
+    pub(super) fn collapse(&self) {
+        for start in (0..self.len).step_by(STEP_BYTES) {
+            let at = self.base.wrapping_add(start);
+            let len = STEP_BYTES.min(self.len - start);
+            // SAFETY: within this mapping; the contents stay the same.
+            let result = unsafe { libc::madvise(at.cast(), len, libc::MADV_COLLAPSE) };
+            // Without huge pages for this file every further step would fail as well.
+            if result != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+                return;
+            }
+        }
+    }
+}
+
+fn protection(read_only: bool) -> ProtFlags {
+    if read_only {
+        ProtFlags::READ
+    } else {
+        ProtFlags::READ | ProtFlags::WRITE
+    }
+}
+
+/// Gives back `len` bytes of a reservation.
+fn trim(at: *mut u8, len: usize) -> Result<(), Errno> {
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: a part of the reservation that `place` made and that nothing uses.
+    unsafe { munmap(at.cast(), len) }
+}
+
+/// Reads a byte of each page.
+fn touch(at: *const u8, len: usize) {
+    for offset in (0..len).step_by(to_usize(PAGE)) {
+        // SAFETY: within a mapping that is readable; volatile, so that it happens.
+        unsafe { at.wrapping_add(offset).read_volatile() };
+    }
+}

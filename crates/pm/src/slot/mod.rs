@@ -1,0 +1,139 @@
+//! A pool's slots: found, checked, sized, mapped and faulted in.
+//!
+//! `Slot::open` is the way for a path: what is there (`source`), how long it is, whether all its
+//! blocks exist (`blocks`), then the mapping and its pages (`mapping`). Only `Pm::open` calls it.
+
+mod blocks;
+mod mapping;
+mod source;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use mapping::Mapping;
+use source::Source;
+
+use crate::{PAGE, PmError, PmOptions, SlotKind, SlotSpec};
+
+/// The greatest length of a slot, bytes: an address has 48 bits for the byte.
+const SLOT_BYTES_MAX: u64 = 1 << 48;
+
+/// Alignment of a mapping, bytes, so that 2 MB pages fit.
+const MAP_ALIGN: u64 = 2 << 20;
+
+/// One slot, mapped for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) kind: SlotKind,
+    pub(crate) file: Option<File>,
+    /// Which file this is, to find one given twice; `None` for private memory.
+    identity: Option<(u64, u64)>,
+    mapping: Mapping,
+}
+
+impl Slot {
+    /// Opens and maps the slot at `spec`.
+    pub(crate) fn open(spec: &SlotSpec, options: &PmOptions) -> Result<Self, PmError> {
+        let path = spec.path.as_path();
+        let source = Source::open(path, options.read_only)?;
+        let len = checked_len(path, source.len)?;
+        if source.is_regular && !options.read_only {
+            blocks::ensure(path, &source.file, len)?;
+        }
+        let align = source.align.max(MAP_ALIGN);
+        let map = |sync| Mapping::of_file(&source.file, len, align, options.read_only, sync);
+        let (mapping, kind) = if source.is_regular {
+            match map(true) {
+                Ok(mapping) => (mapping, SlotKind::DaxFile),
+                // An ordinary file: the kernel refuses MAP_SYNC, with an error that depends on
+                // the file system, and says with MAP_SHARED what else may be wrong.
+                Err(_) => (map(false).map_err(io_error(path, "map"))?, SlotKind::File),
+            }
+        } else {
+            (
+                map(false).map_err(io_error(path, "map"))?,
+                SlotKind::DaxDevice,
+            )
+        };
+        prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
+        Ok(Self {
+            kind,
+            file: Some(source.file),
+            identity: Some(source.identity),
+            mapping,
+        })
+    }
+
+    /// `len` bytes of zeroed private memory.
+    pub(crate) fn anonymous(len: u64, options: &PmOptions) -> Result<Self, PmError> {
+        let path = Path::new("(private memory)");
+        let len = checked_len(path, len)?;
+        let mapping =
+            Mapping::anonymous(len, MAP_ALIGN, options.read_only).map_err(io_error(path, "map"))?;
+        prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
+        Ok(Self {
+            kind: SlotKind::Anonymous,
+            file: None,
+            identity: None,
+            mapping,
+        })
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.mapping.base()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.mapping.len()
+    }
+
+    /// Whether both are one file.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        self.identity.is_some() && self.identity == other.identity
+    }
+}
+
+/// `found` rounded down to whole pages, or why a slot cannot have that length.
+fn checked_len(path: &Path, found: u64) -> Result<u64, PmError> {
+    let len = found - found % PAGE;
+    if len == 0 {
+        return Err(PmError::TooSmall {
+            path: path.into(),
+            found,
+            needed: PAGE,
+        });
+    }
+    if len > SLOT_BYTES_MAX {
+        return Err(PmError::TooLarge {
+            path: path.into(),
+            found,
+            allowed: SLOT_BYTES_MAX,
+        });
+    }
+    Ok(len)
+}
+
+/// Huge pages and populating, as the options say.
+fn prepare(mapping: &Mapping, options: &PmOptions) -> io::Result<()> {
+    if options.hugepages {
+        mapping.advise_huge();
+    }
+    if options.populate {
+        mapping.populate(options.read_only)?;
+    }
+    if options.hugepages && options.populate {
+        mapping.collapse();
+    }
+    Ok(())
+}
+
+/// A closure that makes a [`PmError::Io`] for `path`.
+fn io_error<E: Into<io::Error>>(path: &Path, action: &'static str) -> impl FnOnce(E) -> PmError {
+    let path = PathBuf::from(path);
+    move |source| PmError::Io {
+        path,
+        action,
+        source: source.into(),
+    }
+}

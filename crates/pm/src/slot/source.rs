@@ -1,0 +1,132 @@
+//! What is at a slot's path: an ordinary file or a DAX character device, and how long it is.
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::io_error;
+use crate::PmError;
+
+/// Where the kernel describes character devices.
+const SYSFS_CHAR: &str = "/sys/dev/char";
+
+/// A slot's file, opened, before it is mapped.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) file: File,
+    /// Bytes.
+    pub(super) len: u64,
+    /// Alignment that a mapping needs, bytes.
+    pub(super) align: u64,
+    /// An ordinary file; otherwise a DAX device.
+    pub(super) is_regular: bool,
+    /// File system and inode, or 0 and device number.
+    pub(super) identity: (u64, u64),
+}
+
+impl Source {
+    /// Opens `path` and finds out what it is.
+    pub(super) fn open(path: &Path, read_only: bool) -> Result<Self, PmError> {
+        // Asked before opening: to open a FIFO waits, and to open some devices acts.
+        let metadata = fs::metadata(path).map_err(|e| open_error(path, read_only, e))?;
+        check_kind(path, metadata.file_type())?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!read_only)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(|e| open_error(path, read_only, e))?;
+        let metadata = file.metadata().map_err(io_error(path, "stat"))?;
+        check_kind(path, metadata.file_type())?;
+        if metadata.is_file() {
+            let identity = (metadata.dev(), metadata.ino());
+            return Ok(Self {
+                file,
+                len: metadata.len(),
+                align: 1,
+                is_regular: true,
+                identity,
+            });
+        }
+        let rdev = metadata.rdev();
+        let (major, minor) = (libc::major(rdev), libc::minor(rdev));
+        let (len, align) = dax_device(path, Path::new(SYSFS_CHAR), major, minor)?;
+        Ok(Self {
+            file,
+            len,
+            align,
+            is_regular: false,
+            identity: (0, rdev),
+        })
+    }
+}
+
+/// Refuses what is neither a file nor a character device.
+fn check_kind(path: &Path, kind: FileType) -> Result<(), PmError> {
+    let (found, advice) = if kind.is_dir() {
+        ("a directory", "give the pool file in it")
+    } else if kind.is_block_device() {
+        (
+            "a block device",
+            "use a devdax namespace, or a file on a DAX file system on it",
+        )
+    } else if kind.is_fifo() {
+        ("a FIFO", "give a file or a DAX device")
+    } else if kind.is_socket() {
+        ("a socket", "give a file or a DAX device")
+    } else {
+        return Ok(());
+    };
+    Err(PmError::NotASlot {
+        path: path.into(),
+        found,
+        advice,
+    })
+}
+
+/// The error of opening or finding `path`.
+fn open_error(path: &Path, read_only: bool, source: io::Error) -> PmError {
+    let path = path.to_path_buf();
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "io::ErrorKind is open-ended"
+    )]
+    match source.kind() {
+        io::ErrorKind::NotFound => PmError::Missing { path },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            PmError::Permission { path, read_only }
+        }
+        _ => PmError::Io {
+            path,
+            action: "open",
+            source,
+        },
+    }
+}
+
+/// Length and mapping alignment, bytes, of the DAX device `major:minor`, from `sysfs`.
+fn dax_device(path: &Path, sysfs: &Path, major: u32, minor: u32) -> Result<(u64, u64), PmError> {
+    let folder = sysfs.join(format!("{major}:{minor}"));
+    let number = |name: &str| -> Result<u64, (String, String)> {
+        let file = folder.join(name);
+        let shown = || file.display().to_string();
+        let text = fs::read_to_string(&file).map_err(|e| (shown(), e.to_string()))?;
+        text.trim()
+            .parse()
+            .map_err(|_| (shown(), format!("{:?} is no number", text.trim())))
+    };
+    let size = number("size").map_err(|(sysfs, detail)| PmError::NotDax {
+        path: path.into(),
+        major,
+        minor,
+        sysfs,
+        detail,
+    })?;
+    // Kernels before 5.10 do not tell the alignment; 2 MB is the default of every tool.
+    let align = number("align")
+        .ok()
+        .filter(|a| a.is_power_of_two())
+        .unwrap_or(super::MAP_ALIGN);
+    Ok((size, align))
+}

@@ -1,0 +1,50 @@
+//! What is stored is what is loaded, and nothing else changes.
+
+use novale_layout::PmAddr;
+use novale_pm::{Flushed, Pm, PmOptions, Purpose, SlotKind, SlotSpec};
+
+#[test]
+fn a_file_keeps_what_was_stored_through_its_mapping() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let slots = [SlotSpec::new(file.path())];
+    let pm = Pm::open(
+        &slots,
+        &PmOptions {
+            populate: true,
+            ..PmOptions::default()
+        },
+    )
+    .unwrap();
+    assert_eq!(pm.slot_kind(0), SlotKind::File);
+    assert_eq!(pm.slot_len(0), 1 << 20);
+    let mut flushed = Flushed::none();
+    flushed = flushed.and(pm.stream(PmAddr::new(0, 4099), b"streamed, unaligned", Purpose::Data));
+    let dirty = pm.store(PmAddr::new(0, 70_001), b"stored", Purpose::Data);
+    flushed = flushed.and(pm.write_back(dirty));
+    let dirty = pm.store_u64(PmAddr::new(0, 8), 7, Purpose::Other);
+    flushed = flushed.and(pm.write_back(dirty));
+    pm.fence(flushed).end();
+    let before = pm.counters();
+    drop(pm);
+
+    let bytes = std::fs::read(file.path()).unwrap();
+    assert_eq!(&bytes[4099..4118], b"streamed, unaligned");
+    assert_eq!(&bytes[70_001..70_007], b"stored");
+    assert_eq!(bytes.iter().filter(|&&b| b != 0).count(), 19 + 6 + 1);
+    assert_eq!(before.of(Purpose::Data).lines, 2);
+    assert_eq!(before.fences_with_pending, 1);
+
+    let options = PmOptions {
+        read_only: true,
+        populate: true,
+        ..PmOptions::default()
+    };
+    let pm = Pm::open(&slots, &options).unwrap();
+    assert_eq!(pm.load_u64(PmAddr::new(0, 8)), Ok(7));
+    assert_eq!(
+        &pm.load_line(PmAddr::new(0, 4096)).unwrap()[3..22],
+        b"streamed, unaligned"
+    );
+    assert_eq!(pm.counters().fences, 0);
+}
