@@ -20,6 +20,7 @@ mod arena;
 mod client;
 mod error;
 mod liveness;
+mod names;
 
 mod off;
 mod op;
@@ -32,6 +33,7 @@ pub use arena::{Arena, Identity};
 pub use client::{Client, ClientInfo};
 pub use error::{ArenaError, BadOffset, Full, LockError};
 pub use liveness::PidInfo;
+pub use names::NameTable;
 
 pub use off::Off;
 pub use op::{LockGuard, Op, Phase};

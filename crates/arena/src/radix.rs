@@ -367,11 +367,7 @@ impl<'a> Radix<'a> {
     ///
     /// # Errors
     /// [`BadOffset`]: damage, or a writer at work.
-    pub fn for_each(
-        self,
-        arena: &Arena,
-        visit: &mut dyn FnMut(u64, u64),
-    ) -> Result<(), BadOffset> {
+    pub fn for_each(self, arena: &Arena, visit: &mut dyn FnMut(u64, u64)) -> Result<(), BadOffset> {
         let mut from = 0;
         while let Some((key, value)) = self.next(arena, from)? {
             visit(key, value);

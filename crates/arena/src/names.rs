@@ -1,1 +1,0 @@
-//! A map from name hashes to small values, for directories of any size.
