@@ -1,0 +1,22 @@
+# Novale's commands. Each needs a Rust toolchain; the scripts name, and as root install, the rest.
+
+.PHONY: help run test lint bench
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make run    build Novale, mount a pool in memory, work in it and compare; the mount stays'
+	@echo 'make test   everything that a change must pass; the last line is the total'
+	@echo 'make lint   formatting, clippy, docs and the tidy test alone'
+	@echo 'make bench  what operations cost: lines, fences, nanoseconds'
+
+run:
+	@scripts/demo.sh
+
+test:
+	@scripts/test.sh
+
+lint:
+	@scripts/test.sh lint
+
+bench:
+	@cargo run --release --package novale-bench

@@ -1,0 +1,147 @@
+# What the scripts share: finding and installing tools, counting results, scratch pools and mounts.
+# Sourced from the scripts beside it.
+# shellcheck shell=bash
+
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+export PATH="$HOME/.cargo/bin:$PATH"
+
+# --- counting ----------------------------------------------------------------------------------
+# A suite reports by `tally`; scripts/test.sh adds the reports up through the file NOVALE_TALLY.
+
+tally() { # passed|failed|skipped COUNT WHAT
+  printf '%s %s %s\n' "$1" "$2" "$3" >>"${NOVALE_TALLY:-/dev/null}"
+  [ "$1" = passed ] || printf '%s: %s\n' "$1" "$3"
+}
+
+check() { # WHAT COMMAND...: one test, which passes when the command succeeds
+  local what=$1
+  shift
+  if "$@"; then
+    tally passed 1 "$what"
+    printf 'ok: %s\n' "$what"
+  else
+    tally failed 1 "$what"
+  fi
+}
+
+refuses() { # COMMAND...: fails with a message and without a panic
+  local output
+  if output=$("$@" 2>&1); then
+    printf 'should have failed: %s\n%s\n' "$*" "$output"
+    return 1
+  fi
+  printf 'refused: %s\n' "$output"
+  [ -n "$output" ] && [[ $output != *panicked* ]]
+}
+
+# --- tools -------------------------------------------------------------------------------------
+
+have() { command -v "$1" >/dev/null 2>&1; }
+is_root() { [ "$(id -u)" = 0 ]; }
+
+install_packages() { # PACKAGE...: through apt as root, where that is possible
+  is_root && have apt-get || return 1
+  if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null 2>&1; then
+    apt-get update -qq >/dev/null 2>&1 || return 1
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null 2>&1
+  fi
+}
+
+need() { # COMMAND PACKAGE...: succeeds once the command is there
+  local command=$1
+  shift
+  have "$command" || { install_packages "$@" && have "$command"; }
+}
+
+cargo_tool() { # NAME VERSION: a program from the registry, kept below target; prints its path
+  local folder=${NOVALE_TOOLS:-$target/tools}
+  local program=$folder/$1-$2/bin/$1
+  if [ ! -x "$program" ]; then
+    cargo install --quiet --locked --root "$folder/$1-$2" --target-dir "$folder/build" \
+      "$1@$2" >&2 || return 1
+  fi
+  printf '%s\n' "$program"
+}
+
+why_no_mount() { # prints why nothing can be mounted here, and fails; succeeds where it can
+  if [ ! -c /dev/fuse ]; then
+    echo 'no /dev/fuse'
+  elif ! is_root; then
+    echo 'not root'
+  else
+    return 0
+  fi
+  return 1
+}
+
+# --- pools and mounts --------------------------------------------------------------------------
+
+mounted() { # DIR
+  grep -qF " $(realpath -m "$1") " /proc/self/mounts
+}
+
+daemons() { # PATH: ids of the novale processes that have PATH or a file below it as an argument
+  local process arguments
+  for process in /proc/[0-9]*; do
+    arguments=$(tr '\0' '\n' 2>/dev/null <"$process/cmdline") || continue
+    [[ ${arguments%%$'\n'*} == *novale* ]] || continue
+    if grep -qE "^$1(/|:|\$)" <<<"$arguments"; then
+      printf '%s\n' "${process#/proc/}"
+    fi
+  done
+}
+
+await() { # SECONDS COMMAND...: until the command succeeds, or fails after that time
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    sleep 0.05
+  done
+}
+
+gone() { # PID...
+  local pid
+  for pid in "$@"; do
+    [ ! -d "/proc/$pid" ] || return 1
+  done
+}
+
+kill_daemons() { # PATH: kills them as a crash would, and waits until they are gone
+  local pids
+  pids=$(daemons "$1")
+  [ -n "$pids" ] || return 1
+  # shellcheck disable=SC2086
+  kill -9 $pids
+  # shellcheck disable=SC2086
+  await 10 gone $pids
+}
+
+clear_scratch() { # DIR POOL_DIR: unmounts whatever is below DIR, kills its daemons, removes both
+  local dir
+  while read -r dir; do
+    umount -l "$dir" 2>/dev/null || true
+  done < <(awk -v at="$1" '$2 == at || index($2, at "/") == 1 { print $2 }' /proc/self/mounts | sort -r)
+  kill_daemons "$2" 2>/dev/null || true
+  rm -rf --one-file-system "$1" "$2"
+}
+
+memory_folder() { # MEGABYTES: prints a folder in memory with that much room, or one on disk
+  local free
+  free=$(df --output=avail -m /dev/shm 2>/dev/null | tail -n 1) || free=0
+  if [ -w /dev/shm ] && [ "${free:-0}" -gt "$1" ]; then
+    echo /dev/shm
+  else
+    echo "$target"
+  fi
+}
+
+scratch() { # sets pools and mounts, two new folders that go away with the script
+  pools=$(mktemp -d "$(memory_folder 1024)/novale-test.XXXXXX")
+  mounts=$(mktemp -d "${TMPDIR:-/tmp}/novale-test.XXXXXX")
+  chmod 755 "$pools" "$mounts"
+  trap 'clear_scratch "$mounts" "$pools"' EXIT
+  trap 'exit 143' TERM INT
+}

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# All tests of the workspace, doctests included, counted one by one.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../lib.sh"
+cd "$root"
+
+log=$target/test/cargo-output.log
+mkdir -p "${log%/*}"
+
+# The stable rustdoc accepts any error code in a compile_fail doctest; with this wrapper it compares.
+export RUSTDOC=$root/scripts/suites/rustdoc.sh
+
+# A canary: a doctest with the wrong error code must fail, or the codes prove nothing.
+canary=$(mktemp -d)
+trap 'rm -rf "$canary"' EXIT
+# shellcheck disable=SC2016
+printf '//! ```compile_fail,E0001\n//! let x: u8 = "";\n//! ```\n' >"$canary/lib.rs"
+check 'doctests compare error codes' \
+  refuses "$RUSTDOC" --test --edition 2024 --crate-name canary "$canary/lib.rs"
+
+status=0
+cargo test --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" || status=$?
+
+count() { # passed|failed|ignored
+  awk -v word="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" word) n += $(i - 1) }
+    END { print n + 0 }' "$log"
+}
+
+# A test that finds its surroundings wanting says `novale-skip: REASON` and returns: not a pass.
+skipped=0
+while read -r reason; do
+  skipped=$((skipped + 1))
+  tally skipped 1 "$reason"
+done < <(sed -nE 's/^.*novale-skip: //p' "$log")
+while read -r name; do
+  tally skipped 1 "$name: ignored"
+done < <(sed -nE 's/^test (.*) \.\.\. ignored.*$/\1/p' "$log")
+tally passed $(($(count passed) - skipped)) 'cargo test'
+while read -r name; do
+  tally failed 1 "$name"
+done < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$log")
+exit "$status"

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Everything that a change must pass. `scripts/test.sh lint` stops before the tests proper.
+# The last line is the total: N passed, N failed, N skipped.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+
+logs=$target/test
+mkdir -p "$logs"
+export NOVALE_TALLY=$logs/tally
+total_passed=0 total_failed=0 total_skipped=0
+
+sum() { # passed|failed|skipped
+  awk -v kind="$1" '$1 == kind { n += $2 } END { print n + 0 }' "$NOVALE_TALLY"
+}
+
+part() { # NAME SECONDS COMMAND...
+  local name=$1 limit=$2 log=$logs/$1.log started=$SECONDS status=0 passed failed skipped
+  shift 2
+  : >"$NOVALE_TALLY"
+  timeout -k 20 "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
+  passed=$(sum passed) failed=$(sum failed) skipped=$(sum skipped)
+  if [ "$status" = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
+    passed=1
+  elif [ "$status" != 0 ] && [ "$failed" = 0 ]; then
+    failed=1
+    printf 'failed 1 %s ended with status %s\n' "$name" "$status" >>"$NOVALE_TALLY"
+  fi
+  total_passed=$((total_passed + passed))
+  total_failed=$((total_failed + failed))
+  total_skipped=$((total_skipped + skipped))
+  printf '%-12s %4d passed, %d failed, %d skipped (%d s)\n' \
+    "$name" "$passed" "$failed" "$skipped" $((SECONDS - started))
+  sed -nE 's/^(failed|skipped) [0-9]+ /             \1: /p' "$NOVALE_TALLY"
+  if [ "$failed" != 0 ]; then
+    printf -- '--- the end of %s ---\n' "${log#"$root"/}"
+    tail -n 60 "$log"
+    printf -- '---\n'
+  fi
+}
+
+finish() {
+  local total="$total_passed passed, $total_failed failed, $total_skipped skipped"
+  printf '%s\n' "$total" >"$logs/total"
+  printf '%s\n' "$total"
+  [ "$total_failed" = 0 ]
+}
+
+rm -f "$logs/total"
+if ! need cc gcc libc6-dev; then
+  echo 'no C compiler: rustc needs one to link (apt-get install gcc libc6-dev)'
+  total_failed=1
+  finish
+  exit
+fi
+
+# A component that the toolchain lacks is named and skipped, not failed.
+cargo_part() { # NAME SECONDS SUBCOMMAND ARGUMENT...
+  if cargo "$3" --version >/dev/null 2>&1; then
+    part "$1" "$2" cargo "${@:3}"
+  else
+    part "$1" "$2" scripts/suites/absent.sh "cargo $3 is not installed (rustup component add)"
+  fi
+}
+
+cargo_part fmt 120 fmt --all --check
+cargo_part clippy 900 clippy --quiet --workspace --all-targets -- -D warnings
+part docs 900 env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
+part tidy 600 cargo run --quiet --package xtask -- tidy
+part shell 120 scripts/suites/shell.sh
+if [ "${1:-}" = lint ]; then
+  finish
+  exit
+fi
+
+part cargo 1200 scripts/suites/cargo.sh
+part build 600 cargo build --quiet --package novale-cli
+part mount 300 scripts/suites/mount.sh
+part pjdfstest 600 scripts/suites/pjdfstest.sh
+part fsx 600 scripts/suites/fsx.sh
+part demo 900 scripts/demo.sh --once
+finish
