@@ -1,6 +1,6 @@
 //! What the documents say must be there: paths, links, crates and dependencies.
 
-use super::arrows::Package;
+use super::packages::Package;
 use super::{Finding, SourceFile, Tree};
 
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
@@ -128,7 +128,7 @@ fn finding(path: &str, rule: &'static str, message: String) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::arrows::Dependency;
+    use crate::tidy::packages::Dependency;
 
     fn tree(path: &str, text: &str) -> Tree {
         Tree {

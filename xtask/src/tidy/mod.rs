@@ -7,10 +7,12 @@
 //! Never here: anything that changes a file, or needs git or the network.
 
 mod arrows;
+mod bans;
 mod calls;
 mod docs;
 mod length;
 mod names;
+mod packages;
 mod source;
 mod tokens;
 
@@ -62,7 +64,7 @@ impl fmt::Display for Finding {
 /// Reads the tree below `root` and applies every rule to it.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let tree = Tree::read(root)?;
-    let packages = arrows::read_packages(root)?;
+    let packages = packages::read(root)?;
     let mut findings = Vec::new();
     for rule in [length::check, calls::check, names::check, docs::check] {
         findings.extend(rule(&tree));

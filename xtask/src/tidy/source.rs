@@ -122,14 +122,15 @@ fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// Whether the whole file is compiled for tests only, by its place.
+/// Whether the whole file is, by its place, compiled for tests and measurements only.
 fn is_test_only(path: &str) -> bool {
     let mut parts = path.split('/').rev();
     let stem = parts
         .next()
         .and_then(|name| name.strip_suffix(".rs"))
         .unwrap_or("");
-    stem == "tests" || stem.ends_with("_tests") || parts.any(|part| part == "tests")
+    let named = stem == "tests" || stem.ends_with("_tests") || stem.ends_with("_test");
+    named || parts.any(|part| matches!(part, "tests" | "examples" | "benches"))
 }
 
 #[cfg(test)]
@@ -148,6 +149,7 @@ mod tests {
         assert_eq!(crate_of("README.md"), None);
         assert!(is_test_only("crates/core/tests/common/mod.rs"));
         assert!(is_test_only("crates/core/src/log/tests.rs"));
+        assert!(is_test_only("crates/layout/src/spec_test.rs"));
         assert!(!is_test_only("crates/core/src/log.rs"));
     }
 }
