@@ -1,1 +1,9 @@
-//! Placeholder.
+//! The lab: how we know that the product is right. Random sequences run on the product and on the
+//! model side by side (`diff`), on a mount and on the machine's own file system (`mounted`), and
+//! into power cuts at every store (`crash`). Nothing of it is linked into the product.
+//!
+//! A failed test prints its seed and a short sequence as text: `workload::parse_steps` replays it.
+
+pub mod diff;
+pub mod mounted;
+pub mod workload;

@@ -1,0 +1,14 @@
+//! One sequence of steps on a file system and on the model side by side. Comes in: a [`Machine`]
+//! and steps. Goes out: the first step after which the two differ, shrunk and as text. Called by
+//! the tests. Never in here: knowledge of the pool's bytes.
+
+mod judge;
+mod run;
+mod search;
+mod shrink;
+mod snapshot;
+
+pub use run::{Machine, Mismatch, NoSpace, Summary, compare_run, now_ns_at};
+pub use search::{Budget, Found, search};
+pub use shrink::shrink;
+pub use snapshot::snapshot;

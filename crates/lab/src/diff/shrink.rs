@@ -1,0 +1,267 @@
+//! Makes a failing sequence short: whole runs of steps are left out, then single steps simplified.
+
+use std::collections::BTreeSet;
+
+use novale_model::SetAttr;
+
+use crate::workload::{Action, Path, Step};
+
+/// A short sequence that fails too. `fails` is asked at most `tries` times.
+pub fn shrink(steps: Vec<Step>, tries: usize, fails: &mut dyn FnMut(&[Step]) -> bool) -> Vec<Step> {
+    let mut shrinker = Shrinker {
+        steps,
+        tries,
+        fails,
+    };
+    // Each round that goes on has made the sequence shorter or simpler.
+    while shrinker.tries > 0
+        && (shrinker.leave_out() | shrinker.simplify() | shrinker.simplify_paths())
+    {}
+    shrinker.steps
+}
+
+struct Shrinker<'f> {
+    steps: Vec<Step>,
+    tries: usize,
+    fails: &'f mut dyn FnMut(&[Step]) -> bool,
+}
+
+impl Shrinker<'_> {
+    /// Takes over the candidate if it fails.
+    fn accept(&mut self, candidate: Vec<Step>) -> bool {
+        if self.tries == 0 {
+            return false;
+        }
+        self.tries -= 1;
+        let accepted = (self.fails)(&candidate);
+        if accepted {
+            self.steps = candidate;
+        }
+        accepted
+    }
+
+    /// Leaves out runs of half the steps, a quarter, ... single ones.
+    fn leave_out(&mut self) -> bool {
+        let before = self.steps.len();
+        let mut run = self.steps.len().div_ceil(2).max(1);
+        loop {
+            let mut end = self.steps.len();
+            while end > 0 {
+                let start = end.saturating_sub(run);
+                let kept = self
+                    .steps
+                    .iter()
+                    .take(start)
+                    .chain(self.steps.iter().skip(end));
+                let candidate = kept.cloned().collect();
+                self.accept(candidate);
+                end = start;
+            }
+            if run == 1 {
+                return self.steps.len() < before;
+            }
+            run /= 2;
+        }
+    }
+
+    fn simplify(&mut self) -> bool {
+        let mut simpler = false;
+        for index in 0..self.steps.len() {
+            // Each form that is taken has fewer simpler forms itself.
+            while self.simplify_step(index) {
+                simpler = true;
+            }
+        }
+        simpler
+    }
+
+    fn simplify_step(&mut self, index: usize) -> bool {
+        let forms = self.steps.get(index).map(simpler_forms).unwrap_or_default();
+        forms.into_iter().any(|form| self.replace(index, form))
+    }
+
+    /// Moves what lies in a directory one level up, and gives long names short ones.
+    fn simplify_paths(&mut self) -> bool {
+        let mut simpler = false;
+        for directory in self.all_paths() {
+            simpler |= self.change_paths(|path| move_up(path, &directory));
+        }
+        let names = |steps: &Self| -> BTreeSet<Vec<u8>> {
+            steps
+                .all_paths()
+                .into_iter()
+                .flat_map(|path| path.0)
+                .collect()
+        };
+        for name in names(self).into_iter().filter(|name| name.len() > 1) {
+            let used = names(self);
+            let Some(short) = (b'a'..=b'z').find(|letter| !used.contains(&vec![*letter])) else {
+                break;
+            };
+            simpler |= self.change_paths(|path| {
+                path.0
+                    .iter_mut()
+                    .filter(|n| **n == name)
+                    .for_each(|n| *n = vec![short]);
+            });
+        }
+        simpler
+    }
+
+    fn all_paths(&self) -> BTreeSet<Path> {
+        let mut steps = self.steps.clone();
+        let paths = steps.iter_mut().flat_map(Step::paths_mut);
+        paths.map(|path| path.clone()).collect()
+    }
+
+    fn change_paths(&mut self, change: impl Fn(&mut Path)) -> bool {
+        let mut candidate = self.steps.clone();
+        candidate
+            .iter_mut()
+            .flat_map(Step::paths_mut)
+            .for_each(change);
+        candidate != self.steps && self.accept(candidate)
+    }
+
+    fn replace(&mut self, index: usize, form: Step) -> bool {
+        let mut candidate = self.steps.clone();
+        if let Some(step) = candidate.get_mut(index) {
+            *step = form;
+        }
+        self.accept(candidate)
+    }
+}
+
+/// What lies in the directory comes to lie beside it.
+fn move_up(path: &mut Path, directory: &Path) {
+    let depth = directory.0.len();
+    if depth > 0 && path.0.len() > depth && path.0.starts_with(&directory.0) {
+        path.0.remove(depth - 1);
+    }
+}
+
+/// Steps that do less than this one; none is its own simpler form's simpler form.
+fn simpler_forms(step: &Step) -> Vec<Step> {
+    let mut forms: Vec<Step> = match step {
+        Step::Create { path, new } => {
+            let mut plain = new.clone();
+            (plain.mode, plain.uid, plain.gid) = (0o644, 0, 0);
+            plain.target.truncate(1);
+            vec![Step::Create {
+                path: path.clone(),
+                new: plain,
+            }]
+        }
+        Step::On { target, action } => {
+            let forms = simpler_actions(action).into_iter();
+            forms
+                .map(|action| Step::On {
+                    target: target.clone(),
+                    action,
+                })
+                .collect()
+        }
+        Step::Remount => vec![Step::Die],
+        Step::Die => vec![Step::Compare],
+        Step::Link { .. }
+        | Step::Unlink(_)
+        | Step::Rmdir(_)
+        | Step::Rename { .. }
+        | Step::Hold { .. }
+        | Step::Release(_)
+        | Step::Compare => Vec::new(),
+    };
+    forms.retain(|form| form != step);
+    forms
+}
+
+fn simpler_actions(action: &Action) -> Vec<Action> {
+    match *action {
+        Action::Write { offset, len, fill } => {
+            let lengths = simpler_numbers(u64::from(len)).into_iter();
+            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
+            let shorter = lengths.map(|len| Action::Write { offset, len, fill });
+            let nearer = simpler_numbers(offset).into_iter();
+            let nearer = nearer.map(|offset| Action::Write { offset, len, fill });
+            let plainer = (fill > 1).then_some(Action::Write {
+                offset,
+                len,
+                fill: 1,
+            });
+            shorter.chain(nearer).chain(plainer).collect()
+        }
+        Action::Append { len, fill } => {
+            let lengths = simpler_numbers(u64::from(len)).into_iter();
+            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
+            lengths.map(|len| Action::Append { len, fill }).collect()
+        }
+        Action::Read { offset, len } => {
+            let nearer = simpler_numbers(offset).into_iter();
+            nearer.map(|offset| Action::Read { offset, len }).collect()
+        }
+        Action::Allocate {
+            extend,
+            offset,
+            len,
+        } => {
+            let shorter = simpler_numbers(len).into_iter();
+            let shorter = shorter.map(|len| Action::Allocate {
+                extend,
+                offset,
+                len,
+            });
+            let nearer = simpler_numbers(offset).into_iter();
+            shorter
+                .chain(nearer.map(|offset| Action::Allocate {
+                    extend,
+                    offset,
+                    len,
+                }))
+                .collect()
+        }
+        Action::Set(set) => simpler_sets(set).into_iter().map(Action::Set).collect(),
+        Action::Stat
+        | Action::Readlink
+        | Action::Seek { .. }
+        | Action::List { .. }
+        | Action::Parent
+        | Action::Sync => Vec::new(),
+    }
+}
+
+fn simpler_sets(set: SetAttr) -> Vec<SetAttr> {
+    let mut forms = vec![
+        SetAttr { mode: None, ..set },
+        SetAttr { uid: None, ..set },
+        SetAttr { gid: None, ..set },
+        SetAttr {
+            atime_ns: None,
+            ..set
+        },
+        SetAttr {
+            mtime_ns: None,
+            ..set
+        },
+        SetAttr {
+            clear_set_id: false,
+            ..set
+        },
+    ];
+    let sizes = simpler_numbers(set.size.unwrap_or(0)).into_iter();
+    forms.extend(sizes.map(|size| SetAttr {
+        size: Some(size),
+        ..set
+    }));
+    forms.retain(|form| *form != set);
+    forms
+}
+
+/// Smaller and rounder numbers, the simplest first.
+fn simpler_numbers(number: u64) -> Vec<u64> {
+    let page = number / 4096 * 4096;
+    let line = number / 64 * 64;
+    let mut numbers = vec![0, 1, number / 2, page, line, number.saturating_sub(1)];
+    numbers.retain(|simpler| *simpler < number);
+    numbers.dedup();
+    numbers
+}

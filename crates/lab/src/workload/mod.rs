@@ -1,0 +1,16 @@
+//! Sequences of operations: what they are, their text, how they are made at random, and how one is
+//! run on any file system. Comes in: a seed, or the text of an earlier run. Called by the
+//! differential and crash tests. Never in here: which file system is right.
+
+mod bytes;
+mod generate;
+mod model_subject;
+mod step;
+mod subject;
+mod text;
+
+pub use bytes::fill_bytes;
+pub use generate::{Flavor, Generator};
+pub use step::{Action, Path, Step, Target};
+pub use subject::{Entry, Failure, Outcome, Session, Subject, run_step};
+pub use text::{parse_steps, print_steps};

@@ -1,0 +1,201 @@
+//! One operation of a sequence.
+
+use novale_model::{NewInode, RenameMode, SetAttr};
+
+/// Names below the root directory; none of them: the root itself. A name may be an invalid one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Path(pub Vec<Vec<u8>>);
+
+impl Path {
+    /// The path of an entry of this directory.
+    #[must_use]
+    pub fn join(&self, name: &[u8]) -> Self {
+        let mut names = self.0.clone();
+        names.push(name.to_vec());
+        Self(names)
+    }
+
+    /// The directory's path and the last name; none of the root.
+    #[must_use]
+    pub fn split(&self) -> Option<(Self, &[u8])> {
+        let (last, names) = self.0.split_last()?;
+        Some((Self(names.to_vec()), last))
+    }
+}
+
+/// What a step acts upon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// What a path names; the last name is not followed if it is a symlink.
+    Path(Path),
+    /// What a [`Step::Hold`] keeps, with or without a name left.
+    Slot(u8),
+}
+
+/// One operation; [`super::parse_steps`] shows its text form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Make a file, directory, symlink, device, pipe or socket.
+    Create {
+        /// Where.
+        path: Path,
+        /// What.
+        new: NewInode,
+    },
+    /// Give an inode another name.
+    Link {
+        /// The inode.
+        target: Target,
+        /// The new name.
+        path: Path,
+    },
+    /// Remove a name of anything but a directory.
+    Unlink(Path),
+    /// Remove an empty directory.
+    Rmdir(Path),
+    /// Move or swap names.
+    Rename {
+        /// The old name.
+        from: Path,
+        /// The new name.
+        to: Path,
+        /// What becomes of an existing target.
+        mode: RenameMode,
+    },
+    /// Do something with one inode.
+    On {
+        /// Which.
+        target: Target,
+        /// What.
+        action: Action,
+    },
+    /// Keep what a path names in a slot, as an open file is; what was in the slot is released.
+    Hold {
+        /// What.
+        path: Path,
+        /// Where.
+        slot: u8,
+    },
+    /// Empty a slot.
+    Release(u8),
+    /// Compare everything that there is.
+    Compare,
+    /// Close and open; all slots are emptied before.
+    Remount,
+    /// Die without closing and open; all slots are emptied by it.
+    Die,
+}
+
+impl Step {
+    /// The paths that it names.
+    #[must_use]
+    pub fn paths_mut(&mut self) -> Vec<&mut Path> {
+        match self {
+            Self::Create { path, .. }
+            | Self::Unlink(path)
+            | Self::Rmdir(path)
+            | Self::Hold { path, .. }
+            | Self::On {
+                target: Target::Path(path),
+                ..
+            }
+            | Self::Link {
+                target: Target::Slot(_),
+                path,
+            } => vec![path],
+            Self::Link {
+                target: Target::Path(from),
+                path: to,
+            }
+            | Self::Rename { from, to, .. } => {
+                vec![from, to]
+            }
+            Self::On {
+                target: Target::Slot(_),
+                ..
+            }
+            | Self::Release(_)
+            | Self::Compare
+            | Self::Remount
+            | Self::Die => Vec::new(),
+        }
+    }
+}
+
+/// An operation on one inode, whatever its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Read the attributes.
+    Stat,
+    /// Change the attributes.
+    Set(SetAttr),
+    /// Read a symlink.
+    Readlink,
+    /// Read bytes.
+    Read {
+        /// From here, in bytes.
+        offset: u64,
+        /// At most so many.
+        len: u32,
+    },
+    /// Write bytes.
+    Write {
+        /// From here, in bytes.
+        offset: u64,
+        /// So many.
+        len: u32,
+        /// These: see [`super::fill_bytes`].
+        fill: u32,
+    },
+    /// Write bytes at the end.
+    Append {
+        /// So many.
+        len: u32,
+        /// These: see [`super::fill_bytes`].
+        fill: u32,
+    },
+    /// Reserve space.
+    Allocate {
+        /// Whether the size rises to cover the range.
+        extend: bool,
+        /// From here, in bytes.
+        offset: u64,
+        /// So many.
+        len: u64,
+    },
+    /// Find data or a hole.
+    Seek {
+        /// From here, in bytes.
+        offset: u64,
+        /// Data, or else a hole.
+        data: bool,
+    },
+    /// Read a directory.
+    List {
+        /// Entries a call; the next call goes on from the last one's cookie.
+        at_a_time: u32,
+    },
+    /// Find the parent of a directory.
+    Parent,
+    /// Make durable.
+    Sync,
+}
+
+impl Action {
+    /// Whether it leaves bytes and attributes, but for the access time, as they were.
+    #[must_use]
+    pub fn only_looks(&self) -> bool {
+        match self {
+            Self::Stat
+            | Self::Readlink
+            | Self::Read { .. }
+            | Self::Seek { .. }
+            | Self::List { .. }
+            | Self::Parent
+            | Self::Sync => true,
+            Self::Set(_) | Self::Write { .. } | Self::Append { .. } | Self::Allocate { .. } => {
+                false
+            }
+        }
+    }
+}

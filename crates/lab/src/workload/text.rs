@@ -1,0 +1,411 @@
+//! The text of steps, a line each, to be pasted from a failed run into a test.
+//!
+//! `write /d/a offset=4090 len=12 fill=7`. A name is written as it is but for bytes other than
+//! letters, digits, dot, dash and underscore (`%2F`), long runs (`n*255`) and the empty name (`%`).
+//! `@2` is what slot 2 holds. Lines that start with `#` say nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use novale_model::{Kind, NewInode, RenameMode, SetAttr};
+
+use super::step::{Action, Path, Step, Target};
+
+/// The steps' text.
+#[must_use]
+pub fn print_steps(steps: &[Step]) -> String {
+    steps
+        .iter()
+        .flat_map(|step| [step.to_string(), "\n".to_owned()])
+        .collect()
+}
+
+/// The steps that a text describes.
+///
+/// # Errors
+/// What is wrong, with the line's number.
+pub fn parse_steps(text: &str) -> Result<Vec<Step>, String> {
+    let lines = text.lines().map(str::trim).enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let parse = |(number, line): (usize, &str)| {
+        line.parse()
+            .map_err(|why| format!("line {}: {why}: {line}", number + 1))
+    };
+    lines.map(parse).collect()
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { path, new } => {
+                let NewInode {
+                    kind,
+                    mode,
+                    uid,
+                    gid,
+                    rdev,
+                    target,
+                } = new;
+                let kind = kind_text(*kind);
+                write!(
+                    f,
+                    "create {path} kind={kind} mode={mode:o} uid={uid} gid={gid}"
+                )?;
+                write!(f, " rdev={rdev} target={}", name_text(target))
+            }
+            Self::Link { target, path } => write!(f, "link {target} {path}"),
+            Self::Unlink(path) => write!(f, "unlink {path}"),
+            Self::Rmdir(path) => write!(f, "rmdir {path}"),
+            Self::Rename { from, to, mode } => {
+                write!(f, "rename {from} {to} mode={}", mode_text(*mode))
+            }
+            Self::On { target, action } => write_action(f, target, action),
+            Self::Hold { path, slot } => write!(f, "hold {path} slot={slot}"),
+            Self::Release(slot) => write!(f, "release slot={slot}"),
+            Self::Compare => write!(f, "compare"),
+            Self::Remount => write!(f, "remount"),
+            Self::Die => write!(f, "die"),
+        }
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let words = &mut Words::new(line);
+        let step = match words.next()? {
+            "create" => Self::Create {
+                path: words.path()?,
+                new: NewInode {
+                    kind: parse_kind(words.value("kind")?)?,
+                    mode: parse_octal(words.value("mode")?)?,
+                    uid: words.number("uid")?,
+                    gid: words.number("gid")?,
+                    rdev: words.number("rdev")?,
+                    target: parse_name(words.value("target")?)?,
+                },
+            },
+            "link" => Self::Link {
+                target: words.target()?,
+                path: words.path()?,
+            },
+            "unlink" => Self::Unlink(words.path()?),
+            "rmdir" => Self::Rmdir(words.path()?),
+            "rename" => Self::Rename {
+                from: words.path()?,
+                to: words.path()?,
+                mode: parse_mode(words.value("mode")?)?,
+            },
+            "hold" => Self::Hold {
+                path: words.path()?,
+                slot: words.number("slot")?,
+            },
+            "release" => Self::Release(words.number("slot")?),
+            "compare" => Self::Compare,
+            "remount" => Self::Remount,
+            "die" => Self::Die,
+            verb => Self::On {
+                target: words.target()?,
+                action: parse_action(verb, words)?,
+            },
+        };
+        words.end()?;
+        Ok(step)
+    }
+}
+
+fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) -> fmt::Result {
+    match action {
+        Action::Stat => write!(f, "stat {target}"),
+        Action::Set(set) => write!(f, "set {target}{}", set_text(set)),
+        Action::Readlink => write!(f, "readlink {target}"),
+        Action::Read { offset, len } => write!(f, "read {target} offset={offset} len={len}"),
+        Action::Write { offset, len, fill } => {
+            write!(f, "write {target} offset={offset} len={len} fill={fill}")
+        }
+        Action::Append { len, fill } => write!(f, "append {target} len={len} fill={fill}"),
+        Action::Allocate {
+            extend,
+            offset,
+            len,
+        } => {
+            let extend = u8::from(*extend);
+            write!(
+                f,
+                "allocate {target} extend={extend} offset={offset} len={len}"
+            )
+        }
+        Action::Seek { offset, data } => {
+            write!(f, "seek {target} offset={offset} data={}", u8::from(*data))
+        }
+        Action::List { at_a_time } => write!(f, "list {target} at_a_time={at_a_time}"),
+        Action::Parent => write!(f, "parent {target}"),
+        Action::Sync => write!(f, "sync {target}"),
+    }
+}
+
+fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
+    Ok(match verb {
+        "stat" => Action::Stat,
+        "set" => Action::Set(parse_set(words)?),
+        "readlink" => Action::Readlink,
+        "read" => Action::Read {
+            offset: words.number("offset")?,
+            len: words.number("len")?,
+        },
+        "write" => Action::Write {
+            offset: words.number("offset")?,
+            len: words.number("len")?,
+            fill: words.number("fill")?,
+        },
+        "append" => Action::Append {
+            len: words.number("len")?,
+            fill: words.number("fill")?,
+        },
+        "allocate" => Action::Allocate {
+            extend: words.flag("extend")?,
+            offset: words.number("offset")?,
+            len: words.number("len")?,
+        },
+        "seek" => Action::Seek {
+            offset: words.number("offset")?,
+            data: words.flag("data")?,
+        },
+        "list" => Action::List {
+            at_a_time: words.number("at_a_time")?,
+        },
+        "parent" => Action::Parent,
+        "sync" => Action::Sync,
+        _ => return Err(format!("unknown step {verb}")),
+    })
+}
+
+/// A line's words: some in their place, then some with their key.
+struct Words<'a> {
+    places: std::vec::IntoIter<&'a str>,
+    values: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn new(line: &'a str) -> Self {
+        let (values, places): (Vec<_>, Vec<_>) =
+            line.split_whitespace().partition(|word| word.contains('='));
+        let values = values
+            .into_iter()
+            .filter_map(|word| word.split_once('='))
+            .collect();
+        Self {
+            places: places.into_iter(),
+            values,
+        }
+    }
+
+    fn next(&mut self) -> Result<&'a str, String> {
+        self.places
+            .next()
+            .ok_or_else(|| "a word is missing".to_owned())
+    }
+
+    fn path(&mut self) -> Result<Path, String> {
+        self.next()?.parse()
+    }
+
+    fn target(&mut self) -> Result<Target, String> {
+        let word = self.next()?;
+        match word.strip_prefix('@') {
+            Some(slot) => Ok(Target::Slot(parse(slot)?)),
+            None => Ok(Target::Path(word.parse()?)),
+        }
+    }
+
+    fn optional(&mut self, key: &str) -> Option<&'a str> {
+        self.values.remove(key)
+    }
+
+    fn value(&mut self, key: &str) -> Result<&'a str, String> {
+        self.optional(key)
+            .ok_or_else(|| format!("{key}= is missing"))
+    }
+
+    fn number<T: FromStr>(&mut self, key: &str) -> Result<T, String> {
+        parse(self.value(key)?)
+    }
+
+    fn flag(&mut self, key: &str) -> Result<bool, String> {
+        Ok(self.number::<u8>(key)? != 0)
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        match (self.places.next(), self.values.keys().next()) {
+            (None, None) => Ok(()),
+            (word, key) => Err(format!("too many words: {word:?} {key:?}")),
+        }
+    }
+}
+
+fn parse<T: FromStr>(word: &str) -> Result<T, String> {
+    word.parse()
+        .map_err(|_| format!("{word} is no number in range"))
+}
+
+fn parse_octal(word: &str) -> Result<u32, String> {
+    u32::from_str_radix(word, 8).map_err(|why| format!("{word}: {why}"))
+}
+
+fn set_text(set: &SetAttr) -> String {
+    let text = |key: &str, value: Option<String>| match value {
+        Some(value) => format!(" {key}={value}"),
+        None => String::new(),
+    };
+    [
+        text("mode", set.mode.map(|mode| format!("{mode:o}"))),
+        text("uid", set.uid.map(|uid| uid.to_string())),
+        text("gid", set.gid.map(|gid| gid.to_string())),
+        text("size", set.size.map(|size| size.to_string())),
+        text("atime", set.atime_ns.map(|time| time.to_string())),
+        text("mtime", set.mtime_ns.map(|time| time.to_string())),
+        text("clear_set_id", set.clear_set_id.then(|| "1".to_owned())),
+    ]
+    .concat()
+}
+
+fn parse_set(words: &mut Words<'_>) -> Result<SetAttr, String> {
+    Ok(SetAttr {
+        mode: words.optional("mode").map(parse_octal).transpose()?,
+        uid: words.optional("uid").map(parse).transpose()?,
+        gid: words.optional("gid").map(parse).transpose()?,
+        size: words.optional("size").map(parse).transpose()?,
+        atime_ns: words.optional("atime").map(parse).transpose()?,
+        mtime_ns: words.optional("mtime").map(parse).transpose()?,
+        clear_set_id: words.optional("clear_set_id").is_some(),
+    })
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{path}"),
+            Self::Slot(slot) => write!(f, "@{slot}"),
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return write!(f, "/");
+        }
+        self.0
+            .iter()
+            .try_for_each(|name| write!(f, "/{}", name_text(name)))
+    }
+}
+
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let names = word
+            .strip_prefix('/')
+            .ok_or_else(|| format!("{word} is no path"))?;
+        if names.is_empty() {
+            return Ok(Self::default());
+        }
+        names
+            .split('/')
+            .map(parse_name)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+/// A run of at least so many equal bytes is written as a count.
+const RUN_BYTES_MIN: usize = 8;
+
+fn name_text(name: &[u8]) -> String {
+    let Some(first) = name.first() else {
+        return "%".to_owned();
+    };
+    if name.len() >= RUN_BYTES_MIN && name.iter().all(|byte| byte == first) {
+        return format!("{}*{}", byte_text(*first), name.len());
+    }
+    name.iter().map(|byte| byte_text(*byte)).collect()
+}
+
+fn byte_text(byte: u8) -> String {
+    match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => char::from(byte).into(),
+        _ => format!("%{byte:02X}"),
+    }
+}
+
+fn parse_name(word: &str) -> Result<Vec<u8>, String> {
+    if word == "%" {
+        return Ok(Vec::new());
+    }
+    match word.split_once('*') {
+        Some((bytes, count)) => Ok(parse_name_bytes(bytes)?.repeat(parse(count)?)),
+        None => parse_name_bytes(word),
+    }
+}
+
+fn parse_name_bytes(word: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = word.bytes();
+    let mut name = Vec::new();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let digits = [bytes.next(), bytes.next()].map(Option::unwrap_or_default);
+            let digits = str::from_utf8(&digits).map_err(|why| why.to_string())?;
+            name.push(u8::from_str_radix(digits, 16).map_err(|why| format!("{word}: {why}"))?);
+        } else {
+            name.push(byte);
+        }
+    }
+    Ok(name)
+}
+
+const KINDS: [(Kind, &str); 7] = [
+    (Kind::File, "file"),
+    (Kind::Directory, "directory"),
+    (Kind::Symlink, "symlink"),
+    (Kind::Fifo, "fifo"),
+    (Kind::Socket, "socket"),
+    (Kind::CharDevice, "char"),
+    (Kind::BlockDevice, "block"),
+];
+
+fn kind_text(kind: Kind) -> &'static str {
+    KINDS
+        .iter()
+        .find(|(named, _)| *named == kind)
+        .map_or("?", |(_, text)| text)
+}
+
+fn parse_kind(word: &str) -> Result<Kind, String> {
+    let found = KINDS.iter().find(|(_, text)| *text == word);
+    found
+        .map(|(kind, _)| *kind)
+        .ok_or_else(|| format!("unknown kind {word}"))
+}
+
+const MODES: [(RenameMode, &str); 3] = [
+    (RenameMode::Replace, "replace"),
+    (RenameMode::NoReplace, "noreplace"),
+    (RenameMode::Exchange, "exchange"),
+];
+
+fn mode_text(mode: RenameMode) -> &'static str {
+    MODES
+        .iter()
+        .find(|(named, _)| *named == mode)
+        .map_or("?", |(_, text)| text)
+}
+
+fn parse_mode(word: &str) -> Result<RenameMode, String> {
+    let found = MODES.iter().find(|(_, text)| *text == word);
+    found
+        .map(|(mode, _)| *mode)
+        .ok_or_else(|| format!("unknown mode {word}"))
+}
