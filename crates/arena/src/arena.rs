@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::client::ClientInfo;
 use crate::error::{ArenaError, BadOffset};
-use crate::off::Off;
+use crate::off::{Off, at};
 use crate::segment::{FIXED, Segment, io_error};
 
 /// "Novale a": the first word of a finished segment.
@@ -23,7 +23,8 @@ const LAYOUT: u64 = 1;
 // Words of the header line.
 const HEADER_MAGIC: usize = 0;
 const HEADER_ABI: usize = 1;
-const HEADER_UUID: [usize; 2] = [2, 3];
+const HEADER_UUID_LOW: usize = 2;
+const HEADER_UUID_HIGH: usize = 3;
 const HEADER_LEN: usize = 4;
 const HEADER_GENERATION: usize = 5;
 const HEADER_POISONED: usize = 6;
@@ -33,7 +34,7 @@ const HEADER_AT: usize = 0;
 const BUMP_AT: usize = 64;
 const ROOT_AT: usize = 512;
 const HEADS_AT: usize = 4096;
-const CLIENTS_AT: usize = HEADS_AT + 256 * 64;
+pub(crate) const CLIENTS_AT: usize = HEADS_AT + 256 * 64;
 
 /// Client slots of a segment.
 pub(crate) const CLIENTS: usize = 256;
@@ -140,10 +141,10 @@ impl Arena {
 
     fn initialise(&self, identity: &Identity) {
         let header = self.header();
-        let uuid = uuid_words(&identity.pool_uuid);
+        let [uuid_low, uuid_high] = uuid_words(&identity.pool_uuid);
         header[HEADER_ABI].store(abi(identity), Relaxed);
-        header[HEADER_UUID[0]].store(uuid[0], Relaxed);
-        header[HEADER_UUID[1]].store(uuid[1], Relaxed);
+        header[HEADER_UUID_LOW].store(uuid_low, Relaxed);
+        header[HEADER_UUID_HIGH].store(uuid_high, Relaxed);
         header[HEADER_LEN].store(self.segment().len(), Relaxed);
         header[HEADER_GENERATION].store(1, Relaxed);
         self.bump_word().store(FIXED, Relaxed);
@@ -162,7 +163,7 @@ impl Arena {
         if expected != found {
             return Err(ArenaError::OtherBuild { expected, found });
         }
-        let found = HEADER_UUID.map(|w| header.get(w).map_or(0, |w| w.load(Relaxed)));
+        let found = [HEADER_UUID_LOW, HEADER_UUID_HIGH].map(|word| at(header, word).load(Relaxed));
         if found != uuid_words(&identity.pool_uuid) {
             // As a UUID is written: its first byte first.
             let expected = u128::from_le_bytes(identity.pool_uuid).swap_bytes();
@@ -253,7 +254,8 @@ impl Arena {
     }
 
     /// Adds a proof of life to the process check: a client counts as dead only if its process is
-    /// gone and `alive` says false. The first call counts; says whether it was.
+    /// gone and `alive` says false. The first call counts; says whether this was it.
+    #[must_use]
     pub fn set_alive_probe(&self, alive: AliveProbe) -> bool {
         self.alive.set(alive).is_ok()
     }
@@ -304,8 +306,8 @@ fn abi(identity: &Identity) -> u64 {
 }
 
 fn uuid_words(uuid: &[u8; 16]) -> [u64; 2] {
-    let all = u128::from_le_bytes(*uuid);
-    [(all & u128::from(u64::MAX)) as u64, (all >> 64) as u64]
+    let (words, _) = uuid.as_chunks::<8>();
+    [0, 1].map(|index| words.get(index).map_or(0, |word| u64::from_le_bytes(*word)))
 }
 
 /// The size that the segment in `file` was made for.

@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use crate::alloc::Class;
-use crate::arena::{Arena, CLIENT_WORDS, CLIENTS};
-use crate::error::ArenaError;
+use crate::arena::{Arena, CLIENT_WORDS, CLIENTS, CLIENTS_AT};
+use crate::error::{ArenaError, BadOffset};
 use crate::liveness::PidInfo;
-use crate::off::{at, high32, low32};
-use crate::op::{Op, RECORD_WORDS, RECORDS};
+use crate::off::{Off, at, high32, low32};
+use crate::op::Op;
+use crate::record::{RECORD_WORDS, RECORDS, RecordWords};
 use crate::segment::Pinned;
 use crate::sync::{self, Owner};
 
@@ -23,6 +24,7 @@ const SLOT_START_TIME: usize = 1;
 const SLOT_RECORDS: usize = 2;
 const SLOT_WAITERS: usize = 3;
 const SLOT_WAKEUPS: usize = 4;
+const SLOT_RECOVERY: usize = 5;
 
 /// All records of a slot; made with the slot's first client, kept for all later ones.
 const RECORDS_CLASS: Class = Class::internal(129, 64 * 96);
@@ -135,6 +137,35 @@ impl Arena {
         }
     }
 
+    /// The words of a record; none if the slot never had a client.
+    pub(crate) fn record_words(
+        &self,
+        client: &ClientInfo,
+        index: u32,
+    ) -> Result<Option<RecordWords<'_>>, BadOffset> {
+        let first = self
+            .slot(client.slot as usize)
+            .word(SLOT_RECORDS)
+            .load(Acquire);
+        if first == 0 {
+            return Ok(None);
+        }
+        let all = self.block::<{ RECORDS * RECORD_WORDS }>(Off::from_raw(first))?;
+        let (records, _) = all.as_chunks::<RECORD_WORDS>();
+        Ok(records.get(index as usize).map(RecordWords::new))
+    }
+
+    /// The lock under which a slot's dead client is settled.
+    pub(crate) fn recovery_lock(client: &ClientInfo) -> Off {
+        let word = client.slot as usize * CLIENT_WORDS + SLOT_RECOVERY;
+        Off::from_raw(CLIENTS_AT as u64).word(word as u64)
+    }
+
+    /// Gives the slot of a settled client back.
+    pub(crate) fn release_slot(&self, client: &ClientInfo) {
+        self.slot(client.slot as usize).release();
+    }
+
     fn records_of(&self, slot: Slot<'_>) -> Result<Pinned<{ RECORDS * RECORD_WORDS }>, ArenaError> {
         let known = slot.word(SLOT_RECORDS).load(Acquire);
         if known != 0 {
@@ -162,6 +193,7 @@ impl Client {
     /// Starts an operation: takes a free record, sleeping while all 64 are in use. Threads that
     /// pass different hints use different records.
     #[inline]
+    #[must_use]
     pub fn op(&self, kind: u32, hint: u32) -> Op<'_> {
         let first = (hint as usize) % RECORDS;
         self.try_op(kind, first)
@@ -174,7 +206,7 @@ impl Client {
         for step in 0..RECORDS {
             let index = (first + step) % RECORDS;
             let owner = Owner::new(self.info.slot, index_u32(index), self.info.epoch);
-            if let Some(op) = Op::claim(self, records.get(index)?, owner, kind) {
+            if let Some(op) = Op::claim(self, RecordWords::new(records.get(index)?), owner, kind) {
                 return Some(op);
             }
         }
@@ -214,8 +246,13 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // A forked child has a copy of the value, not of the slot.
-        if std::process::id() == self.attached_by {
+        // A forked child has a copy of the value, not of the slot. And a slot whose operations were
+        // leaked waits for its process to end, to be settled like a dead one's.
+        let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
+        let leaked = records
+            .iter()
+            .any(|words| RecordWords::new(words).is_claimed());
+        if std::process::id() == self.attached_by && !leaked {
             self.slot().release();
         }
     }
@@ -258,6 +295,6 @@ impl<'a> Slot<'a> {
 }
 
 /// Slot and record numbers are small.
-fn index_u32(index: usize) -> u32 {
+pub(crate) fn index_u32(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -7,6 +7,7 @@
 //!
 //! - [`Arena`]: the mapping, its header, blocks and their allocator ([`Class`]).
 //! - [`Client`] and [`Op`]: who uses the segment, and what each operation in flight is about to do.
+//! - [`Recovery`] and [`Record`]: what a dead client left, for whoever settles it.
 //! - [`LockGuard`] and [`SeqCount`]: locks that know their owner, and counters for readers
 //!   that take no lock.
 //! - [`Radix`] and [`NameTable`]: maps by number and by name hash.
@@ -25,7 +26,9 @@ mod names;
 mod off;
 mod op;
 mod radix;
+mod record;
 mod segment;
+mod settle;
 mod sync;
 
 pub use alloc::Class;
@@ -36,8 +39,10 @@ pub use liveness::PidInfo;
 pub use names::NameTable;
 
 pub use off::Off;
-pub use op::{LockGuard, Op, Phase};
+pub use op::{LockGuard, Op};
 pub use radix::Radix;
+pub use record::{Commit, Extent, Phase, Record};
+pub use settle::Recovery;
 pub use sync::{Owner, SeqCount};
 
 const _: () = assert!(

@@ -42,6 +42,37 @@ pub(super) enum Link {
     DirectoryLog2 = 3,
 }
 
+const BASE_SHIFT: u32 = 48;
+
+/// A word that leads to a bucket: offset, in the low 6 bits how many bits of the hash its entries
+/// share, from bit 48 on which bit their tags start with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BucketRef {
+    pub(super) off: Off,
+    pub(super) local: u32,
+    pub(super) base: u32,
+}
+
+impl BucketRef {
+    pub(super) fn decode(word: u64) -> Self {
+        let off = Off::from_raw(word & ((1 << BASE_SHIFT) - 1) & !63);
+        Self {
+            off,
+            local: (word & 63) as u32,
+            base: (word >> BASE_SHIFT & 63) as u32,
+        }
+    }
+
+    pub(super) fn encode(self) -> u64 {
+        self.off.raw() | u64::from(self.local) | u64::from(self.base) << BASE_SHIFT
+    }
+
+    /// A hash's tag, where entries hold it.
+    pub(super) fn tag(self, hash: u64) -> u64 {
+        hash << self.base & !VALUE
+    }
+}
+
 /// A bucket's words, as lines.
 pub(super) type Bucket<'a> = &'a [[AtomicU64; 8]];
 

@@ -1,0 +1,262 @@
+//! Growing and shrinking the name table: one bucket into two, two into one.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::bucket::{self, BucketRef, Link, VALUE, VALUE_BITS};
+use super::{DEPTH_MAX, NameTable, ROOT_DIRECTORY, Root};
+use crate::arena::Arena;
+use crate::error::{ArenaError, BadOffset};
+use crate::off::{Off, high32, low32, to_usize};
+
+/// Bits of hash that an entry keeps.
+const TAG_BITS: u32 = 64 - VALUE_BITS;
+/// Fewer left than this, and a split asks for the whole hashes.
+const TAG_BITS_MIN: u32 = 6;
+/// Two buckets with no more entries than this between them become one: half a bucket.
+const MERGE_MAX: usize = 28;
+
+impl NameTable<'_> {
+    /// A directory has at most a word for every four entries: enough for well mixed hashes, and no
+    /// lever for someone who finds names whose hashes collide; those get chains.
+    pub(super) fn may_split(self, found: BucketRef) -> bool {
+        let depth = self.depth();
+        let larger = 1_u64 << (depth + 1);
+        let may_grow = depth < DEPTH_MAX && larger <= (self.len() / 4).max(2);
+        found.local < depth || found.local == depth && may_grow
+    }
+
+    /// Replaces a bucket by two, told apart by one bit more.
+    pub(super) fn split(
+        self,
+        arena: &Arena,
+        hash: u64,
+        old: BucketRef,
+        rehash: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<(), ArenaError> {
+        let local = old.local + 1;
+        let keeps = old.base <= old.local && local + TAG_BITS_MIN <= old.base + TAG_BITS;
+        let base = if keeps { old.base } else { local };
+        let low = BucketRef {
+            off: arena.alloc(bucket::CLASS)?,
+            local,
+            base,
+        };
+        let high = match arena.alloc(bucket::CLASS) {
+            Ok(off) => BucketRef { off, ..low },
+            Err(full) => {
+                bucket::free(arena, low.off);
+                return Err(full.into());
+            }
+        };
+        let made = share_out(arena, old, low, high, rehash)
+            .and_then(|()| self.replace_bucket(arena, hash, old, [low, high]));
+        match made {
+            Ok(directory) => self.retire(arena, old.off, directory)?,
+            Err(e) => {
+                bucket::free(arena, low.off);
+                bucket::free(arena, high.off);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes the two halves of a bucket; gives the directory that this took out of use.
+    fn replace_bucket(
+        self,
+        arena: &Arena,
+        hash: u64,
+        old: BucketRef,
+        halves: [BucketRef; 2],
+    ) -> Result<Option<(Off, u32)>, ArenaError> {
+        let new = halves.map(BucketRef::encode);
+        let (from, depth) = match self.root() {
+            Root::Directory { off, depth } if old.local < depth => {
+                publish_halves(
+                    span(arena.slice(off, 1 << depth)?, depth, hash, old.local),
+                    new,
+                );
+                return Ok(None);
+            }
+            Root::Directory { off, depth } => (off, depth),
+            Root::Empty | Root::Bucket(_) => (Off::NULL, 0),
+        };
+        let made = arena.alloc_table(depth + 1)?;
+        let to = arena.slice(made, 2 << depth)?;
+        if !from.is_null() {
+            for (pair, word) in to.chunks_exact(2).zip(arena.slice(from, 1 << depth)?) {
+                fill(pair, word.load(Relaxed));
+            }
+        }
+        publish_halves(span(to, depth + 1, hash, old.local), new);
+        self.publish_root(made.raw() | u64::from(depth + 1) | ROOT_DIRECTORY);
+        Ok((!from.is_null()).then_some((from, depth)))
+    }
+
+    /// Keeps a bucket, and a directory, for readers that may still hold them.
+    fn retire(
+        self,
+        arena: &Arena,
+        off: Off,
+        directory: Option<(Off, u32)>,
+    ) -> Result<(), BadOffset> {
+        let bucket = bucket::open(arena, off)?;
+        let now = self.words[1].load(Relaxed);
+        bucket::set_link(bucket, Link::Retired, high32(now));
+        if let Some((off, depth)) = directory {
+            bucket::set_link(bucket, Link::DirectoryLog2, depth);
+            bucket::set_link(bucket, Link::Directory, bucket::index_of_off(off));
+        }
+        let head = u64::from(bucket::index_of_off(off));
+        self.words[1].store(head << 32 | u64::from(low32(now)), Release);
+        Ok(())
+    }
+
+    /// Frees what is retired; the caller's counter is odd, so no reader that holds it is believed.
+    #[inline]
+    pub(super) fn reclaim(self, arena: &Arena) -> Result<(), BadOffset> {
+        if high32(self.words[1].load(Relaxed)) == 0 {
+            Ok(())
+        } else {
+            self.reclaim_all(arena)
+        }
+    }
+
+    #[cold]
+    fn reclaim_all(self, arena: &Arena) -> Result<(), BadOffset> {
+        let rounds = arena.used_bytes() / bucket::CLASS.bytes() + 1;
+        for _ in 0..rounds {
+            let now = self.words[1].load(Relaxed);
+            let off = bucket::off_of_index(high32(now));
+            if off.is_null() {
+                return Ok(());
+            }
+            let bucket = bucket::open(arena, off)?;
+            let next = u64::from(bucket::link(bucket, Link::Retired));
+            let directory = bucket::off_of_index(bucket::link(bucket, Link::Directory));
+            let log2 = bucket::link(bucket, Link::DirectoryLog2);
+            self.words[1].store(next << 32 | u64::from(low32(now)), Release);
+            arena.free_table(log2, directory);
+            bucket::free(arena, off);
+        }
+        Ok(())
+    }
+
+    /// Joins the hash's bucket with its neighbour, as long as both together are half full at most.
+    pub(super) fn merge(self, arena: &Arena, hash: u64) -> Result<(), BadOffset> {
+        // Each turn uses one bit less.
+        for _ in 0..DEPTH_MAX {
+            let Root::Directory {
+                off: directory,
+                depth,
+            } = self.root()
+            else {
+                return Ok(());
+            };
+            let Some(kept) = self.bucket(arena, hash)? else {
+                return Ok(());
+            };
+            if kept.local == 0 || kept.local > depth {
+                return Ok(());
+            }
+            let Some(gone) = self.bucket(arena, hash ^ 1 << (64 - kept.local))? else {
+                return Ok(());
+            };
+            if !can_join(arena, kept, gone)? {
+                return Ok(());
+            }
+            move_entries(arena, gone, kept)?;
+            let joined = BucketRef {
+                local: kept.local - 1,
+                ..kept
+            };
+            let words = arena.slice(directory, 1 << depth)?;
+            fill(span(words, depth, hash, joined.local), joined.encode());
+            bucket::free(arena, gone.off);
+            if joined.local == 0 {
+                self.publish_root(joined.encode());
+                arena.free_table(depth, directory);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies the entries of `old` to the two halves by their next bit.
+fn share_out(
+    arena: &Arena,
+    old: BucketRef,
+    low: BucketRef,
+    high: BucketRef,
+    rehash: &mut dyn FnMut(u64) -> u64,
+) -> Result<(), ArenaError> {
+    bucket::for_each::<ArenaError>(arena, old.off, &mut |home, entry| {
+        let (entry, bit) = if low.base == old.base {
+            (entry, entry << (old.local - old.base) >> 63)
+        } else {
+            let hash = rehash(entry & VALUE);
+            (low.tag(hash) | entry & VALUE, hash << old.local >> 63)
+        };
+        let half = if bit == 0 { low } else { high };
+        let mut place = bucket::free_place(arena, half.off, home)?;
+        if place.is_none() {
+            bucket::lengthen(arena, half.off)?;
+            place = bucket::free_place(arena, half.off, home)?;
+        }
+        if let Some(place) = place {
+            place.fill(bucket::open(arena, half.off)?, home, entry);
+        }
+        Ok(())
+    })
+}
+
+/// Copies the entries of one bucket to another, which has room for them.
+fn move_entries(arena: &Arena, from: BucketRef, to: BucketRef) -> Result<(), BadOffset> {
+    let first = bucket::open(arena, to.off)?;
+    bucket::for_each(arena, from.off, &mut |home, entry| {
+        if let Some(place) = bucket::free_place(arena, to.off, home)? {
+            place.fill(first, home, entry);
+        }
+        Ok(())
+    })
+}
+
+/// The words of a directory that share the hash's first `local` bits.
+fn span(directory: &[AtomicU64], depth: u32, hash: u64, local: u32) -> &[AtomicU64] {
+    let count = 1_u64 << (depth - local);
+    let first = (hash >> (64 - depth)) & !(count - 1);
+    directory
+        .get(to_usize(first)..to_usize(first + count))
+        .unwrap_or_default()
+}
+
+fn publish_halves(words: &[AtomicU64], new: [u64; 2]) {
+    for (half, new) in words.chunks((words.len() / 2).max(1)).zip(new) {
+        fill(half, new);
+    }
+}
+
+fn fill(words: &[AtomicU64], new: u64) {
+    for word in words {
+        word.store(new, Release);
+    }
+}
+
+/// True if two neighbours can share a bucket.
+fn can_join(arena: &Arena, a: BucketRef, b: BucketRef) -> Result<bool, BadOffset> {
+    if a.local != b.local || a.base != b.base || a.off == b.off {
+        return Ok(false);
+    }
+    if bucket::is_chained(arena, a.off)? || bucket::is_chained(arena, b.off)? {
+        return Ok(false);
+    }
+    let mut entries = 0;
+    for found in [a, b] {
+        bucket::for_each::<BadOffset>(arena, found.off, &mut |_, _| {
+            entries += 1;
+            Ok(())
+        })?;
+    }
+    Ok(entries <= MERGE_MAX)
+}

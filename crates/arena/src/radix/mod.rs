@@ -1,0 +1,275 @@
+//! A map from numbers to words: 64-way nodes, as high as its greatest key needs.
+//!
+//! The root word is 0 (empty), a value for key 0 alone (bit 62 set), or a node: its offset, the
+//! height in the low 6 bits, bit 63. A node is a line of header and 64 slots; word 0 of the header
+//! has a bit for each slot in use. A slot that holds something always has its bit; a bit may stand
+//! without its slot only after a writer has died in between, or while a stale node is read.
+//!
+//! Writers are serialised by the caller. Readers take no lock: each word is read once, every offset
+//! is checked, no walk is longer than the height. What a reader finds while a writer is at work may
+//! be wrong, errors included; the caller validates its sequence counter before it believes either.
+
+mod node;
+mod remove;
+mod walk;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::arena::Arena;
+use crate::error::{ArenaError, BadOffset};
+use crate::off::Off;
+use node::{
+    HEIGHT_MAX, KEY_MAX, NODE, Node, ROOT_VALUE, Root, SLOTS, bits, covers, height_of, index, mark,
+    node, slot,
+};
+
+/// The map whose root is a word that the caller owns; a word of 0 is the empty map.
+#[derive(Debug, Clone, Copy)]
+pub struct Radix<'a> {
+    root: &'a AtomicU64,
+}
+
+impl<'a> Radix<'a> {
+    /// The map with this root word.
+    #[must_use]
+    pub fn new(root: &'a AtomicU64) -> Self {
+        Self { root }
+    }
+
+    /// True if nothing is mapped or reserved.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.root() == Root::Empty
+    }
+
+    /// The value at `key`; 0 if there is none.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage, or a writer at work.
+    #[inline]
+    pub fn get(self, arena: &Arena, key: u64) -> Result<u64, BadOffset> {
+        match self.root() {
+            Root::Value(value) if key == 0 => Ok(value),
+            Root::Node { off, height } if covers(height, key) => {
+                let leaf = leaf_of(arena, off, height, key)?;
+                Ok(leaf.map_or(0, |leaf| slot(leaf, key, 0).load(Acquire)))
+            }
+            Root::Empty | Root::Value(_) | Root::Node { .. } => Ok(0),
+        }
+    }
+
+    /// Makes all nodes that `count` keys from `key` on need, so that setting them cannot fail until
+    /// something is removed. Readers see no difference. A single key 0 gets no node: its value must
+    /// be below 2^62.
+    ///
+    /// # Errors
+    /// [`ArenaError::Full`]; [`ArenaError::OutOfRange`] for keys above 2^48 - 1.
+    pub fn reserve(self, arena: &Arena, key: u64, count: u64) -> Result<(), ArenaError> {
+        if count == 0 {
+            return Ok(());
+        }
+        let last = last_key(key, count)?;
+        if last == 0 && !matches!(self.root(), Root::Node { .. }) {
+            return Ok(());
+        }
+        self.grow(arena, last)?;
+        for first in (key & !63..=last).step_by(64) {
+            self.leaf(arena, first)?;
+        }
+        Ok(())
+    }
+
+    /// Maps `key` to `value` and gives the value before, 0 if there was none.
+    ///
+    /// # Errors
+    /// [`ArenaError::Full`], unless reserved; [`ArenaError::OutOfRange`] for a value of 0 or a key
+    /// above 2^48 - 1.
+    #[inline]
+    pub fn set(self, arena: &Arena, key: u64, value: u64) -> Result<u64, ArenaError> {
+        check_value(value)?;
+        let inline = key == 0 && value < ROOT_VALUE;
+        match self.root() {
+            Root::Empty if inline => {
+                self.publish(Root::Value(value));
+                return Ok(0);
+            }
+            Root::Value(old) if inline => {
+                self.publish(Root::Value(value));
+                return Ok(old);
+            }
+            Root::Empty | Root::Value(_) | Root::Node { .. } => {}
+        }
+        last_key(key, 1)?;
+        let leaf = self.leaf(arena, key)?;
+        let slot = slot(leaf, key, 0);
+        let old = slot.load(Relaxed);
+        mark(leaf, 1 << index(key, 0));
+        slot.store(value, Release);
+        Ok(old)
+    }
+
+    /// Maps `count` keys from `key` on to values that start at `first_value` and rise by `stride`:
+    /// an extent. All or nothing.
+    ///
+    /// # Errors
+    /// As [`Radix::set`].
+    pub fn set_range(
+        self,
+        arena: &Arena,
+        key: u64,
+        count: u64,
+        first_value: u64,
+        stride: u64,
+    ) -> Result<(), ArenaError> {
+        self.replace_range(
+            arena,
+            key..key.saturating_add(count),
+            first_value,
+            stride,
+            &mut |_, _| (),
+        )
+    }
+
+    /// As [`Radix::set_range`], with each key and value that was there before given to `replaced`.
+    ///
+    /// # Errors
+    /// As [`Radix::set`].
+    pub fn replace_range(
+        self,
+        arena: &Arena,
+        keys: std::ops::Range<u64>,
+        first_value: u64,
+        stride: u64,
+        replaced: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), ArenaError> {
+        check_value(first_value)?;
+        if keys.end <= keys.start {
+            return Ok(());
+        }
+        self.reserve(arena, keys.start, keys.end - keys.start)?;
+        if keys.end == 1 && !matches!(self.root(), Root::Node { .. }) {
+            let old = self.set(arena, 0, first_value)?;
+            report(0, old, replaced);
+            return Ok(());
+        }
+        let mut value = first_value;
+        let mut key = keys.start;
+        while key < keys.end {
+            let end = keys.end.min((key | 63) + 1);
+            let leaf = self.leaf(arena, key)?;
+            mark(leaf, bits(index(key, 0), index(end - 1, 0)));
+            for key in key..end {
+                let slot = slot(leaf, key, 0);
+                let old = slot.load(Relaxed);
+                slot.store(value, Release);
+                value = value.wrapping_add(stride);
+                report(key, old, replaced);
+            }
+            key = end;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn root(self) -> Root {
+        Root::decode(self.root.load(Acquire))
+    }
+
+    #[inline]
+    fn publish(self, root: Root) {
+        self.root.store(root.encode(), Release);
+    }
+
+    /// Makes the tree high enough for `key`; gives the root node and the height.
+    fn grow(self, arena: &Arena, key: u64) -> Result<(Off, u32), ArenaError> {
+        for _ in 0..=HEIGHT_MAX {
+            let root = self.root();
+            if let Root::Node { off, height } = root
+                && covers(height, key)
+            {
+                return Ok((off, height));
+            }
+            let made = arena.alloc(NODE)?;
+            let new = node(arena, made)?;
+            let (child, height) = match root {
+                Root::Empty => (0, height_of(key)),
+                Root::Value(value) => (value, 1),
+                Root::Node { off, height } => (off.raw(), height + 1),
+            };
+            new[0].store(u64::from(child != 0), Relaxed);
+            new[SLOTS].store(child, Relaxed);
+            self.publish(Root::Node { off: made, height });
+        }
+        // No key needs more levels than the loop has made.
+        Err(out_of_range("key", key, 0, KEY_MAX))
+    }
+
+    /// The leaf for `key`, made with all nodes above it where they were missing.
+    #[inline]
+    fn leaf(self, arena: &Arena, key: u64) -> Result<Node<'_>, ArenaError> {
+        let (mut off, height) = match self.root() {
+            Root::Node { off, height } if covers(height, key) => (off, height),
+            Root::Empty | Root::Value(_) | Root::Node { .. } => self.grow(arena, key)?,
+        };
+        for level in (1..height).rev() {
+            let above = node(arena, off)?;
+            let slot = slot(above, key, level);
+            let mut child = slot.load(Relaxed);
+            if child == 0 {
+                child = arena.alloc(NODE)?.raw();
+                mark(above, 1 << index(key, level));
+                slot.store(child, Release);
+            }
+            off = Off::from_raw(child);
+        }
+        Ok(node(arena, off)?)
+    }
+}
+
+/// The leaf for `key`, which the tree is high enough for; none if it does not exist.
+#[inline]
+fn leaf_of(arena: &Arena, root: Off, height: u32, key: u64) -> Result<Option<Node<'_>>, BadOffset> {
+    let mut off = root;
+    for level in (1..height).rev() {
+        let child = slot(node(arena, off)?, key, level).load(Acquire);
+        if child == 0 {
+            return Ok(None);
+        }
+        off = Off::from_raw(child);
+    }
+    Ok(Some(node(arena, off)?))
+}
+
+fn report(key: u64, old: u64, replaced: &mut dyn FnMut(u64, u64)) {
+    if old != 0 {
+        replaced(key, old);
+    }
+}
+
+fn last_key(key: u64, count: u64) -> Result<u64, ArenaError> {
+    let last = key.saturating_add(count - 1);
+    if last <= KEY_MAX {
+        Ok(last)
+    } else {
+        Err(out_of_range("key", last, 0, KEY_MAX))
+    }
+}
+
+fn check_value(value: u64) -> Result<(), ArenaError> {
+    if value != 0 {
+        Ok(())
+    } else {
+        Err(out_of_range("value", 0, 1, u64::MAX))
+    }
+}
+
+#[cold]
+fn out_of_range(what: &'static str, found: u64, least: u64, greatest: u64) -> ArenaError {
+    ArenaError::OutOfRange {
+        what,
+        found,
+        least,
+        greatest,
+    }
+}

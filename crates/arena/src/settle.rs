@@ -1,0 +1,125 @@
+//! Reading what a dead client left, and giving back what it held.
+//!
+//! A finder takes the dead client's recovery lock, looks at each operation that was in flight, does
+//! for it what its phase demands (the caller's part), marks its progress in the dead record itself,
+//! since a settler may die too, and only then lets the locks go and frees the record and the slot.
+
+use crate::arena::Arena;
+use crate::client::{ClientInfo, index_u32};
+use crate::error::{BadOffset, LockError};
+use crate::op::{LockGuard, Op};
+use crate::record::{Phase, RECORDS, Record, RecordWords};
+use crate::sync::{self, Owner};
+
+impl Arena {
+    /// Copies the records of a client's operations in flight. Those of a living client change
+    /// while they are read.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn records(&self, client: &ClientInfo) -> Result<Vec<Record>, BadOffset> {
+        let mut found = Vec::new();
+        for index in 0..index_u32(RECORDS) {
+            let Some(words) = self.record_words(client, index)? else {
+                continue;
+            };
+            found.extend(words.read(self, Owner::new(client.slot, index, client.epoch))?);
+        }
+        Ok(found)
+    }
+
+    /// Takes the recovery lock of a client that has died, in the name of the operation `by`. None
+    /// if there is nothing to settle: it lives, has left, or somebody else has settled it.
+    ///
+    /// # Errors
+    /// [`LockError::OwnerDead`] names a settler that died itself: settle it first.
+    pub fn recover<'o>(
+        &self,
+        by: &'o Op<'o>,
+        client: ClientInfo,
+    ) -> Result<Option<Recovery<'o>>, LockError> {
+        let is_there = || {
+            self.client(client.slot)
+                .is_some_and(|now| now.epoch == client.epoch)
+        };
+        if !self.is_dead_client(&client) || !is_there() {
+            return Ok(None);
+        }
+        let guard = by.lock(Arena::recovery_lock(&client))?;
+        // Another settler may have been faster.
+        Ok(is_there().then(|| Recovery {
+            arena: by.arena(),
+            client,
+            _guard: guard,
+        }))
+    }
+}
+
+/// The exclusive right to settle for a dead client; dropping it before [`Recovery::finish`] leaves
+/// the rest to another.
+#[derive(Debug)]
+pub struct Recovery<'o> {
+    arena: &'o Arena,
+    client: ClientInfo,
+    _guard: LockGuard<'o>,
+}
+
+impl Recovery<'_> {
+    /// The dead client.
+    #[must_use]
+    pub fn client(&self) -> ClientInfo {
+        self.client
+    }
+
+    /// The operations still to be settled.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn records(&self) -> Result<Vec<Record>, BadOffset> {
+        self.arena.records(&self.client)
+    }
+
+    /// Records in the dead client's record how far its operation has come by the settler's work.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn set_phase(&self, record: &Record, phase: Phase) -> Result<(), BadOffset> {
+        if let Some(words) = self.words_of(record)? {
+            words.set_phase(record.kind, phase);
+        }
+        Ok(())
+    }
+
+    /// Ends a settled operation: releases the locks that it holds, then frees its record.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn end(&self, record: &Record) -> Result<(), BadOffset> {
+        let Some(words) = self.words_of(record)? else {
+            return Ok(());
+        };
+        for lock in &record.locks {
+            // An intent on a lock that another has, or nobody, changes nothing.
+            sync::unlock(self.arena.word(*lock)?, record.owner);
+        }
+        words.forget_intents();
+        words.end(self.arena);
+        Ok(())
+    }
+
+    /// Frees the dead client's slot, if all its operations have ended; says whether.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn finish(self) -> Result<bool, BadOffset> {
+        let all_ended = self.records()?.is_empty();
+        if all_ended {
+            self.arena.release_slot(&self.client);
+        }
+        Ok(all_ended)
+    }
+
+    fn words_of(&self, record: &Record) -> Result<Option<RecordWords<'_>>, BadOffset> {
+        self.arena.record_words(&self.client, record.owner.record())
+    }
+}
