@@ -233,3 +233,72 @@ impl FilePage {
         Ok(Self(raw))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_slot_and_byte() {
+        let addr = PmAddr::new(63, 0x1234_5678_9040);
+        assert_eq!(addr.raw(), 0x3f00_1234_5678_9040);
+        assert_eq!((addr.slot(), addr.byte()), (63, 0x1234_5678_9040));
+        assert_eq!(addr.to_string(), "63:0x123456789040");
+        assert!(addr.is_line_aligned() && !addr.is_page_aligned());
+        assert_eq!(addr.page(), PmAddr::new(63, 0x1234_5678_9000));
+        assert_eq!(addr.add(0xfc0), PmAddr::new(63, 0x1234_5678_a000));
+    }
+
+    #[test]
+    fn reserved_bits_are_seen_and_are_no_part_of_the_byte() {
+        for bit in 48..56 {
+            let addr = PmAddr::from_raw(1 << bit | 4096);
+            assert!(!addr.reserved_bits_clear(), "bit {bit}");
+            assert_eq!((addr.slot(), addr.byte()), (0, 4096));
+            assert!(PmAddr::decode_page(addr.raw(), "test", "addr").is_err());
+        }
+        assert!(PmAddr::new(255, (1 << 48) - 1).reserved_bits_clear());
+    }
+
+    #[test]
+    fn slot_0_byte_0_is_null() {
+        assert!(PmAddr::new(0, 0).is_null());
+        assert!(!PmAddr::new(1, 0).is_null());
+        assert!(!PmAddr::new(0, 1).is_null());
+    }
+
+    #[test]
+    #[should_panic(expected = "48 bits")]
+    fn a_byte_offset_above_48_bits_is_a_bug() {
+        let _addr = PmAddr::new(0, 1 << 48);
+    }
+
+    #[test]
+    #[should_panic(expected = "48 bits")]
+    fn an_address_does_not_run_into_the_reserved_bits() {
+        let _addr = PmAddr::new(1, (1 << 48) - 64).add(64);
+    }
+
+    #[test]
+    fn an_inode_number_is_chunk_and_index() {
+        assert_eq!((Ino::ROOT.chunk(), Ino::ROOT.index()), (0, 1));
+        let ino = Ino::new(3 * INODES_PER_CHUNK + 8191);
+        assert_eq!((ino.chunk(), ino.index()), (3, 8191));
+    }
+
+    #[test]
+    fn inode_numbers_end_at_40_bits() {
+        assert!(!Ino::NULL.is_valid());
+        assert!(Ino::ROOT.is_valid());
+        assert!(Ino::new(INO_LIMIT - 1).is_valid());
+        assert!(!Ino::new(INO_LIMIT).is_valid());
+        assert!(!Ino::new(u64::MAX).is_valid());
+    }
+
+    #[test]
+    fn file_pages_are_bytes_rounded_down() {
+        assert_eq!(FilePage::of_byte(4095), FilePage::new(0));
+        assert_eq!(FilePage::of_byte(4096), FilePage::new(1));
+        assert!(FilePage::of_byte(u64::MAX).get() < FilePage::LIMIT);
+    }
+}

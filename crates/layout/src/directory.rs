@@ -26,3 +26,29 @@ pub const fn chunk_slot(chunk: u64) -> (u64, u64) {
 pub fn decode_page_word(word: u64) -> Result<PmAddr, LayoutError> {
     PmAddr::decode_page(word, "directory page", "word")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{INO_LIMIT, INODES_PER_CHUNK};
+
+    #[test]
+    fn chunks_fill_the_directory_in_order() {
+        assert_eq!(chunk_slot(0), (0, 0));
+        assert_eq!(chunk_slot(511), (0, 511));
+        assert_eq!(chunk_slot(512), (1, 0));
+        assert_eq!(chunk_slot(MAX_CHUNKS - 1), (511, 511));
+        const { assert!(MAX_CHUNKS * INODES_PER_CHUNK <= INO_LIMIT) };
+    }
+
+    #[test]
+    fn a_word_is_null_or_a_page() {
+        assert_eq!(decode_page_word(0), Ok(PmAddr::NULL));
+        assert_eq!(
+            decode_page_word(0x0100_0000_0000_1000),
+            Ok(PmAddr::new(1, 4096))
+        );
+        assert!(decode_page_word(0x1001).is_err());
+        assert!(decode_page_word(0x0001_0000_0000_1000).is_err());
+    }
+}

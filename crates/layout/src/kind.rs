@@ -95,3 +95,55 @@ impl FileKind {
         (mode & !TYPE_MASK) | self.mode_bits()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn every_number_is_one_kind_or_none() {
+        for number in 0..=u8::MAX {
+            let kind = FileKind::from_u8(number);
+            assert_eq!(
+                kind.map(FileKind::to_u8),
+                (1..=7).contains(&number).then_some(number)
+            );
+        }
+    }
+
+    #[test]
+    fn type_bits_and_permissions_do_not_mix() {
+        for kind in FileKind::ALL {
+            assert_eq!(FileKind::from_mode(kind.with_mode(0o177_777)), Some(kind));
+            assert_eq!(kind.with_mode(0o7777) & 0o7777, 0o7777);
+        }
+        assert_eq!(FileKind::from_mode(0o644), None);
+        assert_eq!(FileKind::from_mode(0o170_644), None);
+    }
+
+    /// The type bits are the kernel's, not our own: ask it.
+    #[test]
+    fn type_bits_are_those_of_stat() {
+        let seen = |path: &std::path::Path| {
+            let metadata = std::fs::symlink_metadata(path).unwrap();
+            (FileKind::from_mode(metadata.mode()), metadata.file_type())
+        };
+        let (kind, _) = seen(&std::env::current_exe().unwrap());
+        assert_eq!(kind, Some(FileKind::File));
+        assert_eq!(seen("/".as_ref()).0, Some(FileKind::Directory));
+        assert_eq!(seen("/proc/self".as_ref()).0, Some(FileKind::Symlink));
+        let (kind, file_type) = seen("/dev/null".as_ref());
+        assert!(file_type.is_char_device());
+        assert_eq!(kind, Some(FileKind::CharDevice));
+        let name = format!("novale-layout-kind-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let (kind, _) = seen(&path);
+        drop(listener);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(kind, Some(FileKind::Socket));
+    }
+}

@@ -23,9 +23,8 @@ impl Name {
     pub fn new(name: &[u8]) -> Result<Self, LayoutError> {
         check_name(name)?;
         let mut bytes = [0; NAME_BYTES_MAX];
-        for (to, from) in bytes.iter_mut().zip(name) {
-            *to = *from;
-        }
+        let (text, _) = bytes.split_at_mut(name.len());
+        text.copy_from_slice(name);
         let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
         Ok(Self { bytes, len })
     }
@@ -58,16 +57,9 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), LayoutError> {
         "1 to 255",
         u64::try_from(len).unwrap_or(u64::MAX),
     )?;
-    match name.iter().find(|&&byte| byte == 0 || byte == b'/') {
-        None => Ok(()),
-        Some(&byte) => check(
-            false,
-            "name",
-            "byte",
-            "neither NUL nor a slash",
-            u64::from(byte),
-        ),
-    }
+    let expected = "neither NUL nor a slash";
+    check(!name.contains(&0), "name", "byte", expected, 0)?;
+    check(!name.contains(&b'/'), "name", "byte", expected, b'/'.into())
 }
 
 impl PartialEq for Name {
@@ -81,5 +73,35 @@ impl Eq for Name {}
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Name({:?})", self.as_bytes().escape_ascii().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_1_to_255_bytes_of_anything_but_nul_and_slash() {
+        assert_eq!(Name::new(b"a").unwrap().as_bytes(), b"a");
+        let longest = [0xff; NAME_BYTES_MAX];
+        assert_eq!(Name::new(&longest).unwrap().as_bytes(), longest);
+        for (name, field) in [
+            (&b""[..], "length"),
+            (&[b'x'; 256], "length"),
+            (b"a/b", "byte"),
+            (b"a\0", "byte"),
+        ] {
+            let error = Name::new(name).unwrap_err();
+            assert!(
+                matches!(error, LayoutError::Field { field: f, .. } if f == field),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_equal_by_their_bytes() {
+        assert_eq!(Name::new(b"abc").unwrap(), Name::new(b"abc").unwrap());
+        assert_ne!(Name::new(b"abc").unwrap(), Name::new(b"ab").unwrap());
     }
 }

@@ -161,3 +161,127 @@ const SIGNATURES: &[Signature] = &[
     (0, b"fLaC", "FLAC"),
     (0, b"PACK\0\0\0\x02", "git pack"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2 MB of zeros with these bytes at these offsets.
+    fn image(marks: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![0; 2 << 20];
+        for (offset, mark) in marks {
+            bytes[*offset..][..mark.len()].copy_from_slice(mark);
+        }
+        bytes
+    }
+
+    #[test]
+    fn free_space_is_not_recognised() {
+        for bytes in [&[][..], &[0; 600], &image(&[]), &vec![0xff; 2 << 20]] {
+            assert_eq!(known_signature(bytes), None);
+        }
+    }
+
+    #[test]
+    fn our_own_slots_are_recognised() {
+        let header = crate::SlotHeader {
+            pool_uuid: [1; 16],
+            slot_uuid: [2; 16],
+            index: 1,
+            kind: 0,
+            pages: 64,
+            endurance: 0,
+            wear_offset: 4096,
+            bad_pages_offset: 8192,
+            state_offset: 3072,
+        };
+        assert_eq!(
+            known_signature(&image(&[(2048, &header.encode())])),
+            Some("Novale")
+        );
+        let superblock = crate::Superblock {
+            pool_uuid: [1; 16],
+            features_compat: 0,
+            features_ro_compat: 0,
+            features_incompat: 0,
+            lane_count: 1,
+            slot_count: 1,
+            default_policy: 0,
+            created_ns: 0,
+            roots: crate::Roots::default(),
+        };
+        assert_eq!(known_signature(&superblock.encode()), Some("Novale"));
+    }
+
+    #[test]
+    fn files_are_recognised_from_their_first_bytes() {
+        // What `printf novale | gzip -nc` writes.
+        let gzip =
+            b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xcb\xcb\x2f\x4b\xcc\x49\x05\0\x3e\xc0\x8f\x6b\x06\0\0\0";
+        assert_eq!(known_signature(gzip), Some("gzip"));
+        let this_program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(known_signature(&this_program), Some("ELF"));
+        assert_eq!(known_signature(b"%PDF-1.7\n"), Some("PDF"));
+        assert_eq!(known_signature(b"\x1f"), None);
+    }
+
+    #[test]
+    fn a_file_system_is_named_before_the_boot_mark_that_it_shares() {
+        let boot: (usize, &[u8]) = (510, b"\x55\xaa");
+        assert_eq!(known_signature(&image(&[boot])), Some("MBR"));
+        assert_eq!(
+            known_signature(&image(&[boot, (512, b"EFI PART")])),
+            Some("GPT")
+        );
+        assert_eq!(
+            known_signature(&image(&[boot, (1080, b"\x53\xef")])),
+            Some("ext2/3/4")
+        );
+        assert_eq!(
+            known_signature(&image(&[boot, (3, b"NTFS    ")])),
+            Some("NTFS")
+        );
+        assert_eq!(
+            known_signature(&image(&[boot, (82, b"FAT32   ")])),
+            Some("FAT")
+        );
+    }
+
+    #[test]
+    fn marks_far_in_are_found() {
+        assert_eq!(
+            known_signature(&image(&[(0x1_0040, b"_BHRfS_M")])),
+            Some("Btrfs")
+        );
+        assert_eq!(
+            known_signature(&image(&[(0xff6, b"SWAPSPACE2")])),
+            Some("swap")
+        );
+        let uberblock = 0x00ba_b10c_u64;
+        for ring in [0, 1, 127] {
+            let offset = (128 << 10) + ring * 1024;
+            let native: (usize, &[u8]) = (offset, &uberblock.to_le_bytes());
+            assert_eq!(
+                known_signature(&image(&[native])),
+                Some("ZFS"),
+                "uberblock {ring}"
+            );
+        }
+    }
+
+    #[test]
+    fn marks_at_other_offsets_are_not_taken_for_a_format() {
+        assert_eq!(
+            known_signature(&image(&[(1, b"XFSB"), (65_601, b"_BHRfS_M")])),
+            None
+        );
+    }
+
+    #[test]
+    fn every_mark_lies_in_the_first_2_mb() {
+        for (offset, magic, name) in SIGNATURES.iter().chain(WEAK).chain(ZFS) {
+            assert!(offset + magic.len() <= 2 << 20, "{name}");
+            assert_eq!(known_signature(&image(&[(*offset, magic)])), Some(*name));
+        }
+    }
+}
