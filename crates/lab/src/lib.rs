@@ -4,6 +4,7 @@
 //!
 //! A failed test prints its seed and a short sequence as text: `workload::parse_steps` replays it.
 
+pub mod crash;
 pub mod diff;
 pub mod mounted;
 pub mod workload;
