@@ -1,1 +1,38 @@
-//! Placeholder.
+//! The mount: a Novale file system for every program and user, through FUSE.
+//!
+//! Comes in: requests of the kernel, by a [`Transport`]; mount options; an open `novale_core::Fs`.
+//! Called by: the `novale` program, tests.
+//! Never here: paths, policies, media layout, the command line.
+//!
+//! A request takes three steps, each in its own file: a [`Transport`] (`fuser_transport.rs`) turns
+//! bytes of `/dev/fuse` into a call of the [`Service`] trait; [`Novale`] (`novale.rs`) looks up, calls
+//! the core once and returns a plain result; `cache.rs` says what the kernel may keep of it. Another
+//! transport, FUSE over `io_uring` say, takes `fuser_transport.rs`'s place and nothing else changes.
+//! [`Server`] ties a mount to a transport and ends both in order.
+
+mod cache;
+mod fuser_convert;
+mod fuser_transport;
+mod fusermount;
+mod gate;
+mod mount;
+mod mount_table;
+mod novale;
+mod options;
+mod readdir;
+mod server;
+mod service;
+mod transport;
+mod unmount;
+mod wire;
+
+pub use cache::Atime;
+pub use fuser_transport::FuserTransport;
+pub use mount::{MountError, Mounted, SUBTYPE, detach_dead, mount, remount};
+pub use mount_table::{MountEntry, MountTable};
+pub use novale::{Novale, Settings};
+pub use options::{MountOptions, UnknownOption};
+pub use server::{EndError, Server, ServerConfig, ShutDown};
+pub use service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
+pub use transport::{Connection, Transport};
+pub use unmount::{Unmount, unmount};

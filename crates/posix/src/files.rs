@@ -9,7 +9,7 @@ use novale_core::{
 };
 
 use crate::description::{Description, Fd, Table};
-use crate::hold::{hold_if_same, lookup_held};
+use crate::hold::{hold_same, lookup_held};
 use crate::walk::{Follow, Found, walk};
 use crate::{Error, OpenOptions, Result, thread_hint, wall_clock_ns};
 
@@ -148,7 +148,7 @@ impl Files {
                 Some(name) if !stay && attr.kind != FileKind::Symlink => {
                     Ok(lookup_held(self.fs(), &ctx, found.parent, name)?)
                 }
-                _ => Ok(hold_if_same(self.fs(), &ctx, attr)?.ok_or(FsError::Stale)?),
+                _ => Ok(self.held(&ctx, &attr)?),
             };
         }
         if !options.create && !options.create_new {
@@ -161,7 +161,11 @@ impl Files {
         let attr = self
             .fs()
             .create(&ctx, found.parent, found.new_name()?, &new)?;
-        Ok(hold_if_same(self.fs(), &ctx, attr)?.ok_or(FsError::Stale)?)
+        Ok(self.held(&ctx, &attr)?)
+    }
+
+    fn held(&self, ctx: &Ctx, found: &Attr) -> Result<Attr, FsError> {
+        hold_same(self.fs(), ctx, found.ino, found.generation)?.ok_or(FsError::Stale)
     }
 
     /// Attributes of what a path names, the end of a final symbolic link.

@@ -15,28 +15,32 @@ const ATTEMPTS: u32 = 16;
 pub fn lookup_held(fs: &Fs, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Attr> {
     for _ in 0..ATTEMPTS {
         let found = fs.lookup(ctx, parent, name)?;
-        if let Some(held) = hold_if_same(fs, ctx, found)? {
+        if let Some(held) = hold_same(fs, ctx, found.ino, found.generation)? {
             return Ok(held);
         }
     }
     Err(Error::Stale)
 }
 
-/// Holds an inode that was found just now, unless its number belongs to another meanwhile.
-pub(crate) fn hold_if_same(fs: &Fs, ctx: &Ctx, found: Attr) -> Result<Option<Attr>> {
-    match fs.hold(found.ino) {
+/// Holds an inode that was found just now, and returns its attributes; `None` when it is gone or its
+/// number belongs to a newer generation. The caller owes one [`Fs::release`] for `Some`.
+///
+/// # Errors
+/// Those of [`Fs::hold`] and [`Fs::getattr`] that do not say that the inode is gone.
+pub fn hold_same(fs: &Fs, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<Attr>> {
+    match fs.hold(ino) {
         Ok(()) => {}
         Err(Error::NotFound | Error::Stale) => return Ok(None),
         Err(error) => return Err(error),
     }
-    match fs.getattr(found.ino) {
-        Ok(now) if now.generation == found.generation => Ok(Some(now)),
+    match fs.getattr(ino) {
+        Ok(now) if now.generation == generation => Ok(Some(now)),
         Ok(_) | Err(Error::NotFound | Error::Stale) => {
-            fs.release(ctx, found.ino, 1);
+            fs.release(ctx, ino, 1);
             Ok(None)
         }
         Err(error) => {
-            fs.release(ctx, found.ino, 1);
+            fs.release(ctx, ino, 1);
             Err(error)
         }
     }

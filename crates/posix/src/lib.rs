@@ -24,6 +24,6 @@ pub use description::Fd;
 pub use errno::errno;
 pub use error::{Error, Result};
 pub use files::{Entry, Files};
-pub use hold::lookup_held;
+pub use hold::{hold_same, lookup_held};
 pub use io::Whence;
 pub use open::OpenOptions;

@@ -1,0 +1,159 @@
+//! What the kernel may keep, and for how long.
+//!
+//! The daemon is the pool's only client, so every change comes through the kernel, which keeps its
+//! own caches right: it drops or updates attributes of both directories and of the victim at create,
+//! link, unlink and rename (link count, times), takes the attributes of every reply to `setattr` and
+//! `link`, marks size, blocks and times unknown after a write or fallocate, and access time after a
+//! read it sent. Names, attributes and pages may therefore stay for a day, and absent names too
+//! (compilers look for many). When direct clients come (DESIGN.md section 8), all of this is zero.
+//!
+//! Two things happen behind the kernel's back, and each has its way out:
+//! - A write, truncation or `O_TRUNC` by an unprivileged caller clears set-id bits here, not there.
+//!   So the attributes of a file with set-id bits are never kept: the kernel asks again before it
+//!   checks permissions, and so before every exec.
+//! - A read served from the page cache does not reach us, so the access time stands still. Under
+//!   `relatime` it must rise with the first read after a change and once a day: a file whose access
+//!   time is due loses its cached pages when it is opened, and its first read comes here. Under
+//!   `strictatime` files bypass the page cache.
+
+use std::time::Duration;
+
+use novale_core::{Attr, FileKind};
+
+use crate::Opened;
+
+/// When access times change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Atime {
+    /// At the first read after a change, and once a day.
+    #[default]
+    Relative,
+    /// Never.
+    Never,
+    /// At every read.
+    Always,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
+const SET_ID_BITS: u32 = 0o6000;
+
+/// How long names stay, found or absent.
+pub(crate) const ENTRY_TIMEOUT: Duration = DAY;
+
+/// How long attributes stay.
+pub(crate) fn attr_timeout(attr: &Attr) -> Duration {
+    let set_id = attr.kind == FileKind::File && attr.mode & SET_ID_BITS != 0;
+    if set_id { Duration::ZERO } else { DAY }
+}
+
+/// What an open file may keep.
+pub(crate) fn opened(atime: Atime, attr: &Attr, read: bool, now_ns: i64) -> Opened {
+    match atime {
+        Atime::Never => Opened {
+            keep_cache: true,
+            direct_io: false,
+        },
+        Atime::Relative => Opened {
+            keep_cache: !read || !relatime_due(attr, now_ns),
+            direct_io: false,
+        },
+        Atime::Always => Opened {
+            keep_cache: false,
+            direct_io: true,
+        },
+    }
+}
+
+/// Whether a read now would change the access time, as `relatime_need_update` in Linux.
+fn relatime_due(attr: &Attr, now_ns: i64) -> bool {
+    attr.atime_ns <= attr.mtime_ns
+        || attr.atime_ns <= attr.ctime_ns
+        || now_ns.saturating_sub(attr.atime_ns) >= DAY_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Atime, DAY_NS, attr_timeout, opened};
+    use novale_core::{Attr, FileKind, Ino};
+    use std::time::Duration;
+
+    fn attr() -> Attr {
+        Attr {
+            ino: Ino::new(7),
+            generation: 1,
+            kind: FileKind::File,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime_ns: 20,
+            mtime_ns: 10,
+            ctime_ns: 10,
+            birth_ns: 0,
+        }
+    }
+
+    #[test]
+    fn attributes_of_set_id_files_are_never_kept() {
+        assert!(attr_timeout(&attr()) > Duration::from_secs(3600));
+        assert_eq!(
+            attr_timeout(&Attr {
+                mode: 0o4755,
+                ..attr()
+            }),
+            Duration::ZERO
+        );
+        assert_eq!(
+            attr_timeout(&Attr {
+                mode: 0o2644,
+                ..attr()
+            }),
+            Duration::ZERO
+        );
+        let directory = Attr {
+            kind: FileKind::Directory,
+            mode: 0o2755,
+            ..attr()
+        };
+        assert!(attr_timeout(&directory) > Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn pages_are_dropped_only_when_a_read_must_be_seen() {
+        let keeps = |atime, attr: Attr, read, now| opened(atime, &attr, read, now).keep_cache;
+        assert!(keeps(Atime::Relative, attr(), true, 30));
+        assert!(!keeps(
+            Atime::Relative,
+            Attr {
+                mtime_ns: 20,
+                ..attr()
+            },
+            true,
+            30
+        ));
+        assert!(keeps(
+            Atime::Relative,
+            Attr {
+                mtime_ns: 20,
+                ..attr()
+            },
+            false,
+            30
+        ));
+        assert!(!keeps(Atime::Relative, attr(), true, 20 + DAY_NS));
+        assert!(keeps(
+            Atime::Never,
+            Attr {
+                ctime_ns: 99,
+                ..attr()
+            },
+            true,
+            20 + DAY_NS
+        ));
+        assert!(opened(Atime::Always, &attr(), true, 30).direct_io);
+    }
+}

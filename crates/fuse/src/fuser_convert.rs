@@ -1,0 +1,115 @@
+//! The service's types to `fuser`'s and back.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, FopenFlags, INodeNo, TimeOrNow};
+use novale_core::{Attr, FileKind, Ino};
+
+use crate::service::{Errno, Opened, Time};
+
+/// What `stat` gives as the best size of a read or write, in bytes.
+const BLOCK_BYTES: u32 = 4096;
+
+pub(crate) fn ino(number: INodeNo) -> Ino {
+    Ino::new(number.0)
+}
+
+pub(crate) fn errno(error: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(error.0)
+}
+
+pub(crate) fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::File => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino.get()),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: system_time(attr.atime_ns),
+        mtime: system_time(attr.mtime_ns),
+        ctime: system_time(attr.ctime_ns),
+        crtime: system_time(attr.birth_ns),
+        kind: file_type(attr.kind),
+        perm: u16::try_from(attr.mode & 0o7777).unwrap_or_default(),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+pub(crate) fn opened_flags(opened: Opened) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
+    flags
+}
+
+pub(crate) fn time(time: TimeOrNow) -> Time {
+    match time {
+        TimeOrNow::Now => Time::Now,
+        TimeOrNow::SpecificTime(time) => Time::At(requested_ns(time)),
+    }
+}
+
+fn system_time(ns: i64) -> SystemTime {
+    let distance = Duration::from_nanos(ns.unsigned_abs());
+    if ns >= 0 {
+        UNIX_EPOCH + distance
+    } else {
+        UNIX_EPOCH - distance
+    }
+}
+
+/// The nanoseconds that the kernel asked for.
+///
+/// Before 1970 the kernel counts seconds down and nanoseconds up (-1.5 s is -2 s and 500,000,000 ns),
+/// but fuser 0.18 subtracts both: the whole seconds of what it hands over are right, and the rest is
+/// to be added.
+fn requested_ns(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => {
+            let before = before.duration();
+            i64::try_from(before.as_secs())
+                .ok()
+                .and_then(|seconds| seconds.checked_mul(-1_000_000_000))
+                .map_or(i64::MIN, |ns| ns + i64::from(before.subsec_nanos()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{requested_ns, system_time};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn a_time_before_1970_comes_out_as_the_kernel_meant_it() {
+        let as_fuser_gives_it = UNIX_EPOCH - Duration::new(2, 500_000_000);
+        assert_eq!(requested_ns(as_fuser_gives_it), -1_500_000_000);
+        assert_eq!(
+            requested_ns(UNIX_EPOCH - Duration::new(2, 0)),
+            -2_000_000_000
+        );
+    }
+
+    #[test]
+    fn times_after_1970_survive_both_ways() {
+        let ns = 1_700_000_000_123_456_789;
+        assert_eq!(requested_ns(system_time(ns)), ns);
+        assert_eq!(system_time(-1), UNIX_EPOCH - Duration::from_nanos(1));
+    }
+}

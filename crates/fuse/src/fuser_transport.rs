@@ -1,0 +1,516 @@
+//! The transport over `/dev/fuse` with the `fuser` crate: each request becomes one call of the
+//! service, each result one reply.
+//!
+//! What is asked of the kernel, and why: parallel look-ups and listings (the core takes them);
+//! `O_TRUNC` inside open; listings with attributes when they pay; cached symbolic links (a link never
+//! changes); file handles (`.` and `..` are looked up); set-id bits left to us (without it each write
+//! asks for security.capability first); mmap of files that bypass the cache. Not asked for: the
+//! write-back cache (a write must be durable when it returns) and locks (flock and fcntl stay the
+//! kernel's own, local to the mount).
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, Config, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
+};
+use novale_core::{Attr, FileKind, NewInode};
+
+use crate::cache::{ENTRY_TIMEOUT, attr_timeout};
+use crate::fuser_convert::{errno, file_attr, file_type, ino, opened_flags, time};
+use crate::service::{Caller, Changes, Errno, OpenRequest, Reply, Service};
+use crate::transport::{Connection, Transport};
+use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind};
+
+/// The longest write, and the longest read, in bytes.
+const MAX_WRITE_BYTES: u32 = 1 << 20;
+/// Read-aheads and the like that may be under way at once.
+const BACKGROUND_MAX: u16 = 64;
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: u32 = 255;
+const BLOCK_BYTES: u32 = 4096;
+/// A handle is not needed: the kernel holds a file's inode as long as it is open.
+const NO_HANDLE: FileHandle = FileHandle(0);
+
+const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
+    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
+    .union(InitFlags::FUSE_DO_READDIRPLUS)
+    .union(InitFlags::FUSE_READDIRPLUS_AUTO)
+    .union(InitFlags::FUSE_CACHE_SYMLINKS)
+    .union(InitFlags::FUSE_EXPORT_SUPPORT)
+    .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
+    .union(InitFlags::FUSE_ASYNC_DIO)
+    .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
+
+/// `/dev/fuse`, read by a number of threads, each with a descriptor of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct FuserTransport {
+    /// Threads that serve, at least 1.
+    pub threads: usize,
+}
+
+impl Transport for FuserTransport {
+    fn connect(
+        &self,
+        device: OwnedFd,
+        service: Arc<dyn Service>,
+    ) -> io::Result<Box<dyn Connection>> {
+        let mut config = Config::default();
+        config.n_threads = Some(self.threads.max(1));
+        config.clone_fd = true;
+        // Who may ask is the kernel's decision, by allow_other: fuser need not repeat it.
+        let session = Session::from_fd(Adapter(service), device, SessionACL::All, config)?;
+        Ok(Box::new(FuserConnection(session)))
+    }
+}
+
+struct FuserConnection(Session<Adapter>);
+
+impl Connection for FuserConnection {
+    fn serve(self: Box<Self>) -> io::Result<()> {
+        self.0.run()
+    }
+}
+
+struct Adapter(Arc<dyn Service>);
+
+thread_local! {
+    /// What the last reads of this thread went through; grows to the longest read.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn reply_entry(reply: ReplyEntry, result: Reply<Attr>) {
+    match result {
+        Ok(attr) => reply.entry_with_ttls(
+            &attr_timeout(&attr),
+            &ENTRY_TIMEOUT,
+            &file_attr(&attr),
+            Generation(attr.generation.into()),
+        ),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// A name that is absent: inode 0, remembered as long as one that is there.
+fn reply_absent(reply: ReplyEntry) {
+    let epoch = SystemTime::UNIX_EPOCH;
+    let none = FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: epoch,
+        mtime: epoch,
+        ctime: epoch,
+        crtime: epoch,
+        kind: file_type(FileKind::File),
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    };
+    reply.entry(&ENTRY_TIMEOUT, &none, Generation(0));
+}
+
+fn reply_attr(reply: ReplyAttr, result: Reply<Attr>) {
+    match result {
+        Ok(attr) => reply.attr(&attr_timeout(&attr), &file_attr(&attr)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn reply_empty(reply: ReplyEmpty, result: Reply<()>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn caller(request: &Request) -> Caller {
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+    }
+}
+
+fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
+    let Caller { uid, gid } = caller(request);
+    NewInode {
+        kind,
+        mode: mode & 0o7777,
+        uid,
+        gid,
+        rdev: 0,
+        target: b"",
+    }
+}
+
+fn open_request(flags: i32) -> OpenRequest {
+    OpenRequest {
+        read: OpenFlags(flags).acc_mode() != OpenAccMode::O_WRONLY,
+        truncate: flags & libc::O_TRUNC != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = WANTED & config.capabilities();
+        let set = config
+            .add_capabilities(wanted)
+            .map_err(|_| ())
+            .and_then(|()| config.set_max_write(MAX_WRITE_BYTES).map_err(|_| ()))
+            .and_then(|_| config.set_max_background(BACKGROUND_MAX).map_err(|_| ()));
+        set.map(drop)
+            .map_err(|()| io::Error::other("the kernel's FUSE refuses the settings"))
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.0.lookup(ino(parent), name.as_bytes()).transpose() {
+            Some(found) => reply_entry(reply, found),
+            None => reply_absent(reply),
+        }
+    }
+
+    fn forget(&self, _: &Request, node: INodeNo, nlookup: u64) {
+        self.0.forget(ino(node), nlookup);
+    }
+
+    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply_attr(reply, self.0.getattr(ino(node)));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mode = mode.map(|mode| mode & 0o7777);
+        let (atime, mtime) = (atime.map(time), mtime.map(time));
+        let changes = Changes {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+        };
+        reply_attr(reply, self.0.setattr(caller(request), ino(node), &changes));
+    }
+
+    fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
+        match self.0.readlink(ino(node)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let entry = kind_of_mode(mode).and_then(|kind| {
+            let new = NewInode {
+                rdev,
+                ..new_inode(request, kind, mode)
+            };
+            self.0.make(ino(parent), name.as_bytes(), &new)
+        });
+        reply_entry(reply, entry);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = new_inode(request, FileKind::Directory, mode);
+        reply_entry(reply, self.0.make(ino(parent), name.as_bytes(), &new));
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        let new = NewInode {
+            target,
+            ..new_inode(request, FileKind::Symlink, 0o777)
+        };
+        reply_entry(reply, self.0.make(ino(parent), name.as_bytes(), &new));
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = new_inode(request, FileKind::File, mode);
+        match self
+            .0
+            .create(ino(parent), name.as_bytes(), &new, open_request(flags))
+        {
+            Ok((attr, opened)) => reply.created(
+                &attr_timeout(&attr),
+                &file_attr(&attr),
+                Generation(attr.generation.into()),
+                NO_HANDLE,
+                opened_flags(opened),
+            ),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        reply_entry(reply, self.0.link(ino(node), ino(parent), name.as_bytes()));
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.0.unlink(ino(parent), name.as_bytes()));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.0.rmdir(ino(parent), name.as_bytes()));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let from = (ino(parent), name.as_bytes());
+        let to = (ino(new_parent), new_name.as_bytes());
+        let renamed = rename_mode(flags.bits()).and_then(|mode| self.0.rename(from, to, mode));
+        reply_empty(reply, renamed);
+    }
+
+    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self
+            .0
+            .open(caller(request), ino(node), open_request(flags.0))
+        {
+            Ok(opened) => reply.opened(NO_HANDLE, opened_flags(opened)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let size = usize::try_from(size).unwrap_or_default();
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let buffer = buffer.get_mut(..size).unwrap_or_default();
+            match self.0.read(ino(node), offset, buffer) {
+                Ok(bytes) => reply.data(buffer.get(..bytes).unwrap_or_default()),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let clear_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match self.0.write(ino(node), offset, data, clear_set_id) {
+            Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn flush(&self, _: &Request, node: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.sync(node, reply);
+    }
+
+    fn fsync(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.sync(node, reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.sync(node, reply);
+    }
+
+    fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.0.opendir(ino(node)) {
+            Ok(()) => reply.opened(NO_HANDLE, fuser::FopenFlags::empty()),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.0.readdir(ino(node), offset, &mut |entry| {
+            let name = OsStr::from_bytes(&entry.name);
+            let number = INodeNo(entry.ino.get());
+            !reply.add(number, entry.cookie, file_type(entry.kind), name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.0.readdirplus(ino(node), offset, &mut |entry, attr| {
+            let name = OsStr::from_bytes(&entry.name);
+            let number = INodeNo(entry.ino.get());
+            let generation = Generation(attr.generation.into());
+            let timeout = attr_timeout(attr);
+            !reply.add(
+                number,
+                entry.cookie,
+                name,
+                &timeout,
+                &file_attr(attr),
+                generation,
+            )
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.0.statfs() {
+            Ok(space) => reply.statfs(
+                space.pages,
+                space.pages_free,
+                space.pages_available,
+                space.inodes.saturating_add(space.inodes_free),
+                space.inodes_free,
+                BLOCK_BYTES,
+                NAME_BYTES_MAX,
+                BLOCK_BYTES,
+            ),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let done =
+            fallocate_mode(mode).and_then(|mode| self.0.fallocate(ino(node), mode, offset, length));
+        reply_empty(reply, done);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = seek_kind(whence).and_then(|what| {
+            let offset = u64::try_from(offset).map_err(|_| Errno(libc::ENXIO))?;
+            self.0.seek(ino(node), offset, what)
+        });
+        match found {
+            Ok(offset) => reply.offset(i64::try_from(offset).unwrap_or(i64::MAX)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+}
+
+impl Adapter {
+    /// Flush and fsync. "Not implemented" tells the kernel, once for each kind, that there is never
+    /// anything to do; it writes back dirty mapped pages itself before it would ask.
+    fn sync(&self, node: INodeNo, reply: ReplyEmpty) {
+        let done = if self.0.durable_at_return() {
+            Err(Errno(libc::ENOSYS))
+        } else {
+            self.0.fsync(ino(node))
+        };
+        reply_empty(reply, done);
+    }
+}

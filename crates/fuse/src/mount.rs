@@ -1,0 +1,250 @@
+//! Making a mount: mount(2) as root, fusermount3 for everybody else.
+//!
+//! fuser's own mount call is not used: it cannot show the type `fuse.novale` on a direct mount, and
+//! takes some options its own way (FINDINGS.md section 11).
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::UnmountFlags;
+
+use crate::mount_table::{MountTable, canonical_target, is_dead};
+use crate::{MountEntry, MountOptions, fusermount};
+
+/// What follows `fuse.` in the type.
+pub const SUBTYPE: &str = "novale";
+/// The type in `/proc/mounts`.
+pub(crate) const KIND: &str = "fuse.novale";
+/// Dead mounts that are detached from one directory before something else must be wrong.
+const DEAD_MAX: u32 = 16;
+
+/// Why a mount could not be made, changed or taken away.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The mount point is no directory that can be mounted on.
+    #[error("cannot mount on {}: {why}", target.display())]
+    Target {
+        /// The mount point as given.
+        target: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The FUSE device.
+    #[error("the FUSE device: {0}")]
+    Device(#[source] io::Error),
+    /// mount(2), or umount(2).
+    #[error("{call} {}: {error}", target.display())]
+    Call {
+        /// The system call.
+        call: &'static str,
+        /// The mount point.
+        target: PathBuf,
+        /// What it returned.
+        error: io::Error,
+    },
+    /// fusermount3, which mounts for users without privileges.
+    #[error("fusermount3: {0}")]
+    Fusermount(String),
+    /// No Novale mount is there.
+    #[error("{} is not a Novale mount{}", target.display(), other.as_ref().map(|kind| format!(", but one of type {kind}")).unwrap_or_default())]
+    NotMounted {
+        /// The mount point.
+        target: PathBuf,
+        /// The type of what is mounted there, if anything.
+        other: Option<String>,
+    },
+    /// Files on the mount are open, or programs have their working directory there.
+    #[error("{} is busy: files are open there, or it is some program's working directory", target.display())]
+    Busy {
+        /// The mount point.
+        target: PathBuf,
+    },
+}
+
+/// A mount that was made by [`mount`].
+#[derive(Debug)]
+pub struct Mounted {
+    target: PathBuf,
+    device: (u32, u32),
+}
+
+impl Mounted {
+    /// The mount point, absolute.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Whether the mount is still the one seen at its mount point.
+    pub(crate) fn is_there(&self) -> io::Result<bool> {
+        let table = MountTable::read()?;
+        Ok(table
+            .top(&self.target)
+            .is_some_and(|entry| entry.device == self.device))
+    }
+
+    /// Takes the mount out of the tree; files that are open there stay usable. No error when it is
+    /// out already.
+    pub(crate) fn detach(&self) -> Result<(), MountError> {
+        if !self.is_there().map_err(MountError::Device)? {
+            return Ok(());
+        }
+        detach(&self.target)
+    }
+
+    /// Cuts the connection, so that what is still open fails: needs `/sys/fs/fuse/connections`.
+    pub(crate) fn cut(&self) -> io::Result<()> {
+        std::fs::write(
+            format!("/sys/fs/fuse/connections/{}/abort", self.device.1),
+            "1",
+        )
+    }
+}
+
+pub(crate) fn privileged() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Mounts: from here on requests wait in the returned device.
+///
+/// # Errors
+/// What is wrong with the mount point, `/dev/fuse` or the rights of the caller.
+pub fn mount(
+    options: &MountOptions,
+    source: &OsStr,
+    target: &Path,
+) -> Result<(OwnedFd, Mounted), MountError> {
+    let target = directory(target)?;
+    let source = options
+        .fs_name
+        .as_ref()
+        .map_or_else(|| source.to_owned(), OsString::from);
+    let device = if privileged() {
+        mount_directly(options, &source, &target)?
+    } else {
+        fusermount::mount(&options.fusermount_words(), &source, SUBTYPE, &target)?
+    };
+    let table = MountTable::read().map_err(MountError::Device)?;
+    let top = table.top(&target).filter(|entry| entry.kind == KIND);
+    let number = top
+        .map(|entry| entry.device)
+        .ok_or_else(|| MountError::NotMounted {
+            target: target.clone(),
+            other: table.top(&target).map(|entry| entry.kind.clone()),
+        })?;
+    Ok((
+        device,
+        Mounted {
+            target,
+            device: number,
+        },
+    ))
+}
+
+fn mount_directly(
+    options: &MountOptions,
+    source: &OsStr,
+    target: &Path,
+) -> Result<OwnedFd, MountError> {
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| MountError::Device(error.into()))?;
+    let data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions{}",
+        device.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+        if options.allow_other == Some(false) {
+            ""
+        } else {
+            ",allow_other"
+        },
+    );
+    let data = CString::new(data).map_err(|_| MountError::Device(io::ErrorKind::Other.into()))?;
+    rustix::mount::mount(source, target, KIND, options.flags(), data.as_c_str())
+        .map_err(|error| called("mount", target, error))?;
+    Ok(device)
+}
+
+/// Changes an existing mount to read-only, back, and so on. What the pool was opened for does not
+/// change: a pool opened read-only refuses writes whatever the mount says.
+///
+/// # Errors
+/// No Novale mount there, or no right to change it.
+pub fn remount(options: &MountOptions, target: &Path) -> Result<(), MountError> {
+    let target = directory(target)?;
+    novale_at(&target)?;
+    let flags = options.flags();
+    rustix::mount::mount_remount(&target, flags, c"")
+        .map_err(|error| called("remount", &target, error))
+}
+
+/// Detaches mounts of Novale from a directory whose daemons are gone; how many there were.
+///
+/// # Errors
+/// When something dead there is no Novale mount, or cannot be detached.
+pub fn detach_dead(target: &Path) -> Result<u32, MountError> {
+    let mut detached = 0;
+    while detached < DEAD_MAX {
+        match std::fs::metadata(target) {
+            Err(error) if is_dead(&error) => {}
+            _ => break,
+        }
+        let canonical = canonical_target(target).map_err(|error| MountError::Target {
+            target: target.into(),
+            why: error.to_string(),
+        })?;
+        novale_at(&canonical)?;
+        detach(&canonical)?;
+        detached += 1;
+    }
+    Ok(detached)
+}
+
+/// The Novale mount at a directory.
+pub(crate) fn novale_at(target: &Path) -> Result<MountEntry, MountError> {
+    let table = MountTable::read().map_err(MountError::Device)?;
+    match table.top(target) {
+        Some(entry) if entry.kind == KIND => Ok(entry.clone()),
+        other => Err(MountError::NotMounted {
+            target: target.to_owned(),
+            other: other.map(|entry| entry.kind.clone()),
+        }),
+    }
+}
+
+pub(crate) fn detach(target: &Path) -> Result<(), MountError> {
+    if privileged() {
+        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        rustix::mount::unmount(target, flags).map_err(|error| called("umount", target, error))
+    } else {
+        fusermount::unmount(target, true)
+    }
+}
+
+fn directory(target: &Path) -> Result<PathBuf, MountError> {
+    let wrong = |why: String| MountError::Target {
+        target: target.to_owned(),
+        why,
+    };
+    let canonical = target
+        .canonicalize()
+        .map_err(|error| wrong(error.to_string()))?;
+    let is_directory = std::fs::metadata(&canonical).map_err(|error| wrong(error.to_string()))?;
+    if is_directory.is_dir() {
+        Ok(canonical)
+    } else {
+        Err(wrong("not a directory".to_owned()))
+    }
+}
+
+pub(crate) fn called(call: &'static str, target: &Path, error: rustix::io::Errno) -> MountError {
+    MountError::Call {
+        call,
+        target: target.to_owned(),
+        error: error.into(),
+    }
+}

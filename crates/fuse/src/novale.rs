@@ -1,0 +1,340 @@
+//! The service over `novale_core::Fs`: each request looks up, calls the core once and returns.
+
+use std::fmt;
+use std::sync::Arc;
+
+use novale_core::{
+    Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, RenameMode, Seek, SetAttr, StatFs,
+};
+use novale_posix::{errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
+
+use crate::cache::{self, Atime};
+use crate::gate::Gate;
+use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
+
+/// What is told of an error that no caller is to blame for: damage, or a bug.
+type Report = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// How a file system is served.
+#[derive(Default)]
+pub struct Settings {
+    /// The access times that the file system was opened with; `Never` when it is read-only.
+    pub atime: Atime,
+    /// Called for each damage that a request meets; the request itself fails with `EUCLEAN` or `EIO`.
+    pub report: Option<Report>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("atime", &self.atime)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A Novale file system as a [`Service`].
+pub struct Novale {
+    pub(crate) fs: Arc<Fs>,
+    pub(crate) gate: Gate,
+    settings: Settings,
+}
+
+impl fmt::Debug for Novale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Novale")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Novale {
+    /// Serves an open file system.
+    #[must_use]
+    pub fn new(fs: Arc<Fs>, settings: Settings) -> Self {
+        Self {
+            fs,
+            gate: Gate::new(),
+            settings,
+        }
+    }
+
+    /// Refuses opens from now on with `ESHUTDOWN`; what is open goes on.
+    pub fn drain(&self) {
+        self.gate.drain();
+    }
+
+    /// Refuses every request from now on with `ESHUTDOWN`, waits for those that run, and closes the
+    /// file system clean.
+    ///
+    /// # Errors
+    /// Those of [`Fs::close`].
+    pub fn close(&self) -> Result<(), Error> {
+        self.gate.close();
+        self.fs.close()
+    }
+
+    pub(crate) fn ctx() -> Ctx {
+        Ctx {
+            now_ns: wall_clock_ns(),
+            hint: thread_hint(),
+        }
+    }
+
+    pub(crate) fn fail(&self, error: &Error) -> Errno {
+        if let (Error::Damaged { .. } | Error::BadArena(_), Some(report)) =
+            (error, &self.settings.report)
+        {
+            report(error);
+        }
+        Errno(errno(error))
+    }
+
+    pub(crate) fn done<T>(&self, result: Result<T, Error>) -> Reply<T> {
+        result.map_err(|error| self.fail(&error))
+    }
+
+    /// Holds an inode that was made or found just now, for the kernel.
+    pub(crate) fn held(&self, ctx: &Ctx, attr: &Attr) -> Reply<Attr> {
+        let held = self.done(hold_same(&self.fs, ctx, attr.ino, attr.generation))?;
+        held.ok_or(Errno(libc::ESTALE))
+    }
+
+    fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
+        cache::opened(self.settings.atime, attr, open.read, ctx.now_ns)
+    }
+
+    /// Clears set-id bits if there are any: a look at the mode, and a commit in the rare case.
+    fn clear_set_id(&self, ctx: &Ctx, ino: Ino) -> Reply<()> {
+        let attr = self.done(self.fs.getattr(ino))?;
+        if attr.mode & 0o6000 == 0 {
+            return Ok(());
+        }
+        let changes = SetAttr {
+            clear_set_id: true,
+            ..SetAttr::default()
+        };
+        self.done(self.fs.setattr(ctx, ino, &changes)).map(drop)
+    }
+
+    /// What a file handle's inode number leads to, `.` or `..`.
+    fn lookup_dots(&self, ino: Ino, name: &[u8]) -> Reply<Attr> {
+        let ino = if name == b"." {
+            ino
+        } else {
+            self.done(self.fs.parent(ino))?
+        };
+        self.done(self.fs.hold(ino))?;
+        self.done(self.fs.getattr(ino))
+    }
+
+    fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
+        let changes = SetAttr {
+            size: Some(0),
+            clear_set_id: lacks_fsetid(caller),
+            ..SetAttr::default()
+        };
+        self.done(self.fs.setattr(ctx, attr.ino, &changes))
+    }
+}
+
+/// Whether a caller has not the right to keep set-id bits alive (`CAP_FSETID`). The kernel tells that
+/// of writes only; for truncations every user but root counts as having no such right.
+fn lacks_fsetid(caller: Caller) -> bool {
+    caller.uid != 0
+}
+
+fn time_ns(ctx: &Ctx, time: Time) -> i64 {
+    match time {
+        Time::Now => ctx.now_ns,
+        Time::At(ns) => ns,
+    }
+}
+
+impl Service for Novale {
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Reply<Option<Attr>> {
+        let _pass = self.gate.enter()?;
+        if matches!(name, b"." | b"..") {
+            return self.lookup_dots(parent, name).map(Some);
+        }
+        match lookup_held(&self.fs, &Self::ctx(), parent, name) {
+            Err(Error::NotFound) => Ok(None),
+            found => self.done(found).map(Some),
+        }
+    }
+
+    fn forget(&self, ino: Ino, holds: u64) {
+        if let Ok(_pass) = self.gate.enter() {
+            self.fs.release(&Self::ctx(), ino, holds);
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> Reply<Attr> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.getattr(ino))
+    }
+
+    fn setattr(&self, caller: Caller, ino: Ino, changes: &Changes) -> Reply<Attr> {
+        let _pass = self.gate.enter()?;
+        let ctx = Self::ctx();
+        let Changes {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+        } = *changes;
+        let chown = uid.is_some() || gid.is_some();
+        // The kernel leaves set-id bits to us (HANDLE_KILLPRIV_V2): a change of owner clears them,
+        // and so does a request that changes nothing, which is how chown(-1, -1) and fallocate say it.
+        let nothing = mode.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
+        let clear_set_id = chown || nothing || (size.is_some() && lacks_fsetid(caller));
+        let set = SetAttr {
+            mode,
+            uid,
+            gid,
+            size,
+            atime_ns: atime.map(|time| time_ns(&ctx, time)),
+            mtime_ns: mtime.map(|time| time_ns(&ctx, time)),
+            clear_set_id,
+        };
+        self.done(self.fs.setattr(&ctx, ino, &set))
+    }
+
+    fn readlink(&self, ino: Ino) -> Reply<Vec<u8>> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.readlink(ino))
+    }
+
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Reply<Attr> {
+        let _pass = self.gate.enter()?;
+        let ctx = Self::ctx();
+        let made = self.done(self.fs.create(&ctx, parent, name, new))?;
+        self.held(&ctx, &made)
+    }
+
+    fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+        open: OpenRequest,
+    ) -> Reply<(Attr, Opened)> {
+        let _pass = self.gate.enter_to_open()?;
+        let ctx = Self::ctx();
+        let attr = match self.fs.create(&ctx, parent, name, new) {
+            Ok(made) => self.held(&ctx, &made)?,
+            Err(Error::Exists) if !open.exclusive => {
+                let attr = self.done(lookup_held(&self.fs, &ctx, parent, name))?;
+                let caller = Caller {
+                    uid: new.uid,
+                    gid: new.gid,
+                };
+                if open.truncate {
+                    self.truncate(&ctx, caller, attr)?
+                } else {
+                    attr
+                }
+            }
+            Err(error) => return Err(self.fail(&error)),
+        };
+        Ok((attr, self.opened(&ctx, &attr, open)))
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Reply<Attr> {
+        let _pass = self.gate.enter()?;
+        let attr = self.done(self.fs.link(&Self::ctx(), ino, parent, name))?;
+        self.done(self.fs.hold(ino)).map(|()| attr)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.unlink(&Self::ctx(), parent, name))
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.rmdir(&Self::ctx(), parent, name))
+    }
+
+    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.done(
+            self.fs
+                .rename(&Self::ctx(), from.0, from.1, to.0, to.1, mode),
+        )
+    }
+
+    fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened> {
+        let _pass = self.gate.enter_to_open()?;
+        let ctx = Self::ctx();
+        let mut attr = self.done(self.fs.getattr(ino))?;
+        if open.truncate {
+            attr = self.truncate(&ctx, caller, attr)?;
+        }
+        Ok(self.opened(&ctx, &attr, open))
+    }
+
+    fn opendir(&self, ino: Ino) -> Reply<()> {
+        let _pass = self.gate.enter_to_open()?;
+        let attr = self.done(self.fs.getattr(ino))?;
+        if attr.kind == FileKind::Directory {
+            Ok(())
+        } else {
+            Err(Errno(libc::ENOTDIR))
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.read(&Self::ctx(), ino, offset, buf))
+    }
+
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], clear_set_id: bool) -> Reply<usize> {
+        let _pass = self.gate.enter()?;
+        let ctx = Self::ctx();
+        if clear_set_id {
+            self.clear_set_id(&ctx, ino)?;
+        }
+        self.done(self.fs.write(&ctx, ino, offset, bytes))
+    }
+
+    fn durable_at_return(&self) -> bool {
+        true
+    }
+
+    fn fsync(&self, ino: Ino) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.sync(&Self::ctx(), ino))
+    }
+
+    fn readdir(&self, ino: Ino, after: u64, take: &mut dyn FnMut(&Listed) -> bool) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.list(ino, after, take)
+    }
+
+    fn readdirplus(
+        &self,
+        ino: Ino,
+        after: u64,
+        take: &mut dyn FnMut(&Listed, &Attr) -> bool,
+    ) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.list_with_attributes(ino, after, take)
+    }
+
+    fn statfs(&self) -> Reply<StatFs> {
+        let _pass = self.gate.enter()?;
+        Ok(self.fs.statfs())
+    }
+
+    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len))
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.seek(ino, offset, what))
+    }
+}

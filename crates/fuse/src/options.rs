@@ -1,0 +1,247 @@
+//! The words behind `-o`: applied, known to be needless, or refused by name.
+
+use rustix::mount::MountFlags;
+
+use crate::Atime;
+
+/// An option word that stands for nothing here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownOption {
+    /// A word of no meaning to Novale, mount(8) or FUSE.
+    #[error("unknown mount option '{0}'")]
+    Word(String),
+    /// A known word with a value that it can't have.
+    #[error("mount option '{word}': {wanted}")]
+    Value {
+        /// The whole word as given.
+        word: String,
+        /// What it takes.
+        wanted: &'static str,
+    },
+}
+
+/// What `-o` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a mount option of its own"
+)]
+pub struct MountOptions {
+    /// `ro`.
+    pub read_only: bool,
+    /// `remount`: change a mount that is there.
+    pub remount: bool,
+    /// `allow_other`, or `None` when not said: root's mounts then serve everybody.
+    pub allow_other: Option<bool>,
+    /// `noatime`, `relatime`, `strictatime`; `None` when not said.
+    pub atime: Option<Atime>,
+    /// `nosuid`: set-id bits have no effect.
+    pub nosuid: bool,
+    /// `nodev`: devices can't be opened.
+    pub nodev: bool,
+    /// `noexec`: nothing can be executed.
+    pub noexec: bool,
+    /// `fsname=`: shown in `/proc/mounts` in place of the slots.
+    pub fs_name: Option<String>,
+    /// `threads=`: how many serve.
+    pub threads: Option<usize>,
+    /// `grace=`: seconds that open files have at the end.
+    pub grace_seconds: Option<u64>,
+}
+
+/// Words that ask for what is so in any case, or that mount(8) and fstab keep to themselves.
+///
+/// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`: always
+/// on. `user` and its like: mount(8) passes what they imply in words of their own. The ones with a
+/// value are what the kernel lists in `/proc/mounts`, and come back with a remount.
+const NEEDLESS: &[&str] = &[
+    "defaults",
+    "default_permissions",
+    "sync",
+    "async",
+    "dirsync",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "diratime",
+    "nodiratime",
+    "lazytime",
+    "nolazytime",
+    "iversion",
+    "noiversion",
+    "silent",
+    "loud",
+    "nonempty",
+    "mand",
+    "nomand",
+    "symfollow",
+];
+const NEEDLESS_VALUES: &[&str] = &[
+    "user_id=",
+    "group_id=",
+    "rootmode=",
+    "fd=",
+    "max_read=",
+    "blksize=",
+    "subtype=",
+    "comment=",
+    "user=",
+    "x-",
+    "X-",
+];
+
+impl MountOptions {
+    /// Reads words separated by commas, in order, later ones over earlier ones.
+    ///
+    /// # Errors
+    /// The first word that is unknown, or has a value out of range.
+    pub fn parse(words: &str) -> Result<Self, UnknownOption> {
+        let mut options = Self::default();
+        for word in words.split(',').filter(|word| !word.is_empty()) {
+            options.apply(word)?;
+        }
+        Ok(options)
+    }
+
+    /// The same, but words that are unknown are passed over, as `mount -s` asks.
+    ///
+    /// # Errors
+    /// A known word with a value out of range.
+    pub fn parse_sloppy(words: &str) -> Result<Self, UnknownOption> {
+        let mut options = Self::default();
+        for word in words.split(',').filter(|word| !word.is_empty()) {
+            match options.apply(word) {
+                Ok(()) | Err(UnknownOption::Word(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(options)
+    }
+
+    fn apply(&mut self, word: &str) -> Result<(), UnknownOption> {
+        match word {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "remount" => self.remount = true,
+            "allow_other" => self.allow_other = Some(true),
+            "noatime" => self.atime = Some(Atime::Never),
+            "atime" | "relatime" | "nostrictatime" => self.atime = Some(Atime::Relative),
+            "strictatime" | "norelatime" => self.atime = Some(Atime::Always),
+            "nosuid" => self.nosuid = true,
+            "suid" => self.nosuid = false,
+            "nodev" => self.nodev = true,
+            "dev" => self.nodev = false,
+            "noexec" => self.noexec = true,
+            "exec" => self.noexec = false,
+            _ => return self.apply_value(word),
+        }
+        Ok(())
+    }
+
+    fn apply_value(&mut self, word: &str) -> Result<(), UnknownOption> {
+        if let Some(name) = word.strip_prefix("fsname=") {
+            self.fs_name = Some(name.to_owned());
+        } else if let Some(threads) = word.strip_prefix("threads=") {
+            let threads = threads
+                .parse()
+                .ok()
+                .filter(|threads| (1..=1024).contains(threads));
+            self.threads = Some(threads.ok_or_else(|| value(word, "a number from 1 to 1024"))?);
+        } else if let Some(seconds) = word.strip_prefix("grace=") {
+            let seconds = seconds
+                .parse()
+                .map_err(|_| value(word, "a number of seconds"))?;
+            self.grace_seconds = Some(seconds);
+        } else if !NEEDLESS.contains(&word)
+            && !NEEDLESS_VALUES.iter().any(|known| word.starts_with(known))
+        {
+            return Err(UnknownOption::Word(word.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The flags of mount(2). The access time flags only show in `/proc/mounts`: access times are
+    /// the core's work.
+    pub(crate) fn flags(&self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, self.read_only);
+        flags.set(MountFlags::NOSUID, self.nosuid);
+        flags.set(MountFlags::NODEV, self.nodev);
+        flags.set(MountFlags::NOEXEC, self.noexec);
+        flags
+            | match self.atime.unwrap_or_default() {
+                Atime::Relative => MountFlags::RELATIME,
+                Atime::Never => MountFlags::NOATIME,
+                Atime::Always => MountFlags::STRICTATIME,
+            }
+    }
+
+    /// The words that fusermount3 takes.
+    pub(crate) fn fusermount_words(&self) -> Vec<&'static str> {
+        let mut words = vec!["default_permissions"];
+        words.push(if self.read_only { "ro" } else { "rw" });
+        if self.noexec {
+            words.push("noexec");
+        }
+        if self.atime == Some(Atime::Never) {
+            words.push("noatime");
+        }
+        if self.allow_other == Some(true) {
+            words.push("allow_other");
+        }
+        words
+    }
+}
+
+fn value(word: &str, wanted: &'static str) -> UnknownOption {
+    UnknownOption::Value {
+        word: word.to_owned(),
+        wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MountOptions, UnknownOption};
+    use crate::Atime;
+    use rustix::mount::MountFlags;
+
+    #[test]
+    fn what_fstab_and_mount_pass_is_taken_and_later_words_win() {
+        let words = "rw,user,noexec,nosuid,nodev,nofail,_netdev,x-systemd.automount,comment=mine,\
+                     exec,noatime,ro,user_id=0,group_id=0,default_permissions,allow_other,sync";
+        let options = MountOptions::parse(words).unwrap();
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        assert_eq!(options.flags(), flags | MountFlags::NOATIME);
+        assert_eq!(options.allow_other, Some(true));
+        assert!(!options.remount);
+    }
+
+    #[test]
+    fn an_unknown_word_is_named_and_sloppiness_passes_it_over() {
+        let words = "ro,data=journal,strictatime";
+        let refused = MountOptions::parse(words);
+        assert_eq!(refused, Err(UnknownOption::Word("data=journal".to_owned())));
+        assert_eq!(
+            MountOptions::parse_sloppy(words).unwrap().atime,
+            Some(Atime::Always)
+        );
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_also_when_sloppy() {
+        for words in ["threads=0", "threads=x", "grace=-1"] {
+            let refused = MountOptions::parse_sloppy(words);
+            assert!(
+                matches!(refused, Err(UnknownOption::Value { .. })),
+                "{words}: {refused:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the kernel asks of a file system, as plain calls with plain results.
+//!
+//! Transports know the FUSE protocol and call this; implementations know the file system and never
+//! see a protocol. Names and data are bytes; inode 1 is the root; an inode that a call returns as an
+//! entry is held until [`Service::forget`] gives it back.
+
+use novale_core::{Attr, Fallocate, FileKind, Ino, NewInode, RenameMode, Seek, StatFs};
+
+/// An errno, positive as in `<errno.h>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// The result of a request.
+pub type Reply<T> = Result<T, Errno>;
+
+/// On whose behalf the kernel asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    /// File system user.
+    pub uid: u32,
+    /// File system group.
+    pub gid: u32,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// When the request is served.
+    Now,
+    /// Nanoseconds since 1970.
+    At(i64),
+}
+
+/// Attributes to set; `None` leaves one as it is. All `None` is `chown(-1, -1)`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Changes {
+    /// Permission, set-id and sticky bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<Time>,
+    /// Modification time.
+    pub mtime: Option<Time>,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenRequest {
+    /// For reading.
+    pub read: bool,
+    /// Emptied on the way (`O_TRUNC`).
+    pub truncate: bool,
+    /// For `create`: it must be new (`O_EXCL`).
+    pub exclusive: bool,
+}
+
+/// What the kernel may do with an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// Pages cached from an earlier open stay valid.
+    pub keep_cache: bool,
+    /// Every read and write comes to the service.
+    pub direct_io: bool,
+}
+
+/// One entry of a directory listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Where the next listing goes on.
+    pub cookie: u64,
+    /// The inode.
+    pub ino: Ino,
+    /// That inode's generation.
+    pub generation: u32,
+    /// That inode's kind.
+    pub kind: FileKind,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+/// A file system that the kernel can ask. Calls come from many threads at once.
+///
+/// # Errors
+/// Every call fails with the errno that the system call behind it is to return: those of POSIX, and
+/// `ESHUTDOWN` once the service is being shut down.
+#[expect(clippy::missing_errors_doc, reason = "said once for all calls")]
+pub trait Service: Send + Sync + 'static {
+    /// Finds a name and holds its inode; `None`: no such name, which the kernel may remember.
+    /// `.` and `..` are found too, also below what is no directory (`.`): file handles need it.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Reply<Option<Attr>>;
+    /// Gives back that many holds.
+    fn forget(&self, ino: Ino, holds: u64);
+    /// Reads attributes.
+    fn getattr(&self, ino: Ino) -> Reply<Attr>;
+    /// Changes attributes, and clears set-id bits where such a change must.
+    fn setattr(&self, caller: Caller, ino: Ino, changes: &Changes) -> Reply<Attr>;
+    /// Reads a symbolic link.
+    fn readlink(&self, ino: Ino) -> Reply<Vec<u8>>;
+    /// Makes an inode of any kind and holds it.
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Reply<Attr>;
+    /// Makes a file unless it exists, holds it and opens it.
+    fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+        open: OpenRequest,
+    ) -> Reply<(Attr, Opened)>;
+    /// Gives an inode one more name and holds it once more.
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Reply<Attr>;
+    /// Removes a name that is no directory's.
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Reply<()>;
+    /// Removes an empty directory.
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Reply<()>;
+    /// Renames.
+    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()>;
+    /// Opens a file.
+    fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened>;
+    /// Opens a directory.
+    fn opendir(&self, ino: Ino) -> Reply<()>;
+    /// Fills `buf` from `offset`; less only at the end of the file.
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize>;
+    /// Writes; `clear_set_id` says that the writer may not keep set-id bits alive.
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], clear_set_id: bool) -> Reply<usize>;
+    /// Whether every call has made its effect durable when it returns: fsync has nothing to do then,
+    /// and the kernel is told so once instead of asking each time.
+    fn durable_at_return(&self) -> bool;
+    /// Makes a file or directory durable.
+    fn fsync(&self, ino: Ino) -> Reply<()>;
+    /// Lists entries behind a cookie, `.` and `..` first, until `take` says that it has no room.
+    fn readdir(&self, ino: Ino, after: u64, take: &mut dyn FnMut(&Listed) -> bool) -> Reply<()>;
+    /// The same with attributes; each entry taken, but for `.` and `..`, is held.
+    fn readdirplus(
+        &self,
+        ino: Ino,
+        after: u64,
+        take: &mut dyn FnMut(&Listed, &Attr) -> bool,
+    ) -> Reply<()>;
+    /// Space and inodes.
+    fn statfs(&self) -> Reply<StatFs>;
+    /// Reserves space.
+    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()>;
+    /// Finds data or a hole.
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64>;
+}

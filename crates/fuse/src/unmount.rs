@@ -1,0 +1,64 @@
+//! Taking a Novale mount away, from outside its daemon.
+
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::UnmountFlags;
+
+use crate::mount::{MountError, called, detach, novale_at, privileged};
+use crate::mount_table::canonical_target;
+use crate::{MountEntry, fusermount};
+
+/// What happens to files that are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmount {
+    /// They keep the mount from being taken away: [`MountError::Busy`].
+    Politely,
+    /// They stay usable, and the pool is closed after the last of them.
+    Lazily,
+    /// They fail from now on. Mapped pages that were written last may be lost.
+    ByForce,
+}
+
+/// Takes the Novale mount at `target` away and returns what it was. Its daemon closes the pool
+/// afterwards, on its own.
+///
+/// # Errors
+/// No Novale mount there, busy, or no right to unmount it.
+pub fn unmount(target: &Path, how: Unmount) -> Result<MountEntry, MountError> {
+    let target = canonical_target(target).map_err(|error| MountError::Target {
+        target: target.to_owned(),
+        why: error.to_string(),
+    })?;
+    let entry = novale_at(&target)?;
+    match how {
+        Unmount::Lazily => detach(&target)?,
+        _ if !privileged() => fusermount::unmount(&target, how == Unmount::ByForce)?,
+        Unmount::Politely => call(&target, UnmountFlags::NOFOLLOW)?,
+        Unmount::ByForce => {
+            write_back(&target);
+            // The cut comes with FORCE; DETACH, so that programs in the tree don't keep it there.
+            let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
+            call(&target, flags)?;
+        }
+    }
+    Ok(entry)
+}
+
+fn call(target: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+    rustix::mount::unmount(target, flags).map_err(|error| match error {
+        rustix::io::Errno::BUSY => MountError::Busy {
+            target: target.to_owned(),
+        },
+        other => called("umount", target, other),
+    })
+}
+
+/// Lets the kernel write mapped pages back, as far as the daemon still answers.
+pub(crate) fn write_back(target: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(root) = rustix::fs::open(target, flags, Mode::empty()) {
+        // A dead or refusing daemon is about to be cut off: nothing is left to be done about it.
+        rustix::fs::syncfs(&root).unwrap_or_default();
+    }
+}

@@ -1,0 +1,47 @@
+//! The kernel's integers to the core's types and back: what every transport needs.
+
+use novale_core::{Fallocate, FileKind, RenameMode, Seek};
+
+use crate::{Errno, Reply};
+
+/// The kind in the type bits of a mode, as `mknod` gets it.
+pub(crate) fn kind_of_mode(mode: u32) -> Reply<FileKind> {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG | 0 => Ok(FileKind::File),
+        libc::S_IFDIR => Ok(FileKind::Directory),
+        libc::S_IFLNK => Ok(FileKind::Symlink),
+        libc::S_IFIFO => Ok(FileKind::Fifo),
+        libc::S_IFSOCK => Ok(FileKind::Socket),
+        libc::S_IFCHR => Ok(FileKind::CharDevice),
+        libc::S_IFBLK => Ok(FileKind::BlockDevice),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// The flags of `renameat2`. Whiteouts belong to overlay file systems' lower layers.
+pub(crate) fn rename_mode(flags: u32) -> Reply<RenameMode> {
+    match flags {
+        0 => Ok(RenameMode::Replace),
+        libc::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+        libc::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// The mode of `fallocate`.
+pub(crate) fn fallocate_mode(mode: i32) -> Reply<Fallocate> {
+    match mode {
+        0 => Ok(Fallocate::Extend),
+        libc::FALLOC_FL_KEEP_SIZE => Ok(Fallocate::KeepSize),
+        _ => Err(Errno(libc::EOPNOTSUPP)),
+    }
+}
+
+/// The `whence` of an `lseek` that the kernel does not answer itself.
+pub(crate) fn seek_kind(whence: i32) -> Reply<Seek> {
+    match whence {
+        libc::SEEK_DATA => Ok(Seek::Data),
+        libc::SEEK_HOLE => Ok(Seek::Hole),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}

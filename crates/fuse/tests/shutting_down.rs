@@ -1,0 +1,78 @@
+//! Promise: a mount ends in order: nothing new is opened, what is open may finish, the rest is cut.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use novale_fuse::{ShutDown, Unmount, unmount};
+use support::{Mount, eventually};
+
+#[test]
+fn a_file_that_is_closed_within_the_grace_time_finishes() {
+    let Some(mount) = Mount::new("a_file_that_is_closed_within_the_grace_time", "") else {
+        return;
+    };
+    let mut file = File::create_new(mount.path("f")).unwrap();
+    let root = mount.root().to_owned();
+    let writer = std::thread::spawn(move || {
+        assert!(
+            eventually(|| !root.join("f").exists()),
+            "the tree is still there"
+        );
+        file.write_all(b"last words").unwrap();
+    });
+    let fs = mount.fs.clone();
+    assert_eq!(mount.end(Duration::from_secs(30)), ShutDown::Finished);
+    writer.join().unwrap();
+    assert!(matches!(fs.close(), Err(novale_core::Error::Closed)));
+}
+
+#[test]
+fn a_file_that_stays_open_is_cut_off_after_the_grace_time() {
+    let Some(mount) = Mount::new("a_file_that_stays_open_is_cut_off", "") else {
+        return;
+    };
+    fs::write(mount.path("f"), b"x").unwrap();
+    let mut file = File::open(mount.path("f")).unwrap();
+    let start = Instant::now();
+    assert_eq!(mount.end(Duration::from_millis(200)), ShutDown::CutOff);
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(file.read(&mut [0; 1]).is_err());
+}
+
+#[test]
+fn unmounting_is_refused_while_busy_unless_forced() {
+    let Some(mount) = Mount::new("unmounting_is_refused_while_busy", "") else {
+        return;
+    };
+    let mut file = File::create_new(mount.path("f")).unwrap();
+    let busy = unmount(mount.root(), Unmount::Politely);
+    assert!(
+        matches!(busy, Err(novale_fuse::MountError::Busy { .. })),
+        "{busy:?}"
+    );
+    file.write_all(b"works on").unwrap();
+    let was = unmount(mount.root(), Unmount::ByForce).unwrap();
+    assert_eq!(was.kind, "fuse.novale");
+    assert!(file.write_all(b"cut").is_err());
+    assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
+}
+
+#[test]
+fn what_is_no_novale_mount_is_not_unmounted() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let refused = unmount(directory.path(), Unmount::ByForce);
+    assert!(matches!(
+        refused,
+        Err(novale_fuse::MountError::NotMounted { other: None, .. })
+    ));
+    let refused = unmount(std::path::Path::new("/proc"), Unmount::Lazily);
+    let text = refused.err().map(|error| error.to_string());
+    assert_eq!(
+        text.as_deref(),
+        Some("/proc is not a Novale mount, but one of type proc")
+    );
+}
