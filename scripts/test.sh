@@ -76,6 +76,7 @@ fi
 part cargo 1200 scripts/suites/cargo.sh
 part build 600 cargo build --quiet --package novale-cli
 part mount 300 scripts/suites/mount.sh
+part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
 part demo 900 scripts/demo.sh --once
