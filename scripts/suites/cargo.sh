@@ -5,6 +5,7 @@
 cd "$root"
 
 log=$target/test/cargo-output.log
+need python3 python3-minimal || echo 'python3 is missing: what needs it says so'
 mkdir -p "${log%/*}"
 
 # The stable rustdoc accepts any error code in a compile_fail doctest; with this wrapper it compares.
@@ -26,12 +27,12 @@ count() { # passed|failed|ignored
     END { print n + 0 }' "$log"
 }
 
-# A test that finds its surroundings wanting says `novale-skip: REASON` and returns: not a pass.
+# A test that finds its surroundings wanting says `skipped: TEST: REASON` and returns: not a pass.
 skipped=0
 while read -r reason; do
   skipped=$((skipped + 1))
   tally skipped 1 "$reason"
-done < <(sed -nE 's/^.*novale-skip: //p' "$log")
+done < <(awk -F ': ' '/^skipped: / && !seen[$2]++ { print substr($0, 10) }' "$log")
 while read -r name; do
   tally skipped 1 "$name: ignored"
 done < <(sed -nE 's/^test (.*) \.\.\. ignored.*$/\1/p' "$log")
