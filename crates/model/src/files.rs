@@ -10,8 +10,8 @@ const GROUP_EXECUTE: u32 = 0o010;
 const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 impl Model {
-    /// Changes attributes. Every change sets ctime; a change of size sets mtime too, unless the
-    /// call gives one. A call that changes nothing does nothing.
+    /// Changes attributes. Every call sets ctime, and one with a size mtime too, unless it gives
+    /// one. Directories keep their set-id bits, as these say something else of them.
     ///
     /// # Errors
     /// A size: [`Error::IsDirectory`], [`Error::Invalid`] for other kinds but files,
@@ -20,9 +20,6 @@ impl Model {
         if let Some(size) = set.size {
             self.file(ino)?;
             check_end(size, 0)?;
-        }
-        if *set == SetAttr::default() {
-            return self.getattr(ino);
         }
         if let Some(size) = set.size {
             self.resize(ino, size, now_ns);
@@ -34,7 +31,7 @@ impl Model {
         attr.atime_ns = set.atime_ns.unwrap_or(attr.atime_ns);
         attr.mtime_ns = set.mtime_ns.unwrap_or(attr.mtime_ns);
         attr.ctime_ns = now_ns;
-        if set.clear_set_id {
+        if set.clear_set_id && attr.kind != Kind::Directory {
             let group_executes = attr.mode & GROUP_EXECUTE != 0;
             attr.mode &= !(SET_UID | if group_executes { SET_GID } else { 0 });
         }
@@ -78,7 +75,7 @@ impl Model {
     }
 
     /// Reserves space, which no one sees; with `extend` the size rises to cover the range.
-    /// Sets mtime and ctime in any case, as Linux file systems do.
+    /// Sets ctime in any case, and mtime with the size.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a range of no bytes; those of `write`.
@@ -95,8 +92,10 @@ impl Model {
             return Err(Error::Invalid);
         }
         check_end(offset, len)?;
-        let size = if extend { size.max(offset + len) } else { size };
-        self.resize(ino, size, now_ns);
+        if extend && offset + len > size {
+            self.resize(ino, offset + len, now_ns);
+        }
+        self.touch(ino, now_ns);
         Ok(())
     }
 

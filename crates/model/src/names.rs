@@ -13,8 +13,8 @@ impl Model {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::Stale`] or those of a bad name.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let entries = self.entries(parent)?;
         check_name(name)?;
+        let entries = self.entries(parent)?;
         self.getattr(*entries.get(name).ok_or(Error::NotFound)?)
     }
 
@@ -174,8 +174,8 @@ impl Model {
 
     /// Whether a new name can be made there.
     fn check_vacant(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        let entries = self.entries(parent)?;
         check_name(name)?;
+        let entries = self.entries(parent)?;
         if entries.contains_key(name) {
             return Err(Error::Exists);
         }

@@ -11,7 +11,7 @@ impl Model {
     /// ctime of the moved and of a replaced inode change.
     ///
     /// # Errors
-    /// In this order: those of a bad parent or name; [`Error::NotFound`] without a source (or,
+    /// In this order: those of a bad name or parent; [`Error::NotFound`] without a source (or,
     /// to exchange, without a target, or into a removed directory); [`Error::Exists`] of
     /// `NoReplace`; [`Error::Invalid`] below itself; [`Error::NotEmpty`] onto one of its own
     /// parents; [`Error::NotDirectory`] and [`Error::IsDirectory`] for unlike kinds;
@@ -23,10 +23,10 @@ impl Model {
         mode: RenameMode,
         now_ns: i64,
     ) -> Result<()> {
-        self.entries(from.0)?;
-        self.entries(to.0)?;
         check_name(from.1)?;
         check_name(to.1)?;
+        self.entries(from.0)?;
+        self.entries(to.0)?;
         let source = self.lookup(from.0, from.1)?;
         let target = match self.lookup(to.0, to.1) {
             Ok(target) => Some(target),
