@@ -83,10 +83,47 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn damaged(what: impl Into<String>, at: PmAddr, found: impl ToString) -> Self {
-        Self::Damaged { what: what.into(), at, found: found.to_string() }
+        Self::Damaged {
+            what: what.into(),
+            at,
+            found: found.to_string(),
+        }
     }
 
     pub(crate) fn damaged_inode(ino: Ino, what: &str, at: PmAddr, found: impl ToString) -> Self {
         Self::damaged(format!("inode {} {what}", ino.get()), at, found)
+    }
+}
+
+impl From<novale_arena::BadOffset> for Error {
+    fn from(error: novale_arena::BadOffset) -> Self {
+        Self::BadArena(error.to_string())
+    }
+}
+
+impl From<novale_arena::Full> for Error {
+    fn from(_: novale_arena::Full) -> Self {
+        Self::NoMemory
+    }
+}
+
+impl From<novale_arena::ArenaError> for Error {
+    fn from(error: novale_arena::ArenaError) -> Self {
+        match error {
+            novale_arena::ArenaError::Full(_) => Self::NoMemory,
+            other => Self::BadArena(other.to_string()),
+        }
+    }
+}
+
+impl From<novale_arena::LockError> for Error {
+    fn from(error: novale_arena::LockError) -> Self {
+        Self::BadArena(error.to_string())
+    }
+}
+
+impl From<novale_pm::OutOfRange> for Error {
+    fn from(error: novale_pm::OutOfRange) -> Self {
+        Self::damaged("address", error.addr, error)
     }
 }

@@ -1,9 +1,38 @@
 //! The Novale file system: NOVA's per-inode logs over a pool (`novale-pm`) with its volatile view in
 //! an arena (`novale-arena`). It owns no clock, thread, randomness or environment: a caller hands
 //! them in with each call ([`Ctx`]), so that a run replays.
+//!
+//! A mutating operation reads top-down the same way everywhere: make room (all that can fail), store
+//! behind what is committed, commit ([`commit`]), publish to the view, free what fell out of use.
 
+mod alloc;
+mod attr;
+mod commit;
+mod cow;
+mod dir;
 mod error;
+mod exec;
+mod extent;
+mod file;
+mod fs;
+mod gc;
+mod load;
+mod log;
+mod mkfs;
+mod names;
+mod namespace;
+mod pool;
+mod recover;
+mod rename;
 mod types;
+mod view;
 
 pub use error::{Error, Result};
+pub use exec::{Executor, Progress, Serial};
+pub use fs::{Atime, Fs, OpenOptions};
+pub use gc::GcStats;
+pub use mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs};
+pub use novale_policy::Form;
+pub use pool::{PoolInfo, SlotInfo, identify_slot, inspect};
+pub use recover::OpenReport;
 pub use types::*;

@@ -1,1 +1,11 @@
-//! Placeholder.
+//! Pure decisions: which update method a write takes, which commit form, which slot new pages
+//! come from. A policy sees plain values and returns plain values; executors in `core` act.
+//! To add one: one file with its unit test, and one line here.
+
+mod form;
+mod slots;
+mod update;
+
+pub use form::Form;
+pub use slots::{SlotLoad, SlotPolicy, Spread};
+pub use update::{CopyOnWrite, Method, UpdatePolicy, WriteShape};

@@ -1,0 +1,133 @@
+//! Runs of clear bits in the 512-bit map of a range.
+
+/// Words of a range's bitmap.
+pub(super) const WORDS: usize = 8;
+/// Pages of a range.
+pub(super) const RANGE_PAGES: u64 = 512;
+
+/// A range's bitmap; a set bit is a page in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bits(pub(super) [u64; WORDS]);
+
+impl Bits {
+    /// Number of clear bits.
+    pub(super) fn free(&self) -> u64 {
+        self.0
+            .iter()
+            .map(|word| u64::from(word.count_zeros()))
+            .sum()
+    }
+
+    /// Position of the first bit at or behind `from` that is set (`true`) or clear.
+    fn next(&self, from: u64, set: bool) -> u64 {
+        let mut at = from;
+        while let Some(word) = usize::try_from(at / 64)
+            .ok()
+            .and_then(|index| self.0.get(index))
+        {
+            let word = if set { *word } else { !word } >> (at % 64);
+            if word != 0 {
+                return at + u64::from(word.trailing_zeros());
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        RANGE_PAGES
+    }
+
+    /// The runs of clear bits as (first, length), in order.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let first = self.next(at, false);
+            if first >= RANGE_PAGES {
+                return None;
+            }
+            at = self.next(first, true);
+            Some((first, at - first))
+        })
+    }
+
+    /// The first run of at least `want` bits, else the longest one.
+    pub(super) fn best_run(&self, want: u64) -> Option<(u64, u64)> {
+        let mut best: Option<(u64, u64)> = None;
+        for run in self.runs() {
+            if best.is_none_or(|(_, length)| run.1 > length) {
+                best = Some(run);
+            }
+            if run.1 >= want {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The bits of word `index` that belong to `count` bits from `first`.
+    pub(super) fn mask(index: usize, first: u64, count: u64) -> u64 {
+        let word = index as u64 * 64;
+        let from = first.max(word);
+        let to = (first + count).min(word + 64);
+        if from >= to {
+            return 0;
+        }
+        let ones = to - from;
+        let low = if ones == 64 {
+            u64::MAX
+        } else {
+            (1 << ones) - 1
+        };
+        low << (from - word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn naive(bits: &Bits) -> Vec<(u64, u64)> {
+        let mut runs = Vec::new();
+        let mut first = None;
+        for at in 0..=RANGE_PAGES {
+            let free = at < RANGE_PAGES && bits.0[at as usize / 64] >> (at % 64) & 1 == 0;
+            match (free, first) {
+                (true, None) => first = Some(at),
+                (false, Some(start)) => {
+                    runs.push((start, at - start));
+                    first = None;
+                }
+                _ => {}
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn runs_match_a_bit_by_bit_scan() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for round in 0..500 {
+            let mut bits = Bits([0; WORDS]);
+            for word in &mut bits.0 {
+                *word = match round % 3 {
+                    0 => random.u64(..),
+                    1 => random.u64(..) & random.u64(..) & random.u64(..),
+                    _ => [0, u64::MAX][random.usize(..2)],
+                };
+            }
+            assert_eq!(bits.runs().collect::<Vec<_>>(), naive(&bits));
+            assert_eq!(
+                bits.free(),
+                naive(&bits).iter().map(|run| run.1).sum::<u64>()
+            );
+        }
+    }
+
+    #[test]
+    fn masks_cover_just_the_bits_named() {
+        for (first, count) in [(0, 512), (0, 1), (63, 2), (100, 200), (511, 1)] {
+            let bits = Bits(std::array::from_fn(|index| Bits::mask(index, first, count)));
+            for at in 0..RANGE_PAGES {
+                let set = bits.0[at as usize / 64] >> (at % 64) & 1 == 1;
+                assert_eq!(set, (first..first + count).contains(&at));
+            }
+        }
+    }
+}

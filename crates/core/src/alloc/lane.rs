@@ -1,0 +1,218 @@
+//! A lane: what the papers keep per CPU. It owns an extent of free pages, a batch of freed ones, a
+//! word of free inode numbers and the two records of its journal. Any client borrows any lane by
+//! its lock; a lane whose owner died is consistent, because each change of it is one store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_arena::{Arena, LockGuard, Off, Op};
+use novale_layout::{Ino, PAGE, PmAddr};
+
+use super::BATCH;
+use crate::error::Result;
+use crate::extent::Extent;
+
+/// Words of a lane in the arena.
+pub(crate) const LANE_WORDS: u64 = 128;
+const EXTENT: usize = 1;
+const EXTENT_PAGES: usize = 2;
+const CURSOR: usize = 3;
+const TURN: usize = 4;
+const SEQ: usize = 5;
+const BY: usize = 6;
+const PAGE_ADDR: usize = 7;
+const INO_BASE: usize = 8;
+const INO_FREE: usize = 9;
+const BATCH_LEN: usize = 10;
+/// Addresses of the own lines that the last record of the lane covers, 0 where fewer.
+const OWN_LINES: usize = 16;
+const OWN_LINES_MAX: usize = 16;
+const BATCH_AT: usize = 64;
+/// Low bits of a batch word: pages less one.
+const COUNT_MASK: u64 = PAGE - 1;
+
+/// A locked lane.
+#[derive(Debug)]
+pub(crate) struct Lane<'a> {
+    index: u16,
+    words: &'a [AtomicU64; LANE_WORDS as usize],
+    _guard: LockGuard<'a>,
+}
+
+/// Pages that a lane holds, read without its lock.
+pub(super) fn held_pages(arena: &Arena, off: Off) -> Result<u64> {
+    let words = arena.block::<{ LANE_WORDS as usize }>(off)?;
+    let batch: u64 = words
+        .iter()
+        .skip(BATCH_AT)
+        .take(usize::try_from(words[BATCH_LEN].load(Ordering::Relaxed)).unwrap_or(0))
+        .map(|word| (word.load(Ordering::Relaxed) & COUNT_MASK) + 1)
+        .sum();
+    Ok(words[EXTENT_PAGES].load(Ordering::Relaxed) + batch)
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(
+        arena: &'a Arena,
+        (index, off): (u16, Off),
+        guard: LockGuard<'a>,
+    ) -> Result<Self> {
+        Ok(Self {
+            index,
+            words: arena.block(off)?,
+            _guard: guard,
+        })
+    }
+
+    /// The lane's number.
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        self.words
+            .get(index)
+            .map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, index: usize, value: u64) {
+        if let Some(word) = self.words.get(index) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    // Pages.
+
+    /// Pages left of the extent.
+    pub(super) fn held(&self) -> u64 {
+        self.get(EXTENT_PAGES)
+    }
+
+    pub(super) fn cursor(&self) -> u64 {
+        self.get(CURSOR)
+    }
+
+    pub(super) fn next_turn(&self) -> u64 {
+        let turn = self.get(TURN);
+        self.set(TURN, turn + 1);
+        turn
+    }
+
+    /// Takes up to `want` pages from the extent. The pages are taken by one store: the extent
+    /// shrinks from its end, so that its first page never moves.
+    pub(super) fn bump(&self, op: &Op<'_>, want: u64) -> Result<Option<Extent>> {
+        let held = self.held();
+        if held == 0 {
+            return Ok(None);
+        }
+        let pages = held.min(want);
+        let first = PmAddr::from_raw(self.get(EXTENT));
+        let addr = first.add((held - pages) * PAGE);
+        op.note_taken(addr.raw(), u32::try_from(pages).unwrap_or(u32::MAX))?;
+        self.set(EXTENT_PAGES, held - pages);
+        Ok(Some(Extent { addr, pages }))
+    }
+
+    /// Puts an extent in place of the one held, which is returned.
+    pub(super) fn replace_extent(&self, extent: Extent, cursor: u64) -> Extent {
+        let rest = Extent {
+            addr: PmAddr::from_raw(self.get(EXTENT)),
+            pages: self.held(),
+        };
+        self.set(EXTENT_PAGES, 0);
+        self.set(EXTENT, extent.addr.raw());
+        self.set(EXTENT_PAGES, extent.pages);
+        self.set(CURSOR, cursor);
+        rest
+    }
+
+    /// Adds a freed extent to the batch; `false` when it has no room for it.
+    pub(super) fn gather(&self, extent: Extent) -> bool {
+        let len = self.get(BATCH_LEN);
+        let Some(index) = usize::try_from(len).ok().filter(|len| *len < BATCH) else {
+            return false;
+        };
+        if extent.pages > COUNT_MASK + 1 || extent.pages == 0 {
+            return extent.pages == 0;
+        }
+        self.set(BATCH_AT + index, extent.addr.raw() | (extent.pages - 1));
+        self.set(BATCH_LEN, len + 1);
+        true
+    }
+
+    /// Removes an extent from the batch.
+    pub(super) fn ungather(&self) -> Option<Extent> {
+        let len = self.get(BATCH_LEN).checked_sub(1)?;
+        let word = self.get(BATCH_AT + usize::try_from(len).ok()?);
+        self.set(BATCH_LEN, len);
+        Some(Extent {
+            addr: PmAddr::from_raw(word & !COUNT_MASK),
+            pages: (word & COUNT_MASK) + 1,
+        })
+    }
+
+    // Inode numbers.
+
+    /// Takes an inode number from the lane's word.
+    pub(super) fn take_ino(&self) -> Option<Ino> {
+        let free = self.get(INO_FREE);
+        if free == 0 {
+            return None;
+        }
+        self.set(INO_FREE, free & (free - 1));
+        Some(Ino::new(
+            self.get(INO_BASE) + u64::from(free.trailing_zeros()),
+        ))
+    }
+
+    /// Puts a word of free inode numbers in place of the used-up one.
+    pub(super) fn set_inos(&self, base: u64, free: u64) {
+        self.set(INO_FREE, 0);
+        self.set(INO_BASE, base);
+        self.set(INO_FREE, free);
+    }
+
+    /// The word of free inode numbers: its first number and a bit for each.
+    pub(super) fn inos(&self) -> (u64, u64) {
+        (self.get(INO_BASE), self.get(INO_FREE))
+    }
+
+    // Journal.
+
+    /// The lane's page on media and the sequence number of its last record.
+    pub(crate) fn journal(&self) -> (PmAddr, u64) {
+        (PmAddr::from_raw(self.get(PAGE_ADDR)), self.get(SEQ))
+    }
+
+    pub(crate) fn set_journal(&self, page: PmAddr, seq: u64) {
+        self.set(PAGE_ADDR, page.raw());
+        self.set(SEQ, seq);
+    }
+
+    /// Counts a record. `own_lines` are the inodes' own lines that must be durable before the
+    /// record's space is used again; `by` is the thread that has written them back.
+    pub(crate) fn record_written(
+        &self,
+        seq: u64,
+        by: u64,
+        own_lines: impl Iterator<Item = PmAddr>,
+    ) {
+        let mut index = OWN_LINES;
+        for addr in own_lines.take(OWN_LINES_MAX) {
+            self.set(index, addr.raw());
+            index += 1;
+        }
+        if index < OWN_LINES + OWN_LINES_MAX {
+            self.set(index, 0);
+        }
+        self.set(BY, by);
+        self.set(SEQ, seq);
+    }
+
+    /// The thread whose own lines may still be pending, and those lines.
+    pub(crate) fn pending(&self) -> (u64, impl Iterator<Item = PmAddr> + '_) {
+        let lines = (OWN_LINES..OWN_LINES + OWN_LINES_MAX)
+            .map(|index| PmAddr::from_raw(self.get(index)))
+            .take_while(|addr| !addr.is_null());
+        (self.get(BY), lines)
+    }
+}

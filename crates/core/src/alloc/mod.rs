@@ -1,0 +1,344 @@
+//! Pages and inode numbers.
+//!
+//! Pages: a *lane* owns an extent and gives pages of it by one bump store; when it is used up, the
+//! lane takes the next one from the global bitmap ([`ranges`]). Freed extents are gathered in the
+//! lane and go back in batches. Inode numbers: a lane owns a word of 64 of them ([`inodes`]).
+//! Nothing here touches the pool except the making of a new inode chunk; a page handed out is not
+//! on media until a commit names it, so a crash frees it.
+//!
+//! Lock order: a lane, then a range or a chunk. Only [`Allocator::drain`] takes the locks of other
+//! lanes, one at a time and holding no other.
+
+mod bits;
+pub(crate) mod inodes;
+pub(crate) mod lane;
+pub(crate) mod ranges;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_arena::{Arena, Off, Op};
+use novale_layout::{PAGE, PmAddr};
+use novale_policy::{SlotLoad, SlotPolicy};
+
+use crate::error::{Error, Result};
+use crate::extent::{Extent, Extents};
+use lane::Lane;
+use ranges::Ranges;
+
+/// Largest extent that a lane takes at once, in pages: one range.
+const LANE_EXTENT_PAGES_MAX: u64 = 512;
+/// Extents that a lane gathers before they go back to the bitmap.
+pub(crate) const BATCH: usize = 64;
+
+/// What pages are wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The pool grows fuller by it; leaves the reserve alone.
+    Growth,
+    /// Deletes, overwrites and collection: what gives pages back may use the reserve.
+    Release,
+}
+
+/// The page allocator.
+pub(crate) struct Allocator {
+    pub(crate) ranges: Ranges,
+    lanes: Off,
+    lane_count: u32,
+    /// Free pages in the bitmap (those that lanes hold are not counted).
+    free: Off,
+    reserve: u64,
+    policy: Box<dyn SlotPolicy>,
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Allocator")
+            .field("lanes", &self.lane_count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Allocator {
+    pub(crate) fn create(
+        arena: &Arena,
+        pages: &[u64],
+        lane_count: u32,
+        policy: Box<dyn SlotPolicy>,
+    ) -> Result<Self> {
+        let ranges = Ranges::create(arena, pages)?;
+        let words = u64::from(lane_count) * lane::LANE_WORDS;
+        let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
+        let free = arena.alloc_table(3)?;
+        // Two MB, less in a small pool: enough for the log pages of many deletes at once and
+        // for the overwrites of several full-sized requests.
+        let reserve = (ranges.usable_pages() / 32).min(1024);
+        Ok(Self {
+            ranges,
+            lanes,
+            lane_count,
+            free,
+            reserve,
+            policy,
+        })
+    }
+
+    /// Takes over the bitmap found at mount.
+    pub(crate) fn install(&self, arena: &Arena, used: &dyn Fn(usize, u64) -> u64) -> Result<()> {
+        let free = self.ranges.install(arena, used)?;
+        self.free_word(arena)?.store(free, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn free_word<'a>(&self, arena: &'a Arena) -> Result<&'a AtomicU64> {
+        Ok(arena.word(self.free)?)
+    }
+
+    pub(crate) fn lane_count(&self) -> u32 {
+        self.lane_count
+    }
+
+    /// Whether the pool is far from full, so that nobody needs to ask what pages are wanted for.
+    pub(crate) fn is_roomy(&self, arena: &Arena) -> Result<bool> {
+        Ok(self.free_word(arena)?.load(Ordering::Relaxed) > self.reserve * 3)
+    }
+
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
+    /// The number and place of the lane for `hint`.
+    fn lane_at(&self, hint: u32) -> (u16, Off) {
+        let index = hint % self.lane_count;
+        let off = self.lanes.add(u64::from(index) * lane::LANE_WORDS * 8);
+        (u16::try_from(index).unwrap_or(0), off)
+    }
+
+    /// Lane `index`, locked.
+    pub(crate) fn lock_lane<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &'a Op<'_>,
+        index: u32,
+    ) -> Result<Lane<'a>> {
+        let at = self.lane_at(index);
+        Lane::new(arena, at, op.lock(at.1)?)
+    }
+
+    /// The lane for `hint`, locked; another one when it is taken.
+    pub(crate) fn lane<'a>(&self, arena: &'a Arena, op: &'a Op<'_>, hint: u32) -> Result<Lane<'a>> {
+        for step in 0..self.lane_count.min(4) {
+            let at = self.lane_at(hint.wrapping_add(step));
+            if let Some(guard) = op.try_lock(at.1)? {
+                return Lane::new(arena, at, guard);
+            }
+        }
+        self.lock_lane(arena, op, hint)
+    }
+
+    /// Up to `want` contiguous pages (at least one). They are noted in the operation's record
+    /// before they are taken.
+    pub(crate) fn take(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        want: u64,
+        need: Need,
+    ) -> Result<Extent> {
+        for attempt in 0..2 {
+            let lane = self.lane(arena, op, hint)?;
+            if lane.held() < want {
+                self.refill(arena, op, &lane, want, need)?;
+            }
+            if let Some(extent) = lane.bump(op, want)? {
+                return Ok(extent);
+            }
+            drop(lane);
+            // What the lanes hold counts when all else is used up.
+            if attempt == 0 {
+                self.drain(arena, op)?;
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Exactly `pages` pages, in as few extents as there are.
+    pub(crate) fn take_all(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        pages: u64,
+        need: Need,
+    ) -> Result<Extents> {
+        let mut extents = Extents::default();
+        let mut missing = pages;
+        while missing > 0 {
+            match self.take(arena, op, hint, missing, need) {
+                Ok(extent) => {
+                    missing -= extent.pages;
+                    extents.push(extent);
+                }
+                Err(error) => {
+                    self.give(arena, op, hint, &extents)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Replaces what is left of a lane's extent by one that holds `want` pages, if it can.
+    fn refill(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        lane: &Lane<'_>,
+        want: u64,
+        need: Need,
+    ) -> Result<()> {
+        let free = self.free_word(arena)?;
+        let left = free.load(Ordering::Relaxed);
+        let spare = left.saturating_sub(self.reserve);
+        let mut target = want;
+        if need == Need::Growth {
+            if spare < want {
+                return Ok(());
+            }
+        }
+        let share = spare / (u64::from(self.lane_count) * 8);
+        target = target
+            .max(share.min(LANE_EXTENT_PAGES_MAX))
+            .min(LANE_EXTENT_PAGES_MAX);
+        let loads: Vec<SlotLoad> = match self.ranges.slots() {
+            [only] => vec![SlotLoad {
+                pages: only.pages,
+                pages_free: left,
+            }],
+            _ => self.slot_loads(arena)?,
+        };
+        let slot = self.policy.first(&loads, lane.next_turn());
+        let found = self.ranges.take(arena, op, (slot, lane.cursor()), target)?;
+        let Some((extent, cursor)) = found else {
+            return Ok(());
+        };
+        free.fetch_sub(extent.pages, Ordering::Relaxed);
+        let rest = lane.replace_extent(extent, cursor);
+        self.give_now(arena, op, rest)
+    }
+
+    fn slot_loads(&self, arena: &Arena) -> Result<Vec<SlotLoad>> {
+        self.ranges
+            .slots()
+            .iter()
+            .enumerate()
+            .map(|(slot, ranges)| {
+                let pages_free = self.ranges.free_in_slot(arena, slot)?;
+                Ok(SlotLoad {
+                    pages: ranges.pages,
+                    pages_free,
+                })
+            })
+            .collect()
+    }
+
+    fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
+        if extent.pages > 0 {
+            self.ranges.give(arena, op, extent)?;
+            self.free_word(arena)?
+                .fetch_add(extent.pages, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Gives pages back: into the lane's batch, which goes to the bitmap when it is full.
+    pub(crate) fn give(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        extents: &Extents,
+    ) -> Result<()> {
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let lane = self.lane(arena, op, hint)?;
+        for extent in extents.iter() {
+            if !lane.gather(extent) {
+                self.flush_batch(arena, op, &lane)?;
+                if !lane.gather(extent) {
+                    self.give_now(arena, op, extent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_batch(&self, arena: &Arena, op: &Op<'_>, lane: &Lane<'_>) -> Result<()> {
+        while let Some(extent) = lane.ungather() {
+            self.give_now(arena, op, extent)?;
+        }
+        Ok(())
+    }
+
+    /// Gives everything that the lanes hold back to the bitmap.
+    pub(crate) fn drain(&self, arena: &Arena, op: &Op<'_>) -> Result<()> {
+        for index in 0..self.lane_count {
+            let lane = self.lock_lane(arena, op, index)?;
+            self.flush_batch(arena, op, &lane)?;
+            let rest = lane.replace_extent(
+                Extent {
+                    addr: PmAddr::NULL,
+                    pages: 0,
+                },
+                lane.cursor(),
+            );
+            self.give_now(arena, op, rest)?;
+        }
+        Ok(())
+    }
+
+    /// Free pages, those that lanes hold included.
+    pub(crate) fn pages_free(&self, arena: &Arena) -> Result<u64> {
+        let mut free = self.free_word(arena)?.load(Ordering::Relaxed);
+        for index in 0..self.lane_count {
+            free += lane::held_pages(arena, self.lane_at(index).1)?;
+        }
+        Ok(free)
+    }
+
+    /// A whole free range of 512 contiguous pages, for an inode chunk.
+    pub(crate) fn take_range(&self, arena: &Arena, op: &Op<'_>, turn: u64) -> Result<Extent> {
+        let free = self.free_word(arena)?;
+        if free.load(Ordering::Relaxed) < self.reserve + LANE_EXTENT_PAGES_MAX {
+            return Err(Error::NoSpace);
+        }
+        let slot = self.policy.first(&self.slot_loads(arena)?, turn);
+        let found = self
+            .ranges
+            .take(arena, op, (slot, 0), LANE_EXTENT_PAGES_MAX)?;
+        let Some((extent, _)) = found else {
+            return Err(Error::NoSpace);
+        };
+        free.fetch_sub(extent.pages, Ordering::Relaxed);
+        if extent.pages < LANE_EXTENT_PAGES_MAX {
+            self.give_now(arena, op, extent)?;
+            return Err(Error::NoSpace);
+        }
+        Ok(extent)
+    }
+
+    /// Gives back one extent at once, past the batch.
+    pub(crate) fn give_extent(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
+        self.give_now(arena, op, extent)
+    }
+}
+
+/// Number of pages that `len` bytes from `offset` touch.
+pub(crate) fn pages_touched(offset: u64, len: u64) -> u64 {
+    if len == 0 {
+        0
+    } else {
+        (offset + len - 1) / PAGE - offset / PAGE + 1
+    }
+}

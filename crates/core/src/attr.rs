@@ -1,0 +1,315 @@
+//! Changes of attributes and of a file's length.
+//!
+//! One commit: an attributes entry where mode, owner or access time change, a hole entry where
+//! pages fall behind the new end, and the commit line with size, times and link count. A crash
+//! leaves all of it or nothing.
+
+use novale_arena::Op;
+use novale_layout::{Attributes, Entry, FileKind, FilePage, Ino, PAGE, PmAddr};
+use novale_pm::{Flushed, Purpose};
+
+use crate::alloc::Need;
+use crate::commit::Rest;
+use crate::cow::{FILE_BYTES_MAX, write_entry};
+use crate::error::{Error, Result};
+use crate::extent::Extents;
+use crate::fs::{Fs, Locked, OpKind};
+use crate::log::{Appender, FILE_PAGES_MAX, Room};
+use crate::types::{Attr, Ctx, Fallocate, SetAttr};
+use crate::view::Attrs;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+impl Fs {
+    /// Changes attributes; truncates or extends where `size` is given.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::NoSpace`] before anything changed; [`Error::Invalid`] for the
+    /// size of what is no regular file.
+    pub fn setattr(&self, ctx: &Ctx, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let kind = if set.size.is_some() {
+            OpKind::Truncate
+        } else {
+            OpKind::Attributes
+        };
+        let op = self.begin(kind, ctx)?;
+        let locked = self.lock(&op, ino)?;
+        if let Some(size) = set.size {
+            match locked.kind {
+                FileKind::File => {}
+                FileKind::Directory => return Err(Error::IsDirectory),
+                _ => return Err(Error::Invalid("not a regular file")),
+            }
+            if size > FILE_BYTES_MAX {
+                return Err(Error::TooLarge);
+            }
+        }
+        self.setattr_locked(&op, ctx, &locked, set)?;
+        Ok(locked.view.attr(locked.kind))
+    }
+
+    fn setattr_locked(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        locked: &Locked<'_>,
+        set: &SetAttr,
+    ) -> Result<()> {
+        let (view, arena, env) = (&locked.view, self.arena(), self.env(op, ctx));
+        let old = view.attrs();
+        let attrs = new_attrs(old, set, locked.kind);
+        let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
+        let old_size = view.size();
+        let first_dead = set.size.map(|size| size.div_ceil(PAGE));
+        let cuts = match first_dead {
+            Some(page) => view.index().next(arena, page)?.is_some(),
+            None => false,
+        };
+        let changes_attrs = attrs != old || set.atime_ns.is_some();
+        let entries = u64::from(changes_attrs) + u64::from(cuts);
+        let room = Room::make(&env, view, (0..entries).map(|_| 1), Need::Release)?;
+        let mut next = locked.next_state();
+        let gap = match set.size {
+            Some(size) if size > old_size => self.zero_gap(locked, &mut next, size)?,
+            _ => None,
+        };
+        let mut appender =
+            Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        if changes_attrs {
+            appender.push(&Entry::Attributes(attributes_entry(&attrs, atime_ns)));
+        }
+        if let Some(page) = first_dead.filter(|_| cuts) {
+            appender.push(&hole_to_end(page));
+        }
+        let mut appended = appender.finish();
+        Locked::apply_log(&mut next, &appended);
+        next.ctime_ns = ctx.now_ns;
+        if let Some(size) = set.size {
+            next.size = size;
+            next.mtime_ns = ctx.now_ns;
+        }
+        next.mtime_ns = set.mtime_ns.unwrap_or(next.mtime_ns);
+        let single = gap.is_none() && self.options.form.is_single(0);
+        let pending = std::mem::replace(&mut appended.pending, Flushed::none());
+        let rest = if entries == 0 && gap.is_none() {
+            Rest::Nothing
+        } else {
+            Rest::new(
+                single,
+                pending.and(gap.unwrap_or_else(Flushed::none)),
+                appended.crc,
+            )
+        };
+        let mut freed = Extents::default();
+        let op_seq = next.op_seq;
+        self.commit(locked, next, rest, || {
+            appended.publish(view);
+            if changes_attrs {
+                view.set_attrs(&attrs, view.rdev());
+                view.set_atime_ns(atime_ns);
+                view.set_attr_seq(op_seq);
+            }
+            let Some(page) = first_dead.filter(|_| cuts) else {
+                return Ok(());
+            };
+            view.index()
+                .remove_range(arena, page, FILE_PAGES_MAX, &mut |_, addr| {
+                    freed.push_page(PmAddr::from_raw(addr));
+                })?;
+            view.set_data_pages(view.data_pages() - freed.pages());
+            Ok(())
+        })?;
+        self.allocator.give(arena, op, ctx.hint, &freed)?;
+        self.collect_if_grown(op, ctx, locked, &appended)
+    }
+
+    /// Reserves pages for a range; they read as zeros. [`Fallocate::Extend`] raises the size.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and [`Error::TooLarge`] before anything changed, [`Error::Invalid`] for
+    /// an empty range.
+    pub fn fallocate(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let op = self.begin(OpKind::Write, ctx)?;
+        self.check_file(ctx, ino)?;
+        if len == 0 {
+            return Err(Error::Invalid("an empty range"));
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::TooLarge)?;
+        let locked = self.lock(&op, ino)?;
+        let holes = self.holes(&locked, offset / PAGE, end.div_ceil(PAGE))?;
+        let pages = holes.iter().map(|(_, pages)| pages).sum();
+        let extents = self
+            .allocator
+            .take_all(self.arena(), &op, ctx.hint, pages, Need::Growth)?;
+        let entries = match_extents(&holes, &extents);
+        self.fallocate_locked(&op, ctx, &locked, (how, end), &entries, &extents)
+    }
+
+    /// The holes among the pages `from..to`: first page and number of each.
+    fn holes(&self, locked: &Locked<'_>, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
+        let (arena, index) = (self.arena(), locked.view.index());
+        let mut holes = Vec::new();
+        let mut at = from;
+        let mut total = 0;
+        while at < to {
+            let first = index.next_gap(arena, at)?;
+            if first >= to {
+                break;
+            }
+            let end = index
+                .next(arena, first)?
+                .map_or(to, |(page, _)| page.min(to));
+            holes.push((first, end - first));
+            total += end - first;
+            at = end;
+        }
+        if total > self.allocator.ranges.usable_pages() {
+            return Err(Error::NoSpace);
+        }
+        Ok(holes)
+    }
+
+    fn fallocate_locked(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        locked: &Locked<'_>,
+        (how, end): (Fallocate, u64),
+        entries: &[(u64, crate::extent::Extent)],
+        extents: &Extents,
+    ) -> Result<()> {
+        let (view, arena, env) = (&locked.view, self.arena(), self.env(op, ctx));
+        let room =
+            Room::make(&env, view, entries.iter().map(|_| 1), Need::Growth).and_then(|room| {
+                for (page, extent) in entries {
+                    if let Err(error) = view.index().reserve(arena, *page, extent.pages) {
+                        return room.give_back(&env).and(Err(error.into()));
+                    }
+                }
+                Ok(room)
+            });
+        let room = match room {
+            Ok(room) => room,
+            Err(error) => {
+                self.allocator.give(arena, op, ctx.hint, extents)?;
+                return Err(error);
+            }
+        };
+        let mut next = locked.next_state();
+        let size = if how == Fallocate::Extend {
+            next.size.max(end)
+        } else {
+            next.size
+        };
+        let mut pending = self
+            .zero_gap(locked, &mut next, size)?
+            .unwrap_or_else(Flushed::none);
+        let mut appender =
+            Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        for (page, extent) in entries {
+            let zeroed = self
+                .pm
+                .stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
+            pending = pending.and(zeroed);
+            appender.push(&write_entry(*page, *extent));
+        }
+        let mut appended = appender.finish();
+        Locked::apply_log(&mut next, &appended);
+        if size != next.size {
+            next.size = size;
+            next.mtime_ns = ctx.now_ns;
+        }
+        next.ctime_ns = ctx.now_ns;
+        pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
+        self.commit(locked, next, Rest::Pending(pending), || {
+            appended.publish(view);
+            for (page, extent) in entries {
+                for step in 0..extent.pages {
+                    view.index()
+                        .set(arena, page + step, extent.addr.add(step * PAGE).raw())?;
+                }
+            }
+            view.set_data_pages(view.data_pages() + extents.pages());
+            Ok(())
+        })?;
+        self.collect_if_grown(op, ctx, locked, &appended)
+    }
+}
+
+/// Splits holes and extents where either ends: (file page, extent) pairs.
+fn match_extents(holes: &[(u64, u64)], extents: &Extents) -> Vec<(u64, crate::extent::Extent)> {
+    let mut pairs = Vec::new();
+    let mut free = extents.iter();
+    let mut extent = crate::extent::Extent::default();
+    for &(mut page, mut missing) in holes {
+        while missing > 0 {
+            if extent.pages == 0 {
+                let Some(next) = free.next() else {
+                    return pairs;
+                };
+                extent = next;
+            }
+            let pages = missing.min(extent.pages);
+            pairs.push((
+                page,
+                crate::extent::Extent {
+                    addr: extent.addr,
+                    pages,
+                },
+            ));
+            extent.addr = extent.addr.add(pages * PAGE);
+            extent.pages -= pages;
+            page += pages;
+            missing -= pages;
+        }
+    }
+    pairs
+}
+
+/// The entry that drops all pages from `page` on.
+fn hole_to_end(page: u64) -> Entry {
+    Entry::Write {
+        file_page: FilePage::new(page),
+        addr: PmAddr::NULL,
+        count: u32::MAX,
+        snapshot_epoch: 0,
+    }
+}
+
+fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
+    let mut attrs = old;
+    attrs.mode = set.mode.map_or(old.mode, |mode| mode & 0o7777);
+    attrs.uid = set.uid.unwrap_or(old.uid);
+    attrs.gid = set.gid.unwrap_or(old.gid);
+    if set.clear_set_id && kind != FileKind::Directory {
+        attrs.mode &= !SET_UID;
+        if attrs.mode & GROUP_EXECUTE != 0 {
+            attrs.mode &= !SET_GID;
+        }
+    }
+    attrs
+}
+
+/// The entry that holds these attributes.
+pub(crate) fn attributes_entry(attrs: &Attrs, atime_ns: i64) -> Attributes {
+    Attributes {
+        mode: attrs.mode,
+        uid: attrs.uid,
+        gid: attrs.gid,
+        flags: attrs.flags,
+        project: attrs.project,
+        policy: attrs.policy,
+        xattr_root: attrs.xattr_root,
+        atime_ns,
+    }
+}

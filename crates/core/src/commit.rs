@@ -1,0 +1,274 @@
+//! Commits: an operation counts once the inode's commit line, or a lane's journal record of
+//! several inodes' lines, is durable together with all that it needs.
+//!
+//! One inode. Two-fence form: entries and data, fence, line, fence. Single-fence form: all of it
+//! and the line, fence; the line carries a checksum of the rest, and recovery refuses a line whose
+//! rest did not arrive, so that the other line stands. The line written is always the one that does
+//! not stand, so a torn write of it loses nothing.
+//!
+//! Several inodes. The lane's record carries each inode's new line. Single-fence form: entries,
+//! identity lines and record, fence; the record's checksum covers them. Two-fence form: a fence
+//! before the record. Behind the fence the operation stores each inode's own line as well, without
+//! a fence of its own: until they are durable the record stands for them. A lane has two records in
+//! turn; a record's space is used again only when the own lines of its inodes are durable: those of
+//! the last record are written back again by the next one on the lane, whose fence completes them
+//! where another thread stored them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_layout::{
+    COMMIT_OFFSETS, CommitLine, DataCrc, IDENTITY_OFFSET, IdentityLine, Ino, JOURNAL_OFFSETS,
+    JournalKind, JournalLines, JournalRecord, LINE, PmAddr, Seed,
+};
+use novale_pm::{Durable, Flushed, Pm, Purpose};
+
+use crate::alloc::lane::Lane;
+use crate::view::State;
+
+/// Where an inode lies on media, and the seed of its lines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InodePlace {
+    pub(crate) addr: PmAddr,
+    pub(crate) seed: Seed,
+}
+
+impl InodePlace {
+    pub(crate) fn new(pool: Seed, ino: Ino, addr: PmAddr) -> Self {
+        Self {
+            addr,
+            seed: pool.ino(ino),
+        }
+    }
+
+    fn commit_addr(&self, slot: u8) -> PmAddr {
+        let [first, second] = COMMIT_OFFSETS;
+        self.addr.add(if slot == 0 { first } else { second })
+    }
+
+    /// Stores the identity line.
+    pub(crate) fn store_identity(&self, pm: &Pm, line: &IdentityLine) -> Flushed {
+        pm.stream(
+            self.addr.add(IDENTITY_OFFSET),
+            &line.encode(self.seed),
+            Purpose::Inode,
+        )
+    }
+
+    /// Streams a commit line whose fence follows in the same operation.
+    fn stream_line(&self, pm: &Pm, slot: u8, line: &CommitLine) -> Flushed {
+        pm.stream(
+            self.commit_addr(slot),
+            &line.encode(self.seed),
+            Purpose::Commit,
+        )
+    }
+
+    /// Stores a commit line that may be left unfenced: an ordinary store, which a later owner of
+    /// the lock finds in order.
+    fn store_line(&self, pm: &Pm, slot: u8, line: &CommitLine) -> Flushed {
+        let stored = pm.store_line(
+            self.commit_addr(slot),
+            &line.encode(self.seed),
+            Purpose::Commit,
+        );
+        pm.write_back(stored)
+    }
+}
+
+/// What a commit rests on.
+#[derive(Debug)]
+pub(crate) enum Rest {
+    /// There is nothing but the line.
+    Nothing,
+    /// All of it is durable already.
+    Durable(Durable),
+    /// Written back, to be fenced first.
+    Pending(Flushed),
+    /// Written back, and covered by this checksum.
+    Checksummed(Flushed, u32),
+}
+
+impl Rest {
+    /// The rest in the form chosen.
+    pub(crate) fn new(single: bool, pending: Flushed, crc: u32) -> Self {
+        if single {
+            Self::Checksummed(pending, crc)
+        } else {
+            Self::Pending(pending)
+        }
+    }
+}
+
+/// Commits one inode's `next` state; `next.slot` is the line that stands now and, on return, the
+/// one written. Crash points: before the line (or its rest, checksummed) is durable the old line
+/// stands; behind it the new one.
+pub(crate) fn one(
+    pm: &Pm,
+    session: u32,
+    place: &InodePlace,
+    next: &mut State,
+    rest: Rest,
+) -> Durable {
+    next.slot ^= 1;
+    match rest {
+        Rest::Pending(pending) => {
+            let durable = pm.fence(pending);
+            line_behind(pm, session, place, next, durable)
+        }
+        Rest::Durable(durable) => line_behind(pm, session, place, next, durable),
+        Rest::Nothing => line_alone(pm, session, place, next),
+        Rest::Checksummed(pending, crc) => {
+            next.checksummed = true;
+            let line = place.stream_line(pm, next.slot, &next.line(session, Some(crc)));
+            pm.fence(pending.and(line))
+        }
+    }
+}
+
+/// Stores the line whose rest is durable.
+fn line_behind(
+    pm: &Pm,
+    session: u32,
+    place: &InodePlace,
+    next: &mut State,
+    rest: Durable,
+) -> Durable {
+    rest.end();
+    line_alone(pm, session, place, next)
+}
+
+fn line_alone(pm: &Pm, session: u32, place: &InodePlace, next: &mut State) -> Durable {
+    next.checksummed = false;
+    pm.fence(place.stream_line(pm, next.slot, &next.line(session, None)))
+}
+
+/// Writes a certificate: the current state again, under the next op_seq and without a checksum, so
+/// that bytes which the last commit's checksum covers may change. It is durable with the caller's
+/// next fence.
+pub(crate) fn certificate(pm: &Pm, session: u32, place: &InodePlace, state: &mut State) -> Flushed {
+    state.op_seq += 1;
+    state.slot ^= 1;
+    state.checksummed = false;
+    place.stream_line(pm, state.slot, &state.line(session, None))
+}
+
+/// One inode's share of a commit of several.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) ino: Ino,
+    pub(crate) place: InodePlace,
+    pub(crate) next: State,
+    /// The checksum of the inode's new entries (of none, where it has none).
+    pub(crate) crc: u32,
+    /// A new identity line, stored and written back already.
+    pub(crate) identity: Option<[u8; 64]>,
+}
+
+/// The record's checksum over all that its lines cover (docs/SPEC.md, "Data checksum").
+pub(crate) fn record_crc<'a>(
+    pool: Seed,
+    lines: impl Iterator<Item = (Ino, u64, u32)>,
+    identities: impl Iterator<Item = &'a [u8; 64]>,
+) -> u32 {
+    let mut crc = DataCrc::record(pool);
+    for (ino, op_seq, entries_crc) in lines {
+        crc.line(ino, op_seq);
+        crc.bytes(&entries_crc.to_le_bytes());
+    }
+    for identity in identities {
+        crc.bytes(identity);
+    }
+    crc.finish()
+}
+
+/// Commits several inodes at once through the lane's journal.
+pub(crate) fn many(
+    pm: &Pm,
+    (pool, session): (Seed, u32),
+    lane: &Lane<'_>,
+    kind: JournalKind,
+    parts: &mut [Part],
+    (mut pending, single): (Flushed, bool),
+) -> Durable {
+    let (page, seq) = lane.journal();
+    let seq = seq + 1;
+    let me = thread_token();
+    let (by, own_lines) = lane.pending();
+    if by != me {
+        for addr in own_lines {
+            pending = pending.and(pm.write_back_range(addr, LINE, Purpose::Commit));
+        }
+    }
+    if !single {
+        pm.fence(std::mem::replace(&mut pending, Flushed::none()))
+            .end();
+    }
+    let record = record(pool, session, lane, kind, seq, single, parts);
+    let (bytes, len) = record.encode(pool);
+    let [first, second] = JOURNAL_OFFSETS;
+    let at = page.add(if seq % 2 == 0 { first } else { second });
+    let stored = pm.stream(at, bytes.get(..len).unwrap_or_default(), Purpose::Journal);
+    let durable = pm.fence(pending.and(stored));
+    for part in parts.iter_mut() {
+        part.next.slot ^= 1;
+        part.next.checksummed = false;
+        let line = part.next.line(session, None);
+        // Unfenced: the record stands for the line until it is durable.
+        let _own = part.place.store_line(pm, part.next.slot, &line);
+    }
+    let own_lines = parts
+        .iter()
+        .map(|part| part.place.commit_addr(part.next.slot));
+    lane.record_written(seq, me, own_lines);
+    durable
+}
+
+fn record(
+    pool: Seed,
+    session: u32,
+    lane: &Lane<'_>,
+    kind: JournalKind,
+    seq: u64,
+    single: bool,
+    parts: &[Part],
+) -> JournalRecord {
+    let mut lines = JournalLines::new();
+    let mut identity_mask = 0;
+    for (index, part) in parts.iter().enumerate() {
+        // No operation has more than five inodes, and a record holds eight.
+        let pushed = lines.push(part.ino, part.next.line(session, None));
+        debug_assert!(pushed.is_ok(), "a record of more than eight lines");
+        if part.identity.is_some() {
+            identity_mask |= 1 << index;
+        }
+    }
+    let data_crc = single.then(|| {
+        let lines = parts
+            .iter()
+            .map(|part| (part.ino, part.next.op_seq, part.crc));
+        record_crc(
+            pool,
+            lines,
+            parts.iter().filter_map(|part| part.identity.as_ref()),
+        )
+    });
+    JournalRecord {
+        lane_seq: seq,
+        session,
+        lane: lane.index(),
+        kind,
+        data_crc,
+        identity_mask,
+        lines,
+    }
+}
+
+/// A number for the calling thread that no other thread of this process has: a fence completes
+/// the write-backs of its own thread only.
+fn thread_token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static TOKEN: u64 = NEXT.fetch_add(1, Ordering::Relaxed) | u64::from(std::process::id()) << 40;
+    }
+    TOKEN.with(|token| *token)
+}

@@ -1,0 +1,451 @@
+//! Copy-on-write: a write goes to whole new pages, which one commit maps (NOVA 4.4).
+//!
+//! Crash points. Pages and entries are stored behind the log's tail: a crash before the commit
+//! line frees them. Single-fence form: the line counts only with entries and data that match its
+//! checksum. Behind the line the new pages stand, and only then the old ones are freed.
+//!
+//! The user's memory is read before the inode's lock is taken: whole pages go straight to their new
+//! place, the ends of a write that is not page-aligned to a buffer that is filled up under the lock.
+
+use novale_arena::Op;
+use novale_layout::{Entry, FileKind, FilePage, PAGE, PmAddr};
+use novale_pm::{Flushed, Purpose};
+
+use crate::alloc::{Need, pages_touched};
+use crate::commit::{self, Rest};
+use crate::error::{Error, Result};
+use crate::extent::{Extent, Extents};
+use crate::fs::{Fs, Locked, OpKind};
+use crate::log::{Appender, FILE_PAGES_MAX, Room, page_crc};
+use crate::types::Ctx;
+use crate::view::{State, View};
+
+const PAGE_BYTES: usize = 4096;
+/// Greatest length of a file, in bytes.
+pub(crate) const FILE_BYTES_MAX: u64 = FILE_PAGES_MAX * PAGE;
+/// Optimistic tries of an append before it copies the data and takes the lock first.
+const APPEND_TRIES: usize = 4;
+/// Largest write that is checked for being an overwrite, in pages.
+const OVERWRITE_PAGES_MAX: u64 = 512;
+/// Most bytes whose page checksums are kept for the single-fence form.
+const SINGLE_PAGES_MAX: usize = 16;
+
+/// A page that the write covers in part, with the written bytes in place.
+struct Partial {
+    bytes: [u8; PAGE_BYTES],
+    from: usize,
+    to: usize,
+}
+
+/// New pages of a write, the whole ones stored.
+struct Prepared {
+    offset: u64,
+    len: u64,
+    extents: Extents,
+    head: Option<Box<Partial>>,
+    tail: Option<Box<Partial>>,
+    single: bool,
+    crcs: [u32; SINGLE_PAGES_MAX],
+    pending: Flushed,
+}
+
+impl Prepared {
+    fn first_page(&self) -> u64 {
+        self.offset / PAGE
+    }
+
+    fn pages(&self) -> u64 {
+        pages_touched(self.offset, self.len)
+    }
+
+    fn page_addr(&self, index: u64) -> PmAddr {
+        page_at(&self.extents, index)
+    }
+
+    fn set_crc(&mut self, index: u64, crc: u32) {
+        let place = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.crcs.get_mut(index));
+        if let Some(place) = place {
+            *place = crc;
+        }
+    }
+
+    fn also(&mut self, flushed: Flushed) {
+        let pending = std::mem::replace(&mut self.pending, Flushed::none());
+        self.pending = pending.and(flushed);
+    }
+}
+
+/// The address of the `index`th page of a list of extents.
+pub(crate) fn page_at(extents: &Extents, mut index: u64) -> PmAddr {
+    for extent in extents.iter() {
+        if index < extent.pages {
+            return extent.addr.add(index * PAGE);
+        }
+        index -= extent.pages;
+    }
+    PmAddr::NULL
+}
+
+fn in_page(offset: u64) -> usize {
+    usize::try_from(offset % PAGE).unwrap_or(0)
+}
+
+impl Fs {
+    /// Writes `data` at `offset`; holes before it read as zeros. All of it or nothing.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::NoMemory`] and [`Error::TooLarge`] before anything changed;
+    /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
+    pub fn write(
+        &self,
+        ctx: &Ctx,
+        ino: novale_layout::Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let op = self.begin(OpKind::Write, ctx)?;
+        self.check_file(ctx, ino)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let prepared = self.prepare(&op, ctx, ino, offset, data)?;
+        let locked = match self.lock(&op, ino) {
+            Ok(locked) => locked,
+            Err(error) => {
+                self.discard(&op, ctx, prepared)?;
+                return Err(error);
+            }
+        };
+        self.write_locked(&op, ctx, &locked, prepared)?;
+        Ok(data.len())
+    }
+
+    /// Writes `data` at the end of the file, wherever that is by then; returns that offset.
+    ///
+    /// # Errors
+    /// As [`Fs::write`].
+    pub fn append(&self, ctx: &Ctx, ino: novale_layout::Ino, data: &[u8]) -> Result<u64> {
+        let op = self.begin(OpKind::Write, ctx)?;
+        self.check_file(ctx, ino)?;
+        if data.is_empty() {
+            return self.getattr(ino).map(|attr| attr.size);
+        }
+        for _ in 0..APPEND_TRIES {
+            let offset = self.read_view(ctx, ino, |view, _| Ok(view.size()))?;
+            let prepared = self.prepare(&op, ctx, ino, offset, data)?;
+            let locked = self.lock(&op, ino)?;
+            if locked.view.size() == offset {
+                self.write_locked(&op, ctx, &locked, prepared)?;
+                return Ok(offset);
+            }
+            drop(locked);
+            self.discard(&op, ctx, prepared)?;
+        }
+        // Others append all the time: hold the lock, over a copy, so that no user memory is
+        // touched meanwhile.
+        let data = data.to_vec();
+        let locked = self.lock(&op, ino)?;
+        let offset = locked.view.size();
+        let prepared = self.prepare(&op, ctx, ino, offset, &data)?;
+        self.write_locked(&op, ctx, &locked, prepared)?;
+        Ok(offset)
+    }
+
+    pub(crate) fn check_file(&self, ctx: &Ctx, ino: novale_layout::Ino) -> Result<()> {
+        match self.read_view(ctx, ino, |_, kind| Ok(kind))? {
+            FileKind::File => Ok(()),
+            FileKind::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid("not a regular file")),
+        }
+    }
+
+    /// Gives pages back that were stored to but not committed. Streaming stores are fenced first:
+    /// whoever gets the pages next must not be overtaken by them.
+    fn discard(&self, op: &Op<'_>, ctx: &Ctx, prepared: Prepared) -> Result<()> {
+        self.pm.fence(prepared.pending).end();
+        self.allocator
+            .give(self.arena(), op, ctx.hint, &prepared.extents)
+    }
+
+    /// Takes new pages and stores what the write covers whole.
+    fn prepare(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        ino: novale_layout::Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Prepared> {
+        let len = data.len() as u64;
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::TooLarge)?;
+        let pages = pages_touched(offset, len);
+        let need = self.write_need(ctx, ino, offset / PAGE, pages)?;
+        let extents = self
+            .allocator
+            .take_all(self.arena(), op, ctx.hint, pages, need)?;
+        let single = self.options.form.is_single(len)
+            && usize::try_from(pages).is_ok_and(|pages| pages <= SINGLE_PAGES_MAX);
+        let mut prepared = Prepared {
+            offset,
+            len,
+            extents,
+            head: None,
+            tail: None,
+            single,
+            crcs: [0; SINGLE_PAGES_MAX],
+            pending: Flushed::none(),
+        };
+        let head_len = match in_page(offset) {
+            0 if len >= PAGE => 0,
+            from => data.len().min(PAGE_BYTES - from),
+        };
+        let (head, rest) = data.split_at(head_len);
+        let (whole, tail) = rest.split_at(rest.len() / PAGE_BYTES * PAGE_BYTES);
+        prepared.head = partial(head, in_page(offset));
+        prepared.tail = partial(tail, 0);
+        debug_assert!(tail.is_empty() || in_page(end) == tail.len());
+        self.store_whole(&mut prepared, u64::from(head_len > 0), whole);
+        Ok(prepared)
+    }
+
+    /// Stores whole pages of data from the `first`th new page on.
+    fn store_whole(&self, prepared: &mut Prepared, first: u64, data: &[u8]) {
+        if prepared.single {
+            for (index, page) in data.chunks(PAGE_BYTES).enumerate() {
+                prepared.set_crc(first + index as u64, page_crc(page));
+            }
+        }
+        let (mut skip, mut rest) = (first, data);
+        let mut pending = Flushed::none();
+        for extent in prepared.extents.iter() {
+            if skip >= extent.pages {
+                skip -= extent.pages;
+                continue;
+            }
+            let room = usize::try_from((extent.pages - skip) * PAGE).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(rest.len().min(room));
+            if now.is_empty() {
+                break;
+            }
+            pending = pending.and(
+                self.pm
+                    .stream(extent.addr.add(skip * PAGE), now, Purpose::Data),
+            );
+            (skip, rest) = (0, later);
+        }
+        prepared.also(pending);
+    }
+
+    /// Overwrites may use the reserve: they give back as much as they take.
+    fn write_need(
+        &self,
+        ctx: &Ctx,
+        ino: novale_layout::Ino,
+        first: u64,
+        pages: u64,
+    ) -> Result<Need> {
+        if pages > OVERWRITE_PAGES_MAX || self.allocator.is_roomy(self.arena())? {
+            return Ok(Need::Growth);
+        }
+        let arena = self.arena();
+        let mapped = self.read_view(ctx, ino, |view, _| {
+            for page in first..first + pages {
+                if view.index().get(arena, page)? == 0 {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+        Ok(crate::fs::need(mapped))
+    }
+
+    /// Fills the partial pages up, commits and publishes.
+    fn write_locked(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        locked: &Locked<'_>,
+        mut prepared: Prepared,
+    ) -> Result<()> {
+        let arena = self.arena();
+        let (view, env) = (&locked.view, self.env(op, ctx));
+        let first_page = prepared.first_page();
+        let entries = prepared.extents.iter().map(|_| 1);
+        // All that can fail comes first.
+        let room = Room::make(&env, view, entries, Need::Release).and_then(|room| {
+            match view.index().reserve(arena, first_page, prepared.pages()) {
+                Ok(()) => Ok(room),
+                Err(error) => room.give_back(&env).and(Err(error.into())),
+            }
+        });
+        let room = match room {
+            Ok(room) => room,
+            Err(error) => {
+                self.discard(op, ctx, prepared)?;
+                return Err(error);
+            }
+        };
+        self.fill_partials(view, &mut prepared)?;
+        let mut next = locked.next_state();
+        let gap = self.zero_gap(locked, &mut next, prepared.offset)?;
+        let single = prepared.single && gap.is_none();
+        let mut appender =
+            Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let mut file_page = first_page;
+        let mut index = 0;
+        for extent in prepared.extents.iter() {
+            appender.push(&write_entry(file_page, extent));
+            for _ in 0..if single { extent.pages } else { 0 } {
+                appender.cover_page(prepared.crcs.get(index).copied().unwrap_or(0));
+                index += 1;
+            }
+            file_page += extent.pages;
+        }
+        let mut appended = appender.finish();
+        Locked::apply_log(&mut next, &appended);
+        next.size = next.size.max(prepared.offset + prepared.len);
+        next.mtime_ns = ctx.now_ns;
+        next.ctime_ns = ctx.now_ns;
+        let mut pending = std::mem::replace(&mut appended.pending, Flushed::none());
+        pending = pending.and(std::mem::replace(&mut prepared.pending, Flushed::none()));
+        pending = pending.and(gap.unwrap_or_else(Flushed::none));
+        let rest = Rest::new(single, pending, appended.crc);
+        let mut freed = Extents::default();
+        self.commit(locked, next, rest, || {
+            appended.publish(view);
+            self.map_pages(view, &prepared, &mut freed)
+        })?;
+        self.allocator.give(arena, op, ctx.hint, &freed)?;
+        self.collect_if_grown(op, ctx, locked, &appended)
+    }
+
+    /// Maps the new pages; what they replace goes to `freed`.
+    fn map_pages(&self, view: &View<'_>, prepared: &Prepared, freed: &mut Extents) -> Result<()> {
+        let (arena, index) = (self.arena(), view.index());
+        let mut page = prepared.first_page();
+        let mut added = 0;
+        for extent in prepared.extents.iter() {
+            for step in 0..extent.pages {
+                let old = index.set(arena, page, extent.addr.add(step * PAGE).raw())?;
+                if old == 0 {
+                    added += 1;
+                } else {
+                    freed.push_page(PmAddr::from_raw(old));
+                }
+                page += 1;
+            }
+        }
+        view.set_data_pages(view.data_pages() + added);
+        Ok(())
+    }
+
+    /// Fills the pages that the write covers in part with the file's bytes around it, and stores
+    /// them.
+    fn fill_partials(&self, view: &View<'_>, prepared: &mut Prepared) -> Result<()> {
+        let last = prepared.pages() - 1;
+        let parts = [(0, prepared.head.take()), (last, prepared.tail.take())];
+        for (index, part) in parts {
+            let Some(mut part) = part else { continue };
+            self.fill(view, prepared.first_page() + index, &mut part)?;
+            if prepared.single {
+                prepared.set_crc(index, page_crc(&part.bytes));
+            }
+            let addr = prepared.page_addr(index);
+            let stored = self.pm.stream(addr, &part.bytes, Purpose::Data);
+            prepared.also(stored);
+        }
+        Ok(())
+    }
+
+    /// Fills a partial page: the file's bytes up to its end, zeros behind it.
+    fn fill(&self, view: &View<'_>, file_page: u64, part: &mut Partial) -> Result<()> {
+        let addr = PmAddr::from_raw(view.index().get(self.arena(), file_page)?);
+        let live = view.size().saturating_sub(file_page * PAGE).min(PAGE);
+        let live = usize::try_from(live).unwrap_or(PAGE_BYTES);
+        if addr.is_null() || live == 0 {
+            return Ok(());
+        }
+        let (before, rest) = part.bytes.split_at_mut(part.from);
+        let count = before.len().min(live);
+        self.pm
+            .load(addr, before.get_mut(..count).unwrap_or_default())?;
+        let behind = rest.get_mut(part.to - part.from..).unwrap_or_default();
+        if live > part.to {
+            let behind = behind.get_mut(..live - part.to).unwrap_or_default();
+            self.pm.load(addr.add(part.to as u64), behind)?;
+        }
+        Ok(())
+    }
+
+    /// Whoever raises the end of the file zeroes the bytes between the old end and what it writes,
+    /// as far as the old last page holds others. They are dead until the commit, so they change in
+    /// place; a certificate comes first where the last commit's checksum may cover them.
+    pub(crate) fn zero_gap(
+        &self,
+        locked: &Locked<'_>,
+        next: &mut State,
+        to: u64,
+    ) -> Result<Option<Flushed>> {
+        let size = next.size;
+        let from = in_page(size);
+        if from == 0 || to <= size {
+            return Ok(None);
+        }
+        let addr = PmAddr::from_raw(locked.view.index().get(self.arena(), size / PAGE)?);
+        if addr.is_null() {
+            return Ok(None);
+        }
+        let len = usize::try_from((to - size).min(PAGE - size % PAGE)).unwrap_or(0);
+        let mut bytes = [0; PAGE_BYTES];
+        let gap = bytes.get_mut(..len).unwrap_or_default();
+        self.pm.load(addr.add(from as u64), gap)?;
+        if gap.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if next.checksummed {
+            // `next` has the op_seq that this operation will commit: the certificate takes it,
+            // and the commit the one behind.
+            next.op_seq -= 1;
+            let line = commit::certificate(&self.pm, self.session, &locked.place, next);
+            self.pm.fence(line).end();
+            locked.view.publish(|| locked.view.set_state(next));
+            next.op_seq += 1;
+        }
+        Ok(Some(self.pm.stream_zero(
+            addr.add(from as u64),
+            len as u64,
+            Purpose::Data,
+        )))
+    }
+}
+
+/// A page that `data` covers in part, from byte `from` on; none where there is no data.
+fn partial(data: &[u8], from: usize) -> Option<Box<Partial>> {
+    if data.is_empty() {
+        return None;
+    }
+    let to = from + data.len();
+    let mut part = Box::new(Partial {
+        bytes: [0; PAGE_BYTES],
+        from,
+        to,
+    });
+    if let Some(place) = part.bytes.get_mut(from..to) {
+        place.copy_from_slice(data);
+    }
+    Some(part)
+}
+
+/// The entry that maps an extent.
+pub(crate) fn write_entry(file_page: u64, extent: Extent) -> Entry {
+    Entry::Write {
+        file_page: FilePage::new(file_page),
+        addr: extent.addr,
+        // A count of u32::MAX pages is 16 TB in one piece.
+        count: u32::try_from(extent.pages).unwrap_or(u32::MAX),
+        snapshot_epoch: 0,
+    }
+}

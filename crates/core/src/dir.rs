@@ -1,0 +1,322 @@
+//! Directories: the indexes over a directory's log, look-up and listing.
+//!
+//! Two indexes: by the hash of a name, to the place of its dentry in the log; and by cookie, in the
+//! order of making, for listing. Names are compared with the dentry on media, so a name costs the
+//! arena no copy.
+
+use novale_arena::Arena;
+use novale_layout::{FileKind, Ino, PmAddr};
+use novale_pm::Pm;
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::load::with_dentry;
+use crate::types::{Attr, Ctx, DirEntry};
+use crate::view::View;
+
+/// Names handed to a listing between two validations.
+const LIST_BATCH: usize = 64;
+/// How often a look-up follows a name whose inode went away meanwhile.
+const LOOKUP_TRIES: usize = 64;
+const NAME_BYTES_MAX: usize = 255;
+const SLOT_SHIFT: u64 = 42;
+
+/// The hash of a name in a directory.
+pub(crate) fn name_hash(directory: Ino, name: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(name, directory.get())
+}
+
+/// A dentry's address in the 50 bits that a name table keeps: slot, and the number of the line.
+pub(crate) fn pack(addr: PmAddr) -> u64 {
+    u64::from(addr.slot()) << SLOT_SHIFT | addr.byte() / 64
+}
+
+fn unpack(value: u64) -> PmAddr {
+    let slot = u8::try_from(value >> SLOT_SHIFT).unwrap_or(u8::MAX);
+    PmAddr::new(slot, (value & ((1 << SLOT_SHIFT) - 1)) * 64)
+}
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) at: PmAddr,
+    pub(crate) ino: Ino,
+    pub(crate) cookie: u64,
+    pub(crate) generation: u32,
+    pub(crate) kind: FileKind,
+}
+
+/// Looks a name up in a directory's view. Without the lock, the caller validates the view.
+pub(crate) fn find(pm: &Pm, arena: &Arena, view: &View<'_>, name: &[u8]) -> Result<Option<Found>> {
+    let mut found = None;
+    view.names()
+        .find(arena, name_hash(view.ino(), name), |value| {
+            let at = unpack(value);
+            // A dentry that makes no sense is one that moved: the view will not validate.
+            let matched = with_dentry(pm, at, |dentry| {
+                (dentry.name() == name).then(|| Found {
+                    at,
+                    ino: dentry.ino(),
+                    cookie: dentry.cookie(),
+                    generation: dentry.generation(),
+                    kind: dentry.kind(),
+                })
+            });
+            found = matched.ok().flatten();
+            found.is_some()
+        })?;
+    Ok(found)
+}
+
+/// The hash of the name at `value`, for tables that grow; a name that can't be read hashes to 0.
+fn hash_at(pm: &Pm, directory: Ino, value: u64) -> u64 {
+    with_dentry(pm, unpack(value), |dentry| {
+        name_hash(directory, dentry.name())
+    })
+    .unwrap_or(0)
+}
+
+/// Fills the name table of a directory whose cookie index was rebuilt.
+pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<()> {
+    let ino = view.ino();
+    let mut result = Ok(());
+    view.index().for_each(arena, &mut |_, addr| {
+        if result.is_ok() {
+            let at = PmAddr::from_raw(addr);
+            result = with_dentry(pm, at, |dentry| name_hash(ino, dentry.name())).and_then(|hash| {
+                view.names()
+                    .insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
+                Ok(())
+            });
+        }
+    })?;
+    result
+}
+
+/// Makes sure that adding a name with this cookie can't fail.
+pub(crate) fn reserve(
+    pm: &Pm,
+    arena: &Arena,
+    view: &View<'_>,
+    name: &[u8],
+    cookie: u64,
+) -> Result<()> {
+    let ino = view.ino();
+    view.index().reserve(arena, cookie, 1)?;
+    let hash = name_hash(ino, name);
+    view.names()
+        .reserve(arena, hash, &mut |value| hash_at(pm, ino, value))?;
+    Ok(())
+}
+
+/// Enters a name; room for it was reserved.
+pub(crate) fn add(
+    pm: &Pm,
+    arena: &Arena,
+    view: &View<'_>,
+    name: &[u8],
+    cookie: u64,
+    at: PmAddr,
+) -> Result<()> {
+    let ino = view.ino();
+    view.index().set(arena, cookie, at.raw())?;
+    let hash = name_hash(ino, name);
+    view.names()
+        .insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
+    view.set_next_cookie(view.next_cookie().max(cookie + 1));
+    Ok(())
+}
+
+/// Removes a name.
+pub(crate) fn remove(arena: &Arena, view: &View<'_>, name: &[u8], found: &Found) -> Result<()> {
+    view.index().remove(arena, found.cookie)?;
+    view.names()
+        .remove(arena, name_hash(view.ino(), name), pack(found.at))?;
+    Ok(())
+}
+
+/// Follows a dentry that collection has copied.
+pub(crate) fn move_dentry(
+    pm: &Pm,
+    arena: &Arena,
+    view: &View<'_>,
+    from: PmAddr,
+    to: PmAddr,
+) -> Result<()> {
+    let ino = view.ino();
+    let (hash, cookie) = with_dentry(pm, to, |dentry| {
+        (name_hash(ino, dentry.name()), dentry.cookie())
+    })?;
+    view.names().replace(arena, hash, pack(from), pack(to))?;
+    view.index().set(arena, cookie, to.raw())?;
+    Ok(())
+}
+
+/// A name of 1 to 255 bytes without a slash or NUL.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.is_empty()
+        || name == b"."
+        || name == b".."
+        || name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    {
+        return Err(Error::InvalidName);
+    }
+    Ok(())
+}
+
+impl Fs {
+    /// The inode that a name in `parent` leads to.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`],
+    /// [`Error::InvalidName`].
+    pub fn lookup(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Attr> {
+        for _ in 0..LOOKUP_TRIES {
+            let found = self.find_name(ctx, parent, name)?.ok_or(Error::NotFound)?;
+            let attr = self.read_view(ctx, found.ino, |view, kind| {
+                if kind == FileKind::Directory {
+                    view.note_parent(parent);
+                }
+                Ok(view.attr(kind))
+            });
+            match attr {
+                Ok(attr) if attr.generation == found.generation => return Ok(attr),
+                // It was removed between the two steps, or its number is used again.
+                Ok(_) | Err(Error::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::NotFound)
+    }
+
+    /// Looks a name up without locks.
+    pub(crate) fn find_name(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Option<Found>> {
+        check_name(name)?;
+        self.read_view(ctx, parent, |view, kind| {
+            if kind != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            find(&self.pm, self.arena(), view, name)
+        })
+    }
+
+    /// A directory's parent; the root's is itself.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`]; [`Error::NotFound`] where no look-up has passed it yet.
+    pub fn parent(&self, ino: Ino) -> Result<Ino> {
+        if ino == Ino::ROOT {
+            return Ok(ino);
+        }
+        let ctx = Ctx { now_ns: 0, hint: 0 };
+        let parent = self.read_view(&ctx, ino, |view, kind| {
+            if kind == FileKind::Directory {
+                Ok(view.parent())
+            } else {
+                Err(Error::NotDirectory)
+            }
+        })?;
+        if parent == Ino::NULL {
+            Err(Error::NotFound)
+        } else {
+            Ok(parent)
+        }
+    }
+
+    /// Lists a directory's names behind the one with `after_cookie` (0: from the start), in the
+    /// order of their making, until `each` returns `false`. `.` and `..` are not among them.
+    /// Names that come or go meanwhile may or may not be seen; all others are seen once.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`], [`Error::Stale`].
+    pub fn readdir(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        after_cookie: u64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let mut from = after_cookie.saturating_add(1);
+        let mut batch: Vec<(Found, Vec<u8>)> = Vec::new();
+        loop {
+            self.read_view(ctx, ino, |view, kind| {
+                if kind != FileKind::Directory {
+                    return Err(Error::NotDirectory);
+                }
+                batch.clear();
+                let mut at = from;
+                while batch.len() < LIST_BATCH {
+                    let Some((cookie, addr)) = view.index().next(self.arena(), at)? else {
+                        break;
+                    };
+                    let addr = PmAddr::from_raw(addr);
+                    // One that can't be read has moved; the view will not validate then.
+                    batch.push(with_dentry(&self.pm, addr, |dentry| {
+                        let found = Found {
+                            at: addr,
+                            ino: dentry.ino(),
+                            cookie,
+                            generation: dentry.generation(),
+                            kind: dentry.kind(),
+                        };
+                        (found, dentry.name().to_vec())
+                    })?);
+                    at = cookie + 1;
+                }
+                Ok(())
+            })?;
+            for (found, name) in &batch {
+                let Found {
+                    ino,
+                    cookie,
+                    generation,
+                    kind,
+                    ..
+                } = *found;
+                if !each(&DirEntry {
+                    cookie,
+                    ino,
+                    generation,
+                    kind,
+                    name,
+                }) {
+                    return Ok(());
+                }
+                from = cookie + 1;
+            }
+            if batch.len() < LIST_BATCH {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dentry_place_survives_packing() {
+        for addr in [
+            PmAddr::new(0, 64),
+            PmAddr::new(63, 4096 * 7 + 128),
+            PmAddr::new(255, (1 << 48) - 64),
+        ] {
+            assert_eq!(unpack(pack(addr)), addr);
+            assert!(pack(addr) < 1 << 50);
+        }
+    }
+
+    #[test]
+    fn names_with_slashes_dots_alone_or_too_long_are_refused() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
+            assert!(matches!(check_name(name), Err(Error::InvalidName)));
+        }
+        assert!(matches!(check_name(&[b'a'; 256]), Err(Error::NameTooLong)));
+        assert!(check_name(&[b'a'; 255]).is_ok());
+        assert!(check_name(b"...").is_ok());
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs of pool pages.
+
+use novale_layout::{PAGE, PmAddr};
+
+/// Contiguous pages of one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Extent {
+    /// The first page's address.
+    pub(crate) addr: PmAddr,
+    /// Number of pages.
+    pub(crate) pages: u64,
+}
+
+impl Extent {
+    pub(crate) fn end(&self) -> PmAddr {
+        self.addr.add(self.pages * PAGE)
+    }
+}
+
+/// A list of extents; a few are kept inline, since most operations touch one or two.
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    inline: [Extent; 4],
+    inline_len: usize,
+    spill: Vec<Extent>,
+}
+
+impl Extents {
+    /// Appends an extent, merging it with the last one where the two touch.
+    pub(crate) fn push(&mut self, extent: Extent) {
+        if let Some(last) = self.last_mut()
+            && last.end() == extent.addr
+        {
+            last.pages += extent.pages;
+            return;
+        }
+        if let Some(place) = self.inline.get_mut(self.inline_len) {
+            *place = extent;
+            self.inline_len += 1;
+        } else {
+            self.spill.push(extent);
+        }
+    }
+
+    /// Appends one page.
+    pub(crate) fn push_page(&mut self, addr: PmAddr) {
+        self.push(Extent { addr, pages: 1 });
+    }
+
+    fn last_mut(&mut self) -> Option<&mut Extent> {
+        if let Some(last) = self.spill.last_mut() {
+            return Some(last);
+        }
+        let index = self.inline_len.checked_sub(1)?;
+        self.inline.get_mut(index)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.inline
+            .iter()
+            .take(self.inline_len)
+            .chain(&self.spill)
+            .copied()
+    }
+
+    /// Number of pages in all extents.
+    pub(crate) fn pages(&self) -> u64 {
+        self.iter().map(|extent| extent.pages).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inline_len == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_extents_merge_and_others_spill_in_order() {
+        let mut list = Extents::default();
+        for index in 0..10 {
+            list.push_page(PmAddr::new(0, index * 2 * PAGE));
+            list.push_page(PmAddr::new(0, (index * 2 + 1) * PAGE));
+        }
+        assert_eq!(list.iter().count(), 1);
+        for index in 0..10 {
+            list.push_page(PmAddr::new(1, index * 2 * PAGE));
+        }
+        assert_eq!(list.pages(), 30);
+        let addrs: Vec<_> = list
+            .iter()
+            .skip(1)
+            .map(|extent| extent.addr.byte())
+            .collect();
+        assert_eq!(
+            addrs,
+            (0..10).map(|index| index * 2 * PAGE).collect::<Vec<_>>()
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Reading: bytes, holes and data, access times. Readers take no lock.
+
+use novale_layout::{FileKind, Ino, PAGE, PmAddr, VOLATILE_OFFSET};
+use novale_pm::Purpose;
+
+use crate::error::{Error, Result};
+use crate::fs::{Atime, Fs, OpKind};
+use crate::types::{Ctx, Seek};
+use crate::view::View;
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+impl Fs {
+    /// Reads up to `buffer.len()` bytes from `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file, [`Error::Stale`].
+    pub fn read(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let (count, times) = self.read_view(ctx, ino, |view, kind| {
+            match kind {
+                FileKind::File => {}
+                FileKind::Directory => return Err(Error::IsDirectory),
+                _ => return Err(Error::Invalid("not a regular file")),
+            }
+            let count = self.copy_out(view, offset, buffer)?;
+            let state = view.state();
+            Ok((count, (view.atime_ns(), state.mtime_ns, state.ctime_ns)))
+        })?;
+        self.touch(ctx, ino, times)?;
+        Ok(count)
+    }
+
+    /// A symlink's target.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no symlink.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let ctx = Ctx { now_ns: 0, hint: 0 };
+        self.read_view(&ctx, ino, |view, kind| {
+            if kind != FileKind::Symlink {
+                return Err(Error::Invalid("not a symlink"));
+            }
+            let len = view.size().min(PAGE);
+            let mut target = vec![0; usize::try_from(len).unwrap_or(0)];
+            self.copy_out(view, 0, &mut target)?;
+            Ok(target)
+        })
+    }
+
+    /// Copies a file's bytes out; the caller validates the view afterwards.
+    fn copy_out(&self, view: &View<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let left = view.size().saturating_sub(offset);
+        let count = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let mut rest = buffer.get_mut(..count).unwrap_or_default();
+        let mut at = offset;
+        let index = view.index();
+        while !rest.is_empty() {
+            // Pages that lie one behind the other are copied at once.
+            let first = PmAddr::from_raw(index.get(self.arena(), at / PAGE)?);
+            let mut run = PAGE - at % PAGE;
+            let mut page = at / PAGE;
+            while run < rest.len() as u64 {
+                page += 1;
+                let next = index.get(self.arena(), page)?;
+                let expected = if first.is_null() {
+                    0
+                } else {
+                    first.raw() + (page - at / PAGE) * PAGE
+                };
+                if next != expected {
+                    break;
+                }
+                run += PAGE;
+            }
+            let now = usize::try_from(run).unwrap_or(usize::MAX).min(rest.len());
+            let (piece, later) = rest.split_at_mut(now);
+            if first.is_null() {
+                piece.fill(0);
+            } else {
+                self.pm.load(first.add(at % PAGE), piece)?;
+            }
+            at += now as u64;
+            rest = later;
+        }
+        Ok(count)
+    }
+
+    /// Records an access, as the mount's rule for access times asks.
+    fn touch(&self, ctx: &Ctx, ino: Ino, (atime, mtime, ctime): (i64, i64, i64)) -> Result<()> {
+        let due = match self.options.atime {
+            Atime::Noatime => false,
+            Atime::Strict => atime != ctx.now_ns,
+            Atime::Relatime => {
+                atime <= mtime || atime <= ctime || ctx.now_ns.saturating_sub(atime) >= DAY_NS
+            }
+        };
+        if !due || self.options.read_only {
+            return Ok(());
+        }
+        let op = self.begin(OpKind::Atime, ctx)?;
+        let locked = self.lock(&op, ino)?;
+        // Two ordered words of one line, the time first: recovery takes the time only with the
+        // second word. It may be lost; nothing waits for it.
+        let at = locked.place.addr.add(VOLATILE_OFFSET);
+        let time = self
+            .pm
+            .store_u64(at, ctx.now_ns.cast_unsigned(), Purpose::Inode);
+        let seq = self
+            .pm
+            .store_u64(at.add(8), locked.view.attr_seq(), Purpose::Inode);
+        let _unfenced = self.pm.write_back(time.join(seq));
+        locked.view.publish(|| locked.view.set_atime_ns(ctx.now_ns));
+        Ok(())
+    }
+
+    /// The next data or hole at or behind `offset`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchOffset`] behind the end of the file, or where no data follows.
+    pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        let ctx = Ctx { now_ns: 0, hint: 0 };
+        self.read_view(&ctx, ino, |view, _| {
+            let size = view.size();
+            if offset >= size {
+                return Err(Error::NoSuchOffset);
+            }
+            let (arena, page) = (self.arena(), offset / PAGE);
+            match what {
+                Seek::Data => match view.index().next(arena, page)? {
+                    Some((found, _)) if found * PAGE < size => Ok(offset.max(found * PAGE)),
+                    _ => Err(Error::NoSuchOffset),
+                },
+                Seek::Hole => {
+                    let hole = view.index().next_gap(arena, page)? * PAGE;
+                    Ok(hole.max(offset).min(size))
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,408 @@
+//! The file system object: what its operations share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use novale_arena::{Arena, Client, LockGuard, Off, Op};
+use novale_layout::{FileKind, Ino, JournalKind, PmAddr, Seed};
+use novale_pm::{Counters, Durable, Flushed, Pm};
+use novale_policy::{CopyOnWrite, Form, UpdatePolicy};
+
+use crate::alloc::inodes::Inodes;
+use crate::alloc::{Allocator, Need};
+use crate::commit::{self, InodePlace, Part, Rest};
+use crate::error::{Error, Result};
+use crate::gc::GcCounters;
+use crate::load;
+use crate::log::{Appended, LogEnv, LogId};
+use crate::recover::OpenReport;
+use crate::types::{Attr, Ctx, StatFs};
+use crate::view::{State, View, Views};
+
+/// When reads change the access time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Atime {
+    /// When it is older than the last change, or than a day.
+    #[default]
+    Relatime,
+    /// Never.
+    Noatime,
+    /// At every read.
+    Strict,
+}
+
+/// How to open a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenOptions {
+    /// Change nothing on media, not even by recovery.
+    pub read_only: bool,
+    /// When reads change the access time.
+    pub atime: Atime,
+    /// The commit form.
+    pub form: Form,
+    /// Time of opening, ns since 1970.
+    pub now_ns: i64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            atime: Atime::Relatime,
+            form: Form::Auto,
+            now_ns: 0,
+        }
+    }
+}
+
+/// What an operation record says that its operation is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OpKind {
+    Load = 1,
+    Write,
+    Truncate,
+    Attributes,
+    Create,
+    Link,
+    Unlink,
+    Rename,
+    Release,
+    Atime,
+    Manage,
+}
+
+/// A Novale file system, open on a pool.
+///
+/// All methods may be called from many threads at once. In strict mode (the only one so far) each
+/// is durable when it returns, and all or nothing after a crash.
+pub struct Fs {
+    pub(crate) pm: Pm,
+    pub(crate) client: Client,
+    pub(crate) allocator: Allocator,
+    pub(crate) inodes: Inodes,
+    pub(crate) views: Views,
+    pub(crate) rename_lock: Off,
+    pub(crate) seed: Seed,
+    pub(crate) session: u32,
+    pub(crate) options: OpenOptions,
+    pub(crate) policy: Box<dyn UpdatePolicy>,
+    pub(crate) report: OpenReport,
+    pub(crate) gc: GcCounters,
+    pub(crate) closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Fs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fs")
+            .field("session", &self.session)
+            .field("report", &self.report)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An inode whose lock is held.
+pub(crate) struct Locked<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) place: InodePlace,
+    pub(crate) id: LogId,
+    pub(crate) kind: FileKind,
+    _guard: LockGuard<'a>,
+}
+
+/// How often a reader tries without the lock before it takes it.
+const READ_TRIES: usize = 8;
+
+impl Fs {
+    pub(crate) fn default_policy() -> Box<dyn UpdatePolicy> {
+        Box::new(CopyOnWrite)
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        self.client.arena()
+    }
+
+    /// Starts an operation that may change the pool.
+    pub(crate) fn begin(&self, kind: OpKind, ctx: &Ctx) -> Result<Op<'_>> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.begin_read(kind, ctx)
+    }
+
+    /// Starts an operation that only needs locks.
+    pub(crate) fn begin_read(&self, kind: OpKind, ctx: &Ctx) -> Result<Op<'_>> {
+        self.check_open()?;
+        Ok(self.client.op(kind as u32, ctx.hint))
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            Err(Error::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn env<'a>(&'a self, op: &'a Op<'a>, ctx: &Ctx) -> LogEnv<'a> {
+        LogEnv {
+            pm: &self.pm,
+            arena: self.arena(),
+            allocator: &self.allocator,
+            op,
+            hint: ctx.hint,
+        }
+    }
+
+    pub(crate) fn log_id(&self, ino: Ino, generation: u32) -> LogId {
+        LogId::new(self.seed, ino, generation)
+    }
+
+    /// Where an inode lies on media.
+    pub(crate) fn place(&self, ino: Ino) -> Result<InodePlace> {
+        let addr = self.inodes.addr(self.arena(), ino)?.ok_or(Error::Stale)?;
+        Ok(InodePlace::new(self.seed, ino, addr))
+    }
+
+    /// Locks an inode in use and makes sure that its view is loaded.
+    pub(crate) fn lock<'a>(&'a self, op: &'a Op<'_>, ino: Ino) -> Result<Locked<'a>> {
+        let place = self.place(ino)?;
+        let view = self.views.find_or_make(self.arena(), op, ino)?;
+        let guard = op.lock(view.lock_off())?;
+        if view.kind().is_none() {
+            load::load(&self.pm, self.arena(), &view, &place, &|generation| {
+                self.log_id(ino, generation)
+            })?;
+        }
+        let kind = view.kind().ok_or(Error::Stale)?;
+        let id = self.log_id(ino, view.generation());
+        Ok(Locked {
+            view,
+            place,
+            id,
+            kind,
+            _guard: guard,
+        })
+    }
+
+    /// Locks several inodes in the order of their numbers; the result is in the order asked for,
+    /// a number given twice being locked once and left out the second time.
+    pub(crate) fn lock_all<'a>(&'a self, op: &'a Op<'_>, inos: &[Ino]) -> Result<Vec<Locked<'a>>> {
+        let mut order = inos.to_vec();
+        order.sort_unstable();
+        order.dedup();
+        order.iter().map(|ino| self.lock(op, *ino)).collect()
+    }
+
+    /// Reads an inode's view without its lock: `read` may see it in the middle of a change, and
+    /// runs again then; after some tries it runs under the lock.
+    pub(crate) fn read_view<T>(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        mut read: impl FnMut(&View<'_>, FileKind) -> Result<T>,
+    ) -> Result<T> {
+        self.check_open()?;
+        if let Some(view) = self.views.find(self.arena(), ino)? {
+            for _ in 0..READ_TRIES {
+                let Some(begun) = view.read_begin() else {
+                    std::hint::spin_loop();
+                    continue;
+                };
+                let Some(kind) = view.kind() else { break };
+                let result = read(&view, kind);
+                if view.read_valid(begun) {
+                    return result;
+                }
+            }
+        }
+        let op = self.begin_read(OpKind::Load, ctx)?;
+        let locked = self.lock(&op, ino)?;
+        read(&locked.view, locked.kind)
+    }
+
+    /// An inode's attributes.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use.
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.read_view(&Ctx { now_ns: 0, hint: 0 }, ino, |view, kind| {
+            Ok(view.attr(kind))
+        })
+    }
+
+    /// Keeps an inode for as long as it is held: one that loses its last name meanwhile is gone
+    /// only with the last [`Fs::release`].
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use.
+    pub fn hold(&self, ino: Ino) -> Result<()> {
+        let op = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint: 0 })?;
+        let locked = self.lock(&op, ino)?;
+        locked.view.holds().fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives up `count` holds of an inode.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use; [`Error::Invalid`] for more than are held.
+    pub fn release(&self, ctx: &Ctx, ino: Ino, count: u64) -> Result<()> {
+        let op = self.begin_read(OpKind::Release, ctx)?;
+        let locked = self.lock(&op, ino)?;
+        let holds = locked.view.holds();
+        let left = holds.load(Ordering::Relaxed).checked_sub(count);
+        let left = left.ok_or(Error::Invalid("more releases than holds"))?;
+        holds.store(left, Ordering::Relaxed);
+        if left == 0 && locked.view.state().nlink == 0 {
+            self.reclaim(&op, ctx, &locked)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until what this file's callers were told is durable. In strict mode it is already.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use.
+    pub fn sync(&self, _ctx: &Ctx, ino: Ino) -> Result<()> {
+        self.getattr(ino).map(|_| ())
+    }
+
+    /// Space and inodes.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`] when the arena is damaged.
+    pub fn statfs(&self) -> Result<StatFs> {
+        let arena = self.arena();
+        let pages_free = self.allocator.pages_free(arena)?;
+        let pages_available = pages_free.saturating_sub(self.allocator.reserve());
+        let inodes = self.inodes.used(arena)?;
+        let in_chunks = self.inodes.chunk_count(arena)? * novale_layout::INODES_PER_CHUNK;
+        let to_come =
+            pages_available / novale_layout::CHUNK_PAGES * novale_layout::INODES_PER_CHUNK;
+        Ok(StatFs {
+            pages: self.allocator.ranges.usable_pages(),
+            pages_free,
+            pages_available,
+            inodes: inodes.saturating_sub(1),
+            inodes_free: in_chunks.saturating_sub(inodes) + to_come,
+        })
+    }
+
+    /// How opening went: clean or by recovery, and what recovery did.
+    #[must_use]
+    pub fn opened(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// The pool's memory.
+    #[must_use]
+    pub fn pm(&self) -> &Pm {
+        &self.pm
+    }
+
+    /// Drops the view without closing the pool, as the death of all clients does, and hands back
+    /// the pool's memory.
+    #[must_use]
+    pub fn into_pm(self) -> Pm {
+        self.pm
+    }
+
+    /// What reached the pool so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.pm.counters()
+    }
+
+    /// Commits one inode and publishes its new state; `publish` changes what else readers see.
+    pub(crate) fn commit(
+        &self,
+        locked: &Locked<'_>,
+        mut next: State,
+        rest: Rest,
+        publish: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let _durable = commit::one(&self.pm, self.session, &locked.place, &mut next, rest);
+        locked.view.publish(|| {
+            locked.view.set_state(&next);
+            publish()
+        })
+    }
+
+    /// Commits several inodes through the journal; the caller publishes.
+    pub(crate) fn commit_many(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        kind: JournalKind,
+        parts: &mut [Part],
+        pending: Flushed,
+    ) -> Result<Durable> {
+        let lane = self.allocator.lane(self.arena(), op, ctx.hint)?;
+        let single = self.options.form.is_single(0);
+        Ok(commit::many(
+            &self.pm,
+            (self.seed, self.session),
+            &lane,
+            kind,
+            parts,
+            (pending, single),
+        ))
+    }
+
+    /// Frees all that an inode without names and holds has, and its number. The commit that took
+    /// its last name is durable, so nothing is stored.
+    pub(crate) fn reclaim(&self, op: &Op<'_>, ctx: &Ctx, locked: &Locked<'_>) -> Result<()> {
+        let (view, arena) = (&locked.view, self.arena());
+        let state = view.state();
+        let mut freed = crate::extent::Extents::default();
+        if locked.kind != FileKind::Directory {
+            view.index().for_each(arena, &mut |_, addr| {
+                freed.push_page(PmAddr::from_raw(addr))
+            })?;
+        }
+        crate::log::pages(
+            &self.pm,
+            &locked.id,
+            state.log_head,
+            state.log_tail,
+            &mut |page| {
+                freed.push_page(page);
+            },
+        )?;
+        let (spare, pages) = view.spare();
+        if pages > 0 {
+            freed.push(crate::extent::Extent { addr: spare, pages });
+        }
+        view.publish(|| {
+            view.set_unloaded();
+            load::reset(arena, view)
+        })?;
+        self.allocator.give(arena, op, ctx.hint, &freed)?;
+        self.inodes.give(arena, op, view.ino())
+    }
+}
+
+impl Locked<'_> {
+    /// The state that the next commit goes on from, under the next op_seq.
+    pub(crate) fn next_state(&self) -> State {
+        let state = self.view.state();
+        State {
+            op_seq: state.op_seq + 1,
+            ..state
+        }
+    }
+
+    /// Takes over the log's new ends.
+    pub(crate) fn apply_log(next: &mut State, appended: &Appended) {
+        next.log_head = appended.head;
+        next.log_tail = appended.tail;
+    }
+}
+
+/// What an operation wants its pages for: growth, unless all that it does is replace.
+pub(crate) fn need(replaces: bool) -> Need {
+    if replaces {
+        Need::Release
+    } else {
+        Need::Growth
+    }
+}

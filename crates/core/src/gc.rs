@@ -1,0 +1,494 @@
+//! Log collection (NOVA 4.6), as a pass over windows of at most 16 log pages, one window each time
+//! that a log grows. The tail's page is never in a window, and the inode's lock is held.
+//!
+//! Thorough: a window less than half live is copied into new pages. Fast: of another window the
+//! longest run of pages that hold only dead entries is cut out, without copying.
+//!
+//! An entry that cancels others (a delete, a hole) may go only with all that it cancels, which lies
+//! before it in the log. A window at the head takes everything before its end along, so there all
+//! cancelling entries go; elsewhere a delete goes with the name that it cancels in the same window
+//! or run, and a hole stays. What is kept keeps its order and its op_seq, and of a write only the
+//! pieces that still map the file: a dropped hole or write must not uncover them.
+//!
+//! Crash argument. The new pages and, behind the head, a certificate (the newest commit's checksum
+//! may cover entries in the window) are fenced. Then one store switches: the commit line with the
+//! new head, or the 8-byte next pointer of the page before the window; either way the log reads the
+//! same before and behind it. Behind that fence the old pages are freed.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_arena::Op;
+use novale_layout::{
+    ENTRY_BYTES_MAX, Entry, LINE, LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr,
+};
+use novale_pm::{Flushed, Purpose};
+
+use crate::alloc::Need;
+use crate::commit::{self, Rest};
+use crate::cow::{page_at, write_entry};
+use crate::dir;
+use crate::error::Result;
+use crate::extent::{Extent, Extents};
+use crate::fs::{Fs, Locked};
+use crate::log::{self, Appended, Item, Until, page_of};
+use crate::types::Ctx;
+use crate::view::View;
+
+/// Most pages that one step looks at.
+const WINDOW_PAGES_MAX: usize = 16;
+/// A shorter log is left alone.
+const LOG_PAGES_MIN: u64 = 3;
+
+/// Log pages reclaimed since the pool was opened.
+#[derive(Debug, Default)]
+pub(crate) struct GcCounters {
+    fast: AtomicU64,
+    thorough: AtomicU64,
+}
+
+/// Log pages that collection has reclaimed since the pool was opened, by collector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GcStats {
+    /// By cutting pages out of the list.
+    pub fast_pages: u64,
+    /// By copying what is live, the new pages taken off.
+    pub thorough_pages: u64,
+}
+
+/// A page of the window.
+struct WindowPage {
+    addr: PmAddr,
+    seq: u32,
+    kept: Vec<Kept>,
+    /// Cookies of the names added that are dead.
+    dead_adds: Vec<u64>,
+    /// Cookies of the names deleted.
+    deletes: Vec<u64>,
+    /// Holds a live write, name or attributes entry.
+    live: bool,
+    /// Holds a hole.
+    holes: bool,
+}
+
+/// An entry to be kept, with the address of the dentry that it is.
+struct Kept {
+    op_seq: u64,
+    entry: Entry,
+    dentry: Option<PmAddr>,
+}
+
+struct Window {
+    /// The page before it; null when it starts at the head.
+    before: PmAddr,
+    pages: Vec<WindowPage>,
+    /// The page behind it.
+    end: PmAddr,
+    live_lines: u64,
+}
+
+impl Fs {
+    /// Pages reclaimed by log collection.
+    #[must_use]
+    pub fn gc_stats(&self) -> GcStats {
+        GcStats {
+            fast_pages: self.gc.fast.load(Ordering::Relaxed),
+            thorough_pages: self.gc.thorough.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Takes a collection step if the append that was just committed linked new pages.
+    pub(crate) fn collect_if_grown(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        locked: &Locked<'_>,
+        appended: &Appended,
+    ) -> Result<()> {
+        if appended.grew() && locked.view.log_pages() >= LOG_PAGES_MIN {
+            self.collect_step(op, ctx, locked)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the next window and reclaims what it can of it.
+    pub(crate) fn collect_step(&self, op: &Op<'_>, ctx: &Ctx, locked: &Locked<'_>) -> Result<()> {
+        let view = &locked.view;
+        let Some(mut window) = self.window(locked)? else {
+            view.set_gc_cursor(PmAddr::NULL);
+            return Ok(());
+        };
+        window.drop_cancelled();
+        let pages = window.pages.len() as u64;
+        window.live_lines = window.kept().map(|kept| kept.entry.lines() as u64).sum();
+        let needed = needed_pages(window.kept().map(|kept| kept.entry.lines() as u64));
+        if needed < pages && window.live_lines * 2 <= pages * LOG_ENTRY_LINES {
+            return self.rewrite(op, ctx, locked, &window, needed);
+        }
+        if let Some((first, count)) = window.dead_run() {
+            return self.cut_out(op, ctx, locked, &window, first, count);
+        }
+        // Nothing to gain: the next step goes on behind it.
+        let last = window.pages.last().map_or(PmAddr::NULL, |page| page.addr);
+        let at_tail = window.end == page_of(view.state().log_tail);
+        view.set_gc_cursor(if at_tail { PmAddr::NULL } else { last });
+        Ok(())
+    }
+
+    /// Reads the window behind the cursor; none when the tail's page follows it.
+    fn window(&self, locked: &Locked<'_>) -> Result<Option<Window>> {
+        let (view, arena, id) = (&locked.view, self.arena(), &locked.id);
+        let state = view.state();
+        let tail_page = page_of(state.log_tail);
+        let before = view.gc_cursor();
+        let mut at = state.log_head;
+        if !before.is_null() {
+            at = log::decode_header(&self.pm.load_line(before)?, id, before)?.next;
+        }
+        let first = at;
+        let mut count = 0;
+        while at != tail_page && count < WINDOW_PAGES_MAX {
+            at = log::decode_header(&self.pm.load_line(at)?, id, at)?.next;
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        let mut pages: Vec<WindowPage> = Vec::with_capacity(count);
+        log::walk_range(&self.pm, id, first, Until::Page(at), &mut |item| {
+            match item {
+                Item::Page { addr, seq } => pages.push(WindowPage::new(addr, seq)),
+                Item::Entry {
+                    addr,
+                    header,
+                    entry,
+                    ..
+                } => {
+                    if let Some(page) = pages.last_mut() {
+                        page.sort_in(view, arena, addr, header.op_seq, entry)?;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Some(Window {
+            before,
+            pages,
+            end: at,
+            live_lines: 0,
+        }))
+    }
+
+    /// Copies what is kept into new pages and puts them in the window's place.
+    fn rewrite(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        locked: &Locked<'_>,
+        window: &Window,
+        needed: u64,
+    ) -> Result<()> {
+        let arena = self.arena();
+        let Ok(extents) = self
+            .allocator
+            .take_all(arena, op, ctx.hint, needed, Need::Release)
+        else {
+            // Collection can wait; a full pool is no reason for the operation to fail.
+            return Ok(());
+        };
+        let (pending, moved) = self.store_pages(locked, window, &extents);
+        let first = if needed == 0 {
+            window.end
+        } else {
+            page_at(&extents, 0)
+        };
+        let last = needed
+            .checked_sub(1)
+            .map_or(window.before, |last| page_at(&extents, last));
+        let mut freed = Extents::default();
+        for page in &window.pages {
+            freed.push_page(page.addr);
+        }
+        let reclaimed = window.pages.len() as u64 - needed;
+        let counter = if needed == 0 {
+            &self.gc.fast
+        } else {
+            &self.gc.thorough
+        };
+        counter.fetch_add(reclaimed, Ordering::Relaxed);
+        self.switch(
+            locked,
+            window.before,
+            first,
+            (pending, reclaimed, last),
+            &moved,
+        )?;
+        self.allocator.give(arena, op, ctx.hint, &freed)
+    }
+
+    /// Cuts `count` dead pages from the `first`th on out of the list.
+    fn cut_out(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        locked: &Locked<'_>,
+        window: &Window,
+        first: usize,
+        count: usize,
+    ) -> Result<()> {
+        let addr_of = |index: usize| window.pages.get(index).map(|page| page.addr);
+        let before = first.checked_sub(1).map_or(window.before, |index| {
+            addr_of(index).unwrap_or(PmAddr::NULL)
+        });
+        let behind = addr_of(first + count).unwrap_or(window.end);
+        let mut freed = Extents::default();
+        for page in window.pages.iter().skip(first).take(count) {
+            freed.push_page(page.addr);
+        }
+        self.gc.fast.fetch_add(count as u64, Ordering::Relaxed);
+        self.switch(
+            locked,
+            before,
+            behind,
+            (Flushed::none(), count as u64, before),
+            &[],
+        )?;
+        self.allocator.give(self.arena(), op, ctx.hint, &freed)
+    }
+
+    /// Stores the new pages, the last one linked to the window's end. Returns where names moved.
+    fn store_pages(
+        &self,
+        locked: &Locked<'_>,
+        window: &Window,
+        extents: &Extents,
+    ) -> (Flushed, Vec<(PmAddr, PmAddr)>) {
+        let pages = extents.pages();
+        let first_seq = window.pages.first().map_or(0, |page| page.seq);
+        let mut pending = Flushed::none();
+        let mut moved = Vec::new();
+        let mut kept = window.kept().peekable();
+        for index in 0..pages {
+            let page = page_at(extents, index);
+            let next = if index + 1 == pages {
+                window.end
+            } else {
+                page_at(extents, index + 1)
+            };
+            let header = LogPageHeader {
+                ino: locked.id.ino,
+                generation: locked.id.generation,
+                session: self.session,
+                page_seq: first_seq + u32::try_from(index).unwrap_or(0),
+                next,
+            };
+            let mut image = Vec::with_capacity(4096);
+            image.extend_from_slice(&header.encode(locked.id.seed.addr(page)));
+            while let Some(item) =
+                kept.next_if(|item| image.len() + item.entry.lines() * 64 <= 4096)
+            {
+                if let Some(from) = item.dentry {
+                    moved.push((from, page.add(image.len() as u64)));
+                }
+                let mut bytes = [0; ENTRY_BYTES_MAX];
+                let len = item.entry.encode(item.op_seq, locked.id.seed, &mut bytes);
+                image.extend_from_slice(bytes.get(..len).unwrap_or_default());
+            }
+            if (image.len() as u64) < PAGE {
+                // A blank line ends the page.
+                image.extend_from_slice(&[0; LINE as usize]);
+            }
+            pending = pending.and(self.pm.stream(page, &image, Purpose::Log));
+        }
+        (pending, moved)
+    }
+
+    /// Makes `first` follow `before` (or the head), then shows the new shape to readers.
+    fn switch(
+        &self,
+        locked: &Locked<'_>,
+        before: PmAddr,
+        first: PmAddr,
+        (pending, reclaimed, cursor): (Flushed, u64, PmAddr),
+        moved: &[(PmAddr, PmAddr)],
+    ) -> Result<()> {
+        let (view, arena) = (&locked.view, self.arena());
+        let publish = || -> Result<()> {
+            view.set_log_pages(view.log_pages() - reclaimed);
+            view.set_gc_cursor(cursor);
+            moved
+                .iter()
+                .try_for_each(|(from, to)| dir::move_dentry(&self.pm, arena, view, *from, *to))
+        };
+        if before.is_null() {
+            let mut next = locked.next_state();
+            next.log_head = first;
+            let rest = Rest::Durable(self.pm.fence(pending));
+            return self.commit(locked, next, rest, publish);
+        }
+        let mut state = view.state();
+        let line = commit::certificate(&self.pm, self.session, &locked.place, &mut state);
+        self.pm.fence(pending.and(line)).end();
+        let word = self
+            .pm
+            .store_u64(before.add(LOG_NEXT_OFFSET), first.raw(), Purpose::Log);
+        self.pm.fence(self.pm.write_back(word)).end();
+        view.publish(|| {
+            view.set_state(&state);
+            publish()
+        })
+    }
+}
+
+impl Window {
+    fn kept(&self) -> impl Iterator<Item = &Kept> {
+        self.pages.iter().flat_map(|page| &page.kept)
+    }
+
+    /// Drops the cancelling entries that go with all that they cancel.
+    fn drop_cancelled(&mut self) {
+        let at_head = self.before.is_null();
+        let mut dead: BTreeSet<u64> = BTreeSet::new();
+        for page in &mut self.pages {
+            dead.extend(&page.dead_adds);
+            page.kept.retain(|kept| match kept.entry {
+                Entry::DentryAdd { .. } | Entry::Attributes(_) | Entry::Words(_) => true,
+                Entry::Write { addr, .. } => !(at_head && addr.is_null()),
+                Entry::DentryDelete { cookie, .. } => !(at_head || dead.contains(&cookie)),
+            });
+        }
+    }
+
+    /// The longest run of pages that can go as they are: all their entries are dead, and what they
+    /// cancel goes with them.
+    fn dead_run(&self) -> Option<(usize, usize)> {
+        let mut best: Option<(usize, usize)> = None;
+        let mut first = 0;
+        let mut adds: BTreeSet<u64> = BTreeSet::new();
+        for (index, page) in self.pages.iter().enumerate() {
+            adds.extend(&page.dead_adds);
+            let prefix = self.before.is_null() && first == 0;
+            let whole = !page.live
+                && (prefix
+                    || (!page.holes && page.deletes.iter().all(|cookie| adds.contains(cookie))));
+            if !whole {
+                (first, adds) = (index + 1, BTreeSet::new());
+                continue;
+            }
+            let count = index + 1 - first;
+            if best.is_none_or(|(_, longest)| count > longest) {
+                best = Some((first, count));
+            }
+        }
+        best
+    }
+}
+
+impl WindowPage {
+    fn new(addr: PmAddr, seq: u32) -> Self {
+        Self {
+            addr,
+            seq,
+            kept: Vec::new(),
+            dead_adds: Vec::new(),
+            deletes: Vec::new(),
+            live: false,
+            holes: false,
+        }
+    }
+
+    /// Sorts an entry into what is kept, and notes what cancels and is cancelled.
+    fn sort_in(
+        &mut self,
+        view: &View<'_>,
+        arena: &novale_arena::Arena,
+        at: PmAddr,
+        op_seq: u64,
+        entry: &Entry,
+    ) -> Result<()> {
+        let mut keep = |entry: Entry, dentry: Option<PmAddr>| {
+            self.kept.push(Kept {
+                op_seq,
+                entry,
+                dentry,
+            });
+        };
+        match *entry {
+            Entry::Write { addr, .. } if addr.is_null() => {
+                self.holes = true;
+                keep(*entry, None);
+            }
+            Entry::Write {
+                file_page,
+                addr,
+                count,
+                ..
+            } => {
+                let extent = Extent {
+                    addr,
+                    pages: u64::from(count),
+                };
+                for piece in live_pieces(view, arena, file_page.get(), extent)? {
+                    self.live = true;
+                    keep(piece, None);
+                }
+            }
+            Entry::Attributes(_) if op_seq == view.attr_seq() => {
+                self.live = true;
+                keep(*entry, None);
+            }
+            Entry::Words(_) | Entry::Attributes(_) => {}
+            Entry::DentryAdd { cookie, .. } => {
+                if view.index().get(arena, cookie)? == at.raw() {
+                    self.live = true;
+                    keep(*entry, Some(at));
+                } else {
+                    self.dead_adds.push(cookie);
+                }
+            }
+            Entry::DentryDelete { cookie, .. } => {
+                self.deletes.push(cookie);
+                keep(*entry, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pieces of a write that the file still maps.
+fn live_pieces(
+    view: &View<'_>,
+    arena: &novale_arena::Arena,
+    file_page: u64,
+    extent: Extent,
+) -> Result<Vec<Entry>> {
+    let mut pieces: Vec<(u64, Extent)> = Vec::new();
+    for step in 0..extent.pages {
+        let addr = extent.addr.add(step * PAGE);
+        if view.index().get(arena, file_page + step)? != addr.raw() {
+            continue;
+        }
+        match pieces.last_mut() {
+            Some((_, piece)) if piece.end() == addr => piece.pages += 1,
+            _ => pieces.push((file_page + step, Extent { addr, pages: 1 })),
+        }
+    }
+    Ok(pieces
+        .into_iter()
+        .map(|(page, piece)| write_entry(page, piece))
+        .collect())
+}
+
+/// Pages that entries of these sizes (in lines) fill.
+fn needed_pages(lines: impl Iterator<Item = u64>) -> u64 {
+    let mut left = 0;
+    let mut pages = 0;
+    for count in lines {
+        if count > left {
+            pages += 1;
+            left = LOG_ENTRY_LINES;
+        }
+        left -= count;
+    }
+    pages
+}

@@ -1,0 +1,271 @@
+//! Lazy rebuild: an inode's view is made from its log when it is first used (NOVA 4.7).
+//!
+//! By then recovery has run: what the newer commit line says stands, and is durable.
+
+use novale_arena::Arena;
+use novale_layout::{
+    COMMIT_OFFSETS, CommitLine, DentryRef, Entry, FileKind, IDENTITY_OFFSET, IdentityLine, Ino,
+    LayoutError, PAGE, PmAddr, VOLATILE_OFFSET, VolatileLine,
+};
+use novale_pm::Pm;
+
+use crate::commit::InodePlace;
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::log::{self, Item, LogId};
+use crate::view::{Attrs, State, View};
+
+/// An inode's lines as they lie on media, checked one by one.
+#[derive(Debug)]
+pub(crate) struct MediaInode {
+    pub(crate) identity: Result<IdentityLine, LayoutError>,
+    pub(crate) lines: [Result<CommitLine, LayoutError>; 2],
+    pub(crate) volatile: VolatileLine,
+}
+
+impl MediaInode {
+    pub(crate) fn read(pm: &Pm, place: &InodePlace) -> Result<Self> {
+        let line = |offset: u64| pm.load_line(place.addr.add(offset));
+        let [first, second] = COMMIT_OFFSETS;
+        Ok(Self {
+            identity: IdentityLine::decode(&line(IDENTITY_OFFSET)?, place.seed),
+            lines: [
+                CommitLine::decode(&line(first)?, place.seed),
+                CommitLine::decode(&line(second)?, place.seed),
+            ],
+            volatile: VolatileLine::decode(&line(VOLATILE_OFFSET)?),
+        })
+    }
+
+    /// The newest line that validates and its number.
+    pub(crate) fn newest(&self) -> Option<(&CommitLine, u8)> {
+        match &self.lines {
+            [Ok(first), Ok(second)] if first.op_seq > second.op_seq => Some((first, 0)),
+            [_, Ok(second)] => Some((second, 1)),
+            [Ok(first), Err(_)] => Some((first, 0)),
+            [Err(_), Err(_)] => None,
+        }
+    }
+
+    /// Never used: both lines are blank.
+    pub(crate) fn is_blank(&self) -> bool {
+        matches!(
+            &self.lines,
+            [Err(LayoutError::Blank), Err(LayoutError::Blank)]
+        )
+    }
+}
+
+/// Reads the commit state of an inode number that is to be used (again): the state that its next
+/// commit goes on from, and the generation that was last in use.
+pub(crate) fn free_inode(
+    pm: &Pm,
+    place: &InodePlace,
+    ino: Ino,
+    session: u32,
+) -> Result<(State, u32)> {
+    let media = MediaInode::read(pm, place)?;
+    let generation = media
+        .identity
+        .as_ref()
+        .map_or(0, |identity| identity.generation);
+    if let Some((line, slot)) = media.newest() {
+        return Ok((State::of_line(line, slot), generation));
+    }
+    if media.is_blank() {
+        // A number that was never used starts above all that an earlier use of these pages
+        // could have left behind.
+        let op_seq = u64::from(session) << 32;
+        let blank = State {
+            op_seq,
+            ..State::of_line(&CommitLine::default(), 1)
+        };
+        return Ok((blank, generation));
+    }
+    Err(Error::damaged_inode(
+        ino,
+        "commit lines",
+        place.addr,
+        "neither validates",
+    ))
+}
+
+/// Loads an inode into its view. The caller holds its lock. Fails with [`Error::Stale`] for one
+/// that is not in use.
+pub(crate) fn load(
+    pm: &Pm,
+    arena: &Arena,
+    view: &View<'_>,
+    pool: &InodePlace,
+    id_of: &dyn Fn(u32) -> LogId,
+) -> Result<()> {
+    let ino = view.ino();
+    let media = MediaInode::read(pm, pool)?;
+    let Some((line, slot)) = media.newest() else {
+        if media.is_blank() {
+            return Err(Error::Stale);
+        }
+        return Err(Error::damaged_inode(
+            ino,
+            "commit lines",
+            pool.addr,
+            "neither validates",
+        ));
+    };
+    if line.nlink == 0 {
+        return Err(Error::Stale);
+    }
+    let identity = media
+        .identity
+        .map_err(|error| Error::damaged_inode(ino, "identity line", pool.addr, error))?;
+    let id = id_of(identity.generation);
+    reset(arena, view)?;
+    let mut attrs = Attrs {
+        mode: identity.mode & 0o7777,
+        uid: identity.uid,
+        gid: identity.gid,
+        flags: identity.flags,
+        project: identity.project,
+        policy: identity.policy,
+        xattr_root: identity.xattr_root,
+    };
+    view.set_atime_ns(identity.birth_ns);
+    rebuild(pm, arena, view, &id, line, identity.kind, &mut attrs)?;
+    view.set_state(&State::of_line(line, slot));
+    view.set_attrs(&attrs, identity.rdev);
+    view.set_birth_ns(identity.birth_ns);
+    let volatile = media.volatile;
+    if volatile.atime_ns != 0 && volatile.atime_seq >= view.attr_seq() {
+        view.set_atime_ns(volatile.atime_ns);
+    }
+    view.set_identity(ino, identity.generation, identity.kind, true);
+    Ok(())
+}
+
+/// Empties a view for another use of its inode number.
+pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
+    view.index().clear(arena)?;
+    view.names().clear(arena)?;
+    view.set_data_pages(0);
+    view.set_log_pages(0);
+    view.set_spare(PmAddr::NULL, 0);
+    view.set_gc_cursor(PmAddr::NULL);
+    view.set_attr_seq(0);
+    view.set_parent(Ino::NULL);
+    view.set_next_cookie(0);
+    view.set_tail_page_seq(0);
+    Ok(())
+}
+
+fn rebuild(
+    pm: &Pm,
+    arena: &Arena,
+    view: &View<'_>,
+    id: &LogId,
+    line: &CommitLine,
+    kind: FileKind,
+    attrs: &mut Attrs,
+) -> Result<()> {
+    let index = view.index();
+    let mut data_pages = 0_u64;
+    log::walk(pm, id, line.log_head, line.log_tail, &mut |item| {
+        match item {
+            Item::Page { seq, .. } => {
+                view.set_log_pages(view.log_pages() + 1);
+                view.set_tail_page_seq(seq);
+            }
+            Item::Entry {
+                addr: at,
+                header,
+                entry,
+                ..
+            } => match entry {
+                Entry::Write {
+                    file_page,
+                    addr,
+                    count,
+                    ..
+                } if addr.is_null() => {
+                    let first = file_page.get();
+                    let end = if *count == u32::MAX {
+                        u64::MAX >> 16
+                    } else {
+                        first + u64::from(*count)
+                    };
+                    index.remove_range(arena, first, end, &mut |_, _| data_pages -= 1)?;
+                }
+                Entry::Write {
+                    file_page,
+                    addr,
+                    count,
+                    ..
+                } => {
+                    for page in 0..u64::from(*count) {
+                        let value = addr.add(page * PAGE).raw();
+                        if index.set(arena, file_page.get() + page, value)? == 0 {
+                            data_pages += 1;
+                        }
+                    }
+                }
+                Entry::Attributes(new) => {
+                    *attrs = Attrs {
+                        mode: new.mode,
+                        uid: new.uid,
+                        gid: new.gid,
+                        flags: new.flags,
+                        project: new.project,
+                        policy: new.policy,
+                        xattr_root: new.xattr_root,
+                    };
+                    view.set_atime_ns(new.atime_ns);
+                    view.set_attr_seq(header.op_seq);
+                }
+                Entry::DentryAdd { cookie, .. } => {
+                    view.set_next_cookie(view.next_cookie().max(cookie + 1));
+                    index.set(arena, *cookie, at.raw())?;
+                }
+                Entry::DentryDelete { cookie, .. } => {
+                    // A cookie comes back only when nothing in the log speaks of it any more.
+                    view.set_next_cookie(view.next_cookie().max(cookie + 1));
+                    index.remove(arena, *cookie)?;
+                }
+                Entry::Words(_) => {
+                    return Err(Error::damaged_inode(
+                        id.ino,
+                        "log entry",
+                        at,
+                        "a paired page's words",
+                    ));
+                }
+            },
+        }
+        Ok(())
+    })?;
+    view.set_data_pages(data_pages);
+    if kind == FileKind::Directory {
+        dir::index_names(pm, arena, view)
+    } else {
+        Ok(())
+    }
+}
+
+/// Reads the name entry at `addr` and hands it to `with`.
+pub(crate) fn with_dentry<T>(
+    pm: &Pm,
+    addr: PmAddr,
+    with: impl FnOnce(&DentryRef<'_>) -> T,
+) -> Result<T> {
+    let mut bytes = [0; novale_layout::ENTRY_BYTES_MAX];
+    let first = pm.load_line(addr)?;
+    let damaged = |error: LayoutError| Error::damaged("dentry", addr, error);
+    let (lines, _) = DentryRef::peek(&first).map_err(damaged)?;
+    let len = usize::from(lines) * first.len();
+    if let Some(place) = bytes.get_mut(..first.len()) {
+        place.copy_from_slice(&first);
+    }
+    if let Some(rest) = bytes.get_mut(first.len()..len) {
+        pm.load(addr.add(first.len() as u64), rest)?;
+    }
+    let dentry = DentryRef::decode(bytes.get(..len).unwrap_or_default()).map_err(damaged)?;
+    Ok(with(&dentry))
+}

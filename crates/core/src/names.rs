@@ -1,0 +1,284 @@
+//! Transactions on names: one commit over directories and the inodes that they name.
+//!
+//! Crash points. Identity lines and log entries are stored where nothing reads them; then the
+//! lane's journal record commits all inodes at once ([`crate::commit::many`]). Before it is durable
+//! every line that stands is the old one; behind it recovery finds all new lines in the record.
+
+use novale_arena::Op;
+use novale_layout::{DataCrc, Entry, FileKind, Ino, JournalKind, Name};
+use novale_pm::Flushed;
+
+use crate::alloc::Need;
+use crate::commit::{InodePlace, Part};
+use crate::dir::{self, Found};
+use crate::error::{Error, Result};
+use crate::fs::{Fs, Locked};
+use crate::log::{Appended, Appender, LogId, Room};
+use crate::types::Ctx;
+use crate::view::{State, View};
+
+/// A name to be added.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Add<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) ino: Ino,
+    pub(crate) generation: u32,
+    pub(crate) kind: FileKind,
+}
+
+/// What happens to one directory.
+pub(crate) struct DirChange<'a> {
+    pub(crate) dir: &'a Locked<'a>,
+    pub(crate) removes: Vec<(&'a [u8], Found)>,
+    pub(crate) adds: Vec<Add<'a>>,
+    /// Change of the number of subdirectories.
+    pub(crate) subdirs: i32,
+}
+
+/// What happens to one named inode. Its new entries, if any, are stored already.
+pub(crate) struct InodeChange<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) place: InodePlace,
+    pub(crate) next: State,
+    pub(crate) crc: u32,
+    pub(crate) identity: Option<[u8; 64]>,
+}
+
+impl<'a> InodeChange<'a> {
+    /// A change of the link count alone.
+    pub(crate) fn links(locked: &Locked<'a>, now_ns: i64, nlink: u32) -> Self {
+        let mut next = locked.next_state();
+        next.nlink = nlink;
+        next.ctime_ns = now_ns;
+        Self {
+            view: locked.view,
+            place: locked.place,
+            crc: no_entries_crc(&locked.id, next.op_seq),
+            next,
+            identity: None,
+        }
+    }
+}
+
+/// The checksum of a line that has no new entries.
+pub(crate) fn no_entries_crc(id: &LogId, op_seq: u64) -> u32 {
+    DataCrc::new(id.seed, op_seq).finish()
+}
+
+/// Room made for a directory's entries: all that could fail for it.
+pub(crate) struct Ready {
+    room: Room,
+    first_cookie: u64,
+}
+
+impl DirChange<'_> {
+    fn lines(&self) -> impl Iterator<Item = u64> + '_ {
+        let removes = self.removes.iter().map(|_| 1);
+        removes.chain(self.adds.iter().map(|add| dentry_lines(add.name)))
+    }
+}
+
+/// Lines of a name's dentry.
+fn dentry_lines(name: &[u8]) -> u64 {
+    (40 + name.len() as u64).div_ceil(64)
+}
+
+impl Fs {
+    /// Makes all room that the changes of directories need; nothing is stored by it.
+    pub(crate) fn ready(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        dirs: &[DirChange<'_>],
+    ) -> Result<Vec<Ready>> {
+        let mut ready = Vec::with_capacity(dirs.len());
+        for change in dirs {
+            match self.ready_one(op, ctx, change) {
+                Ok(one) => ready.push(one),
+                Err(error) => {
+                    self.unready(op, ctx, ready)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Gives back what [`Fs::ready`] took.
+    pub(crate) fn unready(&self, op: &Op<'_>, ctx: &Ctx, ready: Vec<Ready>) -> Result<()> {
+        ready
+            .into_iter()
+            .try_for_each(|one| one.room.give_back(&self.env(op, ctx)))
+    }
+
+    fn ready_one(&self, op: &Op<'_>, ctx: &Ctx, change: &DirChange<'_>) -> Result<Ready> {
+        let (view, arena) = (&change.dir.view, self.arena());
+        let first_cookie = view.next_cookie();
+        for (index, add) in change.adds.iter().enumerate() {
+            dir::reserve(&self.pm, arena, view, add.name, first_cookie + index as u64)?;
+        }
+        let need = if change.adds.is_empty() {
+            Need::Release
+        } else {
+            Need::Growth
+        };
+        let room = Room::make(&self.env(op, ctx), view, change.lines(), need)?;
+        Ok(Ready { room, first_cookie })
+    }
+
+    /// Stores the directories' entries, commits everything and publishes it.
+    pub(crate) fn commit_names(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        kind: JournalKind,
+        (dirs, ready): (&[DirChange<'_>], Vec<Ready>),
+        inodes: &[InodeChange<'_>],
+        mut pending: Flushed,
+    ) -> Result<()> {
+        let mut parts = Vec::with_capacity(dirs.len() + inodes.len());
+        let mut stored = Vec::with_capacity(dirs.len());
+        for (change, ready) in dirs.iter().zip(ready) {
+            let (part, appended, at, flushed) = self.append_names(ctx, change, ready);
+            pending = pending.and(flushed);
+            parts.push(part);
+            stored.push((appended, at));
+        }
+        for inode in inodes {
+            parts.push(Part {
+                ino: inode.view.ino(),
+                place: inode.place,
+                next: inode.next,
+                crc: inode.crc,
+                identity: inode.identity,
+            });
+        }
+        self.commit_many(op, ctx, kind, &mut parts, pending)?.end();
+        for (inode, part) in inodes.iter().zip(parts.iter().skip(dirs.len())) {
+            inode.view.publish(|| inode.view.set_state(&part.next));
+        }
+        // Where a name moves, its new directory shows it before the old one loses it.
+        for ((change, part), (appended, at)) in dirs.iter().zip(&parts).zip(&stored).rev() {
+            self.publish_names(change, &part.next, appended, at)?;
+        }
+        for (change, (appended, _)) in dirs.iter().zip(&stored) {
+            self.collect_if_grown(op, ctx, change.dir, appended)?;
+        }
+        Ok(())
+    }
+
+    /// Appends one directory's entries.
+    fn append_names(
+        &self,
+        ctx: &Ctx,
+        change: &DirChange<'_>,
+        ready: Ready,
+    ) -> (Part, Appended, Vec<(u64, novale_layout::PmAddr)>, Flushed) {
+        let dir = change.dir;
+        let mut next = dir.next_state();
+        let mut appender = Appender::new(
+            &self.pm,
+            dir.id,
+            self.session,
+            &dir.view,
+            next.op_seq,
+            ready.room,
+        );
+        for (_, found) in &change.removes {
+            appender.push(&Entry::DentryDelete {
+                ino: found.ino,
+                cookie: found.cookie,
+                generation: found.generation,
+            });
+        }
+        let mut at = Vec::with_capacity(change.adds.len());
+        for (index, add) in change.adds.iter().enumerate() {
+            let cookie = ready.first_cookie + index as u64;
+            // The name was checked when the operation began.
+            let Ok(name) = Name::new(add.name) else {
+                continue;
+            };
+            let Add {
+                ino,
+                generation,
+                kind,
+                ..
+            } = *add;
+            at.push((
+                cookie,
+                appender.push(&Entry::DentryAdd {
+                    ino,
+                    cookie,
+                    generation,
+                    kind,
+                    name,
+                }),
+            ));
+        }
+        let mut appended = appender.finish();
+        Locked::apply_log(&mut next, &appended);
+        next.mtime_ns = ctx.now_ns;
+        next.ctime_ns = ctx.now_ns;
+        next.nlink = next.nlink.saturating_add_signed(change.subdirs);
+        next.size = next.size + change.adds.len() as u64 - change.removes.len() as u64;
+        let pending = std::mem::replace(&mut appended.pending, Flushed::none());
+        let part = Part {
+            ino: dir.view.ino(),
+            place: dir.place,
+            next,
+            crc: appended.crc,
+            identity: None,
+        };
+        (part, appended, at, pending)
+    }
+
+    fn publish_names(
+        &self,
+        change: &DirChange<'_>,
+        next: &State,
+        appended: &Appended,
+        at: &[(u64, novale_layout::PmAddr)],
+    ) -> Result<()> {
+        let (view, arena) = (&change.dir.view, self.arena());
+        view.publish(|| {
+            view.set_state(next);
+            appended.publish(view);
+            // Names are added first: room for them was made, and removing could take it away.
+            for (add, (cookie, addr)) in change.adds.iter().zip(at) {
+                dir::add(&self.pm, arena, view, add.name, *cookie, *addr)?;
+            }
+            change
+                .removes
+                .iter()
+                .try_for_each(|(name, found)| dir::remove(arena, view, name, found))
+        })
+    }
+
+    /// The dentry of `name`, under the directory's lock.
+    pub(crate) fn find_locked(&self, dir: &Locked<'_>, name: &[u8]) -> Result<Option<Found>> {
+        if dir.kind != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        dir::find(&self.pm, self.arena(), &dir.view, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dentry_lines_match_the_entry() {
+        for len in [1, 24, 25, 88, 89, 152, 153, 216, 217, 255] {
+            let name = vec![b'n'; len];
+            let entry = Entry::DentryAdd {
+                ino: Ino::ROOT,
+                cookie: 16,
+                generation: 1,
+                kind: FileKind::File,
+                name: Name::new(&name).unwrap(),
+            };
+            assert_eq!(dentry_lines(&name), entry.lines() as u64, "{len}");
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! Making, linking and removing names.
+
+use novale_arena::{LockGuard, Op};
+use novale_layout::{FileKind, IDENTITY_VERSION, IdentityLine, Ino, JournalKind, PAGE, PmAddr};
+use novale_pm::{Flushed, Purpose};
+
+use crate::alloc::Need;
+use crate::commit::InodePlace;
+use crate::cow::write_entry;
+use crate::dir::{self, Found};
+use crate::error::{Error, Result};
+use crate::extent::Extent;
+use crate::fs::{Fs, Locked, OpKind};
+use crate::load;
+use crate::log::{Appender, LogId, Room, page_crc};
+use crate::names::{Add, DirChange, InodeChange, no_entries_crc};
+use crate::types::{Attr, Ctx, NewInode};
+use crate::view::{Attrs, State, View};
+
+/// How often an operation looks its names up again because they changed before it had the locks.
+pub(crate) const NAME_TRIES: usize = 1 << 16;
+const SET_GID: u32 = 0o2000;
+const TARGET_BYTES_MAX: usize = 4095;
+const PAGE_BYTES: usize = 4096;
+
+/// An inode number that is being given to a new inode, its lock held.
+struct Fresh<'a> {
+    ino: Ino,
+    view: View<'a>,
+    place: InodePlace,
+    id: LogId,
+    next: State,
+    _guard: LockGuard<'a>,
+}
+
+/// Finds an inode among those locked.
+pub(crate) fn among<'a, 'b>(locks: &'b [Locked<'a>], ino: Ino) -> Result<&'b Locked<'a>> {
+    locks
+        .iter()
+        .find(|locked| locked.view.ino() == ino)
+        .ok_or(Error::Stale)
+}
+
+impl Fs {
+    /// Makes an inode of any kind and its first name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotFound`] when `parent` was removed, [`Error::NoSpace`],
+    /// [`Error::NameTooLong`], [`Error::InvalidName`]; nothing is changed then.
+    pub fn create(&self, ctx: &Ctx, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+        dir::check_name(name)?;
+        if new.target.len() > TARGET_BYTES_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if (new.kind == FileKind::Symlink) == new.target.is_empty() {
+            return Err(Error::Invalid("a target belongs to a symlink"));
+        }
+        let op = self.begin(OpKind::Create, ctx)?;
+        if self.find_name(ctx, parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let ino = self
+            .inodes
+            .take(self.arena(), &self.pm, &self.allocator, &op, ctx.hint)?;
+        let result = self.create_numbered(&op, ctx, (parent, name), ino, new);
+        if result.is_err() {
+            self.inodes.give(self.arena(), &op, ino)?;
+        }
+        result
+    }
+
+    fn create_numbered(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        (parent, name): (Ino, &[u8]),
+        ino: Ino,
+        new: &NewInode<'_>,
+    ) -> Result<Attr> {
+        // Locks are taken in the order of inode numbers.
+        let (dir, fresh) = if ino < parent {
+            let fresh = self.lock_fresh(op, ino)?;
+            (self.lock(op, parent)?, fresh)
+        } else {
+            let dir = self.lock(op, parent)?;
+            let fresh = self.lock_fresh(op, ino)?;
+            (dir, fresh)
+        };
+        if self.find_locked(&dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        // The root's link count never falls to 0.
+        if dir.view.state().nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        let is_dir = new.kind == FileKind::Directory;
+        if is_dir && dir.view.state().nlink == u32::MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let changes = [DirChange {
+            dir: &dir,
+            removes: Vec::new(),
+            adds: vec![Add {
+                name,
+                ino,
+                generation: fresh.id.generation,
+                kind: new.kind,
+            }],
+            subdirs: i32::from(is_dir),
+        }];
+        let ready = self.ready(op, ctx, &changes)?;
+        let target = match self.store_target(op, ctx, &fresh, new.target) {
+            Ok(target) => target,
+            Err(error) => {
+                self.unready(op, ctx, ready)?;
+                return Err(error);
+            }
+        };
+        let (attrs, inode, pending) = self.store_inode(ctx, &dir, &fresh, new, target);
+        self.commit_names(
+            op,
+            ctx,
+            JournalKind::Create,
+            (&changes, ready),
+            &[inode],
+            pending,
+        )?;
+        let view = &fresh.view;
+        view.publish(|| {
+            view.set_attrs(&attrs, new.rdev);
+            view.set_birth_ns(ctx.now_ns);
+            view.set_atime_ns(ctx.now_ns);
+            view.set_parent(if is_dir { parent } else { Ino::NULL });
+            view.set_identity(ino, fresh.id.generation, new.kind, true);
+        });
+        Ok(view.attr(new.kind))
+    }
+
+    fn lock_fresh<'a>(&'a self, op: &'a Op<'_>, ino: Ino) -> Result<Fresh<'a>> {
+        let place = self.place(ino)?;
+        let view = self.views.find_or_make(self.arena(), op, ino)?;
+        let guard = op.lock(view.lock_off())?;
+        // A number used since this pool was opened has its last state in its view.
+        let (last, generation) = if view.state().op_seq == 0 {
+            load::free_inode(&self.pm, &place, ino, self.session)?
+        } else {
+            (view.state(), view.generation())
+        };
+        load::reset(self.arena(), &view)?;
+        let next = State {
+            op_seq: last.op_seq + 1,
+            log_head: PmAddr::NULL,
+            log_tail: PmAddr::NULL,
+            size: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            nlink: 1,
+            slot: last.slot,
+            checksummed: false,
+        };
+        // The log is appended to from this state on.
+        view.publish(|| {
+            view.set_state(&State {
+                nlink: 0,
+                op_seq: last.op_seq,
+                ..next
+            })
+        });
+        let id = self.log_id(ino, generation.wrapping_add(1).max(1));
+        Ok(Fresh {
+            ino,
+            view,
+            place,
+            id,
+            next,
+            _guard: guard,
+        })
+    }
+
+    /// Stores a symlink's target: a page and the entry that maps it.
+    fn store_target(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        fresh: &Fresh<'_>,
+        target: &[u8],
+    ) -> Result<Option<(State, u32, Flushed)>> {
+        if target.is_empty() {
+            return Ok(None);
+        }
+        let (view, arena) = (&fresh.view, self.arena());
+        view.index().reserve(arena, 0, 1)?;
+        let env = self.env(op, ctx);
+        let room = Room::make(&env, view, std::iter::once(1), Need::Growth)?;
+        let page = match self.allocator.take(arena, op, ctx.hint, 1, Need::Growth) {
+            Ok(extent) => extent.addr,
+            Err(error) => {
+                room.give_back(&env)?;
+                return Err(error);
+            }
+        };
+        let mut bytes = [0; PAGE_BYTES];
+        if let Some(place) = bytes.get_mut(..target.len()) {
+            place.copy_from_slice(target);
+        }
+        let stored = self.pm.stream(page, &bytes, Purpose::Data);
+        let mut next = fresh.next;
+        let mut appender = Appender::new(&self.pm, fresh.id, self.session, view, next.op_seq, room);
+        appender.push(&write_entry(
+            0,
+            Extent {
+                addr: page,
+                pages: 1,
+            },
+        ));
+        appender.cover_page(page_crc(&bytes));
+        let mut appended = appender.finish();
+        Locked::apply_log(&mut next, &appended);
+        next.size = target.len() as u64;
+        let pending = std::mem::replace(&mut appended.pending, Flushed::none());
+        // Nobody reads the view before the commit: it is not loaded.
+        appended.publish(view);
+        view.index().set(arena, 0, page.raw())?;
+        view.set_data_pages(1);
+        debug_assert_eq!(page.byte() % PAGE, 0);
+        Ok(Some((next, appended.crc, pending.and(stored))))
+    }
+
+    /// Stores the identity line; returns the inode's share of the commit.
+    fn store_inode<'a>(
+        &self,
+        ctx: &Ctx,
+        dir: &Locked<'_>,
+        fresh: &Fresh<'a>,
+        new: &NewInode<'_>,
+        target: Option<(State, u32, Flushed)>,
+    ) -> (Attrs, InodeChange<'a>, Flushed) {
+        let parent = dir.view.attrs();
+        let inherits = parent.mode & SET_GID != 0;
+        let is_dir = new.kind == FileKind::Directory;
+        let mut mode = new.mode & 0o7777;
+        if inherits && is_dir {
+            mode |= SET_GID;
+        }
+        let attrs = Attrs {
+            mode,
+            uid: new.uid,
+            gid: if inherits { parent.gid } else { new.gid },
+            flags: 0,
+            project: parent.project,
+            policy: 0,
+            xattr_root: PmAddr::NULL,
+        };
+        let line = IdentityLine {
+            version: IDENTITY_VERSION,
+            kind: new.kind,
+            policy: attrs.policy,
+            ino: fresh.ino,
+            generation: fresh.id.generation,
+            mode: attrs.mode,
+            uid: attrs.uid,
+            gid: attrs.gid,
+            birth_ns: ctx.now_ns,
+            rdev: new.rdev,
+            flags: attrs.flags,
+            project: attrs.project,
+            xattr_root: attrs.xattr_root,
+        };
+        let stored = fresh.place.store_identity(&self.pm, &line);
+        let none = (
+            fresh.next,
+            no_entries_crc(&fresh.id, fresh.next.op_seq),
+            Flushed::none(),
+        );
+        let (mut next, crc, pending) = target.unwrap_or(none);
+        next.nlink = if is_dir { 2 } else { 1 };
+        next.mtime_ns = ctx.now_ns;
+        next.ctime_ns = ctx.now_ns;
+        let identity = Some(line.encode(fresh.place.seed));
+        let (view, place) = (fresh.view, fresh.place);
+        (
+            attrs,
+            InodeChange {
+                view,
+                place,
+                next,
+                crc,
+                identity,
+            },
+            pending.and(stored),
+        )
+    }
+
+    /// Gives an inode a further name.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for a directory, [`Error::Exists`], [`Error::TooManyLinks`],
+    /// [`Error::NotFound`] for an inode without names.
+    pub fn link(&self, ctx: &Ctx, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        dir::check_name(name)?;
+        let op = self.begin(OpKind::Link, ctx)?;
+        let locks = self.lock_all(&op, &[ino, parent])?;
+        let (inode, dir) = (among(&locks, ino)?, among(&locks, parent)?);
+        if inode.kind == FileKind::Directory {
+            return Err(Error::NotPermitted("a directory has one name"));
+        }
+        let nlink = inode.view.state().nlink;
+        if nlink == 0 || (dir.kind == FileKind::Directory && dir.view.state().nlink == 0) {
+            return Err(Error::NotFound);
+        }
+        if nlink == u32::MAX {
+            return Err(Error::TooManyLinks);
+        }
+        if self.find_locked(dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let changes = [DirChange {
+            dir,
+            removes: Vec::new(),
+            adds: vec![Add {
+                name,
+                ino,
+                generation: inode.id.generation,
+                kind: inode.kind,
+            }],
+            subdirs: 0,
+        }];
+        let ready = self.ready(&op, ctx, &changes)?;
+        let change = InodeChange::links(inode, ctx.now_ns, nlink + 1);
+        self.commit_names(
+            &op,
+            ctx,
+            JournalKind::Link,
+            (&changes, ready),
+            &[change],
+            Flushed::none(),
+        )?;
+        Ok(inode.view.attr(inode.kind))
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::IsDirectory`].
+    pub fn unlink(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove(ctx, parent, name, false)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`].
+    pub fn rmdir(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove(ctx, parent, name, true)
+    }
+
+    fn remove(&self, ctx: &Ctx, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
+        dir::check_name(name)?;
+        let op = self.begin(OpKind::Unlink, ctx)?;
+        for _ in 0..NAME_TRIES {
+            let found = self.find_name(ctx, parent, name)?.ok_or(Error::NotFound)?;
+            let locks = match self.lock_all(&op, &[parent, found.ino]) {
+                Ok(locks) => locks,
+                // Removed by another meanwhile, or a parent that is gone.
+                Err(Error::Stale) => continue,
+                Err(error) => return Err(error),
+            };
+            let dir = among(&locks, parent)?;
+            match self.find_locked(dir, name)? {
+                Some(now) if now.ino == found.ino => {
+                    return self.remove_locked(
+                        &op,
+                        ctx,
+                        (dir, name, now),
+                        among(&locks, now.ino)?,
+                        directory,
+                    );
+                }
+                _ => {}
+            }
+        }
+        Err(Error::NotFound)
+    }
+
+    fn remove_locked(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        (dir, name, found): (&Locked<'_>, &[u8], Found),
+        inode: &Locked<'_>,
+        directory: bool,
+    ) -> Result<()> {
+        let is_dir = inode.kind == FileKind::Directory;
+        match (directory, is_dir) {
+            (true, false) => return Err(Error::NotDirectory),
+            (false, true) => return Err(Error::IsDirectory),
+            (true, true) if inode.view.size() != 0 => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        let changes = [DirChange {
+            dir,
+            removes: vec![(name, found)],
+            adds: Vec::new(),
+            subdirs: -i32::from(is_dir),
+        }];
+        let ready = self.ready(op, ctx, &changes)?;
+        let change = unlinked(inode, ctx.now_ns);
+        let gone = change.next.nlink == 0;
+        self.commit_names(
+            op,
+            ctx,
+            JournalKind::Unlink,
+            (&changes, ready),
+            &[change],
+            Flushed::none(),
+        )?;
+        self.reclaim_if(op, ctx, inode, gone)
+    }
+
+    /// Frees an inode that has lost its last name, unless it is held.
+    pub(crate) fn reclaim_if(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        inode: &Locked<'_>,
+        gone: bool,
+    ) -> Result<()> {
+        let held = inode
+            .view
+            .holds()
+            .load(std::sync::atomic::Ordering::Relaxed)
+            > 0;
+        if gone && !held {
+            self.reclaim(op, ctx, inode)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// An inode with one name less; a directory has none then.
+pub(crate) fn unlinked<'a>(inode: &Locked<'a>, now_ns: i64) -> InodeChange<'a> {
+    let nlink = inode.view.state().nlink;
+    let left = if inode.kind == FileKind::Directory {
+        0
+    } else {
+        nlink.saturating_sub(1)
+    };
+    InodeChange::links(inode, now_ns, left)
+}

@@ -1,0 +1,171 @@
+//! The lanes' records as recovery finds them, and which of them count.
+
+use std::collections::BTreeMap;
+
+use novale_layout::{
+    CommitLine, IDENTITY_OFFSET, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES, JournalRecord,
+    LANE_TABLE_PAGE, PAGE, PmAddr, Seed, decode_page_word,
+};
+use novale_pm::Pm;
+
+use crate::commit::{InodePlace, record_crc};
+use crate::error::{Error, Result};
+use crate::load::MediaInode;
+use crate::log::{self, LogId};
+use crate::names::no_entries_crc;
+
+/// The lanes' pages, by lane.
+pub(crate) fn lane_pages(pm: &Pm, lanes: u32) -> Result<Vec<PmAddr>> {
+    let table = PmAddr::new(0, LANE_TABLE_PAGE * PAGE);
+    (0..u64::from(lanes))
+        .map(|lane| {
+            let at = table.add(lane * 8);
+            let page = decode_page_word(pm.load_u64(at)?)
+                .map_err(|error| Error::damaged(format!("page of lane {lane}"), at, error))?;
+            if page.is_null() || !pm.contains(page, PAGE) {
+                return Err(Error::damaged(format!("page of lane {lane}"), at, page));
+            }
+            Ok(page)
+        })
+        .collect()
+}
+
+/// A record and where it lies.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) at: PmAddr,
+    pub(crate) record: JournalRecord,
+    /// It is whole, or known to have been durable.
+    pub(crate) good: bool,
+}
+
+/// All records of all lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    pub(crate) records: Vec<Record>,
+    /// For each inode that records speak of: record and line.
+    by_ino: BTreeMap<Ino, Vec<(usize, CommitLine)>>,
+    /// The newest record number of each lane.
+    pub(crate) last_seq: Vec<u64>,
+}
+
+impl Journal {
+    /// Reads the records. None of them is judged yet.
+    pub(crate) fn read(pm: &Pm, pool: Seed, pages: &[PmAddr]) -> Result<Self> {
+        let mut this = Self::default();
+        for page in pages {
+            let mut last_seq = 0;
+            for offset in JOURNAL_OFFSETS {
+                let at = page.add(offset);
+                let mut bytes = [0; JOURNAL_RECORD_BYTES];
+                pm.load(at, &mut bytes)?;
+                // A record that is blank or torn was not committed, or is being overwritten,
+                // when its inodes' own lines are durable.
+                let Ok(record) = JournalRecord::decode(&bytes, pool) else {
+                    continue;
+                };
+                last_seq = last_seq.max(record.lane_seq);
+                let index = this.records.len();
+                for (ino, line) in record.lines.iter() {
+                    this.by_ino.entry(*ino).or_default().push((index, *line));
+                }
+                this.records.push(Record {
+                    at,
+                    record,
+                    good: false,
+                });
+            }
+            this.last_seq.push(last_seq);
+        }
+        Ok(this)
+    }
+
+    /// Judges the records of the session that crashed: one counts when its checksum holds, or
+    /// when it is known to have been durable, since a newer line of one of its inodes exists. A
+    /// record of an older session was durable when that session ended.
+    pub(crate) fn judge(
+        &mut self,
+        pm: &Pm,
+        pool: Seed,
+        session: u32,
+        place: &dyn Fn(Ino) -> Result<InodePlace>,
+    ) -> Result<()> {
+        for index in 0..self.records.len() {
+            let good = self.is_good(pm, pool, session, index, place)?;
+            if let Some(record) = self.records.get_mut(index) {
+                record.good = good;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_good(
+        &self,
+        pm: &Pm,
+        pool: Seed,
+        session: u32,
+        index: usize,
+        place: &dyn Fn(Ino) -> Result<InodePlace>,
+    ) -> Result<bool> {
+        let Some(Record { record, .. }) = self.records.get(index) else {
+            return Ok(false);
+        };
+        let Some(data_crc) = record.data_crc else {
+            return Ok(true);
+        };
+        if record.session != session {
+            return Ok(true);
+        }
+        let mut lines = Vec::new();
+        let mut identities = Vec::new();
+        for (bit, (ino, line)) in record.lines.iter().enumerate() {
+            let place = place(*ino)?;
+            let media = MediaInode::read(pm, &place)?;
+            let own = media
+                .lines
+                .iter()
+                .flatten()
+                .any(|own| own.op_seq >= line.op_seq);
+            if own || self.has_newer(*ino, line.op_seq) {
+                return Ok(true);
+            }
+            let identity = media.identity.ok();
+            let generation = identity.as_ref().map_or(0, |identity| identity.generation);
+            let id = LogId::new(pool, *ino, generation);
+            let entries = if line.nlink == 0 {
+                no_entries_crc(&id, line.op_seq)
+            } else {
+                match log::covered_crc(pm, &id, line.log_head, line.log_tail, line.op_seq) {
+                    Ok(crc) => crc,
+                    // What it covers did not arrive.
+                    Err(Error::Damaged { .. }) => return Ok(false),
+                    Err(error) => return Err(error),
+                }
+            };
+            lines.push((*ino, line.op_seq, entries));
+            if record.identity_mask >> bit & 1 != 0 {
+                identities.push(pm.load_line(place.addr.add(IDENTITY_OFFSET))?);
+            }
+        }
+        Ok(record_crc(pool, lines.into_iter(), identities.iter()) == data_crc)
+    }
+
+    /// Whether any record has a line of `ino` newer than `op_seq`.
+    pub(crate) fn has_newer(&self, ino: Ino, op_seq: u64) -> bool {
+        self.of(ino).iter().any(|(_, line)| line.op_seq > op_seq)
+    }
+
+    /// The records that speak of an inode, with its line in each.
+    pub(crate) fn of(&self, ino: Ino) -> &[(usize, CommitLine)] {
+        self.by_ino.get(&ino).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn is_good_record(&self, index: usize) -> bool {
+        self.records.get(index).is_some_and(|record| record.good)
+    }
+
+    /// The inodes that records speak of.
+    pub(crate) fn inos(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.by_ino.keys().copied()
+    }
+}

@@ -1,0 +1,312 @@
+//! Opening a pool (NOVA 4.7).
+//!
+//! Closed clean: the allocator's saved state is read, and nothing else. Otherwise, in this order:
+//! journal records are judged; every inode's standing state is decided and its log scanned, in
+//! parallel, for the pages in use; what is accepted is written back; own lines are installed where
+//! they do not say what stands, then rejected records erased; then the session rises, and the free
+//! lists are built. Nothing is allocated before that. A crash in between repeats it: each step
+//! leaves a pool that the same rules read the same way.
+
+pub(crate) mod coverage;
+pub(crate) mod journal;
+pub(crate) mod marks;
+pub(crate) mod saved;
+pub(crate) mod scan;
+pub(crate) mod standing;
+
+use std::sync::atomic::AtomicBool;
+
+use novale_arena::{Arena, PidInfo};
+use novale_layout::{COMMIT_OFFSETS, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr, Seed};
+use novale_pm::{Flushed, Pm, Purpose};
+use novale_policy::Spread;
+
+use crate::alloc::Allocator;
+use crate::alloc::inodes::Inodes;
+use crate::error::{Error, Result};
+use crate::exec::{Executor, Progress};
+use crate::fs::{Fs, OpKind, OpenOptions};
+use crate::gc::GcCounters;
+use crate::pool::Pool;
+use crate::types::Ctx;
+use crate::view::Views;
+use journal::Journal;
+use marks::{InodeMarks, PageMarks};
+use scan::{Found, Scan};
+
+/// How opening a pool went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenReport {
+    /// It had been closed clean.
+    pub clean: bool,
+    /// The allocator's state was read as it was saved; otherwise all inodes were scanned.
+    pub from_saved: bool,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Pages in use.
+    pub pages_used: u64,
+    /// Log entries scanned.
+    pub log_entries: u64,
+    /// Inodes whose state was taken from the journal, or put behind a rejected line.
+    pub lines_installed: u64,
+    /// Commit lines whose data had not arrived.
+    pub lines_rejected: u64,
+    /// Journal records whose data had not arrived.
+    pub records_rejected: u64,
+}
+
+/// Word of the arena's root block that says that a file system's view is in it.
+const ROOT_IN_USE: usize = 0;
+
+impl Fs {
+    /// Opens a pool and builds its view in `arena`, which must be fresh.
+    ///
+    /// # Errors
+    /// [`Error::BadPool`] and [`Error::Damaged`] say what was found; nothing is changed then.
+    /// [`Error::NoMemory`] when the arena is too small.
+    pub fn open(
+        pm: Pm,
+        arena: Arena,
+        options: &OpenOptions,
+        exec: &dyn Executor,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Self> {
+        let mut pool = Pool::read(&pm)?;
+        let lanes = journal::lane_pages(&pm, pool.superblock.lane_count)?;
+        let mut opened = survey(&pm, &pool, &lanes, exec, progress)?;
+        if !opened.report.clean && pm.is_read_only() {
+            return Err(Error::BadPool(
+                "the pool was not closed clean and has to be recovered: open it for writing once"
+                    .into(),
+            ));
+        }
+        let writes = !options.read_only || !opened.report.clean;
+        if writes && !pm.is_read_only() {
+            repair(&pm, pool.seed, &mut opened);
+            pool.raise_session(&pm);
+        }
+        build(pm, arena, options, &pool, &lanes, opened)
+    }
+}
+
+/// What was found before anything is changed.
+struct Opened {
+    report: OpenReport,
+    chunks: Vec<PmAddr>,
+    pages: PageMarks,
+    inodes: InodeMarks,
+    saved: Option<saved::Saved>,
+    last_seq: Vec<u64>,
+    found: Found,
+    rejected_records: Vec<PmAddr>,
+}
+
+fn survey(
+    pm: &Pm,
+    pool: &Pool,
+    lanes: &[PmAddr],
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Opened> {
+    let (seed, session) = (pool.seed, pool.state.session);
+    let (chunks, directory_pages) = scan::chunks(pm, pool.superblock.roots.inode_directory)?;
+    let mut journal = Journal::read(pm, seed, lanes)?;
+    let slot_pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
+    let clean = pool.is_clean();
+    let saved = if clean {
+        saved::read(pm, pool, chunks.len())?
+    } else {
+        None
+    };
+    let mut opened = Opened {
+        report: OpenReport {
+            clean,
+            from_saved: saved.is_some(),
+            ..OpenReport::default()
+        },
+        pages: PageMarks::new(slot_pages),
+        inodes: InodeMarks::new(if saved.is_some() { 0 } else { chunks.len() }),
+        saved,
+        last_seq: journal.last_seq.clone(),
+        found: Found::default(),
+        rejected_records: Vec::new(),
+        chunks,
+    };
+    if opened.saved.is_some() {
+        return Ok(opened);
+    }
+    scan::mark_fixed(
+        pool,
+        &opened.pages,
+        lanes,
+        (&opened.chunks, &directory_pages),
+    )?;
+    journal.judge(pm, seed, session, &|ino| {
+        scan::place_in(&opened.chunks, seed, ino)
+    })?;
+    let scan = Scan {
+        pm,
+        seed,
+        session,
+        journal: &journal,
+        chunks: &opened.chunks,
+        pages: &opened.pages,
+        inodes: &opened.inodes,
+        write_back: !clean && !pm.is_read_only(),
+    };
+    opened.found = scan.run(exec, progress)?;
+    let rejected = journal.records.iter().filter(|record| !record.good);
+    opened.rejected_records = rejected.map(|record| record.at).collect();
+    let report = &mut opened.report;
+    report.inodes = opened.inodes.used();
+    report.pages_used = opened.pages.used();
+    report.log_entries = opened.found.log_entries;
+    report.lines_installed = opened.found.installs.len() as u64;
+    report.lines_rejected = opened.found.lines_rejected;
+    report.records_rejected = opened.rejected_records.len() as u64;
+    Ok(opened)
+}
+
+/// Makes media say by its own lines what stands, so that the next session needs no judgement.
+fn repair(pm: &Pm, _seed: Seed, opened: &mut Opened) {
+    let mut pending = Flushed::none();
+    for (place, slot, line) in &opened.found.installs {
+        let [first, second] = COMMIT_OFFSETS;
+        let at = place.addr.add(if *slot == 0 { first } else { second });
+        pending = pending.and(pm.stream(at, &line.encode(place.seed), Purpose::Commit));
+    }
+    pm.fence(pending).end();
+    // A rejected record goes last: until then it explains the op_seq that its inodes skip.
+    let mut pending = Flushed::none();
+    for at in &opened.rejected_records {
+        pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
+    }
+    pm.fence(pending).end();
+}
+
+fn build(
+    pm: Pm,
+    arena: Arena,
+    options: &OpenOptions,
+    pool: &Pool,
+    lanes: &[PmAddr],
+    opened: Opened,
+) -> Result<Fs> {
+    let root = &arena.root()[ROOT_IN_USE];
+    if root.swap(1, std::sync::atomic::Ordering::AcqRel) != 0 {
+        return Err(Error::BadArena(
+            "a file system is open in it already".into(),
+        ));
+    }
+    let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
+    let lane_count = pool.superblock.lane_count;
+    let allocator = Allocator::create(&arena, &pages, lane_count, Box::new(Spread))?;
+    let inodes = Inodes::create(&arena, pool.superblock.roots.inode_directory)?;
+    let views = Views::create(&arena)?;
+    let rename_lock = arena.alloc_table(3)?;
+    let mut report = opened.report;
+    let saved = opened.saved.as_ref();
+    allocator.install(&arena, &|slot, index| match saved {
+        Some(saved) => saved.page_word(slot, index),
+        None => opened.pages.word(slot, index),
+    })?;
+    for (chunk, addr) in opened.chunks.iter().enumerate() {
+        inodes.install(&arena, chunk as u64, *addr, &|index| match saved {
+            Some(saved) => saved.inode_word(chunk, index),
+            None => opened.inodes.word(chunk, index),
+        })?;
+    }
+    if saved.is_some() {
+        report.inodes = inodes.used(&arena)?.saturating_sub(1);
+        report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(&arena)?;
+    }
+    let client = arena.attach(PidInfo::current())?;
+    let fs = Fs {
+        pm,
+        client,
+        allocator,
+        inodes,
+        views,
+        rename_lock,
+        seed: pool.seed,
+        session: pool.state.session,
+        options: *options,
+        policy: Fs::default_policy(),
+        report,
+        gc: GcCounters::default(),
+        closed: AtomicBool::new(false),
+    };
+    fs.install_lanes(lanes, &opened.last_seq)?;
+    fs.getattr(Ino::ROOT)?;
+    Ok(fs)
+}
+
+impl Fs {
+    fn install_lanes(&self, pages: &[PmAddr], last_seq: &[u64]) -> Result<()> {
+        let ctx = Ctx {
+            now_ns: self.options.now_ns,
+            hint: 0,
+        };
+        let op = self.begin_read(OpKind::Manage, &ctx)?;
+        for ((index, page), seq) in (0..).zip(pages).zip(last_seq) {
+            self.allocator
+                .lock_lane(self.arena(), &op, index)?
+                .set_journal(*page, *seq);
+        }
+        Ok(())
+    }
+
+    /// Closes the pool in order: what clients hold goes back to the allocator, whose state is
+    /// saved, and the pool is marked clean. Every later call fails with [`Error::Closed`]; calls
+    /// in flight must have returned.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when it is closed already; others leave the pool unclean, to be recovered
+    /// at the next opening.
+    pub fn close(&self) -> Result<()> {
+        use std::sync::atomic::Ordering;
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Err(Error::Closed);
+        }
+        if self.pm.is_read_only() || (self.options.read_only && self.report.clean) {
+            return Ok(());
+        }
+        let op = self.client.op(OpKind::Manage as u32, 0);
+        self.give_back_views(&op)?;
+        self.inodes.drain(self.arena(), &self.allocator, &op)?;
+        self.allocator.drain(self.arena(), &op)?;
+        let mut pool = Pool::read(&self.pm)?;
+        let state = saved::write(self, &op, &pool)?;
+        // Own lines that other threads stored behind their last record may not be durable yet.
+        let mut pending = Flushed::none();
+        for lane in 0..self.allocator.lane_count() {
+            let lane = self.allocator.lock_lane(self.arena(), &op, lane)?;
+            let (_, lines) = lane.pending();
+            for addr in lines {
+                pending = pending.and(self.pm.write_back_range(addr, LINE, Purpose::Commit));
+            }
+        }
+        self.pm.fence(pending).end();
+        pool.write_state(&self.pm, state);
+        Ok(())
+    }
+
+    /// Frees what only the view holds: spare log pages, and files without names.
+    fn give_back_views(&self, op: &novale_arena::Op<'_>) -> Result<()> {
+        let ctx = Ctx { now_ns: 0, hint: 0 };
+        self.views.for_each(self.arena(), &mut |view| {
+            if view.kind().is_none() {
+                return Ok(());
+            }
+            let ino = view.ino();
+            if view.state().nlink == 0 {
+                let locked = self.lock(op, ino)?;
+                return self.reclaim(op, &ctx, &locked);
+            }
+            let (addr, pages) = view.spare();
+            view.set_spare(PmAddr::NULL, 0);
+            self.allocator
+                .give_extent(self.arena(), op, crate::extent::Extent { addr, pages })
+        })
+    }
+}

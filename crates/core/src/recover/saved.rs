@@ -1,0 +1,174 @@
+//! The allocator's state across a clean close: the bitmaps of pages and inode numbers, as words, in
+//! a chain of pages that the saved state itself counts as free. They are read before anything is
+//! stored, and the clean flag falls before anything is allocated.
+
+use novale_arena::Op;
+use novale_layout::{
+    Crc32c, INODES_PER_CHUNK, PAGE, PmAddr, PoolState, SAVED_PAYLOAD_BYTES_MAX,
+    SAVED_PAYLOAD_OFFSET, SavedPageHeader,
+};
+use novale_pm::{Flushed, Pm, Purpose};
+
+use crate::alloc::Need;
+use crate::cow::page_at;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::pool::Pool;
+
+const INODE_WORDS: usize = 128;
+
+/// The saved bitmaps.
+#[derive(Debug)]
+pub(crate) struct Saved {
+    words: Vec<u64>,
+    /// Where each slot's page words start.
+    slots: Vec<usize>,
+    /// Where the inode words start.
+    inodes: usize,
+}
+
+impl Saved {
+    pub(crate) fn page_word(&self, slot: usize, index: u64) -> u64 {
+        let first = self.slots.get(slot).copied().unwrap_or(usize::MAX);
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        first
+            .checked_add(index)
+            .and_then(|at| self.words.get(at))
+            .copied()
+            .unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn inode_word(&self, chunk: usize, index: usize) -> u64 {
+        self.words
+            .get(self.inodes + chunk * INODE_WORDS + index)
+            .copied()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// Words of the page bitmap of each slot.
+fn slot_words(pool: &Pool) -> Vec<usize> {
+    let words = |pages: u64| usize::try_from(pages.div_ceil(512) * 8).unwrap_or(usize::MAX);
+    pool.slots
+        .iter()
+        .map(|(header, _)| words(header.pages))
+        .collect()
+}
+
+/// Reads the saved state; `None` where there is none.
+pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>> {
+    let state = &pool.state;
+    if state.saved_root.is_null() {
+        return Ok(None);
+    }
+    let mut slots = Vec::new();
+    let mut total = 0;
+    for words in slot_words(pool) {
+        slots.push(total);
+        total += words;
+    }
+    let inodes = total;
+    total += chunks * INODE_WORDS;
+    if state.saved_bytes != total as u64 * 8 {
+        let found = format!("{} bytes, expected {}", state.saved_bytes, total * 8);
+        return Err(Error::damaged("saved allocator", state.saved_root, found));
+    }
+    let mut words = Vec::with_capacity(total);
+    let mut crc = Crc32c::new();
+    let mut page = state.saved_root;
+    let mut index = 0;
+    while words.len() < total {
+        if page.is_null() || !page.is_page_aligned() {
+            return Err(Error::damaged(
+                "saved allocator",
+                page,
+                "the chain ends early",
+            ));
+        }
+        let header = SavedPageHeader::decode(&pm.load_line(page)?, pool.seed.addr(page))
+            .map_err(|error| Error::damaged("saved allocator", page, error))?;
+        let len = usize::try_from(header.payload_bytes.min(SAVED_PAYLOAD_BYTES_MAX)).unwrap_or(0);
+        if header.page_index != index || len == 0 {
+            return Err(Error::damaged(
+                "saved allocator",
+                page,
+                format!("page {}", header.page_index),
+            ));
+        }
+        let mut bytes = vec![0; len];
+        pm.load(page.add(SAVED_PAYLOAD_OFFSET), &mut bytes)?;
+        crc.update(&bytes);
+        let (chunks, _) = bytes.as_chunks::<8>();
+        words.extend(chunks.iter().map(|word| u64::from_le_bytes(*word)));
+        page = header.next;
+        index += 1;
+    }
+    if crc.finish() != state.saved_crc || words.len() != total {
+        return Err(Error::damaged(
+            "saved allocator",
+            state.saved_root,
+            "its checksum does not match",
+        ));
+    }
+    Ok(Some(Saved {
+        words,
+        slots,
+        inodes,
+    }))
+}
+
+/// Writes the bitmaps into free pages, durably; returns the clean state line that names them. A
+/// pool too full for them is clean without: the next opening scans.
+pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<PoolState> {
+    let clean = PoolState {
+        flags: PoolState::CLEAN,
+        saved_root: PmAddr::NULL,
+        ..pool.state
+    };
+    let bytes = snapshot(fs)?;
+    let payload = SAVED_PAYLOAD_BYTES_MAX as usize;
+    let pages = bytes.len().div_ceil(payload) as u64;
+    let arena = fs.arena();
+    let Ok(extents) = fs.allocator.take_all(arena, op, 0, pages, Need::Release) else {
+        return Ok(clean);
+    };
+    let mut pending = Flushed::none();
+    for (index, part) in bytes.chunks(payload).enumerate() {
+        let page = page_at(&extents, index as u64);
+        let header = SavedPageHeader {
+            next: page_at(&extents, index as u64 + 1),
+            page_index: u32::try_from(index).unwrap_or(u32::MAX),
+            payload_bytes: u32::try_from(part.len()).unwrap_or(0),
+        };
+        let mut image = header.encode(pool.seed.addr(page)).to_vec();
+        image.extend_from_slice(part);
+        debug_assert!(image.len() as u64 <= PAGE);
+        pending = pending.and(fs.pm().stream(page, &image, Purpose::Other));
+    }
+    fs.pm().fence(pending).end();
+    let mut crc = Crc32c::new();
+    crc.update(&bytes);
+    Ok(PoolState {
+        saved_root: page_at(&extents, 0),
+        saved_bytes: bytes.len() as u64,
+        saved_crc: crc.finish(),
+        ..clean
+    })
+}
+
+fn snapshot(fs: &Fs) -> Result<Vec<u8>> {
+    let arena = fs.arena();
+    let mut bytes = Vec::new();
+    for range in 0..fs.allocator.ranges.range_count() {
+        for index in 0..8 {
+            bytes.extend(fs.allocator.ranges.word(arena, range, index)?.to_le_bytes());
+        }
+    }
+    for chunk in 0..fs.inodes.chunk_count(arena)? {
+        for index in 0..INODE_WORDS {
+            bytes.extend(fs.inodes.word(arena, chunk, index)?.to_le_bytes());
+        }
+    }
+    debug_assert_eq!(INODE_WORDS as u64 * 64, INODES_PER_CHUNK);
+    Ok(bytes)
+}

@@ -1,0 +1,285 @@
+//! The scan after a crash: every inode's standing state, every page in use.
+//!
+//! The same scan, changing nothing, is what `check` builds on.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_layout::{
+    CHUNK_PAGES, Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK, Ino, PAGE, PmAddr,
+    Seed, WORDS_PER_PAGE, decode_page_word,
+};
+use novale_pm::{Pm, Purpose};
+
+use super::coverage::{Mapping, resolve};
+use super::journal::Journal;
+use super::marks::{InodeMarks, PageMarks};
+use super::standing::{self, Standing};
+use crate::commit::InodePlace;
+use crate::error::{Error, Result};
+use crate::exec::{Executor, Progress};
+use crate::extent::Extent;
+use crate::log::{self, Item, LogId};
+use crate::pool::Pool;
+
+/// Inodes of one task.
+const TASK_INODES: u64 = 256;
+
+/// What a scan works on.
+pub(crate) struct Scan<'a> {
+    pub(crate) pm: &'a Pm,
+    pub(crate) seed: Seed,
+    pub(crate) session: u32,
+    pub(crate) journal: &'a Journal,
+    pub(crate) chunks: &'a [PmAddr],
+    pub(crate) pages: &'a PageMarks,
+    pub(crate) inodes: &'a InodeMarks,
+    /// What recovery accepts it writes back: the process that stored it may have died first.
+    pub(crate) write_back: bool,
+}
+
+/// What a scan found that has to be stored.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Own lines to install: place, slot, line.
+    pub(crate) installs: Vec<(InodePlace, u8, novale_layout::CommitLine)>,
+    pub(crate) lines_rejected: u64,
+    pub(crate) log_entries: u64,
+}
+
+/// The inode chunks' addresses and the pages of the directory that name them.
+pub(crate) fn chunks(pm: &Pm, directory: PmAddr) -> Result<(Vec<PmAddr>, Vec<PmAddr>)> {
+    let (mut chunks, mut pages) = (Vec::new(), Vec::new());
+    let word = |page: PmAddr, index: u64| -> Result<PmAddr> {
+        let at = page.add(index * 8);
+        let addr = decode_page_word(pm.load_u64(at)?)
+            .map_err(|error| Error::damaged("inode directory", at, error))?;
+        Ok(addr)
+    };
+    for upper in 0..WORDS_PER_PAGE {
+        let page = word(directory, upper)?;
+        if page.is_null() {
+            break;
+        }
+        pages.push(page);
+        for lower in 0..WORDS_PER_PAGE {
+            let chunk = word(page, lower)?;
+            if chunk.is_null() {
+                break;
+            }
+            if !pm.contains(chunk, CHUNK_PAGES * PAGE) {
+                return Err(Error::damaged(
+                    "inode directory",
+                    page.add(lower * 8),
+                    chunk,
+                ));
+            }
+            chunks.push(chunk);
+        }
+    }
+    if chunks.is_empty() {
+        return Err(Error::damaged(
+            "inode directory",
+            directory,
+            "no inode chunk",
+        ));
+    }
+    Ok((chunks, pages))
+}
+
+/// Marks what is in use whatever the inodes say.
+pub(crate) fn mark_fixed(
+    pool: &Pool,
+    marks: &PageMarks,
+    lanes: &[PmAddr],
+    (chunks, directory_pages): (&[PmAddr], &[PmAddr]),
+) -> Result<()> {
+    for (header, _) in &pool.slots {
+        let name = || format!("slot {}'s own pages", header.index);
+        marks.mark(PmAddr::new(header.index, 0), FIRST_FREE_PAGE, &name)?;
+        marks.mark(
+            PmAddr::new(header.index, (header.pages - 1) * PAGE),
+            1,
+            &name,
+        )?;
+    }
+    for page in lanes {
+        marks.mark(*page, 1, &|| "a lane's page".into())?;
+    }
+    for page in directory_pages {
+        marks.mark(*page, 1, &|| "a page of the inode directory".into())?;
+    }
+    for chunk in chunks {
+        marks.mark(*chunk, CHUNK_PAGES, &|| "an inode chunk".into())?;
+    }
+    Ok(())
+}
+
+impl Scan<'_> {
+    pub(crate) fn place(&self, ino: Ino) -> Result<InodePlace> {
+        place_in(self.chunks, self.seed, ino)
+    }
+
+    /// Scans all inodes through `exec`. The first damage found ends it.
+    pub(crate) fn run(
+        &self,
+        exec: &dyn Executor,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Found> {
+        let total = self.chunks.len() as u64 * INODES_PER_CHUNK;
+        let done = AtomicU64::new(0);
+        let found = Mutex::new(Ok(Found::default()));
+        exec.run(
+            usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX),
+            &|task| {
+                let first = task as u64 * TASK_INODES;
+                let result = self.scan_block(first);
+                let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
+                progress(Progress {
+                    what: "scanning inodes",
+                    done,
+                    total,
+                });
+                let mut found = found
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                match (found.as_mut(), result) {
+                    (Ok(all), Ok(block)) => all.merge(block),
+                    (Ok(_), Err(error)) => *found = Err(error),
+                    (Err(_), _) => {}
+                }
+            },
+        );
+        found
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn scan_block(&self, first: u64) -> Result<Found> {
+        let mut found = Found::default();
+        // A write-back counts only with a fence of the thread that issued it.
+        let mut pending = novale_pm::Flushed::none();
+        for number in first.max(1)..first + TASK_INODES {
+            let ino = Ino::new(number);
+            let place = self.place(ino)?;
+            let standing =
+                standing::decide(self.pm, self.seed, self.session, self.journal, ino, &place)?;
+            let Some(standing) = standing else { continue };
+            found.lines_rejected += u64::from(standing.rejected);
+            if let Some((slot, line)) = standing.install {
+                found.installs.push((place, slot, line));
+            }
+            if self.write_back && standing.is_recent {
+                let flushed = self
+                    .pm
+                    .write_back_range(place.addr, INODE_SIZE, Purpose::Inode);
+                pending = pending.and(flushed);
+            }
+            if standing.line.nlink > 0 {
+                self.inodes.mark(ino);
+                let (entries, flushed) = self.scan_inode(ino, &place, &standing)?;
+                found.log_entries += entries;
+                pending = pending.and(flushed);
+            }
+        }
+        self.pm.fence(pending).end();
+        Ok(found)
+    }
+
+    /// Marks an inode's pages; returns the number of its log's entries.
+    fn scan_inode(
+        &self,
+        ino: Ino,
+        place: &InodePlace,
+        standing: &Standing,
+    ) -> Result<(u64, novale_pm::Flushed)> {
+        let identity = standing
+            .identity
+            .as_ref()
+            .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
+        let id = LogId::new(self.seed, ino, identity.generation);
+        let line = &standing.line;
+        let covered = self.write_back && standing.is_recent;
+        let mut pending = novale_pm::Flushed::none();
+        let mut mappings = Vec::new();
+        let mut entries = 0;
+        let owner = || format!("inode {}", ino.get());
+        log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| {
+            match item {
+                Item::Page { addr, .. } => self.pages.mark(addr, 1, &owner)?,
+                Item::Entry {
+                    addr: at,
+                    header,
+                    entry,
+                    bytes,
+                    ..
+                } => {
+                    entries += 1;
+                    let newest = covered && header.op_seq == line.op_seq;
+                    if newest {
+                        let flushed =
+                            self.pm
+                                .write_back_range(at, bytes.len() as u64, Purpose::Log);
+                        pending = std::mem::replace(&mut pending, novale_pm::Flushed::none())
+                            .and(flushed);
+                    }
+                    if let Entry::Write {
+                        file_page,
+                        addr,
+                        count,
+                        ..
+                    } = *entry
+                    {
+                        let first = file_page.get();
+                        let end = if count == u32::MAX {
+                            u64::MAX
+                        } else {
+                            first + u64::from(count)
+                        };
+                        mappings.push(Mapping { first, end, addr });
+                        if newest && !addr.is_null() {
+                            let len = u64::from(count) * PAGE;
+                            let flushed = self.pm.write_back_range(addr, len, Purpose::Data);
+                            pending = std::mem::replace(&mut pending, novale_pm::Flushed::none())
+                                .and(flushed);
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        if identity.kind != FileKind::Directory {
+            resolve(&mappings, &mut |_, extent: Extent| {
+                self.pages.mark(extent.addr, extent.pages, &owner)
+            })?;
+        }
+        Ok((entries, pending))
+    }
+}
+
+/// Where an inode lies, by the list of chunks.
+pub(crate) fn place_in(chunks: &[PmAddr], seed: Seed, ino: Ino) -> Result<InodePlace> {
+    let chunk = usize::try_from(ino.chunk())
+        .ok()
+        .and_then(|chunk| chunks.get(chunk));
+    let chunk = chunk.ok_or_else(|| {
+        Error::damaged(
+            format!("inode {}", ino.get()),
+            PmAddr::NULL,
+            "a number of no inode chunk",
+        )
+    })?;
+    Ok(InodePlace::new(
+        seed,
+        ino,
+        chunk.add(ino.index() * INODE_SIZE),
+    ))
+}
+
+impl Found {
+    fn merge(&mut self, other: Self) {
+        self.installs.extend(other.installs);
+        self.lines_rejected += other.lines_rejected;
+        self.log_entries += other.log_entries;
+    }
+}

@@ -1,0 +1,164 @@
+//! Which state of an inode stands after a crash.
+//!
+//! Candidates are its two lines and its lines in the journal's records; the greatest op_seq wins. A
+//! line with a data checksum counts, in the session that crashed, only if the checksum holds, unless
+//! a record shows a newer one of the inode, or a newer line was rejected: then it was durable before
+//! that one was stored.
+
+use novale_layout::{CommitLine, IdentityLine, Ino, LayoutError, Seed};
+use novale_pm::Pm;
+
+use super::journal::Journal;
+use crate::commit::InodePlace;
+use crate::error::{Error, Result};
+use crate::load::MediaInode;
+use crate::log::{self, LogId};
+
+/// An inode as it stands.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub(crate) identity: Result<IdentityLine, LayoutError>,
+    pub(crate) line: CommitLine,
+    /// What recovery has to store so that the inode's own lines say so: slot and line.
+    pub(crate) install: Option<(u8, CommitLine)>,
+    /// Own lines that were refused.
+    pub(crate) rejected: u32,
+    /// The line was written in the session that crashed.
+    pub(crate) is_recent: bool,
+    /// The line has a checksum, of the session that crashed, and it was checked.
+    pub(crate) was_checked: bool,
+}
+
+/// Decides an inode; `None` for one that was never used.
+pub(crate) fn decide(
+    pm: &Pm,
+    pool: Seed,
+    session: u32,
+    journal: &Journal,
+    ino: Ino,
+    place: &InodePlace,
+) -> Result<Option<Standing>> {
+    let media = MediaInode::read(pm, place)?;
+    let records = journal.of(ino);
+    if media.is_blank() && records.is_empty() {
+        return Ok(None);
+    }
+    let generation = media
+        .identity
+        .as_ref()
+        .map_or(0, |identity| identity.generation);
+    let id = LogId::new(pool, ino, generation);
+    let own = choose_own(pm, session, journal, &id, &media)?;
+    let from_record = records
+        .iter()
+        .filter(|(record, _)| journal.is_good_record(*record))
+        .map(|(_, line)| *line)
+        .max_by_key(|line| line.op_seq);
+    let seen = media.lines.iter().flatten().map(|line| line.op_seq);
+    let op_seq_max = seen
+        .chain(records.iter().map(|(_, line)| line.op_seq))
+        .max()
+        .unwrap_or(0);
+    let record_wins = match (&from_record, &own.line) {
+        (Some(record), Some((line, _))) => record.op_seq > line.op_seq,
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    let own_slot = own.line.map(|(_, slot)| slot);
+    let own_line = own.line.map(|(line, _)| line);
+    let standing = if record_wins { from_record } else { own_line };
+    let Some(line) = standing else {
+        if records.is_empty() {
+            return Err(Error::damaged_inode(
+                ino,
+                "commit lines",
+                place.addr,
+                "neither validates",
+            ));
+        }
+        // Its creation was not committed; what it left behind is erased with its record.
+        let blank = CommitLine {
+            op_seq: op_seq_max,
+            session,
+            ..CommitLine::default()
+        };
+        return Ok(Some(Standing {
+            identity: media.identity,
+            line: blank,
+            install: Some((0, blank)),
+            rejected: own.rejected,
+            is_recent: true,
+            was_checked: false,
+        }));
+    };
+    // Every op_seq ends: what was seen and does not stand is put behind by a certificate.
+    let install = (record_wins || own.rejected > 0 || op_seq_max > line.op_seq).then(|| {
+        let slot = own_slot.map_or(own.rejected_slot.unwrap_or(0), |slot| 1 - slot);
+        let certificate = CommitLine {
+            op_seq: op_seq_max,
+            flags: line.flags & !CommitLine::HAS_DATA_CRC,
+            data_crc: 0,
+            session,
+            ..line
+        };
+        (slot, certificate)
+    });
+    Ok(Some(Standing {
+        identity: media.identity,
+        is_recent: line.session == session,
+        was_checked: own.was_checked && !record_wins,
+        line,
+        install,
+        rejected: own.rejected,
+    }))
+}
+
+#[derive(Default)]
+struct Own {
+    line: Option<(CommitLine, u8)>,
+    rejected: u32,
+    rejected_slot: Option<u8>,
+    was_checked: bool,
+}
+
+/// The newest of the inode's own lines that counts.
+fn choose_own(
+    pm: &Pm,
+    session: u32,
+    journal: &Journal,
+    id: &LogId,
+    media: &MediaInode,
+) -> Result<Own> {
+    let mut lines: Vec<(CommitLine, u8)> = media
+        .lines
+        .iter()
+        .zip(0..)
+        .filter_map(|(line, slot)| line.as_ref().ok().map(|line| (*line, slot)))
+        .collect();
+    lines.sort_by_key(|(line, _)| std::cmp::Reverse(line.op_seq));
+    let mut own = Own::default();
+    for (line, slot) in lines {
+        let asked = line.has_data_crc()
+            && line.session == session
+            && own.rejected == 0
+            && !journal.has_newer(id.ino, line.op_seq);
+        if asked && !holds(pm, id, &line)? {
+            own.rejected += 1;
+            own.rejected_slot = Some(slot);
+            continue;
+        }
+        own.was_checked = asked;
+        own.line = Some((line, slot));
+        break;
+    }
+    Ok(own)
+}
+
+/// Whether all that a line's checksum covers is there.
+fn holds(pm: &Pm, id: &LogId, line: &CommitLine) -> Result<bool> {
+    match log::covered_crc(pm, id, line.log_head, line.log_tail, line.op_seq) {
+        Ok(crc) => Ok(crc == line.data_crc),
+        Err(Error::Damaged { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

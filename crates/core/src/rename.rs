@@ -1,0 +1,319 @@
+//! Renaming and exchanging.
+//!
+//! Moving a directory to another parent takes the pool's rename lock first, so that no two moves
+//! can make a circle; then the inodes are locked by number, and the names looked up again.
+
+use novale_arena::Op;
+use novale_layout::{FileKind, Ino, JournalKind};
+use novale_pm::Flushed;
+
+use crate::dir::{self, Found};
+use crate::error::{Error, Result};
+use crate::fs::{Fs, Locked, OpKind};
+use crate::names::{Add, DirChange, InodeChange};
+use crate::namespace::{NAME_TRIES, among, unlinked};
+use crate::types::{Ctx, RenameMode};
+
+/// Directories between one and the root, at most.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    parent: Ino,
+    name: &'a [u8],
+}
+
+/// The two names of a rename as they were looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pair {
+    from: Found,
+    to: Option<Found>,
+}
+
+impl Fs {
+    /// Gives what `name` in `parent` leads to the name `new_name` in `new_parent`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`] with [`RenameMode::NoReplace`],
+    /// [`Error::NotDirectory`], [`Error::IsDirectory`] or [`Error::NotEmpty`] for what can't be
+    /// replaced, [`Error::Invalid`] for a directory moved below itself, [`Error::NoSpace`].
+    pub fn rename(
+        &self,
+        ctx: &Ctx,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        dir::check_name(name)?;
+        dir::check_name(new_name)?;
+        let op = self.begin(OpKind::Rename, ctx)?;
+        let (from, to) = (
+            Place { parent, name },
+            Place {
+                parent: new_parent,
+                name: new_name,
+            },
+        );
+        for _ in 0..NAME_TRIES {
+            let pair = self.find_pair(ctx, from, to)?;
+            if self.rename_found(&op, ctx, (from, to), pair, mode)? {
+                return Ok(());
+            }
+        }
+        Err(Error::NotFound)
+    }
+
+    fn find_pair(&self, ctx: &Ctx, from: Place<'_>, to: Place<'_>) -> Result<Pair> {
+        let found = self
+            .find_name(ctx, from.parent, from.name)?
+            .ok_or(Error::NotFound)?;
+        Ok(Pair {
+            from: found,
+            to: self.find_name(ctx, to.parent, to.name)?,
+        })
+    }
+
+    /// Renames, unless the names changed before the locks were held (`false`).
+    fn rename_found(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        (from, to): (Place<'_>, Place<'_>),
+        pair: Pair,
+        mode: RenameMode,
+    ) -> Result<bool> {
+        match (mode, pair.to) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+            (RenameMode::Exchange, None) => return Err(Error::NotFound),
+            (_, Some(target)) if target.ino == pair.from.ino => return Ok(true),
+            _ => {}
+        }
+        let is_dir = |found: Found| found.kind == FileKind::Directory;
+        let moves_dir =
+            is_dir(pair.from) || (mode == RenameMode::Exchange && pair.to.is_some_and(is_dir));
+        let across = from.parent != to.parent;
+        let _moving = if moves_dir && across {
+            Some(op.lock(self.rename_lock)?)
+        } else {
+            None
+        };
+        if across && is_dir(pair.from) && self.is_below(to.parent, pair.from.ino)? {
+            return Err(Error::Invalid("a directory can't be moved below itself"));
+        }
+        if across
+            && let Some(target) = pair
+                .to
+                .filter(|target| mode == RenameMode::Exchange && is_dir(*target))
+            && self.is_below(from.parent, target.ino)?
+        {
+            return Err(Error::Invalid("a directory can't be moved below itself"));
+        }
+        let mut inos = vec![from.parent, to.parent, pair.from.ino];
+        inos.extend(pair.to.map(|target| target.ino));
+        let locks = match self.lock_all(op, &inos) {
+            Ok(locks) => locks,
+            Err(Error::Stale) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let old = among(&locks, from.parent)?;
+        let new = among(&locks, to.parent)?;
+        let now = (
+            self.find_locked(old, from.name)?,
+            self.find_locked(new, to.name)?,
+        );
+        if now != (Some(pair.from), pair.to) {
+            return Ok(false);
+        }
+        if new.view.state().nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        let moved = among(&locks, pair.from.ino)?;
+        let target = pair
+            .to
+            .map(|target| Ok::<_, Error>((target, among(&locks, target.ino)?)))
+            .transpose()?;
+        match (mode, target) {
+            (RenameMode::Exchange, Some(target)) => {
+                self.exchange(
+                    op,
+                    ctx,
+                    (old, from.name),
+                    (new, to.name),
+                    (pair.from, moved),
+                    target,
+                )?;
+            }
+            _ => self.replace(
+                op,
+                ctx,
+                (old, from.name),
+                (new, to.name),
+                (pair.from, moved),
+                target,
+            )?,
+        }
+        Ok(true)
+    }
+
+    /// Whether `ino` is `above` or lies below it.
+    fn is_below(&self, ino: Ino, above: Ino) -> Result<bool> {
+        let mut at = ino;
+        for _ in 0..DEPTH_MAX {
+            if at == above {
+                return Ok(true);
+            }
+            if at == Ino::ROOT {
+                return Ok(false);
+            }
+            at = self.parent(at)?;
+        }
+        Err(Error::BadArena("directories in a circle".into()))
+    }
+
+    fn replace(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        (old, name): (&Locked<'_>, &[u8]),
+        (new, new_name): (&Locked<'_>, &[u8]),
+        (found, moved): (Found, &Locked<'_>),
+        victim: Option<(Found, &Locked<'_>)>,
+    ) -> Result<()> {
+        let is_dir = i32::from(moved.kind == FileKind::Directory);
+        let mut victim_dir = 0;
+        if let Some((_, victim)) = victim {
+            match (
+                moved.kind == FileKind::Directory,
+                victim.kind == FileKind::Directory,
+            ) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                (true, true) if victim.view.size() != 0 => return Err(Error::NotEmpty),
+                (true, true) => victim_dir = 1,
+                (false, false) => {}
+            }
+        }
+        let add = add_of(new_name, moved);
+        let mut removes = vec![(name, found)];
+        let victim_name = victim.map(|(victim, _)| (new_name, victim));
+        let changes = if old.view.off() == new.view.off() {
+            removes.extend(victim_name);
+            vec![DirChange {
+                dir: old,
+                removes,
+                adds: vec![add],
+                subdirs: -victim_dir,
+            }]
+        } else {
+            let replaced = victim_name.into_iter().collect();
+            vec![
+                DirChange {
+                    dir: old,
+                    removes,
+                    adds: Vec::new(),
+                    subdirs: -is_dir,
+                },
+                DirChange {
+                    dir: new,
+                    removes: replaced,
+                    adds: vec![add],
+                    subdirs: is_dir - victim_dir,
+                },
+            ]
+        };
+        let ready = self.ready(op, ctx, &changes)?;
+        let mut inodes = vec![InodeChange::links(
+            moved,
+            ctx.now_ns,
+            moved.view.state().nlink,
+        )];
+        inodes.extend(victim.map(|(_, victim)| unlinked(victim, ctx.now_ns)));
+        let gone = inodes.get(1).is_some_and(|victim| victim.next.nlink == 0);
+        self.commit_names(
+            op,
+            ctx,
+            JournalKind::Rename,
+            (&changes, ready),
+            &inodes,
+            Flushed::none(),
+        )?;
+        if is_dir == 1 {
+            moved.view.set_parent(new.view.ino());
+        }
+        match victim {
+            Some((_, victim)) => self.reclaim_if(op, ctx, victim, gone),
+            None => Ok(()),
+        }
+    }
+
+    fn exchange(
+        &self,
+        op: &Op<'_>,
+        ctx: &Ctx,
+        (old, name): (&Locked<'_>, &[u8]),
+        (new, new_name): (&Locked<'_>, &[u8]),
+        (first_found, first): (Found, &Locked<'_>),
+        (second_found, second): (Found, &Locked<'_>),
+    ) -> Result<()> {
+        let is_dir = |inode: &Locked<'_>| i32::from(inode.kind == FileKind::Directory);
+        let shift = is_dir(second) - is_dir(first);
+        let (first_remove, second_remove) = ((name, first_found), (new_name, second_found));
+        let (first_add, second_add) = (add_of(new_name, first), add_of(name, second));
+        let changes = if old.view.off() == new.view.off() {
+            let (removes, adds) = (
+                vec![first_remove, second_remove],
+                vec![first_add, second_add],
+            );
+            vec![DirChange {
+                dir: old,
+                removes,
+                adds,
+                subdirs: 0,
+            }]
+        } else {
+            vec![
+                DirChange {
+                    dir: old,
+                    removes: vec![first_remove],
+                    adds: vec![second_add],
+                    subdirs: shift,
+                },
+                DirChange {
+                    dir: new,
+                    removes: vec![second_remove],
+                    adds: vec![first_add],
+                    subdirs: -shift,
+                },
+            ]
+        };
+        let ready = self.ready(op, ctx, &changes)?;
+        let inodes = [first, second]
+            .map(|inode| InodeChange::links(inode, ctx.now_ns, inode.view.state().nlink));
+        self.commit_names(
+            op,
+            ctx,
+            JournalKind::Exchange,
+            (&changes, ready),
+            &inodes,
+            Flushed::none(),
+        )?;
+        for (inode, parent) in [(first, new), (second, old)] {
+            if inode.kind == FileKind::Directory {
+                inode.view.set_parent(parent.view.ino());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_of<'a>(name: &'a [u8], inode: &Locked<'_>) -> Add<'a> {
+    Add {
+        name,
+        ino: inode.view.ino(),
+        generation: inode.id.generation,
+        kind: inode.kind,
+    }
+}

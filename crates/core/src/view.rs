@@ -1,0 +1,511 @@
+//! The volatile view of an inode: 32 words in the arena.
+//!
+//! Writers hold the inode's lock. Readers take none: they read words between
+//! [`View::read_begin`] and [`View::read_valid`] and try again when a writer published meanwhile.
+//! Words change only behind the fence of the commit that they show, so that no read returns what
+//! a crash would take back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_arena::{Arena, Class, NameTable, Off, Radix, SeqCount};
+use novale_layout::{CommitLine, FileKind, Ino, PmAddr};
+
+use crate::error::{Error, Result};
+use crate::types::Attr;
+
+/// The block of a view.
+pub(crate) const VIEW_CLASS: Class = Class::new(16, 32);
+const WORDS: usize = 32;
+
+const LOCK: u64 = 0;
+const SEQ: usize = 1;
+const INO: usize = 2;
+/// Generation in the high half; kind and flags in the low one.
+const KIND: usize = 3;
+const OP_SEQ: usize = 4;
+const LOG_HEAD: usize = 5;
+const LOG_TAIL: usize = 6;
+const SIZE: usize = 7;
+const MTIME: usize = 8;
+const CTIME: usize = 9;
+/// `nlink` in the low half; the flags of [`State`] above.
+const LINK: usize = 10;
+const OWNER: usize = 11;
+const MODE: usize = 12;
+const FLAGS: usize = 13;
+const BIRTH: usize = 14;
+const ATIME: usize = 15;
+const INDEX: usize = 16;
+const HOLDS: usize = 17;
+/// Two words, in units of two.
+const NAMES: usize = 18 / 2;
+const LOG_PAGES: usize = 20;
+const SPARE_ADDR: usize = 21;
+const SPARE_PAGES: usize = 22;
+const GC_CURSOR: usize = 23;
+const DATA_PAGES: usize = 24;
+const ATTR_SEQ: usize = 25;
+const XATTR_ROOT: usize = 26;
+const PARENT: usize = 27;
+const NEXT_COOKIE: usize = 28;
+const TAIL_PAGE_SEQ: usize = 29;
+const POLICY_PROJECT: usize = 30;
+
+const LOADED: u64 = 1 << 8;
+
+/// The first cookie that a directory hands out; those below stand for `.`, `..` and the start.
+pub(crate) const FIRST_COOKIE: u64 = 16;
+
+/// What an inode's commit line says, and which of the two lines stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) op_seq: u64,
+    pub(crate) log_head: PmAddr,
+    /// The last committed line of the log; null for an empty log.
+    pub(crate) log_tail: PmAddr,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) ctime_ns: i64,
+    pub(crate) nlink: u32,
+    /// The line (0 or 1) that holds this state; the next commit writes the other one.
+    pub(crate) slot: u8,
+    /// The newest commit has a data checksum: a certificate comes before bytes that it covers
+    /// change in place.
+    pub(crate) checksummed: bool,
+}
+
+impl State {
+    /// The commit line for this state.
+    pub(crate) fn line(&self, session: u32, data_crc: Option<u32>) -> CommitLine {
+        CommitLine {
+            op_seq: self.op_seq,
+            log_head: self.log_head,
+            flags: data_crc.map_or(0, |_| CommitLine::HAS_DATA_CRC),
+            log_tail: self.log_tail,
+            size: self.size,
+            mtime_ns: self.mtime_ns,
+            ctime_ns: self.ctime_ns,
+            nlink: self.nlink,
+            session,
+            data_crc: data_crc.unwrap_or(0),
+        }
+    }
+
+    /// The state that a line found on media stands for.
+    pub(crate) fn of_line(line: &CommitLine, slot: u8) -> Self {
+        Self {
+            op_seq: line.op_seq,
+            log_head: line.log_head,
+            log_tail: line.log_tail,
+            size: line.size,
+            mtime_ns: line.mtime_ns,
+            ctime_ns: line.ctime_ns,
+            nlink: line.nlink,
+            slot,
+            checksummed: false,
+        }
+    }
+}
+
+/// Attributes that change by a log entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Attrs {
+    /// Permission, set-id and sticky bits.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) flags: u32,
+    pub(crate) project: u32,
+    pub(crate) policy: u8,
+    pub(crate) xattr_root: PmAddr,
+}
+
+/// An inode's view.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    words: &'a [AtomicU64; WORDS],
+    off: Off,
+}
+
+impl std::fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View")
+            .field("ino", &self.ino())
+            .field("state", &self.state())
+            .finish()
+    }
+}
+
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "each takes one half of a word"
+)]
+fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn at(arena: &'a Arena, off: Off) -> Result<Self> {
+        Ok(Self {
+            words: arena.block::<WORDS>(off)?,
+            off,
+        })
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        self.words[index & (WORDS - 1)].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, index: usize, value: u64) {
+        self.words[index & (WORDS - 1)].store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lock_off(&self) -> Off {
+        self.off.add(LOCK * 8)
+    }
+
+    pub(crate) fn off(&self) -> Off {
+        self.off
+    }
+
+    // Sequence counter.
+
+    pub(crate) fn read_begin(&self) -> Option<u64> {
+        SeqCount::new(&self.words[SEQ]).read_begin()
+    }
+
+    pub(crate) fn read_valid(&self, begun: u64) -> bool {
+        SeqCount::new(&self.words[SEQ]).read_valid(begun)
+    }
+
+    /// Runs `change` with the counter odd.
+    pub(crate) fn publish<T>(&self, change: impl FnOnce() -> T) -> T {
+        let counter = SeqCount::new(&self.words[SEQ]);
+        counter.write_begin();
+        let value = change();
+        counter.write_end();
+        value
+    }
+
+    // Identity.
+
+    pub(crate) fn ino(&self) -> Ino {
+        Ino::new(self.get(INO))
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        halves(self.get(KIND)).0
+    }
+
+    /// The kind; `None` while the view is not loaded.
+    pub(crate) fn kind(&self) -> Option<FileKind> {
+        let word = self.words[KIND].load(Ordering::Acquire);
+        if word & LOADED == 0 {
+            return None;
+        }
+        FileKind::from_u8(u8::try_from(word & 0xff).ok()?)
+    }
+
+    /// Sets who this inode is. `loaded` makes the view readable: everything else was set before.
+    pub(crate) fn set_identity(&self, ino: Ino, generation: u32, kind: FileKind, loaded: bool) {
+        self.set(INO, ino.get());
+        let low = u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 };
+        self.words[KIND].store(u64::from(generation) << 32 | low, Ordering::Release);
+    }
+
+    /// Makes the view unreadable: its inode is gone.
+    pub(crate) fn set_unloaded(&self) {
+        self.words[KIND].store(self.get(KIND) & !LOADED, Ordering::Release);
+    }
+
+    // State.
+
+    pub(crate) fn state(&self) -> State {
+        let (flags, nlink) = halves(self.get(LINK));
+        State {
+            op_seq: self.get(OP_SEQ),
+            log_head: PmAddr::from_raw(self.get(LOG_HEAD)),
+            log_tail: PmAddr::from_raw(self.get(LOG_TAIL)),
+            size: self.get(SIZE),
+            mtime_ns: self.get(MTIME).cast_signed(),
+            ctime_ns: self.get(CTIME).cast_signed(),
+            nlink,
+            slot: u8::from(flags & 1 != 0),
+            checksummed: flags & 2 != 0,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: &State) {
+        self.set(OP_SEQ, state.op_seq);
+        self.set(LOG_HEAD, state.log_head.raw());
+        self.set(LOG_TAIL, state.log_tail.raw());
+        self.set(SIZE, state.size);
+        self.set(MTIME, state.mtime_ns.cast_unsigned());
+        self.set(CTIME, state.ctime_ns.cast_unsigned());
+        let flags = u32::from(state.slot & 1) | u32::from(state.checksummed) << 1;
+        self.set(LINK, pair(flags, state.nlink));
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.get(SIZE)
+    }
+
+    // Attributes.
+
+    pub(crate) fn attrs(&self) -> Attrs {
+        let (uid, gid) = halves(self.get(OWNER));
+        let (_, mode) = halves(self.get(MODE));
+        let (project, policy) = halves(self.get(POLICY_PROJECT));
+        Attrs {
+            mode,
+            uid,
+            gid,
+            flags: halves(self.get(FLAGS)).1,
+            project,
+            policy: u8::try_from(policy).unwrap_or(0),
+            xattr_root: PmAddr::from_raw(self.get(XATTR_ROOT)),
+        }
+    }
+
+    pub(crate) fn set_attrs(&self, attrs: &Attrs, rdev: u32) {
+        self.set(OWNER, pair(attrs.uid, attrs.gid));
+        self.set(MODE, pair(rdev, attrs.mode));
+        self.set(FLAGS, u64::from(attrs.flags));
+        self.set(POLICY_PROJECT, pair(attrs.project, u32::from(attrs.policy)));
+        self.set(XATTR_ROOT, attrs.xattr_root.raw());
+    }
+
+    pub(crate) fn rdev(&self) -> u32 {
+        halves(self.get(MODE)).0
+    }
+
+    pub(crate) fn attr(&self, kind: FileKind) -> Attr {
+        let state = self.state();
+        let attrs = self.attrs();
+        Attr {
+            ino: self.ino(),
+            generation: self.generation(),
+            kind,
+            mode: attrs.mode,
+            nlink: state.nlink,
+            uid: attrs.uid,
+            gid: attrs.gid,
+            rdev: self.rdev(),
+            size: if kind == FileKind::Directory {
+                state.size * 64
+            } else {
+                state.size
+            },
+            blocks: (self.get(DATA_PAGES) + self.get(LOG_PAGES)) * 8,
+            atime_ns: self.atime_ns(),
+            mtime_ns: state.mtime_ns,
+            ctime_ns: state.ctime_ns,
+            birth_ns: self.get(BIRTH).cast_signed(),
+        }
+    }
+
+    pub(crate) fn set_birth_ns(&self, birth_ns: i64) {
+        self.set(BIRTH, birth_ns.cast_unsigned());
+    }
+
+    pub(crate) fn atime_ns(&self) -> i64 {
+        self.get(ATIME).cast_signed()
+    }
+
+    pub(crate) fn set_atime_ns(&self, atime_ns: i64) {
+        self.set(ATIME, atime_ns.cast_unsigned());
+    }
+
+    // Indexes.
+
+    /// A file: page number to page address. A directory: cookie to address of the dentry.
+    pub(crate) fn index(&self) -> Radix<'a> {
+        Radix::new(&self.words[INDEX])
+    }
+
+    /// A directory: hash of a name to place of the dentry.
+    pub(crate) fn names(&self) -> NameTable<'a> {
+        let (pairs, _) = self.words.as_chunks::<2>();
+        NameTable::new(&pairs[NAMES])
+    }
+
+    // What only holders of the lock use.
+
+    pub(crate) fn holds(&self) -> &'a AtomicU64 {
+        &self.words[HOLDS]
+    }
+
+    pub(crate) fn log_pages(&self) -> u64 {
+        self.get(LOG_PAGES)
+    }
+
+    pub(crate) fn set_log_pages(&self, pages: u64) {
+        self.set(LOG_PAGES, pages);
+    }
+
+    /// Pages taken for the log and not linked yet: the first one and how many.
+    pub(crate) fn spare(&self) -> (PmAddr, u64) {
+        (
+            PmAddr::from_raw(self.get(SPARE_ADDR)),
+            self.get(SPARE_PAGES),
+        )
+    }
+
+    pub(crate) fn set_spare(&self, addr: PmAddr, pages: u64) {
+        self.set(SPARE_PAGES, 0);
+        self.set(SPARE_ADDR, addr.raw());
+        self.set(SPARE_PAGES, pages);
+    }
+
+    /// The log page behind which collection goes on; null: at the head.
+    pub(crate) fn gc_cursor(&self) -> PmAddr {
+        PmAddr::from_raw(self.get(GC_CURSOR))
+    }
+
+    pub(crate) fn set_gc_cursor(&self, page: PmAddr) {
+        self.set(GC_CURSOR, page.raw());
+    }
+
+    pub(crate) fn data_pages(&self) -> u64 {
+        self.get(DATA_PAGES)
+    }
+
+    pub(crate) fn set_data_pages(&self, pages: u64) {
+        self.set(DATA_PAGES, pages);
+    }
+
+    /// op_seq of the newest attributes entry, 0 where there is none.
+    pub(crate) fn attr_seq(&self) -> u64 {
+        self.get(ATTR_SEQ)
+    }
+
+    pub(crate) fn set_attr_seq(&self, op_seq: u64) {
+        self.set(ATTR_SEQ, op_seq);
+    }
+
+    /// A directory's parent; 0 where it is not known.
+    pub(crate) fn parent(&self) -> Ino {
+        Ino::new(self.get(PARENT))
+    }
+
+    /// Notes the parent that a look-up passed, unless it is known: a rename may be newer.
+    pub(crate) fn note_parent(&self, parent: Ino) {
+        let _known = self.words[PARENT].compare_exchange(
+            0,
+            parent.get(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn set_parent(&self, parent: Ino) {
+        self.set(PARENT, parent.get());
+    }
+
+    pub(crate) fn next_cookie(&self) -> u64 {
+        self.get(NEXT_COOKIE).max(FIRST_COOKIE)
+    }
+
+    pub(crate) fn set_next_cookie(&self, cookie: u64) {
+        self.set(NEXT_COOKIE, cookie);
+    }
+
+    /// The page_seq of the log's last page.
+    pub(crate) fn tail_page_seq(&self) -> u32 {
+        halves(self.get(TAIL_PAGE_SEQ)).1
+    }
+
+    pub(crate) fn set_tail_page_seq(&self, seq: u32) {
+        self.set(TAIL_PAGE_SEQ, u64::from(seq));
+    }
+}
+
+/// Finds the views of inodes by number: one word each, in radix trees spread by number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Views {
+    shards: Off,
+}
+
+const SHARDS: u64 = 64;
+const SHARD_WORDS: u64 = 8;
+const SHARD_LOCK: u64 = 0;
+const SHARD_ROOT: u64 = 1;
+
+impl Views {
+    pub(crate) fn create(arena: &Arena) -> Result<Self> {
+        Ok(Self {
+            shards: arena.alloc_table((SHARDS * SHARD_WORDS).ilog2())?,
+        })
+    }
+
+    fn shard(&self, ino: Ino) -> (Off, u64) {
+        // 64 neighbours share a shard, so that their keys are neighbours in its tree.
+        let (group, low) = (ino.get() / 64, ino.get() % 64);
+        (
+            self.shards.add(group % SHARDS * SHARD_WORDS * 8),
+            group / SHARDS * 64 + low,
+        )
+    }
+
+    /// The view of an inode, where there is one.
+    pub(crate) fn find<'a>(&self, arena: &'a Arena, ino: Ino) -> Result<Option<View<'a>>> {
+        let (shard, key) = self.shard(ino);
+        let off = Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?).get(arena, key)?;
+        if off == 0 {
+            Ok(None)
+        } else {
+            Ok(Some(View::at(arena, Off::from_raw(off))?))
+        }
+    }
+
+    /// The view of an inode, made where there is none: not loaded, numbered, unlocked.
+    pub(crate) fn find_or_make<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &novale_arena::Op<'_>,
+        ino: Ino,
+    ) -> Result<View<'a>> {
+        if let Some(view) = self.find(arena, ino)? {
+            return Ok(view);
+        }
+        let (shard, key) = self.shard(ino);
+        let _guard = op.lock(shard.add(SHARD_LOCK * 8))?;
+        if let Some(view) = self.find(arena, ino)? {
+            return Ok(view);
+        }
+        let off = arena.alloc(VIEW_CLASS)?;
+        let view = View::at(arena, off)?;
+        view.set(INO, ino.get());
+        let root = arena.word(shard.add(SHARD_ROOT * 8))?;
+        match Radix::new(root).set(arena, key, off.raw()) {
+            Ok(_) => Ok(view),
+            Err(error) => {
+                arena.free(VIEW_CLASS, off);
+                Err(Error::from(error))
+            }
+        }
+    }
+
+    /// Visits every view; no other client is at work.
+    pub(crate) fn for_each(
+        &self,
+        arena: &Arena,
+        visit: &mut dyn FnMut(View<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for shard in 0..SHARDS {
+            let root = arena.word(self.shards.add((shard * SHARD_WORDS + SHARD_ROOT) * 8))?;
+            let mut result = Ok(());
+            Radix::new(root).for_each(arena, &mut |_, off| {
+                if result.is_ok() {
+                    result = View::at(arena, Off::from_raw(off)).and_then(&mut *visit);
+                }
+            })?;
+            result?;
+        }
+        Ok(())
+    }
+}
