@@ -127,6 +127,12 @@ impl DataCrc {
         self.0.update(bytes);
     }
 
+    /// Adds the checksum of a part, where that was made apart.
+    #[inline]
+    pub fn part(&mut self, crc: u32) {
+        self.bytes(&crc.to_le_bytes());
+    }
+
     /// The checksum.
     #[inline]
     #[must_use]

@@ -19,15 +19,17 @@ mod journal;
 mod kind;
 mod log;
 mod name;
+mod number;
 mod pair;
-mod pool;
+mod pool_state;
 mod saved;
 mod signature;
 mod slot;
 #[cfg(test)]
 mod spec_test;
+mod superblock;
 
-pub use addr::{FilePage, INO_LIMIT, Ino, PmAddr};
+pub use addr::PmAddr;
 pub use checksum::{Crc32c, DataCrc, Seed};
 pub use directory::{
     JOURNAL_OFFSETS, MAX_CHUNKS, MAX_LANES, WORDS_PER_PAGE, chunk_slot, decode_page_word,
@@ -46,16 +48,16 @@ pub use journal::{
 pub use kind::FileKind;
 pub use log::{LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader};
 pub use name::{NAME_BYTES_MAX, Name};
+pub use number::{FilePage, INO_LIMIT, Ino};
 pub use pair::PairLine;
-pub use pool::{
-    CHECKSUM_CRC32C, POOL_STATE_OFFSETS, PoolState, Roots, SUPERBLOCK_BYTES, Superblock,
-};
+pub use pool_state::{POOL_STATE_OFFSETS, PoolState};
 pub use saved::{SAVED_PAYLOAD_BYTES_MAX, SAVED_PAYLOAD_OFFSET, SavedPageHeader};
 pub use signature::known_signature;
 pub use slot::{
     BAD_PAGE_LIST_PAGE, FIRST_FREE_PAGE, INODE_DIRECTORY_PAGE, LANE_TABLE_PAGE, MAX_SLOTS,
     SLOT_HEADER_BYTES, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SlotHeader, SlotState, WEAR_PAGE,
 };
+pub use superblock::{CHECKSUM_CRC32C, Roots, SUPERBLOCK_BYTES, Superblock};
 
 /// Bytes of a page, the unit of allocation.
 pub const PAGE: u64 = 4096;

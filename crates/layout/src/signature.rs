@@ -64,7 +64,7 @@ const WEAK: &[Signature] = &[
 ];
 
 const SIGNATURES: &[Signature] = &[
-    (0, &crate::pool::MAGIC, "Novale"),
+    (0, &crate::superblock::MAGIC, "Novale"),
     (2048, &crate::slot::MAGIC, "Novale"),
     // Other users of persistent memory.
     (4, b"AVON", "NOVA"),

@@ -9,6 +9,8 @@ use crate::{Entry, FilePage, LayoutError, PAGE, PmAddr};
 
 const WRITE: &str = "write entry";
 const SLOT_BYTES_MAX: u64 = 1 << 48;
+/// The count of a hole that reaches to the end of the file.
+const TO_END: u32 = u32::MAX;
 
 raw! {
     struct RawWrite, "Write entry", 64 {
@@ -46,21 +48,21 @@ pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
     let addr = PmAddr::decode_page(raw.addr.get(), WRITE, "addr")?;
     let count = raw.count.get();
     let pages = u64::from(count);
-    check(count != 0, WRITE, "count", "at least 1", 0)?;
-    if addr.is_null() {
-        let ends = count == u32::MAX || file_page.get() + pages <= FilePage::LIMIT;
-        check(ends, WRITE, "count", "an end below file page 2^52", pages)?;
+    let in_file = file_page.get() + pages <= FilePage::LIMIT;
+    let (ends, expected) = if addr.is_null() {
+        (
+            in_file || count == TO_END,
+            "an end below file page 2^52, or 2^32 - 1",
+        )
     } else {
-        let ends = file_page.get() + pages <= FilePage::LIMIT
-            && addr.byte() + pages * PAGE <= SLOT_BYTES_MAX;
-        check(
-            ends,
-            WRITE,
-            "count",
+        let in_slot = addr.byte() + pages * PAGE <= SLOT_BYTES_MAX;
+        (
+            in_file && in_slot && count != TO_END,
             "an end below file page 2^52 and byte 2^48",
-            pages,
-        )?;
-    }
+        )
+    };
+    check(count != 0, WRITE, "count", "at least 1", 0)?;
+    check(ends, WRITE, "count", expected, pages)?;
     Ok(Entry::Write {
         file_page,
         addr,

@@ -57,6 +57,17 @@ proptest! {
 }
 
 #[test]
+fn a_part_counts_as_the_bytes_of_its_checksum() {
+    let seed = Seed::pool(&[3; 16]);
+    let mut crc = DataCrc::new(seed, 1);
+    crc.part(crc32c(b"a page"));
+    let mut bytes = vec![3; 16];
+    bytes.extend(1_u64.to_le_bytes());
+    bytes.extend(crc32c(b"a page").to_le_bytes());
+    assert_eq!(crc.finish(), crc32c(&bytes));
+}
+
+#[test]
 fn crc32c_is_castagnoli() {
     // The check value of the polynomial, and the vectors of RFC 3720, B.4.
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);

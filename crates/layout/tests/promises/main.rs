@@ -5,10 +5,12 @@
 
 #![allow(
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "helpers of tests, like the tests, fail by a panic"
 )]
 
+mod bad_fields_are_named;
 mod bytes_never_change;
 mod damage_is_detected;
 mod data_checksum_covers_the_commit;
