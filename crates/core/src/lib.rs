@@ -7,6 +7,7 @@
 
 mod alloc;
 mod attr;
+mod check;
 mod commit;
 mod cow;
 mod dir;
@@ -27,6 +28,7 @@ mod rename;
 mod types;
 mod view;
 
+pub use check::{CheckReport, Finding, check};
 pub use error::{Error, Result};
 pub use exec::{Executor, Progress, Serial};
 pub use fs::{Atime, Fs, OpenOptions};

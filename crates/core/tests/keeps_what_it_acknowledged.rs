@@ -64,19 +64,28 @@ fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
     bytes
 }
 
+fn verify(pm: &Pm) {
+    let report = novale_core::check(pm, &Serial, &|_| {}).unwrap();
+    assert_eq!(report.findings, []);
+}
+
 /// Runs `check` on the file system as `make` leaves it, after a clean close and a reopening, and
 /// after the view is dropped.
 fn thrice(form: Form, make: impl Fn(&Fs), check: impl Fn(&Fs)) {
     let fs = open(pool(&[32 * MB, 16 * MB]), form);
     make(&fs);
     check(&fs);
-    let fs = open(fs.into_pm(), form);
+    let pm = fs.into_pm();
+    verify(&pm);
+    let fs = open(pm, form);
     assert!(!fs.opened().clean);
     check(&fs);
     fs.close().unwrap();
     assert!(matches!(fs.getattr(Ino::ROOT), Err(Error::Closed)));
     let used = fs.opened().pages_used;
-    let fs = open(fs.into_pm(), form);
+    let pm = fs.into_pm();
+    verify(&pm);
+    let fs = open(pm, form);
     assert!(fs.opened().clean && fs.opened().from_saved);
     assert_eq!(fs.opened().pages_used, used);
     check(&fs);
