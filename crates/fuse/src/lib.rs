@@ -28,7 +28,7 @@ mod wire;
 
 pub use cache::Atime;
 pub use fuser_transport::FuserTransport;
-pub use mount::{MountError, Mounted, SUBTYPE, detach_dead, mount, remount};
+pub use mount::{KIND, MountError, Mounted, detach_dead, find, mount, remount};
 pub use mount_table::{MountEntry, MountTable};
 pub use novale::{Novale, Settings};
 pub use options::{MountOptions, UnknownOption};

@@ -3,7 +3,7 @@
 //! fuser's own mount call is not used: it cannot show the type `fuse.novale` on a direct mount, and
 //! takes some options its own way (FINDINGS.md section 11).
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
 use crate::mount_table::{MountTable, canonical_target, is_dead};
-use crate::{MountEntry, MountOptions, fusermount};
+use crate::{MountEntry, MountOptions, UnknownOption, fusermount};
 
 /// What follows `fuse.` in the type.
-pub const SUBTYPE: &str = "novale";
+const SUBTYPE: &str = "novale";
 /// The type in `/proc/mounts`.
-pub(crate) const KIND: &str = "fuse.novale";
+pub const KIND: &str = "fuse.novale";
 /// Dead mounts that are detached from one directory before something else must be wrong.
 const DEAD_MAX: u32 = 16;
 
@@ -49,6 +49,9 @@ pub enum MountError {
     /// fusermount3, which mounts for users without privileges.
     #[error("fusermount3: {0}")]
     Fusermount(String),
+    /// An option word.
+    #[error(transparent)]
+    Option(#[from] UnknownOption),
     /// No Novale mount is there.
     #[error("{} is not a Novale mount{}", target.display(), other.as_ref().map(|kind| format!(", but one of type {kind}")).unwrap_or_default())]
     NotMounted {
@@ -119,14 +122,10 @@ pub fn mount(
     target: &Path,
 ) -> Result<(OwnedFd, Mounted), MountError> {
     let target = directory(target)?;
-    let source = options
-        .fs_name
-        .as_ref()
-        .map_or_else(|| source.to_owned(), OsString::from);
     let device = if privileged() {
-        mount_directly(options, &source, &target)?
+        mount_directly(options, source, &target)?
     } else {
-        fusermount::mount(&options.fusermount_words(), &source, SUBTYPE, &target)?
+        fusermount::mount(&options.fusermount_words(), source, SUBTYPE, &target)?
     };
     let table = MountTable::read().map_err(MountError::Device)?;
     let top = table.top(&target).filter(|entry| entry.kind == KIND);
@@ -169,17 +168,17 @@ fn mount_directly(
     Ok(device)
 }
 
-/// Changes an existing mount to read-only, back, and so on. What the pool was opened for does not
-/// change: a pool opened read-only refuses writes whatever the mount says.
+/// Changes an existing mount to read-only, back, and so on: the words apply on top of the options
+/// that it has. What the pool was opened for does not change: a pool opened read-only refuses writes
+/// whatever the mount says.
 ///
 /// # Errors
-/// No Novale mount there, or no right to change it.
-pub fn remount(options: &MountOptions, target: &Path) -> Result<(), MountError> {
-    let target = directory(target)?;
-    novale_at(&target)?;
-    let flags = options.flags();
-    rustix::mount::mount_remount(&target, flags, c"")
-        .map_err(|error| called("remount", &target, error))
+/// No Novale mount there, unknown words, or no right to change it.
+pub fn remount(words: &str, target: &Path) -> Result<(), MountError> {
+    let entry = find(target)?;
+    let options = MountOptions::parse_sloppy(&entry.options)?.with(words)?;
+    rustix::mount::mount_remount(&entry.target, options.flags(), c"")
+        .map_err(|error| called("remount", &entry.target, error))
 }
 
 /// Detaches mounts of Novale from a directory whose daemons are gone; how many there were.
@@ -193,24 +192,26 @@ pub fn detach_dead(target: &Path) -> Result<u32, MountError> {
             Err(error) if is_dead(&error) => {}
             _ => break,
         }
-        let canonical = canonical_target(target).map_err(|error| MountError::Target {
-            target: target.into(),
-            why: error.to_string(),
-        })?;
-        novale_at(&canonical)?;
-        detach(&canonical)?;
+        detach(&find(target)?.target)?;
         detached += 1;
     }
     Ok(detached)
 }
 
-/// The Novale mount at a directory.
-pub(crate) fn novale_at(target: &Path) -> Result<MountEntry, MountError> {
+/// The Novale mount at a directory, dead or alive.
+///
+/// # Errors
+/// [`MountError::NotMounted`] when nothing or something else is mounted there.
+pub fn find(target: &Path) -> Result<MountEntry, MountError> {
+    let canonical = canonical_target(target).map_err(|error| MountError::Target {
+        target: target.to_owned(),
+        why: error.to_string(),
+    })?;
     let table = MountTable::read().map_err(MountError::Device)?;
-    match table.top(target) {
+    match table.top(&canonical) {
         Some(entry) if entry.kind == KIND => Ok(entry.clone()),
         other => Err(MountError::NotMounted {
-            target: target.to_owned(),
+            target: canonical,
             other: other.map(|entry| entry.kind.clone()),
         }),
     }

@@ -99,6 +99,12 @@ impl Novale {
         held.ok_or(Errno(libc::ESTALE))
     }
 
+    /// Gives up holds. The kernel does not wait for an answer, so an error only goes to the report.
+    pub(crate) fn give_back(&self, ctx: &Ctx, ino: Ino, holds: u64) {
+        self.done(self.fs.release(ctx, ino, holds))
+            .unwrap_or_default();
+    }
+
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
         cache::opened(self.settings.atime, attr, open.read, ctx.now_ns)
     }
@@ -164,7 +170,7 @@ impl Service for Novale {
 
     fn forget(&self, ino: Ino, holds: u64) {
         if let Ok(_pass) = self.gate.enter() {
-            self.fs.release(&Self::ctx(), ino, holds);
+            self.give_back(&Self::ctx(), ino, holds);
         }
     }
 

@@ -41,8 +41,6 @@ pub struct MountOptions {
     pub nodev: bool,
     /// `noexec`: nothing can be executed.
     pub noexec: bool,
-    /// `fsname=`: shown in `/proc/mounts` in place of the slots.
-    pub fs_name: Option<String>,
     /// `threads=`: how many serve.
     pub threads: Option<usize>,
     /// `grace=`: seconds that open files have at the end.
@@ -53,7 +51,8 @@ pub struct MountOptions {
 ///
 /// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`: always
 /// on. `user` and its like: mount(8) passes what they imply in words of their own. The ones with a
-/// value are what the kernel lists in `/proc/mounts`, and come back with a remount.
+/// value are what the kernel lists in `/proc/mounts`, and come back with a remount. `fsname=` would
+/// hide the slots, by which `novale umount` and `novale info` know a mount.
 const NEEDLESS: &[&str] = &[
     "defaults",
     "default_permissions",
@@ -89,6 +88,7 @@ const NEEDLESS_VALUES: &[&str] = &[
     "fd=",
     "max_read=",
     "blksize=",
+    "fsname=",
     "subtype=",
     "comment=",
     "user=",
@@ -102,11 +102,18 @@ impl MountOptions {
     /// # Errors
     /// The first word that is unknown, or has a value out of range.
     pub fn parse(words: &str) -> Result<Self, UnknownOption> {
-        let mut options = Self::default();
+        Self::default().with(words)
+    }
+
+    /// The same on top of options that are there, as in a remount.
+    ///
+    /// # Errors
+    /// Those of [`MountOptions::parse`].
+    pub fn with(mut self, words: &str) -> Result<Self, UnknownOption> {
         for word in words.split(',').filter(|word| !word.is_empty()) {
-            options.apply(word)?;
+            self.apply(word)?;
         }
-        Ok(options)
+        Ok(self)
     }
 
     /// The same, but words that are unknown are passed over, as `mount -s` asks.
@@ -145,9 +152,7 @@ impl MountOptions {
     }
 
     fn apply_value(&mut self, word: &str) -> Result<(), UnknownOption> {
-        if let Some(name) = word.strip_prefix("fsname=") {
-            self.fs_name = Some(name.to_owned());
-        } else if let Some(threads) = word.strip_prefix("threads=") {
+        if let Some(threads) = word.strip_prefix("threads=") {
             let threads = threads
                 .parse()
                 .ok()

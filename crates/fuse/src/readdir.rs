@@ -48,7 +48,7 @@ impl Novale {
             let Some(attr) = held else { return Ok(true) };
             let taken = take(entry, &attr);
             if !taken {
-                self.fs.release(&ctx, entry.ino, 1);
+                self.give_back(&ctx, entry.ino, 1);
             }
             any |= taken;
             Ok(taken)

@@ -5,8 +5,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
-use crate::mount::{MountError, called, detach, novale_at, privileged};
-use crate::mount_table::canonical_target;
+use crate::mount::{MountError, called, detach, find, privileged};
 use crate::{MountEntry, fusermount};
 
 /// What happens to files that are open.
@@ -26,20 +25,17 @@ pub enum Unmount {
 /// # Errors
 /// No Novale mount there, busy, or no right to unmount it.
 pub fn unmount(target: &Path, how: Unmount) -> Result<MountEntry, MountError> {
-    let target = canonical_target(target).map_err(|error| MountError::Target {
-        target: target.to_owned(),
-        why: error.to_string(),
-    })?;
-    let entry = novale_at(&target)?;
+    let entry = find(target)?;
+    let target = entry.target.as_path();
     match how {
-        Unmount::Lazily => detach(&target)?,
-        _ if !privileged() => fusermount::unmount(&target, how == Unmount::ByForce)?,
-        Unmount::Politely => call(&target, UnmountFlags::NOFOLLOW)?,
+        Unmount::Lazily => detach(target)?,
+        _ if !privileged() => fusermount::unmount(target, how == Unmount::ByForce)?,
+        Unmount::Politely => call(target, UnmountFlags::NOFOLLOW)?,
         Unmount::ByForce => {
-            write_back(&target);
+            write_back(target);
             // The cut comes with FORCE; DETACH, so that programs in the tree don't keep it there.
             let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
-            call(&target, flags)?;
+            call(target, flags)?;
         }
     }
     Ok(entry)

@@ -55,7 +55,11 @@ impl Description {
 
 impl Drop for Description {
     fn drop(&mut self) {
-        self.shared.fs.release(&self.shared.ctx(), self.ino, 1);
+        // Nobody is left to be told; what can fail here, damage and a closed pool, fails everywhere.
+        self.shared
+            .fs
+            .release(&self.shared.ctx(), self.ino, 1)
+            .unwrap_or_default();
     }
 }
 

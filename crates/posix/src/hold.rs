@@ -35,13 +35,7 @@ pub fn hold_same(fs: &Fs, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option
     }
     match fs.getattr(ino) {
         Ok(now) if now.generation == generation => Ok(Some(now)),
-        Ok(_) | Err(Error::NotFound | Error::Stale) => {
-            fs.release(ctx, ino, 1);
-            Ok(None)
-        }
-        Err(error) => {
-            fs.release(ctx, ino, 1);
-            Err(error)
-        }
+        Ok(_) | Err(Error::NotFound | Error::Stale) => fs.release(ctx, ino, 1).map(|()| None),
+        Err(error) => fs.release(ctx, ino, 1).and(Err(error)),
     }
 }
