@@ -102,21 +102,6 @@ impl Counters {
             .copied()
             .unwrap_or_default()
     }
-
-    /// Adds `other` to these.
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.purposes.iter_mut().zip(&other.purposes) {
-            mine.lines += theirs.lines;
-            mine.lines_streamed += theirs.lines_streamed;
-            mine.write_backs += theirs.write_backs;
-            mine.bytes += theirs.bytes;
-        }
-        for (mine, theirs) in self.slot_lines.iter_mut().zip(&other.slot_lines) {
-            *mine += theirs;
-        }
-        self.fences += other.fences;
-        self.fences_with_pending += other.fences_with_pending;
-    }
 }
 
 /// The counts between two moments: later minus earlier.

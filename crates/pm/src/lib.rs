@@ -6,7 +6,7 @@
 //! survives power loss is a type: [`Dirty`] owes a write-back, [`Flushed`] owes a fence,
 //! [`Durable`] owes nothing. A function that makes something reachable asks for `Durable`.
 //!
-//! - `pm` maps and bounds-checks; `load` and `store` are its two halves of access.
+//! - `pm` maps and bounds-checks; `load`, `store` and `stream` are the access.
 //! - `token` has the three labels, `counters` what was stored, `observer` who watches.
 //! - `slot` opens files, DAX files and DAX devices; `cpu` has the instructions.
 //!
@@ -34,6 +34,7 @@ mod options;
 mod pm;
 mod slot;
 mod store;
+mod stream;
 mod token;
 
 pub use counters::{Counters, PurposeCounters};

@@ -6,7 +6,7 @@ use novale_layout::PmAddr;
 use crate::{LINE, OutOfRange, Pm, cpu};
 
 impl Pm {
-    /// The word at `addr`, read at once (acquire), in this machine's byte order.
+    /// The little-endian word at `addr`, read at once (acquire).
     ///
     /// # Errors
     /// [`OutOfRange`] when it is not in a slot or not aligned to 8.
@@ -18,7 +18,7 @@ impl Pm {
         }
         // SAFETY: `load_ptr` found 8 mapped bytes; slots are page-aligned, so `src` is aligned
         // as `addr` is.
-        Ok(unsafe { cpu::load_u64(src) })
+        Ok(u64::from_le(unsafe { cpu::load_u64(src) }))
     }
 
     /// The line at `addr`.
@@ -46,7 +46,7 @@ impl Pm {
     pub fn load(&self, addr: PmAddr, into: &mut [u8]) -> Result<(), OutOfRange> {
         let src = self.load_ptr(addr, into.len() as u64)?;
         // SAFETY: `load_ptr` found that many mapped bytes, and `into` is not in the pool.
-        unsafe { cpu::copy_out(into.as_mut_ptr(), src, into.len()) };
+        unsafe { cpu::copy_out(self.cpu, into.as_mut_ptr(), src, into.len()) };
         Ok(())
     }
 

@@ -94,10 +94,11 @@ impl Pm {
                 store_len: if options.read_only { 0 } else { slot.len() },
             })
             .collect();
+        let eadr = options.eadr.unwrap_or(false);
         Ok(Self {
             ranges,
-            cpu: Cpu::choose(options.write_back, options.eadr.unwrap_or(false))?,
-            registry: Registry::new(),
+            cpu: Cpu::choose(options.write_back, eadr)?,
+            registry: Registry::new(slots.len(), eadr),
             observer: options.observer.clone(),
             read_only: options.read_only,
             slots: slots.into_boxed_slice(),
@@ -164,7 +165,7 @@ impl Pm {
     /// What the calling thread has stored, written back and fenced since its first access.
     #[must_use]
     pub fn thread_counters(&self) -> Counters {
-        self.registry.shard().counters()
+        self.registry.thread_counters()
     }
 
     /// The pointer to `len` readable bytes.
@@ -194,7 +195,7 @@ impl Pm {
             {
                 range.base.wrapping_add(to_usize(addr.byte()))
             }
-            _ => self.refuse_store(addr, len),
+            _ => self.refuse("store", addr, len),
         }
     }
 
@@ -203,16 +204,17 @@ impl Pm {
     #[track_caller]
     #[allow(
         clippy::panic,
-        reason = "storing where no slot is, is a bug of the caller"
+        reason = "an access to where no slot is, is a bug of the caller"
     )]
-    pub(crate) fn refuse_store(&self, addr: PmAddr, len: u64) -> ! {
+    pub(crate) fn refuse(&self, what: &str, addr: PmAddr, len: u64) -> ! {
+        let is_mapped = self.contains(addr, len);
         assert!(
-            !self.read_only,
-            "store of {len} bytes at {addr} to a pool mapped read-only"
+            !is_mapped,
+            "{what} of {len} bytes at {addr}: the pool is mapped read-only"
         );
         panic!(
-            "store of {len} bytes at {addr} (raw {:#018x}) outside of the pool: slot {} of {} has \
-             {} bytes",
+            "{what} of {len} bytes at {addr} (raw {:#018x}) is outside of the pool: slot {} of {} \
+             has {} bytes",
             addr.raw(),
             addr.slot(),
             self.slots.len(),

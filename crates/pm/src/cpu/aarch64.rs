@@ -59,7 +59,7 @@ pub(crate) unsafe fn load_line(dst: *mut u8, src: *const u8) {
 /// # Safety
 /// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
 #[inline]
-pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn copy_out(_cpu: Cpu, dst: *mut u8, src: *const u8, len: usize) {
     let head = (src.addr().wrapping_neg() % 8).min(len);
     // SAFETY: the same contract.
     unsafe { copy_split(dst, src, len, head) };
@@ -70,7 +70,7 @@ pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) {
 /// # Safety
 /// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
 #[inline]
-pub(crate) unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn copy_in(_cpu: Cpu, dst: *mut u8, src: *const u8, len: usize) {
     let head = (dst.addr().wrapping_neg() % 8).min(len);
     // SAFETY: the same contract.
     unsafe { copy_split(dst, src, len, head) };

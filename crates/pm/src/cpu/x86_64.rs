@@ -55,19 +55,99 @@ pub(crate) unsafe fn store_u64(dst: *mut u8, value: u64) {
 /// `src` is valid for reading and `dst` for writing 64 bytes.
 #[inline(always)]
 pub(crate) unsafe fn load_line(dst: *mut u8, src: *const u8) {
-    // SAFETY: both ranges are valid by the contract; only the named registers change.
+    // SAFETY: both ranges are 64 bytes by the contract.
+    unsafe { copy_33_to_64(dst, src, 64) };
+}
+
+/// Copies `len` bytes out of the pool. When `src` is aligned to 8, each 8-byte unit is read at
+/// once: where two loads overlap, the bytes of the first are kept.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
+#[inline]
+pub(crate) unsafe fn copy_out(cpu: Cpu, dst: *mut u8, src: *const u8, len: usize) {
+    match len {
+        // SAFETY: `len` bytes of both ranges, here and in all arms, by the contract.
+        0..=7 => unsafe { copy_bytes(dst, src, len) },
+        // SAFETY: as above.
+        8..=16 => unsafe { copy_8_to_16(dst, src, len) },
+        // SAFETY: as above.
+        17..=32 => unsafe { copy_17_to_32(dst, src, len) },
+        // SAFETY: as above.
+        33..=64 => unsafe { copy_33_to_64(dst, src, len) },
+        // SAFETY: as above.
+        65.. if cpu.wide => unsafe { copy_out_wide(dst, src, len) },
+        // SAFETY: as above.
+        65.. => unsafe { copy_out_narrow(dst, src, len) },
+    }
+}
+
+/// Copies 8 to 16 bytes.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `len` bytes, 8 to 16.
+#[inline(always)]
+unsafe fn copy_8_to_16(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the first and the last 8 bytes of both ranges.
+    unsafe {
+        asm!(
+            "mov {a}, [{s}]",
+            "mov {b}, [{s} + {n} - 8]",
+            "mov [{d} + {n} - 8], {b}",
+            "mov [{d}], {a}",
+            s = in(reg) src,
+            d = in(reg) dst,
+            n = in(reg) len,
+            a = out(reg) _,
+            b = out(reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Copies 17 to 32 bytes.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `len` bytes, 17 to 32.
+#[inline(always)]
+unsafe fn copy_17_to_32(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the first and the last 16 bytes of both ranges.
+    unsafe {
+        asm!(
+            "movups {a}, [{s}]",
+            "movups {b}, [{s} + {n} - 16]",
+            "movups [{d} + {n} - 16], {b}",
+            "movups [{d}], {a}",
+            s = in(reg) src,
+            d = in(reg) dst,
+            n = in(reg) len,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Copies 33 to 64 bytes.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `len` bytes, 33 to 64.
+#[inline(always)]
+unsafe fn copy_33_to_64(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the first and the last 32 bytes of both ranges.
     unsafe {
         asm!(
             "movups {a}, [{s}]",
             "movups {b}, [{s} + 16]",
-            "movups {c}, [{s} + 32]",
-            "movups {e}, [{s} + 48]",
+            "movups {c}, [{s} + {n} - 32]",
+            "movups {e}, [{s} + {n} - 16]",
+            "movups [{d} + {n} - 32], {c}",
+            "movups [{d} + {n} - 16], {e}",
             "movups [{d}], {a}",
             "movups [{d} + 16], {b}",
-            "movups [{d} + 32], {c}",
-            "movups [{d} + 48], {e}",
             s = in(reg) src,
             d = in(reg) dst,
+            n = in(reg) len,
             a = out(xmm_reg) _,
             b = out(xmm_reg) _,
             c = out(xmm_reg) _,
@@ -77,69 +157,205 @@ pub(crate) unsafe fn load_line(dst: *mut u8, src: *const u8) {
     }
 }
 
-/// Copies `len` bytes out of the pool, in no order.
+/// Copies 65 bytes or more by 64-byte moves; the last one first, so that the others overwrite
+/// its overlap.
 ///
 /// # Safety
-/// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
+/// `src` is valid for reading and `dst` for writing `len` bytes, at least 65; the CPU has AVX-512.
 #[inline]
-pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the same contract.
-    unsafe { copy_bytes(dst, src, len) };
-}
-
-/// Copies `len` bytes into the pool; each aligned 8-byte unit within is stored at once.
-///
-/// # Safety
-/// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
-#[inline]
-pub(crate) unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) {
-    let head = dst.addr().wrapping_neg() % 8;
-    let head = head.min(len);
-    let words = (len - head) / 8;
-    let done = head + words * 8;
-    if head > 0 {
-        // SAFETY: the first bytes of both ranges.
-        unsafe { copy_bytes(dst, src, head) };
-    }
-    if words > 0 {
-        // SAFETY: `8 * words` bytes of both ranges, within `len`.
-        unsafe {
-            asm!(
-                "2:",
-                "mov {t}, [{s}]",
-                "mov [{d}], {t}",
-                "add {s}, 8",
-                "add {d}, 8",
-                "dec {n}",
-                "jnz 2b",
-                s = inout(reg) src.wrapping_add(head) => _,
-                d = inout(reg) dst.wrapping_add(head) => _,
-                n = inout(reg) words => _,
-                t = out(reg) _,
-                options(nostack)
-            );
-        }
-    }
-    if done < len {
-        // SAFETY: the last bytes of both ranges.
-        unsafe { copy_bytes(dst.wrapping_add(done), src.wrapping_add(done), len - done) };
-    }
-}
-
-/// Copies `len` bytes, in no order and by units of any size.
-///
-/// # Safety
-/// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
-#[inline]
-unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: both ranges are valid by the contract; the direction flag is clear by the ABI.
+unsafe fn copy_out_wide(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the last 64 bytes, then `(len - 1) / 64` times 64 bytes from the first on.
     unsafe {
         asm!(
-            "rep movsb",
-            inout("rsi") src => _,
-            inout("rdi") dst => _,
-            inout("rcx") len => _,
-            options(nostack, preserves_flags)
+            "vmovdqu64 zmm16, [{s} + {l} - 64]",
+            "vmovdqu64 [{d} + {l} - 64], zmm16",
+            "2:",
+            "vmovdqu64 zmm16, [{s}]",
+            "vmovdqu64 [{d}], zmm16",
+            "add {s}, 64",
+            "add {d}, 64",
+            "dec {n}",
+            "jnz 2b",
+            s = inout(reg) src => _,
+            d = inout(reg) dst => _,
+            n = inout(reg) (len - 1) / 64 => _,
+            l = in(reg) len,
+            out("xmm16") _,
+            options(nostack)
+        );
+    }
+}
+
+/// `copy_out_wide` for a CPU without AVX-512.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `len` bytes, at least 65.
+#[inline]
+unsafe fn copy_out_narrow(dst: *mut u8, src: *const u8, len: usize) {
+    let last = len - 64;
+    // SAFETY: the last 64 bytes of both ranges.
+    unsafe { copy_33_to_64(dst.wrapping_add(last), src.wrapping_add(last), 64) };
+    // SAFETY: `(len - 1) / 64` times 64 bytes from the first on.
+    unsafe { copy_lines_narrow(dst, src, (len - 1) / 64) };
+}
+
+/// Copies `count` times 64 bytes by 16-byte moves.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `64 * count` bytes; `count` is not 0.
+#[inline]
+unsafe fn copy_lines_narrow(dst: *mut u8, src: *const u8, count: usize) {
+    // SAFETY: `64 * count` bytes of both ranges.
+    unsafe {
+        asm!(
+            "2:",
+            "movups {a}, [{s}]",
+            "movups {b}, [{s} + 16]",
+            "movups {c}, [{s} + 32]",
+            "movups {e}, [{s} + 48]",
+            "movups [{d}], {a}",
+            "movups [{d} + 16], {b}",
+            "movups [{d} + 32], {c}",
+            "movups [{d} + 48], {e}",
+            "add {s}, 64",
+            "add {d}, 64",
+            "dec {n}",
+            "jnz 2b",
+            s = inout(reg) src => _,
+            d = inout(reg) dst => _,
+            n = inout(reg) count => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            e = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// Copies `count` times 64 bytes by 64-byte moves.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `64 * count` bytes; `count` is not 0; the CPU
+/// has AVX-512.
+#[inline]
+unsafe fn copy_lines_wide(dst: *mut u8, src: *const u8, count: usize) {
+    // SAFETY: `64 * count` bytes of both ranges.
+    unsafe {
+        asm!(
+            "2:",
+            "vmovdqu64 zmm16, [{s}]",
+            "vmovdqu64 [{d}], zmm16",
+            "add {s}, 64",
+            "add {d}, 64",
+            "dec {n}",
+            "jnz 2b",
+            s = inout(reg) src => _,
+            d = inout(reg) dst => _,
+            n = inout(reg) count => _,
+            out("xmm16") _,
+            options(nostack)
+        );
+    }
+}
+
+/// Copies `len` bytes into the pool; each aligned 8-byte unit within is stored at once: bytes up
+/// to the first unit, units up to the first line, whole lines, units, bytes.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
+#[inline]
+pub(crate) unsafe fn copy_in(cpu: Cpu, dst: *mut u8, src: *const u8, len: usize) {
+    let head = (dst.addr().wrapping_neg() % 8).min(len);
+    let line_at = (dst.addr().wrapping_neg() % 64).min(len);
+    let words = line_at.saturating_sub(head) / 8;
+    let lines = (len - line_at) / 64;
+    // A range that ends before its first line does may leave bytes behind its units.
+    let tail_at = head + words * 8 + lines * 64;
+    let tail_words = (len - tail_at) / 8;
+    let bytes_at = tail_at + tail_words * 8;
+    // SAFETY: the first bytes of both ranges.
+    unsafe { copy_bytes(dst, src, head) };
+    // SAFETY: `8 * words` bytes, at most up to the first line.
+    unsafe { copy_words(dst.wrapping_add(head), src.wrapping_add(head), words) };
+    let (to, from) = (dst.wrapping_add(line_at), src.wrapping_add(line_at));
+    if lines > 0 && cpu.wide {
+        // SAFETY: `64 * lines` bytes, at most what is left; the CPU has AVX-512.
+        unsafe { copy_lines_wide(to, from, lines) };
+    } else if lines > 0 {
+        // SAFETY: `64 * lines` bytes, at most what is left.
+        unsafe { copy_lines_narrow(to, from, lines) };
+    }
+    // SAFETY: `8 * tail_words` bytes, at most what is left.
+    unsafe {
+        copy_words(
+            dst.wrapping_add(tail_at),
+            src.wrapping_add(tail_at),
+            tail_words,
+        )
+    };
+    // SAFETY: the last bytes of both ranges.
+    unsafe {
+        copy_bytes(
+            dst.wrapping_add(bytes_at),
+            src.wrapping_add(bytes_at),
+            len - bytes_at,
+        )
+    };
+}
+
+/// Copies `count` 8-byte units.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `8 * count` bytes; they do not overlap.
+#[inline]
+unsafe fn copy_words(dst: *mut u8, src: *const u8, count: usize) {
+    if count == 0 {
+        return;
+    }
+    // SAFETY: `8 * count` bytes of both ranges.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {t}, [{s}]",
+            "mov [{d}], {t}",
+            "add {s}, 8",
+            "add {d}, 8",
+            "dec {n}",
+            "jnz 2b",
+            s = inout(reg) src => _,
+            d = inout(reg) dst => _,
+            n = inout(reg) count => _,
+            t = out(reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// Copies `count` bytes one by one: a few at the edge of a unit.
+///
+/// # Safety
+/// `src` is valid for reading and `dst` for writing `count` bytes; they do not overlap.
+#[inline]
+unsafe fn copy_bytes(dst: *mut u8, src: *const u8, count: usize) {
+    if count == 0 {
+        return;
+    }
+    // SAFETY: `count` bytes of both ranges.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {t}, byte ptr [{s}]",
+            "mov byte ptr [{d}], {t}",
+            "inc {s}",
+            "inc {d}",
+            "dec {n}",
+            "jnz 2b",
+            s = inout(reg) src => _,
+            d = inout(reg) dst => _,
+            n = inout(reg) count => _,
+            t = out(reg_byte) _,
+            options(nostack)
         );
     }
 }
@@ -228,30 +444,37 @@ pub(crate) unsafe fn stream_lines(cpu: Cpu, dst: *mut u8, src: *const u8, count:
     }
 }
 
+/// Executes an instruction for each of `count` lines, at least one.
+macro_rules! write_back_each {
+    ($instruction:literal, $dst:expr, $count:expr) => {
+        asm!(
+            "2:",
+            concat!($instruction, " [{d}]"),
+            "add {d}, 64",
+            "dec {n}",
+            "jnz 2b",
+            d = inout(reg) $dst => _,
+            n = inout(reg) $count => _,
+            options(nostack)
+        )
+    };
+}
+
 /// Writes `count` lines back, from `dst` on.
 ///
 /// # Safety
-/// `dst` is the first byte of `count` mapped lines, and the CPU has the instruction.
+/// `dst` is the first byte of `count` mapped lines, at least one, and the CPU has the instruction.
 #[inline(always)]
 pub(crate) unsafe fn write_back_lines(kind: WriteBackKind, dst: *mut u8, count: usize) {
-    for line in 0..count {
-        // SAFETY: within the `count` lines.
-        let at = unsafe { dst.add(line * 64) };
-        match kind {
-            // SAFETY: `at` is mapped; the CPU has CLWB (66 0F AE /6).
-            WriteBackKind::Clwb => unsafe {
-                asm!("clwb [{}]", in(reg) at, options(nostack, preserves_flags));
-            },
-            // SAFETY: `at` is mapped; the CPU has CLFLUSHOPT.
-            WriteBackKind::ClflushOpt => unsafe {
-                asm!("clflushopt [{}]", in(reg) at, options(nostack, preserves_flags));
-            },
-            // SAFETY: `at` is mapped; CLFLUSH is part of x86-64.
-            WriteBackKind::Clflush => unsafe {
-                asm!("clflush [{}]", in(reg) at, options(nostack, preserves_flags));
-            },
-            WriteBackKind::DcCvap | WriteBackKind::DcCvac | WriteBackKind::Portable => {}
-        }
+    // The choice is outside of the loop, so that the loop is two instructions.
+    match kind {
+        // SAFETY: the lines are mapped; the CPU has CLWB.
+        WriteBackKind::Clwb => unsafe { write_back_each!("clwb", dst, count) },
+        // SAFETY: the lines are mapped; the CPU has CLFLUSHOPT.
+        WriteBackKind::ClflushOpt => unsafe { write_back_each!("clflushopt", dst, count) },
+        // SAFETY: the lines are mapped; CLFLUSH is part of x86-64.
+        WriteBackKind::Clflush => unsafe { write_back_each!("clflush", dst, count) },
+        WriteBackKind::DcCvap | WriteBackKind::DcCvac | WriteBackKind::Portable => {}
     }
 }
 
