@@ -133,6 +133,12 @@ impl DataCrc {
         self.bytes(&crc.to_le_bytes());
     }
 
+    /// Adds the checksum of a data page, or of a line's entries.
+    #[inline]
+    pub fn crc(&mut self, crc: u32) {
+        self.bytes(&crc.to_le_bytes());
+    }
+
     /// The checksum.
     #[inline]
     #[must_use]

@@ -51,7 +51,9 @@ pub use name::{NAME_BYTES_MAX, Name};
 pub use number::{FilePage, INO_LIMIT, Ino};
 pub use pair::PairLine;
 pub use pool_state::{POOL_STATE_OFFSETS, PoolState};
-pub use saved::{SAVED_PAYLOAD_BYTES_MAX, SAVED_PAYLOAD_OFFSET, SavedPageHeader};
+pub use saved::{
+    SAVED_PAYLOAD_BYTES_MAX, SAVED_PAYLOAD_OFFSET, SavedPageHeader, decode_words, encode_words,
+};
 pub use signature::known_signature;
 pub use slot::{
     BAD_PAGE_LIST_PAGE, FIRST_FREE_PAGE, INODE_DIRECTORY_PAGE, LANE_TABLE_PAGE, MAX_SLOTS,

@@ -85,3 +85,15 @@ fn checksum(bytes: &[u8; 64], seed: Seed) -> u32 {
     crc.update(&bytes[20..]);
     crc.finish()
 }
+
+/// The words of a bitmap as the bytes of a saved page's payload.
+#[must_use]
+pub fn encode_words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The words in a saved page's payload; a rest of fewer than 8 bytes is left out.
+pub fn decode_words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().map(|word| u64::from_le_bytes(*word))
+}

@@ -174,7 +174,7 @@ fn of_the_commit_line() {
     };
     refuses(&value, 8, &RESERVED.to_le_bytes(), "log_head");
     refuses(&value, 16, &(PAGE.raw() + 65).to_le_bytes(), "log_tail");
-    refuses(&value, 16, &RESERVED.to_le_bytes(), "log_tail");
+    refuses(&value, 16, &(RESERVED + 64).to_le_bytes(), "log_tail");
     // Line 0 of a page is its header; and there is no tail without a head.
     refuses(&value, 16, &PAGE.raw().to_le_bytes(), "log_tail");
     refuses(&value, 8, &[0; 8], "log_tail");
@@ -377,6 +377,46 @@ fn a_record_holds_8_lines_and_no_more() {
         "{ninth:?}"
     );
     assert_eq!(lines.len(), 8);
+}
+
+#[test]
+#[should_panic(expected = "no data checksum of its own")]
+fn a_record_takes_no_line_with_a_data_checksum() {
+    let flags = CommitLine::HAS_DATA_CRC;
+    let mut lines = JournalLines::new();
+    lines
+        .push(
+            HOME.ino,
+            CommitLine {
+                op_seq: 1,
+                flags,
+                ..CommitLine::default()
+            },
+        )
+        .unwrap();
+    let kind = JournalKind::Other;
+    let (lane_seq, session, lane, identity_mask) = (1, 1, 0, 0);
+    let record = JournalRecord {
+        lane_seq,
+        session,
+        lane,
+        kind,
+        data_crc: None,
+        identity_mask,
+        lines,
+    };
+    Structure::encode(&record, &HOME);
+}
+
+#[test]
+#[should_panic(expected = "12 bits")]
+fn a_commit_line_takes_no_flag_beyond_12_bits() {
+    let line = CommitLine {
+        op_seq: 1,
+        flags: 1 << 12,
+        ..CommitLine::default()
+    };
+    Structure::encode(&line, &HOME);
 }
 
 #[test]

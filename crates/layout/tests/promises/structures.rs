@@ -490,7 +490,9 @@ impl Structure for JournalRecord {
         let lines = proptest::collection::vec(line, 1..=8);
         let head = (any::<u64>(), any::<u32>(), any::<u16>(), any::<u8>());
         let kind = proptest::sample::select(&JournalKind::ALL[..]);
-        (head, kind, any::<Option<u32>>(), lines)
+        // A checksum of 0 is a checksum like any other.
+        let data_crc = prop_oneof![Just(None), Just(Some(0)), any::<u32>().prop_map(Some)];
+        (head, kind, data_crc, lines)
             .prop_map(|((lane_seq, session, lane, mask), kind, data_crc, items)| {
                 let mut lines = JournalLines::new();
                 for (ino, line) in &items {
