@@ -108,6 +108,16 @@ impl<'a> NameTable<'a> {
         hash: u64,
         rehash: &mut dyn FnMut(u64) -> u64,
     ) -> Result<(), ArenaError> {
+        self.make_room(arena, hash, RESERVED, rehash)
+    }
+
+    fn make_room(
+        self,
+        arena: &Arena,
+        hash: u64,
+        slots: usize,
+        rehash: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<(), ArenaError> {
         // Each turn makes a bucket, uses one bit more, or ends with a chain that is long enough.
         for _ in 0..=DEPTH_MAX + 1 {
             let Some(found) = self.bucket(arena, hash)? else {
@@ -122,7 +132,7 @@ impl<'a> NameTable<'a> {
                 );
                 continue;
             };
-            if bucket::has_room(arena, found.off, bucket::home_of(hash), RESERVED)? {
+            if bucket::has_room(arena, found.off, bucket::home_of(hash), slots)? {
                 return Ok(());
             }
             if self.may_split(found) {
@@ -153,7 +163,7 @@ impl<'a> NameTable<'a> {
         if self.len() == u64::from(u32::MAX) {
             return Err(full(arena));
         }
-        self.reserve(arena, hash, rehash)?;
+        self.make_room(arena, hash, 1, rehash)?;
         self.reclaim(arena)?;
         let home = bucket::home_of(hash);
         let Some(found) = self.bucket(arena, hash)? else {

@@ -122,13 +122,11 @@ impl<'a> Radix<'a> {
         first_value: u64,
         stride: u64,
     ) -> Result<(), ArenaError> {
-        self.replace_range(
-            arena,
-            key..key.saturating_add(count),
-            first_value,
-            stride,
-            &mut |_, _| (),
-        )
+        if count == 0 {
+            return Ok(());
+        }
+        let keys = key..last_key(key, count)? + 1;
+        self.replace_range(arena, keys, first_value, stride, &mut |_, _| ())
     }
 
     /// As [`Radix::set_range`], with each key and value that was there before given to `replaced`.
