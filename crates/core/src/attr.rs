@@ -4,7 +4,6 @@
 //! pages fall behind the new end, and the commit line with size, times and link count. A crash
 //! leaves all of it or nothing.
 
-use novale_arena::Op;
 use novale_layout::{Attributes, Entry, FileKind, FilePage, Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
@@ -13,7 +12,7 @@ use crate::commit::Rest;
 use crate::cow::{FILE_BYTES_MAX, write_entry};
 use crate::error::{Error, Result};
 use crate::extent::Extents;
-use crate::fs::{Fs, Locked, OpKind};
+use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
 use crate::types::{Attr, Ctx, Fallocate, SetAttr};
 use crate::view::Attrs;
@@ -29,35 +28,21 @@ impl Fs {
     /// [`Error::TooLarge`], [`Error::NoSpace`] before anything changed; [`Error::Invalid`] for the
     /// size of what is no regular file.
     pub fn setattr(&self, ctx: &Ctx, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        let kind = if set.size.is_some() {
-            OpKind::Truncate
-        } else {
-            OpKind::Attributes
-        };
-        let op = self.begin(kind, ctx)?;
-        let locked = self.lock(&op, ino)?;
+        let kind = if set.size.is_some() { OpKind::Truncate } else { OpKind::Attributes };
+        let call = self.begin(kind, ctx)?;
+        let locked = self.lock(&call, ino)?;
         if let Some(size) = set.size {
-            match locked.kind {
-                FileKind::File => {}
-                FileKind::Directory => return Err(Error::IsDirectory),
-                _ => return Err(Error::Invalid("not a regular file")),
-            }
+            regular(locked.kind)?;
             if size > FILE_BYTES_MAX {
                 return Err(Error::TooLarge);
             }
         }
-        self.setattr_locked(&op, ctx, &locked, set)?;
+        self.setattr_locked(&call, &locked, set)?;
         Ok(locked.view.attr(locked.kind))
     }
 
-    fn setattr_locked(
-        &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
-        locked: &Locked<'_>,
-        set: &SetAttr,
-    ) -> Result<()> {
-        let (view, arena, env) = (&locked.view, self.arena(), self.env(op, ctx));
+    fn setattr_locked(&self, call: &Call<'_>, locked: &Locked<'_>, set: &SetAttr) -> Result<()> {
+        let (view, arena, env) = (&locked.view, self.arena(), self.env(call));
         let old = view.attrs();
         let attrs = new_attrs(old, set, locked.kind);
         let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
@@ -75,20 +60,19 @@ impl Fs {
             Some(size) if size > old_size => self.zero_gap(locked, &mut next, size)?,
             _ => None,
         };
-        let mut appender =
-            Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
         if changes_attrs {
-            appender.push(&Entry::Attributes(attributes_entry(&attrs, atime_ns)));
+            writer.push(&Entry::Attributes(attributes_entry(&attrs, atime_ns)));
         }
         if let Some(page) = first_dead.filter(|_| cuts) {
-            appender.push(&hole_to_end(page));
+            writer.push(&hole_to_end(page));
         }
-        let mut appended = appender.finish();
+        let mut appended = writer.finish();
         Locked::apply_log(&mut next, &appended);
-        next.ctime_ns = ctx.now_ns;
+        next.ctime_ns = call.now_ns;
         if let Some(size) = set.size {
             next.size = size;
-            next.mtime_ns = ctx.now_ns;
+            next.mtime_ns = call.now_ns;
         }
         next.mtime_ns = set.mtime_ns.unwrap_or(next.mtime_ns);
         let single = gap.is_none() && self.options.form.is_single(0);
@@ -96,11 +80,7 @@ impl Fs {
         let rest = if entries == 0 && gap.is_none() {
             Rest::Nothing
         } else {
-            Rest::new(
-                single,
-                pending.and(gap.unwrap_or_else(Flushed::none)),
-                appended.crc,
-            )
+            Rest::new(single, pending.and(gap.unwrap_or_else(Flushed::none)), appended.crc)
         };
         let mut freed = Extents::default();
         let op_seq = next.op_seq;
@@ -114,15 +94,14 @@ impl Fs {
             let Some(page) = first_dead.filter(|_| cuts) else {
                 return Ok(());
             };
-            view.index()
-                .remove_range(arena, page, FILE_PAGES_MAX, &mut |_, addr| {
-                    freed.push_page(PmAddr::from_raw(addr));
-                })?;
+            view.index().remove_range(arena, page, FILE_PAGES_MAX, &mut |_, addr| {
+                freed.push_page(PmAddr::from_raw(addr));
+            })?;
             view.set_data_pages(view.data_pages() - freed.pages());
             Ok(())
         })?;
-        self.allocator.give(arena, op, ctx.hint, &freed)?;
-        self.collect_if_grown(op, ctx, locked, &appended)
+        self.give(call, &freed)?;
+        self.collect_if_grown(call, locked, &appended)
     }
 
     /// Reserves pages for a range; they read as zeros. [`Fallocate::Extend`] raises the size.
@@ -138,21 +117,19 @@ impl Fs {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        let op = self.begin(OpKind::Write, ctx)?;
-        self.check_file(ctx, ino)?;
+        let call = self.begin(OpKind::Write, ctx)?;
+        self.check_file(ctx.hint, ino)?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
-        let locked = self.lock(&op, ino)?;
+        let locked = self.lock(&call, ino)?;
         let holes = self.holes(&locked, offset / PAGE, end.div_ceil(PAGE))?;
         let pages = holes.iter().map(|(_, pages)| pages).sum();
-        let extents = self
-            .allocator
-            .take_all(self.arena(), &op, ctx.hint, pages, Need::Growth)?;
+        let extents = self.take_pages(&call, pages, Need::Growth)?;
         let entries = match_extents(&holes, &extents);
-        self.fallocate_locked(&op, ctx, &locked, (how, end), &entries, &extents)
+        self.fallocate_locked(&call, &locked, (how, end), &entries, &extents)
     }
 
     /// The holes among the pages `from..to`: first page and number of each.
@@ -166,9 +143,7 @@ impl Fs {
             if first >= to {
                 break;
             }
-            let end = index
-                .next(arena, first)?
-                .map_or(to, |(page, _)| page.min(to));
+            let end = index.next(arena, first)?.map_or(to, |(page, _)| page.min(to));
             holes.push((first, end - first));
             total += end - first;
             at = end;
@@ -181,14 +156,13 @@ impl Fs {
 
     fn fallocate_locked(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         locked: &Locked<'_>,
         (how, end): (Fallocate, u64),
         entries: &[(u64, crate::extent::Extent)],
         extents: &Extents,
     ) -> Result<()> {
-        let (view, arena, env) = (&locked.view, self.arena(), self.env(op, ctx));
+        let (view, arena, env) = (&locked.view, self.arena(), self.env(call));
         let room =
             Room::make(&env, view, entries.iter().map(|_| 1), Need::Growth).and_then(|room| {
                 for (page, extent) in entries {
@@ -201,48 +175,38 @@ impl Fs {
         let room = match room {
             Ok(room) => room,
             Err(error) => {
-                self.allocator.give(arena, op, ctx.hint, extents)?;
+                self.give(call, extents)?;
                 return Err(error);
             }
         };
         let mut next = locked.next_state();
-        let size = if how == Fallocate::Extend {
-            next.size.max(end)
-        } else {
-            next.size
-        };
-        let mut pending = self
-            .zero_gap(locked, &mut next, size)?
-            .unwrap_or_else(Flushed::none);
-        let mut appender =
-            Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let size = if how == Fallocate::Extend { next.size.max(end) } else { next.size };
+        let mut pending = self.zero_gap(locked, &mut next, size)?.unwrap_or_else(Flushed::none);
+        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
         for (page, extent) in entries {
-            let zeroed = self
-                .pm
-                .stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
+            let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
             pending = pending.and(zeroed);
-            appender.push(&write_entry(*page, *extent));
+            writer.push(&write_entry(*page, *extent));
         }
-        let mut appended = appender.finish();
+        let mut appended = writer.finish();
         Locked::apply_log(&mut next, &appended);
         if size != next.size {
             next.size = size;
-            next.mtime_ns = ctx.now_ns;
+            next.mtime_ns = call.now_ns;
         }
-        next.ctime_ns = ctx.now_ns;
+        next.ctime_ns = call.now_ns;
         pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
         self.commit(locked, next, Rest::Pending(pending), || {
             appended.publish(view);
             for (page, extent) in entries {
                 for step in 0..extent.pages {
-                    view.index()
-                        .set(arena, page + step, extent.addr.add(step * PAGE).raw())?;
+                    view.index().set(arena, page + step, extent.addr.add(step * PAGE).raw())?;
                 }
             }
             view.set_data_pages(view.data_pages() + extents.pages());
             Ok(())
         })?;
-        self.collect_if_grown(op, ctx, locked, &appended)
+        self.collect_if_grown(call, locked, &appended)
     }
 }
 
@@ -260,13 +224,7 @@ fn match_extents(holes: &[(u64, u64)], extents: &Extents) -> Vec<(u64, crate::ex
                 extent = next;
             }
             let pages = missing.min(extent.pages);
-            pairs.push((
-                page,
-                crate::extent::Extent {
-                    addr: extent.addr,
-                    pages,
-                },
-            ));
+            pairs.push((page, crate::extent::Extent { addr: extent.addr, pages }));
             extent.addr = extent.addr.add(pages * PAGE);
             extent.pages -= pages;
             page += pages;

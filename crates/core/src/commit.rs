@@ -34,10 +34,7 @@ pub(crate) struct InodePlace {
 
 impl InodePlace {
     pub(crate) fn new(pool: Seed, ino: Ino, addr: PmAddr) -> Self {
-        Self {
-            addr,
-            seed: pool.ino(ino),
-        }
+        Self { addr, seed: pool.ino(ino) }
     }
 
     fn commit_addr(&self, slot: u8) -> PmAddr {
@@ -47,30 +44,19 @@ impl InodePlace {
 
     /// Stores the identity line.
     pub(crate) fn store_identity(&self, pm: &Pm, line: &IdentityLine) -> Flushed {
-        pm.stream(
-            self.addr.add(IDENTITY_OFFSET),
-            &line.encode(self.seed),
-            Purpose::Inode,
-        )
+        pm.stream(self.addr.add(IDENTITY_OFFSET), &line.encode(self.seed), Purpose::Inode)
     }
 
     /// Streams a commit line whose fence follows in the same operation.
     fn stream_line(&self, pm: &Pm, slot: u8, line: &CommitLine) -> Flushed {
-        pm.stream(
-            self.commit_addr(slot),
-            &line.encode(self.seed),
-            Purpose::Commit,
-        )
+        pm.stream(self.commit_addr(slot), &line.encode(self.seed), Purpose::Commit)
     }
 
     /// Stores a commit line that may be left unfenced: an ordinary store, which a later owner of
     /// the lock finds in order.
     fn store_line(&self, pm: &Pm, slot: u8, line: &CommitLine) -> Flushed {
-        let stored = pm.store_line(
-            self.commit_addr(slot),
-            &line.encode(self.seed),
-            Purpose::Commit,
-        );
+        let stored =
+            pm.store_line(self.commit_addr(slot), &line.encode(self.seed), Purpose::Commit);
         pm.write_back(stored)
     }
 }
@@ -91,11 +77,7 @@ pub(crate) enum Rest {
 impl Rest {
     /// The rest in the form chosen.
     pub(crate) fn new(single: bool, pending: Flushed, crc: u32) -> Self {
-        if single {
-            Self::Checksummed(pending, crc)
-        } else {
-            Self::Pending(pending)
-        }
+        if single { Self::Checksummed(pending, crc) } else { Self::Pending(pending) }
     }
 }
 
@@ -173,7 +155,7 @@ pub(crate) fn record_crc<'a>(
     let mut crc = DataCrc::record(pool);
     for (ino, op_seq, entries_crc) in lines {
         crc.line(ino, op_seq);
-        crc.bytes(&entries_crc.to_le_bytes());
+        crc.crc(entries_crc);
     }
     for identity in identities {
         crc.bytes(identity);
@@ -200,32 +182,28 @@ pub(crate) fn many(
         }
     }
     if !single {
-        pm.fence(std::mem::replace(&mut pending, Flushed::none()))
-            .end();
+        pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
     }
-    let record = record(pool, session, lane, kind, seq, single, parts);
+    let record = record((pool, session), lane, kind, seq, single, parts);
     let (bytes, len) = record.encode(pool);
     let [first, second] = JOURNAL_OFFSETS;
-    let at = page.add(if seq % 2 == 0 { first } else { second });
+    let at = page.add(if seq.is_multiple_of(2) { first } else { second });
     let stored = pm.stream(at, bytes.get(..len).unwrap_or_default(), Purpose::Journal);
     let durable = pm.fence(pending.and(stored));
     for part in parts.iter_mut() {
         part.next.slot ^= 1;
         part.next.checksummed = false;
-        let line = part.next.line(session, None);
+        let own = part.next.line(session, None);
         // Unfenced: the record stands for the line until it is durable.
-        let _own = part.place.store_line(pm, part.next.slot, &line);
+        let _own = part.place.store_line(pm, part.next.slot, &own);
     }
-    let own_lines = parts
-        .iter()
-        .map(|part| part.place.commit_addr(part.next.slot));
+    let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
     lane.record_written(seq, me, own_lines);
     durable
 }
 
 fn record(
-    pool: Seed,
-    session: u32,
+    (pool, session): (Seed, u32),
     lane: &Lane<'_>,
     kind: JournalKind,
     seq: u64,
@@ -243,14 +221,8 @@ fn record(
         }
     }
     let data_crc = single.then(|| {
-        let lines = parts
-            .iter()
-            .map(|part| (part.ino, part.next.op_seq, part.crc));
-        record_crc(
-            pool,
-            lines,
-            parts.iter().filter_map(|part| part.identity.as_ref()),
-        )
+        let lines = parts.iter().map(|part| (part.ino, part.next.op_seq, part.crc));
+        record_crc(pool, lines, parts.iter().filter_map(|part| part.identity.as_ref()))
     });
     JournalRecord {
         lane_seq: seq,

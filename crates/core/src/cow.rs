@@ -7,15 +7,15 @@
 //! The user's memory is read before the inode's lock is taken: whole pages go straight to their new
 //! place, the ends of a write that is not page-aligned to a buffer that is filled up under the lock.
 
-use novale_arena::Op;
-use novale_layout::{Entry, FileKind, FilePage, PAGE, PmAddr};
+use novale_layout::{Entry, FilePage, Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
+use novale_policy::{Method, WriteShape};
 
 use crate::alloc::{Need, pages_touched};
 use crate::commit::{self, Rest};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
-use crate::fs::{Fs, Locked, OpKind};
+use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::log::{Appender, FILE_PAGES_MAX, Room, page_crc};
 use crate::types::Ctx;
 use crate::view::{State, View};
@@ -63,9 +63,7 @@ impl Prepared {
     }
 
     fn set_crc(&mut self, index: u64, crc: u32) {
-        let place = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.crcs.get_mut(index));
+        let place = usize::try_from(index).ok().and_then(|index| self.crcs.get_mut(index));
         if let Some(place) = place {
             *place = crc;
         }
@@ -98,27 +96,29 @@ impl Fs {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::NoMemory`] and [`Error::TooLarge`] before anything changed;
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
-    pub fn write(
-        &self,
-        ctx: &Ctx,
-        ino: novale_layout::Ino,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize> {
-        let op = self.begin(OpKind::Write, ctx)?;
-        self.check_file(ctx, ino)?;
+    pub fn write(&self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let call = self.begin(OpKind::Write, ctx)?;
+        self.check_file(ctx.hint, ino)?;
         if data.is_empty() {
             return Ok(0);
         }
-        let prepared = self.prepare(&op, ctx, ino, offset, data)?;
-        let locked = match self.lock(&op, ino) {
+        let size = self.read_view(ctx.hint, ino, |view, _| Ok(view.size()))?;
+        let shape = WriteShape { offset, len: data.len() as u64, size };
+        match self.policy.decide(&shape) {
+            Method::CopyOnWrite => self.copy_on_write(&call, ino, offset, data),
+        }
+    }
+
+    fn copy_on_write(&self, call: &Call<'_>, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let prepared = self.prepare(call, ino, offset, data)?;
+        let locked = match self.lock(call, ino) {
             Ok(locked) => locked,
             Err(error) => {
-                self.discard(&op, ctx, prepared)?;
+                self.discard(call, prepared)?;
                 return Err(error);
             }
         };
-        self.write_locked(&op, ctx, &locked, prepared)?;
+        self.write_locked(call, &locked, prepared)?;
         Ok(data.len())
     }
 
@@ -126,66 +126,52 @@ impl Fs {
     ///
     /// # Errors
     /// As [`Fs::write`].
-    pub fn append(&self, ctx: &Ctx, ino: novale_layout::Ino, data: &[u8]) -> Result<u64> {
-        let op = self.begin(OpKind::Write, ctx)?;
-        self.check_file(ctx, ino)?;
+    pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
+        let call = self.begin(OpKind::Write, ctx)?;
+        self.check_file(ctx.hint, ino)?;
         if data.is_empty() {
             return self.getattr(ino).map(|attr| attr.size);
         }
         for _ in 0..APPEND_TRIES {
-            let offset = self.read_view(ctx, ino, |view, _| Ok(view.size()))?;
-            let prepared = self.prepare(&op, ctx, ino, offset, data)?;
-            let locked = self.lock(&op, ino)?;
+            let offset = self.read_view(ctx.hint, ino, |view, _| Ok(view.size()))?;
+            let prepared = self.prepare(&call, ino, offset, data)?;
+            let locked = self.lock(&call, ino)?;
             if locked.view.size() == offset {
-                self.write_locked(&op, ctx, &locked, prepared)?;
+                self.write_locked(&call, &locked, prepared)?;
                 return Ok(offset);
             }
             drop(locked);
-            self.discard(&op, ctx, prepared)?;
+            self.discard(&call, prepared)?;
         }
         // Others append all the time: hold the lock, over a copy, so that no user memory is
         // touched meanwhile.
         let data = data.to_vec();
-        let locked = self.lock(&op, ino)?;
+        let locked = self.lock(&call, ino)?;
         let offset = locked.view.size();
-        let prepared = self.prepare(&op, ctx, ino, offset, &data)?;
-        self.write_locked(&op, ctx, &locked, prepared)?;
+        let prepared = self.prepare(&call, ino, offset, &data)?;
+        self.write_locked(&call, &locked, prepared)?;
         Ok(offset)
     }
 
-    pub(crate) fn check_file(&self, ctx: &Ctx, ino: novale_layout::Ino) -> Result<()> {
-        match self.read_view(ctx, ino, |_, kind| Ok(kind))? {
-            FileKind::File => Ok(()),
-            FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::Invalid("not a regular file")),
-        }
+    pub(crate) fn check_file(&self, hint: u32, ino: Ino) -> Result<()> {
+        regular(self.read_view(hint, ino, |_, kind| Ok(kind))?)
     }
 
     /// Gives pages back that were stored to but not committed. Streaming stores are fenced first:
     /// whoever gets the pages next must not be overtaken by them.
-    fn discard(&self, op: &Op<'_>, ctx: &Ctx, prepared: Prepared) -> Result<()> {
+    fn discard(&self, call: &Call<'_>, prepared: Prepared) -> Result<()> {
         self.pm.fence(prepared.pending).end();
-        self.allocator
-            .give(self.arena(), op, ctx.hint, &prepared.extents)
+        self.give(call, &prepared.extents)
     }
 
     /// Takes new pages and stores what the write covers whole.
-    fn prepare(
-        &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
-        ino: novale_layout::Ino,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<Prepared> {
+    fn prepare(&self, call: &Call<'_>, ino: Ino, offset: u64, data: &[u8]) -> Result<Prepared> {
         let len = data.len() as u64;
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
         let pages = pages_touched(offset, len);
-        let need = self.write_need(ctx, ino, offset / PAGE, pages)?;
-        let extents = self
-            .allocator
-            .take_all(self.arena(), op, ctx.hint, pages, need)?;
+        let need = self.write_need(call.hint, ino, offset / PAGE, pages)?;
+        let extents = self.take_pages(call, pages, need)?;
         let single = self.options.form.is_single(len)
             && usize::try_from(pages).is_ok_and(|pages| pages <= SINGLE_PAGES_MAX);
         let mut prepared = Prepared {
@@ -230,28 +216,19 @@ impl Fs {
             if now.is_empty() {
                 break;
             }
-            pending = pending.and(
-                self.pm
-                    .stream(extent.addr.add(skip * PAGE), now, Purpose::Data),
-            );
+            pending = pending.and(self.pm.stream(extent.addr.add(skip * PAGE), now, Purpose::Data));
             (skip, rest) = (0, later);
         }
         prepared.also(pending);
     }
 
     /// Overwrites may use the reserve: they give back as much as they take.
-    fn write_need(
-        &self,
-        ctx: &Ctx,
-        ino: novale_layout::Ino,
-        first: u64,
-        pages: u64,
-    ) -> Result<Need> {
+    fn write_need(&self, hint: u32, ino: Ino, first: u64, pages: u64) -> Result<Need> {
         if pages > OVERWRITE_PAGES_MAX || self.allocator.is_roomy(self.arena())? {
             return Ok(Need::Growth);
         }
         let arena = self.arena();
-        let mapped = self.read_view(ctx, ino, |view, _| {
+        let mapped = self.read_view(hint, ino, |view, _| {
             for page in first..first + pages {
                 if view.index().get(arena, page)? == 0 {
                     return Ok(false);
@@ -265,13 +242,12 @@ impl Fs {
     /// Fills the partial pages up, commits and publishes.
     fn write_locked(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         locked: &Locked<'_>,
         mut prepared: Prepared,
     ) -> Result<()> {
         let arena = self.arena();
-        let (view, env) = (&locked.view, self.env(op, ctx));
+        let (view, env) = (&locked.view, self.env(call));
         let first_page = prepared.first_page();
         let entries = prepared.extents.iter().map(|_| 1);
         // All that can fail comes first.
@@ -284,7 +260,7 @@ impl Fs {
         let room = match room {
             Ok(room) => room,
             Err(error) => {
-                self.discard(op, ctx, prepared)?;
+                self.discard(call, prepared)?;
                 return Err(error);
             }
         };
@@ -292,23 +268,22 @@ impl Fs {
         let mut next = locked.next_state();
         let gap = self.zero_gap(locked, &mut next, prepared.offset)?;
         let single = prepared.single && gap.is_none();
-        let mut appender =
-            Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
         let mut file_page = first_page;
         let mut index = 0;
         for extent in prepared.extents.iter() {
-            appender.push(&write_entry(file_page, extent));
+            writer.push(&write_entry(file_page, extent));
             for _ in 0..if single { extent.pages } else { 0 } {
-                appender.cover_page(prepared.crcs.get(index).copied().unwrap_or(0));
+                writer.cover_page(prepared.crcs.get(index).copied().unwrap_or(0));
                 index += 1;
             }
             file_page += extent.pages;
         }
-        let mut appended = appender.finish();
+        let mut appended = writer.finish();
         Locked::apply_log(&mut next, &appended);
         next.size = next.size.max(prepared.offset + prepared.len);
-        next.mtime_ns = ctx.now_ns;
-        next.ctime_ns = ctx.now_ns;
+        next.mtime_ns = call.now_ns;
+        next.ctime_ns = call.now_ns;
         let mut pending = std::mem::replace(&mut appended.pending, Flushed::none());
         pending = pending.and(std::mem::replace(&mut prepared.pending, Flushed::none()));
         pending = pending.and(gap.unwrap_or_else(Flushed::none));
@@ -318,8 +293,8 @@ impl Fs {
             appended.publish(view);
             self.map_pages(view, &prepared, &mut freed)
         })?;
-        self.allocator.give(arena, op, ctx.hint, &freed)?;
-        self.collect_if_grown(op, ctx, locked, &appended)
+        self.give(call, &freed)?;
+        self.collect_if_grown(call, locked, &appended)
     }
 
     /// Maps the new pages; what they replace goes to `freed`.
@@ -370,8 +345,7 @@ impl Fs {
         }
         let (before, rest) = part.bytes.split_at_mut(part.from);
         let count = before.len().min(live);
-        self.pm
-            .load(addr, before.get_mut(..count).unwrap_or_default())?;
+        self.pm.load(addr, before.get_mut(..count).unwrap_or_default())?;
         let behind = rest.get_mut(part.to - part.from..).unwrap_or_default();
         if live > part.to {
             let behind = behind.get_mut(..live - part.to).unwrap_or_default();
@@ -414,11 +388,7 @@ impl Fs {
             locked.view.publish(|| locked.view.set_state(next));
             next.op_seq += 1;
         }
-        Ok(Some(self.pm.stream_zero(
-            addr.add(from as u64),
-            len as u64,
-            Purpose::Data,
-        )))
+        Ok(Some(self.pm.stream_zero(addr.add(from as u64), len as u64, Purpose::Data)))
     }
 }
 
@@ -428,11 +398,7 @@ fn partial(data: &[u8], from: usize) -> Option<Box<Partial>> {
         return None;
     }
     let to = from + data.len();
-    let mut part = Box::new(Partial {
-        bytes: [0; PAGE_BYTES],
-        from,
-        to,
-    });
+    let mut part = Box::new(Partial { bytes: [0; PAGE_BYTES], from, to });
     if let Some(place) = part.bytes.get_mut(from..to) {
         place.copy_from_slice(data);
     }

@@ -28,7 +28,7 @@ pub(crate) fn name_hash(directory: Ino, name: &[u8]) -> u64 {
 
 /// A dentry's address in the 50 bits that a name table keeps: slot, and the number of the line.
 pub(crate) fn pack(addr: PmAddr) -> u64 {
-    u64::from(addr.slot()) << SLOT_SHIFT | addr.byte() / 64
+    (u64::from(addr.slot()) << SLOT_SHIFT) | (addr.byte() / 64)
 }
 
 fn unpack(value: u64) -> PmAddr {
@@ -49,31 +49,27 @@ pub(crate) struct Found {
 /// Looks a name up in a directory's view. Without the lock, the caller validates the view.
 pub(crate) fn find(pm: &Pm, arena: &Arena, view: &View<'_>, name: &[u8]) -> Result<Option<Found>> {
     let mut found = None;
-    view.names()
-        .find(arena, name_hash(view.ino(), name), |value| {
-            let at = unpack(value);
-            // A dentry that makes no sense is one that moved: the view will not validate.
-            let matched = with_dentry(pm, at, |dentry| {
-                (dentry.name() == name).then(|| Found {
-                    at,
-                    ino: dentry.ino(),
-                    cookie: dentry.cookie(),
-                    generation: dentry.generation(),
-                    kind: dentry.kind(),
-                })
-            });
-            found = matched.ok().flatten();
-            found.is_some()
-        })?;
+    view.names().find(arena, name_hash(view.ino(), name), |value| {
+        let at = unpack(value);
+        // A dentry that makes no sense is one that moved: the view will not validate.
+        let matched = with_dentry(pm, at, |dentry| {
+            (dentry.name() == name).then(|| Found {
+                at,
+                ino: dentry.ino(),
+                cookie: dentry.cookie(),
+                generation: dentry.generation(),
+                kind: dentry.kind(),
+            })
+        });
+        found = matched.ok().flatten();
+        found.is_some()
+    })?;
     Ok(found)
 }
 
 /// The hash of the name at `value`, for tables that grow; a name that can't be read hashes to 0.
 fn hash_at(pm: &Pm, directory: Ino, value: u64) -> u64 {
-    with_dentry(pm, unpack(value), |dentry| {
-        name_hash(directory, dentry.name())
-    })
-    .unwrap_or(0)
+    with_dentry(pm, unpack(value), |dentry| name_hash(directory, dentry.name())).unwrap_or(0)
 }
 
 /// Fills the name table of a directory whose cookie index was rebuilt.
@@ -84,8 +80,7 @@ pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<()>
         if result.is_ok() {
             let at = PmAddr::from_raw(addr);
             result = with_dentry(pm, at, |dentry| name_hash(ino, dentry.name())).and_then(|hash| {
-                view.names()
-                    .insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
+                view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
                 Ok(())
             });
         }
@@ -104,8 +99,7 @@ pub(crate) fn reserve(
     let ino = view.ino();
     view.index().reserve(arena, cookie, 1)?;
     let hash = name_hash(ino, name);
-    view.names()
-        .reserve(arena, hash, &mut |value| hash_at(pm, ino, value))?;
+    view.names().reserve(arena, hash, &mut |value| hash_at(pm, ino, value))?;
     Ok(())
 }
 
@@ -121,8 +115,7 @@ pub(crate) fn add(
     let ino = view.ino();
     view.index().set(arena, cookie, at.raw())?;
     let hash = name_hash(ino, name);
-    view.names()
-        .insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
+    view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
     view.set_next_cookie(view.next_cookie().max(cookie + 1));
     Ok(())
 }
@@ -130,8 +123,7 @@ pub(crate) fn add(
 /// Removes a name.
 pub(crate) fn remove(arena: &Arena, view: &View<'_>, name: &[u8], found: &Found) -> Result<()> {
     view.index().remove(arena, found.cookie)?;
-    view.names()
-        .remove(arena, name_hash(view.ino(), name), pack(found.at))?;
+    view.names().remove(arena, name_hash(view.ino(), name), pack(found.at))?;
     Ok(())
 }
 
@@ -144,9 +136,8 @@ pub(crate) fn move_dentry(
     to: PmAddr,
 ) -> Result<()> {
     let ino = view.ino();
-    let (hash, cookie) = with_dentry(pm, to, |dentry| {
-        (name_hash(ino, dentry.name()), dentry.cookie())
-    })?;
+    let (hash, cookie) =
+        with_dentry(pm, to, |dentry| (name_hash(ino, dentry.name()), dentry.cookie()))?;
     view.names().replace(arena, hash, pack(from), pack(to))?;
     view.index().set(arena, cookie, to.raw())?;
     Ok(())
@@ -175,8 +166,8 @@ impl Fs {
     /// [`Error::InvalidName`].
     pub fn lookup(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Attr> {
         for _ in 0..LOOKUP_TRIES {
-            let found = self.find_name(ctx, parent, name)?.ok_or(Error::NotFound)?;
-            let attr = self.read_view(ctx, found.ino, |view, kind| {
+            let found = self.find_name(ctx.hint, parent, name)?.ok_or(Error::NotFound)?;
+            let attr = self.read_view(ctx.hint, found.ino, |view, kind| {
                 if kind == FileKind::Directory {
                     view.note_parent(parent);
                 }
@@ -193,9 +184,9 @@ impl Fs {
     }
 
     /// Looks a name up without locks.
-    pub(crate) fn find_name(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_name(&self, hint: u32, parent: Ino, name: &[u8]) -> Result<Option<Found>> {
         check_name(name)?;
-        self.read_view(ctx, parent, |view, kind| {
+        self.read_view(hint, parent, |view, kind| {
             if kind != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
@@ -211,19 +202,10 @@ impl Fs {
         if ino == Ino::ROOT {
             return Ok(ino);
         }
-        let ctx = Ctx { now_ns: 0, hint: 0 };
-        let parent = self.read_view(&ctx, ino, |view, kind| {
-            if kind == FileKind::Directory {
-                Ok(view.parent())
-            } else {
-                Err(Error::NotDirectory)
-            }
+        let parent = self.read_view(0, ino, |view, kind| {
+            if kind == FileKind::Directory { Ok(view.parent()) } else { Err(Error::NotDirectory) }
         })?;
-        if parent == Ino::NULL {
-            Err(Error::NotFound)
-        } else {
-            Ok(parent)
-        }
+        if parent == Ino::NULL { Err(Error::NotFound) } else { Ok(parent) }
     }
 
     /// Lists a directory's names behind the one with `after_cookie` (0: from the start), in the
@@ -242,7 +224,7 @@ impl Fs {
         let mut from = after_cookie.saturating_add(1);
         let mut batch: Vec<(Found, Vec<u8>)> = Vec::new();
         loop {
-            self.read_view(ctx, ino, |view, kind| {
+            self.read_view(ctx.hint, ino, |view, kind| {
                 if kind != FileKind::Directory {
                     return Err(Error::NotDirectory);
                 }
@@ -269,20 +251,8 @@ impl Fs {
                 Ok(())
             })?;
             for (found, name) in &batch {
-                let Found {
-                    ino,
-                    cookie,
-                    generation,
-                    kind,
-                    ..
-                } = *found;
-                if !each(&DirEntry {
-                    cookie,
-                    ino,
-                    generation,
-                    kind,
-                    name,
-                }) {
+                let Found { ino, cookie, generation, kind, .. } = *found;
+                if !each(&DirEntry { cookie, ino, generation, kind, name }) {
                     return Ok(());
                 }
                 from = cookie + 1;
@@ -300,11 +270,9 @@ mod tests {
 
     #[test]
     fn a_dentry_place_survives_packing() {
-        for addr in [
-            PmAddr::new(0, 64),
-            PmAddr::new(63, 4096 * 7 + 128),
-            PmAddr::new(255, (1 << 48) - 64),
-        ] {
+        for addr in
+            [PmAddr::new(0, 64), PmAddr::new(63, 4096 * 7 + 128), PmAddr::new(255, (1 << 48) - 64)]
+        {
             assert_eq!(unpack(pack(addr)), addr);
             assert!(pack(addr) < 1 << 50);
         }

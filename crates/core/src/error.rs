@@ -1,5 +1,7 @@
 //! The errors of the file system layer.
 
+use std::fmt::Display;
+
 use novale_layout::{Ino, PmAddr};
 
 /// What an operation can fail with; `novale-posix` maps each to an errno.
@@ -82,15 +84,11 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    pub(crate) fn damaged(what: impl Into<String>, at: PmAddr, found: impl ToString) -> Self {
-        Self::Damaged {
-            what: what.into(),
-            at,
-            found: found.to_string(),
-        }
+    pub(crate) fn damaged(what: impl Into<String>, at: PmAddr, found: impl Display) -> Self {
+        Self::Damaged { what: what.into(), at, found: found.to_string() }
     }
 
-    pub(crate) fn damaged_inode(ino: Ino, what: &str, at: PmAddr, found: impl ToString) -> Self {
+    pub(crate) fn damaged_inode(ino: Ino, what: &str, at: PmAddr, found: impl Display) -> Self {
         Self::damaged(format!("inode {} {what}", ino.get()), at, found)
     }
 }
@@ -109,10 +107,10 @@ impl From<novale_arena::Full> for Error {
 
 impl From<novale_arena::ArenaError> for Error {
     fn from(error: novale_arena::ArenaError) -> Self {
-        match error {
-            novale_arena::ArenaError::Full(_) => Self::NoMemory,
-            other => Self::BadArena(other.to_string()),
+        if matches!(error, novale_arena::ArenaError::Full(_)) {
+            return Self::NoMemory;
         }
+        Self::BadArena(error.to_string())
     }
 }
 

@@ -56,11 +56,7 @@ impl Extents {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.inline
-            .iter()
-            .take(self.inline_len)
-            .chain(&self.spill)
-            .copied()
+        self.inline.iter().take(self.inline_len).chain(&self.spill).copied()
     }
 
     /// Number of pages in all extents.
@@ -89,14 +85,7 @@ mod tests {
             list.push_page(PmAddr::new(1, index * 2 * PAGE));
         }
         assert_eq!(list.pages(), 30);
-        let addrs: Vec<_> = list
-            .iter()
-            .skip(1)
-            .map(|extent| extent.addr.byte())
-            .collect();
-        assert_eq!(
-            addrs,
-            (0..10).map(|index| index * 2 * PAGE).collect::<Vec<_>>()
-        );
+        let addrs: Vec<_> = list.iter().skip(1).map(|extent| extent.addr.byte()).collect();
+        assert_eq!(addrs, (0..10).map(|index| index * 2 * PAGE).collect::<Vec<_>>());
     }
 }

@@ -4,7 +4,7 @@ use novale_layout::{FileKind, Ino, PAGE, PmAddr, VOLATILE_OFFSET};
 use novale_pm::Purpose;
 
 use crate::error::{Error, Result};
-use crate::fs::{Atime, Fs, OpKind};
+use crate::fs::{Atime, Fs, OpKind, regular};
 use crate::types::{Ctx, Seek};
 use crate::view::View;
 
@@ -16,12 +16,8 @@ impl Fs {
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file, [`Error::Stale`].
     pub fn read(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let (count, times) = self.read_view(ctx, ino, |view, kind| {
-            match kind {
-                FileKind::File => {}
-                FileKind::Directory => return Err(Error::IsDirectory),
-                _ => return Err(Error::Invalid("not a regular file")),
-            }
+        let (count, times) = self.read_view(ctx.hint, ino, |view, kind| {
+            regular(kind)?;
             let count = self.copy_out(view, offset, buffer)?;
             let state = view.state();
             Ok((count, (view.atime_ns(), state.mtime_ns, state.ctime_ns)))
@@ -35,8 +31,7 @@ impl Fs {
     /// # Errors
     /// [`Error::Invalid`] for what is no symlink.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let ctx = Ctx { now_ns: 0, hint: 0 };
-        self.read_view(&ctx, ino, |view, kind| {
+        self.read_view(0, ino, |view, kind| {
             if kind != FileKind::Symlink {
                 return Err(Error::Invalid("not a symlink"));
             }
@@ -50,9 +45,7 @@ impl Fs {
     /// Copies a file's bytes out; the caller validates the view afterwards.
     fn copy_out(&self, view: &View<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let left = view.size().saturating_sub(offset);
-        let count = usize::try_from(left)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         let mut rest = buffer.get_mut(..count).unwrap_or_default();
         let mut at = offset;
         let index = view.index();
@@ -64,11 +57,8 @@ impl Fs {
             while run < rest.len() as u64 {
                 page += 1;
                 let next = index.get(self.arena(), page)?;
-                let expected = if first.is_null() {
-                    0
-                } else {
-                    first.raw() + (page - at / PAGE) * PAGE
-                };
+                let expected =
+                    if first.is_null() { 0 } else { first.raw() + (page - at / PAGE) * PAGE };
                 if next != expected {
                     break;
                 }
@@ -99,17 +89,13 @@ impl Fs {
         if !due || self.options.read_only {
             return Ok(());
         }
-        let op = self.begin(OpKind::Atime, ctx)?;
-        let locked = self.lock(&op, ino)?;
+        let call = self.begin(OpKind::Atime, ctx)?;
+        let locked = self.lock(&call, ino)?;
         // Two ordered words of one line, the time first: recovery takes the time only with the
         // second word. It may be lost; nothing waits for it.
         let at = locked.place.addr.add(VOLATILE_OFFSET);
-        let time = self
-            .pm
-            .store_u64(at, ctx.now_ns.cast_unsigned(), Purpose::Inode);
-        let seq = self
-            .pm
-            .store_u64(at.add(8), locked.view.attr_seq(), Purpose::Inode);
+        let time = self.pm.store_u64(at, ctx.now_ns.cast_unsigned(), Purpose::Inode);
+        let seq = self.pm.store_u64(at.add(8), locked.view.attr_seq(), Purpose::Inode);
         let _unfenced = self.pm.write_back(time.join(seq));
         locked.view.publish(|| locked.view.set_atime_ns(ctx.now_ns));
         Ok(())
@@ -120,8 +106,7 @@ impl Fs {
     /// # Errors
     /// [`Error::NoSuchOffset`] behind the end of the file, or where no data follows.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let ctx = Ctx { now_ns: 0, hint: 0 };
-        self.read_view(&ctx, ino, |view, _| {
+        self.read_view(0, ino, |view, _| {
             let size = view.size();
             if offset >= size {
                 return Err(Error::NoSuchOffset);

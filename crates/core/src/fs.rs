@@ -11,6 +11,7 @@ use crate::alloc::inodes::Inodes;
 use crate::alloc::{Allocator, Need};
 use crate::commit::{self, InodePlace, Part, Rest};
 use crate::error::{Error, Result};
+use crate::extent::{Extent, Extents};
 use crate::gc::GcCounters;
 use crate::load;
 use crate::log::{Appended, LogEnv, LogId};
@@ -45,12 +46,7 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self {
-            read_only: false,
-            atime: Atime::Relatime,
-            form: Form::Auto,
-            now_ns: 0,
-        }
+        Self { read_only: false, atime: Atime::Relatime, form: Form::Auto, now_ns: 0 }
     }
 }
 
@@ -99,6 +95,13 @@ impl std::fmt::Debug for Fs {
     }
 }
 
+/// A running operation: its record, and what the caller handed in.
+pub(crate) struct Call<'a> {
+    pub(crate) op: Op<'a>,
+    pub(crate) now_ns: i64,
+    pub(crate) hint: u32,
+}
+
 /// An inode whose lock is held.
 pub(crate) struct Locked<'a> {
     pub(crate) view: View<'a>,
@@ -121,7 +124,7 @@ impl Fs {
     }
 
     /// Starts an operation that may change the pool.
-    pub(crate) fn begin(&self, kind: OpKind, ctx: &Ctx) -> Result<Op<'_>> {
+    pub(crate) fn begin(&self, kind: OpKind, ctx: &Ctx) -> Result<Call<'_>> {
         if self.options.read_only {
             return Err(Error::ReadOnly);
         }
@@ -129,27 +132,32 @@ impl Fs {
     }
 
     /// Starts an operation that only needs locks.
-    pub(crate) fn begin_read(&self, kind: OpKind, ctx: &Ctx) -> Result<Op<'_>> {
+    pub(crate) fn begin_read(&self, kind: OpKind, ctx: &Ctx) -> Result<Call<'_>> {
         self.check_open()?;
-        Ok(self.client.op(kind as u32, ctx.hint))
+        Ok(self.call(kind, ctx))
+    }
+
+    /// An operation whether the file system is open or being closed.
+    pub(crate) fn call(&self, kind: OpKind, ctx: &Ctx) -> Call<'_> {
+        Call { op: self.client.op(kind as u32, ctx.hint), now_ns: ctx.now_ns, hint: ctx.hint }
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            Err(Error::Closed)
-        } else {
-            Ok(())
-        }
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    pub(crate) fn env<'a>(&'a self, op: &'a Op<'a>, ctx: &Ctx) -> LogEnv<'a> {
-        LogEnv {
-            pm: &self.pm,
-            arena: self.arena(),
-            allocator: &self.allocator,
-            op,
-            hint: ctx.hint,
-        }
+    pub(crate) fn env<'a>(&'a self, call: &'a Call<'a>) -> LogEnv<'a> {
+        LogEnv { arena: self.arena(), allocator: &self.allocator, op: &call.op, hint: call.hint }
+    }
+
+    /// Exactly `pages` new pages.
+    pub(crate) fn take_pages(&self, call: &Call<'_>, pages: u64, need: Need) -> Result<Extents> {
+        self.allocator.take_all(self.arena(), &call.op, call.hint, pages, need)
+    }
+
+    /// Frees pages that nothing durable names any more.
+    pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
+        self.allocator.give(self.arena(), &call.op, call.hint, extents)
     }
 
     pub(crate) fn log_id(&self, ino: Ino, generation: u32) -> LogId {
@@ -163,10 +171,10 @@ impl Fs {
     }
 
     /// Locks an inode in use and makes sure that its view is loaded.
-    pub(crate) fn lock<'a>(&'a self, op: &'a Op<'_>, ino: Ino) -> Result<Locked<'a>> {
+    pub(crate) fn lock<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Locked<'a>> {
         let place = self.place(ino)?;
-        let view = self.views.find_or_make(self.arena(), op, ino)?;
-        let guard = op.lock(view.lock_off())?;
+        let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
+        let guard = call.op.lock(view.lock_off())?;
         if view.kind().is_none() {
             load::load(&self.pm, self.arena(), &view, &place, &|generation| {
                 self.log_id(ino, generation)
@@ -174,29 +182,27 @@ impl Fs {
         }
         let kind = view.kind().ok_or(Error::Stale)?;
         let id = self.log_id(ino, view.generation());
-        Ok(Locked {
-            view,
-            place,
-            id,
-            kind,
-            _guard: guard,
-        })
+        Ok(Locked { view, place, id, kind, _guard: guard })
     }
 
     /// Locks several inodes in the order of their numbers; the result is in the order asked for,
     /// a number given twice being locked once and left out the second time.
-    pub(crate) fn lock_all<'a>(&'a self, op: &'a Op<'_>, inos: &[Ino]) -> Result<Vec<Locked<'a>>> {
+    pub(crate) fn lock_all<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        inos: &[Ino],
+    ) -> Result<Vec<Locked<'a>>> {
         let mut order = inos.to_vec();
         order.sort_unstable();
         order.dedup();
-        order.iter().map(|ino| self.lock(op, *ino)).collect()
+        order.iter().map(|ino| self.lock(call, *ino)).collect()
     }
 
     /// Reads an inode's view without its lock: `read` may see it in the middle of a change, and
     /// runs again then; after some tries it runs under the lock.
     pub(crate) fn read_view<T>(
         &self,
-        ctx: &Ctx,
+        hint: u32,
         ino: Ino,
         mut read: impl FnMut(&View<'_>, FileKind) -> Result<T>,
     ) -> Result<T> {
@@ -214,8 +220,8 @@ impl Fs {
                 }
             }
         }
-        let op = self.begin_read(OpKind::Load, ctx)?;
-        let locked = self.lock(&op, ino)?;
+        let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint })?;
+        let locked = self.lock(&call, ino)?;
         read(&locked.view, locked.kind)
     }
 
@@ -224,9 +230,7 @@ impl Fs {
     /// # Errors
     /// [`Error::Stale`] for an inode that is not in use.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.read_view(&Ctx { now_ns: 0, hint: 0 }, ino, |view, kind| {
-            Ok(view.attr(kind))
-        })
+        self.read_view(0, ino, |view, kind| Ok(view.attr(kind)))
     }
 
     /// Keeps an inode for as long as it is held: one that loses its last name meanwhile is gone
@@ -235,8 +239,8 @@ impl Fs {
     /// # Errors
     /// [`Error::Stale`] for an inode that is not in use.
     pub fn hold(&self, ino: Ino) -> Result<()> {
-        let op = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint: 0 })?;
-        let locked = self.lock(&op, ino)?;
+        let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint: 0 })?;
+        let locked = self.lock(&call, ino)?;
         locked.view.holds().fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -246,14 +250,14 @@ impl Fs {
     /// # Errors
     /// [`Error::Stale`] for an inode that is not in use; [`Error::Invalid`] for more than are held.
     pub fn release(&self, ctx: &Ctx, ino: Ino, count: u64) -> Result<()> {
-        let op = self.begin_read(OpKind::Release, ctx)?;
-        let locked = self.lock(&op, ino)?;
+        let call = self.begin_read(OpKind::Release, ctx)?;
+        let locked = self.lock(&call, ino)?;
         let holds = locked.view.holds();
         let left = holds.load(Ordering::Relaxed).checked_sub(count);
         let left = left.ok_or(Error::Invalid("more releases than holds"))?;
         holds.store(left, Ordering::Relaxed);
         if left == 0 && locked.view.state().nlink == 0 {
-            self.reclaim(&op, ctx, &locked)?;
+            self.reclaim(&call, &locked)?;
         }
         Ok(())
     }
@@ -330,54 +334,40 @@ impl Fs {
     /// Commits several inodes through the journal; the caller publishes.
     pub(crate) fn commit_many(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         kind: JournalKind,
         parts: &mut [Part],
         pending: Flushed,
     ) -> Result<Durable> {
-        let lane = self.allocator.lane(self.arena(), op, ctx.hint)?;
+        let lane = self.allocator.lane(self.arena(), &call.op, call.hint)?;
         let single = self.options.form.is_single(0);
-        Ok(commit::many(
-            &self.pm,
-            (self.seed, self.session),
-            &lane,
-            kind,
-            parts,
-            (pending, single),
-        ))
+        Ok(commit::many(&self.pm, (self.seed, self.session), &lane, kind, parts, (pending, single)))
     }
 
     /// Frees all that an inode without names and holds has, and its number. The commit that took
     /// its last name is durable, so nothing is stored.
-    pub(crate) fn reclaim(&self, op: &Op<'_>, ctx: &Ctx, locked: &Locked<'_>) -> Result<()> {
+    pub(crate) fn reclaim(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
         let (view, arena) = (&locked.view, self.arena());
         let state = view.state();
-        let mut freed = crate::extent::Extents::default();
+        let mut freed = Extents::default();
         if locked.kind != FileKind::Directory {
             view.index().for_each(arena, &mut |_, addr| {
-                freed.push_page(PmAddr::from_raw(addr))
+                freed.push_page(PmAddr::from_raw(addr));
             })?;
         }
-        crate::log::pages(
-            &self.pm,
-            &locked.id,
-            state.log_head,
-            state.log_tail,
-            &mut |page| {
-                freed.push_page(page);
-            },
-        )?;
+        crate::log::pages(&self.pm, &locked.id, state.log_head, state.log_tail, &mut |page| {
+            freed.push_page(page);
+        })?;
         let (spare, pages) = view.spare();
         if pages > 0 {
-            freed.push(crate::extent::Extent { addr: spare, pages });
+            freed.push(Extent { addr: spare, pages });
         }
         view.publish(|| {
             view.set_unloaded();
             load::reset(arena, view)
         })?;
-        self.allocator.give(arena, op, ctx.hint, &freed)?;
-        self.inodes.give(arena, op, view.ino())
+        self.give(call, &freed)?;
+        self.inodes.give(arena, &call.op, view.ino())
     }
 }
 
@@ -385,10 +375,7 @@ impl Locked<'_> {
     /// The state that the next commit goes on from, under the next op_seq.
     pub(crate) fn next_state(&self) -> State {
         let state = self.view.state();
-        State {
-            op_seq: state.op_seq + 1,
-            ..state
-        }
+        State { op_seq: state.op_seq + 1, ..state }
     }
 
     /// Takes over the log's new ends.
@@ -398,11 +385,18 @@ impl Locked<'_> {
     }
 }
 
+/// Refuses what is no regular file.
+pub(crate) fn regular(kind: FileKind) -> Result<()> {
+    if kind == FileKind::File {
+        Ok(())
+    } else if kind == FileKind::Directory {
+        Err(Error::IsDirectory)
+    } else {
+        Err(Error::Invalid("not a regular file"))
+    }
+}
+
 /// What an operation wants its pages for: growth, unless all that it does is replace.
 pub(crate) fn need(replaces: bool) -> Need {
-    if replaces {
-        Need::Release
-    } else {
-        Need::Growth
-    }
+    if replaces { Need::Release } else { Need::Growth }
 }

@@ -18,9 +18,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use novale_arena::Op;
 use novale_layout::{
-    ENTRY_BYTES_MAX, Entry, LINE, LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr,
+    ENTRY_BYTES_MAX, Entry, LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -30,9 +29,8 @@ use crate::cow::{page_at, write_entry};
 use crate::dir;
 use crate::error::Result;
 use crate::extent::{Extent, Extents};
-use crate::fs::{Fs, Locked};
+use crate::fs::{Call, Fs, Locked};
 use crate::log::{self, Appended, Item, Until, page_of};
-use crate::types::Ctx;
 use crate::view::View;
 
 /// Most pages that one step looks at.
@@ -100,19 +98,18 @@ impl Fs {
     /// Takes a collection step if the append that was just committed linked new pages.
     pub(crate) fn collect_if_grown(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         locked: &Locked<'_>,
         appended: &Appended,
     ) -> Result<()> {
         if appended.grew() && locked.view.log_pages() >= LOG_PAGES_MIN {
-            self.collect_step(op, ctx, locked)?;
+            self.collect_step(call, locked)?;
         }
         Ok(())
     }
 
     /// Looks at the next window and reclaims what it can of it.
-    pub(crate) fn collect_step(&self, op: &Op<'_>, ctx: &Ctx, locked: &Locked<'_>) -> Result<()> {
+    pub(crate) fn collect_step(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
         let view = &locked.view;
         let Some(mut window) = self.window(locked)? else {
             view.set_gc_cursor(PmAddr::NULL);
@@ -123,10 +120,10 @@ impl Fs {
         window.live_lines = window.kept().map(|kept| kept.entry.lines() as u64).sum();
         let needed = needed_pages(window.kept().map(|kept| kept.entry.lines() as u64));
         if needed < pages && window.live_lines * 2 <= pages * LOG_ENTRY_LINES {
-            return self.rewrite(op, ctx, locked, &window, needed);
+            return self.rewrite(call, locked, &window, needed);
         }
         if let Some((first, count)) = window.dead_run() {
-            return self.cut_out(op, ctx, locked, &window, first, count);
+            return self.cut_out(call, locked, &window, first, count);
         }
         // Nothing to gain: the next step goes on behind it.
         let last = window.pages.last().map_or(PmAddr::NULL, |page| page.addr);
@@ -158,12 +155,7 @@ impl Fs {
         log::walk_range(&self.pm, id, first, Until::Page(at), &mut |item| {
             match item {
                 Item::Page { addr, seq } => pages.push(WindowPage::new(addr, seq)),
-                Item::Entry {
-                    addr,
-                    header,
-                    entry,
-                    ..
-                } => {
+                Item::Entry { addr, header, entry, .. } => {
                     if let Some(page) = pages.last_mut() {
                         page.sort_in(view, arena, addr, header.op_seq, entry)?;
                     }
@@ -171,89 +163,56 @@ impl Fs {
             }
             Ok(())
         })?;
-        Ok(Some(Window {
-            before,
-            pages,
-            end: at,
-            live_lines: 0,
-        }))
+        Ok(Some(Window { before, pages, end: at, live_lines: 0 }))
     }
 
     /// Copies what is kept into new pages and puts them in the window's place.
     fn rewrite(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         locked: &Locked<'_>,
         window: &Window,
         needed: u64,
     ) -> Result<()> {
-        let arena = self.arena();
-        let Ok(extents) = self
-            .allocator
-            .take_all(arena, op, ctx.hint, needed, Need::Release)
-        else {
+        let Ok(extents) = self.take_pages(call, needed, Need::Release) else {
             // Collection can wait; a full pool is no reason for the operation to fail.
             return Ok(());
         };
         let (pending, moved) = self.store_pages(locked, window, &extents);
-        let first = if needed == 0 {
-            window.end
-        } else {
-            page_at(&extents, 0)
-        };
-        let last = needed
-            .checked_sub(1)
-            .map_or(window.before, |last| page_at(&extents, last));
+        let first = if needed == 0 { window.end } else { page_at(&extents, 0) };
+        let last = needed.checked_sub(1).map_or(window.before, |last| page_at(&extents, last));
         let mut freed = Extents::default();
         for page in &window.pages {
             freed.push_page(page.addr);
         }
         let reclaimed = window.pages.len() as u64 - needed;
-        let counter = if needed == 0 {
-            &self.gc.fast
-        } else {
-            &self.gc.thorough
-        };
+        let counter = if needed == 0 { &self.gc.fast } else { &self.gc.thorough };
         counter.fetch_add(reclaimed, Ordering::Relaxed);
-        self.switch(
-            locked,
-            window.before,
-            first,
-            (pending, reclaimed, last),
-            &moved,
-        )?;
-        self.allocator.give(arena, op, ctx.hint, &freed)
+        self.switch(locked, window.before, first, (pending, reclaimed, last), &moved)?;
+        self.give(call, &freed)
     }
 
     /// Cuts `count` dead pages from the `first`th on out of the list.
     fn cut_out(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         locked: &Locked<'_>,
         window: &Window,
         first: usize,
         count: usize,
     ) -> Result<()> {
         let addr_of = |index: usize| window.pages.get(index).map(|page| page.addr);
-        let before = first.checked_sub(1).map_or(window.before, |index| {
-            addr_of(index).unwrap_or(PmAddr::NULL)
-        });
+        let before = first
+            .checked_sub(1)
+            .map_or(window.before, |index| addr_of(index).unwrap_or(PmAddr::NULL));
         let behind = addr_of(first + count).unwrap_or(window.end);
         let mut freed = Extents::default();
         for page in window.pages.iter().skip(first).take(count) {
             freed.push_page(page.addr);
         }
         self.gc.fast.fetch_add(count as u64, Ordering::Relaxed);
-        self.switch(
-            locked,
-            before,
-            behind,
-            (Flushed::none(), count as u64, before),
-            &[],
-        )?;
-        self.allocator.give(self.arena(), op, ctx.hint, &freed)
+        self.switch(locked, before, behind, (Flushed::none(), count as u64, before), &[])?;
+        self.give(call, &freed)
     }
 
     /// Stores the new pages, the last one linked to the window's end. Returns where names moved.
@@ -270,11 +229,7 @@ impl Fs {
         let mut kept = window.kept().peekable();
         for index in 0..pages {
             let page = page_at(extents, index);
-            let next = if index + 1 == pages {
-                window.end
-            } else {
-                page_at(extents, index + 1)
-            };
+            let next = if index + 1 == pages { window.end } else { page_at(extents, index + 1) };
             let header = LogPageHeader {
                 ino: locked.id.ino,
                 generation: locked.id.generation,
@@ -296,7 +251,7 @@ impl Fs {
             }
             if (image.len() as u64) < PAGE {
                 // A blank line ends the page.
-                image.extend_from_slice(&[0; LINE as usize]);
+                image.extend_from_slice(&[0; 64]);
             }
             pending = pending.and(self.pm.stream(page, &image, Purpose::Log));
         }
@@ -329,9 +284,7 @@ impl Fs {
         let mut state = view.state();
         let line = commit::certificate(&self.pm, self.session, &locked.place, &mut state);
         self.pm.fence(pending.and(line)).end();
-        let word = self
-            .pm
-            .store_u64(before.add(LOG_NEXT_OFFSET), first.raw(), Purpose::Log);
+        let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), first.raw(), Purpose::Log);
         self.pm.fence(self.pm.write_back(word)).end();
         view.publish(|| {
             view.set_state(&state);
@@ -407,27 +360,15 @@ impl WindowPage {
         entry: &Entry,
     ) -> Result<()> {
         let mut keep = |entry: Entry, dentry: Option<PmAddr>| {
-            self.kept.push(Kept {
-                op_seq,
-                entry,
-                dentry,
-            });
+            self.kept.push(Kept { op_seq, entry, dentry });
         };
         match *entry {
             Entry::Write { addr, .. } if addr.is_null() => {
                 self.holes = true;
                 keep(*entry, None);
             }
-            Entry::Write {
-                file_page,
-                addr,
-                count,
-                ..
-            } => {
-                let extent = Extent {
-                    addr,
-                    pages: u64::from(count),
-                };
+            Entry::Write { file_page, addr, count, .. } => {
+                let extent = Extent { addr, pages: u64::from(count) };
                 for piece in live_pieces(view, arena, file_page.get(), extent)? {
                     self.live = true;
                     keep(piece, None);
@@ -473,10 +414,7 @@ fn live_pieces(
             _ => pieces.push((file_page + step, Extent { addr, pages: 1 })),
         }
     }
-    Ok(pieces
-        .into_iter()
-        .map(|(page, piece)| write_entry(page, piece))
-        .collect())
+    Ok(pieces.into_iter().map(|(page, piece)| write_entry(page, piece)).collect())
 }
 
 /// Pages that entries of these sizes (in lines) fill.

@@ -4,8 +4,8 @@
 
 use novale_arena::Arena;
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, DentryRef, Entry, FileKind, IDENTITY_OFFSET, IdentityLine, Ino,
-    LayoutError, PAGE, PmAddr, VOLATILE_OFFSET, VolatileLine,
+    Attributes, COMMIT_OFFSETS, CommitLine, DentryRef, Entry, FileKind, IDENTITY_OFFSET,
+    IdentityLine, Ino, LayoutError, PAGE, PmAddr, VOLATILE_OFFSET, VolatileLine,
 };
 use novale_pm::Pm;
 
@@ -49,10 +49,7 @@ impl MediaInode {
 
     /// Never used: both lines are blank.
     pub(crate) fn is_blank(&self) -> bool {
-        matches!(
-            &self.lines,
-            [Err(LayoutError::Blank), Err(LayoutError::Blank)]
-        )
+        matches!(&self.lines, [Err(LayoutError::Blank), Err(LayoutError::Blank)])
     }
 }
 
@@ -65,10 +62,7 @@ pub(crate) fn free_inode(
     session: u32,
 ) -> Result<(State, u32)> {
     let media = MediaInode::read(pm, place)?;
-    let generation = media
-        .identity
-        .as_ref()
-        .map_or(0, |identity| identity.generation);
+    let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
     if let Some((line, slot)) = media.newest() {
         return Ok((State::of_line(line, slot), generation));
     }
@@ -76,18 +70,10 @@ pub(crate) fn free_inode(
         // A number that was never used starts above all that an earlier use of these pages
         // could have left behind.
         let op_seq = u64::from(session) << 32;
-        let blank = State {
-            op_seq,
-            ..State::of_line(&CommitLine::default(), 1)
-        };
+        let blank = State { op_seq, ..State::of_line(&CommitLine::default(), 1) };
         return Ok((blank, generation));
     }
-    Err(Error::damaged_inode(
-        ino,
-        "commit lines",
-        place.addr,
-        "neither validates",
-    ))
+    Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"))
 }
 
 /// Loads an inode into its view. The caller holds its lock. Fails with [`Error::Stale`] for one
@@ -105,12 +91,7 @@ pub(crate) fn load(
         if media.is_blank() {
             return Err(Error::Stale);
         }
-        return Err(Error::damaged_inode(
-            ino,
-            "commit lines",
-            pool.addr,
-            "neither validates",
-        ));
+        return Err(Error::damaged_inode(ino, "commit lines", pool.addr, "neither validates"));
     };
     if line.nlink == 0 {
         return Err(Error::Stale);
@@ -130,7 +111,10 @@ pub(crate) fn load(
         xattr_root: identity.xattr_root,
     };
     view.set_atime_ns(identity.birth_ns);
-    rebuild(pm, arena, view, &id, line, identity.kind, &mut attrs)?;
+    rebuild(pm, arena, view, &id, line, &mut attrs)?;
+    if identity.kind == FileKind::Directory {
+        dir::index_names(pm, arena, view)?;
+    }
     view.set_state(&State::of_line(line, slot));
     view.set_attrs(&attrs, identity.rdev);
     view.set_birth_ns(identity.birth_ns);
@@ -157,16 +141,15 @@ pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Replays the log into the view's indexes.
 fn rebuild(
     pm: &Pm,
     arena: &Arena,
     view: &View<'_>,
     id: &LogId,
     line: &CommitLine,
-    kind: FileKind,
     attrs: &mut Attrs,
 ) -> Result<()> {
-    let index = view.index();
     let mut data_pages = 0_u64;
     log::walk(pm, id, line.log_head, line.log_tail, &mut |item| {
         match item {
@@ -174,78 +157,69 @@ fn rebuild(
                 view.set_log_pages(view.log_pages() + 1);
                 view.set_tail_page_seq(seq);
             }
-            Item::Entry {
-                addr: at,
-                header,
-                entry,
-                ..
-            } => match entry {
-                Entry::Write {
-                    file_page,
-                    addr,
-                    count,
-                    ..
-                } if addr.is_null() => {
-                    let first = file_page.get();
-                    let end = if *count == u32::MAX {
-                        u64::MAX >> 16
-                    } else {
-                        first + u64::from(*count)
-                    };
-                    index.remove_range(arena, first, end, &mut |_, _| data_pages -= 1)?;
-                }
-                Entry::Write {
-                    file_page,
-                    addr,
-                    count,
-                    ..
-                } => {
-                    for page in 0..u64::from(*count) {
-                        let value = addr.add(page * PAGE).raw();
-                        if index.set(arena, file_page.get() + page, value)? == 0 {
-                            data_pages += 1;
-                        }
-                    }
-                }
-                Entry::Attributes(new) => {
-                    *attrs = Attrs {
-                        mode: new.mode,
-                        uid: new.uid,
-                        gid: new.gid,
-                        flags: new.flags,
-                        project: new.project,
-                        policy: new.policy,
-                        xattr_root: new.xattr_root,
-                    };
-                    view.set_atime_ns(new.atime_ns);
-                    view.set_attr_seq(header.op_seq);
-                }
-                Entry::DentryAdd { cookie, .. } => {
-                    view.set_next_cookie(view.next_cookie().max(cookie + 1));
-                    index.set(arena, *cookie, at.raw())?;
-                }
-                Entry::DentryDelete { cookie, .. } => {
-                    // A cookie comes back only when nothing in the log speaks of it any more.
-                    view.set_next_cookie(view.next_cookie().max(cookie + 1));
-                    index.remove(arena, *cookie)?;
-                }
-                Entry::Words(_) => {
-                    return Err(Error::damaged_inode(
-                        id.ino,
-                        "log entry",
-                        at,
-                        "a paired page's words",
-                    ));
-                }
-            },
+            Item::Entry { header, entry: Entry::Attributes(new), .. } => {
+                *attrs = attrs_of(new);
+                view.set_atime_ns(new.atime_ns);
+                view.set_attr_seq(header.op_seq);
+            }
+            Item::Entry { addr, entry, .. } => {
+                replay(arena, view, addr, entry, &mut data_pages)?;
+            }
         }
         Ok(())
     })?;
     view.set_data_pages(data_pages);
-    if kind == FileKind::Directory {
-        dir::index_names(pm, arena, view)
-    } else {
-        Ok(())
+    Ok(())
+}
+
+/// Replays one entry of an index.
+fn replay(
+    arena: &Arena,
+    view: &View<'_>,
+    at: PmAddr,
+    entry: &Entry,
+    data_pages: &mut u64,
+) -> Result<()> {
+    let index = view.index();
+    match *entry {
+        Entry::Write { file_page, addr, count, .. } => {
+            let first = file_page.get();
+            let end = log::write_end(first, count);
+            if addr.is_null() {
+                return Ok(index.remove_range(arena, first, end, &mut |_, _| *data_pages -= 1)?);
+            }
+            *data_pages += u64::from(count);
+            Ok(index.replace_range(arena, first..end, addr.raw(), PAGE, &mut |_, _| {
+                *data_pages -= 1;
+            })?)
+        }
+        Entry::DentryAdd { cookie, .. } => {
+            view.set_next_cookie(view.next_cookie().max(cookie + 1));
+            index.set(arena, cookie, at.raw())?;
+            Ok(())
+        }
+        Entry::DentryDelete { cookie, .. } => {
+            // A cookie comes back only when nothing in the log speaks of it any more.
+            view.set_next_cookie(view.next_cookie().max(cookie + 1));
+            index.remove(arena, cookie)?;
+            Ok(())
+        }
+        Entry::Attributes(_) => Ok(()),
+        Entry::Words(_) => {
+            Err(Error::damaged_inode(view.ino(), "log entry", at, "a paired page's words"))
+        }
+    }
+}
+
+fn attrs_of(entry: &Attributes) -> Attrs {
+    Attrs {
+        mode: entry.mode,
+        uid: entry.uid,
+        gid: entry.gid,
+        flags: entry.flags,
+        project: entry.project,
+        policy: entry.policy,
+        xattr_root: entry.xattr_root,
     }
 }
 

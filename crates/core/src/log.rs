@@ -36,11 +36,7 @@ pub(crate) struct LogId {
 
 impl LogId {
     pub(crate) fn new(pool: Seed, ino: Ino, generation: u32) -> Self {
-        Self {
-            ino,
-            generation,
-            seed: pool.ino(ino).generation(generation),
-        }
+        Self { ino, generation, seed: pool.ino(ino).generation(generation) }
     }
 }
 
@@ -50,13 +46,7 @@ pub(crate) enum Item<'a> {
     /// A page of the log, before its entries.
     Page { addr: PmAddr, seq: u32 },
     /// An entry, and whether it is the first of its page.
-    Entry {
-        addr: PmAddr,
-        header: EntryHeader,
-        entry: &'a Entry,
-        bytes: &'a [u8],
-        first: bool,
-    },
+    Entry { addr: PmAddr, header: EntryHeader, entry: &'a Entry, bytes: &'a [u8], first: bool },
 }
 
 /// The page that holds `addr`.
@@ -124,10 +114,7 @@ pub(crate) fn walk_range(
             return Err(Error::damaged_inode(id.ino, "log page", page, found));
         }
         last_seq = Some(header.page_seq);
-        visit(Item::Page {
-            addr: page,
-            seq: header.page_seq,
-        })?;
+        visit(Item::Page { addr: page, seq: header.page_seq })?;
         let reached = walk_page(pm, bytes, id, page, &mut last_op, visit)?;
         if end < PAGE_BYTES || matches!(until, Until::Line(tail) if page_of(tail) == page) {
             if reached != end {
@@ -146,9 +133,7 @@ fn offset_in_page(addr: PmAddr) -> usize {
 
 /// The checked header of a log page whose bytes were read.
 pub(crate) fn decode_header(bytes: &[u8], id: &LogId, page: PmAddr) -> Result<LogPageHeader> {
-    let line = bytes
-        .first_chunk::<LINE_BYTES>()
-        .ok_or(Error::Invalid("short log page"))?;
+    let line = bytes.first_chunk::<LINE_BYTES>().ok_or(Error::Invalid("short log page"))?;
     LogPageHeader::decode(line, id.seed.addr(page))
         .map_err(|error| Error::damaged_inode(id.ino, "log page", page, error))
 }
@@ -179,27 +164,20 @@ fn walk_page(
         check_extent(pm, id, addr, &entry)?;
         let len = usize::from(header.lines) * LINE_BYTES;
         let bytes = rest.get(..len).unwrap_or_default();
-        visit(Item::Entry {
-            addr,
-            header,
-            entry: &entry,
-            bytes,
-            first: at == LINE_BYTES,
-        })?;
+        visit(Item::Entry { addr, header, entry: &entry, bytes, first: at == LINE_BYTES })?;
         at += len;
     }
     Ok(at)
 }
 
+/// The file page behind the last one that a write entry is about.
+pub(crate) fn write_end(first: u64, count: u32) -> u64 {
+    if count == u32::MAX { FILE_PAGES_MAX } else { first + u64::from(count) }
+}
+
 /// A write's pages must lie in the pool and in the range of a file.
 fn check_extent(pm: &Pm, id: &LogId, at: PmAddr, entry: &Entry) -> Result<()> {
-    let Entry::Write {
-        file_page,
-        addr,
-        count,
-        ..
-    } = *entry
-    else {
+    let Entry::Write { file_page, addr, count, .. } = *entry else {
         return Ok(());
     };
     let len = u64::from(count) * PAGE;
@@ -225,14 +203,7 @@ pub(crate) fn covered_crc(
 ) -> Result<u32> {
     let mut crc = DataCrc::new(id.seed, op_seq);
     walk(pm, id, head, tail, &mut |item| {
-        let Item::Entry {
-            addr,
-            header,
-            entry,
-            bytes,
-            first,
-        } = item
-        else {
+        let Item::Entry { addr, header, entry, bytes, first } = item else {
             return Ok(());
         };
         if header.op_seq != op_seq {
@@ -242,14 +213,7 @@ pub(crate) fn covered_crc(
         if let Entry::Write { addr, count, .. } = *entry
             && !addr.is_null()
         {
-            cover_pages(
-                pm,
-                &mut crc,
-                Extent {
-                    addr,
-                    pages: u64::from(count),
-                },
-            )?;
+            cover_pages(pm, &mut crc, Extent { addr, pages: u64::from(count) })?;
         }
         Ok(())
     })?;
@@ -268,7 +232,7 @@ fn cover_pages(pm: &Pm, crc: &mut DataCrc, extent: Extent) -> Result<()> {
     let mut page = [0; PAGE_BYTES];
     for index in 0..extent.pages {
         pm.load(extent.addr.add(index * PAGE), &mut page)?;
-        crc.bytes(&page_crc(&page).to_le_bytes());
+        crc.crc(page_crc(&page));
     }
     Ok(())
 }
@@ -293,7 +257,6 @@ pub(crate) struct Room {
 /// What appending needs from the file system.
 #[derive(Clone, Copy)]
 pub(crate) struct LogEnv<'a> {
-    pub(crate) pm: &'a Pm,
     pub(crate) arena: &'a Arena,
     pub(crate) allocator: &'a Allocator,
     pub(crate) op: &'a Op<'a>,
@@ -302,11 +265,7 @@ pub(crate) struct LogEnv<'a> {
 
 /// Lines left in the tail's page.
 fn lines_left(tail: PmAddr) -> u64 {
-    if tail.is_null() {
-        0
-    } else {
-        LINES_PER_PAGE - 1 - tail.byte() % PAGE / LINE
-    }
+    if tail.is_null() { 0 } else { LINES_PER_PAGE - 1 - tail.byte() % PAGE / LINE }
 }
 
 /// Visits the pages of a log, in order, by their headers alone.
@@ -322,12 +281,7 @@ pub(crate) fn pages(
     while !tail.is_null() {
         let header = decode_header(&pm.load_line(page)?, id, page)?;
         if last_seq.is_some_and(|last| header.page_seq <= last) {
-            return Err(Error::damaged_inode(
-                id.ino,
-                "log page",
-                page,
-                "its number does not rise",
-            ));
+            return Err(Error::damaged_inode(id.ino, "log page", page, "its number does not rise"));
         }
         last_seq = Some(header.page_seq);
         visit(page);
@@ -439,9 +393,7 @@ impl<'a> Appender<'a> {
         op_seq: u64,
         room: Room,
     ) -> Self {
-        let State {
-            log_head, log_tail, ..
-        } = view.state();
+        let State { log_head, log_tail, .. } = view.state();
         Self {
             pm,
             id,
@@ -472,9 +424,7 @@ impl<'a> Appender<'a> {
         let left = lines_left(self.tail);
         if lines > left {
             if left > 0 {
-                let blank = self
-                    .pm
-                    .stream(self.tail.add(LINE), &[0; LINE_BYTES], Purpose::Log);
+                let blank = self.pm.stream(self.tail.add(LINE), &[0; LINE_BYTES], Purpose::Log);
                 self.also(blank);
             }
             self.link_page();
@@ -489,7 +439,7 @@ impl<'a> Appender<'a> {
 
     /// Adds the checksum ([`page_crc`]) of the next page that the last entry maps.
     pub(crate) fn cover_page(&mut self, crc: u32) {
-        self.crc.bytes(&crc.to_le_bytes());
+        self.crc.crc(crc);
     }
 
     /// Links the next page of the room behind the tail's page; the tail moves to its header.

@@ -65,21 +65,14 @@ pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
     let word =
         |at: PmAddr, value: PmAddr| pm.write_back(pm.store_u64(at, value.raw(), Purpose::Inode));
     let directory = PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE);
-    pending = pending
-        .and(word(chunk_directory, chunk))
-        .and(word(directory, chunk_directory));
+    pending = pending.and(word(chunk_directory, chunk)).and(word(directory, chunk_directory));
     for (slot, pages) in (0..).zip(&pages) {
         pending = pending.and(write_slot(pm, options, slot, *pages, seed));
     }
     pending = pending.and(store_pool_state(
         pm,
         seed,
-        &PoolState {
-            seq: 1,
-            session: 1,
-            flags: PoolState::CLEAN,
-            ..PoolState::default()
-        },
+        &PoolState { seq: 1, session: 1, flags: PoolState::CLEAN, ..PoolState::default() },
     ));
     pm.fence(pending).end();
     write_superblock(pm, options, &pages);
@@ -90,9 +83,7 @@ pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
 fn check(pm: &Pm, options: &MkfsOptions) -> Result<Vec<u64>> {
     let count = pm.slot_count();
     if count == 0 || count > MAX_SLOTS || options.slot_uuids.len() != usize::from(count) {
-        return Err(Error::BadPool(format!(
-            "a pool has 1 to {MAX_SLOTS} slots, not {count}"
-        )));
+        return Err(Error::BadPool(format!("a pool has 1 to {MAX_SLOTS} slots, not {count}")));
     }
     if options.lanes == 0 || options.lanes > MAX_LANES {
         return Err(Error::BadPool(format!(
@@ -103,11 +94,7 @@ fn check(pm: &Pm, options: &MkfsOptions) -> Result<Vec<u64>> {
     let mut pages = Vec::new();
     for slot in 0..count {
         let len = pm.slot_len(slot);
-        let least = if slot == 0 {
-            FIRST_SLOT_BYTES_MIN
-        } else {
-            SLOT_BYTES_MIN
-        };
+        let least = if slot == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
         if len < least {
             return Err(Error::BadPool(format!(
                 "slot {slot} has {len} bytes; it needs at least {least}"
@@ -117,10 +104,7 @@ fn check(pm: &Pm, options: &MkfsOptions) -> Result<Vec<u64>> {
     }
     let first = pages.first().copied().unwrap_or(0);
     if FIRST_FREE_PAGE + 1 + CHUNK_PAGES + u64::from(options.lanes) + 64 > first {
-        return Err(Error::BadPool(format!(
-            "{} lanes do not fit the first slot",
-            options.lanes
-        )));
+        return Err(Error::BadPool(format!("{} lanes do not fit the first slot", options.lanes)));
     }
     Ok(pages)
 }
@@ -136,24 +120,20 @@ fn write_lanes(pm: &Pm, lanes: u32, pages: &[u64], first_free: u64) -> novale_pm
     for lane in 0..u64::from(lanes) {
         let turn = usize::try_from(lane).unwrap_or(0) % pages.len();
         // A small further slot keeps most of its pages; its share goes to the first one.
-        let slot = if next
-            .get(turn)
-            .zip(pages.get(turn))
-            .is_some_and(|(next, pages)| *next < pages / 4)
-        {
-            turn
-        } else {
-            0
-        };
+        let slot =
+            if next.get(turn).zip(pages.get(turn)).is_some_and(|(next, pages)| *next < pages / 4) {
+                turn
+            } else {
+                0
+            };
         let Some(page) = next.get_mut(slot) else {
             continue;
         };
         let addr = PmAddr::new(u8::try_from(slot).unwrap_or(0), *page * PAGE);
         *page += 1;
         let named = pm.store_u64(table.add(lane * 8), addr.raw(), Purpose::Other);
-        pending = pending
-            .and(pm.stream_zero(addr, PAGE, Purpose::Journal))
-            .and(pm.write_back(named));
+        pending =
+            pending.and(pm.stream_zero(addr, PAGE, Purpose::Journal)).and(pm.write_back(named));
     }
     pending
 }
@@ -200,11 +180,7 @@ fn write_slot(
     let [state_offset, _] = SLOT_STATE_OFFSETS;
     let header = SlotHeader {
         pool_uuid: options.pool_uuid,
-        slot_uuid: options
-            .slot_uuids
-            .get(usize::from(slot))
-            .copied()
-            .unwrap_or_default(),
+        slot_uuid: options.slot_uuids.get(usize::from(slot)).copied().unwrap_or_default(),
         index: slot,
         kind: match pm.slot_kind(slot) {
             SlotKind::File | SlotKind::Anonymous => 0,
@@ -218,11 +194,7 @@ fn write_slot(
         state_offset,
     }
     .encode();
-    let state = SlotState {
-        seq: 1,
-        session: 1,
-        ..SlotState::default()
-    };
+    let state = SlotState { seq: 1, session: 1, ..SlotState::default() };
     let mut pending = store_slot_state(pm, seed, slot, &state);
     for page in [0, pages - 1] {
         let at = PmAddr::new(slot, page * PAGE + SLOT_HEADER_OFFSET);

@@ -4,7 +4,6 @@
 //! lane's journal record commits all inodes at once ([`crate::commit::many`]). Before it is durable
 //! every line that stands is the old one; behind it recovery finds all new lines in the record.
 
-use novale_arena::Op;
 use novale_layout::{DataCrc, Entry, FileKind, Ino, JournalKind, Name};
 use novale_pm::Flushed;
 
@@ -12,9 +11,8 @@ use crate::alloc::Need;
 use crate::commit::{InodePlace, Part};
 use crate::dir::{self, Found};
 use crate::error::{Error, Result};
-use crate::fs::{Fs, Locked};
+use crate::fs::{Call, Fs, Locked};
 use crate::log::{Appended, Appender, LogId, Room};
-use crate::types::Ctx;
 use crate::view::{State, View};
 
 /// A name to be added.
@@ -85,18 +83,13 @@ fn dentry_lines(name: &[u8]) -> u64 {
 
 impl Fs {
     /// Makes all room that the changes of directories need; nothing is stored by it.
-    pub(crate) fn ready(
-        &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
-        dirs: &[DirChange<'_>],
-    ) -> Result<Vec<Ready>> {
+    pub(crate) fn ready(&self, call: &Call<'_>, dirs: &[DirChange<'_>]) -> Result<Vec<Ready>> {
         let mut ready = Vec::with_capacity(dirs.len());
         for change in dirs {
-            match self.ready_one(op, ctx, change) {
+            match self.ready_one(call, change) {
                 Ok(one) => ready.push(one),
                 Err(error) => {
-                    self.unready(op, ctx, ready)?;
+                    self.unready(call, ready)?;
                     return Err(error);
                 }
             }
@@ -105,32 +98,25 @@ impl Fs {
     }
 
     /// Gives back what [`Fs::ready`] took.
-    pub(crate) fn unready(&self, op: &Op<'_>, ctx: &Ctx, ready: Vec<Ready>) -> Result<()> {
-        ready
-            .into_iter()
-            .try_for_each(|one| one.room.give_back(&self.env(op, ctx)))
+    pub(crate) fn unready(&self, call: &Call<'_>, ready: Vec<Ready>) -> Result<()> {
+        ready.into_iter().try_for_each(|one| one.room.give_back(&self.env(call)))
     }
 
-    fn ready_one(&self, op: &Op<'_>, ctx: &Ctx, change: &DirChange<'_>) -> Result<Ready> {
+    fn ready_one(&self, call: &Call<'_>, change: &DirChange<'_>) -> Result<Ready> {
         let (view, arena) = (&change.dir.view, self.arena());
         let first_cookie = view.next_cookie();
         for (index, add) in change.adds.iter().enumerate() {
             dir::reserve(&self.pm, arena, view, add.name, first_cookie + index as u64)?;
         }
-        let need = if change.adds.is_empty() {
-            Need::Release
-        } else {
-            Need::Growth
-        };
-        let room = Room::make(&self.env(op, ctx), view, change.lines(), need)?;
+        let need = if change.adds.is_empty() { Need::Release } else { Need::Growth };
+        let room = Room::make(&self.env(call), view, change.lines(), need)?;
         Ok(Ready { room, first_cookie })
     }
 
     /// Stores the directories' entries, commits everything and publishes it.
     pub(crate) fn commit_names(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         kind: JournalKind,
         (dirs, ready): (&[DirChange<'_>], Vec<Ready>),
         inodes: &[InodeChange<'_>],
@@ -139,7 +125,7 @@ impl Fs {
         let mut parts = Vec::with_capacity(dirs.len() + inodes.len());
         let mut stored = Vec::with_capacity(dirs.len());
         for (change, ready) in dirs.iter().zip(ready) {
-            let (part, appended, at, flushed) = self.append_names(ctx, change, ready);
+            let (part, appended, at, flushed) = self.append_names(call, change, ready);
             pending = pending.and(flushed);
             parts.push(part);
             stored.push((appended, at));
@@ -153,7 +139,7 @@ impl Fs {
                 identity: inode.identity,
             });
         }
-        self.commit_many(op, ctx, kind, &mut parts, pending)?.end();
+        self.commit_many(call, kind, &mut parts, pending)?.end();
         for (inode, part) in inodes.iter().zip(parts.iter().skip(dirs.len())) {
             inode.view.publish(|| inode.view.set_state(&part.next));
         }
@@ -162,7 +148,7 @@ impl Fs {
             self.publish_names(change, &part.next, appended, at)?;
         }
         for (change, (appended, _)) in dirs.iter().zip(&stored) {
-            self.collect_if_grown(op, ctx, change.dir, appended)?;
+            self.collect_if_grown(call, change.dir, appended)?;
         }
         Ok(())
     }
@@ -170,22 +156,16 @@ impl Fs {
     /// Appends one directory's entries.
     fn append_names(
         &self,
-        ctx: &Ctx,
+        call: &Call<'_>,
         change: &DirChange<'_>,
         ready: Ready,
     ) -> (Part, Appended, Vec<(u64, novale_layout::PmAddr)>, Flushed) {
         let dir = change.dir;
         let mut next = dir.next_state();
-        let mut appender = Appender::new(
-            &self.pm,
-            dir.id,
-            self.session,
-            &dir.view,
-            next.op_seq,
-            ready.room,
-        );
+        let mut writer =
+            Appender::new(&self.pm, dir.id, self.session, &dir.view, next.op_seq, ready.room);
         for (_, found) in &change.removes {
-            appender.push(&Entry::DentryDelete {
+            writer.push(&Entry::DentryDelete {
                 ino: found.ino,
                 cookie: found.cookie,
                 generation: found.generation,
@@ -198,37 +178,21 @@ impl Fs {
             let Ok(name) = Name::new(add.name) else {
                 continue;
             };
-            let Add {
-                ino,
-                generation,
-                kind,
-                ..
-            } = *add;
+            let Add { ino, generation, kind, .. } = *add;
             at.push((
                 cookie,
-                appender.push(&Entry::DentryAdd {
-                    ino,
-                    cookie,
-                    generation,
-                    kind,
-                    name,
-                }),
+                writer.push(&Entry::DentryAdd { ino, cookie, generation, kind, name }),
             ));
         }
-        let mut appended = appender.finish();
+        let mut appended = writer.finish();
         Locked::apply_log(&mut next, &appended);
-        next.mtime_ns = ctx.now_ns;
-        next.ctime_ns = ctx.now_ns;
+        next.mtime_ns = call.now_ns;
+        next.ctime_ns = call.now_ns;
         next.nlink = next.nlink.saturating_add_signed(change.subdirs);
         next.size = next.size + change.adds.len() as u64 - change.removes.len() as u64;
         let pending = std::mem::replace(&mut appended.pending, Flushed::none());
-        let part = Part {
-            ino: dir.view.ino(),
-            place: dir.place,
-            next,
-            crc: appended.crc,
-            identity: None,
-        };
+        let part =
+            Part { ino: dir.view.ino(), place: dir.place, next, crc: appended.crc, identity: None };
         (part, appended, at, pending)
     }
 

@@ -1,6 +1,6 @@
 //! Making, linking and removing names.
 
-use novale_arena::{LockGuard, Op};
+use novale_arena::LockGuard;
 use novale_layout::{FileKind, IDENTITY_VERSION, IdentityLine, Ino, JournalKind, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
@@ -10,7 +10,7 @@ use crate::cow::write_entry;
 use crate::dir::{self, Found};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
-use crate::fs::{Fs, Locked, OpKind};
+use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::load;
 use crate::log::{Appender, LogId, Room, page_crc};
 use crate::names::{Add, DirChange, InodeChange, no_entries_crc};
@@ -35,10 +35,7 @@ struct Fresh<'a> {
 
 /// Finds an inode among those locked.
 pub(crate) fn among<'a, 'b>(locks: &'b [Locked<'a>], ino: Ino) -> Result<&'b Locked<'a>> {
-    locks
-        .iter()
-        .find(|locked| locked.view.ino() == ino)
-        .ok_or(Error::Stale)
+    locks.iter().find(|locked| locked.view.ino() == ino).ok_or(Error::Stale)
 }
 
 impl Fs {
@@ -55,35 +52,32 @@ impl Fs {
         if (new.kind == FileKind::Symlink) == new.target.is_empty() {
             return Err(Error::Invalid("a target belongs to a symlink"));
         }
-        let op = self.begin(OpKind::Create, ctx)?;
-        if self.find_name(ctx, parent, name)?.is_some() {
+        let call = self.begin(OpKind::Create, ctx)?;
+        if self.find_name(ctx.hint, parent, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let ino = self
-            .inodes
-            .take(self.arena(), &self.pm, &self.allocator, &op, ctx.hint)?;
-        let result = self.create_numbered(&op, ctx, (parent, name), ino, new);
+        let ino = self.inodes.take(self.arena(), &self.pm, &self.allocator, &call.op, call.hint)?;
+        let result = self.create_numbered(&call, (parent, name), ino, new);
         if result.is_err() {
-            self.inodes.give(self.arena(), &op, ino)?;
+            self.inodes.give(self.arena(), &call.op, ino)?;
         }
         result
     }
 
     fn create_numbered(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         (parent, name): (Ino, &[u8]),
         ino: Ino,
         new: &NewInode<'_>,
     ) -> Result<Attr> {
         // Locks are taken in the order of inode numbers.
         let (dir, fresh) = if ino < parent {
-            let fresh = self.lock_fresh(op, ino)?;
-            (self.lock(op, parent)?, fresh)
+            let fresh = self.lock_fresh(call, ino)?;
+            (self.lock(call, parent)?, fresh)
         } else {
-            let dir = self.lock(op, parent)?;
-            let fresh = self.lock_fresh(op, ino)?;
+            let dir = self.lock(call, parent)?;
+            let fresh = self.lock_fresh(call, ino)?;
             (dir, fresh)
         };
         if self.find_locked(&dir, name)?.is_some() {
@@ -100,46 +94,34 @@ impl Fs {
         let changes = [DirChange {
             dir: &dir,
             removes: Vec::new(),
-            adds: vec![Add {
-                name,
-                ino,
-                generation: fresh.id.generation,
-                kind: new.kind,
-            }],
+            adds: vec![Add { name, ino, generation: fresh.id.generation, kind: new.kind }],
             subdirs: i32::from(is_dir),
         }];
-        let ready = self.ready(op, ctx, &changes)?;
-        let target = match self.store_target(op, ctx, &fresh, new.target) {
+        let ready = self.ready(call, &changes)?;
+        let target = match self.store_target(call, &fresh, new.target) {
             Ok(target) => target,
             Err(error) => {
-                self.unready(op, ctx, ready)?;
+                self.unready(call, ready)?;
                 return Err(error);
             }
         };
-        let (attrs, inode, pending) = self.store_inode(ctx, &dir, &fresh, new, target);
-        self.commit_names(
-            op,
-            ctx,
-            JournalKind::Create,
-            (&changes, ready),
-            &[inode],
-            pending,
-        )?;
+        let (attrs, inode, pending) = self.store_inode(call, &dir, &fresh, new, target);
+        self.commit_names(call, JournalKind::Create, (&changes, ready), &[inode], pending)?;
         let view = &fresh.view;
         view.publish(|| {
             view.set_attrs(&attrs, new.rdev);
-            view.set_birth_ns(ctx.now_ns);
-            view.set_atime_ns(ctx.now_ns);
+            view.set_birth_ns(call.now_ns);
+            view.set_atime_ns(call.now_ns);
             view.set_parent(if is_dir { parent } else { Ino::NULL });
             view.set_identity(ino, fresh.id.generation, new.kind, true);
         });
         Ok(view.attr(new.kind))
     }
 
-    fn lock_fresh<'a>(&'a self, op: &'a Op<'_>, ino: Ino) -> Result<Fresh<'a>> {
+    fn lock_fresh<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Fresh<'a>> {
         let place = self.place(ino)?;
-        let view = self.views.find_or_make(self.arena(), op, ino)?;
-        let guard = op.lock(view.lock_off())?;
+        let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
+        let guard = call.op.lock(view.lock_off())?;
         // A number used since this pool was opened has its last state in its view.
         let (last, generation) = if view.state().op_seq == 0 {
             load::free_inode(&self.pm, &place, ino, self.session)?
@@ -160,28 +142,16 @@ impl Fs {
         };
         // The log is appended to from this state on.
         view.publish(|| {
-            view.set_state(&State {
-                nlink: 0,
-                op_seq: last.op_seq,
-                ..next
-            })
+            view.set_state(&State { nlink: 0, op_seq: last.op_seq, ..next });
         });
         let id = self.log_id(ino, generation.wrapping_add(1).max(1));
-        Ok(Fresh {
-            ino,
-            view,
-            place,
-            id,
-            next,
-            _guard: guard,
-        })
+        Ok(Fresh { ino, view, place, id, next, _guard: guard })
     }
 
     /// Stores a symlink's target: a page and the entry that maps it.
     fn store_target(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         fresh: &Fresh<'_>,
         target: &[u8],
     ) -> Result<Option<(State, u32, Flushed)>> {
@@ -190,9 +160,9 @@ impl Fs {
         }
         let (view, arena) = (&fresh.view, self.arena());
         view.index().reserve(arena, 0, 1)?;
-        let env = self.env(op, ctx);
+        let env = self.env(call);
         let room = Room::make(&env, view, std::iter::once(1), Need::Growth)?;
-        let page = match self.allocator.take(arena, op, ctx.hint, 1, Need::Growth) {
+        let page = match self.allocator.take(arena, &call.op, call.hint, 1, Need::Growth) {
             Ok(extent) => extent.addr,
             Err(error) => {
                 room.give_back(&env)?;
@@ -205,16 +175,10 @@ impl Fs {
         }
         let stored = self.pm.stream(page, &bytes, Purpose::Data);
         let mut next = fresh.next;
-        let mut appender = Appender::new(&self.pm, fresh.id, self.session, view, next.op_seq, room);
-        appender.push(&write_entry(
-            0,
-            Extent {
-                addr: page,
-                pages: 1,
-            },
-        ));
-        appender.cover_page(page_crc(&bytes));
-        let mut appended = appender.finish();
+        let mut writer = Appender::new(&self.pm, fresh.id, self.session, view, next.op_seq, room);
+        writer.push(&write_entry(0, Extent { addr: page, pages: 1 }));
+        writer.cover_page(page_crc(&bytes));
+        let mut appended = writer.finish();
         Locked::apply_log(&mut next, &appended);
         next.size = target.len() as u64;
         let pending = std::mem::replace(&mut appended.pending, Flushed::none());
@@ -229,7 +193,7 @@ impl Fs {
     /// Stores the identity line; returns the inode's share of the commit.
     fn store_inode<'a>(
         &self,
-        ctx: &Ctx,
+        call: &Call<'_>,
         dir: &Locked<'_>,
         fresh: &Fresh<'a>,
         new: &NewInode<'_>,
@@ -260,35 +224,21 @@ impl Fs {
             mode: attrs.mode,
             uid: attrs.uid,
             gid: attrs.gid,
-            birth_ns: ctx.now_ns,
+            birth_ns: call.now_ns,
             rdev: new.rdev,
             flags: attrs.flags,
             project: attrs.project,
             xattr_root: attrs.xattr_root,
         };
         let stored = fresh.place.store_identity(&self.pm, &line);
-        let none = (
-            fresh.next,
-            no_entries_crc(&fresh.id, fresh.next.op_seq),
-            Flushed::none(),
-        );
+        let none = (fresh.next, no_entries_crc(&fresh.id, fresh.next.op_seq), Flushed::none());
         let (mut next, crc, pending) = target.unwrap_or(none);
         next.nlink = if is_dir { 2 } else { 1 };
-        next.mtime_ns = ctx.now_ns;
-        next.ctime_ns = ctx.now_ns;
+        next.mtime_ns = call.now_ns;
+        next.ctime_ns = call.now_ns;
         let identity = Some(line.encode(fresh.place.seed));
         let (view, place) = (fresh.view, fresh.place);
-        (
-            attrs,
-            InodeChange {
-                view,
-                place,
-                next,
-                crc,
-                identity,
-            },
-            pending.and(stored),
-        )
+        (attrs, InodeChange { view, place, next, crc, identity }, pending.and(stored))
     }
 
     /// Gives an inode a further name.
@@ -298,8 +248,8 @@ impl Fs {
     /// [`Error::NotFound`] for an inode without names.
     pub fn link(&self, ctx: &Ctx, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         dir::check_name(name)?;
-        let op = self.begin(OpKind::Link, ctx)?;
-        let locks = self.lock_all(&op, &[ino, parent])?;
+        let call = self.begin(OpKind::Link, ctx)?;
+        let locks = self.lock_all(&call, &[ino, parent])?;
         let (inode, dir) = (among(&locks, ino)?, among(&locks, parent)?);
         if inode.kind == FileKind::Directory {
             return Err(Error::NotPermitted("a directory has one name"));
@@ -317,24 +267,12 @@ impl Fs {
         let changes = [DirChange {
             dir,
             removes: Vec::new(),
-            adds: vec![Add {
-                name,
-                ino,
-                generation: inode.id.generation,
-                kind: inode.kind,
-            }],
+            adds: vec![Add { name, ino, generation: inode.id.generation, kind: inode.kind }],
             subdirs: 0,
         }];
-        let ready = self.ready(&op, ctx, &changes)?;
+        let ready = self.ready(&call, &changes)?;
         let change = InodeChange::links(inode, ctx.now_ns, nlink + 1);
-        self.commit_names(
-            &op,
-            ctx,
-            JournalKind::Link,
-            (&changes, ready),
-            &[change],
-            Flushed::none(),
-        )?;
+        self.commit_names(&call, JournalKind::Link, (&changes, ready), &[change], Flushed::none())?;
         Ok(inode.view.attr(inode.kind))
     }
 
@@ -356,10 +294,10 @@ impl Fs {
 
     fn remove(&self, ctx: &Ctx, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
         dir::check_name(name)?;
-        let op = self.begin(OpKind::Unlink, ctx)?;
+        let call = self.begin(OpKind::Unlink, ctx)?;
         for _ in 0..NAME_TRIES {
-            let found = self.find_name(ctx, parent, name)?.ok_or(Error::NotFound)?;
-            let locks = match self.lock_all(&op, &[parent, found.ino]) {
+            let found = self.find_name(ctx.hint, parent, name)?.ok_or(Error::NotFound)?;
+            let locks = match self.lock_all(&call, &[parent, found.ino]) {
                 Ok(locks) => locks,
                 // Removed by another meanwhile, or a parent that is gone.
                 Err(Error::Stale) => continue,
@@ -369,8 +307,7 @@ impl Fs {
             match self.find_locked(dir, name)? {
                 Some(now) if now.ino == found.ino => {
                     return self.remove_locked(
-                        &op,
-                        ctx,
+                        &call,
                         (dir, name, now),
                         among(&locks, now.ino)?,
                         directory,
@@ -384,8 +321,7 @@ impl Fs {
 
     fn remove_locked(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         (dir, name, found): (&Locked<'_>, &[u8], Found),
         inode: &Locked<'_>,
         directory: bool,
@@ -403,48 +339,29 @@ impl Fs {
             adds: Vec::new(),
             subdirs: -i32::from(is_dir),
         }];
-        let ready = self.ready(op, ctx, &changes)?;
-        let change = unlinked(inode, ctx.now_ns);
+        let ready = self.ready(call, &changes)?;
+        let change = unlinked(inode, call.now_ns);
         let gone = change.next.nlink == 0;
         self.commit_names(
-            op,
-            ctx,
+            call,
             JournalKind::Unlink,
             (&changes, ready),
             &[change],
             Flushed::none(),
         )?;
-        self.reclaim_if(op, ctx, inode, gone)
+        self.reclaim_if(call, inode, gone)
     }
 
     /// Frees an inode that has lost its last name, unless it is held.
-    pub(crate) fn reclaim_if(
-        &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
-        inode: &Locked<'_>,
-        gone: bool,
-    ) -> Result<()> {
-        let held = inode
-            .view
-            .holds()
-            .load(std::sync::atomic::Ordering::Relaxed)
-            > 0;
-        if gone && !held {
-            self.reclaim(op, ctx, inode)
-        } else {
-            Ok(())
-        }
+    pub(crate) fn reclaim_if(&self, call: &Call<'_>, inode: &Locked<'_>, gone: bool) -> Result<()> {
+        let held = inode.view.holds().load(std::sync::atomic::Ordering::Relaxed) > 0;
+        if gone && !held { self.reclaim(call, inode) } else { Ok(()) }
     }
 }
 
 /// An inode with one name less; a directory has none then.
 pub(crate) fn unlinked<'a>(inode: &Locked<'a>, now_ns: i64) -> InodeChange<'a> {
     let nlink = inode.view.state().nlink;
-    let left = if inode.kind == FileKind::Directory {
-        0
-    } else {
-        nlink.saturating_sub(1)
-    };
+    let left = if inode.kind == FileKind::Directory { 0 } else { nlink.saturating_sub(1) };
     InodeChange::links(inode, now_ns, left)
 }

@@ -114,13 +114,7 @@ impl Pool {
             let slot_state = read_slot_state(pm, seed, header.index, state.session)?;
             slots.push((header, slot_state));
         }
-        Ok(Self {
-            superblock,
-            seed,
-            state,
-            slots,
-            from_replica,
-        })
+        Ok(Self { superblock, seed, state, slots, from_replica })
     }
 
     pub(crate) fn is_clean(&self) -> bool {
@@ -151,10 +145,7 @@ impl Pool {
 
     /// Writes the pool's state durably, to the line that does not stand.
     pub(crate) fn write_state(&mut self, pm: &Pm, state: PoolState) {
-        self.state = PoolState {
-            seq: self.state.seq + 1,
-            ..state
-        };
+        self.state = PoolState { seq: self.state.seq + 1, ..state };
         pm.fence(store_pool_state(pm, self.seed, &self.state)).end();
     }
 }
@@ -162,7 +153,7 @@ impl Pool {
 /// The place of a line by its sequence number: the two lines are written in turn.
 fn turn(offsets: [u64; 2], seq: u64) -> u64 {
     let [first, second] = offsets;
-    if seq % 2 == 0 { first } else { second }
+    if seq.is_multiple_of(2) { first } else { second }
 }
 
 pub(crate) fn store_pool_state(pm: &Pm, seed: Seed, state: &PoolState) -> Flushed {
@@ -172,11 +163,7 @@ pub(crate) fn store_pool_state(pm: &Pm, seed: Seed, state: &PoolState) -> Flushe
 
 pub(crate) fn store_slot_state(pm: &Pm, seed: Seed, slot: u8, state: &SlotState) -> Flushed {
     let at = PmAddr::new(slot, turn(SLOT_STATE_OFFSETS, state.seq));
-    pm.stream(
-        at,
-        &state.encode(seed.addr(PmAddr::new(slot, 0))),
-        Purpose::Other,
-    )
+    pm.stream(at, &state.encode(seed.addr(PmAddr::new(slot, 0))), Purpose::Other)
 }
 
 fn read_state(pm: &Pm, seed: Seed) -> Result<PoolState> {
@@ -217,10 +204,7 @@ fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotSt
 
 fn header_at(pm: &Pm, slot: u8, page: u64) -> Result<Result<SlotHeader, LayoutError>> {
     let mut bytes = [0; SLOT_HEADER_BYTES];
-    pm.load(
-        PmAddr::new(slot, page * PAGE + SLOT_HEADER_OFFSET),
-        &mut bytes,
-    )?;
+    pm.load(PmAddr::new(slot, page * PAGE + SLOT_HEADER_OFFSET), &mut bytes)?;
     Ok(SlotHeader::decode(&bytes))
 }
 
@@ -261,22 +245,16 @@ fn read_superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock, bool)
         return Ok((superblock, true));
     }
     if headers.first().is_some_and(|header| header.index != 0) {
-        return Err(Error::BadPool(
-            "the first slot given is not slot 0 of its pool".into(),
-        ));
+        return Err(Error::BadPool("the first slot given is not slot 0 of its pool".into()));
     }
-    Err(Error::BadPool(format!(
-        "the superblock is damaged ({first}), and so is its replica"
-    )))
+    Err(Error::BadPool(format!("the superblock is damaged ({first}), and so is its replica")))
 }
 
 fn check_slots(pm: &Pm, superblock: &Superblock, headers: &[SlotHeader]) -> Result<()> {
     let expected = usize::from(superblock.slot_count);
     for (index, header) in headers.iter().enumerate() {
         if header.pool_uuid != superblock.pool_uuid {
-            return Err(Error::BadPool(format!(
-                "slot {index} belongs to another pool"
-            )));
+            return Err(Error::BadPool(format!("slot {index} belongs to another pool")));
         }
         if usize::from(header.index) != index {
             return Err(Error::BadPool(format!(

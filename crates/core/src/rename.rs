@@ -3,13 +3,12 @@
 //! Moving a directory to another parent takes the pool's rename lock first, so that no two moves
 //! can make a circle; then the inodes are locked by number, and the names looked up again.
 
-use novale_arena::Op;
 use novale_layout::{FileKind, Ino, JournalKind};
 use novale_pm::Flushed;
 
 use crate::dir::{self, Found};
 use crate::error::{Error, Result};
-use crate::fs::{Fs, Locked, OpKind};
+use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::names::{Add, DirChange, InodeChange};
 use crate::namespace::{NAME_TRIES, among, unlinked};
 use crate::types::{Ctx, RenameMode};
@@ -38,6 +37,7 @@ impl Fs {
     /// [`Error::NotFound`], [`Error::Exists`] with [`RenameMode::NoReplace`],
     /// [`Error::NotDirectory`], [`Error::IsDirectory`] or [`Error::NotEmpty`] for what can't be
     /// replaced, [`Error::Invalid`] for a directory moved below itself, [`Error::NoSpace`].
+    #[expect(clippy::too_many_arguments, reason = "two names and how, as renameat2 has them")]
     pub fn rename(
         &self,
         ctx: &Ctx,
@@ -49,17 +49,11 @@ impl Fs {
     ) -> Result<()> {
         dir::check_name(name)?;
         dir::check_name(new_name)?;
-        let op = self.begin(OpKind::Rename, ctx)?;
-        let (from, to) = (
-            Place { parent, name },
-            Place {
-                parent: new_parent,
-                name: new_name,
-            },
-        );
+        let call = self.begin(OpKind::Rename, ctx)?;
+        let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
         for _ in 0..NAME_TRIES {
             let pair = self.find_pair(ctx, from, to)?;
-            if self.rename_found(&op, ctx, (from, to), pair, mode)? {
+            if self.rename_found(&call, (from, to), pair, mode)? {
                 return Ok(());
             }
         }
@@ -67,20 +61,14 @@ impl Fs {
     }
 
     fn find_pair(&self, ctx: &Ctx, from: Place<'_>, to: Place<'_>) -> Result<Pair> {
-        let found = self
-            .find_name(ctx, from.parent, from.name)?
-            .ok_or(Error::NotFound)?;
-        Ok(Pair {
-            from: found,
-            to: self.find_name(ctx, to.parent, to.name)?,
-        })
+        let found = self.find_name(ctx.hint, from.parent, from.name)?.ok_or(Error::NotFound)?;
+        Ok(Pair { from: found, to: self.find_name(ctx.hint, to.parent, to.name)? })
     }
 
     /// Renames, unless the names changed before the locks were held (`false`).
     fn rename_found(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         (from, to): (Place<'_>, Place<'_>),
         pair: Pair,
         mode: RenameMode,
@@ -95,35 +83,28 @@ impl Fs {
         let moves_dir =
             is_dir(pair.from) || (mode == RenameMode::Exchange && pair.to.is_some_and(is_dir));
         let across = from.parent != to.parent;
-        let _moving = if moves_dir && across {
-            Some(op.lock(self.rename_lock)?)
-        } else {
-            None
-        };
+        let _moving =
+            if moves_dir && across { Some(call.op.lock(self.rename_lock)?) } else { None };
         if across && is_dir(pair.from) && self.is_below(to.parent, pair.from.ino)? {
             return Err(Error::Invalid("a directory can't be moved below itself"));
         }
         if across
-            && let Some(target) = pair
-                .to
-                .filter(|target| mode == RenameMode::Exchange && is_dir(*target))
+            && let Some(target) =
+                pair.to.filter(|target| mode == RenameMode::Exchange && is_dir(*target))
             && self.is_below(from.parent, target.ino)?
         {
             return Err(Error::Invalid("a directory can't be moved below itself"));
         }
         let mut inos = vec![from.parent, to.parent, pair.from.ino];
         inos.extend(pair.to.map(|target| target.ino));
-        let locks = match self.lock_all(op, &inos) {
+        let locks = match self.lock_all(call, &inos) {
             Ok(locks) => locks,
             Err(Error::Stale) => return Ok(false),
             Err(error) => return Err(error),
         };
         let old = among(&locks, from.parent)?;
         let new = among(&locks, to.parent)?;
-        let now = (
-            self.find_locked(old, from.name)?,
-            self.find_locked(new, to.name)?,
-        );
+        let now = (self.find_locked(old, from.name)?, self.find_locked(new, to.name)?);
         if now != (Some(pair.from), pair.to) {
             return Ok(false);
         }
@@ -137,23 +118,11 @@ impl Fs {
             .transpose()?;
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
-                self.exchange(
-                    op,
-                    ctx,
-                    (old, from.name),
-                    (new, to.name),
-                    (pair.from, moved),
-                    target,
-                )?;
+                self.exchange(call, (old, from.name), (new, to.name), (pair.from, moved), target)?;
             }
-            _ => self.replace(
-                op,
-                ctx,
-                (old, from.name),
-                (new, to.name),
-                (pair.from, moved),
-                target,
-            )?,
+            _ => {
+                self.replace(call, (old, from.name), (new, to.name), (pair.from, moved), target)?;
+            }
         }
         Ok(true)
     }
@@ -175,8 +144,7 @@ impl Fs {
 
     fn replace(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         (old, name): (&Locked<'_>, &[u8]),
         (new, new_name): (&Locked<'_>, &[u8]),
         (found, moved): (Found, &Locked<'_>),
@@ -185,10 +153,7 @@ impl Fs {
         let is_dir = i32::from(moved.kind == FileKind::Directory);
         let mut victim_dir = 0;
         if let Some((_, victim)) = victim {
-            match (
-                moved.kind == FileKind::Directory,
-                victim.kind == FileKind::Directory,
-            ) {
+            match (moved.kind == FileKind::Directory, victim.kind == FileKind::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
                 (true, true) if victim.view.size() != 0 => return Err(Error::NotEmpty),
@@ -201,21 +166,11 @@ impl Fs {
         let victim_name = victim.map(|(victim, _)| (new_name, victim));
         let changes = if old.view.off() == new.view.off() {
             removes.extend(victim_name);
-            vec![DirChange {
-                dir: old,
-                removes,
-                adds: vec![add],
-                subdirs: -victim_dir,
-            }]
+            vec![DirChange { dir: old, removes, adds: vec![add], subdirs: -victim_dir }]
         } else {
             let replaced = victim_name.into_iter().collect();
             vec![
-                DirChange {
-                    dir: old,
-                    removes,
-                    adds: Vec::new(),
-                    subdirs: -is_dir,
-                },
+                DirChange { dir: old, removes, adds: Vec::new(), subdirs: -is_dir },
                 DirChange {
                     dir: new,
                     removes: replaced,
@@ -224,35 +179,23 @@ impl Fs {
                 },
             ]
         };
-        let ready = self.ready(op, ctx, &changes)?;
-        let mut inodes = vec![InodeChange::links(
-            moved,
-            ctx.now_ns,
-            moved.view.state().nlink,
-        )];
-        inodes.extend(victim.map(|(_, victim)| unlinked(victim, ctx.now_ns)));
+        let ready = self.ready(call, &changes)?;
+        let mut inodes = vec![InodeChange::links(moved, call.now_ns, moved.view.state().nlink)];
+        inodes.extend(victim.map(|(_, victim)| unlinked(victim, call.now_ns)));
         let gone = inodes.get(1).is_some_and(|victim| victim.next.nlink == 0);
-        self.commit_names(
-            op,
-            ctx,
-            JournalKind::Rename,
-            (&changes, ready),
-            &inodes,
-            Flushed::none(),
-        )?;
+        self.commit_names(call, JournalKind::Rename, (&changes, ready), &inodes, Flushed::none())?;
         if is_dir == 1 {
             moved.view.set_parent(new.view.ino());
         }
         match victim {
-            Some((_, victim)) => self.reclaim_if(op, ctx, victim, gone),
+            Some((_, victim)) => self.reclaim_if(call, victim, gone),
             None => Ok(()),
         }
     }
 
     fn exchange(
         &self,
-        op: &Op<'_>,
-        ctx: &Ctx,
+        call: &Call<'_>,
         (old, name): (&Locked<'_>, &[u8]),
         (new, new_name): (&Locked<'_>, &[u8]),
         (first_found, first): (Found, &Locked<'_>),
@@ -263,16 +206,8 @@ impl Fs {
         let (first_remove, second_remove) = ((name, first_found), (new_name, second_found));
         let (first_add, second_add) = (add_of(new_name, first), add_of(name, second));
         let changes = if old.view.off() == new.view.off() {
-            let (removes, adds) = (
-                vec![first_remove, second_remove],
-                vec![first_add, second_add],
-            );
-            vec![DirChange {
-                dir: old,
-                removes,
-                adds,
-                subdirs: 0,
-            }]
+            let (removes, adds) = (vec![first_remove, second_remove], vec![first_add, second_add]);
+            vec![DirChange { dir: old, removes, adds, subdirs: 0 }]
         } else {
             vec![
                 DirChange {
@@ -289,12 +224,11 @@ impl Fs {
                 },
             ]
         };
-        let ready = self.ready(op, ctx, &changes)?;
+        let ready = self.ready(call, &changes)?;
         let inodes = [first, second]
-            .map(|inode| InodeChange::links(inode, ctx.now_ns, inode.view.state().nlink));
+            .map(|inode| InodeChange::links(inode, call.now_ns, inode.view.state().nlink));
         self.commit_names(
-            op,
-            ctx,
+            call,
             JournalKind::Exchange,
             (&changes, ready),
             &inodes,
@@ -310,10 +244,5 @@ impl Fs {
 }
 
 fn add_of<'a>(name: &'a [u8], inode: &Locked<'_>) -> Add<'a> {
-    Add {
-        name,
-        ino: inode.view.ino(),
-        generation: inode.id.generation,
-        kind: inode.kind,
-    }
+    Add { name, ino: inode.view.ino(), generation: inode.id.generation, kind: inode.kind }
 }

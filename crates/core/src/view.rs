@@ -37,14 +37,14 @@ const BIRTH: usize = 14;
 const ATIME: usize = 15;
 const INDEX: usize = 16;
 const HOLDS: usize = 17;
-/// Two words, in units of two.
-const NAMES: usize = 18 / 2;
+/// Two words, at the start of a line.
+const NAMES: u64 = 24;
 const LOG_PAGES: usize = 20;
 const SPARE_ADDR: usize = 21;
 const SPARE_PAGES: usize = 22;
 const GC_CURSOR: usize = 23;
-const DATA_PAGES: usize = 24;
-const ATTR_SEQ: usize = 25;
+const DATA_PAGES: usize = 18;
+const ATTR_SEQ: usize = 19;
 const XATTR_ROOT: usize = 26;
 const PARENT: usize = 27;
 const NEXT_COOKIE: usize = 28;
@@ -124,15 +124,13 @@ pub(crate) struct Attrs {
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     words: &'a [AtomicU64; WORDS],
+    names: &'a [AtomicU64; 2],
     off: Off,
 }
 
 impl std::fmt::Debug for View<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("View")
-            .field("ino", &self.ino())
-            .field("state", &self.state())
-            .finish()
+        f.debug_struct("View").field("ino", &self.ino()).field("state", &self.state()).finish()
     }
 }
 
@@ -140,28 +138,25 @@ fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "each takes one half of a word"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "each takes one half of a word")]
 fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
 impl<'a> View<'a> {
     pub(crate) fn at(arena: &'a Arena, off: Off) -> Result<Self> {
-        Ok(Self {
-            words: arena.block::<WORDS>(off)?,
-            off,
-        })
+        let names = arena.block::<2>(off.add(NAMES * 8))?;
+        Ok(Self { words: arena.block::<WORDS>(off)?, names, off })
     }
 
     fn get(&self, index: usize) -> u64 {
-        self.words[index & (WORDS - 1)].load(Ordering::Relaxed)
+        self.words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     fn set(&self, index: usize, value: u64) {
-        self.words[index & (WORDS - 1)].store(value, Ordering::Relaxed);
+        if let Some(word) = self.words.get(index) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn lock_off(&self) -> Off {
@@ -295,11 +290,7 @@ impl<'a> View<'a> {
             uid: attrs.uid,
             gid: attrs.gid,
             rdev: self.rdev(),
-            size: if kind == FileKind::Directory {
-                state.size * 64
-            } else {
-                state.size
-            },
+            size: if kind == FileKind::Directory { state.size * 64 } else { state.size },
             blocks: (self.get(DATA_PAGES) + self.get(LOG_PAGES)) * 8,
             atime_ns: self.atime_ns(),
             mtime_ns: state.mtime_ns,
@@ -329,8 +320,7 @@ impl<'a> View<'a> {
 
     /// A directory: hash of a name to place of the dentry.
     pub(crate) fn names(&self) -> NameTable<'a> {
-        let (pairs, _) = self.words.as_chunks::<2>();
-        NameTable::new(&pairs[NAMES])
+        NameTable::new(self.names)
     }
 
     // What only holders of the lock use.
@@ -349,10 +339,7 @@ impl<'a> View<'a> {
 
     /// Pages taken for the log and not linked yet: the first one and how many.
     pub(crate) fn spare(&self) -> (PmAddr, u64) {
-        (
-            PmAddr::from_raw(self.get(SPARE_ADDR)),
-            self.get(SPARE_PAGES),
-        )
+        (PmAddr::from_raw(self.get(SPARE_ADDR)), self.get(SPARE_PAGES))
     }
 
     pub(crate) fn set_spare(&self, addr: PmAddr, pages: u64) {
@@ -437,34 +424,25 @@ const SHARD_ROOT: u64 = 1;
 
 impl Views {
     pub(crate) fn create(arena: &Arena) -> Result<Self> {
-        Ok(Self {
-            shards: arena.alloc_table((SHARDS * SHARD_WORDS).ilog2())?,
-        })
+        Ok(Self { shards: arena.alloc_table((SHARDS * SHARD_WORDS).ilog2())? })
     }
 
-    fn shard(&self, ino: Ino) -> (Off, u64) {
+    fn shard(self, ino: Ino) -> (Off, u64) {
         // 64 neighbours share a shard, so that their keys are neighbours in its tree.
         let (group, low) = (ino.get() / 64, ino.get() % 64);
-        (
-            self.shards.add(group % SHARDS * SHARD_WORDS * 8),
-            group / SHARDS * 64 + low,
-        )
+        (self.shards.add(group % SHARDS * SHARD_WORDS * 8), group / SHARDS * 64 + low)
     }
 
     /// The view of an inode, where there is one.
-    pub(crate) fn find<'a>(&self, arena: &'a Arena, ino: Ino) -> Result<Option<View<'a>>> {
+    pub(crate) fn find(self, arena: &Arena, ino: Ino) -> Result<Option<View<'_>>> {
         let (shard, key) = self.shard(ino);
         let off = Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?).get(arena, key)?;
-        if off == 0 {
-            Ok(None)
-        } else {
-            Ok(Some(View::at(arena, Off::from_raw(off))?))
-        }
+        if off == 0 { Ok(None) } else { Ok(Some(View::at(arena, Off::from_raw(off))?)) }
     }
 
     /// The view of an inode, made where there is none: not loaded, numbered, unlocked.
     pub(crate) fn find_or_make<'a>(
-        &self,
+        self,
         arena: &'a Arena,
         op: &novale_arena::Op<'_>,
         ino: Ino,
@@ -492,7 +470,7 @@ impl Views {
 
     /// Visits every view; no other client is at work.
     pub(crate) fn for_each(
-        &self,
+        self,
         arena: &Arena,
         visit: &mut dyn FnMut(View<'_>) -> Result<()>,
     ) -> Result<()> {

@@ -1,5 +1,7 @@
 //! What an operation returned survives a clean close and the loss of the view.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test panics")]
+
 use novale_arena::Arena;
 use novale_core::*;
 use novale_pm::{Pm, PmOptions};
@@ -27,23 +29,12 @@ fn pool(lens: &[u64]) -> Pm {
 
 fn open(pm: Pm, form: Form) -> Fs {
     let arena = Arena::anonymous(256 * MB).unwrap();
-    let options = OpenOptions {
-        form,
-        now_ns: 2,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { form, now_ns: 2, ..OpenOptions::default() };
     Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap()
 }
 
 fn file(mode: u32) -> NewInode<'static> {
-    NewInode {
-        kind: FileKind::File,
-        mode,
-        uid: 1,
-        gid: 2,
-        rdev: 0,
-        target: b"",
-    }
+    NewInode { kind: FileKind::File, mode, uid: 1, gid: 2, rdev: 0, target: b"" }
 }
 
 fn names(fs: &Fs, dir: Ino) -> Vec<String> {
@@ -100,23 +91,18 @@ fn files_of_many_sizes_and_holes() {
             |fs| {
                 for len in [0, 1, 63, 64, 4095, 4096, 4097, 12_288, 100_000] {
                     let name = format!("f{len}");
-                    let attr = fs
-                        .create(&ctx(5), Ino::ROOT, name.as_bytes(), &file(0o640))
-                        .unwrap();
+                    let attr =
+                        fs.create(&ctx(5), Ino::ROOT, name.as_bytes(), &file(0o640)).unwrap();
                     assert_eq!(fs.write(&ctx(6), attr.ino, 0, &image(len)).unwrap(), len);
                 }
-                let attr = fs
-                    .create(&ctx(5), Ino::ROOT, b"holes", &file(0o640))
-                    .unwrap();
+                let attr = fs.create(&ctx(5), Ino::ROOT, b"holes", &file(0o640)).unwrap();
                 fs.write(&ctx(6), attr.ino, 10_000, b"end").unwrap();
                 fs.write(&ctx(7), attr.ino, 5, b"start").unwrap();
                 fs.write(&ctx(8), attr.ino, 4090, &[9; 20]).unwrap();
             },
             |fs| {
                 for len in [0, 1, 63, 64, 4095, 4096, 4097, 12_288, 100_000] {
-                    let attr = fs
-                        .lookup(&ctx(9), Ino::ROOT, format!("f{len}").as_bytes())
-                        .unwrap();
+                    let attr = fs.lookup(&ctx(9), Ino::ROOT, format!("f{len}").as_bytes()).unwrap();
                     assert_eq!(
                         (attr.size, attr.mode, attr.uid, attr.gid),
                         (len as u64, 0o640, 1, 2)
@@ -140,15 +126,9 @@ fn truncation_hides_what_it_cut_off() {
     thrice(
         Form::Auto,
         |fs| {
-            let ino = fs
-                .create(&ctx(5), Ino::ROOT, b"f", &file(0o600))
-                .unwrap()
-                .ino;
+            let ino = fs.create(&ctx(5), Ino::ROOT, b"f", &file(0o600)).unwrap().ino;
             fs.write(&ctx(6), ino, 0, &[1; 9000]).unwrap();
-            let size = |size| SetAttr {
-                size: Some(size),
-                ..SetAttr::default()
-            };
+            let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
             fs.setattr(&ctx(7), ino, &size(100)).unwrap();
             fs.setattr(&ctx(8), ino, &size(9000)).unwrap();
             fs.write(&ctx(8), ino, 9500, &[2; 10]).unwrap();
@@ -168,33 +148,23 @@ fn names_links_and_renames() {
     thrice(
         Form::Auto,
         |fs| {
-            let dir = NewInode {
-                kind: FileKind::Directory,
-                ..file(0o755)
-            };
+            let dir = NewInode { kind: FileKind::Directory, ..file(0o755) };
             let a = fs.create(&ctx(5), Ino::ROOT, b"a", &dir).unwrap().ino;
             let b = fs.create(&ctx(5), Ino::ROOT, b"b", &dir).unwrap().ino;
             let f = fs.create(&ctx(5), a, b"f", &file(0o600)).unwrap().ino;
             fs.write(&ctx(6), f, 0, b"hello").unwrap();
             fs.link(&ctx(7), f, b, &[b'n'; 255]).unwrap();
             fs.create(&ctx(5), b, b"g", &file(0o600)).unwrap();
-            fs.rename(&ctx(8), a, b"f", b, b"g", RenameMode::Replace)
-                .unwrap();
+            fs.rename(&ctx(8), a, b"f", b, b"g", RenameMode::Replace).unwrap();
             let sub = fs.create(&ctx(5), a, b"sub", &dir).unwrap().ino;
-            fs.rename(&ctx(8), a, b"sub", b, b"moved", RenameMode::Replace)
-                .unwrap();
+            fs.rename(&ctx(8), a, b"sub", b, b"moved", RenameMode::Replace).unwrap();
             assert!(matches!(
                 fs.rename(&ctx(8), Ino::ROOT, b"b", sub, b"x", RenameMode::Replace),
                 Err(Error::Invalid(_))
             ));
-            let link = NewInode {
-                kind: FileKind::Symlink,
-                target: b"../a",
-                ..file(0o777)
-            };
+            let link = NewInode { kind: FileKind::Symlink, target: b"../a", ..file(0o777) };
             fs.create(&ctx(5), b, b"link", &link).unwrap();
-            fs.rename(&ctx(8), Ino::ROOT, b"a", b, b"g", RenameMode::Exchange)
-                .unwrap();
+            fs.rename(&ctx(8), Ino::ROOT, b"a", b, b"g", RenameMode::Exchange).unwrap();
         },
         |fs| {
             assert_eq!(names(fs, Ino::ROOT), ["b", "a"]);
@@ -219,19 +189,11 @@ fn everything_removed_gives_every_page_back() {
     for round in 0..3 {
         for index in 0..500 {
             let name = format!("file {round} {index}");
-            let ino = fs
-                .create(&ctx(5), Ino::ROOT, name.as_bytes(), &file(0o600))
-                .unwrap()
-                .ino;
+            let ino = fs.create(&ctx(5), Ino::ROOT, name.as_bytes(), &file(0o600)).unwrap().ino;
             fs.write(&ctx(6), ino, 0, &vec![3; index * 11]).unwrap();
         }
         for index in 0..500 {
-            fs.unlink(
-                &ctx(7),
-                Ino::ROOT,
-                format!("file {round} {index}").as_bytes(),
-            )
-            .unwrap();
+            fs.unlink(&ctx(7), Ino::ROOT, format!("file {round} {index}").as_bytes()).unwrap();
         }
     }
     assert_eq!(fs.statfs().unwrap().inodes, free.inodes);
@@ -245,10 +207,7 @@ fn everything_removed_gives_every_page_back() {
 #[test]
 fn a_held_file_outlives_its_name() {
     let fs = open(pool(&[16 * MB]), Form::Auto);
-    let ino = fs
-        .create(&ctx(5), Ino::ROOT, b"f", &file(0o600))
-        .unwrap()
-        .ino;
+    let ino = fs.create(&ctx(5), Ino::ROOT, b"f", &file(0o600)).unwrap().ino;
     fs.write(&ctx(6), ino, 0, b"still here").unwrap();
     fs.hold(ino).unwrap();
     fs.unlink(&ctx(7), Ino::ROOT, b"f").unwrap();
@@ -262,21 +221,15 @@ fn a_held_file_outlives_its_name() {
 #[test]
 fn a_full_pool_still_overwrites_and_deletes() {
     let fs = open(pool(&[16 * MB]), Form::Auto);
-    let ino = fs
-        .create(&ctx(5), Ino::ROOT, b"big", &file(0o600))
-        .unwrap()
-        .ino;
+    let ino = fs.create(&ctx(5), Ino::ROOT, b"big", &file(0o600)).unwrap().ino;
     let mut len = 0;
-    while fs.append(&ctx(6), ino, &[4; 65536]).is_ok() {
+    while fs.append(&ctx(6), ino, &vec![4; 65536]).is_ok() {
         len += 65536;
     }
     while fs.append(&ctx(6), ino, &[4; 4096]).is_ok() {
         len += 4096;
     }
-    assert!(matches!(
-        fs.append(&ctx(6), ino, &[4; 4096]),
-        Err(Error::NoSpace)
-    ));
+    assert!(matches!(fs.append(&ctx(6), ino, &[4; 4096]), Err(Error::NoSpace)));
     for at in (0..len).step_by(4096) {
         fs.write(&ctx(7), ino, at, &[5; 4096]).unwrap();
     }

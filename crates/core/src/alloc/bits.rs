@@ -12,19 +12,13 @@ pub(super) struct Bits(pub(super) [u64; WORDS]);
 impl Bits {
     /// Number of clear bits.
     pub(super) fn free(&self) -> u64 {
-        self.0
-            .iter()
-            .map(|word| u64::from(word.count_zeros()))
-            .sum()
+        self.0.iter().map(|word| u64::from(word.count_zeros())).sum()
     }
 
     /// Position of the first bit at or behind `from` that is set (`true`) or clear.
     fn next(&self, from: u64, set: bool) -> u64 {
         let mut at = from;
-        while let Some(word) = usize::try_from(at / 64)
-            .ok()
-            .and_then(|index| self.0.get(index))
-        {
+        while let Some(word) = usize::try_from(at / 64).ok().and_then(|index| self.0.get(index)) {
             let word = if set { *word } else { !word } >> (at % 64);
             if word != 0 {
                 return at + u64::from(word.trailing_zeros());
@@ -70,11 +64,7 @@ impl Bits {
             return 0;
         }
         let ones = to - from;
-        let low = if ones == 64 {
-            u64::MAX
-        } else {
-            (1 << ones) - 1
-        };
+        let low = if ones == 64 { u64::MAX } else { (1 << ones) - 1 };
         low << (from - word)
     }
 }
@@ -83,11 +73,15 @@ impl Bits {
 mod tests {
     use super::*;
 
+    fn is_set(bits: &Bits, at: u64) -> bool {
+        bits.0[usize::try_from(at / 64).unwrap()] >> (at % 64) & 1 == 1
+    }
+
     fn naive(bits: &Bits) -> Vec<(u64, u64)> {
         let mut runs = Vec::new();
         let mut first = None;
         for at in 0..=RANGE_PAGES {
-            let free = at < RANGE_PAGES && bits.0[at as usize / 64] >> (at % 64) & 1 == 0;
+            let free = at < RANGE_PAGES && !is_set(bits, at);
             match (free, first) {
                 (true, None) => first = Some(at),
                 (false, Some(start)) => {
@@ -113,10 +107,7 @@ mod tests {
                 };
             }
             assert_eq!(bits.runs().collect::<Vec<_>>(), naive(&bits));
-            assert_eq!(
-                bits.free(),
-                naive(&bits).iter().map(|run| run.1).sum::<u64>()
-            );
+            assert_eq!(bits.free(), naive(&bits).iter().map(|run| run.1).sum::<u64>());
         }
     }
 
@@ -125,7 +116,7 @@ mod tests {
         for (first, count) in [(0, 512), (0, 1), (63, 2), (100, 200), (511, 1)] {
             let bits = Bits(std::array::from_fn(|index| Bits::mask(index, first, count)));
             for at in 0..RANGE_PAGES {
-                let set = bits.0[at as usize / 64] >> (at % 64) & 1 == 1;
+                let set = is_set(&bits, at);
                 assert_eq!(set, (first..first + count).contains(&at));
             }
         }

@@ -43,10 +43,7 @@ pub(crate) struct Inodes {
 
 impl Inodes {
     pub(crate) fn create(arena: &Arena, directory: PmAddr) -> Result<Self> {
-        Ok(Self {
-            table: arena.alloc(TABLE_CLASS)?,
-            directory,
-        })
+        Ok(Self { table: arena.alloc(TABLE_CLASS)?, directory })
     }
 
     fn table<'a>(&self, arena: &'a Arena) -> Result<&'a [AtomicU64; 8]> {
@@ -183,13 +180,7 @@ impl Inodes {
     /// Gives a number back.
     pub(crate) fn give(&self, arena: &Arena, op: &Op<'_>, ino: Ino) -> Result<()> {
         self.table(arena)?[USED].fetch_sub(1, Ordering::Relaxed);
-        self.clear(
-            arena,
-            op,
-            ino.chunk(),
-            ino.index() / 64,
-            1 << (ino.index() % 64),
-        )
+        self.clear(arena, op, ino.chunk(), ino.index() / 64, 1 << (ino.index() % 64))
     }
 
     fn clear(&self, arena: &Arena, op: &Op<'_>, chunk: u64, index: u64, bits: u64) -> Result<()> {
@@ -213,13 +204,7 @@ impl Inodes {
             let (base, free) = lane.inos();
             if free != 0 {
                 lane.set_inos(base, 0);
-                self.clear(
-                    arena,
-                    op,
-                    base / INODES_PER_CHUNK,
-                    base % INODES_PER_CHUNK / 64,
-                    free,
-                )?;
+                self.clear(arena, op, base / INODES_PER_CHUNK, base % INODES_PER_CHUNK / 64, free)?;
             }
         }
         Ok(())

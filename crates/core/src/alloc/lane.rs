@@ -12,7 +12,10 @@ use crate::error::Result;
 use crate::extent::Extent;
 
 /// Words of a lane in the arena.
-pub(crate) const LANE_WORDS: u64 = 128;
+pub(crate) const LANE_WORDS: usize = 128;
+/// Bytes of a lane in the arena.
+pub(super) const LANE_BYTES: u64 = 1024;
+const _: () = assert!(LANE_WORDS * 8 == 1024);
 const EXTENT: usize = 1;
 const EXTENT_PAGES: usize = 2;
 const CURSOR: usize = 3;
@@ -34,13 +37,13 @@ const COUNT_MASK: u64 = PAGE - 1;
 #[derive(Debug)]
 pub(crate) struct Lane<'a> {
     index: u16,
-    words: &'a [AtomicU64; LANE_WORDS as usize],
+    words: &'a [AtomicU64; LANE_WORDS],
     _guard: LockGuard<'a>,
 }
 
 /// Pages that a lane holds, read without its lock.
 pub(super) fn held_pages(arena: &Arena, off: Off) -> Result<u64> {
-    let words = arena.block::<{ LANE_WORDS as usize }>(off)?;
+    let words = arena.block::<LANE_WORDS>(off)?;
     let batch: u64 = words
         .iter()
         .skip(BATCH_AT)
@@ -56,11 +59,7 @@ impl<'a> Lane<'a> {
         (index, off): (u16, Off),
         guard: LockGuard<'a>,
     ) -> Result<Self> {
-        Ok(Self {
-            index,
-            words: arena.block(off)?,
-            _guard: guard,
-        })
+        Ok(Self { index, words: arena.block(off)?, _guard: guard })
     }
 
     /// The lane's number.
@@ -69,9 +68,7 @@ impl<'a> Lane<'a> {
     }
 
     fn get(&self, index: usize) -> u64 {
-        self.words
-            .get(index)
-            .map_or(0, |word| word.load(Ordering::Relaxed))
+        self.words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     fn set(&self, index: usize, value: u64) {
@@ -114,10 +111,7 @@ impl<'a> Lane<'a> {
 
     /// Puts an extent in place of the one held, which is returned.
     pub(super) fn replace_extent(&self, extent: Extent, cursor: u64) -> Extent {
-        let rest = Extent {
-            addr: PmAddr::from_raw(self.get(EXTENT)),
-            pages: self.held(),
-        };
+        let rest = Extent { addr: PmAddr::from_raw(self.get(EXTENT)), pages: self.held() };
         self.set(EXTENT_PAGES, 0);
         self.set(EXTENT, extent.addr.raw());
         self.set(EXTENT_PAGES, extent.pages);
@@ -144,10 +138,7 @@ impl<'a> Lane<'a> {
         let len = self.get(BATCH_LEN).checked_sub(1)?;
         let word = self.get(BATCH_AT + usize::try_from(len).ok()?);
         self.set(BATCH_LEN, len);
-        Some(Extent {
-            addr: PmAddr::from_raw(word & !COUNT_MASK),
-            pages: (word & COUNT_MASK) + 1,
-        })
+        Some(Extent { addr: PmAddr::from_raw(word & !COUNT_MASK), pages: (word & COUNT_MASK) + 1 })
     }
 
     // Inode numbers.
@@ -159,9 +150,7 @@ impl<'a> Lane<'a> {
             return None;
         }
         self.set(INO_FREE, free & (free - 1));
-        Some(Ino::new(
-            self.get(INO_BASE) + u64::from(free.trailing_zeros()),
-        ))
+        Some(Ino::new(self.get(INO_BASE) + u64::from(free.trailing_zeros())))
     }
 
     /// Puts a word of free inode numbers in place of the used-up one.

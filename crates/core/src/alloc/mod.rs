@@ -52,9 +52,7 @@ pub(crate) struct Allocator {
 
 impl std::fmt::Debug for Allocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Allocator")
-            .field("lanes", &self.lane_count)
-            .finish_non_exhaustive()
+        f.debug_struct("Allocator").field("lanes", &self.lane_count).finish_non_exhaustive()
     }
 }
 
@@ -66,20 +64,13 @@ impl Allocator {
         policy: Box<dyn SlotPolicy>,
     ) -> Result<Self> {
         let ranges = Ranges::create(arena, pages)?;
-        let words = u64::from(lane_count) * lane::LANE_WORDS;
+        let words = u64::from(lane_count) * lane::LANE_BYTES / 8;
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
         let free = arena.alloc_table(3)?;
         // Two MB, less in a small pool: enough for the log pages of many deletes at once and
         // for the overwrites of several full-sized requests.
         let reserve = (ranges.usable_pages() / 32).min(1024);
-        Ok(Self {
-            ranges,
-            lanes,
-            lane_count,
-            free,
-            reserve,
-            policy,
-        })
+        Ok(Self { ranges, lanes, lane_count, free, reserve, policy })
     }
 
     /// Takes over the bitmap found at mount.
@@ -109,7 +100,7 @@ impl Allocator {
     /// The number and place of the lane for `hint`.
     fn lane_at(&self, hint: u32) -> (u16, Off) {
         let index = hint % self.lane_count;
-        let off = self.lanes.add(u64::from(index) * lane::LANE_WORDS * 8);
+        let off = self.lanes.add(u64::from(index) * lane::LANE_BYTES);
         (u16::try_from(index).unwrap_or(0), off)
     }
 
@@ -200,21 +191,13 @@ impl Allocator {
         let free = self.free_word(arena)?;
         let left = free.load(Ordering::Relaxed);
         let spare = left.saturating_sub(self.reserve);
-        let mut target = want;
-        if need == Need::Growth {
-            if spare < want {
-                return Ok(());
-            }
+        if need == Need::Growth && spare < want {
+            return Ok(());
         }
-        let share = spare / (u64::from(self.lane_count) * 8);
-        target = target
-            .max(share.min(LANE_EXTENT_PAGES_MAX))
-            .min(LANE_EXTENT_PAGES_MAX);
+        let fair = spare / (u64::from(self.lane_count) * 8);
+        let target = want.max(fair).min(LANE_EXTENT_PAGES_MAX);
         let loads: Vec<SlotLoad> = match self.ranges.slots() {
-            [only] => vec![SlotLoad {
-                pages: only.pages,
-                pages_free: left,
-            }],
+            [only] => vec![SlotLoad { pages: only.pages, pages_free: left }],
             _ => self.slot_loads(arena)?,
         };
         let slot = self.policy.first(&loads, lane.next_turn());
@@ -234,10 +217,7 @@ impl Allocator {
             .enumerate()
             .map(|(slot, ranges)| {
                 let pages_free = self.ranges.free_in_slot(arena, slot)?;
-                Ok(SlotLoad {
-                    pages: ranges.pages,
-                    pages_free,
-                })
+                Ok(SlotLoad { pages: ranges.pages, pages_free })
             })
             .collect()
     }
@@ -245,8 +225,7 @@ impl Allocator {
     fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
         if extent.pages > 0 {
             self.ranges.give(arena, op, extent)?;
-            self.free_word(arena)?
-                .fetch_add(extent.pages, Ordering::Relaxed);
+            self.free_word(arena)?.fetch_add(extent.pages, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -286,13 +265,7 @@ impl Allocator {
         for index in 0..self.lane_count {
             let lane = self.lock_lane(arena, op, index)?;
             self.flush_batch(arena, op, &lane)?;
-            let rest = lane.replace_extent(
-                Extent {
-                    addr: PmAddr::NULL,
-                    pages: 0,
-                },
-                lane.cursor(),
-            );
+            let rest = lane.replace_extent(Extent { addr: PmAddr::NULL, pages: 0 }, lane.cursor());
             self.give_now(arena, op, rest)?;
         }
         Ok(())
@@ -314,9 +287,7 @@ impl Allocator {
             return Err(Error::NoSpace);
         }
         let slot = self.policy.first(&self.slot_loads(arena)?, turn);
-        let found = self
-            .ranges
-            .take(arena, op, (slot, 0), LANE_EXTENT_PAGES_MAX)?;
+        let found = self.ranges.take(arena, op, (slot, 0), LANE_EXTENT_PAGES_MAX)?;
         let Some((extent, _)) = found else {
             return Err(Error::NoSpace);
         };
@@ -336,9 +307,5 @@ impl Allocator {
 
 /// Number of pages that `len` bytes from `offset` touch.
 pub(crate) fn pages_touched(offset: u64, len: u64) -> u64 {
-    if len == 0 {
-        0
-    } else {
-        (offset + len - 1) / PAGE - offset / PAGE + 1
-    }
+    if len == 0 { 0 } else { (offset + len - 1) / PAGE - offset / PAGE + 1 }
 }

@@ -41,7 +41,7 @@ pub(crate) struct SlotRanges {
 pub(crate) struct Ranges {
     slots: Vec<SlotRanges>,
     total: u64,
-    ranges: Off,
+    table: Off,
     summaries: Off,
     groups: Off,
 }
@@ -61,16 +61,12 @@ impl Ranges {
         let mut total = 0;
         for &pages in pages {
             let count = pages.div_ceil(RANGE_PAGES);
-            slots.push(SlotRanges {
-                first: total,
-                count,
-                pages,
-            });
+            slots.push(SlotRanges { first: total, count, pages });
             total += count;
         }
         let table = |words: u64| arena.alloc_table(words.next_power_of_two().max(8).ilog2());
         let this = Self {
-            ranges: table(total * RANGE_WORDS)?,
+            table: table(total * RANGE_WORDS)?,
             summaries: table(total)?,
             groups: table(total.div_ceil(GROUP))?,
             slots,
@@ -90,10 +86,7 @@ impl Ranges {
 
     /// Pages that can ever be allocated: without the reserved ones of each slot.
     pub(crate) fn usable_pages(&self) -> u64 {
-        self.slots
-            .iter()
-            .map(|slot| slot.pages.saturating_sub(FIRST_FREE_PAGE + 1))
-            .sum()
+        self.slots.iter().map(|slot| slot.pages.saturating_sub(FIRST_FREE_PAGE + 1)).sum()
     }
 
     /// Free pages of a slot's bitmap, summed over its groups (groups may be shared by two
@@ -112,7 +105,7 @@ impl Ranges {
     }
 
     fn range<'a>(&self, arena: &'a Arena, range: u64) -> Result<&'a [AtomicU64; 16]> {
-        Ok(arena.block::<16>(self.ranges.add(range * RANGE_WORDS * 8))?)
+        Ok(arena.block::<16>(self.table.add(range * RANGE_WORDS * 8))?)
     }
 
     fn summary<'a>(&self, arena: &'a Arena, range: u64) -> Result<&'a AtomicU64> {
@@ -124,27 +117,19 @@ impl Ranges {
     }
 
     fn slot_of(&self, range: u64) -> Option<(u8, SlotRanges)> {
-        let index = self
-            .slots
-            .partition_point(|slot| slot.first + slot.count <= range);
+        let index = self.slots.partition_point(|slot| slot.first + slot.count <= range);
         let slot = self.slots.get(index)?;
         Some((u8::try_from(index).ok()?, *slot))
     }
 
     fn addr_of(&self, range: u64, bit: u64) -> Result<PmAddr> {
         let (slot, ranges) = self.slot_of(range).ok_or_else(|| bad_range(range))?;
-        Ok(PmAddr::new(
-            slot,
-            ((range - ranges.first) * RANGE_PAGES + bit) * PAGE,
-        ))
+        Ok(PmAddr::new(slot, ((range - ranges.first) * RANGE_PAGES + bit) * PAGE))
     }
 
     fn place_of(&self, addr: PmAddr) -> Result<(u64, u64)> {
         let page = addr.byte() / PAGE;
-        let slot = self
-            .slots
-            .get(usize::from(addr.slot()))
-            .filter(|slot| page < slot.pages);
+        let slot = self.slots.get(usize::from(addr.slot())).filter(|slot| page < slot.pages);
         let slot = slot.ok_or_else(|| Error::BadArena(format!("page {addr} of no slot")))?;
         Ok((slot.first + page / RANGE_PAGES, page % RANGE_PAGES))
     }
@@ -188,9 +173,7 @@ impl Ranges {
     /// The bitmap word `index` of `range`, for saving it.
     pub(crate) fn word(&self, arena: &Arena, range: u64, index: usize) -> Result<u64> {
         let block = self.range(arena, range)?;
-        Ok(block
-            .get(BITMAP + index)
-            .map_or(u64::MAX, |word| word.load(Ordering::Relaxed)))
+        Ok(block.get(BITMAP + index).map_or(u64::MAX, |word| word.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn range_count(&self) -> u64 {
@@ -200,10 +183,8 @@ impl Ranges {
     fn summarise(&self, arena: &Arena, range: u64, bits: &Bits, free_before: u64) -> Result<()> {
         let free = bits.free();
         let longest = bits.runs().map(|run| run.1).max().unwrap_or(0);
-        self.summary(arena, range)?
-            .store(pack(free, longest), Ordering::Release);
-        self.group(arena, range)?
-            .fetch_add(free.wrapping_sub(free_before), Ordering::Relaxed);
+        self.summary(arena, range)?.store(pack(free, longest), Ordering::Release);
+        self.group(arena, range)?.fetch_add(free.wrapping_sub(free_before), Ordering::Relaxed);
         Ok(())
     }
 
@@ -214,7 +195,7 @@ impl Ranges {
         range: u64,
         pick: impl FnOnce(&Bits) -> Result<Option<(u64, u64, bool)>>,
     ) -> Result<Option<(u64, u64)>> {
-        let guard = op.lock(self.ranges.add((range * RANGE_WORDS + LOCK) * 8))?;
+        let guard = op.lock(self.table.add((range * RANGE_WORDS + LOCK) * 8))?;
         let block = self.range(arena, range)?;
         let mut bits = Bits([0; WORDS]);
         for (word, place) in bits.0.iter_mut().zip(block.iter().skip(BITMAP)) {
@@ -247,17 +228,12 @@ impl Ranges {
     /// Takes up to `want` contiguous pages of `range`.
     fn take_in(&self, arena: &Arena, op: &Op<'_>, range: u64, want: u64) -> Result<Option<Extent>> {
         let run = self.change(arena, op, range, |bits| {
-            Ok(bits
-                .best_run(want)
-                .map(|(first, length)| (first, length.min(want), true)))
+            Ok(bits.best_run(want).map(|(first, length)| (first, length.min(want), true)))
         })?;
         let Some((first, pages)) = run else {
             return Ok(None);
         };
-        Ok(Some(Extent {
-            addr: self.addr_of(range, first)?,
-            pages,
-        }))
+        Ok(Some(Extent { addr: self.addr_of(range, first)?, pages }))
     }
 
     /// Gives an extent back; it may span ranges.
@@ -325,12 +301,9 @@ impl Ranges {
         let mut best: Option<(u64, u64)> = None;
         let mut seen = 0;
         let home_end = home.first + home.count;
-        for (from, to) in [
-            (start, home_end),
-            (home.first, start),
-            (home_end, self.total),
-            (0, home.first),
-        ] {
+        for (from, to) in
+            [(start, home_end), (home.first, start), (home_end, self.total), (0, home.first)]
+        {
             let mut range = from;
             while range < to {
                 if range % GROUP == 0 && self.group(arena, range)?.load(Ordering::Relaxed) == 0 {

@@ -27,13 +27,7 @@ pub(crate) fn resolve<E>(
                 return Ok(());
             }
             let addr = mapping.addr.add((first - mapping.first) * PAGE);
-            each(
-                first,
-                Extent {
-                    addr,
-                    pages: end - first,
-                },
-            )
+            each(first, Extent { addr, pages: end - first })
         })?;
     }
     Ok(())
@@ -86,16 +80,9 @@ mod tests {
                 .map(|index| {
                     let first = random.u64(0..20);
                     let hole = random.u8(0..4) == 0;
-                    let end = if hole && random.bool() {
-                        u64::MAX
-                    } else {
-                        first + random.u64(1..8)
-                    };
-                    let addr = if hole {
-                        PmAddr::NULL
-                    } else {
-                        PmAddr::new(0, (index + 1) << 20)
-                    };
+                    let end =
+                        if hole && random.bool() { u64::MAX } else { first + random.u64(1..8) };
+                    let addr = if hole { PmAddr::NULL } else { PmAddr::new(0, (index + 1) << 20) };
                     Mapping { first, end, addr }
                 })
                 .collect();

@@ -34,7 +34,7 @@ pub(crate) fn lane_pages(pm: &Pm, lanes: u32) -> Result<Vec<PmAddr>> {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) at: PmAddr,
-    pub(crate) record: JournalRecord,
+    body: JournalRecord,
     /// It is whole, or known to have been durable.
     pub(crate) good: bool,
 }
@@ -69,11 +69,7 @@ impl Journal {
                 for (ino, line) in record.lines.iter() {
                     this.by_ino.entry(*ino).or_default().push((index, *line));
                 }
-                this.records.push(Record {
-                    at,
-                    record,
-                    good: false,
-                });
+                this.records.push(Record { at, body: record, good: false });
             }
             this.last_seq.push(last_seq);
         }
@@ -107,7 +103,7 @@ impl Journal {
         index: usize,
         place: &dyn Fn(Ino) -> Result<InodePlace>,
     ) -> Result<bool> {
-        let Some(Record { record, .. }) = self.records.get(index) else {
+        let Some(Record { body: record, .. }) = self.records.get(index) else {
             return Ok(false);
         };
         let Some(data_crc) = record.data_crc else {
@@ -121,11 +117,7 @@ impl Journal {
         for (bit, (ino, line)) in record.lines.iter().enumerate() {
             let place = place(*ino)?;
             let media = MediaInode::read(pm, &place)?;
-            let own = media
-                .lines
-                .iter()
-                .flatten()
-                .any(|own| own.op_seq >= line.op_seq);
+            let own = media.lines.iter().flatten().any(|own| own.op_seq >= line.op_seq);
             if own || self.has_newer(*ino, line.op_seq) {
                 return Ok(true);
             }
@@ -162,10 +154,5 @@ impl Journal {
 
     pub(crate) fn is_good_record(&self, index: usize) -> bool {
         self.records.get(index).is_some_and(|record| record.good)
-    }
-
-    /// The inodes that records speak of.
-    pub(crate) fn inos(&self) -> impl Iterator<Item = Ino> + '_ {
-        self.by_ino.keys().copied()
     }
 }

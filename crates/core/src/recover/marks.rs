@@ -17,11 +17,7 @@ impl PageMarks {
     pub(crate) fn new(pages: Vec<u64>) -> Self {
         let slots = pages
             .iter()
-            .map(|pages| {
-                (0..pages.div_ceil(512) * 8)
-                    .map(|_| AtomicU64::new(0))
-                    .collect()
-            })
+            .map(|pages| (0..pages.div_ceil(512) * 8).map(|_| AtomicU64::new(0)).collect())
             .collect();
         Self { slots, pages }
     }
@@ -42,18 +38,12 @@ impl PageMarks {
             return Ok(());
         };
         for page in first..first + pages {
-            let word = usize::try_from(page / 64)
-                .ok()
-                .and_then(|index| words.get(index));
+            let word = usize::try_from(page / 64).ok().and_then(|index| words.get(index));
             let Some(word) = word else { continue };
             let bit = 1 << (page % 64);
             if word.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
                 let at = PmAddr::new(addr.slot(), page * PAGE);
-                return Err(Error::damaged(
-                    owner(),
-                    at,
-                    "a page that has another owner too",
-                ));
+                return Err(Error::damaged(owner(), at, "a page that has another owner too"));
             }
         }
         Ok(())
@@ -69,9 +59,7 @@ impl PageMarks {
     /// Pages in use.
     pub(crate) fn used(&self) -> u64 {
         let words = self.slots.iter().flatten();
-        words
-            .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
-            .sum()
+        words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
 }
 
@@ -85,9 +73,7 @@ impl InodeMarks {
     pub(crate) fn new(chunks: usize) -> Self {
         let words = INODES_PER_CHUNK / 64;
         let chunk = || (0..words).map(|_| AtomicU64::new(0)).collect();
-        Self {
-            chunks: (0..chunks).map(|_| chunk()).collect(),
-        }
+        Self { chunks: (0..chunks).map(|_| chunk()).collect() }
     }
 
     pub(crate) fn mark(&self, ino: Ino) {
@@ -107,8 +93,6 @@ impl InodeMarks {
 
     pub(crate) fn used(&self) -> u64 {
         let words = self.chunks.iter().flatten();
-        words
-            .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
-            .sum()
+        words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
 }

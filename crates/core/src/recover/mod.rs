@@ -17,7 +17,7 @@ pub(crate) mod standing;
 use std::sync::atomic::AtomicBool;
 
 use novale_arena::{Arena, PidInfo};
-use novale_layout::{COMMIT_OFFSETS, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr, Seed};
+use novale_layout::{COMMIT_OFFSETS, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
 use novale_pm::{Flushed, Pm, Purpose};
 use novale_policy::Spread;
 
@@ -25,7 +25,7 @@ use crate::alloc::Allocator;
 use crate::alloc::inodes::Inodes;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
-use crate::fs::{Fs, OpKind, OpenOptions};
+use crate::fs::{Call, Fs, OpKind, OpenOptions};
 use crate::gc::GcCounters;
 use crate::pool::Pool;
 use crate::types::Ctx;
@@ -64,6 +64,7 @@ impl Fs {
     /// # Errors
     /// [`Error::BadPool`] and [`Error::Damaged`] say what was found; nothing is changed then.
     /// [`Error::NoMemory`] when the arena is too small.
+    #[expect(clippy::needless_pass_by_value, reason = "the file system takes the arena over")]
     pub fn open(
         pm: Pm,
         arena: Arena,
@@ -73,7 +74,7 @@ impl Fs {
     ) -> Result<Self> {
         let mut pool = Pool::read(&pm)?;
         let lanes = journal::lane_pages(&pm, pool.superblock.lane_count)?;
-        let mut opened = survey(&pm, &pool, &lanes, exec, progress)?;
+        let opened = survey(&pm, &pool, &lanes, exec, progress)?;
         if !opened.report.clean && pm.is_read_only() {
             return Err(Error::BadPool(
                 "the pool was not closed clean and has to be recovered: open it for writing once"
@@ -82,10 +83,10 @@ impl Fs {
         }
         let writes = !options.read_only || !opened.report.clean;
         if writes && !pm.is_read_only() {
-            repair(&pm, pool.seed, &mut opened);
+            repair(&pm, &opened);
             pool.raise_session(&pm);
         }
-        build(pm, arena, options, &pool, &lanes, opened)
+        build(pm, &arena, options, &pool, &lanes, &opened)
     }
 }
 
@@ -113,17 +114,9 @@ fn survey(
     let mut journal = Journal::read(pm, seed, lanes)?;
     let slot_pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let clean = pool.is_clean();
-    let saved = if clean {
-        saved::read(pm, pool, chunks.len())?
-    } else {
-        None
-    };
+    let saved = if clean { saved::read(pm, pool, chunks.len())? } else { None };
     let mut opened = Opened {
-        report: OpenReport {
-            clean,
-            from_saved: saved.is_some(),
-            ..OpenReport::default()
-        },
+        report: OpenReport { clean, from_saved: saved.is_some(), ..OpenReport::default() },
         pages: PageMarks::new(slot_pages),
         inodes: InodeMarks::new(if saved.is_some() { 0 } else { chunks.len() }),
         saved,
@@ -135,15 +128,8 @@ fn survey(
     if opened.saved.is_some() {
         return Ok(opened);
     }
-    scan::mark_fixed(
-        pool,
-        &opened.pages,
-        lanes,
-        (&opened.chunks, &directory_pages),
-    )?;
-    journal.judge(pm, seed, session, &|ino| {
-        scan::place_in(&opened.chunks, seed, ino)
-    })?;
+    scan::mark_fixed(pool, &opened.pages, lanes, (&opened.chunks, &directory_pages))?;
+    journal.judge(pm, seed, session, &|ino| scan::place_in(&opened.chunks, seed, ino))?;
     let scan = Scan {
         pm,
         seed,
@@ -168,7 +154,7 @@ fn survey(
 }
 
 /// Makes media say by its own lines what stands, so that the next session needs no judgement.
-fn repair(pm: &Pm, _seed: Seed, opened: &mut Opened) {
+fn repair(pm: &Pm, opened: &Opened) {
     let mut pending = Flushed::none();
     for (place, slot, line) in &opened.found.installs {
         let [first, second] = COMMIT_OFFSETS;
@@ -186,39 +172,37 @@ fn repair(pm: &Pm, _seed: Seed, opened: &mut Opened) {
 
 fn build(
     pm: Pm,
-    arena: Arena,
+    arena: &Arena,
     options: &OpenOptions,
     pool: &Pool,
     lanes: &[PmAddr],
-    opened: Opened,
+    opened: &Opened,
 ) -> Result<Fs> {
     let root = &arena.root()[ROOT_IN_USE];
     if root.swap(1, std::sync::atomic::Ordering::AcqRel) != 0 {
-        return Err(Error::BadArena(
-            "a file system is open in it already".into(),
-        ));
+        return Err(Error::BadArena("a file system is open in it already".into()));
     }
     let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let lane_count = pool.superblock.lane_count;
-    let allocator = Allocator::create(&arena, &pages, lane_count, Box::new(Spread))?;
-    let inodes = Inodes::create(&arena, pool.superblock.roots.inode_directory)?;
-    let views = Views::create(&arena)?;
+    let allocator = Allocator::create(arena, &pages, lane_count, Box::new(Spread))?;
+    let inodes = Inodes::create(arena, pool.superblock.roots.inode_directory)?;
+    let views = Views::create(arena)?;
     let rename_lock = arena.alloc_table(3)?;
     let mut report = opened.report;
     let saved = opened.saved.as_ref();
-    allocator.install(&arena, &|slot, index| match saved {
+    allocator.install(arena, &|slot, index| match saved {
         Some(saved) => saved.page_word(slot, index),
         None => opened.pages.word(slot, index),
     })?;
     for (chunk, addr) in opened.chunks.iter().enumerate() {
-        inodes.install(&arena, chunk as u64, *addr, &|index| match saved {
+        inodes.install(arena, chunk as u64, *addr, &|index| match saved {
             Some(saved) => saved.inode_word(chunk, index),
             None => opened.inodes.word(chunk, index),
         })?;
     }
     if saved.is_some() {
-        report.inodes = inodes.used(&arena)?.saturating_sub(1);
-        report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(&arena)?;
+        report.inodes = inodes.used(arena)?.saturating_sub(1);
+        report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(arena)?;
     }
     let client = arena.attach(PidInfo::current())?;
     let fs = Fs {
@@ -243,15 +227,10 @@ fn build(
 
 impl Fs {
     fn install_lanes(&self, pages: &[PmAddr], last_seq: &[u64]) -> Result<()> {
-        let ctx = Ctx {
-            now_ns: self.options.now_ns,
-            hint: 0,
-        };
-        let op = self.begin_read(OpKind::Manage, &ctx)?;
+        let ctx = Ctx { now_ns: self.options.now_ns, hint: 0 };
+        let call = self.begin_read(OpKind::Manage, &ctx)?;
         for ((index, page), seq) in (0..).zip(pages).zip(last_seq) {
-            self.allocator
-                .lock_lane(self.arena(), &op, index)?
-                .set_journal(*page, *seq);
+            self.allocator.lock_lane(self.arena(), &call.op, index)?.set_journal(*page, *seq);
         }
         Ok(())
     }
@@ -271,16 +250,17 @@ impl Fs {
         if self.pm.is_read_only() || (self.options.read_only && self.report.clean) {
             return Ok(());
         }
-        let op = self.client.op(OpKind::Manage as u32, 0);
-        self.give_back_views(&op)?;
-        self.inodes.drain(self.arena(), &self.allocator, &op)?;
-        self.allocator.drain(self.arena(), &op)?;
+        let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
+        let op = &call.op;
+        self.give_back_views(&call)?;
+        self.inodes.drain(self.arena(), &self.allocator, op)?;
+        self.allocator.drain(self.arena(), op)?;
         let mut pool = Pool::read(&self.pm)?;
-        let state = saved::write(self, &op, &pool)?;
+        let state = saved::write(self, op, &pool)?;
         // Own lines that other threads stored behind their last record may not be durable yet.
         let mut pending = Flushed::none();
         for lane in 0..self.allocator.lane_count() {
-            let lane = self.allocator.lock_lane(self.arena(), &op, lane)?;
+            let lane = self.allocator.lock_lane(self.arena(), op, lane)?;
             let (_, lines) = lane.pending();
             for addr in lines {
                 pending = pending.and(self.pm.write_back_range(addr, LINE, Purpose::Commit));
@@ -292,21 +272,23 @@ impl Fs {
     }
 
     /// Frees what only the view holds: spare log pages, and files without names.
-    fn give_back_views(&self, op: &novale_arena::Op<'_>) -> Result<()> {
-        let ctx = Ctx { now_ns: 0, hint: 0 };
+    fn give_back_views(&self, call: &Call<'_>) -> Result<()> {
         self.views.for_each(self.arena(), &mut |view| {
             if view.kind().is_none() {
                 return Ok(());
             }
             let ino = view.ino();
             if view.state().nlink == 0 {
-                let locked = self.lock(op, ino)?;
-                return self.reclaim(op, &ctx, &locked);
+                let locked = self.lock(call, ino)?;
+                return self.reclaim(call, &locked);
             }
             let (addr, pages) = view.spare();
             view.set_spare(PmAddr::NULL, 0);
-            self.allocator
-                .give_extent(self.arena(), op, crate::extent::Extent { addr, pages })
+            self.allocator.give_extent(
+                self.arena(),
+                &call.op,
+                crate::extent::Extent { addr, pages },
+            )
         })
     }
 }

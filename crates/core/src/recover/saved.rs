@@ -5,7 +5,7 @@
 use novale_arena::Op;
 use novale_layout::{
     Crc32c, INODES_PER_CHUNK, PAGE, PmAddr, PoolState, SAVED_PAYLOAD_BYTES_MAX,
-    SAVED_PAYLOAD_OFFSET, SavedPageHeader,
+    SAVED_PAYLOAD_OFFSET, SavedPageHeader, decode_words, encode_words,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -31,28 +31,18 @@ impl Saved {
     pub(crate) fn page_word(&self, slot: usize, index: u64) -> u64 {
         let first = self.slots.get(slot).copied().unwrap_or(usize::MAX);
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        first
-            .checked_add(index)
-            .and_then(|at| self.words.get(at))
-            .copied()
-            .unwrap_or(u64::MAX)
+        first.checked_add(index).and_then(|at| self.words.get(at)).copied().unwrap_or(u64::MAX)
     }
 
     pub(crate) fn inode_word(&self, chunk: usize, index: usize) -> u64 {
-        self.words
-            .get(self.inodes + chunk * INODE_WORDS + index)
-            .copied()
-            .unwrap_or(u64::MAX)
+        self.words.get(self.inodes + chunk * INODE_WORDS + index).copied().unwrap_or(u64::MAX)
     }
 }
 
 /// Words of the page bitmap of each slot.
 fn slot_words(pool: &Pool) -> Vec<usize> {
     let words = |pages: u64| usize::try_from(pages.div_ceil(512) * 8).unwrap_or(usize::MAX);
-    pool.slots
-        .iter()
-        .map(|(header, _)| words(header.pages))
-        .collect()
+    pool.slots.iter().map(|(header, _)| words(header.pages)).collect()
 }
 
 /// Reads the saved state; `None` where there is none.
@@ -79,11 +69,7 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
     let mut index = 0;
     while words.len() < total {
         if page.is_null() || !page.is_page_aligned() {
-            return Err(Error::damaged(
-                "saved allocator",
-                page,
-                "the chain ends early",
-            ));
+            return Err(Error::damaged("saved allocator", page, "the chain ends early"));
         }
         let header = SavedPageHeader::decode(&pm.load_line(page)?, pool.seed.addr(page))
             .map_err(|error| Error::damaged("saved allocator", page, error))?;
@@ -98,8 +84,7 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
         let mut bytes = vec![0; len];
         pm.load(page.add(SAVED_PAYLOAD_OFFSET), &mut bytes)?;
         crc.update(&bytes);
-        let (chunks, _) = bytes.as_chunks::<8>();
-        words.extend(chunks.iter().map(|word| u64::from_le_bytes(*word)));
+        words.extend(decode_words(&bytes));
         page = header.next;
         index += 1;
     }
@@ -110,22 +95,14 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
             "its checksum does not match",
         ));
     }
-    Ok(Some(Saved {
-        words,
-        slots,
-        inodes,
-    }))
+    Ok(Some(Saved { words, slots, inodes }))
 }
 
 /// Writes the bitmaps into free pages, durably; returns the clean state line that names them. A
 /// pool too full for them is clean without: the next opening scans.
 pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<PoolState> {
-    let clean = PoolState {
-        flags: PoolState::CLEAN,
-        saved_root: PmAddr::NULL,
-        ..pool.state
-    };
-    let bytes = snapshot(fs)?;
+    let clean = PoolState { flags: PoolState::CLEAN, saved_root: PmAddr::NULL, ..pool.state };
+    let bytes = encode_words(&snapshot(fs)?);
     let payload = SAVED_PAYLOAD_BYTES_MAX as usize;
     let pages = bytes.len().div_ceil(payload) as u64;
     let arena = fs.arena();
@@ -156,19 +133,20 @@ pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<PoolState> {
     })
 }
 
-fn snapshot(fs: &Fs) -> Result<Vec<u8>> {
+/// The bitmaps' words: each slot's pages, then each chunk's inode numbers.
+fn snapshot(fs: &Fs) -> Result<Vec<u64>> {
     let arena = fs.arena();
-    let mut bytes = Vec::new();
+    let mut words = Vec::new();
     for range in 0..fs.allocator.ranges.range_count() {
         for index in 0..8 {
-            bytes.extend(fs.allocator.ranges.word(arena, range, index)?.to_le_bytes());
+            words.push(fs.allocator.ranges.word(arena, range, index)?);
         }
     }
     for chunk in 0..fs.inodes.chunk_count(arena)? {
         for index in 0..INODE_WORDS {
-            bytes.extend(fs.inodes.word(arena, chunk, index)?.to_le_bytes());
+            words.push(fs.inodes.word(arena, chunk, index)?);
         }
     }
     debug_assert_eq!(INODE_WORDS as u64 * 64, INODES_PER_CHUNK);
-    Ok(bytes)
+    Ok(words)
 }

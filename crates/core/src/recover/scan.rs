@@ -68,21 +68,13 @@ pub(crate) fn chunks(pm: &Pm, directory: PmAddr) -> Result<(Vec<PmAddr>, Vec<PmA
                 break;
             }
             if !pm.contains(chunk, CHUNK_PAGES * PAGE) {
-                return Err(Error::damaged(
-                    "inode directory",
-                    page.add(lower * 8),
-                    chunk,
-                ));
+                return Err(Error::damaged("inode directory", page.add(lower * 8), chunk));
             }
             chunks.push(chunk);
         }
     }
     if chunks.is_empty() {
-        return Err(Error::damaged(
-            "inode directory",
-            directory,
-            "no inode chunk",
-        ));
+        return Err(Error::damaged("inode directory", directory, "no inode chunk"));
     }
     Ok((chunks, pages))
 }
@@ -97,11 +89,7 @@ pub(crate) fn mark_fixed(
     for (header, _) in &pool.slots {
         let name = || format!("slot {}'s own pages", header.index);
         marks.mark(PmAddr::new(header.index, 0), FIRST_FREE_PAGE, &name)?;
-        marks.mark(
-            PmAddr::new(header.index, (header.pages - 1) * PAGE),
-            1,
-            &name,
-        )?;
+        marks.mark(PmAddr::new(header.index, (header.pages - 1) * PAGE), 1, &name)?;
     }
     for page in lanes {
         marks.mark(*page, 1, &|| "a lane's page".into())?;
@@ -129,30 +117,19 @@ impl Scan<'_> {
         let total = self.chunks.len() as u64 * INODES_PER_CHUNK;
         let done = AtomicU64::new(0);
         let found = Mutex::new(Ok(Found::default()));
-        exec.run(
-            usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX),
-            &|task| {
-                let first = task as u64 * TASK_INODES;
-                let result = self.scan_block(first);
-                let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
-                progress(Progress {
-                    what: "scanning inodes",
-                    done,
-                    total,
-                });
-                let mut found = found
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-                match (found.as_mut(), result) {
-                    (Ok(all), Ok(block)) => all.merge(block),
-                    (Ok(_), Err(error)) => *found = Err(error),
-                    (Err(_), _) => {}
-                }
-            },
-        );
-        found
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
+            let first = task as u64 * TASK_INODES;
+            let result = self.scan_block(first);
+            let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
+            progress(Progress { what: "scanning inodes", done, total });
+            let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            match (found.as_mut(), result) {
+                (Ok(all), Ok(block)) => all.merge(block),
+                (Ok(_), Err(error)) => *found = Err(error),
+                (Err(_), _) => {}
+            }
+        });
+        found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn scan_block(&self, first: u64) -> Result<Found> {
@@ -170,9 +147,7 @@ impl Scan<'_> {
                 found.installs.push((place, slot, line));
             }
             if self.write_back && standing.is_recent {
-                let flushed = self
-                    .pm
-                    .write_back_range(place.addr, INODE_SIZE, Purpose::Inode);
+                let flushed = self.pm.write_back_range(place.addr, INODE_SIZE, Purpose::Inode);
                 pending = pending.and(flushed);
             }
             if standing.line.nlink > 0 {
@@ -207,35 +182,18 @@ impl Scan<'_> {
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| {
             match item {
                 Item::Page { addr, .. } => self.pages.mark(addr, 1, &owner)?,
-                Item::Entry {
-                    addr: at,
-                    header,
-                    entry,
-                    bytes,
-                    ..
-                } => {
+                Item::Entry { addr: at, header, entry, bytes, .. } => {
                     entries += 1;
                     let newest = covered && header.op_seq == line.op_seq;
                     if newest {
                         let flushed =
-                            self.pm
-                                .write_back_range(at, bytes.len() as u64, Purpose::Log);
+                            self.pm.write_back_range(at, bytes.len() as u64, Purpose::Log);
                         pending = std::mem::replace(&mut pending, novale_pm::Flushed::none())
                             .and(flushed);
                     }
-                    if let Entry::Write {
-                        file_page,
-                        addr,
-                        count,
-                        ..
-                    } = *entry
-                    {
+                    if let Entry::Write { file_page, addr, count, .. } = *entry {
                         let first = file_page.get();
-                        let end = if count == u32::MAX {
-                            u64::MAX
-                        } else {
-                            first + u64::from(count)
-                        };
+                        let end = log::write_end(first, count);
                         mappings.push(Mapping { first, end, addr });
                         if newest && !addr.is_null() {
                             let len = u64::from(count) * PAGE;
@@ -259,21 +217,11 @@ impl Scan<'_> {
 
 /// Where an inode lies, by the list of chunks.
 pub(crate) fn place_in(chunks: &[PmAddr], seed: Seed, ino: Ino) -> Result<InodePlace> {
-    let chunk = usize::try_from(ino.chunk())
-        .ok()
-        .and_then(|chunk| chunks.get(chunk));
+    let chunk = usize::try_from(ino.chunk()).ok().and_then(|chunk| chunks.get(chunk));
     let chunk = chunk.ok_or_else(|| {
-        Error::damaged(
-            format!("inode {}", ino.get()),
-            PmAddr::NULL,
-            "a number of no inode chunk",
-        )
+        Error::damaged(format!("inode {}", ino.get()), PmAddr::NULL, "a number of no inode chunk")
     })?;
-    Ok(InodePlace::new(
-        seed,
-        ino,
-        chunk.add(ino.index() * INODE_SIZE),
-    ))
+    Ok(InodePlace::new(seed, ino, chunk.add(ino.index() * INODE_SIZE)))
 }
 
 impl Found {

@@ -25,8 +25,6 @@ pub(crate) struct Standing {
     pub(crate) rejected: u32,
     /// The line was written in the session that crashed.
     pub(crate) is_recent: bool,
-    /// The line has a checksum, of the session that crashed, and it was checked.
-    pub(crate) was_checked: bool,
 }
 
 /// Decides an inode; `None` for one that was never used.
@@ -43,10 +41,7 @@ pub(crate) fn decide(
     if media.is_blank() && records.is_empty() {
         return Ok(None);
     }
-    let generation = media
-        .identity
-        .as_ref()
-        .map_or(0, |identity| identity.generation);
+    let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
     let id = LogId::new(pool, ino, generation);
     let own = choose_own(pm, session, journal, &id, &media)?;
     let from_record = records
@@ -55,10 +50,7 @@ pub(crate) fn decide(
         .map(|(_, line)| *line)
         .max_by_key(|line| line.op_seq);
     let seen = media.lines.iter().flatten().map(|line| line.op_seq);
-    let op_seq_max = seen
-        .chain(records.iter().map(|(_, line)| line.op_seq))
-        .max()
-        .unwrap_or(0);
+    let op_seq_max = seen.chain(records.iter().map(|(_, line)| line.op_seq)).max().unwrap_or(0);
     let record_wins = match (&from_record, &own.line) {
         (Some(record), Some((line, _))) => record.op_seq > line.op_seq,
         (Some(_), None) => true,
@@ -69,26 +61,16 @@ pub(crate) fn decide(
     let standing = if record_wins { from_record } else { own_line };
     let Some(line) = standing else {
         if records.is_empty() {
-            return Err(Error::damaged_inode(
-                ino,
-                "commit lines",
-                place.addr,
-                "neither validates",
-            ));
+            return Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"));
         }
         // Its creation was not committed; what it left behind is erased with its record.
-        let blank = CommitLine {
-            op_seq: op_seq_max,
-            session,
-            ..CommitLine::default()
-        };
+        let blank = CommitLine { op_seq: op_seq_max, session, ..CommitLine::default() };
         return Ok(Some(Standing {
             identity: media.identity,
             line: blank,
             install: Some((0, blank)),
             rejected: own.rejected,
             is_recent: true,
-            was_checked: false,
         }));
     };
     // Every op_seq ends: what was seen and does not stand is put behind by a certificate.
@@ -106,7 +88,6 @@ pub(crate) fn decide(
     Ok(Some(Standing {
         identity: media.identity,
         is_recent: line.session == session,
-        was_checked: own.was_checked && !record_wins,
         line,
         install,
         rejected: own.rejected,
@@ -118,7 +99,6 @@ struct Own {
     line: Option<(CommitLine, u8)>,
     rejected: u32,
     rejected_slot: Option<u8>,
-    was_checked: bool,
 }
 
 /// The newest of the inode's own lines that counts.
@@ -147,7 +127,6 @@ fn choose_own(
             own.rejected_slot = Some(slot);
             continue;
         }
-        own.was_checked = asked;
         own.line = Some((line, slot));
         break;
     }

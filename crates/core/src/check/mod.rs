@@ -1,0 +1,266 @@
+//! Verification of a pool, read-only: every inode's lines and log, every page accounted for exactly
+//! once, names against link counts, reachability from the root, the saved allocator.
+//!
+//! A pool that was not closed clean is judged as recovery would leave it.
+
+mod names;
+mod saved;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_layout::{Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, Seed};
+use novale_pm::Pm;
+
+use crate::error::{Error, Result};
+use crate::exec::{Executor, Progress};
+use crate::log::{self, Item, LogId};
+use crate::pool::Pool;
+use crate::recover::coverage::{Mapping, resolve};
+use crate::recover::journal::{self, Journal};
+use crate::recover::marks::PageMarks;
+use crate::recover::{scan, standing};
+
+/// Inodes of one task.
+const TASK_INODES: u64 = 256;
+/// Findings kept; more are only counted.
+const FINDINGS_MAX: usize = 10_000;
+
+/// Something that contradicts the format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where it lies; null where no one place is at fault.
+    pub at: PmAddr,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default)]
+pub struct CheckReport {
+    /// What is wrong, the first 10,000.
+    pub findings: Vec<Finding>,
+    /// Findings beyond those.
+    pub findings_left_out: u64,
+    /// The pool was closed clean; otherwise it was judged as recovery would leave it.
+    pub clean: bool,
+    /// A superblock or slot header had to be read from its replica.
+    pub from_replica: bool,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Names in all directories.
+    pub names: u64,
+    /// Log entries read.
+    pub log_entries: u64,
+    /// Pages in use.
+    pub pages_used: u64,
+    /// Pages in all.
+    pub pages: u64,
+}
+
+/// What the second pass needs of an inode.
+struct Seen {
+    generation: u32,
+    kind: FileKind,
+    nlink: u32,
+}
+
+/// A live name: directory, and what it says of its inode.
+struct NameSeen {
+    dir: Ino,
+    ino: Ino,
+    generation: u32,
+    kind: FileKind,
+}
+
+#[derive(Default)]
+struct Gathered {
+    inodes: HashMap<Ino, Seen>,
+    names: Vec<NameSeen>,
+    findings: Vec<Finding>,
+    log_entries: u64,
+}
+
+struct Checker<'a> {
+    pm: &'a Pm,
+    seed: Seed,
+    session: u32,
+    journal: &'a Journal,
+    chunks: &'a [PmAddr],
+    pages: &'a PageMarks,
+}
+
+/// Checks a pool. Nothing is changed.
+///
+/// # Errors
+/// [`Error::BadPool`] and [`Error::Damaged`] where too little can be read to check the rest; all
+/// else is a finding.
+pub fn check(
+    pm: &Pm,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<CheckReport> {
+    let pool = Pool::read(pm)?;
+    let (seed, session) = (pool.seed, pool.state.session);
+    let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
+    let (chunks, directory_pages) = scan::chunks(pm, pool.superblock.roots.inode_directory)?;
+    let mut journal = Journal::read(pm, seed, &lanes)?;
+    journal.judge(pm, seed, session, &|ino| scan::place_in(&chunks, seed, ino))?;
+    let pages = PageMarks::new(pool.slots.iter().map(|(header, _)| header.pages).collect());
+    let mut gathered = Gathered::default();
+    if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes, (&chunks, &directory_pages)) {
+        gathered.findings.push(finding(&error));
+    }
+    let checker = Checker { pm, seed, session, journal: &journal, chunks: &chunks, pages: &pages };
+    checker.inodes(exec, progress, &mut gathered);
+    names::check(&mut gathered);
+    let mut findings = std::mem::take(&mut gathered.findings);
+    findings.extend(saved::check(pm, &pool, chunks.len(), &pages, &gathered));
+    let kept = findings.len().min(FINDINGS_MAX);
+    let left_out = (findings.len() - kept) as u64;
+    findings.truncate(kept);
+    let is_dir = |seen: &&Seen| seen.kind == FileKind::Directory;
+    Ok(CheckReport {
+        findings,
+        findings_left_out: left_out,
+        clean: pool.is_clean(),
+        from_replica: pool.from_replica,
+        inodes: gathered.inodes.len() as u64,
+        directories: gathered.inodes.values().filter(is_dir).count() as u64,
+        names: gathered.names.len() as u64,
+        log_entries: gathered.log_entries,
+        pages_used: pages.used(),
+        pages: pool.slots.iter().map(|(header, _)| header.pages).sum(),
+    })
+}
+
+fn finding(error: &Error) -> Finding {
+    let at = if let Error::Damaged { at, .. } = error { *at } else { PmAddr::NULL };
+    Finding { at, what: error.to_string() }
+}
+
+impl Checker<'_> {
+    fn inodes(
+        &self,
+        exec: &dyn Executor,
+        progress: &(dyn Fn(Progress) + Sync),
+        all: &mut Gathered,
+    ) {
+        let total = self.chunks.len() as u64 * INODES_PER_CHUNK;
+        let done = AtomicU64::new(0);
+        let shared = Mutex::new(std::mem::take(all));
+        exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
+            let first = task as u64 * TASK_INODES;
+            let mut block = Gathered::default();
+            for number in first.max(1)..first + TASK_INODES {
+                if let Err(error) = self.inode(Ino::new(number), &mut block) {
+                    block.findings.push(finding(&error));
+                }
+            }
+            let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
+            progress(Progress { what: "checking inodes", done, total });
+            let mut all = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            all.inodes.extend(block.inodes);
+            all.names.extend(block.names);
+            all.findings.extend(block.findings);
+            all.log_entries += block.log_entries;
+        });
+        *all = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Tasks end in any order; the report does not show it.
+        all.findings.sort_by_key(|finding| finding.at);
+    }
+
+    fn inode(&self, ino: Ino, all: &mut Gathered) -> Result<()> {
+        let place = scan::place_in(self.chunks, self.seed, ino)?;
+        let standing =
+            standing::decide(self.pm, self.seed, self.session, self.journal, ino, &place)?;
+        let Some(standing) = standing.filter(|standing| standing.line.nlink > 0) else {
+            return Ok(());
+        };
+        let line = standing.line;
+        let identity = standing
+            .identity
+            .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
+        let (generation, kind) = (identity.generation, identity.kind);
+        all.inodes.insert(ino, Seen { generation, kind, nlink: line.nlink });
+        let id = LogId::new(self.seed, ino, generation);
+        let owner = || format!("inode {}", ino.get());
+        let mut replay = Replay::default();
+        log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| match item {
+            Item::Page { addr, .. } => self.pages.mark(addr, 1, &owner),
+            Item::Entry { addr, header, entry, .. } => {
+                all.log_entries += 1;
+                if header.op_seq > line.op_seq {
+                    let found = format!("op_seq {}, the inode's is {}", header.op_seq, line.op_seq);
+                    return Err(Error::damaged_inode(ino, "log entry", addr, found));
+                }
+                if replay.take(entry).is_none_or(|dir| dir == (kind == FileKind::Directory)) {
+                    return Ok(());
+                }
+                let found = format!("{:?} in a {kind:?}", header.kind);
+                Err(Error::damaged_inode(ino, "log entry", addr, found))
+            }
+        })?;
+        resolve(&replay.mappings, &mut |_, extent| {
+            self.pages.mark(extent.addr, extent.pages, &owner)
+        })?;
+        if kind == FileKind::Directory {
+            replay.names(ino, place.addr, line.size, all);
+        }
+        Ok(())
+    }
+}
+
+/// A log's end result.
+#[derive(Default)]
+struct Replay {
+    mappings: Vec<Mapping>,
+    names: BTreeMap<u64, (NameSeen, Vec<u8>)>,
+}
+
+impl Replay {
+    /// Takes an entry in; `true` for one of directories only, `false` for one of all others only.
+    fn take(&mut self, entry: &Entry) -> Option<bool> {
+        match *entry {
+            Entry::Write { file_page, addr, count, .. } => {
+                let first = file_page.get();
+                self.mappings.push(Mapping { first, end: log::write_end(first, count), addr });
+                Some(false)
+            }
+            Entry::DentryAdd { cookie, ino, generation, kind, ref name } => {
+                let seen = NameSeen { dir: Ino::NULL, ino, generation, kind };
+                self.names.insert(cookie, (seen, name.as_bytes().to_vec()));
+                Some(true)
+            }
+            Entry::DentryDelete { cookie, .. } => {
+                self.names.remove(&cookie);
+                Some(true)
+            }
+            Entry::Attributes(_) => None,
+            // No method of this version writes words.
+            Entry::Words(_) => Some(false),
+        }
+    }
+
+    /// Hands a directory's live names on.
+    fn names(self, dir: Ino, at: PmAddr, counted: u64, all: &mut Gathered) {
+        let found = self.names.len() as u64;
+        if counted != found {
+            let what =
+                format!("directory {} counts {counted} names, its log has {found}", dir.get());
+            all.findings.push(Finding { at, what });
+        }
+        let mut once = HashSet::new();
+        for (seen, name) in self.names.into_values() {
+            if !once.insert(name.clone()) {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                let what = format!("directory {} has the name {name:?} twice", dir.get());
+                all.findings.push(Finding { at, what });
+            }
+            all.names.push(NameSeen { dir, ..seen });
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The saved allocator against what the logs say.
+
+use novale_layout::{INODES_PER_CHUNK, Ino, PmAddr};
+use novale_pm::Pm;
+
+use super::{Finding, Gathered, finding};
+use crate::pool::Pool;
+use crate::recover::marks::PageMarks;
+use crate::recover::saved;
+
+/// The saved allocator must say what the logs say.
+pub(super) fn check(
+    pm: &Pm,
+    pool: &Pool,
+    chunks: usize,
+    pages: &PageMarks,
+    all: &Gathered,
+) -> Vec<Finding> {
+    let saved = match saved::read(pm, pool, chunks) {
+        Ok(Some(saved)) if pool.is_clean() => saved,
+        Ok(_) => return Vec::new(),
+        Err(error) => return vec![finding(&error)],
+    };
+    let mut findings = Vec::new();
+    for (slot, (header, _)) in pool.slots.iter().enumerate() {
+        let words = header.pages.div_ceil(64);
+        let limit = header.pages % 64;
+        for index in 0..words {
+            let in_slot =
+                if index + 1 == words && limit != 0 { (1 << limit) - 1 } else { u64::MAX };
+            let (said, is) = (saved.page_word(slot, index) & in_slot, pages.word(slot, index));
+            if said != is {
+                let at = PmAddr::new(header.index, index * 64 * 4096);
+                let (lost, taken) = ((said & !is).count_ones(), (is & !said).count_ones());
+                let what = format!(
+                    "saved allocator, 64 pages at {at}: {lost} in use without an owner, {taken} with an \
+                     owner called free"
+                );
+                findings.push(Finding { at, what });
+            }
+        }
+    }
+    let wrong = (0..chunks as u64 * INODES_PER_CHUNK).filter(|number| {
+        let ino = Ino::new(*number);
+        let index = usize::try_from(ino.index() / 64).unwrap_or(usize::MAX);
+        let chunk = usize::try_from(ino.chunk()).unwrap_or(usize::MAX);
+        let said = saved.inode_word(chunk, index) >> (ino.index() % 64) & 1 == 1;
+        *number != 0 && said != all.inodes.contains_key(&ino)
+    });
+    let wrong = wrong.count();
+    if wrong > 0 {
+        let what = format!("saved allocator: {wrong} inode numbers are wrongly in use or free");
+        findings.push(Finding { at: pool.state.saved_root, what });
+    }
+    findings
+}
