@@ -87,13 +87,14 @@ impl Crc32c {
 /// The running data checksum of a single-fence commit.
 ///
 /// It covers, from the log's head to its tail, each entry whose `op_seq` is the commit line's: the
-/// address of the log page that it opens, where it opens one; its bytes; the pages that it maps.
+/// address of the log page that it opens, where it opens one; its bytes; the checksum of each page
+/// that it maps, so that pages can be summed while they are copied, before the entry is made.
 /// `docs/SPEC.md`, "Data checksum", has the exact order.
 #[derive(Debug, Clone, Copy)]
 pub struct DataCrc(Crc32c);
 
 impl DataCrc {
-    /// Starts the checksum of one inode's commit line; `seed` is the pool's and the inode's.
+    /// Starts the checksum of one inode's commit line; `seed` is pool, ino, generation.
     #[inline]
     #[must_use]
     pub fn new(seed: Seed, op_seq: u64) -> Self {
@@ -108,7 +109,7 @@ impl DataCrc {
         Self(Crc32c::seeded(pool_seed))
     }
 
-    /// Opens the part of the record's next line.
+    /// Opens the part of the record's next line; its data checksum follows.
     #[inline]
     pub fn line(&mut self, ino: Ino, op_seq: u64) {
         self.bytes(&ino.get().to_le_bytes());
@@ -121,19 +122,14 @@ impl DataCrc {
         self.bytes(&page.raw().to_le_bytes());
     }
 
-    /// Adds an entry's bytes, the pages that it maps, or an identity line.
+    /// Adds an entry's bytes, or an identity line.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Adds the checksum of a part, where that was made apart.
-    #[inline]
-    pub fn part(&mut self, crc: u32) {
-        self.bytes(&crc.to_le_bytes());
-    }
-
-    /// Adds the checksum of a data page, or of a line's entries.
+    /// Adds the checksum (without a seed) of a data page that the entry maps; in a record, the
+    /// data checksum of the line's own entries.
     #[inline]
     pub fn crc(&mut self, crc: u32) {
         self.bytes(&crc.to_le_bytes());

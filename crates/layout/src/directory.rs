@@ -44,10 +44,7 @@ mod tests {
     #[test]
     fn a_word_is_null_or_a_page() {
         assert_eq!(decode_page_word(0), Ok(PmAddr::NULL));
-        assert_eq!(
-            decode_page_word(0x0100_0000_0000_1000),
-            Ok(PmAddr::new(1, 4096))
-        );
+        assert_eq!(decode_page_word(0x0100_0000_0000_1000), Ok(PmAddr::new(1, 4096)));
         assert!(decode_page_word(0x1001).is_err());
         assert!(decode_page_word(0x0001_0000_0000_1000).is_err());
     }

@@ -42,16 +42,7 @@ pub(crate) fn check(
     expected: &'static str,
     found: u64,
 ) -> Result<(), LayoutError> {
-    if ok {
-        Ok(())
-    } else {
-        Err(LayoutError::Field {
-            structure,
-            field,
-            expected,
-            found,
-        })
-    }
+    if ok { Ok(()) } else { Err(LayoutError::Field { structure, field, expected, found }) }
 }
 
 /// Refuses a structure whose stored checksum is not the one of its bytes.
@@ -64,10 +55,6 @@ pub(crate) fn check_crc(
     if expected == found {
         Ok(())
     } else {
-        Err(LayoutError::Checksum {
-            structure,
-            expected,
-            found,
-        })
+        Err(LayoutError::Checksum { structure, expected, found })
     }
 }

@@ -107,10 +107,7 @@ mod tests {
     fn every_number_is_one_kind_or_none() {
         for number in 0..=u8::MAX {
             let kind = FileKind::from_u8(number);
-            assert_eq!(
-                kind.map(FileKind::to_u8),
-                (1..=7).contains(&number).then_some(number)
-            );
+            assert_eq!(kind.map(FileKind::to_u8), (1..=7).contains(&number).then_some(number));
         }
     }
 

@@ -33,9 +33,7 @@ impl Name {
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes
-            .get(..usize::from(self.len))
-            .unwrap_or(&self.bytes)
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }
 
     /// The length in bytes, 1 to 255.
@@ -50,13 +48,7 @@ impl Name {
 pub(crate) fn check_name(name: &[u8]) -> Result<(), LayoutError> {
     let len = name.len();
     let len_ok = (1..=NAME_BYTES_MAX).contains(&len);
-    check(
-        len_ok,
-        "name",
-        "length",
-        "1 to 255",
-        u64::try_from(len).unwrap_or(u64::MAX),
-    )?;
+    check(len_ok, "name", "length", "1 to 255", u64::try_from(len).unwrap_or(u64::MAX))?;
     let expected = "neither NUL nor a slash";
     check(!name.contains(&0), "name", "byte", expected, 0)?;
     check(!name.contains(&b'/'), "name", "byte", expected, b'/'.into())
@@ -85,17 +77,11 @@ mod tests {
         assert_eq!(Name::new(b"a").unwrap().as_bytes(), b"a");
         let longest = [0xff; NAME_BYTES_MAX];
         assert_eq!(Name::new(&longest).unwrap().as_bytes(), longest);
-        for (name, field) in [
-            (&b""[..], "length"),
-            (&[b'x'; 256], "length"),
-            (b"a/b", "byte"),
-            (b"a\0", "byte"),
-        ] {
+        for (name, field) in
+            [(&b""[..], "length"), (&[b'x'; 256], "length"), (b"a/b", "byte"), (b"a\0", "byte")]
+        {
             let error = Name::new(name).unwrap_err();
-            assert!(
-                matches!(error, LayoutError::Field { field: f, .. } if f == field),
-                "{error}"
-            );
+            assert!(matches!(error, LayoutError::Field { field: f, .. } if f == field), "{error}");
         }
     }
 

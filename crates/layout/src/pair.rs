@@ -95,13 +95,7 @@ impl PairLine {
         let ino = Self::peek_ino(bytes);
         let home = PmAddr::from_raw(raw.home.get() & !(LOW_MASK | HIGH_MASK));
         let partner = PmAddr::from_raw(raw.partner.get() & !(LOW_MASK | HIGH_MASK));
-        check(
-            !home.is_null(),
-            PAIR,
-            "home",
-            "the address of a page",
-            raw.home.get(),
-        )?;
+        check(!home.is_null(), PAIR, "home", "the address of a page", raw.home.get())?;
         Ok(Self {
             op_seq: raw.op_seq.get(),
             ino: Ino::decode(ino.get(), PAIR)?,

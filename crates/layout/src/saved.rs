@@ -64,13 +64,7 @@ impl SavedPageHeader {
         check_crc(SAVED, checksum(bytes, seed), raw.crc.get())?;
         let payload_bytes = raw.payload_bytes.get();
         let fits = payload_bytes <= SAVED_PAYLOAD_BYTES_MAX;
-        check(
-            fits,
-            SAVED,
-            "payload_bytes",
-            "at most 4032",
-            payload_bytes.into(),
-        )?;
+        check(fits, SAVED, "payload_bytes", "at most 4032", payload_bytes.into())?;
         Ok(Self {
             next: PmAddr::decode_page(raw.next.get(), SAVED, "next")?,
             page_index: raw.page_index.get(),
@@ -96,4 +90,17 @@ pub fn encode_words(words: &[u64]) -> Vec<u8> {
 pub fn decode_words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let (words, _) = bytes.as_chunks::<8>();
     words.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_little_endian_and_a_rest_is_left_out() {
+        let bytes = encode_words(&[0x0102_0304_0506_0708, u64::MAX]);
+        assert_eq!(bytes[..9], [8, 7, 6, 5, 4, 3, 2, 1, 0xff]);
+        let words: Vec<u64> = decode_words(&bytes[..15]).collect();
+        assert_eq!(words, [0x0102_0304_0506_0708]);
+    }
 }

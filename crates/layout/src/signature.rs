@@ -9,30 +9,20 @@ pub fn known_signature(first_bytes: &[u8]) -> Option<&'static str> {
     SIGNATURES
         .iter()
         .find(|(offset, magic, _)| has(first_bytes, *offset, magic))
-        .or_else(|| {
-            ZFS.iter()
-                .find(|signature| has_uberblock(first_bytes, signature.1))
-        })
-        .or_else(|| {
-            WEAK.iter()
-                .find(|(offset, magic, _)| has(first_bytes, *offset, magic))
-        })
+        .or_else(|| ZFS.iter().find(|signature| has_uberblock(first_bytes, signature.1)))
+        .or_else(|| WEAK.iter().find(|(offset, magic, _)| has(first_bytes, *offset, magic)))
         .map(|(_, _, name)| *name)
 }
 
 fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
-    bytes
-        .get(offset..)
-        .is_some_and(|rest| rest.starts_with(magic))
+    bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic))
 }
 
 /// Whether one of the first label's 128 uberblocks is there; which of them are in use varies.
 fn has_uberblock(bytes: &[u8], magic: &[u8]) -> bool {
-    bytes.get(UBERBLOCKS_OFFSET..).is_some_and(|ring| {
-        ring.chunks(1024)
-            .take(128)
-            .any(|block| block.starts_with(magic))
-    })
+    bytes
+        .get(UBERBLOCKS_OFFSET..)
+        .is_some_and(|ring| ring.chunks(1024).take(128).any(|block| block.starts_with(magic)))
 }
 
 /// Offset in bytes, the bytes there, the format.
@@ -41,16 +31,8 @@ type Signature = (usize, &'static [u8], &'static str);
 const UBERBLOCKS_OFFSET: usize = 128 << 10;
 
 const ZFS: &[Signature] = &[
-    (
-        UBERBLOCKS_OFFSET,
-        b"\x0c\xb1\xba\x00\x00\x00\x00\x00",
-        "ZFS",
-    ),
-    (
-        UBERBLOCKS_OFFSET,
-        b"\x00\x00\x00\x00\x00\xba\xb1\x0c",
-        "ZFS",
-    ),
+    (UBERBLOCKS_OFFSET, b"\x0c\xb1\xba\x00\x00\x00\x00\x00", "ZFS"),
+    (UBERBLOCKS_OFFSET, b"\x00\x00\x00\x00\x00\xba\xb1\x0c", "ZFS"),
 ];
 
 /// Signatures of two bytes, and marks that several formats share; asked last.
@@ -71,26 +53,14 @@ const SIGNATURES: &[Signature] = &[
     (0, b"PMEMOBJ\0", "PMDK pool"),
     (0, b"PMEMBLK\0", "PMDK pool"),
     (0, b"PMEMLOG\0", "PMDK pool"),
-    (
-        4096,
-        b"BTT_ARENA_INFO\0\0",
-        "NVDIMM block translation table",
-    ),
+    (4096, b"BTT_ARENA_INFO\0\0", "NVDIMM block translation table"),
     (4096, b"NVDIMM_PFN_INFO\0", "NVDIMM fsdax namespace"),
     (4096, b"NVDIMM_DAX_INFO\0", "NVDIMM devdax namespace"),
     // File systems.
     (0, b"XFSB", "XFS"),
     (65_600, b"_BHRfS_M", "Btrfs"),
-    (
-        4120,
-        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
-        "bcachefs",
-    ),
-    (
-        4120,
-        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
-        "bcache",
-    ),
+    (4120, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", "bcachefs"),
+    (4120, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", "bcache"),
     (1024, b"\x10\x20\xf5\xf2", "F2FS"),
     (1024, b"\xe2\xe1\xf5\xe0", "EROFS"),
     (32_768, b"JFS1", "JFS"),
@@ -195,10 +165,7 @@ mod tests {
             bad_pages_offset: 8192,
             state_offset: 3072,
         };
-        assert_eq!(
-            known_signature(&image(&[(2048, &header.encode())])),
-            Some("Novale")
-        );
+        assert_eq!(known_signature(&image(&[(2048, &header.encode())])), Some("Novale"));
         let superblock = crate::Superblock {
             pool_uuid: [1; 16],
             features_compat: 0,
@@ -229,52 +196,27 @@ mod tests {
     fn a_file_system_is_named_before_the_boot_mark_that_it_shares() {
         let boot: (usize, &[u8]) = (510, b"\x55\xaa");
         assert_eq!(known_signature(&image(&[boot])), Some("MBR"));
-        assert_eq!(
-            known_signature(&image(&[boot, (512, b"EFI PART")])),
-            Some("GPT")
-        );
-        assert_eq!(
-            known_signature(&image(&[boot, (1080, b"\x53\xef")])),
-            Some("ext2/3/4")
-        );
-        assert_eq!(
-            known_signature(&image(&[boot, (3, b"NTFS    ")])),
-            Some("NTFS")
-        );
-        assert_eq!(
-            known_signature(&image(&[boot, (82, b"FAT32   ")])),
-            Some("FAT")
-        );
+        assert_eq!(known_signature(&image(&[boot, (512, b"EFI PART")])), Some("GPT"));
+        assert_eq!(known_signature(&image(&[boot, (1080, b"\x53\xef")])), Some("ext2/3/4"));
+        assert_eq!(known_signature(&image(&[boot, (3, b"NTFS    ")])), Some("NTFS"));
+        assert_eq!(known_signature(&image(&[boot, (82, b"FAT32   ")])), Some("FAT"));
     }
 
     #[test]
     fn marks_far_in_are_found() {
-        assert_eq!(
-            known_signature(&image(&[(0x1_0040, b"_BHRfS_M")])),
-            Some("Btrfs")
-        );
-        assert_eq!(
-            known_signature(&image(&[(0xff6, b"SWAPSPACE2")])),
-            Some("swap")
-        );
+        assert_eq!(known_signature(&image(&[(0x1_0040, b"_BHRfS_M")])), Some("Btrfs"));
+        assert_eq!(known_signature(&image(&[(0xff6, b"SWAPSPACE2")])), Some("swap"));
         let uberblock = 0x00ba_b10c_u64;
         for ring in [0, 1, 127] {
             let offset = (128 << 10) + ring * 1024;
             let native: (usize, &[u8]) = (offset, &uberblock.to_le_bytes());
-            assert_eq!(
-                known_signature(&image(&[native])),
-                Some("ZFS"),
-                "uberblock {ring}"
-            );
+            assert_eq!(known_signature(&image(&[native])), Some("ZFS"), "uberblock {ring}");
         }
     }
 
     #[test]
     fn marks_at_other_offsets_are_not_taken_for_a_format() {
-        assert_eq!(
-            known_signature(&image(&[(1, b"XFSB"), (65_601, b"_BHRfS_M")])),
-            None
-        );
+        assert_eq!(known_signature(&image(&[(1, b"XFSB"), (65_601, b"_BHRfS_M")])), None);
     }
 
     #[test]

@@ -108,29 +108,11 @@ impl SlotHeader {
         }
         let raw: RawSlotHeader = transmute!(*bytes);
         let magic = raw.magic.get();
-        check(
-            magic == u64::from_le_bytes(MAGIC),
-            HEADER,
-            "magic",
-            "NovaSlot",
-            magic,
-        )?;
+        check(magic == u64::from_le_bytes(MAGIC), HEADER, "magic", "NovaSlot", magic)?;
         let version = raw.version.get();
-        check(
-            version == FORMAT_VERSION,
-            HEADER,
-            "version",
-            "1",
-            version.into(),
-        )?;
+        check(version == FORMAT_VERSION, HEADER, "version", "1", version.into())?;
         check_crc(HEADER, header_checksum(bytes), raw.crc.get())?;
-        check(
-            raw.index < MAX_SLOTS,
-            HEADER,
-            "index",
-            "0 to 63",
-            raw.index.into(),
-        )?;
+        check(raw.index < MAX_SLOTS, HEADER, "index", "0 to 63", raw.index.into())?;
         Ok(Self {
             pool_uuid: raw.pool_uuid,
             slot_uuid: raw.slot_uuid,

@@ -43,9 +43,7 @@ macro_rules! tables {
 }
 
 fn table<T: Listed>() -> Table {
-    let fields = T::FIELDS
-        .iter()
-        .map(|field| (field.offset, field.bytes, field.name.to_owned()));
+    let fields = T::FIELDS.iter().map(|field| (field.offset, field.bytes, field.name.to_owned()));
     (size_of::<T>(), fields.collect())
 }
 
@@ -84,12 +82,7 @@ fn spec() -> String {
 /// The cells of a table row, without code marks.
 fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.strip_prefix('|')?.strip_suffix('|')?;
-    Some(
-        inner
-            .split('|')
-            .map(|cell| cell.trim().replace('`', ""))
-            .collect(),
-    )
+    Some(inner.split('|').map(|cell| cell.trim().replace('`', "")).collect())
 }
 
 /// The rows of the table below a heading that starts with `heading`.
@@ -106,10 +99,7 @@ fn rows_below(spec: &str, heading: &str) -> Vec<Vec<String>> {
 /// Every "### Title (N bytes)" of the document with its table.
 fn spec_tables(spec: &str) -> BTreeMap<String, Table> {
     let headings = spec.lines().filter_map(|line| {
-        let (title, size) = line
-            .strip_prefix("### ")?
-            .strip_suffix(" bytes)")?
-            .split_once(" (")?;
+        let (title, size) = line.strip_prefix("### ")?.strip_suffix(" bytes)")?.split_once(" (")?;
         Some((line, title.to_owned(), size.parse().unwrap()))
     });
     headings
@@ -119,11 +109,7 @@ fn spec_tables(spec: &str) -> BTreeMap<String, Table> {
                     panic!("{title}: a row needs four cells: {row:?}");
                 };
                 assert!(!meaning.is_empty(), "{title}: {field} has no meaning");
-                (
-                    offset.parse().unwrap(),
-                    bytes.parse().unwrap(),
-                    field.clone(),
-                )
+                (offset.parse().unwrap(), bytes.parse().unwrap(), field.clone())
             });
             (title.clone(), (size, fields.collect()))
         })
@@ -137,14 +123,8 @@ fn the_tables_of_the_document_are_the_raw_structures() {
     for (title, table) in &in_crate {
         assert_eq!(in_spec.get(title), Some(table), "{title}");
     }
-    let unknown: Vec<_> = in_spec
-        .keys()
-        .filter(|title| !in_crate.contains_key(*title))
-        .collect();
-    assert!(
-        unknown.is_empty(),
-        "tables of no raw structure: {unknown:?}"
-    );
+    let unknown: Vec<_> = in_spec.keys().filter(|title| !in_crate.contains_key(*title)).collect();
+    assert!(unknown.is_empty(), "tables of no raw structure: {unknown:?}");
 }
 
 #[test]
@@ -181,10 +161,7 @@ fn every_raw_structure_is_compared() {
         "superblock.rs",
     ] {
         let text = crate_path(&format!("src/{file}"));
-        for line in text
-            .lines()
-            .filter(|line| line.starts_with("    struct Raw"))
-        {
+        for line in text.lines().filter(|line| line.starts_with("    struct Raw")) {
             let title = line.split('"').nth(1).unwrap();
             assert!(known.contains_key(title), "{file}: {title} is not compared");
             declared += 1;
@@ -209,10 +186,7 @@ fn the_constants_of_the_document_are_the_constants_of_the_crate() {
             ("MAX_CHUNKS", vec![crate::MAX_CHUNKS]),
             ("POOL_STATE_OFFSETS", vec![first_state, second_state]),
             ("SLOT_HEADER_OFFSET", vec![crate::SLOT_HEADER_OFFSET]),
-            (
-                "SLOT_STATE_OFFSETS",
-                vec![first_slot_state, second_slot_state],
-            ),
+            ("SLOT_STATE_OFFSETS", vec![first_slot_state, second_slot_state]),
             ("WEAR_PAGE", vec![crate::WEAR_PAGE]),
             ("BAD_PAGE_LIST_PAGE", vec![crate::BAD_PAGE_LIST_PAGE]),
             ("INODE_DIRECTORY_PAGE", vec![crate::INODE_DIRECTORY_PAGE]),
@@ -225,10 +199,7 @@ fn the_constants_of_the_document_are_the_constants_of_the_crate() {
             ("COMMIT_OFFSETS", vec![first_commit, second_commit]),
             ("VOLATILE_OFFSET", vec![crate::VOLATILE_OFFSET]),
             ("JOURNAL_OFFSETS", vec![first_journal, second_journal]),
-            (
-                "JOURNAL_RECORD_BYTES",
-                vec![crate::JOURNAL_RECORD_BYTES as u64],
-            ),
+            ("JOURNAL_RECORD_BYTES", vec![crate::JOURNAL_RECORD_BYTES as u64]),
             ("LOG_NEXT_OFFSET", vec![crate::LOG_NEXT_OFFSET]),
             ("LOG_ENTRY_LINES", vec![crate::LOG_ENTRY_LINES]),
             ("SAVED_PAYLOAD_OFFSET", vec![crate::SAVED_PAYLOAD_OFFSET]),
@@ -250,8 +221,7 @@ fn the_numbers_of_the_document_are_the_numbers_of_the_crate() {
     let spec = spec();
     let found = |heading| -> Vec<(u8, String)> {
         let rows = rows_below(&spec, heading).into_iter();
-        rows.map(|row| (row[0].parse().unwrap(), row[1].clone()))
-            .collect()
+        rows.map(|row| (row[0].parse().unwrap(), row[1].clone())).collect()
     };
     let kinds = FileKind::ALL.map(|kind| (kind.to_u8(), format!("{kind:?}")));
     assert_eq!(found("### Kinds of inode"), kinds);

@@ -144,58 +144,22 @@ impl Superblock {
         }
         let raw: RawSuperblock = transmute!(*bytes);
         let magic = raw.magic.get();
-        check(
-            magic == u64::from_le_bytes(MAGIC),
-            SUPERBLOCK,
-            "magic",
-            "NovalePM",
-            magic,
-        )?;
+        check(magic == u64::from_le_bytes(MAGIC), SUPERBLOCK, "magic", "NovalePM", magic)?;
         let version = raw.version.get();
-        check(
-            version == FORMAT_VERSION,
-            SUPERBLOCK,
-            "version",
-            "1",
-            version.into(),
-        )?;
+        check(version == FORMAT_VERSION, SUPERBLOCK, "version", "1", version.into())?;
         check_crc(SUPERBLOCK, superblock_checksum(bytes), raw.crc.get())?;
         let page_size = u64::from(raw.page_size.get());
-        check(
-            page_size == PAGE,
-            SUPERBLOCK,
-            "page_size",
-            "4096",
-            page_size,
-        )?;
+        check(page_size == PAGE, SUPERBLOCK, "page_size", "4096", page_size)?;
         let line_size = u64::from(raw.line_size.get());
         check(line_size == LINE, SUPERBLOCK, "line_size", "64", line_size)?;
         let checksum = raw.checksum_kind;
-        check(
-            checksum == CHECKSUM_CRC32C,
-            SUPERBLOCK,
-            "checksum_kind",
-            "1",
-            checksum.into(),
-        )?;
+        check(checksum == CHECKSUM_CRC32C, SUPERBLOCK, "checksum_kind", "1", checksum.into())?;
         let lane_count = raw.lane_count.get();
         let lanes_ok = (1..=MAX_LANES).contains(&lane_count);
-        check(
-            lanes_ok,
-            SUPERBLOCK,
-            "lane_count",
-            "1 to 512",
-            lane_count.into(),
-        )?;
+        check(lanes_ok, SUPERBLOCK, "lane_count", "1 to 512", lane_count.into())?;
         let slot_count = raw.slot_count;
         let slots_ok = (1..=MAX_SLOTS).contains(&slot_count);
-        check(
-            slots_ok,
-            SUPERBLOCK,
-            "slot_count",
-            "1 to 64",
-            slot_count.into(),
-        )?;
+        check(slots_ok, SUPERBLOCK, "slot_count", "1 to 64", slot_count.into())?;
         Ok(Self {
             pool_uuid: raw.pool_uuid,
             features_compat: raw.features_compat.get(),
@@ -214,13 +178,7 @@ fn decode_roots(raw: &RawSuperblock) -> Result<Roots, LayoutError> {
     let page = |word: U64, field| PmAddr::decode_page(word.get(), SUPERBLOCK, field);
     let inode_directory = page(raw.inode_directory, "inode_directory")?;
     let lane_table = page(raw.lane_table, "lane_table")?;
-    check(
-        !inode_directory.is_null(),
-        SUPERBLOCK,
-        "inode_directory",
-        "a page",
-        0,
-    )?;
+    check(!inode_directory.is_null(), SUPERBLOCK, "inode_directory", "a page", 0)?;
     check(!lane_table.is_null(), SUPERBLOCK, "lane_table", "a page", 0)?;
     Ok(Roots {
         inode_directory,

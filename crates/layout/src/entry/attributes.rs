@@ -67,13 +67,7 @@ impl Attributes {
     pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<Self, LayoutError> {
         let raw: RawAttributes = transmute!(*line);
         let mode = raw.mode.get();
-        check(
-            mode <= MODE_MAX,
-            ATTRIBUTES,
-            "mode",
-            "0 to 0o7777",
-            mode.into(),
-        )?;
+        check(mode <= MODE_MAX, ATTRIBUTES, "mode", "0 to 0o7777", mode.into())?;
         Ok(Self {
             mode,
             uid: raw.uid.get(),

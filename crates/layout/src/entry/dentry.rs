@@ -110,23 +110,11 @@ impl<'a> DentryRef<'a> {
     pub fn peek(first: &[u8; 64]) -> Result<(u8, u8), LayoutError> {
         let raw: RawDentryAdd = transmute!(*first);
         let kind = raw.header.kind;
-        check(
-            kind == EntryKind::DentryAdd.to_u8(),
-            ADD,
-            "kind of entry",
-            "4",
-            kind.into(),
-        )?;
+        check(kind == EntryKind::DentryAdd.to_u8(), ADD, "kind of entry", "4", kind.into())?;
         let length = raw.name_length;
         check(length != 0, ADD, "name_length", "at least 1", 0)?;
         let found = raw.header.lines;
-        check(
-            found == lines(length),
-            ADD,
-            "lines",
-            "as many as the name needs",
-            found.into(),
-        )?;
+        check(found == lines(length), ADD, "lines", "as many as the name needs", found.into())?;
         Ok((found, length))
     }
 

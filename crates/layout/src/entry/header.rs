@@ -40,13 +40,8 @@ pub enum EntryKind {
 
 impl EntryKind {
     /// Every kind, by number.
-    pub const ALL: [Self; 5] = [
-        Self::Write,
-        Self::Words,
-        Self::Attributes,
-        Self::DentryAdd,
-        Self::DentryDelete,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Write, Self::Words, Self::Attributes, Self::DentryAdd, Self::DentryDelete];
 
     /// The number that is stored, 1 to 5.
     #[inline]
@@ -103,26 +98,12 @@ impl EntryHeader {
             });
         };
         let lines = raw.lines;
-        let lines_max = if matches!(kind, EntryKind::DentryAdd) {
-            LINES_MAX
-        } else {
-            1
-        };
+        let lines_max = if matches!(kind, EntryKind::DentryAdd) { LINES_MAX } else { 1 };
         let lines_ok = (1..=lines_max).contains(&lines);
-        check(
-            lines_ok,
-            ENTRY,
-            "lines",
-            "1, or 1 to 5 for a dentry",
-            lines.into(),
-        )?;
+        check(lines_ok, ENTRY, "lines", "1, or 1 to 5 for a dentry", lines.into())?;
         let [version, _] = raw.flags_version.get().to_le_bytes();
         check(version == VERSION, ENTRY, "version", "1", version.into())?;
-        Ok(Self {
-            op_seq: raw.op_seq.get(),
-            lines,
-            kind,
-        })
+        Ok(Self { op_seq: raw.op_seq.get(), lines, kind })
     }
 
     /// Bytes of the entry.

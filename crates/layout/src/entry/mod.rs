@@ -112,29 +112,18 @@ impl Entry {
     #[inline]
     pub fn encode(&self, op_seq: u64, seed: Seed, out: &mut [u8; ENTRY_BYTES_MAX]) -> usize {
         let line = match self {
-            Self::Write {
-                file_page,
-                addr,
-                count,
-                snapshot_epoch,
-            } => write::encode(op_seq, *file_page, *addr, *count, *snapshot_epoch),
+            Self::Write { file_page, addr, count, snapshot_epoch } => {
+                write::encode(op_seq, *file_page, *addr, *count, *snapshot_epoch)
+            }
             Self::Words(changes) => words::encode(op_seq, changes),
             Self::Attributes(attributes) => attributes.encode(op_seq),
-            Self::DentryAdd {
-                ino,
-                cookie,
-                generation,
-                kind,
-                name,
-            } => {
+            Self::DentryAdd { ino, cookie, generation, kind, name } => {
                 let fixed = dentry::encode_first(op_seq, (*ino, *generation, *kind), *cookie, name);
                 return dentry::encode(fixed, name, seed, out);
             }
-            Self::DentryDelete {
-                ino,
-                cookie,
-                generation,
-            } => dentry::encode_delete(op_seq, *ino, *cookie, *generation),
+            Self::DentryDelete { ino, cookie, generation } => {
+                dentry::encode_delete(op_seq, *ino, *cookie, *generation)
+            }
         };
         if let Some(first) = out.first_chunk_mut::<LINE_BYTES>() {
             *first = line;
@@ -157,13 +146,7 @@ impl Entry {
         let header = EntryHeader::peek(first)?;
         let Some(whole) = bytes.get(..header.bytes()) else {
             let lines = header.lines.into();
-            check(
-                false,
-                ENTRY,
-                "lines",
-                "no more than the page has left",
-                lines,
-            )?;
+            check(false, ENTRY, "lines", "no more than the page has left", lines)?;
             return Err(header::too_short(ENTRY, bytes));
         };
         let (stored, rest) = crc_and_rest(whole);

@@ -44,11 +44,7 @@ impl WordChange {
 
     fn from_raw(raw: RawWordChange) -> Result<Self, LayoutError> {
         let file_page = FilePage::decode(raw.file_page.get(), "words entry")?;
-        Ok(Self {
-            file_page,
-            word: raw.word.get(),
-            changed: raw.changed.get(),
-        })
+        Ok(Self { file_page, word: raw.word.get(), changed: raw.changed.get() })
     }
 }
 
@@ -62,9 +58,6 @@ pub(crate) fn encode(op_seq: u64, [first, second]: &[WordChange; 2]) -> [u8; LIN
 
 pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
     let raw: RawWords = transmute!(*line);
-    let changes = [
-        WordChange::from_raw(raw.first)?,
-        WordChange::from_raw(raw.second)?,
-    ];
+    let changes = [WordChange::from_raw(raw.first)?, WordChange::from_raw(raw.second)?];
     Ok(Entry::Words(changes))
 }

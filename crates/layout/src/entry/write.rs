@@ -50,23 +50,12 @@ pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
     let pages = u64::from(count);
     let in_file = file_page.get() + pages <= FilePage::LIMIT;
     let (ends, expected) = if addr.is_null() {
-        (
-            in_file || count == TO_END,
-            "an end below file page 2^52, or 2^32 - 1",
-        )
+        (in_file || count == TO_END, "an end below file page 2^52, or 2^32 - 1")
     } else {
         let in_slot = addr.byte() + pages * PAGE <= SLOT_BYTES_MAX;
-        (
-            in_file && in_slot && count != TO_END,
-            "an end below file page 2^52 and byte 2^48",
-        )
+        (in_file && in_slot && count != TO_END, "an end below file page 2^52 and byte 2^48")
     };
     check(count != 0, WRITE, "count", "at least 1", 0)?;
     check(ends, WRITE, "count", expected, pages)?;
-    Ok(Entry::Write {
-        file_page,
-        addr,
-        count,
-        snapshot_epoch: raw.snapshot_epoch.get(),
-    })
+    Ok(Entry::Write { file_page, addr, count, snapshot_epoch: raw.snapshot_epoch.get() })
 }

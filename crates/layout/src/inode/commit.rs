@@ -64,10 +64,7 @@ impl CommitLine {
     #[inline]
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {
-        assert!(
-            u64::from(self.flags) <= FLAGS_MASK,
-            "the flags of a commit line have 12 bits"
-        );
+        assert!(u64::from(self.flags) <= FLAGS_MASK, "the flags of a commit line have 12 bits");
         let mut raw = RawCommitLine {
             op_seq: self.op_seq.into(),
             log_head: (self.log_head.raw() | u64::from(self.flags)).into(),

@@ -102,20 +102,8 @@ impl IdentityLine {
         let raw: RawIdentityLine = transmute!(*bytes);
         check_crc(IDENTITY, seed.checksum(&bytes[4..]), raw.crc.get())?;
         let version = raw.version.get();
-        check(
-            version == IDENTITY_VERSION,
-            IDENTITY,
-            "version",
-            "1",
-            version.into(),
-        )?;
-        check(
-            raw.state == STATE_LIVE,
-            IDENTITY,
-            "state",
-            "1",
-            raw.state.into(),
-        )?;
+        check(version == IDENTITY_VERSION, IDENTITY, "version", "1", version.into())?;
+        check(raw.state == STATE_LIVE, IDENTITY, "state", "1", raw.state.into())?;
         let mode = raw.mode.get();
         let Some(kind) = FileKind::from_mode(mode) else {
             return Err(LayoutError::Field {

@@ -63,9 +63,6 @@ impl VolatileLine {
     #[must_use]
     pub fn decode(bytes: &[u8; 64]) -> Self {
         let raw: RawVolatileLine = transmute!(*bytes);
-        Self {
-            atime_ns: raw.atime_ns.get(),
-            atime_seq: raw.atime_seq.get(),
-        }
+        Self { atime_ns: raw.atime_ns.get(), atime_seq: raw.atime_seq.get() }
     }
 }

@@ -29,14 +29,8 @@ pub enum JournalKind {
 
 impl JournalKind {
     /// Every kind, by number.
-    pub const ALL: [Self; 6] = [
-        Self::Create,
-        Self::Unlink,
-        Self::Link,
-        Self::Rename,
-        Self::Exchange,
-        Self::Other,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Create, Self::Unlink, Self::Link, Self::Rename, Self::Exchange, Self::Other];
 
     /// The number that is stored, 1 to 6.
     #[inline]
@@ -87,13 +81,7 @@ impl JournalLines {
                 self.count += 1;
                 Ok(())
             }
-            None => check(
-                false,
-                JOURNAL,
-                "count",
-                "at most 8",
-                u64::from(self.count) + 1,
-            ),
+            None => check(false, JOURNAL, "count", "at most 8", u64::from(self.count) + 1),
         }
     }
 
@@ -107,9 +95,7 @@ impl JournalLines {
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[(Ino, CommitLine)] {
-        self.items
-            .get(..usize::from(self.count))
-            .unwrap_or(&self.items)
+        self.items.get(..usize::from(self.count)).unwrap_or(&self.items)
     }
 }
 

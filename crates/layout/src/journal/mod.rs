@@ -81,19 +81,9 @@ impl JournalRecord {
         let mut record: RecordLines = [[0; LINE_BYTES]; RECORD_LINES];
         let [header, more, ..] = &mut record;
         *header = transmute!(self.raw_header(inos));
-        *more = transmute!(RawJournalInos {
-            inos: more_inos,
-            reserved: [0; 32]
-        });
-        for (to, (ino, line)) in record
-            .iter_mut()
-            .skip(first_line(count))
-            .zip(self.lines.iter())
-        {
-            assert!(
-                !line.has_data_crc(),
-                "a line in a record has no data checksum of its own"
-            );
+        *more = transmute!(RawJournalInos { inos: more_inos, reserved: [0; 32] });
+        for (to, (ino, line)) in record.iter_mut().skip(first_line(count)).zip(self.lines.iter()) {
+            assert!(!line.has_data_crc(), "a line in a record has no data checksum of its own");
             *to = line.encode(pool_seed.ino(*ino));
         }
         let used = first_line(count) + count;
@@ -134,13 +124,7 @@ impl JournalRecord {
         };
         let mask = raw.identity_mask;
         let mask_ok = u32::from(mask) >> count == 0;
-        check(
-            mask_ok,
-            JOURNAL,
-            "identity_mask",
-            "no bit beyond count",
-            mask.into(),
-        )?;
+        check(mask_ok, JOURNAL, "identity_mask", "no bit beyond count", mask.into())?;
         Ok(Self {
             lane_seq: raw.lane_seq.get(),
             session: raw.session.get(),
@@ -161,11 +145,7 @@ impl JournalRecord {
             kind: self.kind.to_u8(),
             lane: self.lane.into(),
             identity_mask: self.identity_mask,
-            flags: if self.data_crc.is_some() {
-                HAS_DATA_CRC
-            } else {
-                0
-            },
+            flags: if self.data_crc.is_some() { HAS_DATA_CRC } else { 0 },
             pad: [0; 2],
             inos,
             reserved: [0; 4],
@@ -188,13 +168,7 @@ fn decode_lines(
         let ino = Ino::decode(ino.get(), JOURNAL)?;
         let line = CommitLine::decode(stored, pool_seed.ino(ino))?;
         let flags = line.flags.into();
-        check(
-            !line.has_data_crc(),
-            JOURNAL,
-            "line flags",
-            "no data checksum",
-            flags,
-        )?;
+        check(!line.has_data_crc(), JOURNAL, "line flags", "no data checksum", flags)?;
         lines.push(ino, line)?;
     }
     Ok(lines)

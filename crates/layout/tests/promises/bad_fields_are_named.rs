@@ -8,12 +8,8 @@ use novale_layout::{
 
 use crate::structures::{Home, Logged, Structure, documented_crc};
 
-const HOME: Home = Home {
-    pool: [7; 16],
-    ino: Ino::new(12),
-    generation: 3,
-    addr: PmAddr::new(1, 4096),
-};
+const HOME: Home =
+    Home { pool: [7; 16], ino: Ino::new(12), generation: 3, addr: PmAddr::new(1, 4096) };
 const PAGE: PmAddr = PmAddr::new(0, 9 * 4096);
 /// An address of no page, and one with a reserved bit.
 const ODD: u64 = PAGE.raw() + 64;
@@ -46,19 +42,12 @@ fn refuses_no_page<T: Structure>(value: &T, offset: usize, field: &str) {
 /// Reads over reserved bytes that a later version may use.
 #[track_caller]
 fn ignores<T: Structure>(value: &T, offset: usize, length: usize) {
-    assert_eq!(
-        edited(value, offset, &vec![0xff; length]).as_ref(),
-        Ok(value)
-    );
+    assert_eq!(edited(value, offset, &vec![0xff; length]).as_ref(), Ok(value));
 }
 
 #[test]
 fn of_the_superblock() {
-    let roots = Roots {
-        inode_directory: PAGE,
-        lane_table: PAGE,
-        ..Roots::default()
-    };
+    let roots = Roots { inode_directory: PAGE, lane_table: PAGE, ..Roots::default() };
     let value = Superblock {
         pool_uuid: HOME.pool,
         features_compat: 0,
@@ -102,17 +91,11 @@ fn of_the_superblock() {
 
 #[test]
 fn of_state_lines() {
-    let pool = PoolState {
-        seq: 1,
-        ..PoolState::default()
-    };
+    let pool = PoolState { seq: 1, ..PoolState::default() };
     refuses_no_page(&pool, 16, "saved_root");
     ignores(&pool, 36, 4);
     ignores(&pool, 48, 12);
-    let slot = SlotState {
-        seq: 1,
-        ..SlotState::default()
-    };
+    let slot = SlotState { seq: 1, ..SlotState::default() };
     refuses_no_page(&slot, 32, "bad_page_root");
     ignores(&slot, 40, 20);
 }
@@ -178,23 +161,14 @@ fn of_the_commit_line() {
     // Line 0 of a page is its header; and there is no tail without a head.
     refuses(&value, 16, &PAGE.raw().to_le_bytes(), "log_tail");
     refuses(&value, 8, &[0; 8], "log_tail");
-    let empty = CommitLine {
-        log_tail: PmAddr::NULL,
-        ..value
-    };
+    let empty = CommitLine { log_tail: PmAddr::NULL, ..value };
     assert_eq!(edited(&value, 16, &[0; 8]), Ok(empty));
 }
 
 #[test]
 fn of_the_log_page_header() {
     let (ino, generation) = (HOME.ino, HOME.generation);
-    let value = LogPageHeader {
-        ino,
-        generation,
-        session: 1,
-        page_seq: 1,
-        next: PmAddr::NULL,
-    };
+    let value = LogPageHeader { ino, generation, session: 1, page_seq: 1, next: PmAddr::NULL };
     refuses(&value, 0, &[0; 8], "ino");
     refuses_no_page(&value, 24, "next");
     ignores(&value, 32, 32);
@@ -219,15 +193,7 @@ fn of_every_entry() {
 fn of_the_write_entry() {
     let write = |file_page, addr, count| {
         let file_page = FilePage::new(file_page);
-        Logged(
-            1,
-            Entry::Write {
-                file_page,
-                addr,
-                count,
-                snapshot_epoch: 0,
-            },
-        )
+        Logged(1, Entry::Write { file_page, addr, count, snapshot_epoch: 0 })
     };
     let value = write(5, PAGE, 2);
     refuses(&value, 16, &FilePage::LIMIT.to_le_bytes(), "file_page");
@@ -239,12 +205,7 @@ fn of_the_write_entry() {
     let last = PmAddr::new(0, (1 << 48) - 4096);
     refuses(&write(5, last, 1), 32, &[2], "count");
     refuses(&write(FilePage::LIMIT - 1, PAGE, 1), 32, &[2], "count");
-    refuses(
-        &write(FilePage::LIMIT - 1, PmAddr::NULL, 1),
-        32,
-        &[2],
-        "count",
-    );
+    refuses(&write(FilePage::LIMIT - 1, PmAddr::NULL, 1), 32, &[2], "count");
     for accepted in [
         write(5, last, 1),
         write(FilePage::LIMIT - 1, PAGE, 1),
@@ -267,13 +228,7 @@ fn of_the_attributes_entry() {
 fn of_dentry_entries() {
     let name = Name::new(b"a name of 25 bytes, longer").unwrap();
     let kind = FileKind::File;
-    let add = Entry::DentryAdd {
-        ino: HOME.ino,
-        cookie: 16,
-        generation: 1,
-        kind,
-        name,
-    };
+    let add = Entry::DentryAdd { ino: HOME.ino, cookie: 16, generation: 1, kind, name };
     let value = Logged(1, add);
     refuses(&value, 16, &[0; 8], "ino");
     refuses(&value, 36, &[0], "kind");
@@ -285,11 +240,7 @@ fn of_dentry_entries() {
     refuses(&value, 65, &[0], "byte");
     ignores(&value, 38, 2);
     ignores(&value, 100, 28);
-    let delete = Entry::DentryDelete {
-        ino: HOME.ino,
-        cookie: 16,
-        generation: 1,
-    };
+    let delete = Entry::DentryDelete { ino: HOME.ino, cookie: 16, generation: 1 };
     refuses(&Logged(1, delete), 16, &[0xff; 8], "ino");
     ignores(&Logged(1, delete), 36, 28);
 }
@@ -313,11 +264,7 @@ fn of_the_pair_line() {
 
 #[test]
 fn of_the_journal_record() {
-    let line = CommitLine {
-        op_seq: 4,
-        nlink: 1,
-        ..CommitLine::default()
-    };
+    let line = CommitLine { op_seq: 4, nlink: 1, ..CommitLine::default() };
     let mut lines = JournalLines::new();
     lines.push(HOME.ino, line).unwrap();
     lines.push(Ino::new(13), line).unwrap();
@@ -339,27 +286,17 @@ fn of_the_journal_record() {
     ignores(&value, 22, 2);
     ignores(&value, 56, 4);
     // A line that brings a data checksum of its own would be asked twice.
-    let flagged = CommitLine {
-        flags: CommitLine::HAS_DATA_CRC,
-        ..line
-    };
+    let flagged = CommitLine { flags: CommitLine::HAS_DATA_CRC, ..line };
     let flagged = flagged.encode(HOME.seed(CommitLine::SEED));
     refuses(&value, 64, &flagged, "line flags");
     // A line belongs to the inode beside it.
     let foreign = edited(&value, 24, &[14]);
-    assert!(
-        matches!(foreign, Err(LayoutError::Checksum { .. })),
-        "{foreign:?}"
-    );
+    assert!(matches!(foreign, Err(LayoutError::Checksum { .. })), "{foreign:?}");
 }
 
 #[test]
 fn of_the_saved_page_header() {
-    let value = SavedPageHeader {
-        next: PmAddr::NULL,
-        page_index: 0,
-        payload_bytes: 0,
-    };
+    let value = SavedPageHeader { next: PmAddr::NULL, page_index: 0, payload_bytes: 0 };
     refuses_no_page(&value, 0, "next");
     refuses(&value, 12, &4033_u32.to_le_bytes(), "payload_bytes");
     ignores(&value, 20, 44);
@@ -372,10 +309,7 @@ fn a_record_holds_8_lines_and_no_more() {
         lines.push(Ino::new(number), CommitLine::default()).unwrap();
     }
     let ninth = lines.push(Ino::new(9), CommitLine::default());
-    assert!(
-        matches!(ninth, Err(LayoutError::Field { field: "count", .. })),
-        "{ninth:?}"
-    );
+    assert!(matches!(ninth, Err(LayoutError::Field { field: "count", .. })), "{ninth:?}");
     assert_eq!(lines.len(), 8);
 }
 
@@ -384,48 +318,24 @@ fn a_record_holds_8_lines_and_no_more() {
 fn a_record_takes_no_line_with_a_data_checksum() {
     let flags = CommitLine::HAS_DATA_CRC;
     let mut lines = JournalLines::new();
-    lines
-        .push(
-            HOME.ino,
-            CommitLine {
-                op_seq: 1,
-                flags,
-                ..CommitLine::default()
-            },
-        )
-        .unwrap();
+    lines.push(HOME.ino, CommitLine { op_seq: 1, flags, ..CommitLine::default() }).unwrap();
     let kind = JournalKind::Other;
     let (lane_seq, session, lane, identity_mask) = (1, 1, 0, 0);
-    let record = JournalRecord {
-        lane_seq,
-        session,
-        lane,
-        kind,
-        data_crc: None,
-        identity_mask,
-        lines,
-    };
+    let record =
+        JournalRecord { lane_seq, session, lane, kind, data_crc: None, identity_mask, lines };
     Structure::encode(&record, &HOME);
 }
 
 #[test]
 #[should_panic(expected = "12 bits")]
 fn a_commit_line_takes_no_flag_beyond_12_bits() {
-    let line = CommitLine {
-        op_seq: 1,
-        flags: 1 << 12,
-        ..CommitLine::default()
-    };
+    let line = CommitLine { op_seq: 1, flags: 1 << 12, ..CommitLine::default() };
     Structure::encode(&line, &HOME);
 }
 
 #[test]
 fn errors_say_what_was_expected_and_found() {
-    let value = SavedPageHeader {
-        next: PmAddr::NULL,
-        page_index: 0,
-        payload_bytes: 0,
-    };
+    let value = SavedPageHeader { next: PmAddr::NULL, page_index: 0, payload_bytes: 0 };
     let error = edited(&value, 12, &4033_u32.to_le_bytes()).unwrap_err();
     let text = "saved page header: payload_bytes: expected at most 4032, found 0xfc1";
     assert_eq!(error.to_string(), text);

@@ -21,10 +21,7 @@ const HOME: Home = Home {
 #[track_caller]
 fn assert_bytes<T: Structure>(value: &T, expected: &[&str]) {
     let bytes = Structure::encode(value, &HOME);
-    let end = bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let hex = |line: &[u8]| {
         line.iter().fold(String::new(), |mut digits, byte| {
             write!(digits, "{byte:02x}").unwrap();
@@ -193,10 +190,7 @@ fn of_the_log_page_header() {
         page_seq: 4,
         next: page(0x12),
     };
-    assert_bytes(
-        &header,
-        &["9a78563412000000070000000900000004000000c7aa75320020010000000003"],
-    );
+    assert_bytes(&header, &["9a78563412000000070000000900000004000000c7aa75320020010000000003"]);
 }
 
 #[test]
@@ -209,25 +203,14 @@ fn of_the_write_entry() {
     };
     assert_bytes(
         &Logged(11, entry),
-        &[
-            "109c3a78010101000b0000000000000034120000000000000090090000000003",
-            "1000000002",
-        ],
+        &["109c3a78010101000b0000000000000034120000000000000090090000000003", "1000000002"],
     );
 }
 
 #[test]
 fn of_the_words_entry() {
-    let change = WordChange {
-        file_page: FilePage::new(5),
-        word: 0xf0,
-        changed: 0xff,
-    };
-    let other = WordChange {
-        file_page: FilePage::new(6),
-        word: 1,
-        changed: 3,
-    };
+    let change = WordChange { file_page: FilePage::new(5), word: 0xf0, changed: 0xff };
+    let other = WordChange { file_page: FilePage::new(6), word: 1, changed: 3 };
     assert_bytes(
         &Logged(12, Entry::Words([change, other])),
         &[
@@ -282,17 +265,10 @@ fn of_the_dentry_entries() {
             "6572",
         ],
     );
-    let delete = Entry::DentryDelete {
-        ino: Ino::new(0xbeef),
-        cookie: 16,
-        generation: 1,
-    };
+    let delete = Entry::DentryDelete { ino: Ino::new(0xbeef), cookie: 16, generation: 1 };
     assert_bytes(
         &Logged(15, delete),
-        &[
-            "bb588998050101000f00000000000000efbe0000000000001000000000000000",
-            "01",
-        ],
+        &["bb588998050101000f00000000000000efbe0000000000001000000000000000", "01"],
     );
 }
 
@@ -369,10 +345,6 @@ fn of_the_journal_record() {
 
 #[test]
 fn of_the_saved_page_header() {
-    let header = SavedPageHeader {
-        next: page(0x40),
-        page_index: 1,
-        payload_bytes: 4032,
-    };
+    let header = SavedPageHeader { next: page(0x40), page_index: 1, payload_bytes: 4032 };
     assert_bytes(&header, &["000004000000000301000000c00f000014ddf79d"]);
 }

@@ -59,10 +59,7 @@ fn torn<T: Structure>(home: &crate::structures::Home, old: &[u8], new: &[u8]) {
             mixed[word * 8..][..8].copy_from_slice(&new[word * 8..][..8]);
         }
         if mixed != old && mixed != new {
-            assert!(
-                T::decode(&mixed, home).is_err(),
-                "words {kept:#010b} of the new line"
-            );
+            assert!(T::decode(&mixed, home).is_err(), "words {kept:#010b} of the new line");
         }
     }
 }

@@ -88,16 +88,7 @@ fn a_record_with_a_bad_line_is_refused() {
         addr: novale_layout::PmAddr::NULL,
     };
     let mut lines = novale_layout::JournalLines::new();
-    lines
-        .push(
-            home.ino,
-            CommitLine {
-                op_seq: 5,
-                nlink: 2,
-                ..CommitLine::default()
-            },
-        )
-        .unwrap();
+    lines.push(home.ino, CommitLine { op_seq: 5, nlink: 2, ..CommitLine::default() }).unwrap();
     let record = JournalRecord {
         lane_seq: 1,
         session: 1,
@@ -112,8 +103,5 @@ fn a_record_with_a_bad_line_is_refused() {
     let crc = documented_crc::<JournalRecord>(&bytes, &home);
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     let error = <JournalRecord as Structure>::decode(&bytes, &home).unwrap_err();
-    assert!(
-        error.to_string().starts_with("commit line: checksum"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("commit line: checksum"), "{error}");
 }

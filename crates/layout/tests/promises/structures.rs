@@ -31,14 +31,12 @@ pub(crate) enum Part {
 impl Home {
     /// The seed, by the crate.
     pub(crate) fn seed(&self, parts: &[Part]) -> Seed {
-        parts
-            .iter()
-            .fold(Seed::pool(&self.pool), |seed, part| match part {
-                Part::Pool => seed,
-                Part::Ino => seed.ino(self.ino),
-                Part::Generation => seed.generation(self.generation),
-                Part::Addr => seed.addr(self.addr),
-            })
+        parts.iter().fold(Seed::pool(&self.pool), |seed, part| match part {
+            Part::Pool => seed,
+            Part::Ino => seed.ino(self.ino),
+            Part::Generation => seed.generation(self.generation),
+            Part::Addr => seed.addr(self.addr),
+        })
     }
 
     /// The bytes that the seed stands for, by the document.
@@ -82,15 +80,9 @@ pub(crate) trait Structure: Debug + Clone + PartialEq {
 /// CRC32C a bit at a time, from its definition.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| {
-        if crc & 1 == 1 {
-            crc >> 1 ^ 0x82f6_3b78
-        } else {
-            crc >> 1
-        }
+        if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }
     };
-    !bytes
-        .iter()
-        .fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
 /// The checksum that the document gives to encoded bytes.
@@ -102,14 +94,8 @@ pub(crate) fn documented_crc<T: Structure>(bytes: &[u8], home: &Home) -> u32 {
 }
 
 pub(crate) fn home() -> impl Strategy<Value = Home> + Clone {
-    (any::<[u8; 16]>(), ino(), any::<u32>(), page()).prop_map(|(pool, ino, generation, addr)| {
-        Home {
-            pool,
-            ino,
-            generation,
-            addr,
-        }
-    })
+    (any::<[u8; 16]>(), ino(), any::<u32>(), page())
+        .prop_map(|(pool, ino, generation, addr)| Home { pool, ino, generation, addr })
 }
 
 /// A structure and its home.
@@ -143,13 +129,7 @@ fn kind() -> impl Strategy<Value = FileKind> + Clone {
 }
 
 pub(crate) fn name() -> impl Strategy<Value = Name> + Clone {
-    let byte = any::<u8>().prop_map(|byte| {
-        if byte == 0 || byte == b'/' {
-            b'x'
-        } else {
-            byte
-        }
-    });
+    let byte = any::<u8>().prop_map(|byte| if byte == 0 || byte == b'/' { b'x' } else { byte });
     let short = proptest::collection::vec(byte.clone(), 1..=40);
     let long = proptest::collection::vec(byte, 1..=255);
     prop_oneof![short, long].prop_map(|bytes| Name::new(&bytes).unwrap())
@@ -178,13 +158,7 @@ pub(crate) fn commit_line() -> impl Strategy<Value = CommitLine> + Clone {
 }
 
 fn attributes() -> impl Strategy<Value = Attributes> + Clone {
-    let ids = (
-        0u32..0o10000,
-        any::<u32>(),
-        any::<u32>(),
-        any::<u32>(),
-        any::<u32>(),
-    );
+    let ids = (0u32..0o10000, any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
     (ids, any::<u8>(), page_or_null(), any::<i64>()).prop_map(
         |((mode, uid, gid, flags, project), policy, xattr_root, atime_ns)| Attributes {
             mode,
@@ -205,9 +179,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
             addr.byte() + u64::from(*count) * 4096 <= 1 << 48
         })
         .boxed();
-    let hole = any::<u32>()
-        .prop_map(|count| (PmAddr::NULL, count.max(1)))
-        .boxed();
+    let hole = any::<u32>().prop_map(|count| (PmAddr::NULL, count.max(1))).boxed();
     let write = (file_page(), prop_oneof![placed, hole], any::<u32>()).prop_map(
         |(file_page, (addr, count), snapshot_epoch)| Entry::Write {
             file_page,
@@ -216,14 +188,8 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
             snapshot_epoch,
         },
     );
-    let change =
-        (file_page(), any::<u64>(), any::<u64>()).prop_map(|(file_page, word, changed)| {
-            WordChange {
-                file_page,
-                word,
-                changed,
-            }
-        });
+    let change = (file_page(), any::<u64>(), any::<u64>())
+        .prop_map(|(file_page, word, changed)| WordChange { file_page, word, changed });
     let words = [change.clone(), change].prop_map(Entry::Words);
     let add = (ino(), any::<u64>(), any::<u32>(), kind(), name()).prop_map(
         |(ino, cookie, generation, kind, name)| Entry::DentryAdd {
@@ -234,20 +200,9 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
             name,
         },
     );
-    let delete = (ino(), any::<u64>(), any::<u32>()).prop_map(|(ino, cookie, generation)| {
-        Entry::DentryDelete {
-            ino,
-            cookie,
-            generation,
-        }
-    });
-    prop_oneof![
-        write,
-        words,
-        attributes().prop_map(Entry::Attributes),
-        add,
-        delete
-    ]
+    let delete = (ino(), any::<u64>(), any::<u32>())
+        .prop_map(|(ino, cookie, generation)| Entry::DentryDelete { ino, cookie, generation });
+    prop_oneof![write, words, attributes().prop_map(Entry::Attributes), add, delete]
 }
 
 impl Structure for Superblock {
@@ -270,27 +225,18 @@ impl Structure for Superblock {
             },
         );
         let features = any::<[u64; 3]>();
-        (
-            features,
-            1u32..=512,
-            1u8..=64,
-            any::<u8>(),
-            any::<i64>(),
-            roots,
-        )
-            .prop_map(
-                move |(features, lane_count, slot_count, policy, created_ns, roots)| Self {
-                    pool_uuid: home.pool,
-                    features_compat: features[0],
-                    features_ro_compat: features[1],
-                    features_incompat: features[2],
-                    lane_count,
-                    slot_count,
-                    default_policy: policy,
-                    created_ns,
-                    roots,
-                },
-            )
+        (features, 1u32..=512, 1u8..=64, any::<u8>(), any::<i64>(), roots)
+            .prop_map(move |(features, lane_count, slot_count, policy, created_ns, roots)| Self {
+                pool_uuid: home.pool,
+                features_compat: features[0],
+                features_ro_compat: features[1],
+                features_incompat: features[2],
+                lane_count,
+                slot_count,
+                default_policy: policy,
+                created_ns,
+                roots,
+            })
             .boxed()
     }
 
@@ -383,36 +329,26 @@ line!(SlotState, [Part::Pool, Part::Addr], 60..64, 0..0, |_home| {
 });
 
 line!(IdentityLine, [Part::Pool, Part::Ino], 0..4, 0..0, |home| {
-    (
-        kind(),
-        0u32..0o10000,
-        any::<[u32; 5]>(),
-        any::<u8>(),
-        any::<i64>(),
-        page_or_null(),
+    (kind(), 0u32..0o10000, any::<[u32; 5]>(), any::<u8>(), any::<i64>(), page_or_null()).prop_map(
+        move |(kind, mode, halves, policy, birth_ns, xattr_root)| Self {
+            version: IDENTITY_VERSION,
+            kind,
+            policy,
+            ino: home.ino,
+            generation: home.generation,
+            mode: kind.with_mode(mode),
+            uid: halves[0],
+            gid: halves[1],
+            birth_ns,
+            rdev: halves[2],
+            flags: halves[3],
+            project: halves[4],
+            xattr_root,
+        },
     )
-        .prop_map(
-            move |(kind, mode, halves, policy, birth_ns, xattr_root)| Self {
-                version: IDENTITY_VERSION,
-                kind,
-                policy,
-                ino: home.ino,
-                generation: home.generation,
-                mode: kind.with_mode(mode),
-                uid: halves[0],
-                gid: halves[1],
-                birth_ns,
-                rdev: halves[2],
-                flags: halves[3],
-                project: halves[4],
-                xattr_root,
-            },
-        )
 });
 
-line!(CommitLine, [Part::Pool, Part::Ino], 60..64, 0..0, |_home| {
-    commit_line()
-});
+line!(CommitLine, [Part::Pool, Part::Ino], 60..64, 0..0, |_home| { commit_line() });
 
 line!(
     LogPageHeader,
@@ -421,62 +357,34 @@ line!(
     24..32,
     |home| {
         (any::<u32>(), any::<u32>(), page_or_null()).prop_map(move |(session, page_seq, next)| {
-            Self {
-                ino: home.ino,
-                generation: home.generation,
-                session,
-                page_seq,
-                next,
-            }
+            Self { ino: home.ino, generation: home.generation, session, page_seq, next }
         })
     }
 );
 
-line!(
-    PairLine,
-    [Part::Pool, Part::Ino, Part::Generation],
-    60..64,
-    0..0,
-    |home| {
-        (
-            any::<[u64; 4]>(),
-            page(),
-            page_or_null(),
-            any::<i64>(),
-            any::<u32>(),
-        )
-            .prop_filter("a home in a slot's first page is none", |(_, home, ..)| {
-                home.byte() != 0
-            })
-            .prop_map(move |(words, page, partner, mtime_ns, data_crc)| Self {
-                op_seq: words[0],
-                ino: home.ino,
-                home: page,
-                partner,
-                install_seq: words[1],
-                word: words[2],
-                changed: words[3],
-                mtime_ns,
-                data_crc,
-            })
-    }
-);
-
-line!(
-    SavedPageHeader,
-    [Part::Pool, Part::Addr],
-    16..20,
-    0..0,
-    |_home| {
-        (page_or_null(), any::<u32>(), 0u32..=4032).prop_map(|(next, page_index, payload_bytes)| {
-            Self {
-                next,
-                page_index,
-                payload_bytes,
-            }
+line!(PairLine, [Part::Pool, Part::Ino, Part::Generation], 60..64, 0..0, |home| {
+    (any::<[u64; 4]>(), page(), page_or_null(), any::<i64>(), any::<u32>())
+        .prop_filter("a home in a slot's first page is none", |(_, home, ..)| home.byte() != 0)
+        .prop_map(move |(words, page, partner, mtime_ns, data_crc)| Self {
+            op_seq: words[0],
+            ino: home.ino,
+            home: page,
+            partner,
+            install_seq: words[1],
+            word: words[2],
+            changed: words[3],
+            mtime_ns,
+            data_crc,
         })
-    }
-);
+});
+
+line!(SavedPageHeader, [Part::Pool, Part::Addr], 16..20, 0..0, |_home| {
+    (page_or_null(), any::<u32>(), 0u32..=4032).prop_map(|(next, page_index, payload_bytes)| Self {
+        next,
+        page_index,
+        payload_bytes,
+    })
+});
 
 impl Structure for JournalRecord {
     const SEED: &[Part] = &[Part::Pool];
@@ -499,15 +407,7 @@ impl Structure for JournalRecord {
                     lines.push(*ino, *line).unwrap();
                 }
                 let identity_mask = mask & (0xff >> (8 - items.len()));
-                Self {
-                    lane_seq,
-                    session,
-                    lane,
-                    kind,
-                    data_crc,
-                    identity_mask,
-                    lines,
-                }
+                Self { lane_seq, session, lane, kind, data_crc, identity_mask, lines }
             })
             .boxed()
     }
@@ -535,9 +435,7 @@ impl Structure for Logged {
     const CRC: Range<usize> = 0..4;
 
     fn any(_: Home) -> BoxedStrategy<Self> {
-        (any::<u64>(), entry())
-            .prop_map(|(op_seq, entry)| Self(op_seq, entry))
-            .boxed()
+        (any::<u64>(), entry()).prop_map(|(op_seq, entry)| Self(op_seq, entry)).boxed()
     }
 
     fn encode(&self, home: &Home) -> Vec<u8> {

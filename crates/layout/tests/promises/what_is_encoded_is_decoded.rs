@@ -79,25 +79,9 @@ fn names_of_24_bytes_fit_one_line_and_of_255_five() {
     let lines = |length: usize| {
         let name = Name::new(&vec![b'n'; length]).unwrap();
         let (ino, kind) = (novale_layout::Ino::ROOT, novale_layout::FileKind::File);
-        Entry::DentryAdd {
-            ino,
-            cookie: 16,
-            generation: 0,
-            kind,
-            name,
-        }
-        .lines()
+        Entry::DentryAdd { ino, cookie: 16, generation: 0, kind, name }.lines()
     };
-    let bounds = [
-        (1, 1),
-        (24, 1),
-        (25, 2),
-        (88, 2),
-        (89, 3),
-        (152, 3),
-        (153, 4),
-        (216, 4),
-    ];
+    let bounds = [(1, 1), (24, 1), (25, 2), (88, 2), (89, 3), (152, 3), (153, 4), (216, 4)];
     for (length, expected) in bounds.into_iter().chain([(217, 5), (255, 5)]) {
         assert_eq!(lines(length), expected, "a name of {length} bytes");
     }
@@ -107,9 +91,6 @@ fn names_of_24_bytes_fit_one_line_and_of_255_five() {
 fn kinds_have_one_number_each() {
     for number in 0..=u8::MAX {
         let kind = EntryKind::from_u8(number);
-        assert_eq!(
-            kind.map(EntryKind::to_u8),
-            (1..=5).contains(&number).then_some(number)
-        );
+        assert_eq!(kind.map(EntryKind::to_u8), (1..=5).contains(&number).then_some(number));
     }
 }
