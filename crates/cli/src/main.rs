@@ -1,2 +1,63 @@
-//! Placeholder.
-fn main() {}
+//! The `novale` program: pools made, mounted, unmounted, looked at and checked.
+//!
+//! Comes in: a command line, or mount(8)'s when called `mount.fuse.novale`. Each command is a file
+//! that turns arguments into calls of the libraries and says what came of it. Standard output has
+//! the facts, standard error everything else; 0 is success, 1 failure, and `check` has codes of its
+//! own. Never here: what a user of the libraries would want.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program's output is what it is for"
+)]
+
+mod args;
+mod background;
+mod check;
+mod daemon;
+mod helper;
+mod holder;
+mod info;
+mod install;
+mod mkfs;
+mod mount;
+mod progress;
+mod size;
+mod slots;
+mod target;
+mod umount;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+/// The name under which mount(8) calls.
+const HELPER_NAME: &str = "mount.fuse.novale";
+
+fn main() -> ExitCode {
+    let called = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&called).file_name() == Some(OsStr::new(HELPER_NAME)) {
+        return helper::main();
+    }
+    let done = match Cli::parse().command {
+        Command::Mkfs(args) => mkfs::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Info(args) => info::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => return check::run(&args),
+        Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|error| {
+        tell(&error);
+        ExitCode::FAILURE
+    })
+}
+
+/// An error with all that led to it, on one line.
+fn tell(error: &anyhow::Error) {
+    eprintln!("novale: {error:#}");
+}

@@ -50,18 +50,11 @@ pub(crate) fn attr_timeout(attr: &Attr) -> Duration {
 /// What an open file may keep.
 pub(crate) fn opened(atime: Atime, attr: &Attr, read: bool, now_ns: i64) -> Opened {
     match atime {
-        Atime::Never => Opened {
-            keep_cache: true,
-            direct_io: false,
-        },
-        Atime::Relative => Opened {
-            keep_cache: !read || !relatime_due(attr, now_ns),
-            direct_io: false,
-        },
-        Atime::Always => Opened {
-            keep_cache: false,
-            direct_io: true,
-        },
+        Atime::Never => Opened { keep_cache: true, direct_io: false },
+        Atime::Relative => {
+            Opened { keep_cache: !read || !relatime_due(attr, now_ns), direct_io: false }
+        }
+        Atime::Always => Opened { keep_cache: false, direct_io: true },
     }
 }
 
@@ -100,25 +93,9 @@ mod tests {
     #[test]
     fn attributes_of_set_id_files_are_never_kept() {
         assert!(attr_timeout(&attr()) > Duration::from_secs(3600));
-        assert_eq!(
-            attr_timeout(&Attr {
-                mode: 0o4755,
-                ..attr()
-            }),
-            Duration::ZERO
-        );
-        assert_eq!(
-            attr_timeout(&Attr {
-                mode: 0o2644,
-                ..attr()
-            }),
-            Duration::ZERO
-        );
-        let directory = Attr {
-            kind: FileKind::Directory,
-            mode: 0o2755,
-            ..attr()
-        };
+        assert_eq!(attr_timeout(&Attr { mode: 0o4755, ..attr() }), Duration::ZERO);
+        assert_eq!(attr_timeout(&Attr { mode: 0o2644, ..attr() }), Duration::ZERO);
+        let directory = Attr { kind: FileKind::Directory, mode: 0o2755, ..attr() };
         assert!(attr_timeout(&directory) > Duration::from_secs(3600));
     }
 
@@ -126,34 +103,10 @@ mod tests {
     fn pages_are_dropped_only_when_a_read_must_be_seen() {
         let keeps = |atime, attr: Attr, read, now| opened(atime, &attr, read, now).keep_cache;
         assert!(keeps(Atime::Relative, attr(), true, 30));
-        assert!(!keeps(
-            Atime::Relative,
-            Attr {
-                mtime_ns: 20,
-                ..attr()
-            },
-            true,
-            30
-        ));
-        assert!(keeps(
-            Atime::Relative,
-            Attr {
-                mtime_ns: 20,
-                ..attr()
-            },
-            false,
-            30
-        ));
+        assert!(!keeps(Atime::Relative, Attr { mtime_ns: 20, ..attr() }, true, 30));
+        assert!(keeps(Atime::Relative, Attr { mtime_ns: 20, ..attr() }, false, 30));
         assert!(!keeps(Atime::Relative, attr(), true, 20 + DAY_NS));
-        assert!(keeps(
-            Atime::Never,
-            Attr {
-                ctime_ns: 99,
-                ..attr()
-            },
-            true,
-            20 + DAY_NS
-        ));
+        assert!(keeps(Atime::Never, Attr { ctime_ns: 99, ..attr() }, true, 20 + DAY_NS));
         assert!(opened(Atime::Always, &attr(), true, 30).direct_io);
     }
 }

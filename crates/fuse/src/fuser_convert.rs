@@ -66,11 +66,7 @@ pub(crate) fn time(time: TimeOrNow) -> Time {
 
 fn system_time(ns: i64) -> SystemTime {
     let distance = Duration::from_nanos(ns.unsigned_abs());
-    if ns >= 0 {
-        UNIX_EPOCH + distance
-    } else {
-        UNIX_EPOCH - distance
-    }
+    if ns >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
 }
 
 /// The nanoseconds that the kernel asked for.
@@ -100,10 +96,7 @@ mod tests {
     fn a_time_before_1970_comes_out_as_the_kernel_meant_it() {
         let as_fuser_gives_it = UNIX_EPOCH - Duration::new(2, 500_000_000);
         assert_eq!(requested_ns(as_fuser_gives_it), -1_500_000_000);
-        assert_eq!(
-            requested_ns(UNIX_EPOCH - Duration::new(2, 0)),
-            -2_000_000_000
-        );
+        assert_eq!(requested_ns(UNIX_EPOCH - Duration::new(2, 0)), -2_000_000_000);
     }
 
     #[test]

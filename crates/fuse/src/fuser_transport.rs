@@ -138,22 +138,12 @@ fn reply_empty(reply: ReplyEmpty, result: Reply<()>) {
 }
 
 fn caller(request: &Request) -> Caller {
-    Caller {
-        uid: request.uid(),
-        gid: request.gid(),
-    }
+    Caller { uid: request.uid(), gid: request.gid() }
 }
 
 fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
     let Caller { uid, gid } = caller(request);
-    NewInode {
-        kind,
-        mode: mode & 0o7777,
-        uid,
-        gid,
-        rdev: 0,
-        target: b"",
-    }
+    NewInode { kind, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" }
 }
 
 fn open_request(flags: i32) -> OpenRequest {
@@ -172,8 +162,7 @@ impl Filesystem for Adapter {
             .map_err(|_| ())
             .and_then(|()| config.set_max_write(MAX_WRITE_BYTES).map_err(|_| ()))
             .and_then(|_| config.set_max_background(BACKGROUND_MAX).map_err(|_| ()));
-        set.map(drop)
-            .map_err(|()| io::Error::other("the kernel's FUSE refuses the settings"))
+        set.map(drop).map_err(|()| io::Error::other("the kernel's FUSE refuses the settings"))
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -211,14 +200,7 @@ impl Filesystem for Adapter {
     ) {
         let mode = mode.map(|mode| mode & 0o7777);
         let (atime, mtime) = (atime.map(time), mtime.map(time));
-        let changes = Changes {
-            mode,
-            uid,
-            gid,
-            size,
-            atime,
-            mtime,
-        };
+        let changes = Changes { mode, uid, gid, size, atime, mtime };
         reply_attr(reply, self.0.setattr(caller(request), ino(node), &changes));
     }
 
@@ -240,10 +222,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let entry = kind_of_mode(mode).and_then(|kind| {
-            let new = NewInode {
-                rdev,
-                ..new_inode(request, kind, mode)
-            };
+            let new = NewInode { rdev, ..new_inode(request, kind, mode) };
             self.0.make(ino(parent), name.as_bytes(), &new)
         });
         reply_entry(reply, entry);
@@ -271,10 +250,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let target = target.as_os_str().as_bytes();
-        let new = NewInode {
-            target,
-            ..new_inode(request, FileKind::Symlink, 0o777)
-        };
+        let new = NewInode { target, ..new_inode(request, FileKind::Symlink, 0o777) };
         reply_entry(reply, self.0.make(ino(parent), name.as_bytes(), &new));
     }
 
@@ -289,10 +265,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let new = new_inode(request, FileKind::File, mode);
-        match self
-            .0
-            .create(ino(parent), name.as_bytes(), &new, open_request(flags))
-        {
+        match self.0.create(ino(parent), name.as_bytes(), &new, open_request(flags)) {
             Ok((attr, opened)) => reply.created(
                 &attr_timeout(&attr),
                 &file_attr(&attr),
@@ -333,10 +306,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self
-            .0
-            .open(caller(request), ino(node), open_request(flags.0))
-        {
+        match self.0.open(caller(request), ino(node), open_request(flags.0)) {
             Ok(opened) => reply.opened(NO_HANDLE, opened_flags(opened)),
             Err(error) => reply.error(errno(error)),
         }
@@ -436,14 +406,7 @@ impl Filesystem for Adapter {
             let number = INodeNo(entry.ino.get());
             let generation = Generation(attr.generation.into());
             let timeout = attr_timeout(attr);
-            !reply.add(
-                number,
-                entry.cookie,
-                name,
-                &timeout,
-                &file_attr(attr),
-                generation,
-            )
+            !reply.add(number, entry.cookie, name, &timeout, &file_attr(attr), generation)
         });
         match listed {
             Ok(()) => reply.ok(),

@@ -47,11 +47,7 @@ pub(crate) fn mount(
 /// Lets fusermount3 unmount, or detach.
 pub(crate) fn unmount(target: &Path, lazy: bool) -> Result<(), MountError> {
     let output = Command::new(PROGRAM)
-        .args(if lazy {
-            &["-u", "-z", "--"][..]
-        } else {
-            &["-u", "--"][..]
-        })
+        .args(if lazy { &["-u", "-z", "--"][..] } else { &["-u", "--"][..] })
         .arg(target)
         .stdin(Stdio::null())
         .output()
@@ -60,9 +56,7 @@ pub(crate) fn unmount(target: &Path, lazy: bool) -> Result<(), MountError> {
         return Ok(());
     }
     if String::from_utf8_lossy(&output.stderr).contains("busy") {
-        return Err(MountError::Busy {
-            target: target.to_owned(),
-        });
+        return Err(MountError::Busy { target: target.to_owned() });
     }
     Err(refused(&output.stderr))
 }
@@ -94,12 +88,7 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut byte)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(mut descriptors) = message
             && let Some(descriptor) = descriptors.next()
@@ -107,8 +96,5 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
             return Ok(descriptor);
         }
     }
-    Err(io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        "fusermount3 sent no device",
-    ))
+    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "fusermount3 sent no device"))
 }

@@ -25,9 +25,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        Self {
-            phase: RwLock::new(Phase::Open),
-        }
+        Self { phase: RwLock::new(Phase::Open) }
     }
 
     /// Lets a request in unless the gate is closed.

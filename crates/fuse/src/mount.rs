@@ -85,9 +85,7 @@ impl Mounted {
     /// Whether the mount is still the one seen at its mount point.
     pub(crate) fn is_there(&self) -> io::Result<bool> {
         let table = MountTable::read()?;
-        Ok(table
-            .top(&self.target)
-            .is_some_and(|entry| entry.device == self.device))
+        Ok(table.top(&self.target).is_some_and(|entry| entry.device == self.device))
     }
 
     /// Takes the mount out of the tree; files that are open there stay usable. No error when it is
@@ -101,10 +99,7 @@ impl Mounted {
 
     /// Cuts the connection, so that what is still open fails: needs `/sys/fs/fuse/connections`.
     pub(crate) fn cut(&self) -> io::Result<()> {
-        std::fs::write(
-            format!("/sys/fs/fuse/connections/{}/abort", self.device.1),
-            "1",
-        )
+        std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.device.1), "1")
     }
 }
 
@@ -129,19 +124,11 @@ pub fn mount(
     };
     let table = MountTable::read().map_err(MountError::Device)?;
     let top = table.top(&target).filter(|entry| entry.kind == KIND);
-    let number = top
-        .map(|entry| entry.device)
-        .ok_or_else(|| MountError::NotMounted {
-            target: target.clone(),
-            other: table.top(&target).map(|entry| entry.kind.clone()),
-        })?;
-    Ok((
-        device,
-        Mounted {
-            target,
-            device: number,
-        },
-    ))
+    let number = top.map(|entry| entry.device).ok_or_else(|| MountError::NotMounted {
+        target: target.clone(),
+        other: table.top(&target).map(|entry| entry.kind.clone()),
+    })?;
+    Ok((device, Mounted { target, device: number }))
 }
 
 fn mount_directly(
@@ -156,11 +143,7 @@ fn mount_directly(
         device.as_raw_fd(),
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
-        if options.allow_other == Some(false) {
-            ""
-        } else {
-            ",allow_other"
-        },
+        if options.allow_other == Some(false) { "" } else { ",allow_other" },
     );
     let data = CString::new(data).map_err(|_| MountError::Device(io::ErrorKind::Other.into()))?;
     rustix::mount::mount(source, target, KIND, options.flags(), data.as_c_str())
@@ -227,25 +210,12 @@ pub(crate) fn detach(target: &Path) -> Result<(), MountError> {
 }
 
 fn directory(target: &Path) -> Result<PathBuf, MountError> {
-    let wrong = |why: String| MountError::Target {
-        target: target.to_owned(),
-        why,
-    };
-    let canonical = target
-        .canonicalize()
-        .map_err(|error| wrong(error.to_string()))?;
+    let wrong = |why: String| MountError::Target { target: target.to_owned(), why };
+    let canonical = target.canonicalize().map_err(|error| wrong(error.to_string()))?;
     let is_directory = std::fs::metadata(&canonical).map_err(|error| wrong(error.to_string()))?;
-    if is_directory.is_dir() {
-        Ok(canonical)
-    } else {
-        Err(wrong("not a directory".to_owned()))
-    }
+    if is_directory.is_dir() { Ok(canonical) } else { Err(wrong("not a directory".to_owned())) }
 }
 
 pub(crate) fn called(call: &'static str, target: &Path, error: rustix::io::Errno) -> MountError {
-    MountError::Call {
-        call,
-        target: target.to_owned(),
-        error: error.into(),
-    }
+    MountError::Call { call, target: target.to_owned(), error: error.into() }
 }

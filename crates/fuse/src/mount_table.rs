@@ -38,21 +38,13 @@ impl MountTable {
     }
 
     fn parse(table: &[u8]) -> Self {
-        Self {
-            entries: table
-                .split(|byte| *byte == b'\n')
-                .filter_map(parse_line)
-                .collect(),
-        }
+        Self { entries: table.split(|byte| *byte == b'\n').filter_map(parse_line).collect() }
     }
 
     /// The mount that a look at `target` reaches: the newest one there.
     #[must_use]
     pub fn top(&self, target: &Path) -> Option<&MountEntry> {
-        self.entries
-            .iter()
-            .rev()
-            .find(|entry| entry.target == target)
+        self.entries.iter().rev().find(|entry| entry.target == target)
     }
 
     /// All mounts of a type, oldest first.
@@ -85,16 +77,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
-        let octal = (*first == b'\\')
-            .then(|| after.get(..3))
-            .flatten()
-            .and_then(parse_octal);
+        let octal = (*first == b'\\').then(|| after.get(..3)).flatten().and_then(parse_octal);
         plain.push(octal.unwrap_or(*first));
-        rest = if octal.is_some() {
-            after.get(3..).unwrap_or_default()
-        } else {
-            after
-        };
+        rest = if octal.is_some() { after.get(3..).unwrap_or_default() } else { after };
     }
     plain
 }
@@ -119,10 +104,7 @@ pub(crate) fn canonical_target(target: &Path) -> io::Result<PathBuf> {
 
 /// Whether an error is what a FUSE mount gives whose daemon is gone.
 pub(crate) fn is_dead(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ENOTCONN | libc::ECONNABORTED)
-    )
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 #[cfg(test)]

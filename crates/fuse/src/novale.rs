@@ -26,9 +26,7 @@ pub struct Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("atime", &self.atime)
-            .finish_non_exhaustive()
+        f.debug_struct("Settings").field("atime", &self.atime).finish_non_exhaustive()
     }
 }
 
@@ -41,9 +39,7 @@ pub struct Novale {
 
 impl fmt::Debug for Novale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Novale")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
+        f.debug_struct("Novale").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -51,11 +47,7 @@ impl Novale {
     /// Serves an open file system.
     #[must_use]
     pub fn new(fs: Arc<Fs>, settings: Settings) -> Self {
-        Self {
-            fs,
-            gate: Gate::new(),
-            settings,
-        }
+        Self { fs, gate: Gate::new(), settings }
     }
 
     /// Refuses opens from now on with `ESHUTDOWN`; what is open goes on.
@@ -74,10 +66,7 @@ impl Novale {
     }
 
     pub(crate) fn ctx() -> Ctx {
-        Ctx {
-            now_ns: wall_clock_ns(),
-            hint: thread_hint(),
-        }
+        Ctx { now_ns: wall_clock_ns(), hint: thread_hint() }
     }
 
     pub(crate) fn fail(&self, error: &Error) -> Errno {
@@ -101,8 +90,7 @@ impl Novale {
 
     /// Gives up holds. The kernel does not wait for an answer, so an error only goes to the report.
     pub(crate) fn give_back(&self, ctx: &Ctx, ino: Ino, holds: u64) {
-        self.done(self.fs.release(ctx, ino, holds))
-            .unwrap_or_default();
+        self.done(self.fs.release(ctx, ino, holds)).unwrap_or_default();
     }
 
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
@@ -115,30 +103,20 @@ impl Novale {
         if attr.mode & 0o6000 == 0 {
             return Ok(());
         }
-        let changes = SetAttr {
-            clear_set_id: true,
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { clear_set_id: true, ..SetAttr::default() };
         self.done(self.fs.setattr(ctx, ino, &changes)).map(drop)
     }
 
     /// What a file handle's inode number leads to, `.` or `..`.
     fn lookup_dots(&self, ino: Ino, name: &[u8]) -> Reply<Attr> {
-        let ino = if name == b"." {
-            ino
-        } else {
-            self.done(self.fs.parent(ino))?
-        };
+        let ino = if name == b"." { ino } else { self.done(self.fs.parent(ino))? };
         self.done(self.fs.hold(ino))?;
         self.done(self.fs.getattr(ino))
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
-        let changes = SetAttr {
-            size: Some(0),
-            clear_set_id: lacks_fsetid(caller),
-            ..SetAttr::default()
-        };
+        let changes =
+            SetAttr { size: Some(0), clear_set_id: lacks_fsetid(caller), ..SetAttr::default() };
         self.done(self.fs.setattr(ctx, attr.ino, &changes))
     }
 }
@@ -182,14 +160,7 @@ impl Service for Novale {
     fn setattr(&self, caller: Caller, ino: Ino, changes: &Changes) -> Reply<Attr> {
         let _pass = self.gate.enter()?;
         let ctx = Self::ctx();
-        let Changes {
-            mode,
-            uid,
-            gid,
-            size,
-            atime,
-            mtime,
-        } = *changes;
+        let Changes { mode, uid, gid, size, atime, mtime } = *changes;
         let chown = uid.is_some() || gid.is_some();
         // The kernel leaves set-id bits to us (HANDLE_KILLPRIV_V2): a change of owner clears them,
         // and so does a request that changes nothing, which is how chown(-1, -1) and fallocate say it.
@@ -232,15 +203,8 @@ impl Service for Novale {
             Ok(made) => self.held(&ctx, &made)?,
             Err(Error::Exists) if !open.exclusive => {
                 let attr = self.done(lookup_held(&self.fs, &ctx, parent, name))?;
-                let caller = Caller {
-                    uid: new.uid,
-                    gid: new.gid,
-                };
-                if open.truncate {
-                    self.truncate(&ctx, caller, attr)?
-                } else {
-                    attr
-                }
+                let caller = Caller { uid: new.uid, gid: new.gid };
+                if open.truncate { self.truncate(&ctx, caller, attr)? } else { attr }
             }
             Err(error) => return Err(self.fail(&error)),
         };
@@ -265,10 +229,7 @@ impl Service for Novale {
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()> {
         let _pass = self.gate.enter()?;
-        self.done(
-            self.fs
-                .rename(&Self::ctx(), from.0, from.1, to.0, to.1, mode),
-        )
+        self.done(self.fs.rename(&Self::ctx(), from.0, from.1, to.0, to.1, mode))
     }
 
     fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened> {
@@ -284,11 +245,7 @@ impl Service for Novale {
     fn opendir(&self, ino: Ino) -> Reply<()> {
         let _pass = self.gate.enter_to_open()?;
         let attr = self.done(self.fs.getattr(ino))?;
-        if attr.kind == FileKind::Directory {
-            Ok(())
-        } else {
-            Err(Errno(libc::ENOTDIR))
-        }
+        if attr.kind == FileKind::Directory { Ok(()) } else { Err(Errno(libc::ENOTDIR)) }
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
@@ -331,7 +288,7 @@ impl Service for Novale {
 
     fn statfs(&self) -> Reply<StatFs> {
         let _pass = self.gate.enter()?;
-        Ok(self.fs.statfs())
+        self.done(self.fs.statfs())
     }
 
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()> {

@@ -22,10 +22,7 @@ pub enum UnknownOption {
 
 /// What `-o` says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a mount option of its own"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a mount option of its own")]
 pub struct MountOptions {
     /// `ro`.
     pub read_only: bool,
@@ -153,15 +150,10 @@ impl MountOptions {
 
     fn apply_value(&mut self, word: &str) -> Result<(), UnknownOption> {
         if let Some(threads) = word.strip_prefix("threads=") {
-            let threads = threads
-                .parse()
-                .ok()
-                .filter(|threads| (1..=1024).contains(threads));
+            let threads = threads.parse().ok().filter(|threads| (1..=1024).contains(threads));
             self.threads = Some(threads.ok_or_else(|| value(word, "a number from 1 to 1024"))?);
         } else if let Some(seconds) = word.strip_prefix("grace=") {
-            let seconds = seconds
-                .parse()
-                .map_err(|_| value(word, "a number of seconds"))?;
+            let seconds = seconds.parse().map_err(|_| value(word, "a number of seconds"))?;
             self.grace_seconds = Some(seconds);
         } else if !NEEDLESS.contains(&word)
             && !NEEDLESS_VALUES.iter().any(|known| word.starts_with(known))
@@ -205,10 +197,7 @@ impl MountOptions {
 }
 
 fn value(word: &str, wanted: &'static str) -> UnknownOption {
-    UnknownOption::Value {
-        word: word.to_owned(),
-        wanted,
-    }
+    UnknownOption::Value { word: word.to_owned(), wanted }
 }
 
 #[cfg(test)]
@@ -233,20 +222,14 @@ mod tests {
         let words = "ro,data=journal,strictatime";
         let refused = MountOptions::parse(words);
         assert_eq!(refused, Err(UnknownOption::Word("data=journal".to_owned())));
-        assert_eq!(
-            MountOptions::parse_sloppy(words).unwrap().atime,
-            Some(Atime::Always)
-        );
+        assert_eq!(MountOptions::parse_sloppy(words).unwrap().atime, Some(Atime::Always));
     }
 
     #[test]
     fn values_out_of_range_are_refused_also_when_sloppy() {
         for words in ["threads=0", "threads=x", "grace=-1"] {
             let refused = MountOptions::parse_sloppy(words);
-            assert!(
-                matches!(refused, Err(UnknownOption::Value { .. })),
-                "{words}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(UnknownOption::Value { .. })), "{words}: {refused:?}");
         }
     }
 }

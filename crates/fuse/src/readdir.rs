@@ -60,13 +60,7 @@ impl Novale {
     fn dots(&self, ino: Ino, after: u64) -> Reply<Vec<Listed>> {
         let dot = |cookie, ino, name: &[u8]| {
             let (kind, name) = (FileKind::Directory, name.to_vec());
-            Listed {
-                cookie,
-                ino,
-                generation: 0,
-                kind,
-                name,
-            }
+            Listed { cookie, ino, generation: 0, kind, name }
         };
         let mut dots = Vec::new();
         if after < DOT {

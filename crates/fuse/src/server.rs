@@ -70,18 +70,12 @@ impl Server {
                 end.send(connection.serve()).unwrap_or_default();
                 on_end();
             };
-            let thread = std::thread::Builder::new()
-                .name("novale-mount".to_owned())
-                .spawn(serve)?;
+            let thread =
+                std::thread::Builder::new().name("novale-mount".to_owned()).spawn(serve)?;
             Ok((thread, ended))
         });
         match connected {
-            Ok((thread, ended)) => Ok(Self {
-                service,
-                mounted,
-                thread,
-                ended,
-            }),
+            Ok((thread, ended)) => Ok(Self { service, mounted, thread, ended }),
             Err(error) => {
                 mounted.detach()?;
                 Err(MountError::Device(error))

@@ -43,9 +43,7 @@ pub fn unmount(target: &Path, how: Unmount) -> Result<MountEntry, MountError> {
 
 fn call(target: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     rustix::mount::unmount(target, flags).map_err(|error| match error {
-        rustix::io::Errno::BUSY => MountError::Busy {
-            target: target.to_owned(),
-        },
+        rustix::io::Errno::BUSY => MountError::Busy { target: target.to_owned() },
         other => called("umount", target, other),
     })
 }

@@ -25,10 +25,7 @@ fn proc_mounts_shows_the_source_and_the_type() {
         return;
     };
     let table = fs::read_to_string("/proc/mounts").unwrap();
-    let line = table
-        .lines()
-        .find(|line| line.contains(mount.root().to_str().unwrap()))
-        .unwrap();
+    let line = table.lines().find(|line| line.contains(mount.root().to_str().unwrap())).unwrap();
     assert!(line.starts_with("/slots/a\\040b:/slots/c "), "{line}");
     assert!(line.contains(" fuse.novale rw,noexec,relatime,"), "{line}");
     assert!(line.contains("default_permissions,allow_other"), "{line}");
@@ -40,36 +37,23 @@ fn a_listing_is_complete_and_has_both_dots() {
         return;
     };
     fs::create_dir(mount.path("d")).unwrap();
-    let names: BTreeSet<String> = (0..700)
-        .map(|n| format!("{n:03}-{}", "x".repeat(n % 200)))
-        .collect();
+    let names: BTreeSet<String> =
+        (0..700).map(|n| format!("{n:03}-{}", "x".repeat(n % 200))).collect();
     for name in &names {
         File::create(mount.path("d").join(name)).unwrap();
     }
     let listed = fs::read_dir(mount.path("d")).unwrap();
-    let listed: Vec<String> = listed
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let listed: Vec<String> =
+        listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(listed.len(), names.len());
     assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), names);
     let directory = File::open(mount.path("d")).unwrap();
-    let raw: Vec<_> = rustix::fs::Dir::read_from(&directory)
-        .unwrap()
-        .map(Result::unwrap)
-        .collect();
+    let raw: Vec<_> = rustix::fs::Dir::read_from(&directory).unwrap().map(Result::unwrap).collect();
     let number_of = |name: &[u8]| {
-        raw.iter()
-            .find(|entry| entry.file_name().to_bytes() == name)
-            .map(rustix::fs::DirEntry::ino)
+        raw.iter().find(|entry| entry.file_name().to_bytes() == name).map(rustix::fs::DirEntry::ino)
     };
-    assert_eq!(
-        number_of(b"."),
-        Some(fs::metadata(mount.path("d")).unwrap().ino())
-    );
-    assert_eq!(
-        number_of(b".."),
-        Some(fs::metadata(mount.root()).unwrap().ino())
-    );
+    assert_eq!(number_of(b"."), Some(fs::metadata(mount.path("d")).unwrap().ino()));
+    assert_eq!(number_of(b".."), Some(fs::metadata(mount.root()).unwrap().ino()));
 }
 
 #[test]
@@ -101,22 +85,10 @@ fn every_kind_of_inode_can_be_made() {
     let null = node("null", FileType::CharacterDevice, makedev(1, 3));
     assert!(null.file_type().is_char_device());
     assert_eq!((null.rdev(), null.mode() & 0o7777), (makedev(1, 3), 0o640));
-    assert!(
-        node("block", FileType::BlockDevice, makedev(1, 0))
-            .file_type()
-            .is_block_device()
-    );
-    File::options()
-        .write(true)
-        .open(mount.path("null"))
-        .unwrap()
-        .write_all(b"gone")
-        .unwrap();
+    assert!(node("block", FileType::BlockDevice, makedev(1, 0)).file_type().is_block_device());
+    File::options().write(true).open(mount.path("null")).unwrap().write_all(b"gone").unwrap();
     symlink("to/nowhere", mount.path("link")).unwrap();
-    assert_eq!(
-        fs::read_link(mount.path("link")).unwrap().to_str(),
-        Some("to/nowhere")
-    );
+    assert_eq!(fs::read_link(mount.path("link")).unwrap().to_str(), Some("to/nowhere"));
 }
 
 #[test]
@@ -159,10 +131,7 @@ fn rename_takes_its_flags() {
     let refused = renameat_with(CWD, &a, CWD, &b, RenameFlags::NOREPLACE);
     assert_eq!(refused, Err(rustix::io::Errno::EXIST));
     renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
-    assert_eq!(
-        (fs::read(&a).unwrap(), fs::read(&b).unwrap()),
-        (b"b".to_vec(), b"a".to_vec())
-    );
+    assert_eq!((fs::read(&a).unwrap(), fs::read(&b).unwrap()), (b"b".to_vec(), b"a".to_vec()));
     renameat_with(CWD, &a, CWD, mount.path("d"), RenameFlags::EXCHANGE).unwrap();
     assert!(fs::metadata(&a).unwrap().is_dir());
     assert_eq!(fs::metadata(mount.root()).unwrap().nlink(), 3);
@@ -177,12 +146,8 @@ fn an_unlinked_file_lives_until_it_is_closed_and_then_is_gone() {
     let Some(mount) = Mount::new("an_unlinked_file_lives_until_it_is_closed", "") else {
         return;
     };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(mount.path("f"))
-        .unwrap();
+    let mut file =
+        OpenOptions::new().read(true).write(true).create_new(true).open(mount.path("f")).unwrap();
     file.write_all(b"still").unwrap();
     let ino = novale_core::Ino::new(file.metadata().unwrap().ino());
     fs::remove_file(mount.path("f")).unwrap();
@@ -193,12 +158,7 @@ fn an_unlinked_file_lives_until_it_is_closed_and_then_is_gone() {
     assert_eq!(text, "still here");
     let generation = mount.fs.getattr(ino).unwrap().generation;
     drop(file);
-    let gone = || {
-        mount
-            .fs
-            .getattr(ino)
-            .map_or(true, |attr| attr.generation != generation)
-    };
+    let gone = || mount.fs.getattr(ino).map_or(true, |attr| attr.generation != generation);
     assert!(eventually(gone), "inode {} is still there", ino.get());
 }
 
@@ -207,9 +167,7 @@ fn data_of_all_sizes_and_offsets_comes_back() {
     let Some(mount) = Mount::new("data_of_all_sizes_and_offsets_comes_back", "") else {
         return;
     };
-    let pattern: Vec<u8> = (0..5_000_000_u32)
-        .map(|n| u8::try_from(n % 251).unwrap())
-        .collect();
+    let pattern: Vec<u8> = (0..5_000_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
     let file = File::options()
         .read(true)
         .write(true)
@@ -217,39 +175,21 @@ fn data_of_all_sizes_and_offsets_comes_back() {
         .truncate(false)
         .open(mount.path("f"))
         .unwrap();
-    for (offset, len) in [
-        (0_usize, 1),
-        (4095, 2),
-        (100, 300_000),
-        (3_000_001, 1_999_999),
-    ] {
-        file.write_all_at(&pattern[offset..offset + len], offset as u64)
-            .unwrap();
+    for (offset, len) in [(0_usize, 1), (4095, 2), (100, 300_000), (3_000_001, 1_999_999)] {
+        file.write_all_at(&pattern[offset..offset + len], offset as u64).unwrap();
         let mut back = vec![0; len];
         file.read_exact_at(&mut back, offset as u64).unwrap();
-        assert!(
-            back == pattern[offset..offset + len],
-            "{len} bytes at {offset}"
-        );
+        assert!(back == pattern[offset..offset + len], "{len} bytes at {offset}");
     }
     assert_eq!(file.metadata().unwrap().len(), 5_000_000);
     let hole = fs::read(mount.path("f")).unwrap();
     assert!(hole[300_100..3_000_001].iter().all(|byte| *byte == 0));
-    drop(
-        File::options()
-            .write(true)
-            .truncate(true)
-            .open(mount.path("f"))
-            .unwrap(),
-    );
+    drop(File::options().write(true).truncate(true).open(mount.path("f")).unwrap());
     assert_eq!(file.metadata().unwrap().len(), 0);
     file.set_len(10).unwrap();
     let mut end = File::options().append(true).open(mount.path("f")).unwrap();
     end.write_all(b"end").unwrap();
-    assert_eq!(
-        fs::read(mount.path("f")).unwrap(),
-        b"\0\0\0\0\0\0\0\0\0\0end"
-    );
+    assert_eq!(fs::read(mount.path("f")).unwrap(), b"\0\0\0\0\0\0\0\0\0\0end");
 }
 
 #[test]
@@ -267,10 +207,7 @@ fn space_is_reserved_and_holes_are_found() {
     let sparse = File::create_new(mount.path("sparse")).unwrap();
     sparse.write_all_at(b"x", 1 << 20).unwrap();
     assert_eq!(seek(&sparse, From::Hole(1 << 20)), Ok((1 << 20) + 1));
-    assert_eq!(
-        seek(&sparse, From::Data((1 << 20) + 1)),
-        Err(rustix::io::Errno::NXIO)
-    );
+    assert_eq!(seek(&sparse, From::Data((1 << 20) + 1)), Err(rustix::io::Errno::NXIO));
     let space = rustix::fs::statvfs(mount.root()).unwrap();
     assert_eq!((space.f_bsize, space.f_namemax), (4096, 255));
     assert!(space.f_bfree <= space.f_blocks && space.f_ffree <= space.f_files);
@@ -306,11 +243,7 @@ fn set_id_bits_fall_with_a_change_by_others() {
     assert_eq!(mode_of(&file), 0o755);
     arm(0o2766);
     assert!(as_nobody(mount.root(), "printf x >> f"));
-    assert_eq!(
-        mode_of(&file),
-        0o2766,
-        "set-gid without group execution is no program's"
-    );
+    assert_eq!(mode_of(&file), 0o2766, "set-gid without group execution is no program's");
     fs::create_dir(mount.path("d")).unwrap();
     fs::set_permissions(mount.path("d"), Permissions::from_mode(0o2755)).unwrap();
     std::os::unix::fs::chown(mount.path("d"), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -328,21 +261,12 @@ fn permissions_and_owners_are_the_kernels_business() {
     assert!(!as_nobody(mount.root(), "touch new 2>/dev/null"));
     fs::create_dir(mount.path("open")).unwrap();
     fs::set_permissions(mount.path("open"), Permissions::from_mode(0o1777)).unwrap();
-    assert!(as_nobody(
-        &mount.path("open"),
-        "umask 027; touch file; mkdir dir"
-    ));
+    assert!(as_nobody(&mount.path("open"), "umask 027; touch file; mkdir dir"));
     let file = fs::metadata(mount.path("open/file")).unwrap();
-    assert_eq!(
-        (file.uid(), file.gid(), file.mode() & 0o7777),
-        (NOBODY, NOBODY, 0o640)
-    );
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (NOBODY, NOBODY, 0o640));
     assert_eq!(mode_of(&mount.path("open/dir")), 0o750);
     fs::write(mount.path("open/root"), b"").unwrap();
-    assert!(
-        !as_nobody(&mount.path("open"), "rm -f root 2>/dev/null"),
-        "the sticky bit holds"
-    );
+    assert!(!as_nobody(&mount.path("open"), "rm -f root 2>/dev/null"), "the sticky bit holds");
     std::os::unix::fs::chown(mount.path("open"), None, Some(12)).unwrap();
     fs::set_permissions(mount.path("open"), Permissions::from_mode(0o3777)).unwrap();
     assert!(as_nobody(&mount.path("open"), "touch of-group; mkdir sub"));
@@ -381,18 +305,9 @@ fn times_are_kept_to_the_nanosecond_also_before_1970() {
     };
     let file = File::create_new(mount.path("f")).unwrap();
     let set = |seconds, nanoseconds| {
-        let time = Timespec {
-            tv_sec: seconds,
-            tv_nsec: nanoseconds,
-        };
-        rustix::fs::futimens(
-            &file,
-            &Timestamps {
-                last_access: time,
-                last_modification: time,
-            },
-        )
-        .unwrap();
+        let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+        rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })
+            .unwrap();
         let meta = file.metadata().unwrap();
         assert_eq!((meta.mtime(), meta.mtime_nsec()), (seconds, nanoseconds));
         assert_eq!((meta.atime(), meta.atime_nsec()), (seconds, nanoseconds));
@@ -414,16 +329,9 @@ fn programs_run_from_the_mount() {
     };
     // Copied by another process: a child that other tests start at this moment would inherit our
     // descriptor, and the kernel runs no file that is open for writing.
-    let copied = Command::new("cp")
-        .arg("/bin/echo")
-        .arg(mount.path("echo"))
-        .status()
-        .unwrap();
+    let copied = Command::new("cp").arg("/bin/echo").arg(mount.path("echo")).status().unwrap();
     assert!(copied.success());
-    let output = Command::new(mount.path("echo"))
-        .arg("hello")
-        .output()
-        .unwrap();
+    let output = Command::new(mount.path("echo")).arg("hello").output().unwrap();
     assert_eq!(output.stdout, b"hello\n");
 }
 
@@ -473,10 +381,7 @@ fn mapped_files_agree_with_reads_and_writes() {
     let ino = novale_core::Ino::new(fs::metadata(mount.path("f")).unwrap().ino());
     let ctx = novale_core::Ctx { now_ns: 1, hint: 0 };
     mount.fs.read(&ctx, ino, 4090, &mut stored).unwrap();
-    assert_eq!(
-        &stored, b"0123456789",
-        "msync has written the mapped bytes to the pool"
-    );
+    assert_eq!(&stored, b"0123456789", "msync has written the mapped bytes to the pool");
 }
 
 #[test]
@@ -520,10 +425,7 @@ fn many_threads_in_one_directory_leave_what_they_should() {
     };
     let root = mount.root().to_owned();
     let make_and_rename = &|thread: u32, n: u32| {
-        let (a, b) = (
-            root.join(format!("a{thread}-{n}")),
-            root.join(format!("b{thread}-{n}")),
-        );
+        let (a, b) = (root.join(format!("a{thread}-{n}")), root.join(format!("b{thread}-{n}")));
         fs::write(&a, b"as written").unwrap();
         fs::rename(&a, &b).unwrap();
         assert_eq!(fs::read(&b).unwrap(), b"as written");
@@ -537,8 +439,5 @@ fn many_threads_in_one_directory_leave_what_they_should() {
         }
     });
     assert_eq!(fs::read_dir(mount.root()).unwrap().count(), 600);
-    assert_eq!(
-        mount.end(Duration::from_secs(10)),
-        novale_fuse::ShutDown::Finished
-    );
+    assert_eq!(mount.end(Duration::from_secs(10)), novale_fuse::ShutDown::Finished);
 }

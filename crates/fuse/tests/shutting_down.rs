@@ -17,10 +17,7 @@ fn a_file_that_is_closed_within_the_grace_time_finishes() {
     let mut file = File::create_new(mount.path("f")).unwrap();
     let root = mount.root().to_owned();
     let writer = std::thread::spawn(move || {
-        assert!(
-            eventually(|| !root.join("f").exists()),
-            "the tree is still there"
-        );
+        assert!(eventually(|| !root.join("f").exists()), "the tree is still there");
         file.write_all(b"last words").unwrap();
     });
     let fs = mount.fs.clone();
@@ -50,10 +47,7 @@ fn unmounting_is_refused_while_busy_unless_forced() {
     };
     let mut file = File::create_new(mount.path("f")).unwrap();
     let busy = unmount(mount.root(), Unmount::Politely);
-    assert!(
-        matches!(busy, Err(novale_fuse::MountError::Busy { .. })),
-        "{busy:?}"
-    );
+    assert!(matches!(busy, Err(novale_fuse::MountError::Busy { .. })), "{busy:?}");
     file.write_all(b"works on").unwrap();
     let was = unmount(mount.root(), Unmount::ByForce).unwrap();
     assert_eq!(was.kind, "fuse.novale");
@@ -65,14 +59,8 @@ fn unmounting_is_refused_while_busy_unless_forced() {
 fn what_is_no_novale_mount_is_not_unmounted() {
     let directory = tempfile::TempDir::new().unwrap();
     let refused = unmount(directory.path(), Unmount::ByForce);
-    assert!(matches!(
-        refused,
-        Err(novale_fuse::MountError::NotMounted { other: None, .. })
-    ));
+    assert!(matches!(refused, Err(novale_fuse::MountError::NotMounted { other: None, .. })));
     let refused = unmount(std::path::Path::new("/proc"), Unmount::Lazily);
     let text = refused.err().map(|error| error.to_string());
-    assert_eq!(
-        text.as_deref(),
-        Some("/proc is not a Novale mount, but one of type proc")
-    );
+    assert_eq!(text.as_deref(), Some("/proc is not a Novale mount, but one of type proc"));
 }

@@ -56,10 +56,7 @@ impl Description {
 impl Drop for Description {
     fn drop(&mut self) {
         // Nobody is left to be told; what can fail here, damage and a closed pool, fails everywhere.
-        self.shared
-            .fs
-            .release(&self.shared.ctx(), self.ino, 1)
-            .unwrap_or_default();
+        self.shared.fs.release(&self.shared.ctx(), self.ino, 1).unwrap_or_default();
     }
 }
 
@@ -72,10 +69,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn insert(&self, description: Arc<Description>) -> Result<Fd> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let index = entries
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(entries.len());
+        let index = entries.iter().position(Option::is_none).unwrap_or(entries.len());
         if index >= OPEN_MAX {
             return Err(Error::TooManyOpen(OPEN_MAX));
         }
@@ -90,19 +84,12 @@ impl Table {
     pub(crate) fn get(&self, fd: Fd) -> Result<Arc<Description>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(fd.0).map_err(|_| Error::BadDescriptor(fd))?;
-        entries
-            .get(index)
-            .cloned()
-            .flatten()
-            .ok_or(Error::BadDescriptor(fd))
+        entries.get(index).cloned().flatten().ok_or(Error::BadDescriptor(fd))
     }
 
     pub(crate) fn remove(&self, fd: Fd) -> Result<Arc<Description>> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(fd.0).map_err(|_| Error::BadDescriptor(fd))?;
-        entries
-            .get_mut(index)
-            .and_then(Option::take)
-            .ok_or(Error::BadDescriptor(fd))
+        entries.get_mut(index).and_then(Option::take).ok_or(Error::BadDescriptor(fd))
     }
 }

@@ -24,10 +24,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn ctx(&self) -> Ctx {
-        Ctx {
-            now_ns: (self.clock)(),
-            hint: thread_hint(),
-        }
+        Ctx { now_ns: (self.clock)(), hint: thread_hint() }
     }
 }
 
@@ -72,16 +69,8 @@ impl Files {
     /// The same with a clock of the caller's, in nanoseconds since 1970, so that a run replays.
     #[must_use]
     pub fn with_clock(fs: Arc<Fs>, clock: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
-        let shared = Arc::new(Shared {
-            fs,
-            clock: Box::new(clock),
-        });
-        Self {
-            shared,
-            table: Table::default(),
-            uid: 0,
-            gid: 0,
-        }
+        let shared = Arc::new(Shared { fs, clock: Box::new(clock) });
+        Self { shared, table: Table::default(), uid: 0, gid: 0 }
     }
 
     /// Sets who owns the inodes made from here on.
@@ -106,14 +95,7 @@ impl Files {
     }
 
     fn new_inode(&self, kind: FileKind, mode: u32) -> NewInode<'static> {
-        NewInode {
-            kind,
-            mode: mode & 0o7777,
-            uid: self.uid,
-            gid: self.gid,
-            rdev: 0,
-            target: b"",
-        }
+        NewInode { kind, mode: mode & 0o7777, uid: self.uid, gid: self.gid, rdev: 0, target: b"" }
     }
 
     /// Opens a file or a directory.
@@ -126,10 +108,7 @@ impl Files {
         let description = Arc::new(Description::new(self.shared.clone(), attr.ino, options));
         check_kind(&attr, options)?;
         if options.truncate && attr.size > 0 {
-            let empty = SetAttr {
-                size: Some(0),
-                ..SetAttr::default()
-            };
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
             self.fs().setattr(&self.ctx(), attr.ino, &empty)?;
         }
         self.table.insert(description)
@@ -158,9 +137,7 @@ impl Files {
             return Err(FsError::IsDirectory.into());
         }
         let new = self.new_inode(FileKind::File, options.mode);
-        let attr = self
-            .fs()
-            .create(&ctx, found.parent, found.new_name()?, &new)?;
+        let attr = self.fs().create(&ctx, found.parent, found.new_name()?, &new)?;
         Ok(self.held(&ctx, &attr)?)
     }
 
@@ -222,13 +199,8 @@ impl Files {
         rdev: u32,
     ) -> Result<Attr> {
         let found = self.find(path, Follow::No)?;
-        let new = NewInode {
-            rdev,
-            ..self.new_inode(kind, mode)
-        };
-        Ok(self
-            .fs()
-            .create(&self.ctx(), found.parent, found.new_name()?, &new)?)
+        let new = NewInode { rdev, ..self.new_inode(kind, mode) };
+        Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, &new)?)
     }
 
     /// Makes a symbolic link at `path` that holds `target`.
@@ -238,13 +210,8 @@ impl Files {
     pub fn symlink(&self, target: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Result<Attr> {
         let found = self.find(path, Follow::No)?;
         let target = target.as_ref().as_bytes();
-        let new = NewInode {
-            target,
-            ..self.new_inode(FileKind::Symlink, 0o777)
-        };
-        Ok(self
-            .fs()
-            .create(&self.ctx(), found.parent, found.new_name()?, &new)?)
+        let new = NewInode { target, ..self.new_inode(FileKind::Symlink, 0o777) };
+        Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, &new)?)
     }
 
     /// What a symbolic link holds.
@@ -263,9 +230,7 @@ impl Files {
     pub fn hard_link(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<Attr> {
         let attr = self.lstat(from)?;
         let found = self.find(to, Follow::No)?;
-        Ok(self
-            .fs()
-            .link(&self.ctx(), attr.ino, found.parent, found.new_name()?)?)
+        Ok(self.fs().link(&self.ctx(), attr.ino, found.parent, found.new_name()?)?)
     }
 
     /// Removes a name that is no directory's.
@@ -311,9 +276,7 @@ impl Files {
             return Err(FsError::NotDirectory.into());
         }
         let (name, new_name) = (old.name()?, new.name()?);
-        Ok(self
-            .fs()
-            .rename(&self.ctx(), old.parent, name, new.parent, new_name, mode)?)
+        Ok(self.fs().rename(&self.ctx(), old.parent, name, new.parent, new_name, mode)?)
     }
 
     /// The entries of a directory, in the order of their cookies.
@@ -325,11 +288,7 @@ impl Files {
         let mut entries = Vec::new();
         self.fs().readdir(&self.ctx(), attr.ino, 0, &mut |entry| {
             let name = OsStr::from_bytes(entry.name).to_owned();
-            entries.push(Entry {
-                name,
-                ino: entry.ino,
-                kind: entry.kind,
-            });
+            entries.push(Entry { name, ino: entry.ino, kind: entry.kind });
             true
         })?;
         Ok(entries)
@@ -339,8 +298,8 @@ impl Files {
     ///
     /// # Errors
     /// Those of [`Fs::statfs`].
-    pub fn stat_fs(&self) -> StatFs {
-        self.fs().statfs()
+    pub fn stat_fs(&self) -> Result<StatFs> {
+        Ok(self.fs().statfs()?)
     }
 }
 
@@ -353,8 +312,9 @@ fn check_kind(attr: &Attr, options: &OpenOptions) -> Result<()> {
         _ if options.directory => Err(FsError::NotDirectory.into()),
         FileKind::Symlink => Err(Error::IsSymlink),
         FileKind::File => Ok(()),
-        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => Err(
-            FsError::Unsupported("a FIFO, socket or device is opened through the kernel").into(),
-        ),
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            Err(FsError::Unsupported("a FIFO, socket or device is opened through the kernel")
+                .into())
+        }
     }
 }

@@ -113,9 +113,7 @@ impl Files {
             Whence::Hole(from) => Some(self.fs().seek(file.ino, from, Seek::Hole)?),
         };
         let new = new.filter(|to| i64::try_from(*to).is_ok());
-        *offset = new.ok_or(FsError::Invalid(
-            "a position before the start or above 2^63 - 1",
-        ))?;
+        *offset = new.ok_or(FsError::Invalid("a position before the start or above 2^63 - 1"))?;
         Ok(*offset)
     }
 
@@ -133,10 +131,7 @@ impl Files {
     /// `EBADF`, and those of [`novale_core::Fs::setattr`].
     pub fn truncate(&self, fd: Fd, size: u64) -> Result<()> {
         let file = writable(fd, self.table.get(fd)?)?;
-        let changes = SetAttr {
-            size: Some(size),
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
         self.fs().setattr(&self.ctx(), file.ino, &changes)?;
         Ok(())
     }
@@ -147,9 +142,7 @@ impl Files {
     /// `EBADF`, and those of [`novale_core::Fs::fallocate`].
     pub fn fallocate(&self, fd: Fd, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let file = writable(fd, self.table.get(fd)?)?;
-        Ok(self
-            .fs()
-            .fallocate(&self.ctx(), file.ino, mode, offset, len)?)
+        Ok(self.fs().fallocate(&self.ctx(), file.ino, mode, offset, len)?)
     }
 
     /// Makes an open file durable, as far as it is not yet.
@@ -194,10 +187,7 @@ impl Files {
     /// # Errors
     /// Those of [`Files::open`] and [`Files::write`].
     pub fn write_file(&self, path: impl AsRef<OsStr>, bytes: &[u8]) -> Result<()> {
-        let fd = self.open(
-            path,
-            &OpenOptions::new().write(true).create(true).truncate(true),
-        )?;
+        let fd = self.open(path, &OpenOptions::new().write(true).create(true).truncate(true))?;
         let written = self.write_all(fd, bytes);
         self.close(fd)?;
         written
@@ -220,9 +210,5 @@ impl Files {
 }
 
 fn writable(fd: Fd, file: std::sync::Arc<Description>) -> Result<std::sync::Arc<Description>> {
-    if file.write {
-        Ok(file)
-    } else {
-        Err(Error::WrongAccess(fd, "writing"))
-    }
+    if file.write { Ok(file) } else { Err(Error::WrongAccess(fd, "writing")) }
 }

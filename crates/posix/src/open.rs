@@ -2,10 +2,7 @@
 
 /// Access and creation flags of [`crate::Files::open`]; all are off at first.
 #[derive(Debug, Clone, Copy)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one O_ flag, independent of the others"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one O_ flag, independent of the others")]
 pub struct OpenOptions {
     pub(crate) read: bool,
     pub(crate) write: bool,
@@ -56,20 +53,13 @@ impl OpenOptions {
     /// Writes are allowed, and each goes to the end of the file (`O_APPEND`).
     #[must_use]
     pub fn append(self, on: bool) -> Self {
-        Self {
-            append: on,
-            write: on || self.write,
-            ..self
-        }
+        Self { append: on, write: on || self.write, ..self }
     }
 
     /// The file is emptied (`O_TRUNC`).
     #[must_use]
     pub fn truncate(self, on: bool) -> Self {
-        Self {
-            truncate: on,
-            ..self
-        }
+        Self { truncate: on, ..self }
     }
 
     /// A missing file is made (`O_CREAT`).
@@ -81,36 +71,24 @@ impl OpenOptions {
     /// The file is made and must not exist, not as a dangling link either (`O_CREAT | O_EXCL`).
     #[must_use]
     pub fn create_new(self, on: bool) -> Self {
-        Self {
-            create_new: on,
-            ..self
-        }
+        Self { create_new: on, ..self }
     }
 
     /// It must be a directory (`O_DIRECTORY`).
     #[must_use]
     pub fn directory(self, on: bool) -> Self {
-        Self {
-            directory: on,
-            ..self
-        }
+        Self { directory: on, ..self }
     }
 
     /// It must not be a symbolic link (`O_NOFOLLOW`).
     #[must_use]
     pub fn no_follow(self, on: bool) -> Self {
-        Self {
-            no_follow: on,
-            ..self
-        }
+        Self { no_follow: on, ..self }
     }
 
     /// Permission bits of a file that is made.
     #[must_use]
     pub fn mode(self, mode: u32) -> Self {
-        Self {
-            mode: mode & 0o7777,
-            ..self
-        }
+        Self { mode: mode & 0o7777, ..self }
     }
 }

@@ -14,11 +14,7 @@ impl Files {
     /// `ENOTDIR` where something else is in the way, and those of [`Files::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<()> {
         let path = path.as_ref().as_bytes();
-        let ends = path
-            .iter()
-            .enumerate()
-            .filter(|(_, byte)| **byte == b'/')
-            .map(|(at, _)| at);
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in ends.skip_while(|end| *end == 0).chain([path.len()]) {
             let Some(prefix) = path.get(..end) else {
                 continue;
@@ -29,11 +25,7 @@ impl Files {
             }
         }
         let there = self.stat(OsStr::from_bytes(path))?;
-        if there.kind == FileKind::Directory {
-            Ok(())
-        } else {
-            Err(FsError::NotDirectory.into())
-        }
+        if there.kind == FileKind::Directory { Ok(()) } else { Err(FsError::NotDirectory.into()) }
     }
 
     /// Removes a directory and everything below it, as `rm -r`; symbolic links are not followed.
@@ -47,16 +39,12 @@ impl Files {
                 self.remove_dir(&directory)?;
                 continue;
             }
-            let (below, files): (Vec<_>, Vec<_>) = self
-                .read_dir(&directory)?
-                .into_iter()
-                .partition(is_directory);
+            let (below, files): (Vec<_>, Vec<_>) =
+                self.read_dir(&directory)?.into_iter().partition(is_directory);
             for file in files {
                 self.remove_file(join(&directory, &file.name))?;
             }
-            let below = below
-                .iter()
-                .map(|entry| (join(&directory, &entry.name), false));
+            let below = below.iter().map(|entry| (join(&directory, &entry.name), false));
             let below: Vec<_> = below.collect();
             pending.push((directory, true));
             pending.extend(below);

@@ -70,24 +70,14 @@ pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Fo
             }
             if last {
                 let attr = Some(fs.getattr(at)?);
-                return Ok(Found {
-                    parent: at,
-                    name: None,
-                    attr,
-                    slash: true,
-                });
+                return Ok(Found { parent: at, name: None, attr, slash: true });
             }
             continue;
         }
         let attr = match fs.lookup(ctx, at, name) {
             Ok(attr) => attr,
             Err(FsError::NotFound) if last => {
-                return Ok(Found {
-                    parent: at,
-                    name: Some(name.to_vec()),
-                    attr: None,
-                    slash,
-                });
+                return Ok(Found { parent: at, name: Some(name.to_vec()), attr: None, slash });
             }
             Err(error) => return Err(error.into()),
         };
@@ -110,12 +100,7 @@ pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Fo
             return Err(FsError::NotDirectory.into());
         }
         if last {
-            return Ok(Found {
-                parent: at,
-                name: Some(name.to_vec()),
-                attr: Some(attr),
-                slash,
-            });
+            return Ok(Found { parent: at, name: Some(name.to_vec()), attr: Some(attr), slash });
         }
         at = attr.ino;
     }
@@ -126,10 +111,7 @@ fn check_path(path: &[u8]) -> Result<()> {
         return Err(FsError::NotFound.into());
     }
     if path.len() > PATH_BYTES_MAX {
-        return Err(Error::PathTooLong {
-            found: path.len(),
-            limit: PATH_BYTES_MAX,
-        });
+        return Err(Error::PathTooLong { found: path.len(), limit: PATH_BYTES_MAX });
     }
     if path.contains(&0) {
         return Err(FsError::InvalidName.into());
@@ -139,15 +121,9 @@ fn check_path(path: &[u8]) -> Result<()> {
 
 /// The first component without the slashes before it, and what follows, from its slash on.
 fn split(rest: &[u8]) -> (&[u8], &[u8]) {
-    let start = rest
-        .iter()
-        .position(|byte| *byte != b'/')
-        .unwrap_or(rest.len());
+    let start = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
     let (_, tail) = rest.split_at(start);
-    let end = tail
-        .iter()
-        .position(|byte| *byte == b'/')
-        .unwrap_or(tail.len());
+    let end = tail.iter().position(|byte| *byte == b'/').unwrap_or(tail.len());
     tail.split_at(end)
 }
 

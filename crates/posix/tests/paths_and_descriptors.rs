@@ -31,9 +31,7 @@ fn forty_links_are_followed_and_forty_one_are_not() {
     let files = files();
     files.write_file("/l0", b"end").unwrap();
     for n in 1..=41 {
-        files
-            .symlink(format!("l{}", n - 1), format!("/l{n}"))
-            .unwrap();
+        files.symlink(format!("l{}", n - 1), format!("/l{n}")).unwrap();
     }
     assert_eq!(files.read_file("/l40").unwrap(), b"end");
     assert_eq!(errno_of(files.read_file("/l41")), Some(libc::ELOOP));
@@ -47,10 +45,7 @@ fn a_dangling_link_is_created_through_but_not_with_create_new() {
     files.create_dir("/d", 0o755).unwrap();
     files.symlink("d/new", "/dangling").unwrap();
     let exclusive = OpenOptions::new().write(true).create_new(true);
-    assert_eq!(
-        errno_of(files.open("/dangling", &exclusive)),
-        Some(libc::EEXIST)
-    );
+    assert_eq!(errno_of(files.open("/dangling", &exclusive)), Some(libc::EEXIST));
     files.write_file("/dangling", b"x").unwrap();
     assert_eq!(files.read_file("/d/new").unwrap(), b"x");
 }
@@ -60,32 +55,17 @@ fn dots_slashes_and_what_is_in_the_way() {
     let files = files();
     files.create_dir_all("/a/b/c", 0o755).unwrap();
     files.write_file("/a/f", b"1").unwrap();
-    assert_eq!(
-        files.stat("//a/./b/../../a/b/c/").unwrap(),
-        files.stat("/a/b/c").unwrap()
-    );
-    assert_eq!(
-        files.stat("/../..").unwrap().ino,
-        files.stat("/").unwrap().ino
-    );
+    assert_eq!(files.stat("//a/./b/../../a/b/c/").unwrap(), files.stat("/a/b/c").unwrap());
+    assert_eq!(files.stat("/../..").unwrap().ino, files.stat("/").unwrap().ino);
     assert_eq!(errno_of(files.stat("/a/f/x")), Some(libc::ENOTDIR));
     assert_eq!(errno_of(files.stat("/a/f/")), Some(libc::ENOTDIR));
     assert_eq!(errno_of(files.stat("/a/none/x")), Some(libc::ENOENT));
     assert_eq!(errno_of(files.stat("")), Some(libc::ENOENT));
-    assert_eq!(
-        errno_of(files.stat("a".repeat(4096))),
-        Some(libc::ENAMETOOLONG)
-    );
+    assert_eq!(errno_of(files.stat("a".repeat(4096))), Some(libc::ENAMETOOLONG));
     assert_eq!(errno_of(files.create_dir("/", 0o755)), Some(libc::EEXIST));
     assert_eq!(errno_of(files.remove_dir("/a/.")), Some(libc::EINVAL));
-    assert_eq!(
-        errno_of(files.open("/new/", &OpenOptions::new().create(true))),
-        Some(libc::EISDIR)
-    );
-    assert_eq!(
-        errno_of(files.create_dir_all("/a/f/x", 0o755)),
-        Some(libc::ENOTDIR)
-    );
+    assert_eq!(errno_of(files.open("/new/", &OpenOptions::new().create(true))), Some(libc::EISDIR));
+    assert_eq!(errno_of(files.create_dir_all("/a/f/x", 0o755)), Some(libc::ENOTDIR));
 }
 
 #[test]
@@ -101,10 +81,7 @@ fn an_open_file_outlives_its_name_and_is_freed_with_its_last_descriptor() {
     assert_eq!(files.read(twin, &mut buf).unwrap(), 10);
     assert_eq!(files.fstat(twin).unwrap().nlink, 0);
     files.close(twin).unwrap();
-    assert!(matches!(
-        files.fs().getattr(ino),
-        Err(FsError::Stale | FsError::NotFound)
-    ));
+    assert!(matches!(files.fs().getattr(ino), Err(FsError::Stale | FsError::NotFound)));
     assert_eq!(errno_of(files.close(twin)), Some(libc::EBADF));
 }
 
@@ -113,10 +90,7 @@ fn duplicates_share_a_position_and_separate_opens_do_not() {
     let files = files();
     files.write_file("/f", b"0123456789").unwrap();
     let read = OpenOptions::new().read(true);
-    let (one, other) = (
-        files.open("/f", &read).unwrap(),
-        files.open("/f", &read).unwrap(),
-    );
+    let (one, other) = (files.open("/f", &read).unwrap(), files.open("/f", &read).unwrap());
     let twin = files.dup(one).unwrap();
     let mut buf = [0; 4];
     files.read(one, &mut buf).unwrap();
@@ -126,10 +100,7 @@ fn duplicates_share_a_position_and_separate_opens_do_not() {
     assert_eq!(&buf, b"0123");
     assert_eq!(files.seek(twin, Whence::Current(-2)).unwrap(), 6);
     assert_eq!(files.seek(one, Whence::End(-1)).unwrap(), 9);
-    assert_eq!(
-        errno_of(files.seek(one, Whence::Current(-10))),
-        Some(libc::EINVAL)
-    );
+    assert_eq!(errno_of(files.seek(one, Whence::Current(-10))), Some(libc::EINVAL));
     assert_eq!(files.seek(twin, Whence::Current(0)).unwrap(), 9);
 }
 
@@ -146,10 +117,7 @@ fn a_descriptor_does_only_what_it_was_opened_for() {
     files.seek(write, Whence::Start(0)).unwrap();
     files.write(write, b"ghi").unwrap();
     assert_eq!(files.read_file("/f").unwrap(), b"abcdefghi");
-    assert_eq!(
-        errno_of(files.open("/", &OpenOptions::new().write(true))),
-        Some(libc::EISDIR)
-    );
+    assert_eq!(errno_of(files.open("/", &OpenOptions::new().write(true))), Some(libc::EISDIR));
 }
 
 #[test]
@@ -176,12 +144,7 @@ fn remove_dir_all_takes_the_branch_and_leaves_what_links_point_to() {
     files.symlink("/keep", "/t/x/link").unwrap();
     files.write_file("/t/x/y/z", b"z").unwrap();
     files.remove_dir_all("/t").unwrap();
-    let names: Vec<_> = files
-        .read_dir("/")
-        .unwrap()
-        .into_iter()
-        .map(|entry| entry.name)
-        .collect();
+    let names: Vec<_> = files.read_dir("/").unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["keep"]);
     assert!(files.exists("/keep/file"));
 }

@@ -10,10 +10,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use novale_core::Fs;
+use novale_arena::Arena;
+use novale_core::{Fs, MkfsOptions, OpenOptions, Serial, mkfs};
 use novale_fuse::{
     Atime, FuserTransport, MountOptions, Novale, Server, ServerConfig, Settings, ShutDown,
 };
+use novale_pm::{Pm, PmOptions};
 use tempfile::TempDir;
 
 /// The user and group that stand for "not root".
@@ -34,10 +36,7 @@ impl Mount {
         }
         let options = MountOptions::parse(words).unwrap();
         let fs = Arc::new(file_system(&options));
-        let settings = Settings {
-            atime: options.atime.unwrap_or_default(),
-            report: None,
-        };
+        let settings = Settings { atime: options.atime.unwrap_or_default(), report: None };
         let service = Arc::new(Novale::new(fs.clone(), settings));
         let directory = TempDir::new().unwrap();
         let config = ServerConfig {
@@ -47,11 +46,7 @@ impl Mount {
         };
         let transport = FuserTransport { threads: 4 };
         let server = Server::start(service, &transport, &config, || ()).unwrap();
-        Some(Self {
-            fs,
-            server: Some(server),
-            directory,
-        })
+        Some(Self { fs, server: Some(server), directory })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -79,8 +74,25 @@ impl Drop for Mount {
 }
 
 fn file_system(options: &MountOptions) -> Fs {
-    assert_ne!(options.atime, Some(Atime::Never));
-    Fs::memory(0o755)
+    let pm = Pm::anonymous(&[256 << 20], &PmOptions::default()).unwrap();
+    let made = MkfsOptions {
+        lanes: 4,
+        pool_uuid: [7; 16],
+        slot_uuids: vec![[8; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &made).unwrap();
+    let arena = Arena::anonymous(256 << 20).unwrap();
+    let atime = match options.atime.unwrap_or_default() {
+        Atime::Relative => novale_core::Atime::Relatime,
+        Atime::Never => novale_core::Atime::Noatime,
+        Atime::Always => novale_core::Atime::Strict,
+    };
+    let open = OpenOptions { atime, ..OpenOptions::default() };
+    Fs::open(pm, arena, &open, &Serial, &|_| ()).unwrap()
 }
 
 fn unable() -> Option<String> {
@@ -107,29 +119,15 @@ pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
 pub(crate) fn as_nobody(directory: &Path, script: &str) -> bool {
     use std::os::unix::process::CommandExt;
     let mut shell = Command::new("/bin/sh");
-    shell
-        .arg("-c")
-        .arg(script)
-        .current_dir(directory)
-        .uid(NOBODY)
-        .gid(NOBODY);
+    shell.arg("-c").arg(script).current_dir(directory).uid(NOBODY).gid(NOBODY);
     shell.status().unwrap().success()
 }
 
 /// Runs a Python script with arguments, or says that there is no Python.
 pub(crate) fn python(test: &str, script: &str, arguments: &[&Path]) -> Option<String> {
-    match Command::new("python3")
-        .arg("-c")
-        .arg(script)
-        .args(arguments)
-        .output()
-    {
+    match Command::new("python3").arg("-c").arg(script).args(arguments).output() {
         Ok(output) => {
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             Some(String::from_utf8(output.stdout).unwrap())
         }
         Err(error) => {

@@ -1,9 +1,27 @@
 //! A file system of the test's own, in private memory.
 
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
 use std::sync::Arc;
 
+use novale_arena::Arena;
+use novale_core::{Fs, MkfsOptions, OpenOptions, Serial, mkfs};
+use novale_pm::{Pm, PmOptions};
 use novale_posix::Files;
 
 pub(crate) fn files() -> Files {
-    Files::new(Arc::new(novale_core::Fs::memory(0o755)))
+    let pm = Pm::anonymous(&[64 << 20], &PmOptions::default()).unwrap();
+    let options = MkfsOptions {
+        lanes: 4,
+        pool_uuid: [7; 16],
+        slot_uuids: vec![[8; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &options).unwrap();
+    let arena = Arena::anonymous(256 << 20).unwrap();
+    let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap();
+    Files::new(Arc::new(fs))
 }

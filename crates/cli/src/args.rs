@@ -1,0 +1,195 @@
+//! The command line.
+
+#![allow(clippy::doc_markdown, reason = "these docs are help texts, read on a terminal")]
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::size::parse_size;
+
+/// Novale, a file system for persistent memory, in user space.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Examples:
+  novale mkfs --size 4G /dev/shm/pool     make a pool of one slot, in memory
+  novale mount /dev/shm/pool /mnt         mount it, in the background
+  novale umount /mnt                      returns when the pool is closed
+  novale check /dev/shm/pool              verify it, changing nothing
+
+A SLOT is a file (on tmpfs, on a DAX file system, or anywhere), or a DAX device (/dev/dax0.0).
+All slots of a pool are named together; their order does not matter once they are made."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Mkfs(MkfsArgs),
+    Mount(MountArgs),
+    Umount(UmountArgs),
+    Info(InfoArgs),
+    Check(CheckArgs),
+    InstallHelper(InstallArgs),
+}
+
+/// Make an empty pool of one or more slots.
+///
+/// A slot that is missing is created as a file of SIZE bytes, readable by its owner alone. An
+/// existing one keeps its size unless --size is given. Refused are a slot of a pool in use, and,
+/// without --force, a slot whose first 2 MB hold anything but zeroes.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale mkfs --size 4G /dev/shm/pool
+  novale mkfs --size 64G /mnt/pmem0/slot /mnt/pmem1/slot
+  novale mkfs --force --lanes 32 /dev/dax0.0")]
+pub(crate) struct MkfsArgs {
+    /// The size of each slot, in bytes or with a suffix K, M, G or T [default: 1G for a slot that is
+    /// created].
+    #[arg(long, value_parser = parse_size)]
+    pub(crate) size: Option<u64>,
+    /// Overwrite what the slots hold.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Journals and allocation extents, about one for each CPU that will use the pool at once, 1 to
+    /// 512 [default: the CPUs of this machine, at least 4].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub(crate) lanes: Option<u32>,
+    /// The slots, the first one becoming slot 0.
+    #[arg(required = true, value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Mount a pool.
+///
+/// Returns when the mount can be used; a daemon serves it in the background. As root, the mount is
+/// for all users, as mounts are (allow_other is on); permissions are checked by the kernel. Other
+/// users need fusermount3 (package fuse3), and -o allow_other needs user_allow_other in
+/// /etc/fuse.conf. A dead mount at DIR is detached first.
+///
+/// The daemon ends by `novale umount`, umount(8), SIGTERM or SIGINT. A signal takes the mount out of
+/// the tree at once and refuses new opens; files that are open have the grace time to be closed
+/// and are cut off then; the pool is closed clean.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:
+  novale mount /dev/shm/pool /mnt
+  novale mount -o ro,noatime slot0 slot1 /mnt
+  novale mount --foreground /dev/dax0.0 /mnt
+  novale mount -o remount,ro /mnt")]
+pub(crate) struct MountArgs {
+    /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
+    /// nosuid suid nodev dev noexec exec threads=N grace=SECONDS. What mount(8) and fstab add is
+    /// taken as well. sync and dirsync change nothing: every operation is durable when it returns.
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub(crate) options: Vec<String>,
+    /// Serve from this process instead of the background, until a signal or an unmount.
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// Seconds that open files have at the end.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub(crate) grace: u64,
+    /// Threads that serve [default: the CPUs, 4 to 64].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// How commits are ordered: by a checksum behind one fence, by two fences, or as each pays.
+    #[arg(long, value_enum, default_value_t = FormArg::Auto)]
+    pub(crate) form: FormArg,
+    /// Fault all of the pool in first, in 2 MB pages where they can be had.
+    #[arg(long)]
+    pub(crate) populate: bool,
+    /// The most DRAM that indexes may take, with a suffix K, M, G or T [default: a quarter of the
+    /// pool, at least 1G; used as needed].
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) arena_max: Option<u64>,
+    /// Where the daemon's messages go [default: nowhere, once it is in the background].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// Started by `novale mount`: reports on standard output, then leaves the terminal.
+    #[arg(long, hide = true)]
+    pub(crate) daemon: bool,
+    /// The slots, in any order, and the directory to mount on.
+    #[arg(required = true, value_name = "SLOT... DIR")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// The commit form on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormArg {
+    Auto,
+    Single,
+    Two,
+}
+
+/// Unmount, and return when the pool is closed.
+///
+/// A mount on which files are open, or that is some program's working directory, is busy and stays,
+/// unless --lazy or --force is given. A mount whose daemon is gone is detached.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale umount /mnt
+  novale umount --force /mnt     cuts off what is open")]
+pub(crate) struct UmountArgs {
+    /// Detach now; open files stay usable, and the pool is closed after the last of them. Returns
+    /// without waiting for that.
+    #[arg(short, long, conflicts_with = "force")]
+    pub(crate) lazy: bool,
+    /// Cut off open files: they fail from now on.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// The mount points.
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+}
+
+/// Show what a pool is, also while it is in use.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale info /dev/shm/pool
+  novale info --json slot0 slot1")]
+pub(crate) struct InfoArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slots, in any order.
+    #[arg(required = true, value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Verify a pool, changing nothing.
+///
+/// Every page is accounted for exactly once, every inode is reachable with the right link count,
+/// and all checksums and orders hold. A pool in use is refused.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 no errors, 1 errors were found, 2 the check could not run.
+
+Examples:
+  novale check /dev/shm/pool
+  novale check --json slot0 slot1")]
+pub(crate) struct CheckArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slots, in any order.
+    #[arg(required = true, value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Let mount(8) and fstab mount pools: links mount.fuse.novale to this program.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale install-helper
+  mount -t fuse.novale /dev/shm/pool /mnt
+  mount -t fuse.novale -o noatime slot0:slot1 /mnt
+In /etc/fstab:
+  /mnt/pmem0/slot0:/mnt/pmem1/slot1  /data  fuse.novale  noatime,nofail  0 0")]
+pub(crate) struct InstallArgs {
+    /// The directory where mount(8) looks for helpers.
+    #[arg(long, default_value = "/sbin")]
+    pub(crate) dir: PathBuf,
+    /// Replace a helper that is not this program.
+    #[arg(long)]
+    pub(crate) force: bool,
+}

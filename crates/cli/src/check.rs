@@ -1,0 +1,117 @@
+//! `novale check`: reads all of a pool, changes nothing, and counts what is wrong.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use novale_core::{CheckReport, check};
+use novale_pm::PmOptions;
+use serde::Serialize;
+
+use crate::args::CheckArgs;
+use crate::holder::{self, Use};
+use crate::progress::{AllCpus, Bar};
+use crate::{slots, tell};
+
+const CLEAN: u8 = 0;
+const ERRORS_FOUND: u8 = 1;
+const CANNOT_RUN: u8 = 2;
+
+/// What was found, as JSON shows it.
+#[derive(Debug, Serialize)]
+struct Facts {
+    errors: Vec<ErrorFacts>,
+    errors_left_out: u64,
+    clean: bool,
+    from_replica: bool,
+    inodes: u64,
+    directories: u64,
+    names: u64,
+    log_entries: u64,
+    pages_used: u64,
+    pages: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorFacts {
+    what: String,
+    /// `slot:0xoffset`, or nothing where no one place is at fault.
+    at: Option<String>,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> ExitCode {
+    let code = match verify(args).and_then(|facts| print(&facts, args.json).map(|()| facts)) {
+        Ok(facts) if facts.errors.is_empty() => CLEAN,
+        Ok(_) => ERRORS_FOUND,
+        Err(error) => {
+            tell(&error);
+            CANNOT_RUN
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn verify(args: &CheckArgs) -> Result<Facts> {
+    let found = slots::find(&args.slots)?;
+    let _lock = holder::lock(&found.paths, Use::Shared)?;
+    let options = PmOptions { read_only: true, ..PmOptions::default() };
+    let pm = slots::open(&found.paths, &options)?;
+    let bar = Bar::new();
+    let report = check(&pm, &AllCpus, &|progress| bar.show(progress));
+    Ok(facts(report.with_context(|| slots::shown(&found.paths))?))
+}
+
+fn facts(report: CheckReport) -> Facts {
+    let errors = report.findings.into_iter().map(|finding| ErrorFacts {
+        at: (!finding.at.is_null()).then(|| finding.at.to_string()),
+        what: finding.what,
+    });
+    Facts {
+        errors: errors.collect(),
+        errors_left_out: report.findings_left_out,
+        clean: report.clean,
+        from_replica: report.from_replica,
+        inodes: report.inodes,
+        directories: report.directories,
+        names: report.names,
+        log_entries: report.log_entries,
+        pages_used: report.pages_used,
+        pages: report.pages,
+    }
+}
+
+fn print(facts: &Facts, json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(facts)?);
+    } else {
+        show(facts);
+    }
+    Ok(())
+}
+
+fn show(facts: &Facts) {
+    for error in &facts.errors {
+        match &error.at {
+            Some(at) => println!("error: {} (at {at})", error.what),
+            None => println!("error: {}", error.what),
+        }
+    }
+    if facts.from_replica {
+        println!("a superblock or slot header is damaged; its replica was read");
+    }
+    if !facts.clean {
+        println!("the pool was not closed clean; it was checked as the next mount will recover it");
+    }
+    println!(
+        "{} inodes ({} directories), {} names, {} log entries, {} of {} pages in use",
+        facts.inodes,
+        facts.directories,
+        facts.names,
+        facts.log_entries,
+        facts.pages_used,
+        facts.pages
+    );
+    match facts.errors.len() as u64 + facts.errors_left_out {
+        0 => println!("no errors"),
+        count => println!("{count} errors"),
+    }
+}

@@ -1,0 +1,204 @@
+//! The daemon: a pool opened, mounted, served until a signal or an unmount, and closed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use novale_arena::{Arena, Identity};
+use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, PoolInfo};
+use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
+use novale_pm::PmOptions;
+use novale_policy::Form;
+use novale_posix::wall_clock_ns;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use uuid::Uuid;
+
+use crate::args::FormArg;
+use crate::background;
+use crate::holder::{self, Use};
+use crate::mount::Request;
+use crate::progress::{AllCpus, Bar, spin};
+use crate::slots::{self, Found, page_bytes};
+
+const ARENA_FOLDER: &str = "/dev/shm";
+/// The layout of what the core keeps in the arena. Nobody but this daemon opens it yet.
+const ARENA_ABI: u64 = 1;
+const ARENA_BYTES_MIN: u64 = 1 << 30;
+const THREADS_MIN: usize = 4;
+const THREADS_MAX: usize = 64;
+
+/// What ends a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Signal,
+    Unmounted,
+}
+
+pub(crate) fn run(request: &Request) -> Result<()> {
+    let found = slots::find(&request.slots)?;
+    let _lock = holder::lock(&found.paths, Use::Exclusive)?;
+    let arena = ArenaName::new(&found.info)?;
+    let fs = Arc::new(open(request, &found, &arena)?);
+    tell_recovery(fs.opened());
+    let service = Arc::new(Novale::new(fs, settings(request)));
+    let (events, next_event) = channel();
+    forward_signals(events.clone())?;
+    let config = ServerConfig {
+        source: found.source(),
+        target: request.target.clone(),
+        options: request.options.clone(),
+    };
+    let transport = FuserTransport { threads: threads(request) };
+    let on_end = move || events.send(Event::Unmounted).unwrap_or_default();
+    let server = match Server::start(service.clone(), &transport, &config, on_end) {
+        Ok(server) => server,
+        Err(error) => {
+            service.close()?;
+            return Err(error.into());
+        }
+    };
+    announce(request, &found, &server)?;
+    let event = next_event.recv().context("waiting for the end")?;
+    end(server, request, event)
+}
+
+/// Says that the mount can be used: to the command that waits, or to the person.
+fn announce(request: &Request, found: &Found, server: &Server) -> Result<()> {
+    if request.args.daemon {
+        return background::ready(request.args.log.as_deref());
+    }
+    let target = server.target().display();
+    println!(
+        "mounted {} on {target}; end it with Ctrl-C or `novale umount`",
+        slots::shown(&found.paths)
+    );
+    Ok(())
+}
+
+fn end(server: Server, request: &Request, event: Event) -> Result<()> {
+    let seconds = request.options.grace_seconds.unwrap_or(request.args.grace);
+    if event == Event::Signal && !request.args.daemon {
+        println!("unmounting; open files have {seconds} s");
+    }
+    let how = server.shut_down(Duration::from_secs(seconds))?;
+    if how == ShutDown::CutOff {
+        eprintln!("novale: files were still open after {seconds} s and were cut off");
+    }
+    Ok(())
+}
+
+fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
+    let read_only = request.options.read_only;
+    let pm_options = PmOptions {
+        // Recovery has to write, also for a mount that is read-only.
+        read_only: read_only && found.info.clean,
+        populate: request.args.populate,
+        hugepages: request.args.populate,
+        ..PmOptions::default()
+    };
+    let pm = spin("opening the slots", || slots::open(&found.paths, &pm_options))?;
+    let options = OpenOptions {
+        read_only,
+        atime: match request.options.atime.unwrap_or_default() {
+            Atime::Relative => CoreAtime::Relatime,
+            Atime::Never => CoreAtime::Noatime,
+            Atime::Always => CoreAtime::Strict,
+        },
+        form: match request.args.form {
+            FormArg::Auto => Form::Auto,
+            FormArg::Single => Form::Single,
+            FormArg::Two => Form::Two,
+        },
+        now_ns: wall_clock_ns(),
+    };
+    let pages: u64 = found.info.slots.iter().map(|slot| slot.pages).sum();
+    let bytes = request.args.arena_max.unwrap_or((page_bytes(pages) / 4).max(ARENA_BYTES_MIN));
+    let segment = arena.create(bytes)?;
+    let bar = Bar::new();
+    Fs::open(pm, segment, &options, &AllCpus, &|progress| bar.show(progress))
+        .with_context(|| slots::shown(&found.paths))
+}
+
+fn tell_recovery(report: &OpenReport) {
+    if !report.clean {
+        eprintln!(
+            "novale: the pool was not closed clean; recovered it: {} inodes, {} pages in use, {} log \
+             entries read",
+            report.inodes, report.pages_used, report.log_entries
+        );
+    }
+}
+
+fn settings(request: &Request) -> Settings {
+    let atime = request.options.atime.unwrap_or_default();
+    Settings {
+        atime: if request.options.read_only { Atime::Never } else { atime },
+        report: Some(Box::new(|error: &Error| eprintln!("novale: {error}"))),
+    }
+}
+
+fn threads(request: &Request) -> usize {
+    let cpus = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
+    let given = request.args.threads.map(usize::from);
+    request.options.threads.or(given).unwrap_or(cpus.clamp(THREADS_MIN, THREADS_MAX))
+}
+
+fn forward_signals(events: Sender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
+    let forward = move || {
+        for _ in signals.forever() {
+            if events.send(Event::Signal).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("novale-signals".to_owned()).spawn(forward).map(drop)?;
+    Ok(())
+}
+
+/// The name of a pool's arena, which goes away with the daemon.
+///
+/// Its file is root's, or the user's, own, with mode 0600: the daemon trusts what it reads there.
+#[derive(Debug)]
+struct ArenaName {
+    path: PathBuf,
+    pool_uuid: [u8; 16],
+}
+
+impl ArenaName {
+    fn new(info: &PoolInfo) -> Result<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the boot id")?;
+        let boot = boot.split('-').next().unwrap_or_default().trim().to_owned();
+        let name = OsString::from(format!("novale-{}-{boot}", Uuid::from_bytes(info.uuid)));
+        Ok(Self { path: Path::new(ARENA_FOLDER).join(name), pool_uuid: info.uuid })
+    }
+
+    /// Makes the arena. One that is there belonged to a daemon that was killed: this process has the
+    /// pool's lock, and daemons are the only clients.
+    fn create(&self, bytes: u64) -> Result<Arena> {
+        self.remove();
+        let identity = Identity { pool_uuid: self.pool_uuid, abi: ARENA_ABI };
+        Arena::create(&self.path, bytes, identity)
+            .with_context(|| format!("the arena {}", self.path.display()))
+    }
+
+    fn remove(&self) {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                eprintln!("novale: {}: {error}", self.path.display());
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for ArenaName {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}

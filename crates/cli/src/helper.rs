@@ -1,0 +1,112 @@
+//! The mount helper: mount(8) runs `mount.fuse.novale SOURCE DIR [-sfnvrw] [-o OPTIONS] [-t TYPE]`.
+//!
+//! Exit codes are mount(8)'s: 1 for a wrong call, 32 for a mount that failed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use novale_fuse::MountOptions;
+
+use crate::args::{FormArg, MountArgs};
+use crate::slots::split_source;
+use crate::{mount, tell};
+
+const WRONG_CALL: u8 = 1;
+const MOUNT_FAILED: u8 = 32;
+const GRACE_SECONDS: u64 = 10;
+
+/// Mounts a Novale pool for mount(8).
+#[derive(Debug, Parser)]
+#[command(name = "mount.fuse.novale", version)]
+#[expect(clippy::struct_excessive_bools, reason = "mount(8) defines these flags")]
+struct HelperArgs {
+    /// The slots, separated by colons.
+    source: OsString,
+    /// The mount point.
+    dir: PathBuf,
+    /// Mount options.
+    #[arg(short = 'o')]
+    options: Vec<String>,
+    /// Pass over unknown options.
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// Check everything, mount nothing.
+    #[arg(short = 'f')]
+    fake: bool,
+    /// Do not write /etc/mtab, which nobody does any more.
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Say what is done.
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Read-only, as -o ro.
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// For writing, as -o rw.
+    #[arg(short = 'w')]
+    read_write: bool,
+    /// The type, which is ours.
+    #[arg(short = 't')]
+    kind: Option<String>,
+    /// A mount namespace, which mount(8) has entered already.
+    #[arg(short = 'N')]
+    namespace: Option<String>,
+}
+
+pub(crate) fn main() -> ExitCode {
+    let args = match HelperArgs::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            error.print().unwrap_or_default();
+            return ExitCode::from(if error.use_stderr() { WRONG_CALL } else { 0 });
+        }
+    };
+    run(args).unwrap_or_else(|error| {
+        tell(&error);
+        ExitCode::from(MOUNT_FAILED)
+    })
+}
+
+fn run(args: HelperArgs) -> Result<ExitCode> {
+    let mut words = args.options.join(",");
+    if args.read_only {
+        words.push_str(",ro");
+    }
+    if args.read_write {
+        words.push_str(",rw");
+    }
+    if args.sloppy {
+        let known: Vec<&str> =
+            words.split(',').filter(|word| MountOptions::parse(word).is_ok()).collect();
+        words = known.join(",");
+    }
+    MountOptions::parse(&words)?;
+    if args.verbose {
+        println!("novale: mounting {} on {}", args.source.display(), args.dir.display());
+    }
+    if args.fake {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut paths = split_source(&args.source);
+    paths.push(args.dir);
+    let failed = mount::run(&mount_args(paths, words))?;
+    Ok(if failed == ExitCode::SUCCESS { failed } else { ExitCode::from(MOUNT_FAILED) })
+}
+
+fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
+    MountArgs {
+        options: vec![words],
+        foreground: false,
+        grace: GRACE_SECONDS,
+        threads: None,
+        form: FormArg::Auto,
+        populate: false,
+        arena_max: None,
+        log: None,
+        daemon: false,
+        paths,
+    }
+}

@@ -1,0 +1,185 @@
+//! Who uses a pool.
+//!
+//! Whoever has a pool open keeps flock(2) locks on the files of all its slots: exclusive to mount or
+//! make it, shared to check it. The kernel drops them with the last descriptor, so a dead process
+//! holds none, and closing other descriptors of the file does not (as it would with POSIX record
+//! locks). `/proc/locks` names the process. Looking takes no lock, so it disturbs nobody.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use novale_fuse::{KIND, MountTable};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FlockOperation;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::slots::split_source;
+
+/// How long a daemon that no longer serves a mount is given to close its pool.
+const CLOSING_MAX: Duration = Duration::from_secs(10);
+
+/// What a command is going to do with a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Alone: mounting and making.
+    Exclusive,
+    /// Beside others that only read.
+    Shared,
+}
+
+/// The locks of a pool in use; dropping it gives them up.
+#[derive(Debug)]
+pub(crate) struct PoolLock {
+    _slots: Vec<File>,
+}
+
+/// A process, held on to so that its number cannot become another's.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    handle: OwnedFd,
+}
+
+impl Process {
+    fn of(pid: u32) -> Option<Self> {
+        let number = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        Some(Self { pid, handle: pidfd_open(number, PidfdFlags::empty()).ok()? })
+    }
+
+    /// Waits until the process has ended; false when the time is over.
+    pub(crate) fn wait(&self, limit: Duration) -> Result<bool> {
+        let limit = Timespec::try_from(limit).context("a time too long to wait")?;
+        let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
+        Ok(poll(&mut ended, Some(&limit)).context("waiting for a process")? > 0)
+    }
+
+    /// The program's name and number, for messages.
+    fn shown(&self) -> String {
+        let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
+        format!("process {} ({})", self.pid, name.trim())
+    }
+}
+
+/// Takes the locks of a pool's slots, waiting for a daemon that is just closing it.
+pub(crate) fn lock(slots: &[PathBuf], usage: Use) -> Result<PoolLock> {
+    let files = slots.iter().map(|slot| lock_slot(slot, usage)).collect::<Result<_>>()?;
+    Ok(PoolLock { _slots: files })
+}
+
+fn lock_slot(slot: &Path, usage: Use) -> Result<File> {
+    let file = File::open(slot).with_context(|| slot.display().to_string())?;
+    let operation = match usage {
+        Use::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        Use::Shared => FlockOperation::NonBlockingLockShared,
+    };
+    let take = || match rustix::fs::flock(&file, operation) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("locking {}", slot.display())),
+    };
+    if take()? {
+        return Ok(file);
+    }
+    let holder = holder(slot);
+    if let Some(holder) = &holder
+        && mounts_of(slot)?.is_empty()
+    {
+        holder.wait(CLOSING_MAX)?;
+    }
+    if take()? {
+        return Ok(file);
+    }
+    Err(in_use(slot, holder.as_ref()))
+}
+
+fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
+    let by = holder.map_or_else(|| "another process".to_owned(), Process::shown);
+    let mounted = mounts_of(slot).unwrap_or_default();
+    match mounted.first() {
+        Some(target) => {
+            let target = target.display();
+            anyhow!(
+                "{} is in use by {by}, mounted at {target}: unmount it first (novale umount {target})",
+                slot.display()
+            )
+        }
+        None => anyhow!("{} is in use by {by}: wait until it has finished", slot.display()),
+    }
+}
+
+/// The process that has a slot open, if one has.
+pub(crate) fn holder(slot: &Path) -> Option<Process> {
+    let metadata = fs::metadata(slot).ok()?;
+    let table = fs::read_to_string("/proc/locks").ok()?;
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    flock_holders(&table).find(|(_, at)| *at == place).and_then(|(pid, _)| Process::of(pid))
+}
+
+/// The daemon that was started for a mount point, also when its mount is gone already.
+pub(crate) fn daemon_of(target: &Path) -> Option<Process> {
+    let table = fs::read_to_string("/proc/locks").ok()?;
+    let serves = |pid: &u32| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = arguments.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        let is_daemon = words.clone().any(|word| word == b"--daemon");
+        is_daemon && words.next_back() == Some(target.as_os_str().as_encoded_bytes())
+    };
+    let pid = flock_holders(&table).map(|(pid, _)| pid).find(serves)?;
+    Process::of(pid)
+}
+
+/// Process and place (`device:inode`) of each line like `3: FLOCK  ADVISORY  WRITE 811 00:1b:9 0 EOF`.
+fn flock_holders(table: &str) -> impl Iterator<Item = (u32, &str)> {
+    table.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1).filter(|field| *field != "->");
+        (fields.next()? == "FLOCK").then_some(())?;
+        let pid = fields.nth(2)?.parse().ok()?;
+        Some((pid, fields.next()?))
+    })
+}
+
+/// The mount points of all Novale mounts of a slot.
+pub(crate) fn mounts_of(slot: &Path) -> Result<Vec<PathBuf>> {
+    let same = |other: &PathBuf| match (fs::metadata(slot), fs::metadata(other)) {
+        (Ok(slot), Ok(other)) => identity(&slot) == identity(&other),
+        _ => false,
+    };
+    let table = MountTable::read().context("/proc/self/mountinfo")?;
+    let shows = table.of_kind(KIND).filter(|entry| split_source(&entry.source).iter().any(same));
+    Ok(shows.map(|entry| entry.target.clone()).collect())
+}
+
+/// What makes two paths one slot.
+fn identity(metadata: &fs::Metadata) -> (u64, u64, u64) {
+    let device = if metadata.file_type().is_char_device() { metadata.rdev() } else { 0 };
+    (metadata.dev(), metadata.ino(), device)
+}
+
+/// Refuses a pool that anybody uses, for commands that are about to overwrite it.
+pub(crate) fn refuse_in_use(slots: &[PathBuf]) -> Result<()> {
+    for slot in slots {
+        if let Some(holder) = holder(slot) {
+            bail!(in_use(slot, Some(&holder)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::flock_holders;
+
+    #[test]
+    fn only_flock_lines_count_waiting_ones_too() {
+        let table = "1: POSIX  ADVISORY  READ 5433 08:01:7864448 128 128\n\
+                     2: FLOCK  ADVISORY  WRITE 2001 00:1b:705 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 2002 00:1b:705 0 EOF\n";
+        let holders: Vec<_> = flock_holders(table).collect();
+        assert_eq!(holders, [(2001, "00:1b:705"), (2002, "00:1b:705")]);
+    }
+}

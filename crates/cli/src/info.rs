@@ -1,0 +1,108 @@
+//! `novale info`: what a pool says of itself, and who uses it.
+
+use anyhow::Result;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::args::InfoArgs;
+use crate::holder;
+use crate::size::show_size;
+use crate::slots::{self, Found, page_bytes};
+
+/// The facts, as JSON shows them.
+#[derive(Debug, Serialize)]
+struct Facts {
+    uuid: String,
+    format_version: u32,
+    created_ns: i64,
+    lanes: u32,
+    session: u32,
+    clean: bool,
+    from_replica: bool,
+    features_compat: u64,
+    features_ro_compat: u64,
+    features_incompat: u64,
+    used_by: Option<u32>,
+    mounted_at: Vec<String>,
+    bytes_free: Option<u64>,
+    inodes: Option<u64>,
+    slots: Vec<SlotFacts>,
+}
+
+#[derive(Debug, Serialize)]
+struct SlotFacts {
+    index: u8,
+    uuid: String,
+    path: String,
+    bytes: u64,
+}
+
+pub(crate) fn run(args: &InfoArgs) -> Result<()> {
+    let facts = facts(&slots::find(&args.slots)?)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&facts)?);
+    } else {
+        show(&facts);
+    }
+    Ok(())
+}
+
+fn facts(found: &Found) -> Result<Facts> {
+    let info = &found.info;
+    let first = found.paths.first().map(std::path::PathBuf::as_path);
+    let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
+    let space = mounted.first().and_then(|target| rustix::fs::statvfs(target).ok());
+    let [features_compat, features_ro_compat, features_incompat] = info.features;
+    let slots = info.slots.iter().zip(&found.paths).map(|(slot, path)| SlotFacts {
+        index: slot.index,
+        uuid: Uuid::from_bytes(slot.uuid).to_string(),
+        path: path.display().to_string(),
+        bytes: page_bytes(slot.pages),
+    });
+    Ok(Facts {
+        uuid: Uuid::from_bytes(info.uuid).to_string(),
+        format_version: info.version,
+        created_ns: info.created_ns,
+        lanes: info.lanes,
+        session: info.session,
+        clean: info.clean,
+        from_replica: info.from_replica,
+        features_compat,
+        features_ro_compat,
+        features_incompat,
+        used_by: first.and_then(holder::holder).map(|process| process.pid),
+        mounted_at: mounted.iter().map(|target| target.display().to_string()).collect(),
+        bytes_free: space.as_ref().map(|space| space.f_bavail.saturating_mul(space.f_frsize)),
+        inodes: space.as_ref().map(|space| space.f_files.saturating_sub(space.f_ffree)),
+        slots: slots.collect(),
+    })
+}
+
+fn show(facts: &Facts) {
+    println!("pool      {}", facts.uuid);
+    println!("format    version {}", facts.format_version);
+    println!("lanes     {}", facts.lanes);
+    println!("mounts    {} for writing so far", facts.session.saturating_sub(1));
+    println!("state     {}", state(facts));
+    for target in &facts.mounted_at {
+        println!("mounted   {target}");
+    }
+    if let (Some(bytes), Some(inodes)) = (facts.bytes_free, facts.inodes) {
+        println!("free      {}, {inodes} inodes in use", show_size(bytes));
+    }
+    for slot in &facts.slots {
+        println!("slot {:<4} {}  {}  {}", slot.index, show_size(slot.bytes), slot.path, slot.uuid);
+    }
+}
+
+fn state(facts: &Facts) -> String {
+    let mut state = match facts.used_by {
+        Some(pid) => format!("in use by process {pid}: what is shown may change"),
+        None if facts.clean => "closed clean".to_owned(),
+        None => "not closed clean: the next mount recovers it".to_owned(),
+    };
+    if facts.from_replica {
+        state.push_str("; a header is damaged, its replica was read");
+    }
+    state
+}

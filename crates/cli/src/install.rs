@@ -1,0 +1,41 @@
+//! `novale install-helper`: the link by which mount(8) finds this program.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::HELPER_NAME;
+use crate::args::InstallArgs;
+
+pub(crate) fn run(args: &InstallArgs) -> Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let link = args.dir.join(HELPER_NAME);
+    if let Some(old) = what_is_there(&link)? {
+        if old == program {
+            println!("{} is this program already", link.display());
+            return Ok(());
+        }
+        if !args.force {
+            bail!("{} is there already, for {}: give --force", link.display(), old.display());
+        }
+        fs::remove_file(&link).with_context(|| format!("replacing {}", link.display()))?;
+    }
+    symlink(&program, &link).with_context(|| {
+        format!("linking {} (as root, or with --dir to a directory of yours)", link.display())
+    })?;
+    println!("linked {} to {}", link.display(), program.display());
+    println!("now works: mount -t fuse.novale SLOT[:SLOT...] DIR");
+    Ok(())
+}
+
+/// Where a link leads, or the path itself where it is none.
+fn what_is_there(link: &Path) -> Result<Option<PathBuf>> {
+    match fs::symlink_metadata(link) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| link.display().to_string()),
+        Ok(found) if found.is_symlink() => Ok(Some(fs::read_link(link)?)),
+        Ok(_) => Ok(Some(link.to_owned())),
+    }
+}

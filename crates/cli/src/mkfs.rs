@@ -1,0 +1,154 @@
+//! `novale mkfs`: everything is checked before anything is changed.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs};
+use novale_layout::known_signature;
+use novale_pm::PmOptions;
+use novale_posix::wall_clock_ns;
+use uuid::Uuid;
+
+use crate::args::MkfsArgs;
+use crate::holder::{self, Use};
+use crate::progress::spin;
+use crate::size::show_size;
+use crate::slots;
+
+/// The size of a slot that is created when none is given.
+const DEFAULT_BYTES: u64 = 1 << 30;
+const LANES_MIN: usize = 4;
+const LANES_MAX: usize = 512;
+
+pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
+    let paths = slots::absolute(&args.slots)?;
+    for (index, path) in paths.iter().enumerate() {
+        check_slot(args, index, path)?;
+    }
+    let mut created = Created::default();
+    for path in &paths {
+        created.create(path, args.size.unwrap_or(DEFAULT_BYTES))?;
+    }
+    let _lock = holder::lock(&paths, Use::Exclusive)?;
+    if let Some(size) = args.size {
+        for path in paths.iter().filter(|path| path.is_file()) {
+            resize(path, size)?;
+        }
+    }
+    let options = options(args, paths.len());
+    let lens = spin("preparing the slots", || make(&paths, &options))?;
+    created.keep();
+    report(&paths, &lens, &options);
+    Ok(())
+}
+
+fn options(args: &MkfsArgs, slots: usize) -> MkfsOptions {
+    let cpus = std::thread::available_parallelism().map_or(LANES_MIN, std::num::NonZero::get);
+    let lanes = u32::try_from(cpus.clamp(LANES_MIN, LANES_MAX)).unwrap_or(u32::MAX);
+    MkfsOptions {
+        lanes: args.lanes.unwrap_or(lanes),
+        pool_uuid: Uuid::new_v4().into_bytes(),
+        slot_uuids: (0..slots).map(|_| Uuid::new_v4().into_bytes()).collect(),
+        now_ns: wall_clock_ns(),
+        root_uid: rustix::process::geteuid().as_raw(),
+        root_gid: rustix::process::getegid().as_raw(),
+        root_mode: 0o755,
+    }
+}
+
+/// Makes the pool; returns the slots' sizes in bytes.
+fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<u64>> {
+    let pm = slots::open(paths, &PmOptions::default())?;
+    mkfs(&pm, options)?;
+    Ok((0..pm.slot_count()).map(|slot| pm.slot_len(slot)).collect())
+}
+
+/// Refuses a slot that is in use, too small, or holds something.
+fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<()> {
+    let exists = path.try_exists().with_context(|| path.display().to_string())?;
+    if !exists {
+        return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
+    }
+    holder::refuse_in_use(&[path.to_owned()])?;
+    let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
+    if metadata.is_file() {
+        check_size(index, path, args.size.unwrap_or(metadata.len()))?;
+    }
+    if args.force || (metadata.is_file() && metadata.len() == 0) {
+        return Ok(());
+    }
+    let pm =
+        slots::open(&[path.to_owned()], &PmOptions { read_only: true, ..PmOptions::default() })?;
+    let head = slots::head(&pm)?;
+    let found = match (known_signature(&head), head.iter().position(|byte| *byte != 0)) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(at)) => format!("data (the first at byte {at})"),
+        (None, None) => return Ok(()),
+    };
+    bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display())
+}
+
+fn check_size(index: usize, path: &Path, bytes: u64) -> Result<()> {
+    let least = if index == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
+    if bytes < least {
+        bail!(
+            "{} would have {}, but {} needs at least {}: give a larger --size",
+            path.display(),
+            show_size(bytes),
+            if index == 0 { "the first slot" } else { "a further slot" },
+            show_size(least)
+        );
+    }
+    Ok(())
+}
+
+fn resize(path: &Path, bytes: u64) -> Result<()> {
+    let file = OpenOptions::new().write(true).open(path);
+    file.and_then(|file| file.set_len(bytes))
+        .with_context(|| format!("setting the size of {}", path.display()))
+}
+
+/// Files that were created and go away again when the pool cannot be made.
+#[derive(Debug, Default)]
+struct Created {
+    paths: Vec<PathBuf>,
+}
+
+impl Created {
+    fn create(&mut self, path: &Path, bytes: u64) -> Result<()> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file: File = match file {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+            Err(error) => {
+                return Err(error).with_context(|| format!("creating {}", path.display()));
+            }
+        };
+        self.paths.push(path.to_owned());
+        file.set_len(bytes).with_context(|| format!("setting the size of {}", path.display()))
+    }
+
+    fn keep(&mut self) {
+        self.paths.clear();
+    }
+}
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            if let Err(error) = fs::remove_file(path) {
+                eprintln!("novale: {} was created and cannot be removed: {error}", path.display());
+            }
+        }
+    }
+}
+
+fn report(paths: &[PathBuf], lens: &[u64], options: &MkfsOptions) {
+    println!("made pool {}, {} lanes", Uuid::from_bytes(options.pool_uuid), options.lanes);
+    for ((index, path), len) in paths.iter().enumerate().zip(lens) {
+        println!("  slot {index}  {}  {}", show_size(*len), path.display());
+    }
+    println!("mount it: novale mount {} DIR", slots::shown(paths));
+}

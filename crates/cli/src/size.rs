@@ -1,0 +1,45 @@
+//! Sizes as people write and read them: powers of 1024, K to T.
+
+const UNITS: [(char, u32); 4] = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
+
+/// Reads `4096`, `64M`, `64MB` or `64MiB`.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let wanted =
+        || format!("'{text}' is no size: a number, and one of K, M, G, T behind it if need be");
+    let upper = text.trim().to_ascii_uppercase();
+    let bare = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let unit = UNITS.iter().find_map(|(unit, shift)| Some((bare.strip_suffix(*unit)?, *shift)));
+    let (digits, shift) = unit.unwrap_or((bare, 0));
+    let number: u64 = digits.trim().parse().map_err(|_| wanted())?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wanted)
+}
+
+/// Three digits and a unit: `64.0 MiB`.
+pub(crate) fn show_size(bytes: u64) -> String {
+    let unit = UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0);
+    let Some((unit, shift)) = unit else { return format!("{bytes} bytes") };
+    let tenths = (u128::from(bytes) * 10) >> shift;
+    format!("{}.{} {unit}iB", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_size, show_size};
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        for (text, bytes) in [("4096", 4096), ("64k", 65536), ("2G", 2 << 30), ("1MiB", 1 << 20)] {
+            assert_eq!(parse_size(text), Ok(bytes));
+        }
+        for text in ["", "G", "-1", "1.5G", "0", "64X", "16777216T"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_unit_that_fits() {
+        assert_eq!(show_size(1023), "1023 bytes");
+        assert_eq!(show_size(64 << 20), "64.0 MiB");
+        assert_eq!(show_size((3 << 30) + (512 << 20)), "3.5 GiB");
+    }
+}

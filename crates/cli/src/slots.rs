@@ -1,0 +1,158 @@
+//! From the slots that a user names to the slots of one pool, in order.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use novale_core::{PoolInfo, identify_slot, inspect};
+use novale_layout::{PAGE, PmAddr, known_signature};
+use novale_pm::{Pm, PmOptions, SlotSpec};
+use uuid::Uuid;
+
+/// How much of a slot is looked at to tell what it holds.
+pub(crate) const HEAD_BYTES: u64 = 2 << 20;
+
+/// A pool that was found: its slots in order, and what it says of itself.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) info: PoolInfo,
+}
+
+impl Found {
+    /// What `/proc/mounts` shows.
+    pub(crate) fn source(&self) -> std::ffi::OsString {
+        let paths: Vec<&OsStr> = self.paths.iter().map(|path| path.as_os_str()).collect();
+        paths.join(OsStr::new(":"))
+    }
+}
+
+/// A slot as its header shows it: its number, its pool, and where it is.
+type KnownSlot = (u8, [u8; 16], PathBuf);
+
+/// The slots in a source of a mount. A file whose name has a colon is taken whole if it is there.
+pub(crate) fn split_source(source: &OsStr) -> Vec<PathBuf> {
+    if Path::new(source).exists() {
+        return vec![PathBuf::from(source)];
+    }
+    std::env::split_paths(source).collect()
+}
+
+/// Absolute paths, so that a daemon may change its directory.
+pub(crate) fn absolute(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let absolute = given.iter().map(|path| std::path::absolute(path).context("a slot's path"));
+    absolute.collect()
+}
+
+/// Opens slots as they are given.
+pub(crate) fn open(paths: &[PathBuf], options: &PmOptions) -> Result<Pm> {
+    let specs: Vec<SlotSpec> = paths.iter().map(SlotSpec::new).collect();
+    Ok(Pm::open(&specs, options)?)
+}
+
+fn reading() -> PmOptions {
+    PmOptions { read_only: true, ..PmOptions::default() }
+}
+
+/// Finds out which slots of which pool these are, puts them in order, and reads the description.
+pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
+    let given = absolute(given)?;
+    let mut known = Vec::new();
+    for path in &given {
+        let (pool, index) = identify(path)?;
+        known.push((index, pool, path.clone()));
+    }
+    known.sort_by_key(|(index, ..)| *index);
+    check_together(&known)?;
+    let paths: Vec<PathBuf> = known.into_iter().map(|(_, _, path)| path).collect();
+    let pm = open(&paths, &reading())?;
+    let info = inspect(&pm).with_context(|| shown(&paths))?;
+    Ok(Found { paths, info })
+}
+
+/// The pool and the number of a slot, or what it is instead.
+fn identify(path: &Path) -> Result<([u8; 16], u8)> {
+    let pm = open(&[path.to_owned()], &reading())?;
+    let error = match identify_slot(&pm, 0) {
+        Ok(known) => return Ok(known),
+        Err(error) => error,
+    };
+    let head = head(&pm)?;
+    let shown = path.display();
+    match known_signature(&head) {
+        None if head.iter().all(|byte| *byte == 0) => {
+            bail!("{shown} holds no pool, only zeroes: make one with `novale mkfs {shown}`")
+        }
+        Some(name) if !name.contains("Novale") => {
+            bail!("{shown} holds no pool, but {name}: give the slots of a pool")
+        }
+        _ => Err(error).with_context(|| shown.to_string()),
+    }
+}
+
+/// A slot's first bytes, at most [`HEAD_BYTES`].
+pub(crate) fn head(pm: &Pm) -> Result<Vec<u8>> {
+    let len = usize::try_from(pm.slot_len(0).min(HEAD_BYTES)).context("a slot's length")?;
+    let mut head = vec![0; len];
+    pm.load(PmAddr::new(0, 0), &mut head)?;
+    Ok(head)
+}
+
+/// Refuses slots of two pools, a slot given twice, and a missing one as far as that can be seen.
+fn check_together(known: &[KnownSlot]) -> Result<()> {
+    for pair in known.windows(2) {
+        let [(first_index, first_pool, first), (index, pool, path)] = pair else { continue };
+        let (first, path) = (first.display(), path.display());
+        if first_pool != pool {
+            let (one, other) = (Uuid::from_bytes(*first_pool), Uuid::from_bytes(*pool));
+            bail!(
+                "{first} belongs to pool {one}, but {path} to pool {other}: name the slots of one pool"
+            );
+        }
+        if first_index == index {
+            bail!(
+                "{first} and {path} are both slot {index} of the pool: one is the other's copy; name \
+                 one"
+            );
+        }
+    }
+    let gap = (0..).zip(known).find(|(expected, (index, ..))| expected != index);
+    if let Some((expected, (index, pool, path))) = gap {
+        bail!(
+            "slot {expected} of pool {} is missing ({} is slot {index}): name all slots",
+            Uuid::from_bytes(*pool),
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(" ")
+}
+
+/// Bytes of a number of pages.
+pub(crate) fn page_bytes(pages: u64) -> u64 {
+    pages.saturating_mul(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_together;
+
+    fn complaint(slots: &[(u8, u8)]) -> String {
+        let slot = |(index, pool): &(u8, u8)| (*index, [*pool; 16], format!("s{index}").into());
+        let known: Vec<_> = slots.iter().map(slot).collect();
+        check_together(&known).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn slots_that_do_not_belong_together_are_named() {
+        assert_eq!(complaint(&[(0, 7), (1, 7)]), "");
+        assert!(complaint(&[(0, 7), (1, 8)]).contains("belongs to pool 07070707"));
+        assert!(complaint(&[(0, 7), (0, 7)]).contains("both slot 0"));
+        assert!(complaint(&[(1, 7)]).starts_with("slot 0 of pool"));
+        assert!(complaint(&[(0, 7), (2, 7)]).starts_with("slot 1 of pool"));
+    }
+}

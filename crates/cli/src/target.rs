@@ -1,0 +1,18 @@
+//! The directory to mount on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use novale_fuse::detach_dead;
+
+/// The directory's own path; mounts there whose daemons are gone are detached, and that is said.
+pub(crate) fn prepare(target: &Path) -> Result<PathBuf> {
+    let dead = detach_dead(target)?;
+    if dead > 0 {
+        let shown = target.display();
+        eprintln!(
+            "novale: {shown}: the daemon of an earlier mount is gone; detached the dead mount"
+        );
+    }
+    target.canonicalize().with_context(|| format!("cannot mount on {}", target.display()))
+}
