@@ -1,10 +1,7 @@
 //! Prints what the arena's primitives cost, in nanoseconds a call: medians of repeated runs.
 //!
 //! `cargo run --release -p novale-arena --example arena_bench`
-#![allow(
-    clippy::print_stdout,
-    reason = "a program that reports on standard output"
-)]
+#![allow(clippy::print_stdout, reason = "a program that reports on standard output")]
 #![allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 
 use std::hint::black_box;
@@ -110,26 +107,15 @@ fn radix(arena: &Arena, keys: u64) -> Outcome {
         radix.set(arena, key, key + 1)?;
     }
     let set = nanoseconds(start) / keys as f64;
-    println!(
-        "{:<40} {set:8.1} ns",
-        format!("radix set, {keys} keys, ascending")
-    );
-    measure(
-        &format!("radix get, {keys} keys, random"),
-        1_000_000,
-        |index| {
-            black_box(radix.get(arena, mix(index) % keys)?);
-            Ok(())
-        },
-    )?;
-    measure(
-        &format!("radix next, {keys} keys, random"),
-        1_000_000,
-        |index| {
-            black_box(radix.next(arena, mix(index) % keys)?);
-            Ok(())
-        },
-    )?;
+    println!("{:<40} {set:8.1} ns", format!("radix set, {keys} keys, ascending"));
+    measure(&format!("radix get, {keys} keys, random"), 1_000_000, |index| {
+        black_box(radix.get(arena, mix(index) % keys)?);
+        Ok(())
+    })?;
+    measure(&format!("radix next, {keys} keys, random"), 1_000_000, |index| {
+        black_box(radix.next(arena, mix(index) % keys)?);
+        Ok(())
+    })?;
     Ok(radix.clear(arena)?)
 }
 
@@ -141,43 +127,24 @@ fn table(arena: &Arena, names: u64) -> Outcome {
         table.insert(arena, mix(name), name, &mut mix)?;
     }
     let insert = nanoseconds(start) / names as f64;
-    println!(
-        "{:<40} {insert:8.1} ns",
-        format!("table insert, up to {names} names")
-    );
-    measure(
-        &format!("table find, {names} names, present"),
-        1_000_000,
-        |index| {
-            let name = 1 + mix(index) % names;
-            black_box(table.find(arena, mix(name), |value| value == name)?);
-            Ok(())
-        },
-    )?;
-    measure(
-        &format!("table find, {names} names, absent"),
-        1_000_000,
-        |index| {
-            let name = names + 1 + index;
-            black_box(table.find(arena, mix(name), |value| value == name)?);
-            Ok(())
-        },
-    )?;
-    measure(
-        &format!("table insert + remove, {names} names"),
-        1_000_000,
-        |index| {
-            let name = names + 1 + index % 1_000_000;
-            table.insert(arena, mix(name), name, &mut mix)?;
-            table.remove(arena, mix(name), name)?;
-            Ok(())
-        },
-    )?;
-    println!(
-        "{:<40} {:8.1} MB",
-        "  arena in use",
-        arena.used_bytes() as f64 / 1e6
-    );
+    println!("{:<40} {insert:8.1} ns", format!("table insert, up to {names} names"));
+    measure(&format!("table find, {names} names, present"), 1_000_000, |index| {
+        let name = 1 + mix(index) % names;
+        black_box(table.find(arena, mix(name), |value| value == name)?);
+        Ok(())
+    })?;
+    measure(&format!("table find, {names} names, absent"), 1_000_000, |index| {
+        let name = names + 1 + index;
+        black_box(table.find(arena, mix(name), |value| value == name)?);
+        Ok(())
+    })?;
+    measure(&format!("table insert + remove, {names} names"), 1_000_000, |index| {
+        let name = names + 1 + index % 1_000_000;
+        table.insert(arena, mix(name), name, &mut mix)?;
+        table.remove(arena, mix(name), name)?;
+        Ok(())
+    })?;
+    println!("{:<40} {:8.1} MB", "  arena in use", arena.used_bytes() as f64 / 1e6);
     Ok(table.clear(arena)?)
 }
 
@@ -186,17 +153,10 @@ fn contended(arena: &Arena, client: &Client) -> Outcome {
     const THREADS: u32 = 4;
     const CALLS: u32 = 200_000;
     let off = arena.alloc(BLOCK)?;
-    let others = [
-        arena.alloc(BLOCK)?,
-        arena.alloc(BLOCK)?,
-        arena.alloc(BLOCK)?,
-    ];
+    let others = [arena.alloc(BLOCK)?, arena.alloc(BLOCK)?, arena.alloc(BLOCK)?];
     for (what, locks) in [
         ("4 threads, one lock", [off; 4]),
-        (
-            "4 threads, a lock each",
-            [off, others[0], others[1], others[2]],
-        ),
+        ("4 threads, a lock each", [off, others[0], others[1], others[2]]),
     ] {
         let start = Instant::now();
         std::thread::scope(|scope| {

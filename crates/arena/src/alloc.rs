@@ -48,14 +48,8 @@ impl Class {
     }
 
     pub(crate) const fn internal(id: u8, words: u32) -> Self {
-        assert!(
-            words > 0 && words <= u32::MAX - LINE_WORDS,
-            "a block has words"
-        );
-        Self {
-            id,
-            words: words.next_multiple_of(LINE_WORDS),
-        }
+        assert!(words > 0 && words <= u32::MAX - LINE_WORDS, "a block has words");
+        Self { id, words: words.next_multiple_of(LINE_WORDS) }
     }
 
     /// Words of a block.
@@ -205,11 +199,7 @@ impl Arena {
     }
 
     fn full(&self, asked: u64) -> Full {
-        Full {
-            asked,
-            used: self.used_bytes(),
-            limit: self.max_bytes(),
-        }
+        Full { asked, used: self.used_bytes(), limit: self.max_bytes() }
     }
 }
 
@@ -237,9 +227,7 @@ fn retagged(old: u64, index: u32) -> u64 {
 fn is_size(size: &AtomicU64, words: u64) -> bool {
     let mut known = size.load(Relaxed);
     if known == 0 {
-        known = size
-            .compare_exchange(0, words, Relaxed, Relaxed)
-            .map_or_else(|k| k, |_| words);
+        known = size.compare_exchange(0, words, Relaxed, Relaxed).map_or_else(|k| k, |_| words);
     }
     debug_assert_eq!(known, words, "one class id, two block sizes (in words)");
     known == words

@@ -62,9 +62,7 @@ pub struct Arena {
 
 impl std::fmt::Debug for Arena {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arena")
-            .field("segment", &self.segment)
-            .finish_non_exhaustive()
+        f.debug_struct("Arena").field("segment", &self.segment).finish_non_exhaustive()
     }
 }
 
@@ -77,10 +75,7 @@ impl Arena {
     /// [`ArenaError::BadSize`], or [`ArenaError::Io`] if the kernel maps no more.
     pub fn anonymous(max_bytes: u64) -> Result<Self, ArenaError> {
         let arena = Self::of(Segment::anonymous(max_bytes)?);
-        arena.initialise(&Identity {
-            pool_uuid: [0; 16],
-            abi: 0,
-        });
+        arena.initialise(&Identity { pool_uuid: [0; 16], abi: 0 });
         Ok(arena)
     }
 
@@ -133,10 +128,7 @@ impl Arena {
     }
 
     fn of(segment: Segment) -> Self {
-        Self {
-            segment: Arc::new(segment),
-            alive: Arc::default(),
-        }
+        Self { segment: Arc::new(segment), alive: Arc::default() }
     }
 
     fn initialise(&self, identity: &Identity) {
@@ -155,9 +147,7 @@ impl Arena {
         let header = self.header();
         let magic = header[HEADER_MAGIC].load(Acquire);
         if magic != MAGIC {
-            return Err(ArenaError::NotArena {
-                found: format!("magic word {magic:#x}"),
-            });
+            return Err(ArenaError::NotArena { found: format!("magic word {magic:#x}") });
         }
         let (expected, found) = (abi(identity), header[HEADER_ABI].load(Relaxed));
         if expected != found {
@@ -170,11 +160,7 @@ impl Arena {
             let found = (u128::from(found[1]) << 64 | u128::from(found[0])).swap_bytes();
             return Err(ArenaError::OtherPool { expected, found });
         }
-        if self.is_poisoned() {
-            Err(ArenaError::Poisoned)
-        } else {
-            Ok(())
-        }
+        if self.is_poisoned() { Err(ArenaError::Poisoned) } else { Ok(()) }
     }
 
     /// Gives the finished, still nameless file its name.
@@ -185,9 +171,9 @@ impl Arena {
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
         match rustix::fs::linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => Ok(()),
-            Err(rustix::io::Errno::EXIST) => Err(ArenaError::Exists {
-                path: path.display().to_string(),
-            }),
+            Err(rustix::io::Errno::EXIST) => {
+                Err(ArenaError::Exists { path: path.display().to_string() })
+            }
             Err(e) => Err(io_error("name the arena", e.into())),
         }
     }
@@ -289,15 +275,12 @@ impl Arena {
     /// All client slots.
     #[inline]
     pub(crate) fn client_slots(&self) -> &[AtomicU64; CLIENTS * CLIENT_WORDS] {
-        self.segment()
-            .fixed::<CLIENTS_AT, { CLIENTS * CLIENT_WORDS }>()
+        self.segment().fixed::<CLIENTS_AT, { CLIENTS * CLIENT_WORDS }>()
     }
 }
 
 fn not_found(path: &Path) -> ArenaError {
-    ArenaError::NotFound {
-        path: path.display().to_string(),
-    }
+    ArenaError::NotFound { path: path.display().to_string() }
 }
 
 /// The caller's layout hash with this crate's own mixed in.
@@ -315,9 +298,7 @@ fn stored_len(file: &File) -> Result<u64, ArenaError> {
     use std::os::unix::fs::FileExt;
     let mut header = [0; 64];
     if let Err(e) = file.read_exact_at(&mut header, 0) {
-        return Err(ArenaError::NotArena {
-            found: format!("a header that ends early ({e})"),
-        });
+        return Err(ArenaError::NotArena { found: format!("a header that ends early ({e})") });
     }
     let (words, _) = header.as_chunks::<8>();
     let word = |index: usize| words.get(index).map_or(0, |w| u64::from_le_bytes(*w));

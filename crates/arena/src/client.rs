@@ -70,18 +70,9 @@ impl Arena {
             };
             return match self.records_of(slot) {
                 Ok(records) => {
-                    let info = ClientInfo {
-                        slot: index_u32(index),
-                        epoch,
-                        process,
-                    };
+                    let info = ClientInfo { slot: index_u32(index), epoch, process };
                     let attached_by = std::process::id();
-                    Ok(Client {
-                        arena: self.clone(),
-                        info,
-                        records,
-                        attached_by,
-                    })
+                    Ok(Client { arena: self.clone(), info, records, attached_by })
                 }
                 Err(e) => {
                     slot.release();
@@ -99,15 +90,8 @@ impl Arena {
         let words = self.slot(index);
         let state = words.word(SLOT_STATE).load(Acquire);
         let start_time = words.word(SLOT_START_TIME).load(Acquire);
-        let process = PidInfo {
-            pid: low32(state),
-            start_time,
-        };
-        (process.pid != 0).then_some(ClientInfo {
-            slot,
-            epoch: high32(state),
-            process,
-        })
+        let process = PidInfo { pid: low32(state), start_time };
+        (process.pid != 0).then_some(ClientInfo { slot, epoch: high32(state), process })
     }
 
     /// All clients, dead ones included.
@@ -131,10 +115,7 @@ impl Arena {
     }
 
     fn slot(&self, index: usize) -> Slot<'_> {
-        Slot {
-            all: self.client_slots(),
-            first: index * CLIENT_WORDS,
-        }
+        Slot { all: self.client_slots(), first: index * CLIENT_WORDS }
     }
 
     /// The words of a record; none if the slot never had a client.
@@ -143,10 +124,7 @@ impl Arena {
         client: &ClientInfo,
         index: u32,
     ) -> Result<Option<RecordWords<'_>>, BadOffset> {
-        let first = self
-            .slot(client.slot as usize)
-            .word(SLOT_RECORDS)
-            .load(Acquire);
+        let first = self.slot(client.slot as usize).word(SLOT_RECORDS).load(Acquire);
         if first == 0 {
             return Ok(None);
         }
@@ -196,8 +174,7 @@ impl Client {
     #[must_use]
     pub fn op(&self, kind: u32, hint: u32) -> Op<'_> {
         let first = (hint as usize) % RECORDS;
-        self.try_op(kind, first)
-            .unwrap_or_else(|| self.wait_op(kind, first))
+        self.try_op(kind, first).unwrap_or_else(|| self.wait_op(kind, first))
     }
 
     #[inline]
@@ -249,9 +226,7 @@ impl Drop for Client {
         // A forked child has a copy of the value, not of the slot. And a slot whose operations were
         // leaked waits for its process to end, to be settled like a dead one's.
         let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
-        let leaked = records
-            .iter()
-            .any(|words| RecordWords::new(words).is_claimed());
+        let leaked = records.iter().any(|words| RecordWords::new(words).is_claimed());
         if std::process::id() == self.attached_by && !leaked {
             self.slot().release();
         }
@@ -281,8 +256,7 @@ impl<'a> Slot<'a> {
         let mine = u64::from(epoch) << 32 | u64::from(process.pid);
         state.compare_exchange(now, mine, AcqRel, Relaxed).ok()?;
         self.word(SLOT_WAITERS).store(0, Relaxed);
-        self.word(SLOT_START_TIME)
-            .store(process.start_time, Release);
+        self.word(SLOT_START_TIME).store(process.start_time, Release);
         Some(epoch)
     }
 

@@ -11,10 +11,7 @@
 //! - [`LockGuard`] and [`SeqCount`]: locks that know their owner, and counters for readers
 //!   that take no lock.
 //! - [`Radix`] and [`NameTable`]: maps by number and by name hash.
-#![allow(
-    unsafe_code,
-    reason = "maps the segment and calls futex; see segment and sync"
-)]
+#![allow(unsafe_code, reason = "maps the segment and calls futex; see segment and sync")]
 
 mod alloc;
 mod arena;
@@ -45,11 +42,5 @@ pub use record::{Commit, Extent, Phase, Record};
 pub use settle::Recovery;
 pub use sync::{Owner, SeqCount};
 
-const _: () = assert!(
-    cfg!(target_pointer_width = "64"),
-    "offsets are turned into usize"
-);
-const _: () = assert!(
-    cfg!(target_endian = "little"),
-    "a futex is the low half of its word"
-);
+const _: () = assert!(cfg!(target_pointer_width = "64"), "offsets are turned into usize");
+const _: () = assert!(cfg!(target_endian = "little"), "a futex is the low half of its word");

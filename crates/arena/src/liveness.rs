@@ -16,10 +16,7 @@ impl PidInfo {
     #[must_use]
     pub fn current() -> Self {
         let pid = std::process::id();
-        Self {
-            pid,
-            start_time: stat(pid).map_or(0, |s| s.start_time),
-        }
+        Self { pid, start_time: stat(pid).map_or(0, |s| s.start_time) }
     }
 
     /// True if the process is there and has not ended. A zombie has, unless other threads of it
@@ -51,11 +48,7 @@ fn stat(pid: u32) -> Option<Stat> {
     // State is field 3, threads 20, start time 22 (proc_pid_stat(5)).
     let threads = fields.nth(16)?.parse().ok()?;
     let start_time = fields.nth(1)?.parse().ok()?;
-    Some(Stat {
-        state,
-        threads,
-        start_time,
-    })
+    Some(Stat { state, threads, start_time })
 }
 
 #[cfg(test)]
@@ -67,13 +60,7 @@ mod tests {
         let me = PidInfo::current();
         assert!(me.start_time > 0);
         assert!(me.is_alive());
-        assert!(
-            !PidInfo {
-                start_time: me.start_time + 1,
-                ..me
-            }
-            .is_alive()
-        );
+        assert!(!PidInfo { start_time: me.start_time + 1, ..me }.is_alive());
     }
 
     #[test]

@@ -59,10 +59,7 @@ impl fmt::Display for Off {
 
 /// The one conversion from segment sizes to machine sizes; exact, as only 64-bit targets build.
 #[inline]
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "usize has 64 bits, asserted in lib.rs"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "usize has 64 bits, asserted in lib.rs")]
 pub(crate) const fn to_usize(n: u64) -> usize {
     n as usize
 }
@@ -81,10 +78,7 @@ pub(crate) const fn high32(word: u64) -> u32 {
 
 /// `array[index % N]`, which is always there; callers' indices are below N already.
 #[inline]
-#[allow(
-    clippy::indexing_slicing,
-    reason = "the index is taken modulo the length"
-)]
+#[allow(clippy::indexing_slicing, reason = "the index is taken modulo the length")]
 pub(crate) fn at<const N: usize>(array: &[AtomicU64; N], index: usize) -> &AtomicU64 {
     &array[index % N]
 }

@@ -33,13 +33,7 @@ impl<'a> Op<'a> {
         owner: Owner,
         kind: u32,
     ) -> Option<Self> {
-        let op = || Self {
-            client,
-            record,
-            owner,
-            kind,
-            locks_used: Cell::new(0),
-        };
+        let op = || Self { client, record, owner, kind, locks_used: Cell::new(0) };
         record.claim(owner.epoch(), kind).then(op)
     }
 
@@ -65,11 +59,7 @@ impl<'a> Op<'a> {
         let (word, index) = self.intend(off)?;
         let is_dead = |owner: Owner| self.arena().is_dead(owner);
         match sync::lock(word, self.owner, &is_dead) {
-            Ok(()) => Ok(LockGuard {
-                op: self,
-                word,
-                index,
-            }),
+            Ok(()) => Ok(LockGuard { op: self, word, index }),
             Err(refused) => {
                 self.forget_intent(index);
                 Err(match refused {
@@ -88,11 +78,7 @@ impl<'a> Op<'a> {
     pub fn try_lock(&self, off: Off) -> Result<Option<LockGuard<'_>>, LockError> {
         let (word, index) = self.intend(off)?;
         if sync::try_lock(word, self.owner) {
-            Ok(Some(LockGuard {
-                op: self,
-                word,
-                index,
-            }))
+            Ok(Some(LockGuard { op: self, word, index }))
         } else {
             self.forget_intent(index);
             Ok(None)
@@ -131,11 +117,7 @@ impl<'a> Op<'a> {
     /// On a ninth commit of one operation.
     #[inline]
     pub fn note_commit(&self, inode: u64, op_seq: u64, slot: u8) {
-        self.record.note_commit(Commit {
-            inode,
-            op_seq,
-            slot,
-        });
+        self.record.note_commit(Commit { inode, op_seq, slot });
     }
 
     /// Notes any word of the operation's own (old tail, journal record, ...) as number `index`.
@@ -153,8 +135,7 @@ impl<'a> Op<'a> {
     /// [`Full`] when a further block for the list is needed and there is none.
     #[inline]
     pub fn note_taken(&self, addr_raw: u64, pages: u32) -> Result<(), Full> {
-        self.record
-            .note(self.arena(), &TAKEN, Extent { addr_raw, pages })
+        self.record.note(self.arena(), &TAKEN, Extent { addr_raw, pages })
     }
 
     /// Notes pages that are going to be freed once the operation is durable.
@@ -163,8 +144,7 @@ impl<'a> Op<'a> {
     /// [`Full`] when a further block for the list is needed and there is none.
     #[inline]
     pub fn note_free(&self, addr_raw: u64, pages: u32) -> Result<(), Full> {
-        self.record
-            .note(self.arena(), &FREE, Extent { addr_raw, pages })
+        self.record.note(self.arena(), &FREE, Extent { addr_raw, pages })
     }
 
     /// Forgets commits, words and extents; locks and phase stay.

@@ -139,16 +139,8 @@ pub(crate) struct List {
     shift: u32,
 }
 
-pub(crate) static TAKEN: List = List {
-    overflow: 3,
-    first: 40,
-    shift: 8,
-};
-pub(crate) static FREE: List = List {
-    overflow: 4,
-    first: 64,
-    shift: 32,
-};
+pub(crate) static TAKEN: List = List { overflow: 3, first: 40, shift: 8 };
+pub(crate) static FREE: List = List { overflow: 4, first: 64, shift: 32 };
 
 impl List {
     fn count(&self, counts: u64) -> u64 {
@@ -170,10 +162,7 @@ impl<'a> RecordWords<'a> {
     #[inline]
     pub(crate) fn claim(self, epoch: u32, kind: u32) -> bool {
         let state = u64::from(epoch) << 32 | 1;
-        if self.0[STATE]
-            .compare_exchange(0, state, AcqRel, Relaxed)
-            .is_err()
-        {
+        if self.0[STATE].compare_exchange(0, state, AcqRel, Relaxed).is_err() {
             return false;
         }
         self.0[COUNTS].store(0, Relaxed);
@@ -215,10 +204,7 @@ impl<'a> RecordWords<'a> {
     pub(crate) fn note_commit(self, commit: Commit) {
         let counts = self.counts();
         let index = counts & COMMITS_MASK;
-        assert!(
-            index < COMMITS_MAX,
-            "an operation commits at most {COMMITS_MAX} inodes"
-        );
+        assert!(index < COMMITS_MAX, "an operation commits at most {COMMITS_MAX} inodes");
         let first = COMMITS + 2 * to_usize(index);
         let place = u64::from(commit.slot) << COMMIT_SLOT_SHIFT;
         at(self.0, first).store(place | commit.inode, Relaxed);
@@ -228,10 +214,7 @@ impl<'a> RecordWords<'a> {
 
     #[inline]
     pub(crate) fn note_word(self, index: usize, value: u64) {
-        assert!(
-            index < WORDS_MAX,
-            "an operation notes at most {WORDS_MAX} words"
-        );
+        assert!(index < WORDS_MAX, "an operation notes at most {WORDS_MAX} words");
         at(self.0, WORDS + index).store(value, Relaxed);
         self.publish(self.counts() | 1 << (WORDS_SHIFT + index));
     }
@@ -257,11 +240,7 @@ impl<'a> RecordWords<'a> {
         index: u64,
         extent: Extent,
     ) -> Result<(), Full> {
-        let full = || Full {
-            asked: 16,
-            used: index * 16,
-            limit: EXTENTS_MAX * 16,
-        };
+        let full = || Full { asked: 16, used: index * 16, limit: EXTENTS_MAX * 16 };
         if index == EXTENTS_MAX {
             return Err(full());
         }
@@ -270,11 +249,7 @@ impl<'a> RecordWords<'a> {
         if place == 0 {
             let made = arena.alloc(OVERFLOW_CLASS)?;
             let block = overflow(arena, made.raw()).map_err(|_| full())?;
-            let before = if index == INLINE {
-                0
-            } else {
-                head.load(Relaxed)
-            };
+            let before = if index == INLINE { 0 } else { head.load(Relaxed) };
             block[0].store(before, Relaxed);
             block[OVERFLOW_FIRST].store(index, Relaxed);
             head.store(made.raw(), Release);
@@ -328,11 +303,7 @@ impl<'a> RecordWords<'a> {
             let word = at(self.0, first).load(Relaxed);
             let inode = word & ((1 << COMMIT_SLOT_SHIFT) - 1);
             let slot = (word >> COMMIT_SLOT_SHIFT) as u8;
-            Commit {
-                inode,
-                op_seq: at(self.0, first + 1).load(Relaxed),
-                slot,
-            }
+            Commit { inode, op_seq: at(self.0, first + 1).load(Relaxed), slot }
         };
         (0..count.min(COMMITS_MAX)).map(commit).collect()
     }
@@ -340,11 +311,7 @@ impl<'a> RecordWords<'a> {
     fn extents(self, arena: &Arena, list: &List, count: u64) -> Result<Vec<Extent>, BadOffset> {
         let inline = (0..count.min(INLINE)).map(|i| get(self.0, list.first + 2 * to_usize(i)));
         let mut found: Vec<_> = inline.collect();
-        let mut next = if count > INLINE {
-            at(self.0, list.overflow).load(Acquire)
-        } else {
-            0
-        };
+        let mut next = if count > INLINE { at(self.0, list.overflow).load(Acquire) } else { 0 };
         for _ in 0..blocks_max(count) {
             if next == 0 {
                 break;
@@ -402,8 +369,5 @@ fn put<const N: usize>(words: &[AtomicU64; N], first: usize, extent: Extent) {
 
 fn get<const N: usize>(words: &[AtomicU64; N], first: usize) -> Extent {
     let addr_raw = at(words, first).load(Relaxed);
-    Extent {
-        addr_raw,
-        pages: low32(at(words, first + 1).load(Relaxed)),
-    }
+    Extent { addr_raw, pages: low32(at(words, first + 1).load(Relaxed)) }
 }

@@ -91,12 +91,7 @@ impl Segment {
         let base = mapped.map_err(|e| io_error("map the arena", e.into()))?;
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io_error("map the arena", io::ErrorKind::OutOfMemory.into()))?;
-        let segment = Self {
-            base,
-            len,
-            limit: AtomicU64::new(limit),
-            file,
-        };
+        let segment = Self { base, len, limit: AtomicU64::new(limit), file };
         segment.ensure(FIXED)?;
         segment.advise_large_pages();
         Ok(segment)
@@ -140,9 +135,7 @@ impl Segment {
     /// `words` words at a line-aligned offset.
     #[inline]
     pub(crate) fn slice(&self, off: u64, words: u64) -> Result<&[AtomicU64], BadOffset> {
-        let bytes = words
-            .checked_mul(8)
-            .ok_or_else(|| self.bad(off, u64::MAX))?;
+        let bytes = words.checked_mul(8).ok_or_else(|| self.bad(off, u64::MAX))?;
         self.check(off, bytes, LINE)?;
         // SAFETY: `check` has shown that off + bytes lies within the allocated mapping.
         let first = unsafe { self.base.add(to_usize(off)) };
@@ -166,11 +159,7 @@ impl Segment {
     fn check(&self, off: u64, bytes: u64, align: u64) -> Result<(), BadOffset> {
         let limit = self.limit.load(Relaxed);
         let fits = off != 0 && bytes <= limit && off <= limit - bytes;
-        if fits && off & (align - 1) == 0 {
-            Ok(())
-        } else {
-            self.check_again(off, bytes, align)
-        }
+        if fits && off & (align - 1) == 0 { Ok(()) } else { self.check_again(off, bytes, align) }
     }
 
     /// The same after asking the kernel how much other processes have added.
@@ -187,11 +176,7 @@ impl Segment {
 
     #[cold]
     fn bad(&self, off: u64, bytes: u64) -> BadOffset {
-        BadOffset {
-            off,
-            bytes,
-            limit: self.limit.load(Relaxed),
-        }
+        BadOffset { off, bytes, limit: self.limit.load(Relaxed) }
     }
 
     /// Learns what other processes have allocated. The file's length says it: it is raised by the
@@ -207,21 +192,13 @@ impl Segment {
     /// Allocates memory up to `end`, in whole steps.
     #[inline]
     pub(crate) fn ensure(&self, end: u64) -> Result<(), Full> {
-        if end <= self.limit.load(Relaxed) {
-            Ok(())
-        } else {
-            self.extend(end)
-        }
+        if end <= self.limit.load(Relaxed) { Ok(()) } else { self.extend(end) }
     }
 
     #[cold]
     fn extend(&self, end: u64) -> Result<(), Full> {
         let from = self.refresh();
-        let full = Full {
-            asked: end.saturating_sub(from),
-            used: from,
-            limit: self.len,
-        };
+        let full = Full { asked: end.saturating_sub(from), used: from, limit: self.len };
         if end <= from {
             return Ok(());
         }
@@ -276,10 +253,7 @@ unsafe impl<const N: usize> Sync for Pinned<N> {}
 impl<const N: usize> Pinned<N> {
     pub(crate) fn new(segment: &Arc<Segment>, off: u64) -> Result<Self, BadOffset> {
         let first = NonNull::from(segment.block::<N>(off)?);
-        Ok(Self {
-            first,
-            _segment: Arc::clone(segment),
-        })
+        Ok(Self { first, _segment: Arc::clone(segment) })
     }
 
     #[inline]
@@ -293,11 +267,7 @@ fn checked_len(len: u64) -> Result<u64, ArenaError> {
     if (LEAST..=GREATEST).contains(&len) {
         Ok(len.next_multiple_of(STEP))
     } else {
-        Err(ArenaError::BadSize {
-            found: len,
-            least: LEAST,
-            greatest: GREATEST,
-        })
+        Err(ArenaError::BadSize { found: len, least: LEAST, greatest: GREATEST })
     }
 }
 

@@ -38,20 +38,13 @@ impl Arena {
         by: &'o Op<'o>,
         client: ClientInfo,
     ) -> Result<Option<Recovery<'o>>, LockError> {
-        let is_there = || {
-            self.client(client.slot)
-                .is_some_and(|now| now.epoch == client.epoch)
-        };
+        let is_there = || self.client(client.slot).is_some_and(|now| now.epoch == client.epoch);
         if !self.is_dead_client(&client) || !is_there() {
             return Ok(None);
         }
         let guard = by.lock(Arena::recovery_lock(&client))?;
         // Another settler may have been faster.
-        Ok(is_there().then(|| Recovery {
-            arena: by.arena(),
-            client,
-            _guard: guard,
-        }))
+        Ok(is_there().then(|| Recovery { arena: by.arena(), client, _guard: guard }))
     }
 }
 

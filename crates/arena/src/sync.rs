@@ -17,8 +17,9 @@ const CONTENDED: u64 = 1 << 31;
 /// operations hold one.
 const SPINS: u32 = 100;
 
-/// Sleepers look this often whether the owner still lives.
-const LIVENESS_INTERVAL: Duration = Duration::from_millis(10);
+/// Sleepers look this often whether the owner still lives. In this module's own tests hardly ever,
+/// so that a lost wake-up is not made good by it.
+const LIVENESS_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 10 });
 
 /// Bits of the record index in an owner id.
 const RECORD_BITS: u32 = 6;
@@ -59,13 +60,7 @@ impl Owner {
 
 impl std::fmt::Debug for Owner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Owner(slot {}, record {}, epoch {})",
-            self.slot(),
-            self.record(),
-            self.epoch()
-        )
+        write!(f, "Owner(slot {}, record {}, epoch {})", self.slot(), self.record(), self.epoch())
     }
 }
 
@@ -91,11 +86,7 @@ pub(crate) fn lock(
     owner: Owner,
     is_dead: &dyn Fn(Owner) -> bool,
 ) -> Result<(), Refused> {
-    if try_lock(word, owner) {
-        Ok(())
-    } else {
-        lock_contended(word, owner, is_dead)
-    }
+    if try_lock(word, owner) { Ok(()) } else { lock_contended(word, owner, is_dead) }
 }
 
 /// The loops end when the lock is free or its owner dead; until then somebody alive works under it.
@@ -130,11 +121,7 @@ fn lock_contended(
             return Err(Refused::Held);
         }
         let contended = now | CONTENDED;
-        if now != contended
-            && word
-                .compare_exchange(now, contended, Relaxed, Relaxed)
-                .is_err()
-        {
+        if now != contended && word.compare_exchange(now, contended, Relaxed, Relaxed).is_err() {
             continue;
         }
         let woken = futex_wait(word, low32(contended), LIVENESS_INTERVAL);
@@ -155,9 +142,7 @@ pub(crate) fn unlock(word: &AtomicU64, owner: Owner) -> bool {
 fn unlock_contended(word: &AtomicU64, owner: Owner) -> bool {
     // The contended bit is never taken off a held lock, so a second failure means that the lock
     // is not the caller's (any more: it was settled as dead's).
-    let held = word
-        .compare_exchange(owner.0 | CONTENDED, 0, Release, Relaxed)
-        .is_ok();
+    let held = word.compare_exchange(owner.0 | CONTENDED, 0, Release, Relaxed).is_ok();
     if held {
         futex_wake(word, 1);
     }
@@ -190,21 +175,9 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Duration) -> 
 pub(crate) fn futex_wake(word: &AtomicU64, count: i32) {
     // SAFETY: the kernel uses the address as a key only; nothing is written.
     let woken = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE,
-            count,
-            0_usize,
-            0_usize,
-            0,
-        )
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count, 0_usize, 0_usize, 0)
     };
-    debug_assert!(
-        woken >= 0,
-        "futex wake failed: {}",
-        std::io::Error::last_os_error()
-    );
+    debug_assert!(woken >= 0, "futex wake failed: {}", std::io::Error::last_os_error());
 }
 
 /// A sequence counter: lets readers see whether what they read without a lock belongs together.
@@ -258,5 +231,132 @@ impl<'a> SeqCount<'a> {
     pub fn write_end(self) {
         let now = self.0.load(Relaxed);
         self.0.store((now | 1).wrapping_add(1), Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const NEVER: &dyn Fn(Owner) -> bool = &|_| false;
+
+    /// Adds one under the lock, for longer than others spin.
+    fn count_slowly(word: &AtomicU64, count: &AtomicU64, owner: Owner, turn: u64) {
+        lock(word, owner, NEVER).unwrap();
+        let before = count.load(Relaxed);
+        if turn.is_multiple_of(3) {
+            std::thread::yield_now();
+        }
+        for _ in 0..turn % 512 {
+            std::hint::spin_loop();
+        }
+        count.store(before + 1, Relaxed);
+        assert!(unlock(word, owner));
+    }
+
+    /// Most of the threads sleep at any time; each sleeper must be woken by an unlock, as nothing
+    /// else would wake it.
+    #[test]
+    fn no_wake_up_is_lost() {
+        const THREADS: u32 = 6;
+        const TURNS: u64 = 3000;
+        let start = Instant::now();
+        let words = [const { AtomicU64::new(0) }; 2];
+        let counts = [const { AtomicU64::new(0) }; 2];
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (words, counts) = (&words, &counts);
+                let owner = Owner::new(3, thread, 9);
+                scope.spawn(move || {
+                    (0..TURNS).for_each(|turn| {
+                        let which = usize::from(turn % 7 == 0);
+                        count_slowly(&words[which], &counts[which], owner, turn);
+                    });
+                });
+            }
+        });
+        let sum: u64 = counts.iter().map(|count| count.load(Relaxed)).sum();
+        assert_eq!(sum, u64::from(THREADS) * TURNS, "two threads were in at once");
+        assert!(start.elapsed() < LIVENESS_INTERVAL, "a sleeper was woken by the clock");
+    }
+
+    #[test]
+    fn a_sleeper_marks_the_lock_and_the_unlock_wakes_it() {
+        let word = AtomicU64::new(0);
+        let (first, second) = (Owner::new(0, 0, 1), Owner::new(0, 1, 1));
+        assert!(try_lock(&word, first));
+        assert!(!try_lock(&word, second));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| lock(&word, second, NEVER));
+            while word.load(Relaxed) & CONTENDED == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(Owner::of_lock_word(word.load(Relaxed)), Some(first));
+            assert!(!unlock(&word, second), "only the owner unlocks");
+            assert!(unlock(&word, first));
+            assert_eq!(sleeper.join().unwrap(), Ok(()));
+        });
+        assert_eq!(Owner::of_lock_word(word.load(Relaxed)), Some(second));
+        assert!(unlock(&word, second));
+        assert_eq!(word.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn owners_are_told_apart_and_never_look_free() {
+        for owner in [Owner::new(0, 0, 0), Owner::new(255, 63, u32::MAX), Owner::new(7, 5, 1)] {
+            assert_eq!(Owner::of_lock_word(owner.0 | CONTENDED), Some(owner));
+            assert_eq!(owner, Owner::new(owner.slot(), owner.record(), owner.epoch()));
+            assert_ne!(low32(owner.0), 0);
+        }
+        assert_ne!(Owner::new(1, 0, 0), Owner::new(0, 63, 0));
+    }
+
+    /// Three words written together; whoever validates must have read them together.
+    #[test]
+    fn a_valid_read_is_a_whole_one() {
+        const WRITES: u64 = 200_000;
+        let count = AtomicU64::new(0);
+        let data = [const { AtomicU64::new(0) }; 3];
+        let done = AtomicU64::new(0);
+        let seq = SeqCount::new(&count);
+        let read = || {
+            let Some(start) = seq.read_begin() else { return };
+            let seen = [0, 1, 2].map(|i: usize| data[i].load(Relaxed));
+            if seq.read_valid(start) {
+                assert_eq!(seen, [start / 2, start, start * 3]);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while done.load(Relaxed) == 0 {
+                        read();
+                    }
+                });
+            }
+            for write in 1..=WRITES {
+                seq.write_begin();
+                data[0].store(write, Relaxed);
+                data[1].store(write * 2, Relaxed);
+                data[2].store(write * 6, Relaxed);
+                seq.write_end();
+            }
+            done.store(1, Relaxed);
+        });
+        assert_eq!(count.load(Relaxed), 2 * WRITES);
+    }
+
+    #[test]
+    fn a_counter_that_a_dead_writer_left_odd_becomes_even_again() {
+        let count = AtomicU64::new(0);
+        let seq = SeqCount::new(&count);
+        seq.write_begin();
+        assert_eq!(seq.read_begin(), None);
+        seq.write_begin();
+        seq.write_end();
+        let start = seq.read_begin().unwrap();
+        assert!(start > 0 && seq.read_valid(start));
     }
 }

@@ -1,5 +1,6 @@
 //! The name table does what a map from hashes to sets of values does, at a flat cost, and keeps its
 //! reservations.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,17 +70,13 @@ fn apply(
         Step::Reserve(name) => table.reserve(arena, hash(name), &mut rehash).unwrap(),
         Step::Remove(name) => {
             let value = model.remove(&name);
-            let removed = table
-                .remove(arena, hash(name), value.unwrap_or(name))
-                .unwrap();
+            let removed = table.remove(arena, hash(name), value.unwrap_or(name)).unwrap();
             assert_eq!(removed, value.is_some(), "{step:?}");
         }
         Step::Replace(name, new) => {
             let new = name | new << 30;
             let old = model.get(&name).copied();
-            let replaced = table
-                .replace(arena, hash(name), old.unwrap_or(name), new)
-                .unwrap();
+            let replaced = table.replace(arena, hash(name), old.unwrap_or(name), new).unwrap();
             assert_eq!(replaced, old.is_some(), "{step:?}");
             if let Some(value) = model.get_mut(&name) {
                 *value = new;
@@ -144,20 +141,12 @@ fn growing_to_many_and_shrinking_to_none_uses_the_same_memory_again() {
             table.insert(&arena, mix(name), name, &mut mix).unwrap();
         }
         for name in 1..=NAMES {
-            let name = if round % 2 == 0 {
-                name
-            } else {
-                NAMES + 1 - name
-            };
+            let name = if round % 2 == 0 { name } else { NAMES + 1 - name };
             assert!(table.remove(&arena, mix(name), name).unwrap());
         }
         assert!(table.is_empty());
         // One bucket at the most is left of it.
-        assert_eq!(
-            words[0].load(Ordering::Relaxed) >> 63,
-            0,
-            "a directory is left"
-        );
+        assert_eq!(words[0].load(Ordering::Relaxed) >> 63, 0, "a directory is left");
         used.push(arena.used_bytes());
     }
     assert_eq!(used, [used[0]; 3]);
@@ -183,12 +172,7 @@ fn buckets_that_were_merged_can_be_split_again() {
             names -= 1;
         }
         for name in 1..=names {
-            assert_eq!(
-                table
-                    .find(&arena, mix(name), |value| value == name)
-                    .unwrap(),
-                Some(name)
-            );
+            assert_eq!(table.find(&arena, mix(name), |value| value == name).unwrap(), Some(name));
         }
     }
 }
@@ -230,10 +214,7 @@ fn lookups_ask_about_few_wrong_values_at_every_size() {
             });
             assert_eq!(found.unwrap(), None);
         }
-        assert!(
-            asked < 2000,
-            "{asked} values asked about in 10,000 look-ups of {size} names"
-        );
+        assert!(asked < 2000, "{asked} values asked about in 10,000 look-ups of {size} names");
     }
 }
 
@@ -246,16 +227,9 @@ fn colliding_hashes_do_not_blow_up_the_directory() {
     for name in 1..=2000 {
         table.insert(&arena, 42, name, &mut |_| 42).unwrap();
     }
-    assert!(
-        arena.used_bytes() < 512 << 10,
-        "{} bytes",
-        arena.used_bytes()
-    );
+    assert!(arena.used_bytes() < 512 << 10, "{} bytes", arena.used_bytes());
     for name in 1..=2000 {
-        assert_eq!(
-            table.find(&arena, 42, |value| value == name).unwrap(),
-            Some(name)
-        );
+        assert_eq!(table.find(&arena, 42, |value| value == name).unwrap(), Some(name));
         assert!(table.remove(&arena, 42, name).unwrap());
     }
     assert!(table.is_empty());
@@ -283,10 +257,7 @@ fn what_is_reserved_can_be_inserted_in_a_full_arena() {
         table.reserve(&arena, two, &mut mix).unwrap();
         exhaust(&arena);
         table.insert(&arena, one, 5000, &mut mix).unwrap();
-        assert_eq!(
-            table.find(&arena, one, |value| value == 5000).unwrap(),
-            Some(5000)
-        );
+        assert_eq!(table.find(&arena, one, |value| value == 5000).unwrap(), Some(5000));
         assert_eq!(table.len(), names + 1);
     }
 }
@@ -307,12 +278,7 @@ fn a_failed_insertion_changes_nothing() {
     }
     assert_eq!(table.len(), inserted);
     for name in 1..=inserted {
-        assert_eq!(
-            table
-                .find(&arena, mix(name), |value| value == name)
-                .unwrap(),
-            Some(name)
-        );
+        assert_eq!(table.find(&arena, mix(name), |value| value == name).unwrap(), Some(name));
     }
 }
 
@@ -323,16 +289,10 @@ fn values_out_of_range_are_refused() {
     let table = NameTable::new(&words);
     for value in [0, 1 << 50, u64::MAX] {
         let outcome = table.insert(&arena, 1, value, &mut mix);
-        assert!(
-            matches!(outcome, Err(ArenaError::OutOfRange { .. })),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(ArenaError::OutOfRange { .. })), "{outcome:?}");
     }
     table.insert(&arena, 1, (1 << 50) - 1, &mut mix).unwrap();
-    assert!(
-        !table.remove(&arena, 1, 0).unwrap(),
-        "a free slot is no entry"
-    );
+    assert!(!table.remove(&arena, 1, 0).unwrap(), "a free slot is no entry");
     assert!(!table.remove(&arena, 1, u64::MAX).unwrap());
     assert_eq!(table.len(), 1);
 }
@@ -361,9 +321,8 @@ fn readers_that_validate_see_every_name() {
         table.insert(&arena, mix(name), name, &mut mix).unwrap();
     }
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..3)
-            .map(|_| scope.spawn(|| read_names(&arena, table, seq, &stop, STAY)))
-            .collect();
+        let readers: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| read_names(&arena, table, seq, &stop, STAY))).collect();
         let stopping = Stop(&stop);
         let start = std::time::Instant::now();
         let mut top = STAY;

@@ -56,11 +56,7 @@ pub(super) struct BucketRef {
 impl BucketRef {
     pub(super) fn decode(word: u64) -> Self {
         let off = Off::from_raw(word & ((1 << BASE_SHIFT) - 1) & !63);
-        Self {
-            off,
-            local: (word & 63) as u32,
-            base: (word >> BASE_SHIFT & 63) as u32,
-        }
+        Self { off, local: (word & 63) as u32, base: (word >> BASE_SHIFT & 63) as u32 }
     }
 
     pub(super) fn encode(self) -> u64 {
@@ -111,11 +107,7 @@ pub(super) fn find(
     if let Some(value) = find_in_line(line, tag, matches) {
         return Ok(Some(value));
     }
-    if away == 0 {
-        Ok(None)
-    } else {
-        find_away(arena, off, home, tag, matches)
-    }
+    if away == 0 { Ok(None) } else { find_away(arena, off, home, tag, matches) }
 }
 
 #[inline]
@@ -178,11 +170,7 @@ fn places(
         let places = (0..LINES * 7).map(move |index| {
             bucket.map(|bucket| {
                 let line = (home + index / 7) % LINES;
-                Place {
-                    bucket,
-                    line,
-                    slot: 1 + index % 7,
-                }
+                Place { bucket, line, slot: 1 + index % 7 }
             })
         });
         // One error is enough to stop the caller.
@@ -211,8 +199,7 @@ impl<'a> Place<'a> {
     /// The home line of the entry in it.
     fn home(&self) -> usize {
         let shift = (self.slot - 1) * HOME_BITS;
-        self.words()
-            .map_or(0, |(header, _)| to_usize(header.load(Relaxed) >> shift & 7))
+        self.words().map_or(0, |(header, _)| to_usize(header.load(Relaxed) >> shift & 7))
     }
 
     fn is_away(&self, first: Bucket<'_>) -> bool {
@@ -331,12 +318,7 @@ pub(super) fn lengthen(arena: &Arena, off: Off) -> Result<(), crate::ArenaError>
         }
     }
     arena.free(CLASS, made);
-    Err(Full {
-        asked: CLASS.bytes(),
-        used: arena.used_bytes(),
-        limit: arena.max_bytes(),
-    }
-    .into())
+    Err(Full { asked: CLASS.bytes(), used: arena.used_bytes(), limit: arena.max_bytes() }.into())
 }
 
 /// True if there is more than one bucket in the chain.

@@ -86,13 +86,7 @@ impl<'a> NameTable<'a> {
         let Some(found) = self.bucket(arena, hash)? else {
             return Ok(None);
         };
-        bucket::find(
-            arena,
-            found.off,
-            bucket::home_of(hash),
-            found.tag(hash),
-            &mut matches,
-        )
+        bucket::find(arena, found.off, bucket::home_of(hash), found.tag(hash), &mut matches)
     }
 
     /// Makes room for two entries of this hash, so that inserting them cannot fail until something
@@ -122,14 +116,7 @@ impl<'a> NameTable<'a> {
         for _ in 0..=DEPTH_MAX + 1 {
             let Some(found) = self.bucket(arena, hash)? else {
                 let off = arena.alloc(bucket::CLASS)?;
-                self.publish_root(
-                    BucketRef {
-                        off,
-                        local: 0,
-                        base: 0,
-                    }
-                    .encode(),
-                );
+                self.publish_root(BucketRef { off, local: 0, base: 0 }.encode());
                 continue;
             };
             if bucket::has_room(arena, found.off, bucket::home_of(hash), slots)? {
@@ -172,11 +159,7 @@ impl<'a> NameTable<'a> {
         let Some(place) = bucket::free_place(arena, found.off, home)? else {
             return Err(full(arena));
         };
-        place.fill(
-            bucket::open(arena, found.off)?,
-            home,
-            found.tag(hash) | value,
-        );
+        place.fill(bucket::open(arena, found.off)?, home, found.tag(hash) | value);
         self.set_len(self.len() + 1);
         Ok(())
     }
@@ -261,10 +244,7 @@ impl<'a> NameTable<'a> {
         if word & ROOT_DIRECTORY != 0 {
             // A damaged depth must not become a shift out of range.
             let depth = ((word & 63) as u32).clamp(1, DEPTH_MAX);
-            Root::Directory {
-                off: Off::from_raw(word & !(ROOT_DIRECTORY | 63)),
-                depth,
-            }
+            Root::Directory { off: Off::from_raw(word & !(ROOT_DIRECTORY | 63)), depth }
         } else if word != 0 {
             Root::Bucket(BucketRef::decode(word))
         } else {
@@ -338,11 +318,6 @@ fn check_value(value: u64) -> Result<(), ArenaError> {
     if is_value(value) {
         Ok(())
     } else {
-        Err(ArenaError::OutOfRange {
-            what: "value",
-            found: value,
-            least: 1,
-            greatest: VALUE,
-        })
+        Err(ArenaError::OutOfRange { what: "value", found: value, least: 1, greatest: VALUE })
     }
 }

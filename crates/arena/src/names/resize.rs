@@ -37,11 +37,7 @@ impl NameTable<'_> {
         let local = old.local + 1;
         let keeps = old.base <= old.local && local + TAG_BITS_MIN <= old.base + TAG_BITS;
         let base = if keeps { old.base } else { local };
-        let low = BucketRef {
-            off: arena.alloc(bucket::CLASS)?,
-            local,
-            base,
-        };
+        let low = BucketRef { off: arena.alloc(bucket::CLASS)?, local, base };
         let high = match arena.alloc(bucket::CLASS) {
             Ok(off) => BucketRef { off, ..low },
             Err(full) => {
@@ -73,10 +69,7 @@ impl NameTable<'_> {
         let new = halves.map(BucketRef::encode);
         let (from, depth) = match self.root() {
             Root::Directory { off, depth } if old.local < depth => {
-                publish_halves(
-                    span(arena.slice(off, 1 << depth)?, depth, hash, old.local),
-                    new,
-                );
+                publish_halves(span(arena.slice(off, 1 << depth)?, depth, hash, old.local), new);
                 return Ok(None);
             }
             Root::Directory { off, depth } => (off, depth),
@@ -116,11 +109,7 @@ impl NameTable<'_> {
     /// Frees what is retired; the caller's counter is odd, so no reader that holds it is believed.
     #[inline]
     pub(super) fn reclaim(self, arena: &Arena) -> Result<(), BadOffset> {
-        if high32(self.words[1].load(Relaxed)) == 0 {
-            Ok(())
-        } else {
-            self.reclaim_all(arena)
-        }
+        if high32(self.words[1].load(Relaxed)) == 0 { Ok(()) } else { self.reclaim_all(arena) }
     }
 
     #[cold]
@@ -147,11 +136,7 @@ impl NameTable<'_> {
     pub(super) fn merge(self, arena: &Arena, hash: u64) -> Result<(), BadOffset> {
         // Each turn uses one bit less.
         for _ in 0..DEPTH_MAX {
-            let Root::Directory {
-                off: directory,
-                depth,
-            } = self.root()
-            else {
+            let Root::Directory { off: directory, depth } = self.root() else {
                 return Ok(());
             };
             let Some(kept) = self.bucket(arena, hash)? else {
@@ -167,10 +152,7 @@ impl NameTable<'_> {
                 return Ok(());
             }
             move_entries(arena, gone, kept)?;
-            let joined = BucketRef {
-                local: kept.local - 1,
-                ..kept
-            };
+            let joined = BucketRef { local: kept.local - 1, ..kept };
             let words = arena.slice(directory, 1 << depth)?;
             fill(span(words, depth, hash, joined.local), joined.encode());
             bucket::free(arena, gone.off);
@@ -228,9 +210,7 @@ fn move_entries(arena: &Arena, from: BucketRef, to: BucketRef) -> Result<(), Bad
 fn span(directory: &[AtomicU64], depth: u32, hash: u64, local: u32) -> &[AtomicU64] {
     let count = 1_u64 << (depth - local);
     let first = (hash >> (64 - depth)) & !(count - 1);
-    directory
-        .get(to_usize(first)..to_usize(first + count))
-        .unwrap_or_default()
+    directory.get(to_usize(first)..to_usize(first + count)).unwrap_or_default()
 }
 
 fn publish_halves(words: &[AtomicU64], new: [u64; 2]) {

@@ -247,27 +247,14 @@ fn report(key: u64, old: u64, replaced: &mut dyn FnMut(u64, u64)) {
 
 fn last_key(key: u64, count: u64) -> Result<u64, ArenaError> {
     let last = key.saturating_add(count - 1);
-    if last <= KEY_MAX {
-        Ok(last)
-    } else {
-        Err(out_of_range("key", last, 0, KEY_MAX))
-    }
+    if last <= KEY_MAX { Ok(last) } else { Err(out_of_range("key", last, 0, KEY_MAX)) }
 }
 
 fn check_value(value: u64) -> Result<(), ArenaError> {
-    if value != 0 {
-        Ok(())
-    } else {
-        Err(out_of_range("value", 0, 1, u64::MAX))
-    }
+    if value != 0 { Ok(()) } else { Err(out_of_range("value", 0, 1, u64::MAX)) }
 }
 
 #[cold]
 fn out_of_range(what: &'static str, found: u64, least: u64, greatest: u64) -> ArenaError {
-    ArenaError::OutOfRange {
-        what,
-        found,
-        least,
-        greatest,
-    }
+    ArenaError::OutOfRange { what, found, least, greatest }
 }

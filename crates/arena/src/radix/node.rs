@@ -44,10 +44,7 @@ impl Root {
             let height = (word & 63) as u32;
             // A damaged height must not lead a walk beyond its bound.
             let height = height.clamp(1, HEIGHT_MAX);
-            Self::Node {
-                off: Off::from_raw(word & !(ROOT_NODE | 63)),
-                height,
-            }
+            Self::Node { off: Off::from_raw(word & !(ROOT_NODE | 63)), height }
         } else if word & ROOT_VALUE != 0 {
             Self::Value(word & !ROOT_VALUE)
         } else {
@@ -104,7 +101,5 @@ pub(super) fn covers(height: u32, key: u64) -> bool {
 }
 
 pub(super) fn height_of(key: u64) -> u32 {
-    (u64::BITS - key.leading_zeros())
-        .div_ceil(LEVEL_BITS)
-        .max(1)
+    (u64::BITS - key.leading_zeros()).div_ceil(LEVEL_BITS).max(1)
 }

@@ -45,11 +45,7 @@ impl Radix<'_> {
             Root::Node { off, height } => {
                 let end = to.min(key_count(height));
                 if from < end {
-                    let range = Range {
-                        arena,
-                        first: from,
-                        last: end - 1,
-                    };
+                    let range = Range { arena, first: from, last: end - 1 };
                     range.remove(off, height - 1, 0, removed)?;
                     self.shrink(arena)?;
                 }
@@ -69,10 +65,7 @@ impl Radix<'_> {
             match root[0].load(Relaxed) {
                 0 => self.publish(Root::Empty),
                 1 if height > 1 && child != 0 => {
-                    self.publish(Root::Node {
-                        off: Off::from_raw(child),
-                        height: height - 1,
-                    });
+                    self.publish(Root::Node { off: Off::from_raw(child), height: height - 1 });
                 }
                 _ => return Ok(()),
             }

@@ -1,0 +1,137 @@
+//! Blocks belong to one owner at a time, stay with their class, and are zeroed.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use novale_arena::{Arena, Class, Full, Off};
+
+const SMALL: Class = Class::new(3, 8);
+const LARGE: Class = Class::new(4, 70);
+
+#[test]
+fn sizes_are_whole_lines() {
+    assert_eq!((SMALL.words(), LARGE.words(), LARGE.bytes()), (8, 72, 576));
+}
+
+#[test]
+fn blocks_are_aligned_zeroed_and_reused_within_their_class_only() {
+    let arena = Arena::anonymous(8 << 20).unwrap();
+    let mut small = HashSet::new();
+    for _ in 0..100 {
+        let off = arena.alloc(SMALL).unwrap();
+        assert_eq!(off.raw() % 64, 0);
+        assert!(small.insert(off));
+        for word in arena.block::<8>(off).unwrap() {
+            word.store(u64::MAX, Relaxed);
+        }
+    }
+    for off in &small {
+        arena.free(SMALL, *off);
+    }
+    for _ in 0..100 {
+        let off = arena.alloc(LARGE).unwrap();
+        assert!(small.iter().all(|other| off.raw() + 576 <= other.raw() || off > *other));
+    }
+    let used = arena.used_bytes();
+    for _ in 0..100 {
+        let off = arena.alloc(SMALL).unwrap();
+        assert!(small.remove(&off), "{off} was not free");
+        assert!(arena.block::<8>(off).unwrap().iter().all(|word| word.load(Relaxed) == 0));
+    }
+    assert_eq!(arena.used_bytes(), used);
+}
+
+#[test]
+fn an_uncleared_block_keeps_all_but_its_last_word() {
+    let arena = Arena::anonymous(8 << 20).unwrap();
+    let off = arena.alloc_uncleared(SMALL).unwrap();
+    let block = arena.block::<8>(off).unwrap();
+    assert!(block.iter().all(|word| word.load(Relaxed) == 0), "fresh memory is 0");
+    for word in block {
+        word.store(7, Relaxed);
+    }
+    arena.free(SMALL, off);
+    assert_eq!(arena.alloc_uncleared(SMALL).unwrap(), off);
+    assert!(block[..7].iter().all(|word| word.load(Relaxed) == 7));
+}
+
+#[test]
+fn tables_come_in_powers_of_two() {
+    let arena = Arena::anonymous(8 << 20).unwrap();
+    let table = arena.alloc_table(10).unwrap();
+    for word in arena.slice(table, 1024).unwrap() {
+        word.store(1, Relaxed);
+    }
+    arena.free_table(10, table);
+    assert_ne!(arena.alloc_table(9).unwrap(), table);
+    assert_eq!(arena.alloc_table(10).unwrap(), table);
+    assert!(arena.slice(table, 1024).unwrap().iter().all(|word| word.load(Relaxed) == 0));
+    // The least table is a line; absurd sizes are refused.
+    assert!(arena.slice(arena.alloc_table(0).unwrap(), 8).is_ok());
+    for log2 in [20, 30, 34, 35, 64, u32::MAX] {
+        assert!(matches!(arena.alloc_table(log2), Err(Full { .. })));
+    }
+}
+
+#[test]
+fn a_full_arena_says_so_and_goes_on_with_what_is_freed() {
+    let arena = Arena::anonymous(2 << 20).unwrap();
+    let mut blocks = Vec::new();
+    let full = loop {
+        match arena.alloc(LARGE) {
+            Ok(off) => blocks.push(off),
+            Err(full) => break full,
+        }
+    };
+    assert_eq!((full.asked, full.limit), (576, 2 << 20));
+    assert!(blocks.len() as u64 * 576 > (2 << 20) - (64 << 10) - 576, "room was left");
+    arena.free(LARGE, blocks[7]);
+    assert_eq!(arena.alloc(LARGE).unwrap(), blocks[7]);
+    assert_eq!(arena.alloc(LARGE).unwrap_err().asked, 576);
+}
+
+#[test]
+fn null_is_never_freed() {
+    let arena = Arena::anonymous(2 << 20).unwrap();
+    arena.free(SMALL, Off::NULL);
+    arena.free_table(4, Off::NULL);
+    assert!(!arena.alloc(SMALL).unwrap().is_null());
+    assert!(!arena.alloc_table(4).unwrap().is_null());
+}
+
+/// Each holder writes its mark and later finds it unchanged: two holders of one block would not.
+#[test]
+fn threads_never_share_a_block() {
+    const THREADS: u64 = 6;
+    let arena = Arena::anonymous(64 << 20).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let arena = &arena;
+            scope.spawn(move || take_and_give(arena, thread));
+        }
+    });
+    // No more memory than what was held at once, so nothing leaked.
+    assert!(arena.used_bytes() <= (64 << 10) + THREADS * 40 * 64, "{}", arena.used_bytes());
+}
+
+fn take_and_give(arena: &Arena, thread: u64) {
+    let mut random = fastrand::Rng::with_seed(thread);
+    let mut held: Vec<(Off, u64)> = Vec::new();
+    for turn in 0..50_000 {
+        if held.len() < 40 && random.bool() {
+            let (off, mark) = (arena.alloc(SMALL).unwrap(), thread << 32 | turn);
+            let before = arena.block::<8>(off).unwrap().each_ref().map(|w| w.swap(mark, Relaxed));
+            assert_eq!(before, [0; 8], "not zeroed, or not ours");
+            held.push((off, mark));
+        } else if !held.is_empty() {
+            let (off, mark) = held.swap_remove(random.usize(..held.len()));
+            let now = arena.block::<8>(off).unwrap().each_ref().map(|w| w.load(Relaxed));
+            assert_eq!(now, [mark; 8], "not ours alone");
+            arena.free(SMALL, off);
+        }
+    }
+    for (off, _) in held {
+        arena.free(SMALL, off);
+    }
+}
