@@ -91,12 +91,15 @@ impl Fs {
         }
         let call = self.begin(OpKind::Atime, ctx)?;
         let locked = self.lock(&call, ino)?;
-        // Two ordered words of one line, the time first: recovery takes the time only with the
-        // second word. It may be lost; nothing waits for it.
+        // Ordered words of one line, the time first: it counts only with the others, and may be
+        // lost; nothing waits for it.
         let at = locked.place.addr.add(VOLATILE_OFFSET);
-        let time = self.pm.store_u64(at, ctx.now_ns.cast_unsigned(), Purpose::Inode);
-        let seq = self.pm.store_u64(at.add(8), locked.view.attr_seq(), Purpose::Inode);
-        let _unfenced = self.pm.write_back(time.join(seq));
+        let word =
+            |offset: u64, value: u64| self.pm.store_u64(at.add(offset), value, Purpose::Inode);
+        let stored = word(0, ctx.now_ns.cast_unsigned())
+            .join(word(16, u64::from(locked.id.generation)))
+            .join(word(8, locked.view.attr_seq()));
+        let _unfenced = self.pm.write_back(stored);
         locked.view.publish(|| locked.view.set_atime_ns(ctx.now_ns));
         Ok(())
     }
@@ -104,9 +107,11 @@ impl Fs {
     /// The next data or hole at or behind `offset`.
     ///
     /// # Errors
-    /// [`Error::NoSuchOffset`] behind the end of the file, or where no data follows.
+    /// [`Error::NoSuchOffset`] behind the end of the file, or where no data follows;
+    /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        self.read_view(0, ino, |view, _| {
+        self.read_view(0, ino, |view, kind| {
+            regular(kind)?;
             let size = view.size();
             if offset >= size {
                 return Err(Error::NoSuchOffset);

@@ -119,7 +119,7 @@ pub(crate) fn load(
     view.set_attrs(&attrs, identity.rdev);
     view.set_birth_ns(identity.birth_ns);
     let volatile = media.volatile;
-    if volatile.atime_ns != 0 && volatile.atime_seq >= view.attr_seq() {
+    if volatile.generation == identity.generation && volatile.atime_seq >= view.attr_seq() {
         view.set_atime_ns(volatile.atime_ns);
     }
     view.set_identity(ino, identity.generation, identity.kind, true);

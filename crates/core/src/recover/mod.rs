@@ -114,7 +114,8 @@ fn survey(
     let mut journal = Journal::read(pm, seed, lanes)?;
     let slot_pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let clean = pool.is_clean();
-    let saved = if clean { saved::read(pm, pool, chunks.len())? } else { None };
+    // A saved state that is damaged is as good as none: the logs say the same.
+    let saved = if clean { saved::read(pm, pool, chunks.len()).unwrap_or(None) } else { None };
     let mut opened = Opened {
         report: OpenReport { clean, from_saved: saved.is_some(), ..OpenReport::default() },
         pages: PageMarks::new(slot_pages),

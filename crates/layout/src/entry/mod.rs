@@ -151,13 +151,37 @@ impl Entry {
         };
         let (stored, rest) = crc_and_rest(whole);
         check_crc(ENTRY, seed.checksum(rest), stored)?;
-        let entry = match header.kind {
+        Ok((header, Self::parse(&header, first, whole)?))
+    }
+
+    /// Reads the entry that opens `bytes` again, without its checksum: for one that was checked
+    /// or written in this session, such as those that collection sorts.
+    ///
+    /// # Errors
+    /// As [`Entry::decode`], a wrong checksum left out.
+    #[inline]
+    pub fn reread(bytes: &[u8]) -> Result<(EntryHeader, Self), LayoutError> {
+        let Some(first) = bytes.first_chunk::<LINE_BYTES>() else {
+            return Err(header::too_short(ENTRY, bytes));
+        };
+        let header = EntryHeader::peek(first)?;
+        let Some(whole) = bytes.get(..header.bytes()) else {
+            return Err(header::too_short(ENTRY, bytes));
+        };
+        Ok((header, Self::parse(&header, first, whole)?))
+    }
+
+    fn parse(
+        header: &EntryHeader,
+        first: &[u8; LINE_BYTES],
+        whole: &[u8],
+    ) -> Result<Self, LayoutError> {
+        Ok(match header.kind {
             EntryKind::Write => write::decode(first)?,
             EntryKind::Words => words::decode(first)?,
             EntryKind::Attributes => Self::Attributes(Attributes::decode(first)?),
             EntryKind::DentryAdd => DentryRef::decode(whole)?.to_entry()?,
             EntryKind::DentryDelete => dentry::decode_delete(first)?,
-        };
-        Ok((header, entry))
+        })
     }
 }

@@ -8,7 +8,7 @@ pub use identity::{IDENTITY_VERSION, IdentityLine};
 #[cfg(test)]
 pub(crate) use {commit::RawCommitLine, identity::RawIdentityLine};
 
-use zerocopy::little_endian::{I64, U64};
+use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::transmute;
 
 use crate::PAGE;
@@ -30,13 +30,15 @@ raw! {
     struct RawVolatileLine, "Volatile line", 64 {
         0 atime_ns: I64,
         8 atime_seq: U64,
-        16 reserved: [u8; 48],
+        16 generation: U32,
+        20 pad: U32,
+        24 reserved: [u8; 40],
     }
 }
 
 /// What may be lost: the access time that relatime keeps. It has no checksum.
 ///
-/// It is stored as two ordered 8-byte words, `atime_ns` first.
+/// It is stored as three ordered 8-byte words: `atime_ns`, `generation`, `atime_seq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VolatileLine {
     /// Last access, ns since 1970.
@@ -44,6 +46,8 @@ pub struct VolatileLine {
     /// The `op_seq` of the newest attributes entry when it was stored (0: none). The line counts
     /// while no attributes entry is newer.
     pub atime_seq: u64,
+    /// The inode's generation: an earlier use of the number left the line as it was.
+    pub generation: u32,
 }
 
 impl VolatileLine {
@@ -54,7 +58,9 @@ impl VolatileLine {
         transmute!(RawVolatileLine {
             atime_ns: self.atime_ns.into(),
             atime_seq: self.atime_seq.into(),
-            reserved: [0; 48],
+            generation: self.generation.into(),
+            pad: U32::ZERO,
+            reserved: [0; 40],
         })
     }
 
@@ -63,6 +69,10 @@ impl VolatileLine {
     #[must_use]
     pub fn decode(bytes: &[u8; 64]) -> Self {
         let raw: RawVolatileLine = transmute!(*bytes);
-        Self { atime_ns: raw.atime_ns.get(), atime_seq: raw.atime_seq.get() }
+        Self {
+            atime_ns: raw.atime_ns.get(),
+            atime_seq: raw.atime_seq.get(),
+            generation: raw.generation.get(),
+        }
     }
 }

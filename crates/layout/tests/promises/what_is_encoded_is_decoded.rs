@@ -36,8 +36,8 @@ for_each_structure!(round_trip);
 
 proptest! {
     #[test]
-    fn volatile_line_comes_back(atime_ns: i64, atime_seq: u64) {
-        let line = VolatileLine { atime_ns, atime_seq };
+    fn volatile_line_comes_back(atime_ns: i64, atime_seq: u64, generation: u32) {
+        let line = VolatileLine { atime_ns, atime_seq, generation };
         prop_assert_eq!(VolatileLine::decode(&line.encode()), line);
     }
 

@@ -1,0 +1,191 @@
+//! Many threads at once: every read sees one write whole, and the pool that they leave is sound.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test panics")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use novale_arena::Arena;
+use novale_core::*;
+use novale_pm::{Pm, PmOptions};
+
+const MB: u64 = 1 << 20;
+const THREADS: u32 = 6;
+const STEPS: u32 = 4000;
+
+fn pool() -> Pm {
+    let pm = Pm::anonymous(&[48 * MB, 16 * MB], &PmOptions::default()).unwrap();
+    let options = MkfsOptions {
+        lanes: 3,
+        pool_uuid: [9; 16],
+        slot_uuids: vec![[1; 16], [2; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &options).unwrap();
+    pm
+}
+
+fn open(pm: Pm) -> Fs {
+    let arena = Arena::anonymous(256 * MB).unwrap();
+    Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
+}
+
+fn new(kind: FileKind) -> NewInode<'static> {
+    NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" }
+}
+
+/// What a race may answer; anything else is a bug.
+fn allowed<T>(result: Result<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(
+            Error::NotFound
+            | Error::Exists
+            | Error::NotEmpty
+            | Error::Stale
+            | Error::IsDirectory
+            | Error::NotDirectory
+            | Error::NoSpace
+            | Error::Invalid(_),
+        ) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// For steps of which only the errors matter.
+fn race<T>(result: Result<T>) {
+    allowed(result);
+}
+
+fn work(fs: &Fs, thread: u32, dirs: &[Ino]) {
+    let mut random = fastrand::Rng::with_seed(u64::from(thread));
+    for step in 0..STEPS {
+        let ctx = Ctx { now_ns: i64::from(step), hint: thread };
+        let dir = dirs[random.usize(..dirs.len())];
+        let other = dirs[random.usize(..dirs.len())];
+        let name = format!("n{}", random.u8(..12)).into_bytes();
+        let second = format!("n{}", random.u8(..12)).into_bytes();
+        let file = allowed(fs.lookup(&ctx, dir, &name)).filter(|attr| attr.kind == FileKind::File);
+        match random.u8(..16) {
+            0..3 => race(fs.create(&ctx, dir, &name, &new(FileKind::File))),
+            3 => race(fs.create(&ctx, dir, &name, &new(FileKind::Directory))),
+            4 | 5 => race(fs.unlink(&ctx, dir, &name)),
+            6 => race(fs.rmdir(&ctx, dir, &name)),
+            7 => race(fs.rename(&ctx, dir, &name, other, &second, RenameMode::Replace)),
+            8 => race(fs.rename(&ctx, dir, &name, other, &second, RenameMode::Exchange)),
+            9 => {
+                if let Some(file) = file {
+                    race(fs.link(&ctx, file.ino, other, &second));
+                }
+            }
+            10 => {
+                let mut count = 0;
+                race(fs.readdir(&ctx, dir, 0, &mut |_| {
+                    count += 1;
+                    count < 1000
+                }));
+                assert!(count <= 24, "{count} names");
+            }
+            _ => {
+                if let Some(file) = file {
+                    file_step(fs, &ctx, file.ino, &mut random);
+                }
+            }
+        }
+    }
+}
+
+/// Every write covers the whole file with one byte, so that a read which mixes two shows it.
+fn file_step(fs: &Fs, ctx: &Ctx, ino: Ino, random: &mut fastrand::Rng) {
+    if allowed(fs.hold(ino)).is_none() {
+        return;
+    }
+    for _ in 0..4 {
+        if random.bool() {
+            let bytes = vec![random.u8(1..); 9000];
+            allowed(fs.write(ctx, ino, 0, &bytes));
+        } else {
+            let mut bytes = vec![0; 9000];
+            if let Some(count) = allowed(fs.read(ctx, ino, 0, &mut bytes)) {
+                let first = bytes[0];
+                assert!(bytes[..count].iter().all(|byte| *byte == first), "a torn read");
+                assert!(count == 0 || count == 9000);
+            }
+        }
+    }
+    fs.release(ctx, ino, 1).unwrap();
+}
+
+fn verify(pm: &Pm) {
+    let report = check(pm, &Serial, &|_| {}).unwrap();
+    assert_eq!(report.findings, []);
+}
+
+#[test]
+fn random_operations_on_shared_directories() {
+    let fs = open(pool());
+    let ctx = Ctx { now_ns: 0, hint: 0 };
+    let mut dirs = vec![Ino::ROOT];
+    for name in [b"d1", b"d2"] {
+        dirs.push(fs.create(&ctx, Ino::ROOT, name, &new(FileKind::Directory)).unwrap().ino);
+    }
+    dirs.push(fs.create(&ctx, dirs[1], b"d3", &new(FileKind::Directory)).unwrap().ino);
+    for dir in &dirs {
+        fs.hold(*dir).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (fs, dirs) = (&fs, &dirs);
+            scope.spawn(move || work(fs, thread, dirs));
+        }
+    });
+    let fs = open(fs.into_pm());
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    verify(&pm);
+    let fs = open(pm);
+    assert!(fs.opened().from_saved);
+    verify(&fs.into_pm());
+}
+
+#[test]
+fn appends_from_many_threads_are_whole_and_all_there() {
+    let fs = open(pool());
+    let ctx = Ctx { now_ns: 0, hint: 0 };
+    let ino = fs.create(&ctx, Ino::ROOT, b"log", &new(FileKind::File)).unwrap().ino;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4_u8)
+            .map(|thread| {
+                let fs = &fs;
+                scope.spawn(move || {
+                    let ctx = Ctx { now_ns: 1, hint: u32::from(thread) };
+                    for _ in 0..300 {
+                        fs.append(&ctx, ino, &[thread + 1; 100]).unwrap();
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let mut bytes = vec![0; 200_000];
+                let count = fs.read(&ctx, ino, 0, &mut bytes).unwrap();
+                assert_eq!(count % 100, 0);
+                assert!(
+                    bytes[..count].chunks(100).all(|record| record.iter().all(|b| *b == record[0]))
+                );
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    let mut bytes = vec![0; 200_000];
+    let count = fs.read(&ctx, ino, 0, &mut bytes).unwrap();
+    assert_eq!(count, 4 * 300 * 100);
+    for thread in 1..=4 {
+        assert_eq!(bytes.iter().filter(|byte| **byte == thread).count(), 30_000);
+    }
+    verify(&fs.into_pm());
+}
