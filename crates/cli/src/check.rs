@@ -102,7 +102,7 @@ fn show(facts: &Facts) {
         println!("the pool was not closed clean; it was checked as the next mount will recover it");
     }
     println!(
-        "{} inodes ({} directories), {} names, {} log entries, {} of {} pages in use",
+        "{} inodes ({} directories), {} names, {} log entries, {} of {} pages used",
         facts.inodes,
         facts.directories,
         facts.names,

@@ -40,6 +40,8 @@ enum Event {
 }
 
 pub(crate) fn run(request: &Request) -> Result<()> {
+    // What ps shows; the daemon was started as /proc/self/exe.
+    rustix::thread::set_name(c"novale").context("naming the process")?;
     let found = slots::find(&request.slots)?;
     let _lock = holder::lock(&found.paths, Use::Exclusive)?;
     let arena = ArenaName::new(&found.info)?;
@@ -127,7 +129,7 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
 fn tell_recovery(report: &OpenReport) {
     if !report.clean {
         eprintln!(
-            "novale: the pool was not closed clean; recovered it: {} inodes, {} pages in use, {} log \
+            "novale: the pool was not closed clean; recovered it: {} inodes, {} pages used, {} log \
              entries read",
             report.inodes, report.pages_used, report.log_entries
         );

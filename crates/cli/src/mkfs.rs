@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs};
-use novale_layout::known_signature;
 use novale_pm::PmOptions;
 use novale_posix::wall_clock_ns;
 use uuid::Uuid;
@@ -82,12 +81,10 @@ fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<()> {
     let pm =
         slots::open(&[path.to_owned()], &PmOptions { read_only: true, ..PmOptions::default() })?;
     let head = slots::head(&pm)?;
-    let found = match (known_signature(&head), head.iter().position(|byte| *byte != 0)) {
-        (Some(name), _) => name.to_owned(),
-        (None, Some(at)) => format!("data (the first at byte {at})"),
-        (None, None) => return Ok(()),
-    };
-    bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display())
+    if let Some(found) = slots::what_it_holds(&head) {
+        bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
+    }
+    Ok(())
 }
 
 fn check_size(index: usize, path: &Path, bytes: u64) -> Result<()> {

@@ -9,6 +9,7 @@ use novale_layout::{PAGE, PmAddr, known_signature};
 use novale_pm::{Pm, PmOptions, SlotSpec};
 use uuid::Uuid;
 
+const OUR_FORMAT: &str = "a Novale pool";
 /// How much of a slot is looked at to tell what it holds.
 pub(crate) const HEAD_BYTES: u64 = 2 << 20;
 
@@ -79,14 +80,19 @@ fn identify(path: &Path) -> Result<([u8; 16], u8)> {
     };
     let head = head(&pm)?;
     let shown = path.display();
-    match known_signature(&head) {
-        None if head.iter().all(|byte| *byte == 0) => {
-            bail!("{shown} holds no pool, only zeroes: make one with `novale mkfs {shown}`")
-        }
-        Some(name) if !name.contains("Novale") => {
-            bail!("{shown} holds no pool, but {name}: give the slots of a pool")
-        }
-        _ => Err(error).with_context(|| shown.to_string()),
+    match what_it_holds(&head) {
+        None => bail!("{shown} holds no pool, only zeroes: make one with `novale mkfs {shown}`"),
+        Some(OUR_FORMAT) => Err(error).with_context(|| shown.to_string()),
+        Some(other) => bail!("{shown} holds no pool, but {other}: name the slots of a pool"),
+    }
+}
+
+/// What a slot's first bytes show, in words; nothing for zeroes.
+pub(crate) fn what_it_holds(head: &[u8]) -> Option<&'static str> {
+    match known_signature(head) {
+        Some("Novale") => Some(OUR_FORMAT),
+        Some(name) => Some(name),
+        None => head.iter().any(|byte| *byte != 0).then_some("data of an unknown format"),
     }
 }
 
