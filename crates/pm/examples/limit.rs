@@ -5,6 +5,7 @@
 //! loop has no bounds, counters or observer: `Pm` should be within a few nanoseconds of it.
 #![allow(unsafe_code, reason = "the bare loop stores without this crate's help")]
 #![allow(clippy::print_stdout, reason = "a program that reports")]
+#![allow(clippy::cast_precision_loss, reason = "nanoseconds and small counts")]
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -54,19 +55,30 @@ fn p50(places: &[u64], mut write: impl FnMut(u64)) -> f64 {
 mod bare {
     //! The instructions alone.
 
-    use std::arch::x86_64::{__m512i, _mm_sfence, _mm512_loadu_si512, _mm512_stream_si512};
+    use std::arch::asm;
+    use std::arch::x86_64::_mm_sfence;
 
     /// Streams whole lines, then fences.
     ///
     /// # Safety
-    /// `dst` is valid for `src.len()` bytes, a multiple of 64, and aligned to 64.
-    #[target_feature(enable = "avx512f")]
+    /// `dst` is valid for `src.len()` bytes, a multiple of 64, and aligned to 64; the CPU has
+    /// AVX-512.
+    #[target_feature(enable = "sse2")]
     pub(super) unsafe fn stream(dst: *mut u8, src: &[u8]) {
         for offset in (0..src.len()).step_by(64) {
-            // SAFETY: within `src`.
-            let line = unsafe { _mm512_loadu_si512(src.as_ptr().wrapping_add(offset).cast()) };
-            // SAFETY: within the range of the contract, aligned.
-            unsafe { _mm512_stream_si512(dst.wrapping_add(offset).cast::<__m512i>(), line) };
+            let from = src.as_ptr().wrapping_add(offset);
+            let to = dst.wrapping_add(offset);
+            // SAFETY: 64 bytes of both ranges.
+            unsafe {
+                asm!(
+                    "vmovdqu64 zmm16, [{s}]",
+                    "vmovntdq [{d}], zmm16",
+                    s = in(reg) from,
+                    d = in(reg) to,
+                    out("xmm16") _,
+                    options(nostack, preserves_flags)
+                );
+            }
         }
         _mm_sfence();
     }
@@ -82,7 +94,7 @@ mod bare {
         for offset in (0..src.len()).step_by(64) {
             let line = dst.wrapping_add(offset);
             // SAFETY: within the range of the contract.
-            unsafe { std::arch::asm!("clwb [{}]", in(reg) line, options(nostack)) };
+            unsafe { asm!("clwb [{}]", in(reg) line, options(nostack)) };
         }
         _mm_sfence();
     }
@@ -145,22 +157,14 @@ fn measure(pm: &Pm, memory: &mut [u8], len: usize, seed: u64) -> Row {
     });
     let mut into = vec![0; len];
     let pm_load = p50(&places, |at| {
-        pm.load(PmAddr::new(0, at), black_box(&mut into))
-            .unwrap_or_default();
+        pm.load(PmAddr::new(0, at), black_box(&mut into)).unwrap_or_default();
     });
     let bare_load = p50(&places, |at| {
         let from = usize::try_from(at).unwrap_or(0);
         black_box(&mut into).copy_from_slice(memory.get(from..from + len).unwrap_or(&[]));
     });
     let (bare_stream, bare_store) = bare.unwrap_or((f64::NAN, f64::NAN));
-    Row {
-        bare_stream,
-        pm_stream,
-        bare_store,
-        pm_store,
-        bare_load,
-        pm_load,
-    }
+    Row { bare_stream, pm_stream, bare_store, pm_store, bare_load, pm_load }
 }
 
 /// The cost of calls that hit the cache, ns: what the checks and counters add.
@@ -184,8 +188,7 @@ fn measure_hot(pm: &Pm) -> [(&'static str, f64); 5] {
         (
             "load 128",
             p50(&hot, |at| {
-                pm.load(PmAddr::new(0, at), black_box(&mut into))
-                    .unwrap_or_default();
+                pm.load(PmAddr::new(0, at), black_box(&mut into)).unwrap_or_default();
             }),
         ),
         (
@@ -194,32 +197,19 @@ fn measure_hot(pm: &Pm) -> [(&'static str, f64); 5] {
                 black_box(&pm.store_line(PmAddr::new(0, at), black_box(&line), Purpose::Commit));
             }),
         ),
-        (
-            "fence of nothing",
-            p50(&hot, |_| pm.fence(Flushed::none()).end()),
-        ),
+        ("fence of nothing", p50(&hot, |_| pm.fence(Flushed::none()).end())),
     ]
 }
 
 fn main() -> Result<(), PmError> {
-    let megabytes = std::env::args()
-        .nth(1)
-        .and_then(|a| a.parse().ok())
-        .unwrap_or(512_u64);
+    let megabytes = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(512_u64);
     let len = megabytes << 20;
-    let options = PmOptions {
-        populate: true,
-        hugepages: true,
-        ..PmOptions::default()
-    };
+    let options = PmOptions { populate: true, hugepages: true, ..PmOptions::default() };
     let pm = Pm::anonymous(&[len], &options)?;
     let mut memory = vec![0; usize::try_from(len).unwrap_or(0) + 64];
     advise_huge(&memory);
     memory.fill(1);
-    println!(
-        "{:?}, {megabytes} MB, ns a durable write, p50",
-        pm.write_back_kind()
-    );
+    println!("{:?}, {megabytes} MB, ns a durable write, p50", pm.write_back_kind());
     println!("   bytes  stream (bare)  store+wb (bare)  load (bare)");
     for size in [64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536] {
         let rows: Vec<Row> = (0..ROUNDS)

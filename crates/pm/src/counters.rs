@@ -55,23 +55,18 @@ impl Counters {
     /// What was stored for `purpose`.
     #[must_use]
     pub fn of(&self, purpose: Purpose) -> PurposeCounters {
-        self.purposes
-            .get(purpose as usize)
-            .copied()
-            .unwrap_or_default()
+        self.purposes.get(purpose as usize).copied().unwrap_or_default()
     }
 
     /// What was stored for all purposes.
     #[must_use]
     pub fn total(&self) -> PurposeCounters {
-        self.purposes
-            .iter()
-            .fold(PurposeCounters::default(), |sum, p| PurposeCounters {
-                lines: sum.lines + p.lines,
-                lines_streamed: sum.lines_streamed + p.lines_streamed,
-                write_backs: sum.write_backs + p.write_backs,
-                bytes: sum.bytes + p.bytes,
-            })
+        self.purposes.iter().fold(PurposeCounters::default(), |sum, p| PurposeCounters {
+            lines: sum.lines + p.lines,
+            lines_streamed: sum.lines_streamed + p.lines_streamed,
+            write_backs: sum.write_backs + p.write_backs,
+            bytes: sum.bytes + p.bytes,
+        })
     }
 
     /// Lines stored, all purposes.
@@ -97,10 +92,7 @@ impl Counters {
     /// This is the wear of WASA, counted in lines where the paper counts calls.
     #[must_use]
     pub fn slot_lines(&self, slot: u8) -> u64 {
-        self.slot_lines
-            .get(usize::from(slot))
-            .copied()
-            .unwrap_or_default()
+        self.slot_lines.get(usize::from(slot)).copied().unwrap_or_default()
     }
 }
 

@@ -55,10 +55,7 @@ const _: () = assert!(usize::BITS == 64, "offsets in a slot are 64-bit");
 
 /// A byte count as an index of this machine.
 #[inline(always)]
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the assertion above: usize has 64 bits"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "the assertion above: usize has 64 bits")]
 const fn to_usize(bytes: u64) -> usize {
     bytes as usize
 }
@@ -66,9 +63,5 @@ const fn to_usize(bytes: u64) -> usize {
 /// The number of distinct lines that `len` bytes from byte `byte` touch.
 #[inline(always)]
 const fn lines_touched(byte: u64, len: u64) -> u64 {
-    if len == 0 {
-        0
-    } else {
-        (byte + (len - 1)) / LINE - byte / LINE + 1
-    }
+    if len == 0 { 0 } else { (byte + (len - 1)) / LINE - byte / LINE + 1 }
 }

@@ -24,14 +24,8 @@ pub enum Purpose {
 
 impl Purpose {
     /// All purposes, in the order of their counters.
-    pub const ALL: [Self; 6] = [
-        Self::Data,
-        Self::Log,
-        Self::Commit,
-        Self::Journal,
-        Self::Inode,
-        Self::Other,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Data, Self::Log, Self::Commit, Self::Journal, Self::Inode, Self::Other];
 }
 
 /// Where a slot is.

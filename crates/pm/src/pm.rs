@@ -62,10 +62,7 @@ impl Pm {
         for spec in slots {
             let slot = Slot::open(spec, options)?;
             if let Some(first) = opened.iter().position(|o| o.is_same_file(&slot)) {
-                return Err(PmError::Duplicate {
-                    path: spec.path.clone(),
-                    first,
-                });
+                return Err(PmError::Duplicate { path: spec.path.clone(), first });
             }
             opened.push(slot);
         }
@@ -78,10 +75,8 @@ impl Pm {
     /// As [`Pm::open`]: lengths below a page or above an address, too many slots, no memory.
     pub fn anonymous(lens: &[u64], options: &PmOptions) -> Result<Self, PmError> {
         check_count(lens.len())?;
-        let slots: Result<Vec<Slot>, PmError> = lens
-            .iter()
-            .map(|&len| Slot::anonymous(len, options))
-            .collect();
+        let slots: Result<Vec<Slot>, PmError> =
+            lens.iter().map(|&len| Slot::anonymous(len, options)).collect();
         Self::new(slots?, options)
     }
 
@@ -132,9 +127,7 @@ impl Pm {
     /// The open file of `slot`; `None` for private memory, or when there is no such slot.
     #[must_use]
     pub fn slot_file(&self, slot: u8) -> Option<&File> {
-        self.slots
-            .get(usize::from(slot))
-            .and_then(|found| found.file.as_ref())
+        self.slots.get(usize::from(slot)).and_then(|found| found.file.as_ref())
     }
 
     /// Whether stores are refused.
@@ -202,16 +195,10 @@ impl Pm {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    #[allow(
-        clippy::panic,
-        reason = "an access to where no slot is, is a bug of the caller"
-    )]
+    #[allow(clippy::panic, reason = "an access to where no slot is, is a bug of the caller")]
     pub(crate) fn refuse(&self, what: &str, addr: PmAddr, len: u64) -> ! {
         let is_mapped = self.contains(addr, len);
-        assert!(
-            !is_mapped,
-            "{what} of {len} bytes at {addr}: the pool is mapped read-only"
-        );
+        assert!(!is_mapped, "{what} of {len} bytes at {addr}: the pool is mapped read-only");
         panic!(
             "{what} of {len} bytes at {addr} (raw {:#018x}) is outside of the pool: slot {} of {} \
              has {} bytes",
@@ -227,19 +214,13 @@ fn check_count(found: usize) -> Result<(), PmError> {
     if (1..=SLOTS_MAX).contains(&found) {
         Ok(())
     } else {
-        Err(PmError::SlotCount {
-            found,
-            allowed: SLOTS_MAX,
-        })
+        Err(PmError::SlotCount { found, allowed: SLOTS_MAX })
     }
 }
 
 #[cold]
 #[track_caller]
-#[allow(
-    clippy::panic,
-    reason = "asking for a slot that was never given is a bug of the caller"
-)]
+#[allow(clippy::panic, reason = "asking for a slot that was never given is a bug of the caller")]
 fn no_slot(slot: u8) -> ! {
     panic!("the pool has no slot {slot}");
 }
@@ -248,27 +229,18 @@ fn no_slot(slot: u8) -> ! {
 #[inline(always)]
 #[track_caller]
 pub(crate) fn assert_aligned(addr: PmAddr, align: u64) {
-    assert!(
-        addr.byte().is_multiple_of(align),
-        "store at {addr} is not aligned to {align} bytes"
-    );
+    assert!(addr.byte().is_multiple_of(align), "store at {addr} is not aligned to {align} bytes");
 }
 
 impl Cpu {
     /// The instructions to use: `wanted`, or the best; none under eADR.
     fn choose(wanted: Option<crate::WriteBackKind>, eadr: bool) -> Result<Self, PmError> {
         let kinds = cpu::write_back_kinds();
-        let best = kinds
-            .first()
-            .copied()
-            .unwrap_or(crate::WriteBackKind::Portable);
+        let best = kinds.first().copied().unwrap_or(crate::WriteBackKind::Portable);
         let kind = wanted.unwrap_or(best);
         if !kinds.contains(&kind) {
             return Err(PmError::WriteBackUnsupported { wanted: kind, best });
         }
-        Ok(Self {
-            write_back: (!eadr).then_some(kind),
-            wide: cpu::has_wide(),
-        })
+        Ok(Self { write_back: (!eadr).then_some(kind), wide: cpu::has_wide() })
     }
 }

@@ -115,9 +115,7 @@ impl Pm {
     #[inline]
     #[track_caller]
     pub fn write_back_range(&self, addr: PmAddr, len: u64, purpose: Purpose) -> Flushed {
-        let Ok(src) = self.load_ptr(addr, len) else {
-            self.refuse("write-back", addr, len)
-        };
+        let Ok(src) = self.load_ptr(addr, len) else { self.refuse("write-back", addr, len) };
         let Some(kind) = self.cpu.write_back else {
             return Flushed::new();
         };
@@ -132,9 +130,7 @@ impl Pm {
         // SAFETY: the lines that hold mapped bytes are mapped, because slots are whole pages;
         // there is at least one; `Cpu::choose` checked the instruction.
         unsafe { cpu::write_back_lines(kind, first, to_usize(lines)) };
-        self.registry
-            .shard()
-            .written_back(purpose, addr.slot(), lines);
+        self.registry.shard().written_back(purpose, addr.slot(), lines);
         Flushed::new()
     }
 
@@ -153,9 +149,7 @@ impl Pm {
     /// Counts a plain store.
     #[inline(always)]
     pub(crate) fn count_stored(&self, addr: PmAddr, len: u64, purpose: Purpose) {
-        self.registry
-            .shard()
-            .stored(purpose, addr.slot(), addr.byte(), len);
+        self.registry.shard().stored(purpose, addr.slot(), addr.byte(), len);
     }
 }
 
@@ -171,12 +165,6 @@ pub(crate) fn tell_store(
     site: &'static Location<'static>,
 ) {
     if !bytes.is_empty() {
-        observer.store(StoreEvent {
-            addr,
-            bytes,
-            kind,
-            purpose,
-            site,
-        });
+        observer.store(StoreEvent { addr, bytes, kind, purpose, site });
     }
 }

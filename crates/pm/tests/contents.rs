@@ -1,4 +1,5 @@
 //! What is stored is what is loaded, and nothing else changes.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use novale_layout::PmAddr;
 use novale_pm::{Flushed, Pm, PmOptions, Purpose, SlotKind, SlotSpec};
@@ -8,14 +9,7 @@ fn a_file_keeps_what_was_stored_through_its_mapping() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let slots = [SlotSpec::new(file.path())];
-    let pm = Pm::open(
-        &slots,
-        &PmOptions {
-            populate: true,
-            ..PmOptions::default()
-        },
-    )
-    .unwrap();
+    let pm = Pm::open(&slots, &PmOptions { populate: true, ..PmOptions::default() }).unwrap();
     assert_eq!(pm.slot_kind(0), SlotKind::File);
     assert_eq!(pm.slot_len(0), 1 << 20);
     let mut flushed = Flushed::none();
@@ -35,16 +29,9 @@ fn a_file_keeps_what_was_stored_through_its_mapping() {
     assert_eq!(before.of(Purpose::Data).lines, 2);
     assert_eq!(before.fences_with_pending, 1);
 
-    let options = PmOptions {
-        read_only: true,
-        populate: true,
-        ..PmOptions::default()
-    };
+    let options = PmOptions { read_only: true, populate: true, ..PmOptions::default() };
     let pm = Pm::open(&slots, &options).unwrap();
     assert_eq!(pm.load_u64(PmAddr::new(0, 8)), Ok(7));
-    assert_eq!(
-        &pm.load_line(PmAddr::new(0, 4096)).unwrap()[3..22],
-        b"streamed, unaligned"
-    );
+    assert_eq!(&pm.load_line(PmAddr::new(0, 4096)).unwrap()[3..22], b"streamed, unaligned");
     assert_eq!(pm.counters().fences, 0);
 }

@@ -206,12 +206,7 @@ thread_local! {
 impl Registry {
     pub(crate) fn new(slots: usize, eadr: bool) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        Self {
-            id: NEXT_ID.fetch_add(1, Relaxed),
-            slots,
-            eadr,
-            inner: Arc::default(),
-        }
+        Self { id: NEXT_ID.fetch_add(1, Relaxed), slots, eadr, inner: Arc::default() }
     }
 
     /// The calling thread's shard.
@@ -230,10 +225,7 @@ impl Registry {
     #[inline(never)]
     fn find(&self) -> *const Shard {
         let known = HELD.try_with(|held| {
-            held.borrow()
-                .iter()
-                .find(|h| h.id == self.id)
-                .map(|h| Arc::as_ptr(&h.shard))
+            held.borrow().iter().find(|h| h.id == self.id).map(|h| Arc::as_ptr(&h.shard))
         });
         let shard = match known {
             Ok(Some(shard)) => shard,
@@ -254,12 +246,7 @@ impl Registry {
             HELD.with(|held| {
                 let mut all = held.borrow_mut();
                 all.retain(|h| h.registry.strong_count() > 0);
-                all.push(Held {
-                    id: self.id,
-                    eadr: self.eadr,
-                    registry,
-                    shard,
-                });
+                all.push(Held { id: self.id, eadr: self.eadr, registry, shard });
             });
         }
         pointer

@@ -15,9 +15,13 @@ mod aarch64;
 pub(crate) use aarch64::*;
 
 #[cfg(any(test, miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg_attr(test, allow(dead_code, reason = "in tests beside the module of this CPU"))]
 mod portable;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub(crate) use portable::*;
+
+#[cfg(test)]
+mod tests;
 
 /// The instruction that writes a line back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

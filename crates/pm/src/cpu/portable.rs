@@ -45,8 +45,8 @@ pub(crate) unsafe fn store_u64(dst: *mut u8, value: u64) {
 /// `src` is valid for reading and `dst` for writing 64 bytes; `src` is aligned to 8.
 #[inline]
 pub(crate) unsafe fn load_line(dst: *mut u8, src: *const u8) {
-    // SAFETY: the contract is stronger than that of `copy_out`.
-    unsafe { copy_out(cpu, dst, src, 64) };
+    // SAFETY: the contract is stronger than that of `gather`.
+    unsafe { gather(dst, src, 64) };
 }
 
 /// Copies `len` bytes out of the pool; aligned 8-byte units are each read at once.
@@ -54,6 +54,15 @@ pub(crate) unsafe fn load_line(dst: *mut u8, src: *const u8) {
 /// # Safety
 /// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
 pub(crate) unsafe fn copy_out(_cpu: Cpu, dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the same contract.
+    unsafe { gather(dst, src, len) };
+}
+
+/// Copies `len` bytes out of the pool: the aligned 8-byte units of the source, and bytes.
+///
+/// # Safety
+/// As `copy_out`.
+unsafe fn gather(dst: *mut u8, src: *const u8, len: usize) {
     let mut done = 0;
     while done < len {
         let from = src.wrapping_add(done);
@@ -77,6 +86,15 @@ pub(crate) unsafe fn copy_out(_cpu: Cpu, dst: *mut u8, src: *const u8, len: usiz
 /// # Safety
 /// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
 pub(crate) unsafe fn copy_in(_cpu: Cpu, dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the same contract.
+    unsafe { scatter(dst, src, len) };
+}
+
+/// Copies `len` bytes into the pool: the aligned 8-byte units of the destination, and bytes.
+///
+/// # Safety
+/// As `copy_in`.
+unsafe fn scatter(dst: *mut u8, src: *const u8, len: usize) {
     let mut done = 0;
     while done < len {
         let from = src.wrapping_add(done);
@@ -84,7 +102,7 @@ pub(crate) unsafe fn copy_in(_cpu: Cpu, dst: *mut u8, src: *const u8, len: usize
         if to.addr() % 8 == 0 && len - done >= 8 {
             let mut unit = [0; 8];
             // SAFETY: 8 bytes of the source, which may itself be in the pool.
-            unsafe { copy_out(cpu, unit.as_mut_ptr(), from, 8) };
+            unsafe { gather(unit.as_mut_ptr(), from, 8) };
             #[allow(clippy::host_endian_bytes, reason = "bytes are moved, not interpreted")]
             let word = u64::from_ne_bytes(unit);
             // SAFETY: 8 bytes of the destination, aligned.
@@ -116,7 +134,7 @@ unsafe fn copy_byte(dst: *mut u8, src: *const u8) {
 /// `src` is valid for reading and `dst` for writing `8 * count` bytes; `dst` is aligned to 8.
 pub(crate) unsafe fn stream_words(_cpu: Cpu, dst: *mut u8, src: *const u8, count: usize) {
     // SAFETY: the same contract.
-    unsafe { copy_in(cpu, dst, src, count * 8) };
+    unsafe { scatter(dst, src, count * 8) };
 }
 
 /// Streams one line.
@@ -125,7 +143,7 @@ pub(crate) unsafe fn stream_words(_cpu: Cpu, dst: *mut u8, src: *const u8, count
 /// `src` is valid for reading and `dst` for writing 64 bytes; `dst` is aligned to 64.
 pub(crate) unsafe fn stream_line(_cpu: Cpu, dst: *mut u8, src: *const u8) {
     // SAFETY: the same contract.
-    unsafe { copy_in(cpu, dst, src, 64) };
+    unsafe { scatter(dst, src, 64) };
 }
 
 /// Streams `count` lines.
@@ -134,7 +152,7 @@ pub(crate) unsafe fn stream_line(_cpu: Cpu, dst: *mut u8, src: *const u8) {
 /// `src` is valid for reading and `dst` for writing `64 * count` bytes; `dst` is aligned to 64.
 pub(crate) unsafe fn stream_lines(_cpu: Cpu, dst: *mut u8, src: *const u8, count: usize) {
     // SAFETY: the same contract.
-    unsafe { copy_in(cpu, dst, src, count * 64) };
+    unsafe { scatter(dst, src, count * 64) };
 }
 
 /// Writes `count` lines back, from `dst` on: nothing is known that would.

@@ -264,7 +264,6 @@ unsafe fn copy_lines_wide(dst: *mut u8, src: *const u8, count: usize) {
 ///
 /// # Safety
 /// `src` is valid for reading and `dst` for writing `len` bytes; they do not overlap.
-#[inline]
 pub(crate) unsafe fn copy_in(cpu: Cpu, dst: *mut u8, src: *const u8, len: usize) {
     let head = (dst.addr().wrapping_neg() % 8).min(len);
     let line_at = (dst.addr().wrapping_neg() % 64).min(len);
@@ -288,19 +287,11 @@ pub(crate) unsafe fn copy_in(cpu: Cpu, dst: *mut u8, src: *const u8, len: usize)
     }
     // SAFETY: `8 * tail_words` bytes, at most what is left.
     unsafe {
-        copy_words(
-            dst.wrapping_add(tail_at),
-            src.wrapping_add(tail_at),
-            tail_words,
-        )
+        copy_words(dst.wrapping_add(tail_at), src.wrapping_add(tail_at), tail_words);
     };
     // SAFETY: the last bytes of both ranges.
     unsafe {
-        copy_bytes(
-            dst.wrapping_add(bytes_at),
-            src.wrapping_add(bytes_at),
-            len - bytes_at,
-        )
+        copy_bytes(dst.wrapping_add(bytes_at), src.wrapping_add(bytes_at), len - bytes_at);
     };
 }
 

@@ -34,11 +34,7 @@ pub(super) fn ensure(path: &Path, file: &File, len: u64) -> Result<(), PmError> 
     }
     let room = fstatvfs(file).map_err(io_error(path, "statvfs"))?;
     let available = room.f_bavail.saturating_mul(room.f_frsize);
-    let no_space = || PmError::NoSpace {
-        path: path.into(),
-        needed: missing,
-        available,
-    };
+    let no_space = || PmError::NoSpace { path: path.into(), needed: missing, available };
     // Asked first, so that a file that cannot fit does not fill the file system on the way.
     // A size of 0 is a tmpfs without a limit.
     if missing > available && room.f_blocks > 0 {
@@ -70,13 +66,41 @@ fn allocate(file: &File, start: u64, len: u64) -> Result<(), Errno> {
 fn refuse_holes(path: &Path, file: &File, len: u64) -> Result<(), PmError> {
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)) {
         Ok(hole) if hole >= len => Ok(()),
-        Ok(_) => Err(PmError::Holes {
-            path: path.into(),
-            source: io::Error::from(Errno::OPNOTSUPP),
-        }),
-        Err(e) => Err(PmError::Holes {
-            path: path.into(),
-            source: e.into(),
-        }),
+        Ok(_) => {
+            Err(PmError::Holes { path: path.into(), source: io::Error::from(Errno::OPNOTSUPP) })
+        }
+        Err(e) => Err(PmError::Holes { path: path.into(), source: e.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn without_allocation_only_a_file_without_holes_will_do() {
+        let mut named = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let path = named.path().to_path_buf();
+        let file = named.as_file_mut();
+        file.write_all(&[1; 8192]).unwrap();
+        refuse_holes(&path, file, 8192).unwrap();
+        file.set_len(12288).unwrap();
+        refuse_holes(&path, file, 8192).unwrap();
+        let error = refuse_holes(&path, file, 12288).unwrap_err().to_string();
+        assert!(error.contains("has holes and its file system cannot allocate them"), "{error}");
+    }
+
+    /// Longer than a step, and not a multiple of it.
+    #[test]
+    fn every_step_up_to_the_last_byte_is_allocated() {
+        let named = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let len = STEP_BYTES + 3 * 4096;
+        named.as_file().set_len(len).unwrap();
+        ensure(named.path(), named.as_file(), len).unwrap();
+        assert_eq!(named.as_file().metadata().unwrap().blocks() * 512, len);
+        // A file that has all its blocks is left alone.
+        ensure(named.path(), named.as_file(), len).unwrap();
     }
 }

@@ -31,10 +31,7 @@ impl Drop for Mapping {
         // SAFETY: the range was mapped by `place` and belongs to this value alone; `Pm` gives no
         // pointer into it that outlives itself.
         let unmapped = unsafe { munmap(self.base.cast(), self.len) };
-        debug_assert!(
-            unmapped.is_ok(),
-            "munmap of a whole mapping fails: {unmapped:?}"
-        );
+        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping fails: {unmapped:?}");
     }
 }
 
@@ -47,25 +44,13 @@ impl Mapping {
         read_only: bool,
         sync: bool,
     ) -> Result<Self, Errno> {
-        let flags = if sync {
-            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
-        } else {
-            MapFlags::SHARED
-        };
+        let flags =
+            if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         let len = to_usize(len);
         Self::place(len, to_usize(align), |at| {
             // SAFETY: `at` is the start of `len` bytes that `place` reserved for this; replacing
             // a reservation affects nobody.
-            unsafe {
-                mmap(
-                    at,
-                    len,
-                    protection(read_only),
-                    flags | MapFlags::FIXED,
-                    file,
-                    0,
-                )
-            }
+            unsafe { mmap(at, len, protection(read_only), flags | MapFlags::FIXED, file, 0) }
         })
     }
 
@@ -116,11 +101,7 @@ impl Mapping {
 
     /// Faults every page in.
     pub(super) fn populate(&self, read_only: bool) -> io::Result<()> {
-        let advice = if read_only {
-            Advice::LinuxPopulateRead
-        } else {
-            Advice::LinuxPopulateWrite
-        };
+        let advice = if read_only { Advice::LinuxPopulateRead } else { Advice::LinuxPopulateWrite };
         for start in (0..self.len).step_by(STEP_BYTES) {
             let len = STEP_BYTES.min(self.len - start);
             let at = self.base.wrapping_add(start);
@@ -151,11 +132,7 @@ impl Mapping {
 }
 
 fn protection(read_only: bool) -> ProtFlags {
-    if read_only {
-        ProtFlags::READ
-    } else {
-        ProtFlags::READ | ProtFlags::WRITE
-    }
+    if read_only { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE }
 }
 
 /// Gives back `len` bytes of a reservation.
@@ -172,5 +149,63 @@ fn touch(at: *const u8, len: usize) {
     for offset in (0..len).step_by(to_usize(PAGE)) {
         // SAFETY: within a mapping that is readable; volatile, so that it happens.
         unsafe { at.wrapping_add(offset).read_volatile() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of `mapping` that are in memory.
+    fn resident(mapping: &Mapping) -> usize {
+        let mut pages = vec![0; mapping.len / to_usize(PAGE)];
+        // SAFETY: one byte for each page of the mapping.
+        let result = unsafe { libc::mincore(mapping.base.cast(), mapping.len, pages.as_mut_ptr()) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        pages.iter().filter(|&&page| page & 1 == 1).count()
+    }
+
+    #[test]
+    fn mappings_are_aligned() {
+        for align in [4096, 2 << 20, 1 << 30] {
+            for len in [4096, 12288, (2 << 20) + 4096] {
+                let mapping = Mapping::anonymous(len, align, false).unwrap();
+                assert_eq!(mapping.base.addr() % to_usize(align), 0, "{len} at {align}");
+                assert_eq!(mapping.len(), len);
+            }
+        }
+    }
+
+    /// An address space has 128 TB: a terabyte left behind each time would end this early.
+    #[test]
+    fn neither_mappings_nor_failures_leave_address_space_behind() {
+        let unmappable = File::open("/dev/shm").unwrap();
+        for round in 0..300 {
+            let mapping = Mapping::anonymous(1 << 40, 2 << 20, true);
+            assert!(mapping.is_ok(), "round {round}: {mapping:?}");
+            drop(mapping);
+            let error = Mapping::of_file(&unmappable, 1 << 40, 2 << 20, true, false).unwrap_err();
+            assert_eq!(error, Errno::NODEV, "round {round}");
+        }
+        assert_eq!(Mapping::anonymous(1 << 62, 2 << 20, true).unwrap_err(), Errno::NOMEM);
+    }
+
+    #[test]
+    fn populating_faults_every_page_in() {
+        let len = 4 << 20;
+        for read_only in [false, true] {
+            let mapping = Mapping::anonymous(len, 2 << 20, read_only).unwrap();
+            assert_eq!(resident(&mapping), 0);
+            mapping.populate(read_only).unwrap();
+            if !read_only {
+                assert_eq!(resident(&mapping), to_usize(len / PAGE));
+            }
+            touch(mapping.base, mapping.len);
+        }
+        let mapping = Mapping::anonymous(len, 2 << 20, false).unwrap();
+        mapping.advise_huge();
+        mapping.populate(false).unwrap();
+        mapping.collapse();
+        assert_eq!(resident(&mapping), to_usize(len / PAGE));
     }
 }

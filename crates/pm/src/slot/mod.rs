@@ -51,18 +51,10 @@ impl Slot {
                 Err(_) => (map(false).map_err(io_error(path, "map"))?, SlotKind::File),
             }
         } else {
-            (
-                map(false).map_err(io_error(path, "map"))?,
-                SlotKind::DaxDevice,
-            )
+            (map(false).map_err(io_error(path, "map"))?, SlotKind::DaxDevice)
         };
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
-        Ok(Self {
-            kind,
-            file: Some(source.file),
-            identity: Some(source.identity),
-            mapping,
-        })
+        Ok(Self { kind, file: Some(source.file), identity: Some(source.identity), mapping })
     }
 
     /// `len` bytes of zeroed private memory.
@@ -72,12 +64,7 @@ impl Slot {
         let mapping =
             Mapping::anonymous(len, MAP_ALIGN, options.read_only).map_err(io_error(path, "map"))?;
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
-        Ok(Self {
-            kind: SlotKind::Anonymous,
-            file: None,
-            identity: None,
-            mapping,
-        })
+        Ok(Self { kind: SlotKind::Anonymous, file: None, identity: None, mapping })
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -98,18 +85,10 @@ impl Slot {
 fn checked_len(path: &Path, found: u64) -> Result<u64, PmError> {
     let len = found - found % PAGE;
     if len == 0 {
-        return Err(PmError::TooSmall {
-            path: path.into(),
-            found,
-            needed: PAGE,
-        });
+        return Err(PmError::TooSmall { path: path.into(), found, needed: PAGE });
     }
     if len > SLOT_BYTES_MAX {
-        return Err(PmError::TooLarge {
-            path: path.into(),
-            found,
-            allowed: SLOT_BYTES_MAX,
-        });
+        return Err(PmError::TooLarge { path: path.into(), found, allowed: SLOT_BYTES_MAX });
     }
     Ok(len)
 }
@@ -131,9 +110,5 @@ fn prepare(mapping: &Mapping, options: &PmOptions) -> io::Result<()> {
 /// A closure that makes a [`PmError::Io`] for `path`.
 fn io_error<E: Into<io::Error>>(path: &Path, action: &'static str) -> impl FnOnce(E) -> PmError {
     let path = PathBuf::from(path);
-    move |source| PmError::Io {
-        path,
-        action,
-        source: source.into(),
-    }
+    move |source| PmError::Io { path, action, source: source.into() }
 }

@@ -41,24 +41,12 @@ impl Source {
         check_kind(path, metadata.file_type())?;
         if metadata.is_file() {
             let identity = (metadata.dev(), metadata.ino());
-            return Ok(Self {
-                file,
-                len: metadata.len(),
-                align: 1,
-                is_regular: true,
-                identity,
-            });
+            return Ok(Self { file, len: metadata.len(), align: 1, is_regular: true, identity });
         }
         let rdev = metadata.rdev();
         let (major, minor) = (libc::major(rdev), libc::minor(rdev));
         let (len, align) = dax_device(path, Path::new(SYSFS_CHAR), major, minor)?;
-        Ok(Self {
-            file,
-            len,
-            align,
-            is_regular: false,
-            identity: (0, rdev),
-        })
+        Ok(Self { file, len, align, is_regular: false, identity: (0, rdev) })
     }
 }
 
@@ -67,10 +55,7 @@ fn check_kind(path: &Path, kind: FileType) -> Result<(), PmError> {
     let (found, advice) = if kind.is_dir() {
         ("a directory", "give the pool file in it")
     } else if kind.is_block_device() {
-        (
-            "a block device",
-            "use a devdax namespace, or a file on a DAX file system on it",
-        )
+        ("a block device", "use a devdax namespace, or a file on a DAX file system on it")
     } else if kind.is_fifo() {
         ("a FIFO", "give a file or a DAX device")
     } else if kind.is_socket() {
@@ -78,30 +63,19 @@ fn check_kind(path: &Path, kind: FileType) -> Result<(), PmError> {
     } else {
         return Ok(());
     };
-    Err(PmError::NotASlot {
-        path: path.into(),
-        found,
-        advice,
-    })
+    Err(PmError::NotASlot { path: path.into(), found, advice })
 }
 
 /// The error of opening or finding `path`.
 fn open_error(path: &Path, read_only: bool, source: io::Error) -> PmError {
     let path = path.to_path_buf();
-    #[allow(
-        clippy::wildcard_enum_match_arm,
-        reason = "io::ErrorKind is open-ended"
-    )]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is open-ended")]
     match source.kind() {
         io::ErrorKind::NotFound => PmError::Missing { path },
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             PmError::Permission { path, read_only }
         }
-        _ => PmError::Io {
-            path,
-            action: "open",
-            source,
-        },
+        _ => PmError::Io { path, action: "open", source },
     }
 }
 
@@ -112,9 +86,7 @@ fn dax_device(path: &Path, sysfs: &Path, major: u32, minor: u32) -> Result<(u64,
         let file = folder.join(name);
         let shown = || file.display().to_string();
         let text = fs::read_to_string(&file).map_err(|e| (shown(), e.to_string()))?;
-        text.trim()
-            .parse()
-            .map_err(|_| (shown(), format!("{:?} is no number", text.trim())))
+        text.trim().parse().map_err(|_| (shown(), format!("{:?} is no number", text.trim())))
     };
     let size = number("size").map_err(|(sysfs, detail)| PmError::NotDax {
         path: path.into(),
@@ -124,9 +96,65 @@ fn dax_device(path: &Path, sysfs: &Path, major: u32, minor: u32) -> Result<(u64,
         detail,
     })?;
     // Kernels before 5.10 do not tell the alignment; 2 MB is the default of every tool.
-    let align = number("align")
-        .ok()
-        .filter(|a| a.is_power_of_two())
-        .unwrap_or(super::MAP_ALIGN);
+    let align = number("align").ok().filter(|a| a.is_power_of_two()).unwrap_or(super::MAP_ALIGN);
     Ok((size, align))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a DAX device's folder in sysfs holds, as the kernel writes it.
+    fn sysfs(size: Option<&str>, align: Option<&str>) -> tempfile::TempDir {
+        let sysfs = tempfile::tempdir().unwrap();
+        let folder = sysfs.path().join("252:7");
+        fs::create_dir(&folder).unwrap();
+        for (name, text) in [("size", size), ("align", align)] {
+            if let Some(text) = text {
+                fs::write(folder.join(name), text).unwrap();
+            }
+        }
+        sysfs
+    }
+
+    fn ask(sysfs: &tempfile::TempDir) -> Result<(u64, u64), PmError> {
+        dax_device(Path::new("/dev/dax0.0"), sysfs.path(), 252, 7)
+    }
+
+    #[test]
+    fn a_dax_device_tells_its_size_and_alignment() {
+        let described = sysfs(Some("17177772032\n"), Some("1073741824\n"));
+        assert_eq!(ask(&described).unwrap(), (17_177_772_032, 1 << 30));
+        for align in [None, Some("0\n"), Some("3\n"), Some("")] {
+            let described = sysfs(Some("2097152\n"), align);
+            assert_eq!(ask(&described).unwrap(), (2 << 20, 2 << 20), "align {align:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_without_a_size_is_refused_with_the_file_that_lacks_it() {
+        for (size, detail) in [
+            (None, "No such file or directory"),
+            (Some("\n"), "\"\" is no number"),
+            (Some("-1\n"), "\"-1\" is no number"),
+            (Some("2M\n"), "\"2M\" is no number"),
+        ] {
+            let message = ask(&sysfs(size, None)).unwrap_err().to_string();
+            assert!(message.starts_with("/dev/dax0.0: is character device 252:7"), "{message}");
+            assert!(message.contains("252:7/size: "), "{message}");
+            assert!(message.contains(detail), "{message}");
+        }
+    }
+
+    #[test]
+    fn errors_of_opening_say_what_to_do() {
+        let path = Path::new("/pool");
+        let of = |errno| open_error(path, false, io::Error::from_raw_os_error(errno));
+        assert!(matches!(of(libc::ENOENT), PmError::Missing { .. }));
+        for errno in [libc::EACCES, libc::EPERM, libc::EROFS] {
+            assert!(matches!(of(errno), PmError::Permission { read_only: false, .. }), "{errno}");
+        }
+        let other = of(libc::EMFILE).to_string();
+        assert!(other.starts_with("/pool: open: Too many open files"), "{other}");
+    }
 }
