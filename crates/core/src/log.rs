@@ -74,7 +74,8 @@ pub(crate) fn walk(
 pub(crate) enum Until {
     /// With the entry whose last line this is.
     Line(PmAddr),
-    /// Before this page.
+    /// Before this page. Its entries were checked, or written, in this session: their checksums
+    /// are not looked at again.
     Page(PmAddr),
 }
 
@@ -115,7 +116,8 @@ pub(crate) fn walk_range(
         }
         last_seq = Some(header.page_seq);
         visit(Item::Page { addr: page, seq: header.page_seq })?;
-        let reached = walk_page(pm, bytes, id, page, &mut last_op, visit)?;
+        let trusted = matches!(until, Until::Page(_));
+        let reached = walk_page((pm, trusted), bytes, id, page, &mut last_op, visit)?;
         if end < PAGE_BYTES || matches!(until, Until::Line(tail) if page_of(tail) == page) {
             if reached != end {
                 let found = format!("entries end at byte {reached}, the tail at {end}");
@@ -140,7 +142,7 @@ pub(crate) fn decode_header(bytes: &[u8], id: &LogId, page: PmAddr) -> Result<Lo
 
 /// Visits a page's entries; returns the offset behind the last one.
 fn walk_page(
-    pm: &Pm,
+    (pm, trusted): (&Pm, bool),
     bytes: &[u8],
     id: &LogId,
     page: PmAddr,
@@ -150,7 +152,8 @@ fn walk_page(
     let mut at = LINE_BYTES;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let addr = page.add(at as u64);
-        let (header, entry) = match Entry::decode(rest, id.seed) {
+        let decoded = if trusted { Entry::reread(rest) } else { Entry::decode(rest, id.seed) };
+        let (header, entry) = match decoded {
             Ok(decoded) => decoded,
             Err(LayoutError::Blank) => break,
             Err(error) => return Err(Error::damaged_inode(id.ino, "log entry", addr, error)),
