@@ -28,6 +28,8 @@
 mod counters;
 mod cpu;
 mod error;
+#[cfg(test)]
+mod execution_tests;
 mod load;
 mod observer;
 mod options;

@@ -7,18 +7,26 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86_64::*;
+use x86_64 as native;
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod aarch64;
 #[cfg(all(target_arch = "aarch64", not(miri)))]
-pub(crate) use aarch64::*;
+use aarch64 as native;
 
 #[cfg(any(test, miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 #[cfg_attr(test, allow(dead_code, reason = "in tests beside the module of this CPU"))]
 mod portable;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use portable::*;
+use portable as native;
+
+#[cfg(not(test))]
+pub(crate) use native::*;
+
+#[cfg(test)]
+pub(crate) mod traced;
+#[cfg(test)]
+pub(crate) use traced::*;
 
 #[cfg(test)]
 mod tests;
