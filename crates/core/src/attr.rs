@@ -84,7 +84,7 @@ impl Fs {
         };
         let mut freed = Extents::default();
         let op_seq = next.op_seq;
-        self.commit(locked, next, rest, || {
+        self.commit(call, locked, next, rest, || {
             appended.publish(view);
             if changes_attrs {
                 view.set_attrs(&attrs, view.rdev());
@@ -196,7 +196,7 @@ impl Fs {
         }
         next.ctime_ns = call.now_ns;
         pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
-        self.commit(locked, next, Rest::Pending(pending), || {
+        self.commit(call, locked, next, Rest::Pending(pending), || {
             appended.publish(view);
             for (page, extent) in entries {
                 for step in 0..extent.pages {

@@ -289,7 +289,7 @@ impl Fs {
         pending = pending.and(gap.unwrap_or_else(Flushed::none));
         let rest = Rest::new(single, pending, appended.crc);
         let mut freed = Extents::default();
-        self.commit(locked, next, rest, || {
+        self.commit(call, locked, next, rest, || {
             appended.publish(view);
             self.map_pages(view, &prepared, &mut freed)
         })?;

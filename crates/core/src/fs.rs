@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_arena::{Arena, Client, LockGuard, Off, Op};
+use novale_arena::{Arena, Client, LockGuard, Off, Op, Phase};
 use novale_layout::{FileKind, Ino, JournalKind, PmAddr, Seed};
 use novale_pm::{Counters, Durable, Flushed, Pm};
 use novale_policy::{CopyOnWrite, Form, UpdatePolicy};
@@ -157,6 +157,7 @@ impl Fs {
 
     /// Frees pages that nothing durable names any more.
     pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
+        call.op.set_phase(Phase::Freeing);
         self.allocator.give(self.arena(), &call.op, call.hint, extents)
     }
 
@@ -319,16 +320,22 @@ impl Fs {
     /// Commits one inode and publishes its new state; `publish` changes what else readers see.
     pub(crate) fn commit(
         &self,
+        call: &Call<'_>,
         locked: &Locked<'_>,
         mut next: State,
         rest: Rest,
         publish: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let _durable = commit::one(&self.pm, self.session, &locked.place, &mut next, rest);
-        locked.view.publish(|| {
+        call.op.note_commit(locked.id.ino.get(), next.op_seq, next.slot ^ 1);
+        call.op.set_phase(Phase::Committing);
+        commit::one(&self.pm, self.session, &locked.place, &mut next, rest).end();
+        call.op.set_phase(Phase::Fenced);
+        let published = locked.view.publish(|| {
             locked.view.set_state(&next);
             publish()
-        })
+        });
+        call.op.set_phase(Phase::Published);
+        published
     }
 
     /// Commits several inodes through the journal; the caller publishes.
@@ -341,7 +348,14 @@ impl Fs {
     ) -> Result<Durable> {
         let lane = self.allocator.lane(self.arena(), &call.op, call.hint)?;
         let single = self.options.form.is_single(0);
-        Ok(commit::many(&self.pm, (self.seed, self.session), &lane, kind, parts, (pending, single)))
+        for part in parts.iter() {
+            call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
+        }
+        call.op.set_phase(Phase::Committing);
+        let pool = (self.seed, self.session);
+        let durable = commit::many(&self.pm, pool, &lane, kind, parts, (pending, single));
+        call.op.set_phase(Phase::Fenced);
+        Ok(durable)
     }
 
     /// Frees all that an inode without names and holds has, and its number. The commit that took

@@ -76,6 +76,18 @@ struct Kept {
     dentry: Option<PmAddr>,
 }
 
+/// What changes in the list of pages.
+struct Switch {
+    /// The page whose successor changes; null: the head does.
+    before: PmAddr,
+    /// The page that follows it from now on.
+    first: PmAddr,
+    /// Pages that the list loses.
+    reclaimed: u64,
+    /// Behind which page the next step starts.
+    cursor: PmAddr,
+}
+
 struct Window {
     /// The page before it; null when it starts at the head.
     before: PmAddr,
@@ -188,7 +200,8 @@ impl Fs {
         let reclaimed = window.pages.len() as u64 - needed;
         let counter = if needed == 0 { &self.gc.fast } else { &self.gc.thorough };
         counter.fetch_add(reclaimed, Ordering::Relaxed);
-        self.switch(locked, window.before, first, (pending, reclaimed, last), &moved)?;
+        let place = Switch { before: window.before, first, reclaimed, cursor: last };
+        self.switch(call, locked, &place, pending, &moved)?;
         self.give(call, &freed)
     }
 
@@ -211,7 +224,8 @@ impl Fs {
             freed.push_page(page.addr);
         }
         self.gc.fast.fetch_add(count as u64, Ordering::Relaxed);
-        self.switch(locked, before, behind, (Flushed::none(), count as u64, before), &[])?;
+        let place = Switch { before, first: behind, reclaimed: count as u64, cursor: before };
+        self.switch(call, locked, &place, Flushed::none(), &[])?;
         self.give(call, &freed)
     }
 
@@ -261,10 +275,10 @@ impl Fs {
     /// Makes `first` follow `before` (or the head), then shows the new shape to readers.
     fn switch(
         &self,
+        call: &Call<'_>,
         locked: &Locked<'_>,
-        before: PmAddr,
-        first: PmAddr,
-        (pending, reclaimed, cursor): (Flushed, u64, PmAddr),
+        &Switch { before, first, reclaimed, cursor }: &Switch,
+        pending: Flushed,
         moved: &[(PmAddr, PmAddr)],
     ) -> Result<()> {
         let (view, arena) = (&locked.view, self.arena());
@@ -279,7 +293,7 @@ impl Fs {
             let mut next = locked.next_state();
             next.log_head = first;
             let rest = Rest::Durable(self.pm.fence(pending));
-            return self.commit(locked, next, rest, publish);
+            return self.commit(call, locked, next, rest, publish);
         }
         let mut state = view.state();
         let line = commit::certificate(&self.pm, self.session, &locked.place, &mut state);

@@ -1,6 +1,13 @@
 //! What an operation returned survives a clean close and the loss of the view.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::wildcard_imports,
+    reason = "a test panics"
+)]
 
 use novale_arena::Arena;
 use novale_core::*;

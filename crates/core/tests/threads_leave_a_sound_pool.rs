@@ -1,6 +1,13 @@
 //! Many threads at once: every read sees one write whole, and the pool that they leave is sound.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::wildcard_imports,
+    reason = "a test panics"
+)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
