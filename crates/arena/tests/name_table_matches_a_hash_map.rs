@@ -297,6 +297,35 @@ fn values_out_of_range_are_refused() {
     assert_eq!(table.len(), 1);
 }
 
+/// A reader that is held up in a bucket, while a reservation splits it and another table takes all
+/// buckets that are free, still finds what comes later in that bucket.
+#[test]
+fn a_reservation_leaves_readers_what_they_hold() {
+    let arena = Arena::anonymous(8 << 20).unwrap();
+    let (words, other) = (words(), words());
+    let (table, other) = (NameTable::new(&words), NameTable::new(&other));
+    let hash_of = |value: u64| if value <= 2 { 0 } else { mix(value) };
+    for name in 1..=55 {
+        table.insert(&arena, hash_of(name), name, &mut |value| hash_of(value)).unwrap();
+    }
+    let mut asked = Vec::new();
+    let found = table.find(&arena, 0, |value| {
+        if asked.is_empty() {
+            let root = words[0].load(Ordering::Relaxed);
+            table.reserve(&arena, 0, &mut |value| hash_of(value)).unwrap();
+            assert_ne!(words[0].load(Ordering::Relaxed), root, "no split");
+            for name in 1..=1000 {
+                other.insert(&arena, mix(name), name, &mut mix).unwrap();
+            }
+        }
+        asked.push(value);
+        asked.len() == 2
+    });
+    assert!(found.unwrap().is_some(), "only {asked:?} was found");
+    asked.sort_unstable();
+    assert_eq!(asked, [1, 2]);
+}
+
 /// Stops the readers when the writer is done, or has failed.
 struct Stop<'a>(&'a AtomicBool);
 
