@@ -1,5 +1,5 @@
 //! A slot that cannot be used is refused with its path, what was found and what to do.
-#![allow(unsafe_code, reason = "changes this thread's user id for one test")]
+#![allow(unsafe_code, reason = "changes a thread's user id and mounts")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs::{self, File, Permissions};
@@ -159,18 +159,41 @@ fn a_sparse_file_has_all_its_blocks_before_the_first_store() {
     assert_eq!((after.blocks() * 512, after.len()), (1 << 20, 1 << 20));
 }
 
+/// Runs `test` on a thread that alone sees a tmpfs of 1 MB at `dir`; a test that fails there
+/// cannot fill the memory of the machine. Only root can; others get `None`.
+fn with_small_tmpfs<T: Send>(dir: &Path, test: impl FnOnce() -> T + Send) -> Option<T> {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: gives this thread, which only runs what follows, mounts of its own.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(c"size=1m")).unwrap();
+            Some(test())
+        });
+        thread.join().unwrap()
+    })
+}
+
 #[test]
 fn a_sparse_file_that_its_file_system_cannot_hold() {
-    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
-    let room = || rustix::fs::fstatvfs(file.as_file()).unwrap();
-    // A tmpfs without a limit would take it, and with it the memory of this machine.
-    assert!(room().f_blocks > 0, "/dev/shm has a limit");
-    let len = (room().f_blocks * room().f_frsize + 4096).next_multiple_of(4096);
-    file.as_file().set_len(len).unwrap();
-    let error = open(file.path()).unwrap_err();
-    assert!(matches!(error, PmError::NoSpace { needed, .. } if needed == len), "{error}");
-    assert!(error.to_string().contains("free space, or make the file smaller"), "{error}");
-    assert_eq!(file.as_file().metadata().unwrap().blocks(), 0, "nothing was filled on the way");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("slot");
+    let seen = with_small_tmpfs(dir.path(), || {
+        file_of(2 << 20, &path);
+        let error = open(&path).unwrap_err();
+        let blocks = fs::metadata(&path).unwrap().blocks();
+        file_of(512 << 10, &path);
+        (error, blocks, open(&path).map(|pm| pm.slot_len(0)))
+    });
+    let Some((error, blocks, smaller)) = seen else { return };
+    let sizes = "2097152 bytes missing, 1048576 available";
+    assert!(error.to_string().contains(sizes), "{error}");
+    assert!(matches!(error, PmError::NoSpace { .. }), "{error}");
+    assert_eq!(blocks, 0, "nothing was filled on the way");
+    assert_eq!(smaller.unwrap(), 512 << 10);
+    assert!(!path.exists(), "the file was on the thread's own mount");
 }
 
 #[test]

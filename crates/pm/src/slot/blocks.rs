@@ -36,8 +36,7 @@ pub(super) fn ensure(path: &Path, file: &File, len: u64) -> Result<(), PmError> 
     let available = room.f_bavail.saturating_mul(room.f_frsize);
     let no_space = || PmError::NoSpace { path: path.into(), needed: missing, available };
     // Asked first, so that a file that cannot fit does not fill the file system on the way.
-    // A size of 0 is a tmpfs without a limit.
-    if missing > available && room.f_blocks > 0 {
+    if !fits(missing, available, room.f_blocks) {
         return Err(no_space());
     }
     for start in (0..len).step_by(crate::to_usize(STEP_BYTES)) {
@@ -49,6 +48,11 @@ pub(super) fn ensure(path: &Path, file: &File, len: u64) -> Result<(), PmError> 
         }
     }
     Ok(())
+}
+
+/// Whether `missing` bytes fit into `available`; a file system of 0 blocks is a tmpfs without limit.
+fn fits(missing: u64, available: u64, blocks: u64) -> bool {
+    missing <= available || blocks == 0
 }
 
 /// One step, tried again when a signal interrupts it.
@@ -90,6 +94,14 @@ mod tests {
         refuse_holes(&path, file, 8192).unwrap();
         let error = refuse_holes(&path, file, 12288).unwrap_err().to_string();
         assert!(error.contains("has holes and its file system cannot allocate them"), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_fits_or_not() {
+        assert!(fits(4096, 4096, 1));
+        assert!(!fits(4097, 4096, 1));
+        assert!(fits(0, 0, 1), "a full file system holds what it has");
+        assert!(fits(4097, 0, 0), "no limit");
     }
 
     /// Longer than a step, and not a multiple of it.
