@@ -187,6 +187,36 @@ fn what_is_reserved_can_be_set_in_a_full_arena() {
     assert_eq!(radix.get(&arena, 0).unwrap(), 5);
 }
 
+/// A rename within a directory removes before it adds: what it reserved must outlast that.
+#[test]
+fn a_reservation_outlasts_the_removal_of_all_other_keys() {
+    for reserved in [1, 62, 64, 4095, 4096, 300_000] {
+        let arena = Arena::anonymous(2 << 20).unwrap();
+        let root = AtomicU64::new(0);
+        let radix = Radix::new(&root);
+        let others: Vec<u64> = [0, 63, 65, 200, 4097, 270_000].into();
+        for key in &others {
+            radix.set(&arena, *key, 1).unwrap();
+        }
+        radix.reserve(&arena, reserved, 1).unwrap();
+        exhaust(&arena);
+        for key in &others {
+            radix.remove(&arena, *key).unwrap();
+            assert_eq!(radix.next_gap(&arena, reserved).unwrap(), reserved);
+        }
+        assert_eq!(radix.next(&arena, 0).unwrap(), None);
+        // Another thread may take what the removals have freed.
+        let other = AtomicU64::new(0);
+        for key in 0.. {
+            if Radix::new(&other).set(&arena, key << 6, 1).is_err() {
+                break;
+            }
+        }
+        radix.set(&arena, reserved, 7).unwrap();
+        assert_eq!(entries(&arena, radix), [(reserved, 7)]);
+    }
+}
+
 #[test]
 fn a_range_that_finds_no_room_changes_nothing() {
     let arena = Arena::anonymous(2 << 20).unwrap();

@@ -89,8 +89,8 @@ impl<'a> NameTable<'a> {
         bucket::find(arena, found.off, bucket::home_of(hash), found.tag(hash), &mut matches)
     }
 
-    /// Makes room for two entries of this hash, so that inserting them cannot fail until something
-    /// is removed. Readers see no difference.
+    /// Makes room for two entries of this hash, so that inserting them cannot fail, whatever is
+    /// removed or replaced before. Readers see no difference.
     ///
     /// `rehash` gives the hash of a value that was inserted before.
     ///

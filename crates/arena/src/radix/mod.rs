@@ -2,8 +2,8 @@
 //!
 //! The root word is 0 (empty), a value for key 0 alone (bit 62 set), or a node: its offset, the
 //! height in the low 6 bits, bit 63. A node is a line of header and 64 slots; word 0 of the header
-//! has a bit for each slot in use. A slot that holds something always has its bit; a bit may stand
-//! without its slot only after a writer has died in between, or while a stale node is read.
+//! has a bit for each slot in use or reserved: a slot that holds something always has its bit, so a
+//! node whose header is 0 is empty and can go, and nodes with reserved slots stay.
 //!
 //! Writers are serialised by the caller. Readers take no lock: each word is read once, every offset
 //! is checked, no walk is longer than the height. What a reader finds while a writer is at work may
@@ -59,9 +59,9 @@ impl<'a> Radix<'a> {
         }
     }
 
-    /// Makes all nodes that `count` keys from `key` on need, so that setting them cannot fail until
-    /// something is removed. Readers see no difference. A single key 0 gets no node: its value must
-    /// be below 2^62.
+    /// Makes all nodes that `count` keys from `key` on need, so that setting these keys cannot fail
+    /// until they are removed themselves. Readers see no difference. A lone key 0 in a map without
+    /// nodes gets none: it is to be set next, to a value below 2^62.
     ///
     /// # Errors
     /// [`ArenaError::Full`]; [`ArenaError::OutOfRange`] for keys above 2^48 - 1.
@@ -75,7 +75,8 @@ impl<'a> Radix<'a> {
         }
         self.grow(arena, last)?;
         for first in (key & !63..=last).step_by(64) {
-            self.leaf(arena, first)?;
+            let keys = first.max(key)..=last.min(first | 63);
+            mark(self.leaf(arena, first)?, bits(index(*keys.start(), 0), index(*keys.end(), 0)));
         }
         Ok(())
     }
@@ -156,7 +157,6 @@ impl<'a> Radix<'a> {
         while key < keys.end {
             let end = keys.end.min((key | 63) + 1);
             let leaf = self.leaf(arena, key)?;
-            mark(leaf, bits(index(key, 0), index(end - 1, 0)));
             for key in key..end {
                 let slot = slot(leaf, key, 0);
                 let old = slot.load(Relaxed);

@@ -9,8 +9,8 @@ use crate::error::BadOffset;
 use crate::off::{Off, at, to_usize};
 
 impl Radix<'_> {
-    /// Removes `key` and gives its value, 0 if there was none. Nodes that this empties are freed,
-    /// reserved ones among them.
+    /// Removes `key`, or its reservation, and gives its value, 0 if there was none. Nodes that
+    /// this empties are freed.
     ///
     /// # Errors
     /// [`BadOffset`]: damage.
@@ -22,8 +22,8 @@ impl Radix<'_> {
         Ok(old)
     }
 
-    /// Removes all keys in `from..to`, giving each with its value to `removed`, in order. Nodes
-    /// that this empties are freed, reserved ones among them.
+    /// Removes all keys in `from..to`, and reservations, giving each key with its value to
+    /// `removed`, in order. Nodes that this empties are freed.
     ///
     /// # Errors
     /// [`BadOffset`]: damage.

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use super::node::{HEIGHT_MAX, KEY_MAX, NODE, Root, SLOTS, bits, covers, index, key_count, node};
+use super::node::{
+    HEIGHT_MAX, KEY_MAX, NODE, Root, SLOTS, bits, covers, index, key_count, node, slot,
+};
 use super::{Radix, leaf_of};
 use crate::arena::Arena;
 use crate::error::BadOffset;
@@ -51,11 +53,12 @@ impl Radix<'_> {
             let Some(leaf) = leaf_of(arena, off, height, key)? else {
                 return Ok(key);
             };
-            let free = !leaf[0].load(Acquire) & bits(index(key, 0), 63);
-            if free != 0 {
-                return Ok((key & !63) + u64::from(free.trailing_zeros()));
+            // Not by the header: it counts reserved slots as used.
+            let end = (key | 63) + 1;
+            if let Some(gap) = (key..end).find(|key| slot(leaf, *key, 0).load(Acquire) == 0) {
+                return Ok(gap);
             }
-            key = (key | 63) + 1;
+            key = end;
         }
         Ok(key)
     }
