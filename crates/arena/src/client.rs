@@ -45,7 +45,8 @@ pub struct ClientInfo {
     pub process: PidInfo,
 }
 
-/// A client of the segment; dropping it gives its slot back.
+/// A client of the segment; dropping it gives its slot back. Threads share it; a forked child
+/// attaches for itself.
 #[derive(Debug)]
 pub struct Client {
     arena: Arena,
@@ -58,10 +59,16 @@ impl Arena {
     /// Takes a client slot for the process `process`.
     ///
     /// # Errors
-    /// [`ArenaError::NoClientSlot`], [`ArenaError::Full`], [`ArenaError::Poisoned`].
+    /// [`ArenaError::NoClientSlot`], [`ArenaError::Full`], [`ArenaError::Poisoned`];
+    /// [`ArenaError::OutOfRange`] for process number 0.
     pub fn attach(&self, process: PidInfo) -> Result<Client, ArenaError> {
         if self.is_poisoned() {
             return Err(ArenaError::Poisoned);
+        }
+        // A slot whose process is 0 is free.
+        if process.pid == 0 {
+            let (least, greatest) = (1, u64::from(u32::MAX));
+            return Err(ArenaError::OutOfRange { what: "pid", found: 0, least, greatest });
         }
         for index in 0..CLIENTS {
             let slot = self.slot(index);
@@ -108,7 +115,8 @@ impl Arena {
         client.epoch != owner.epoch() || self.is_dead_client(&client)
     }
 
-    /// True if the client's process is gone and the probe, where one is set, agrees.
+    /// True if the client's process is gone and the probe, where one is set, agrees. A process in
+    /// another pid namespace looks gone: only a probe can tell that it lives.
     #[must_use]
     pub fn is_dead_client(&self, client: &ClientInfo) -> bool {
         !client.process.is_alive() && !self.alive_probe().is_some_and(|alive| alive(client))

@@ -1,8 +1,8 @@
 //! The mapping: turns checked offsets into references to atomic words.
 //!
 //! Invariants: `base` is page-aligned and maps `len` bytes for as long as the `Segment` lives; the
-//! first `limit` of them are really allocated, so touching them cannot fault; `limit` only grows
-//! and never exceeds `len`. All access is through `AtomicU64`, so any other process may write at
+//! first `limit` of them are really allocated, so touching them cannot fault as long as nobody
+//! shortens the file; `limit` only grows and never exceeds `len`. All access is through `AtomicU64`, so any other process may write at
 //! any time.
 
 use std::fs::File;

@@ -193,6 +193,12 @@ fn all_records_can_be_in_use_and_one_more_waits() {
 }
 
 #[test]
+fn process_zero_is_nobody() {
+    let refused = arena().attach(PidInfo { pid: 0, start_time: 0 });
+    assert!(matches!(refused, Err(ArenaError::OutOfRange { .. })), "{refused:?}");
+}
+
+#[test]
 fn slots_run_out_and_come_back_with_a_new_epoch() {
     let arena = arena();
     let mut clients: Vec<Client> = (0..256).map(|_| attach(&arena)).collect();
