@@ -4,7 +4,7 @@
 //! lane's journal record commits all inodes at once ([`crate::commit::many`]). Before it is durable
 //! every line that stands is the old one; behind it recovery finds all new lines in the record.
 
-use novale_layout::{DataCrc, Entry, FileKind, Ino, JournalKind, Name};
+use novale_layout::{DataCrc, Entry, FileKind, Ino, JournalKind, Name, Seed};
 use novale_pm::Flushed;
 
 use crate::alloc::Need;
@@ -12,7 +12,7 @@ use crate::commit::{InodePlace, Part};
 use crate::dir::{self, Found};
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked};
-use crate::log::{Appended, Appender, LogId, Room};
+use crate::log::{Appended, Appender, Room};
 use crate::view::{State, View};
 
 /// A name to be added.
@@ -51,16 +51,21 @@ impl<'a> InodeChange<'a> {
         Self {
             view: locked.view,
             place: locked.place,
-            crc: no_entries_crc(&locked.id, next.op_seq),
+            crc: no_entries_crc(
+                if nlink == 0 { locked.place.seed } else { locked.id.seed },
+                next.op_seq,
+            ),
             next,
             identity: None,
         }
     }
 }
 
-/// The checksum of a line that has no new entries.
-pub(crate) fn no_entries_crc(id: &LogId, op_seq: u64) -> u32 {
-    DataCrc::new(id.seed, op_seq).finish()
+/// The checksum of a line that has no new entries. The seed is that of the inode's log; for a line
+/// that ends the inode the one without a generation, since the next use of the number may have
+/// stored its identity line when the record is judged.
+pub(crate) fn no_entries_crc(seed: Seed, op_seq: u64) -> u32 {
+    DataCrc::new(seed, op_seq).finish()
 }
 
 /// Room made for a directory's entries: all that could fail for it.

@@ -231,7 +231,7 @@ impl Fs {
             xattr_root: attrs.xattr_root,
         };
         let stored = fresh.place.store_identity(&self.pm, &line);
-        let none = (fresh.next, no_entries_crc(&fresh.id, fresh.next.op_seq), Flushed::none());
+        let none = (fresh.next, no_entries_crc(fresh.id.seed, fresh.next.op_seq), Flushed::none());
         let (mut next, crc, pending) = target.unwrap_or(none);
         next.nlink = if is_dir { 2 } else { 1 };
         next.mtime_ns = call.now_ns;

@@ -125,7 +125,7 @@ impl Journal {
             let generation = identity.as_ref().map_or(0, |identity| identity.generation);
             let id = LogId::new(pool, *ino, generation);
             let entries = if line.nlink == 0 {
-                no_entries_crc(&id, line.op_seq)
+                no_entries_crc(place.seed, line.op_seq)
             } else {
                 match log::covered_crc(pm, &id, line.log_head, line.log_tail, line.op_seq) {
                     Ok(crc) => crc,

@@ -179,11 +179,17 @@ const fn first_line(count: usize) -> usize {
     if count > HEADER_INOS { 2 } else { 1 }
 }
 
-/// The checksum of the header without its own, then of the other lines in use.
+/// The checksum of the header and of the commit lines, each without its last four bytes, and of the
+/// line of further inodes between them.
+///
+/// A CRC that runs over bytes and then over those bytes' own CRC ends in a state that does not
+/// depend on the bytes: with the commit lines' checksums taken in, any other valid line of the same
+/// inode could take a line's place unseen.
 fn checksum(record: &RecordLines, used: usize, pool_seed: Seed) -> u32 {
-    let [header, body @ ..] = record;
     let mut crc = Crc32c::seeded(pool_seed);
-    crc.update(&header[..60]);
-    crc.update(body.split_at(used - 1).0.as_flattened());
+    for (index, line) in record.iter().enumerate().take(used) {
+        let further_inodes = index == 1 && used > HEADER_INOS + 1;
+        crc.update(if further_inodes { line } else { &line[..60] });
+    }
     crc.finish()
 }

@@ -340,3 +340,29 @@ fn errors_say_what_was_expected_and_found() {
     let text = "saved page header: payload_bytes: expected at most 4032, found 0xfc1";
     assert_eq!(error.to_string(), text);
 }
+
+/// A record's checksum once ran over the lines' own checksums, and so could not tell one valid line
+/// of an inode from another: a torn record whose place held an older one passed.
+#[test]
+fn a_record_with_a_line_of_an_older_record_is_refused() {
+    let record = |size: u64| {
+        let line = CommitLine { op_seq: 4, nlink: 1, size, ..CommitLine::default() };
+        let mut lines = JournalLines::new();
+        lines.push(HOME.ino, line).unwrap();
+        lines.push(Ino::new(13), line).unwrap();
+        JournalRecord {
+            lane_seq: 1,
+            session: 1,
+            lane: 0,
+            kind: JournalKind::Link,
+            data_crc: None,
+            identity_mask: 0,
+            lines,
+        }
+    };
+    let seed = HOME.seed(JournalRecord::SEED);
+    let (mut torn, (old, _)) = (record(1).encode(seed).0, record(2).encode(seed));
+    assert!(JournalRecord::decode(&torn, seed).is_ok());
+    torn[64..128].copy_from_slice(&old[64..128]);
+    assert!(matches!(JournalRecord::decode(&torn, seed), Err(LayoutError::Checksum { .. })));
+}
