@@ -14,7 +14,7 @@ use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings,
 use novale_pm::PmOptions;
 use novale_policy::Form;
 use novale_posix::wall_clock_ns;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uuid::Uuid;
 
@@ -151,7 +151,7 @@ fn threads(request: &Request) -> usize {
 }
 
 fn forward_signals(events: Sender<Event>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("catching signals")?;
     let forward = move || {
         for _ in signals.forever() {
             if events.send(Event::Signal).is_err() {

@@ -11,10 +11,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use novale_fuse::{KIND, MountTable};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::slots::split_source;
@@ -71,7 +71,10 @@ pub(crate) fn lock(slots: &[PathBuf], usage: Use) -> Result<PoolLock> {
 }
 
 fn lock_slot(slot: &Path, usage: Use) -> Result<File> {
-    let file = File::open(slot).with_context(|| slot.display().to_string())?;
+    // A FIFO would wait for its other end; what is no slot is refused when it is mapped.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(slot, flags, Mode::empty());
+    let file = File::from(file.with_context(|| slot.display().to_string())?);
     let operation = match usage {
         Use::Exclusive => FlockOperation::NonBlockingLockExclusive,
         Use::Shared => FlockOperation::NonBlockingLockShared,
@@ -158,16 +161,6 @@ pub(crate) fn mounts_of(slot: &Path) -> Result<Vec<PathBuf>> {
 fn identity(metadata: &fs::Metadata) -> (u64, u64, u64) {
     let device = if metadata.file_type().is_char_device() { metadata.rdev() } else { 0 };
     (metadata.dev(), metadata.ino(), device)
-}
-
-/// Refuses a pool that anybody uses, for commands that are about to overwrite it.
-pub(crate) fn refuse_in_use(slots: &[PathBuf]) -> Result<()> {
-    for slot in slots {
-        if let Some(holder) = holder(slot) {
-            bail!(in_use(slot, Some(&holder)));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

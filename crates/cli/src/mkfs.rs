@@ -23,16 +23,18 @@ const LANES_MAX: usize = 512;
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     let paths = slots::absolute(&args.slots)?;
+    let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
+    let _lock = holder::lock(&there, Use::Exclusive)?;
     for (index, path) in paths.iter().enumerate() {
         check_slot(args, index, path)?;
     }
     let mut created = Created::default();
-    for path in &paths {
+    for path in &missing {
         created.create(path, args.size.unwrap_or(DEFAULT_BYTES))?;
     }
-    let _lock = holder::lock(&paths, Use::Exclusive)?;
+    let _lock_of_new = holder::lock(&missing, Use::Exclusive)?;
     if let Some(size) = args.size {
-        for path in paths.iter().filter(|path| path.is_file()) {
+        for path in there.iter().filter(|path| path.is_file()) {
             resize(path, size)?;
         }
     }
@@ -64,13 +66,11 @@ fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<u64>> {
     Ok((0..pm.slot_count()).map(|slot| pm.slot_len(slot)).collect())
 }
 
-/// Refuses a slot that is in use, too small, or holds something.
+/// Refuses a slot that is too small or holds something.
 fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<()> {
-    let exists = path.try_exists().with_context(|| path.display().to_string())?;
-    if !exists {
+    if !path.exists() {
         return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
     }
-    holder::refuse_in_use(&[path.to_owned()])?;
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
     if metadata.is_file() {
         check_size(index, path, args.size.unwrap_or(metadata.len()))?;

@@ -3,9 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use novale_core::{PoolInfo, identify_slot, inspect};
-use novale_layout::{PAGE, PmAddr, known_signature};
+use novale_layout::{
+    FORMAT_VERSION, LayoutError, PAGE, PmAddr, SLOT_HEADER_OFFSET, SlotHeader, known_signature,
+};
 use novale_pm::{Pm, PmOptions, SlotSpec};
 use uuid::Uuid;
 
@@ -82,8 +84,26 @@ fn identify(path: &Path) -> Result<([u8; 16], u8)> {
     let shown = path.display();
     match what_it_holds(&head) {
         None => bail!("{shown} holds no pool, only zeroes: make one with `novale mkfs {shown}`"),
-        Some(OUR_FORMAT) => Err(error).with_context(|| shown.to_string()),
+        Some(OUR_FORMAT) => Err(damaged(path, &head, &error)),
         Some(other) => bail!("{shown} holds no pool, but {other}: name the slots of a pool"),
+    }
+}
+
+/// What is wrong with a slot that shows our format: another version of it, or damage.
+fn damaged(path: &Path, head: &[u8], error: &novale_core::Error) -> anyhow::Error {
+    let shown = path.display();
+    let at = usize::try_from(SLOT_HEADER_OFFSET).unwrap_or_default();
+    let header = head.get(at..).and_then(|rest| rest.first_chunk());
+    match header.map(SlotHeader::decode) {
+        Some(Err(LayoutError::Field { field: "version", found, .. })) => anyhow!(
+            "{shown} is a pool of format version {found}, this program knows version \
+             {FORMAT_VERSION}: use the release that made it"
+        ),
+        Some(Err(found)) => anyhow!(
+            "{shown} is a slot of a Novale pool, but its header is damaged ({found}), and so is the \
+             replica in its last page: restore it from a copy"
+        ),
+        _ => anyhow!("{shown}: {error}"),
     }
 }
 

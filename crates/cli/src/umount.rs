@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{MountEntry, MountError, Unmount, find, unmount};
 
 use crate::args::UmountArgs;
@@ -44,9 +44,10 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
 }
 
 fn explain(error: MountError) -> anyhow::Error {
-    let busy = matches!(error, MountError::Busy { .. });
-    let error = anyhow::Error::from(error);
-    if busy { error.context("close them, or use --lazy or --force") } else { error }
+    if matches!(error, MountError::Busy { .. }) {
+        return anyhow!("{error}; close them, or give --lazy or --force");
+    }
+    error.into()
 }
 
 /// Somebody else unmounted: the daemon may still be closing the pool, which is waited for.

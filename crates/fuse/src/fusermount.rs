@@ -68,7 +68,9 @@ fn missing(error: &io::Error) -> MountError {
 }
 
 fn refused(stderr: &[u8]) -> MountError {
-    MountError::Fusermount(String::from_utf8_lossy(stderr).trim().to_owned())
+    let said = String::from_utf8_lossy(stderr);
+    let said = said.trim();
+    MountError::Fusermount(said.strip_prefix("fusermount3: ").unwrap_or(said).to_owned())
 }
 
 /// Commas and backslashes would end the name.

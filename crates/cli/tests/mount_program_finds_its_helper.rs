@@ -1,0 +1,58 @@
+//! Promise: called as mount.fuse.novale, the program does what mount(8) and fstab expect.
+
+mod support;
+
+use std::fs;
+
+use support::{Scratch, called, novale};
+
+const HELPER: &str = "/somewhere/sbin/mount.fuse.novale";
+
+fn options_at(dir: &str) -> String {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let line = table.lines().find(|line| line.split(' ').nth(1) == Some(dir));
+    line.and_then(|line| line.split(' ').nth(3)).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn slots_come_with_colons_and_flags_before_the_options() {
+    let Some(scratch) = Scratch::for_mount("slots_come_with_colons") else { return };
+    let [a, b] = [scratch.slot("a"), scratch.slot("b")];
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    let (source, dir) = (format!("{a}:{b}"), scratch.dir());
+    let words = "rw,noexec,nosuid,nodev,user,nofail,_netdev,noatime,x-systemd.device-timeout=5";
+    called(HELPER, &[&source, &dir, "-v", "-n", "-s", "-o", words]).ok();
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = table.lines().find(|line| line.contains(&dir)).unwrap();
+    assert!(
+        line.starts_with(&format!("{source} {dir} fuse.novale rw,nosuid,nodev,noexec,noatime"))
+    );
+    fs::write(scratch.in_dir("file"), b"x").unwrap();
+    novale(&["umount", &dir]).ok();
+}
+
+#[test]
+fn a_remount_changes_what_it_names_and_keeps_the_rest() {
+    let Some(scratch) = Scratch::for_mount("a_remount_changes_what_it_names") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    called(HELPER, &[&slot, &dir, "-o", "rw,noexec,noatime"]).ok();
+    called(HELPER, &[&slot, &dir, "-o", "remount,ro"]).ok();
+    assert!(fs::write(scratch.in_dir("file"), b"x").is_err());
+    assert!(options_at(&dir).starts_with("ro,noexec,noatime"), "{}", options_at(&dir));
+    called(HELPER, &[&slot, &dir, "-o", "remount,rw,exec"]).ok();
+    fs::write(scratch.in_dir("file"), b"x").unwrap();
+    assert!(options_at(&dir).starts_with("rw,noatime"), "{}", options_at(&dir));
+}
+
+#[test]
+fn mistakes_have_the_exit_codes_of_mount() {
+    let Some(scratch) = Scratch::for_mount("mistakes_have_the_exit_codes_of_mount") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    called(HELPER, &[&slot]).refused(1, &[]);
+    called(HELPER, &[&slot, &dir, "-o", "bogus"]).refused(32, &["bogus"]);
+    called(HELPER, &[&scratch.slot("none"), &dir]).refused(32, &["does not exist"]);
+    called(HELPER, &[&slot, &dir, "-f", "-o", "ro"]).ok();
+    assert!(!scratch.is_mounted());
+    called(HELPER, &[&slot, &dir, "-s", "-o", "bogus,ro"]).ok();
+    assert!(options_at(&dir).starts_with("ro,"));
+}

@@ -1,0 +1,190 @@
+//! Promise: a mount is usable when the command returns, and its pool is closed when it is gone.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::{Scratch, arenas, ends, eventually, facts, novale, signal_daemon};
+
+#[test]
+fn a_mount_is_usable_at_once_and_closed_when_umount_returns() {
+    let Some(scratch) = Scratch::for_mount("a_mount_is_usable_at_once") else { return };
+    let slot = scratch.pool();
+    for round in 0..3 {
+        novale(&["mount", &slot, &scratch.dir()]).ok();
+        fs::write(scratch.in_dir(&format!("file{round}")), b"written at once").unwrap();
+        let live = facts(&slot);
+        assert_eq!(live["mounted_at"][0], scratch.dir().as_str());
+        assert!(live["used_by"].as_u64().is_some() && live["inodes"] == round + 2, "{live}");
+        assert_eq!(arenas(&slot).len(), 1);
+        novale(&["umount", &scratch.dir()]).ok();
+        let closed = facts(&slot);
+        assert!(closed["clean"] == true && closed["used_by"].is_null(), "{closed}");
+        assert!(!scratch.is_mounted() && arenas(&slot).is_empty());
+    }
+    let said = novale(&["check", &slot]).ok();
+    assert!(said.contains("4 inodes"), "{said}");
+}
+
+#[test]
+fn a_pool_in_use_is_refused_by_whoever_would_disturb_it() {
+    let Some(scratch) = Scratch::for_mount("a_pool_in_use_is_refused") else { return };
+    let [a, b] = [scratch.slot("a"), scratch.slot("b")];
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    novale(&["mount", &b, &a, &scratch.dir()]).ok();
+    let other = scratch.slot("other");
+    fs::create_dir(&other).unwrap();
+    let said = novale(&["info", "--json", &a, &b]).ok();
+    let live: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let pid = format!("process {}", live["used_by"]);
+    novale(&["check", &a, &b]).refused(2, &["in use", &pid, &scratch.dir(), "novale umount"]);
+    novale(&["mkfs", "--force", &b]).refused(1, &["in use", &pid]);
+    novale(&["mount", &a, &b, &other]).refused(1, &["in use", &pid]);
+    fs::remove_dir(&other).unwrap();
+}
+
+#[test]
+fn a_busy_mount_stays_unless_it_is_forced_or_lazy() {
+    let Some(scratch) = Scratch::for_mount("a_busy_mount_stays") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let mut open = File::create(scratch.in_dir("open")).unwrap();
+    novale(&["umount", &scratch.dir()]).refused(1, &["busy", "--lazy", "--force"]);
+    open.write_all(b"still works").unwrap();
+    novale(&["umount", "--force", &scratch.dir()]).ok();
+    assert!(open.write_all(b"cut off").is_err());
+    assert_eq!(facts(&slot)["clean"], true);
+    drop(open);
+
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let mut open = File::options().append(true).open(scratch.in_dir("open")).unwrap();
+    novale(&["umount", "--lazy", &scratch.dir()]).ok();
+    assert!(!scratch.is_mounted());
+    open.write_all(b" and goes on").unwrap();
+    drop(open);
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("open")).unwrap(), b"still works and goes on");
+}
+
+#[test]
+fn a_signal_unmounts_cuts_off_after_the_grace_time_and_closes_clean() {
+    let Some(scratch) = Scratch::for_mount("a_signal_unmounts") else { return };
+    let slot = scratch.pool();
+    let log = scratch.slot("log");
+    novale(&["mount", "--grace", "1", "--log", &log, &slot, &scratch.dir()]).ok();
+    let mut open = File::create(scratch.in_dir("open")).unwrap();
+    let start = Instant::now();
+    let pid = signal_daemon(&slot, Signal::TERM);
+    assert!(eventually(|| !scratch.is_mounted()));
+    open.write_all(b"within the grace time").unwrap();
+    assert!(ends(pid), "the daemon has not ended");
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    assert!(open.write_all(b"too late").is_err());
+    assert!(fs::read_to_string(&log).unwrap().contains("cut off"));
+    assert_eq!(facts(&slot)["clean"], true);
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("open")).unwrap(), b"within the grace time");
+}
+
+#[test]
+fn a_dead_mount_is_mounted_over_and_its_pool_recovered() {
+    let Some(scratch) = Scratch::for_mount("a_dead_mount_is_mounted_over") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::write(scratch.in_dir("acknowledged"), b"durable").unwrap();
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    assert!(fs::metadata(scratch.dir()).is_err());
+    let again = novale(&["mount", &slot, &scratch.dir()]);
+    assert!(again.err.contains("is gone; detached"), "{}", again.err);
+    assert!(again.err.contains("recovered it: 2 inodes"), "{}", again.err);
+    again.ok();
+    assert_eq!(fs::read(scratch.in_dir("acknowledged")).unwrap(), b"durable");
+    assert_eq!(arenas(&slot).len(), 1, "the dead daemon's arena was replaced");
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    let gone = novale(&["umount", &scratch.dir()]);
+    assert!(gone.err.contains("its daemon is gone"), "{}", gone.err);
+    gone.ok();
+    assert!(!scratch.is_mounted());
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
+}
+
+#[test]
+fn whoever_unmounts_the_pool_is_closed_and_can_be_mounted_again() {
+    let Some(scratch) = Scratch::for_mount("whoever_unmounts") else { return };
+    let slot = scratch.pool();
+    let unmount = || Command::new("umount").arg(scratch.dir()).status().unwrap().success();
+    for _ in 0..5 {
+        novale(&["mount", &slot, &scratch.dir()]).ok();
+        fs::write(scratch.in_dir("file"), b"x").unwrap();
+        assert!(unmount());
+    }
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert!(unmount());
+    novale(&["check", &slot]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+    novale(&["umount", &scratch.dir()]).refused(1, &["is not a Novale mount"]);
+}
+
+#[test]
+fn a_read_only_mount_writes_nothing_and_recovers_first_where_it_must() {
+    let Some(scratch) = Scratch::for_mount("a_read_only_mount_writes_nothing") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::write(scratch.in_dir("file"), b"kept").unwrap();
+    novale(&["umount", &scratch.dir()]).ok();
+    let before = fs::read(&slot).unwrap();
+    novale(&["mount", "-o", "ro", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("file")).unwrap(), b"kept");
+    assert!(fs::write(scratch.in_dir("file"), b"no").is_err());
+    novale(&["umount", &scratch.dir()]).ok();
+    assert!(fs::read(&slot).unwrap() == before, "a read-only mount changed the pool");
+
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    novale(&["mount", "-o", "ro", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("file")).unwrap(), b"kept");
+    novale(&["umount", &scratch.dir()]).ok();
+}
+
+#[test]
+fn in_the_foreground_it_says_when_it_is_ready_and_ends_with_a_signal() {
+    let Some(scratch) = Scratch::for_mount("in_the_foreground") else { return };
+    let slot = scratch.pool();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_novale"));
+    command.args(["mount", "--foreground", &slot, &scratch.dir()]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert!(line.starts_with("mounted ") && line.contains(&scratch.dir()), "{line}");
+    assert!(scratch.is_mounted());
+    signal_daemon(&slot, Signal::INT);
+    assert!(child.wait().unwrap().success());
+    output.read_to_string(&mut line).unwrap();
+    assert!(line.contains("unmounting") && !scratch.is_mounted(), "{line}");
+    assert_eq!(facts(&slot)["clean"], true);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said_and_leaves_the_pool_closed() {
+    let Some(scratch) = Scratch::for_mount("what_cannot_be_mounted_is_said") else { return };
+    let slot = scratch.pool();
+    let missing = format!("{}/none", scratch.dir());
+    novale(&["mount", &slot, &missing]).refused(1, &[&missing]);
+    novale(&["mount", &slot, &slot]).refused(1, &["not a directory"]);
+    novale(&["mount", &slot]).refused(1, &["the only path"]);
+    let unknown = ["mount", "-o", "rw,data=journal", &slot, &scratch.dir()];
+    novale(&unknown).refused(1, &["unknown mount option 'data=journal'"]);
+    let tiny = ["mount", "--arena-max", "4K", &slot, &scratch.dir()];
+    assert_eq!(novale(&tiny).code, 1);
+    novale(&["umount", &scratch.dir()]).refused(1, &["is not a Novale mount"]);
+    novale(&["umount", "/proc"]).refused(1, &["one of type proc"]);
+    assert!(!scratch.is_mounted());
+    let left = facts(&slot);
+    assert!(left["clean"] == true && left["used_by"].is_null(), "{left}");
+    assert!(arenas(&slot).is_empty());
+}

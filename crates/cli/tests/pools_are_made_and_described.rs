@@ -1,0 +1,169 @@
+//! Promise: mkfs overwrites nothing unasked, and every command says what it found instead of a pool.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::SeekFrom;
+use std::os::unix::fs::PermissionsExt;
+
+use support::{Scratch, facts, head, novale, patch};
+
+const LAST_PAGE: i64 = -4096;
+
+#[test]
+fn a_missing_slot_is_created_and_an_existing_one_keeps_its_size() {
+    let scratch = Scratch::new();
+    let slot = scratch.slot("new");
+    let said = novale(&["mkfs", "--size", "16M", &slot]).ok();
+    assert!(said.contains(&slot) && said.contains("16.0 MiB"), "{said}");
+    let metadata = fs::metadata(&slot).unwrap();
+    assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (16 << 20, 0o600));
+    novale(&["mkfs", "--force", &slot]).ok();
+    assert_eq!(fs::metadata(&slot).unwrap().len(), 16 << 20);
+    novale(&["mkfs", "--force", "--size", "32M", &slot]).ok();
+    assert_eq!(fs::metadata(&slot).unwrap().len(), 32 << 20);
+    assert_eq!(facts(&slot)["slots"][0]["bytes"], 32 << 20);
+}
+
+#[test]
+fn what_holds_data_is_refused_untouched_unless_forced() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    let before = head(&slot);
+    novale(&["mkfs", &slot]).refused(1, &[&slot, "holds a Novale pool", "--force"]);
+    assert_eq!(head(&slot), before);
+    let file = scratch.slot("file");
+    File::create(&file).unwrap().set_len(16 << 20).unwrap();
+    patch(&file, SeekFrom::Start((2 << 20) - 1), b"x");
+    novale(&["mkfs", &file]).refused(1, &["data of an unknown format", "--force"]);
+    novale(&["mkfs", "--force", &file]).ok();
+    let image = scratch.slot("ext4");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    patch(&image, SeekFrom::Start(1080), &[0x53, 0xef]);
+    novale(&["mkfs", &image]).refused(1, &["ext", "--force"]);
+    let empty = scratch.slot("empty");
+    File::create(&empty).unwrap().set_len(16 << 20).unwrap();
+    novale(&["mkfs", &empty]).ok();
+}
+
+#[test]
+fn a_pool_that_cannot_be_made_leaves_no_file_behind() {
+    let scratch = Scratch::new();
+    let slots = [scratch.slot("a"), scratch.slot("b")];
+    let small = ["mkfs", "--size", "512K", &slots[0], &slots[1]];
+    novale(&small).refused(1, &[&slots[0], "512.0 KiB", "at least 8.0 MiB", "--size"]);
+    novale(&["mkfs", "--size", "16M", &slots[0], "/no/such/folder/slot"])
+        .refused(1, &["/no/such/folder"]);
+    assert!(!slots.iter().any(|slot| fs::exists(slot).unwrap()));
+}
+
+#[test]
+fn slots_are_taken_in_any_order_and_only_together() {
+    let scratch = Scratch::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| scratch.slot(name));
+    novale(&["mkfs", "--size", "16M", &a, &b, &c]).ok();
+    let said = novale(&["info", "--json", &c, &a, &b]).ok();
+    let facts: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(facts["slots"][0]["path"], a.as_str());
+    assert_eq!(facts["slots"][2]["path"], c.as_str());
+    novale(&["check", &b, &c, &a]).ok();
+    novale(&["info", &a, &b]).refused(1, &["3 slots", "2 were given"]);
+    novale(&["info", &a, &c]).refused(1, &["slot 1", "is missing"]);
+    novale(&["info", &b, &c]).refused(1, &["slot 0", "is missing"]);
+    fs::copy(&a, scratch.slot("copy")).unwrap();
+    novale(&["info", &a, &scratch.slot("copy"), &b, &c]).refused(1, &["both slot 0"]);
+    let other = scratch.pool();
+    novale(&["info", &a, &b, &other]).refused(1, &["belongs to pool", &other]);
+}
+
+#[test]
+fn what_is_no_pool_is_called_what_it_is() {
+    let scratch = Scratch::new();
+    let file = scratch.slot("file");
+    for (command, code) in [("info", 1), ("check", 2)] {
+        let run = || novale(&[command, &file]);
+        fs::remove_file(&file).unwrap_or_default();
+        run().refused(code, &[&file, "does not exist"]);
+        File::create(&file).unwrap().set_len(16 << 20).unwrap();
+        run().refused(code, &[&file, "only zeroes", "novale mkfs"]);
+        patch(&file, SeekFrom::Start(5), b"words");
+        run().refused(code, &[&file, "data of an unknown format"]);
+        fs::write(&file, b"tiny").unwrap();
+        run().refused(code, &[&file, "4 bytes"]);
+        novale(&[command, "/dev"]).refused(code, &["a directory"]);
+        novale(&[command, "/dev/null"]).refused(code, &["/dev/null"]);
+    }
+}
+
+#[test]
+fn a_damaged_header_is_read_from_its_replica_and_two_are_named() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    patch(&slot, SeekFrom::Start(2048 + 60), b"damage");
+    assert_eq!(facts(&slot)["from_replica"], true);
+    patch(&slot, SeekFrom::End(LAST_PAGE + 2048 + 60), b"damage");
+    novale(&["info", &slot]).refused(1, &[&slot, "header is damaged", "replica", "from a copy"]);
+}
+
+#[test]
+fn a_pool_of_another_version_is_refused_by_version() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    for start in [SeekFrom::Start(2048 + 8), SeekFrom::End(LAST_PAGE + 2048 + 8)] {
+        patch(&slot, start, &[9]);
+    }
+    novale(&["info", &slot]).refused(1, &["format version 9", "knows version 1", "release"]);
+}
+
+#[test]
+fn a_slot_that_was_cut_off_is_refused() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    File::options().write(true).open(&slot).unwrap().set_len(32 << 20).unwrap();
+    novale(&["info", &slot]).refused(1, &["cut off"]);
+}
+
+#[test]
+fn check_tells_clean_damaged_and_unreadable_by_its_exit_code() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    let said = novale(&["check", "--json", &slot]).ok();
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((report["inodes"].as_u64(), report["clean"].as_bool()), (Some(1), Some(true)));
+    assert_eq!(report["errors"].as_array().map(Vec::len), Some(0));
+    // The identity line of the root: inode 1 of the chunk behind the first free page.
+    patch(&slot, SeekFrom::Start((8 + 1) * 4096 + 256 + 8), b"damage");
+    let damaged = novale(&["check", "--json", &slot]);
+    let report: serde_json::Value = serde_json::from_str(&damaged.out).unwrap();
+    assert_eq!(damaged.code, 1, "{}", damaged.err);
+    assert!(report["errors"][0]["what"].as_str().is_some_and(|what| !what.is_empty()));
+    assert_eq!(novale(&["check", &scratch.slot("none")]).code, 2);
+    assert_eq!(novale(&["check"]).code, 2);
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in ["mkfs", "mount", "umount", "info", "check", "install-helper"] {
+        let help = novale(&[command, "--help"]).ok();
+        assert!(help.contains("Examples:") && help.contains("novale "), "{help}");
+        assert!(novale(&[command, "--no-such-flag"]).code > 0);
+    }
+    let help = novale(&["mount", "--help"]).ok();
+    assert!(help.contains("[default: 10]") && help.contains("allow_other"), "{help}");
+}
+
+#[test]
+fn the_helper_is_linked_where_it_is_wanted_and_replaces_nothing_unasked() {
+    let scratch = Scratch::new();
+    let folder = scratch.slot("sbin");
+    fs::create_dir(&folder).unwrap();
+    novale(&["install-helper", "--dir", &folder]).ok();
+    let link = format!("{folder}/mount.fuse.novale");
+    assert_eq!(fs::read_link(&link).unwrap().to_str(), Some(env!("CARGO_BIN_EXE_novale")));
+    novale(&["install-helper", "--dir", &folder]).ok();
+    fs::remove_file(&link).unwrap();
+    fs::write(&link, b"#!/bin/sh").unwrap();
+    novale(&["install-helper", "--dir", &folder]).refused(1, &[&link, "--force"]);
+    novale(&["install-helper", "--dir", &folder, "--force"]).ok();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}

@@ -1,0 +1,191 @@
+//! The program under test, with pools and mount points of the test's own. All of it is taken down
+//! when it is dropped, also after a failure.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+#![allow(clippy::indexing_slicing, reason = "JSON by key; what is missing is null")]
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// What a run of the program came to.
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Outcome {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(!err.contains("panicked"), "{err}");
+        Self { code: output.status.code().unwrap(), out, err }
+    }
+
+    /// The run succeeded; its standard output.
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}{}", self.out, self.err);
+        self.out
+    }
+
+    /// The run failed with a code and said something that has all these words.
+    pub(crate) fn refused(self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        for word in words {
+            assert!(self.err.contains(word), "'{word}' is missing in: {}", self.err);
+        }
+    }
+}
+
+/// Runs the program under its own name.
+pub(crate) fn novale<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> Outcome {
+    called("novale", arguments)
+}
+
+/// Runs the program under another name.
+pub(crate) fn called<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_novale"));
+    command.arg0(name).args(arguments).stdin(Stdio::null());
+    Outcome::of(&command.output().unwrap())
+}
+
+/// A folder for pools and one for mount points.
+pub(crate) struct Scratch {
+    pools: TempDir,
+    mounts: TempDir,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let pools = tempfile::Builder::new().prefix("novale-cli-test.").tempdir_in(memory);
+        let pools = pools.unwrap_or_else(|_| TempDir::new().unwrap());
+        let mounts = TempDir::new().unwrap();
+        fs::create_dir(mounts.path().join("dir")).unwrap();
+        Self { pools, mounts }
+    }
+
+    /// One for a test that mounts, or nothing where that can't be done.
+    pub(crate) fn for_mount(test: &str) -> Option<Self> {
+        let device = File::options().read(true).write(true).open("/dev/fuse");
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: {test}: not root");
+        } else if let Err(error) = device {
+            println!("skipped: {test}: /dev/fuse: {error}");
+        } else {
+            return Some(Self::new());
+        }
+        None
+    }
+
+    pub(crate) fn slot(&self, name: &str) -> String {
+        self.pools.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The mount point.
+    pub(crate) fn dir(&self) -> String {
+        self.mounts.path().join("dir").to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn in_dir(&self, name: &str) -> PathBuf {
+        self.mounts.path().join("dir").join(name)
+    }
+
+    /// A pool of one slot of 64 MB.
+    pub(crate) fn pool(&self) -> String {
+        let slot = self.slot("pool");
+        novale(&["mkfs", "--size", "64M", &slot]).ok();
+        slot
+    }
+
+    /// Whether anything is mounted on the mount point.
+    pub(crate) fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        table.lines().any(|line| line.split(' ').nth(1) == Some(&self.dir()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for _ in 0..4 {
+            if self.is_mounted() {
+                let ended = called("novale", &["umount", "--force", &self.dir()]);
+                print!("{}{}", ended.out, ended.err);
+            }
+        }
+        for slot in fs::read_dir(self.pools.path()).into_iter().flatten().flatten() {
+            let slot = slot.path();
+            let info = called("novale", &["info", "--json", slot.to_str().unwrap_or_default()]);
+            let facts: serde_json::Value = serde_json::from_str(&info.out).unwrap_or_default();
+            for arena in facts["uuid"].as_str().map(arenas_of).unwrap_or_default() {
+                fs::remove_file(arena).unwrap_or_default();
+            }
+        }
+    }
+}
+
+/// What `info --json` says of a pool of one slot.
+pub(crate) fn facts(slot: &str) -> serde_json::Value {
+    serde_json::from_str(&novale(&["info", "--json", slot]).ok()).unwrap()
+}
+
+/// The arena files of a pool of one slot.
+pub(crate) fn arenas(slot: &str) -> Vec<PathBuf> {
+    arenas_of(facts(slot)["uuid"].as_str().unwrap())
+}
+
+fn arenas_of(uuid: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let prefix = format!("novale-{uuid}-");
+    let is_ours = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+    };
+    entries.map(|entry| entry.path()).filter(is_ours).collect()
+}
+
+/// Sends a signal to the daemon of a pool and returns its process number.
+pub(crate) fn signal_daemon(slot: &str, signal: Signal) -> u64 {
+    let pid = facts(slot)["used_by"].as_u64().unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+    pid
+}
+
+/// Whether a process has ended, or does so soon.
+pub(crate) fn ends(pid: u64) -> bool {
+    eventually(|| !fs::exists(format!("/proc/{pid}")).unwrap())
+}
+
+/// Waits for a condition that another process brings about; false when it does not within 20 s.
+pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        if condition() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+/// Overwrites bytes of a file.
+pub(crate) fn patch(path: &str, at: SeekFrom, bytes: &[u8]) {
+    let mut file = File::options().write(true).open(path).unwrap();
+    file.seek(at).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+/// The first bytes of a file.
+pub(crate) fn head(path: &str) -> Vec<u8> {
+    let mut head = vec![0; 8192];
+    File::open(path).unwrap().read_exact(&mut head).unwrap();
+    head
+}
