@@ -184,6 +184,9 @@ mod tests {
             let mapping = Mapping::anonymous(1 << 40, 2 << 20, true);
             assert!(mapping.is_ok(), "round {round}: {mapping:?}");
             drop(mapping);
+            // What is cut off a reservation for the alignment is given back too.
+            let aligned = Mapping::anonymous(4096, 1 << 40, true);
+            assert!(aligned.is_ok(), "round {round}: {aligned:?}");
             let error = Mapping::of_file(&unmappable, 1 << 40, 2 << 20, true, false).unwrap_err();
             assert_eq!(error, Errno::NODEV, "round {round}");
         }
