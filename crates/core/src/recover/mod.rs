@@ -2,9 +2,9 @@
 //!
 //! Closed clean: the allocator's saved state is read, and nothing else. Otherwise, in this order:
 //! journal records are judged; every inode's standing state is decided and its log scanned, in
-//! parallel, for the pages in use; what is accepted is written back; own lines are installed where
-//! they do not say what stands, then rejected records erased; then the session rises, and the free
-//! lists are built. Nothing is allocated before that. A crash in between repeats it: each step
+//! parallel, for the pages in use; what is accepted is written back; rejected records are erased, then
+//! own lines installed where they do not say what stands; then the session rises, and the free lists
+//! are built. Nothing is allocated before that. A crash in between repeats it: each step
 //! leaves a pool that the same rules read the same way.
 
 pub(crate) mod coverage;
@@ -155,18 +155,21 @@ fn survey(
 }
 
 /// Makes media say by its own lines what stands, so that the next session needs no judgement.
+///
+/// Rejected records go first and durably: a certificate has the op_seq of the record that it puts
+/// behind, and a recovery cut off between the two would take it for the proof that the record had
+/// been committed. Without the record the pool reads as if it had never arrived.
 fn repair(pm: &Pm, opened: &Opened) {
+    let mut pending = Flushed::none();
+    for at in &opened.rejected_records {
+        pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
+    }
+    pm.fence(pending).end();
     let mut pending = Flushed::none();
     for (place, slot, line) in &opened.found.installs {
         let [first, second] = COMMIT_OFFSETS;
         let at = place.addr.add(if *slot == 0 { first } else { second });
         pending = pending.and(pm.stream(at, &line.encode(place.seed), Purpose::Commit));
-    }
-    pm.fence(pending).end();
-    // A rejected record goes last: until then it explains the op_seq that its inodes skip.
-    let mut pending = Flushed::none();
-    for at in &opened.rejected_records {
-        pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
     }
     pm.fence(pending).end();
 }
