@@ -188,3 +188,20 @@ fn what_cannot_be_mounted_is_said_and_leaves_the_pool_closed() {
     assert!(left["clean"] == true && left["used_by"].is_null(), "{left}");
     assert!(arenas(&slot).is_empty());
 }
+
+/// A listing hands the kernel its directories without a look-up of each; below a remounted pool's
+/// root their parents were then unknown, and listing them ended with an error that `ls` hides.
+#[test]
+fn a_tree_is_whole_when_it_is_first_seen_by_listing() {
+    let Some(scratch) = Scratch::for_mount("a_tree_is_whole_when_it_is_first_seen") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::create_dir_all(scratch.in_dir("a/b/c")).unwrap();
+    fs::write(scratch.in_dir("a/b/c/file"), b"deep").unwrap();
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let found = Command::new("find").arg(scratch.dir()).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.lines().count(), 5, "{found}");
+    novale(&["umount", &scratch.dir()]).ok();
+}

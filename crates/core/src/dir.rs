@@ -208,6 +208,18 @@ impl Fs {
         if parent == Ino::NULL { Err(Error::NotFound) } else { Ok(parent) }
     }
 
+    /// Notes the directory in which a listing showed `ino`, a directory: a caller that goes on to
+    /// it without a look-up would leave its parent unknown.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use.
+    pub fn note_parent(&self, ino: Ino, parent: Ino) -> Result<()> {
+        self.read_view(0, ino, |view, _| {
+            view.note_parent(parent);
+            Ok(())
+        })
+    }
+
     /// Lists a directory's names behind the one with `after_cookie` (0: from the start), in the
     /// order of their making, until `each` returns `false`. `.` and `..` are not among them.
     /// Names that come or go meanwhile may or may not be seen; all others are seen once.

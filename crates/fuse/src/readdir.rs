@@ -46,6 +46,9 @@ impl Novale {
             let held = self.done(hold_same(&self.fs, &ctx, entry.ino, entry.generation))?;
             // Removed since the batch was copied: it is no entry any more.
             let Some(attr) = held else { return Ok(true) };
+            if attr.kind == FileKind::Directory {
+                self.done(self.fs.note_parent(entry.ino, ino))?;
+            }
             let taken = take(entry, &attr);
             if !taken {
                 self.give_back(&ctx, entry.ino, 1);
