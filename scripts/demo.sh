@@ -57,7 +57,6 @@ prepare_tools() {
 
 build_novale() {
   if [ -n "$once" ]; then
-    novale=${NOVALE:-$target/debug/novale}
     [ -x "$novale" ] || cargo build --quiet --package novale-cli
   else
     cargo build --release --package novale-cli

@@ -5,6 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
+novale=${NOVALE:-$target/debug/novale}
 export PATH="$HOME/.cargo/bin:$PATH"
 
 # --- counting ----------------------------------------------------------------------------------
@@ -138,10 +139,23 @@ memory_folder() { # MEGABYTES: prints a folder in memory with that much room, or
   fi
 }
 
+helper=/sbin/mount.fuse.novale
+helper_made=
+
+install_helper() { # for mount(8); goes away with the script, unless it was there before
+  [ ! -e "$helper" ] || return 0
+  "$novale" install-helper && helper_made=1
+}
+
+leave() {
+  [ -z "$helper_made" ] || rm -f "$helper"
+  clear_scratch "$mounts" "$pools"
+}
+
 scratch() { # sets pools and mounts, two new folders that go away with the script
   pools=$(mktemp -d "$(memory_folder 1024)/novale-test.XXXXXX")
   mounts=$(mktemp -d "${TMPDIR:-/tmp}/novale-test.XXXXXX")
   chmod 755 "$pools" "$mounts"
-  trap 'clear_scratch "$mounts" "$pools"' EXIT
+  trap leave EXIT
   trap 'exit 143' TERM INT
 }

@@ -3,7 +3,6 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-novale=${NOVALE:-$target/debug/novale}
 operations=${1:-50000}
 seed=${2:-1}
 if ! reason=$(why_no_mount); then

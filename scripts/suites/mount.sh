@@ -3,7 +3,6 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-novale=${NOVALE:-$target/debug/novale}
 if ! reason=$(why_no_mount); then
   tally skipped 1 "mount: $reason"
   exit
@@ -78,16 +77,17 @@ mkfifo "$dir/fifo"
 check 'append' holds "$dir/file" $'first\nsecond'
 check 'hard link' [ "$dir/file" -ef "$dir/folder/link" ]
 check 'symbolic link' holds "$dir/symlink" $'first\nsecond'
+ln "$dir/file" "$dir/folder/stays"
 mv "$dir/folder/link" "$dir/moved"
 check 'rename' holds "$dir/moved" $'first\nsecond'
-check 'a directory that has entries stays' refuses rmdir "$dir"
+check 'a directory that has entries stays' refuses rmdir "$dir/folder"
 chmod 600 "$dir/file"
 check 'others may not read it' denied cat "$dir/file"
 check 'others may not write in the root' denied touch "$dir/other"
 mkdir -m 1777 "$dir/shared"
 check 'others may write where they are let' as_nobody sh -c "echo mine >'$dir/shared/mine'"
 check 'and own what they make' [ "$(stat -c %u "$dir/shared/mine")" = 65534 ]
-cp "$(command -v true)" "$dir/program"
+cp "$(type -P true)" "$dir/program"
 check 'a program runs from it' "$dir/program"
 check 'a lock is taken' flock -n "$dir/file" true
 # The holder keeps the lock while it runs the second one.
@@ -140,11 +140,7 @@ check 'it takes more than one slot holds' cp "$pools/random" "$dir/random"
 check 'a slot alone is refused' refuses "$novale" mount "${slots[0]}" "$dir"
 check 'and whole together' "$novale" check "${slots[@]}"
 
-helper=/sbin/mount.fuse.novale
-if [ ! -e "$helper" ]; then
-  check 'the mount helper is installed' "$novale" install-helper
-  trap 'rm -f "$helper"; clear_scratch "$mounts" "$pools"' EXIT
-fi
+check 'the mount helper is installed' install_helper
 check 'mount -t fuse.novale' mount -t fuse.novale -o noatime "${slots[0]}:${slots[1]}" "$dir"
 check 'shows the same' cmp "$pools/random" "$dir/random"
 check 'remounts read-only' mount -o remount,ro "$dir"

@@ -3,7 +3,6 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-novale=${NOVALE:-$target/debug/novale}
 if ! reason=$(why_no_mount); then
   tally skipped 1 "readme: $reason"
   exit
