@@ -60,18 +60,13 @@ pub(crate) fn decide(
     let own_line = own.line.map(|(line, _)| line);
     let standing = if record_wins { from_record } else { own_line };
     let Some(line) = standing else {
-        if records.is_empty() {
-            return Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"));
+        if media.is_blank() {
+            // Its creation was not committed. It stays blank: a certificate torn by a further
+            // crash would be a line that nothing explains, and the next session starts above all
+            // that this one has numbered.
+            return Ok(None);
         }
-        // Its creation was not committed; what it left behind is erased with its record.
-        let blank = CommitLine { op_seq: op_seq_max, session, ..CommitLine::default() };
-        return Ok(Some(Standing {
-            identity: media.identity,
-            line: blank,
-            install: Some((0, blank)),
-            rejected: own.rejected,
-            is_recent: true,
-        }));
+        return Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"));
     };
     // Every op_seq ends: what was seen and does not stand is put behind by a certificate.
     let install = (record_wins || own.rejected > 0 || op_seq_max > line.op_seq).then(|| {
