@@ -58,6 +58,9 @@ pub(crate) struct MkfsArgs {
     /// 512 [default: the CPUs of this machine, at least 4].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) lanes: Option<u32>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// The slots, the first one becoming slot 0.
     #[arg(required = true, value_name = "SLOT")]
     pub(crate) slots: Vec<PathBuf>,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs};
 use novale_pm::PmOptions;
 use novale_posix::wall_clock_ns;
+use serde::Serialize;
 use uuid::Uuid;
 
 use crate::args::MkfsArgs;
@@ -20,6 +21,20 @@ use crate::slots;
 const DEFAULT_BYTES: u64 = 1 << 30;
 const LANES_MIN: usize = 4;
 const LANES_MAX: usize = 512;
+
+/// The pool that was made, as JSON shows it.
+#[derive(Debug, Serialize)]
+struct Facts {
+    uuid: String,
+    lanes: u32,
+    slots: Vec<SlotFacts>,
+}
+
+#[derive(Debug, Serialize)]
+struct SlotFacts {
+    path: String,
+    bytes: u64,
+}
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     let paths = slots::absolute(&args.slots)?;
@@ -41,7 +56,12 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     let options = options(args, paths.len());
     let lens = spin("preparing the slots", || make(&paths, &options))?;
     created.keep();
-    report(&paths, &lens, &options);
+    let made = facts(&paths, &lens, &options);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&made)?);
+    } else {
+        show(&made, &slots::shown(&paths));
+    }
     Ok(())
 }
 
@@ -142,10 +162,22 @@ impl Drop for Created {
     }
 }
 
-fn report(paths: &[PathBuf], lens: &[u64], options: &MkfsOptions) {
-    println!("made pool {}, {} lanes", Uuid::from_bytes(options.pool_uuid), options.lanes);
-    for ((index, path), len) in paths.iter().enumerate().zip(lens) {
-        println!("  slot {index}  {}  {}", show_size(*len), path.display());
+fn facts(paths: &[PathBuf], lens: &[u64], options: &MkfsOptions) -> Facts {
+    let slots = paths
+        .iter()
+        .zip(lens)
+        .map(|(path, bytes)| SlotFacts { path: path.display().to_string(), bytes: *bytes });
+    Facts {
+        uuid: Uuid::from_bytes(options.pool_uuid).to_string(),
+        lanes: options.lanes,
+        slots: slots.collect(),
     }
-    println!("mount it: novale mount {} DIR", slots::shown(paths));
+}
+
+fn show(made: &Facts, paths: &str) {
+    println!("made pool {}, {} lanes", made.uuid, made.lanes);
+    for (index, slot) in made.slots.iter().enumerate() {
+        println!("  slot {index}  {}  {}", show_size(slot.bytes), slot.path);
+    }
+    println!("mount it: novale mount {paths} DIR");
 }

@@ -20,9 +20,11 @@ fn a_missing_slot_is_created_and_an_existing_one_keeps_its_size() {
     assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (16 << 20, 0o600));
     novale(&["mkfs", "--force", &slot]).ok();
     assert_eq!(fs::metadata(&slot).unwrap().len(), 16 << 20);
-    novale(&["mkfs", "--force", "--size", "32M", &slot]).ok();
+    let said = novale(&["mkfs", "--json", "--force", "--size", "32M", &slot]).ok();
+    let made: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(fs::metadata(&slot).unwrap().len(), 32 << 20);
-    assert_eq!(facts(&slot)["slots"][0]["bytes"], 32 << 20);
+    let found = facts(&slot);
+    assert_eq!((&found["slots"][0]["bytes"], &found["uuid"]), (&(32 << 20).into(), &made["uuid"]));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Invariant: nothing is looked up while the core lists, so a batch is copied out first. Cookies 1
 //! and 2 are those of `.` and `..`; the core's start at 16 and stay below 2^63.
 
-use novale_core::{Attr, FileKind, Ino};
+use novale_core::{Attr, Error, FileKind, Ino};
 use novale_posix::hold_same;
 
 use crate::novale::Novale;
@@ -46,15 +46,18 @@ impl Novale {
             let held = self.done(hold_same(&self.fs, &ctx, entry.ino, entry.generation))?;
             // Removed since the batch was copied: it is no entry any more.
             let Some(attr) = held else { return Ok(true) };
-            if attr.kind == FileKind::Directory {
-                self.done(self.fs.note_parent(entry.ino, ino))?;
-            }
-            let taken = take(entry, &attr);
+            // The kernel goes on to a directory that it was shown without asking for its name.
+            let noted = if attr.kind == FileKind::Directory {
+                self.done(self.fs.note_parent(entry.ino, ino))
+            } else {
+                Ok(())
+            };
+            let taken = noted.is_ok() && take(entry, &attr);
             if !taken {
                 self.give_back(&ctx, entry.ino, 1);
             }
             any |= taken;
-            Ok(taken)
+            noted.map(|()| taken)
         });
         // An error instead of entries that are held would leak their holds: the next call meets it.
         if any { Ok(()) } else { listed }
@@ -70,7 +73,13 @@ impl Novale {
             dots.push(dot(DOT, ino, b"."));
         }
         if after < DOT_DOT {
-            dots.push(dot(DOT_DOT, self.done(self.fs.parent(ino))?, b".."));
+            // A directory that was reached by a file handle alone has no known parent: its number
+            // stands in, which only a reader of raw entries sees.
+            let parent = match self.fs.parent(ino) {
+                Err(Error::NotFound) => ino,
+                parent => self.done(parent)?,
+            };
+            dots.push(dot(DOT_DOT, parent, b".."));
         }
         Ok(dots)
     }

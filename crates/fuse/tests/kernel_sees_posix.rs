@@ -230,6 +230,11 @@ fn set_id_bits_fall_with_a_change_by_others() {
     assert!(as_nobody(mount.root(), "printf x >> f"));
     assert_eq!(mode_of(&file), 0o777);
     arm(0o6777);
+    let past_the_cache =
+        "dd if=/dev/zero of=f bs=4096 count=1 conv=notrunc oflag=direct 2>/dev/null";
+    assert!(as_nobody(mount.root(), past_the_cache));
+    assert_eq!(mode_of(&file), 0o777);
+    arm(0o6777);
     assert!(as_nobody(mount.root(), ": > f"));
     assert_eq!(mode_of(&file), 0o777);
     arm(0o6777);
@@ -296,6 +301,30 @@ fn the_first_read_after_a_change_moves_the_access_time_and_the_second_does_not()
     fs::write(&file, b"two").unwrap();
     fs::read(&file).unwrap();
     assert!(atime() > first);
+}
+
+#[test]
+fn noatime_moves_no_access_time_and_strictatime_moves_it_at_every_read() {
+    let test = "noatime_moves_no_access_time";
+    let atime = |file: &std::path::Path| {
+        let meta = fs::metadata(file).unwrap();
+        (meta.atime(), meta.atime_nsec())
+    };
+    let Some(never) = Mount::new(test, "noatime") else { return };
+    fs::write(never.path("f"), b"one").unwrap();
+    let fresh = atime(&never.path("f"));
+    fs::read(never.path("f")).unwrap();
+    assert_eq!(atime(&never.path("f")), fresh);
+
+    let Some(always) = Mount::new(test, "strictatime") else { return };
+    let program = always.path("echo");
+    assert!(Command::new("cp").arg("/bin/echo").arg(&program).status().unwrap().success());
+    fs::read(&program).unwrap();
+    let first = atime(&program);
+    fs::read(&program).unwrap();
+    assert!(atime(&program) > first);
+    let output = Command::new(&program).arg("mapped").output().unwrap();
+    assert_eq!(output.stdout, b"mapped\n", "a program runs past the page cache");
 }
 
 #[test]

@@ -7,17 +7,23 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use novale_fuse::{ShutDown, Unmount, unmount};
+use rustix::fs::{Mode, OFlags, openat};
 use support::{Mount, eventually};
 
 #[test]
-fn a_file_that_is_closed_within_the_grace_time_finishes() {
-    let Some(mount) = Mount::new("a_file_that_is_closed_within_the_grace_time", "") else {
-        return;
-    };
+fn what_is_open_may_finish_within_the_grace_time_and_nothing_new_is_opened() {
+    let test = "what_is_open_may_finish_within_the_grace_time";
+    let Some(mount) = Mount::new(test, "") else { return };
     let mut file = File::create_new(mount.path("f")).unwrap();
+    let directory = File::open(mount.root()).unwrap();
     let root = mount.root().to_owned();
     let writer = std::thread::spawn(move || {
         assert!(eventually(|| !root.join("f").exists()), "the tree is still there");
+        let opened = openat(&directory, "f", OFlags::RDONLY, Mode::empty());
+        assert_eq!(opened.err(), Some(rustix::io::Errno::SHUTDOWN));
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let made = openat(&directory, "new", flags, Mode::RUSR);
+        assert_eq!(made.err(), Some(rustix::io::Errno::SHUTDOWN));
         file.write_all(b"last words").unwrap();
     });
     let fs = mount.fs.clone();

@@ -7,6 +7,31 @@
 //!
 //! Library users are trusted as the owner of the pool is: this crate checks how a descriptor was
 //! opened, but no permission bits. The kernel checks those for users of a mount.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use novale_arena::Arena;
+//! use novale_core::{Fs, MkfsOptions, OpenOptions, Serial, mkfs};
+//! use novale_pm::{Pm, PmOptions};
+//! use novale_posix::Files;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pm = Pm::anonymous(&[64 << 20], &PmOptions::default())?; // or Pm::open, of files
+//! let made = MkfsOptions {
+//!     lanes: 4, pool_uuid: [1; 16], slot_uuids: vec![[2; 16]], now_ns: 0,
+//!     root_uid: 0, root_gid: 0, root_mode: 0o755,
+//! };
+//! mkfs(&pm, &made)?;
+//! let arena = Arena::anonymous(256 << 20)?;
+//! let fs = Arc::new(Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ())?);
+//!
+//! let files = Files::new(fs.clone());
+//! files.create_dir_all("/a/b", 0o755)?;
+//! files.write_file("/a/b/c", b"durable once this returns")?;
+//! assert_eq!(files.read_file("/a/b/c")?.len(), 25);
+//! fs.close()?;
+//! # Ok(()) }
+//! ```
 
 mod caller;
 mod description;

@@ -35,7 +35,7 @@ impl Mount {
             return None;
         }
         let options = MountOptions::parse(words).unwrap();
-        let fs = Arc::new(file_system(&options));
+        let fs = Arc::new(file_system(options.atime.unwrap_or_default()));
         let settings = Settings { atime: options.atime.unwrap_or_default(), report: None };
         let service = Arc::new(Novale::new(fs.clone(), settings));
         let directory = TempDir::new().unwrap();
@@ -73,7 +73,8 @@ impl Drop for Mount {
     }
 }
 
-fn file_system(options: &MountOptions) -> Fs {
+/// An empty file system in private memory.
+pub(crate) fn file_system(atime: Atime) -> Fs {
     let pm = Pm::anonymous(&[256 << 20], &PmOptions::default()).unwrap();
     let made = MkfsOptions {
         lanes: 4,
@@ -86,7 +87,7 @@ fn file_system(options: &MountOptions) -> Fs {
     };
     mkfs(&pm, &made).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();
-    let atime = match options.atime.unwrap_or_default() {
+    let atime = match atime {
         Atime::Relative => novale_core::Atime::Relatime,
         Atime::Never => novale_core::Atime::Noatime,
         Atime::Always => novale_core::Atime::Strict,

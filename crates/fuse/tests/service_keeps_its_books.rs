@@ -1,0 +1,169 @@
+//! Promise: what the kernel holds is held exactly as often as it says, whatever it asks in between.
+//!
+//! These tests play the kernel themselves, so they need no mount and no privileges.
+
+mod support;
+
+use std::sync::Arc;
+
+use novale_core::{Attr, Error, FileKind, Fs, Ino, NewInode};
+use novale_fuse::{Caller, Changes, Novale, OpenRequest, Service, Settings};
+use support::{NOBODY, file_system};
+
+const ROOT: Ino = Ino::ROOT;
+
+fn service() -> (Arc<Fs>, Novale) {
+    let fs = Arc::new(file_system(novale_fuse::Atime::Relative));
+    (fs.clone(), Novale::new(fs, Settings::default()))
+}
+
+fn new(kind: FileKind, mode: u32) -> NewInode<'static> {
+    NewInode { kind, mode, uid: 0, gid: 0, rdev: 0, target: b"" }
+}
+
+fn is_gone(fs: &Fs, attr: &Attr) -> bool {
+    match fs.getattr(attr.ino) {
+        Ok(now) => now.generation != attr.generation,
+        Err(error) => matches!(error, Error::Stale | Error::NotFound),
+    }
+}
+
+#[test]
+fn an_inode_goes_with_its_last_hold_and_not_before() {
+    let (fs, service) = service();
+    let file = new(FileKind::File, 0o644);
+    let made = service.make(ROOT, b"f", &file).unwrap();
+    service.lookup(ROOT, b"f").unwrap();
+    service.link(made.ino, ROOT, b"g").unwrap();
+    let (again, _) = service.create(ROOT, b"f", &file, OpenRequest::default()).unwrap();
+    assert_eq!(again.ino, made.ino, "without O_EXCL an existing file is opened");
+    service.unlink(ROOT, b"f").unwrap();
+    service.unlink(ROOT, b"g").unwrap();
+    service.forget(made.ino, 3);
+    assert!(!is_gone(&fs, &made), "four holds were given out, three came back");
+    service.forget(made.ino, 1);
+    assert!(is_gone(&fs, &made));
+}
+
+#[test]
+fn a_listing_holds_what_was_taken_and_nothing_else() {
+    let (fs, service) = service();
+    let mut made = Vec::new();
+    for n in 0..200 {
+        let attr = service.make(ROOT, format!("f{n}").as_bytes(), &new(FileKind::File, 0o644));
+        made.push(attr.unwrap());
+    }
+    let mut room = 102;
+    let mut taken = Vec::new();
+    service
+        .readdirplus(ROOT, 0, &mut |entry, attr| {
+            if room == 0 {
+                return false;
+            }
+            room -= 1;
+            taken.push((entry.name.clone(), attr.ino));
+            true
+        })
+        .unwrap();
+    assert_eq!(taken.len(), 102);
+    assert_eq!((&taken[0].0[..], &taken[1].0[..]), (&b"."[..], &b".."[..]));
+    for n in 0..200 {
+        service.unlink(ROOT, format!("f{n}").as_bytes()).unwrap();
+    }
+    for attr in &made {
+        service.forget(attr.ino, 1);
+        let listed = taken.iter().any(|(_, ino)| *ino == attr.ino);
+        assert_eq!(is_gone(&fs, attr), !listed, "inode {}", attr.ino.get());
+        if listed {
+            service.forget(attr.ino, 1);
+            assert!(is_gone(&fs, attr));
+        }
+    }
+    service.getattr(ROOT).unwrap();
+}
+
+#[test]
+fn listings_go_on_where_they_stopped() {
+    let (_fs, service) = service();
+    let directory = service.make(ROOT, b"d", &new(FileKind::Directory, 0o755)).unwrap();
+    for n in 0..150 {
+        let name = format!("f{n}");
+        service.make(directory.ino, name.as_bytes(), &new(FileKind::File, 0o644)).unwrap();
+    }
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    for _ in 0..200 {
+        let before = names.len();
+        let mut room = 7;
+        service
+            .readdir(directory.ino, cookie, &mut |entry| {
+                if room == 0 {
+                    return false;
+                }
+                room -= 1;
+                cookie = entry.cookie;
+                names.push((entry.name.clone(), entry.ino));
+                true
+            })
+            .unwrap();
+        if names.len() == before {
+            break;
+        }
+    }
+    assert_eq!(names.len(), 152);
+    assert_eq!((names[0].1, names[1].1), (directory.ino, ROOT));
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 152);
+}
+
+#[test]
+fn file_handles_are_resolved_by_dot_and_dot_dot() {
+    let (_fs, service) = service();
+    let directory = service.make(ROOT, b"d", &new(FileKind::Directory, 0o755)).unwrap();
+    let file = service.make(directory.ino, b"f", &new(FileKind::File, 0o644)).unwrap();
+    let dot = service.lookup(file.ino, b".").unwrap().unwrap();
+    assert_eq!((dot.ino, dot.generation), (file.ino, file.generation));
+    assert_eq!(service.lookup(directory.ino, b"..").unwrap().unwrap().ino, ROOT);
+    assert!(service.lookup(ROOT, b"absent").unwrap().is_none());
+    assert!(service.lookup(Ino::new(1 << 30), b".").is_err());
+}
+
+#[test]
+fn set_id_bits_fall_where_the_kernel_leaves_them_to_us() {
+    let (_fs, service) = service();
+    let (root, nobody) = (Caller { uid: 0, gid: 0 }, Caller { uid: NOBODY, gid: NOBODY });
+    let file = service.make(ROOT, b"f", &new(FileKind::File, 0o6755)).unwrap().ino;
+    let mode = || service.getattr(file).unwrap().mode;
+    let arm = || {
+        let changes = Changes { mode: Some(0o6755), ..Changes::default() };
+        service.setattr(root, file, &changes).unwrap();
+        assert_eq!(mode(), 0o6755);
+    };
+    service.write(file, 0, b"x", false).unwrap();
+    assert_eq!(mode(), 0o6755);
+    service.write(file, 0, b"x", true).unwrap();
+    assert_eq!(mode(), 0o755);
+    arm();
+    let truncate = OpenRequest { truncate: true, ..OpenRequest::default() };
+    service.open(root, file, truncate).unwrap();
+    assert_eq!(mode(), 0o6755);
+    service.open(nobody, file, truncate).unwrap();
+    assert_eq!(mode(), 0o755);
+    arm();
+    let size = Changes { size: Some(9), ..Changes::default() };
+    service.setattr(nobody, file, &size).unwrap();
+    assert_eq!(mode(), 0o755);
+}
+
+#[test]
+fn after_closing_everything_is_refused_and_nothing_breaks() {
+    let (_fs, service) = service();
+    let file = service.make(ROOT, b"f", &new(FileKind::File, 0o644)).unwrap().ino;
+    service.close().unwrap();
+    let shut = Some(novale_fuse::Errno(108));
+    assert_eq!(service.getattr(file).err(), shut);
+    assert_eq!(service.write(file, 0, b"x", false).err(), shut);
+    assert_eq!(service.lookup(ROOT, b"f").err(), shut);
+    service.forget(file, 1);
+    assert!(matches!(service.close(), Err(Error::Closed)));
+}
