@@ -120,12 +120,22 @@ kill_daemons() { # PATH: kills them as a crash would, and waits until they are g
   await 10 gone $pids
 }
 
-clear_scratch() { # DIR POOL_DIR: unmounts whatever is below DIR, kills its daemons, removes both
-  local dir
+no_daemons() { [ -z "$(daemons "$1")" ]; }
+
+clear_scratch() { # DIR POOL_DIR: unmounts whatever is below DIR, ends its daemons, removes both
+  local dir pid arenas
   while read -r dir; do
-    umount -l "$dir" 2>/dev/null || true
+    umount "$dir" 2>/dev/null || umount -l "$dir" 2>/dev/null || true
   done < <(awk -v at="$1" '$2 == at || index($2, at "/") == 1 { print $2 }' /proc/self/mounts | sort -r)
-  kill_daemons "$2" 2>/dev/null || true
+  # A daemon whose mount is gone closes its pool and ends; one that hangs leaves its arena behind.
+  if ! await 15 no_daemons "$2"; then
+    arenas=$(for pid in $(daemons "$2"); do
+      awk '$6 ~ "^/dev/shm/novale-" { print $6 }' "/proc/$pid/maps"
+    done | sort -u)
+    kill_daemons "$2" || true
+    # shellcheck disable=SC2086
+    rm -f $arenas
+  fi
   rm -rf --one-file-system "$1" "$2"
 }
 
