@@ -7,4 +7,5 @@
 pub mod crash;
 pub mod diff;
 pub mod mounted;
+pub mod pool_file;
 pub mod workload;

@@ -1,9 +1,6 @@
 //! The promise: the differential test finds a fault and shows it in a few steps. Each fault here is
 //! put into a copy of the model on purpose; a test of file systems that passes them proves nothing.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test fail as the test does"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
 
 use std::time::Duration;
 
@@ -39,11 +36,7 @@ struct Faulty {
 impl Faulty {
     fn new(fault: Fault) -> Self {
         let model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime);
-        Self {
-            before: model.clone(),
-            model,
-            fault,
-        }
+        Self { before: model.clone(), model, fault }
     }
 
     /// The model, about to be changed.
@@ -57,11 +50,7 @@ impl Faulty {
 
 impl Subject for Faulty {
     fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure> {
-        assert!(
-            self.fault != Fault::Panics || name.len() < 200,
-            "name of {} bytes",
-            name.len()
-        );
+        assert!(self.fault != Fault::Panics || name.len() < 200, "name of {} bytes", name.len());
         Subject::lookup(&mut self.model, parent, name)
     }
 
@@ -72,24 +61,15 @@ impl Subject for Faulty {
     fn setattr(&mut self, ino: Ino, set: &SetAttr, now_ns: i64) -> Result<Attr, Failure> {
         let size = self.model.getattr(ino)?.size;
         let old = set.size.and_then(|cut| {
-            let len = 4096_u64
-                .saturating_sub(cut % 4096)
-                .min(size.saturating_sub(cut));
-            self.model
-                .read(ino, cut, usize::try_from(len).unwrap(), 0)
-                .ok()
-                .map(|old| (cut, old))
+            let len = 4096_u64.saturating_sub(cut % 4096).min(size.saturating_sub(cut));
+            self.model.read(ino, cut, usize::try_from(len).unwrap(), 0).ok().map(|old| (cut, old))
         });
         let attr = Subject::setattr(self.change(), ino, set, now_ns)?;
         if self.fault == Fault::UnclearedTail
             && let Some((cut, old)) = old
         {
             self.model.write(ino, cut, &old, now_ns)?;
-            let again = SetAttr {
-                size: Some(cut),
-                mtime_ns: Some(attr.mtime_ns),
-                ..*set
-            };
+            let again = SetAttr { size: Some(cut), mtime_ns: Some(attr.mtime_ns), ..*set };
             if cut % 4096 == 0 {
                 self.model.setattr(ino, &again, now_ns)?;
             }
@@ -120,10 +100,7 @@ impl Subject for Faulty {
         let ino = self.model.lookup(parent, name).map(|attr| attr.ino).ok();
         Subject::unlink(self.change(), parent, name, now_ns)?;
         if self.fault == Fault::OldMtime {
-            let set = SetAttr {
-                mtime_ns: old,
-                ..SetAttr::default()
-            };
+            let set = SetAttr { mtime_ns: old, ..SetAttr::default() };
             self.model.setattr(parent, &set, now_ns)?;
         }
         if let (Fault::LostWhenHeld, Some(ino)) = (self.fault, ino) {
@@ -143,10 +120,7 @@ impl Subject for Faulty {
         mode: RenameMode,
         now_ns: i64,
     ) -> Result<(), Failure> {
-        let is_directory = self
-            .model
-            .lookup(from.0, from.1)
-            .is_ok_and(|attr| attr.nlink > 1);
+        let is_directory = self.model.lookup(from.0, from.1).is_ok_and(|attr| attr.nlink > 1);
         if self.fault == Fault::SwapsFilesOnly && mode == RenameMode::Exchange && is_directory {
             self.model.lookup(to.0, to.1)?;
             return Ok(());
@@ -209,8 +183,8 @@ impl Subject for Faulty {
         Subject::hold(&mut self.model, ino)
     }
 
-    fn release(&mut self, ino: Ino, now_ns: i64) {
-        Subject::release(&mut self.model, ino, now_ns);
+    fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
+        Subject::release(&mut self.model, ino, now_ns)
     }
 
     fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
@@ -241,18 +215,11 @@ impl Machine for Faulty {
     }
 }
 
-const BUDGET: Budget = Budget {
-    seed: 1,
-    time: Duration::from_secs(20),
-    steps: 300,
-};
+const BUDGET: Budget = Budget { seed: 1, time: Duration::from_secs(20), steps: 300 };
 
 #[test]
 fn no_fault_none_found() {
-    let budget = Budget {
-        time: Duration::from_millis(500),
-        ..BUDGET
-    };
+    let budget = Budget { time: Duration::from_millis(500), ..BUDGET };
     let summary = search(budget, NoSpace::Wrong, |_| Faulty::new(Fault::None)).unwrap();
     assert!(summary.steps >= 300 && summary.opens > 0, "{summary:?}");
 }
@@ -269,13 +236,7 @@ fn each_fault_is_shown_in_a_few_steps() {
         (Fault::Panics, 1),
     ] {
         let found = search(BUDGET, NoSpace::Wrong, |_| Faulty::new(fault)).unwrap_err();
-        assert!(
-            found.steps.len() <= steps_max,
-            "{fault:?} in too many steps:\n{found}"
-        );
-        assert_eq!(
-            parse_steps(&print_steps(&found.steps)).unwrap(),
-            found.steps
-        );
+        assert!(found.steps.len() <= steps_max, "{fault:?} in too many steps:\n{found}");
+        assert_eq!(parse_steps(&print_steps(&found.steps)).unwrap(), found.steps);
     }
 }

@@ -13,21 +13,14 @@ fn survey() -> (BTreeMap<String, u32>, BTreeSet<String>, u32) {
     let (mut successes, mut errors, mut steps_in_all) = (BTreeMap::new(), BTreeSet::new(), 0);
     for seed in 0..30 {
         let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(400, 50);
-        let (mut model, mut session) = (
-            Model::new(0o755, 0, 0, 0, Atime::Noatime),
-            Session::default(),
-        );
+        let (mut model, mut session) =
+            (Model::new(0o755, 0, 0, 0, Atime::Noatime), Session::default());
         for (now, step) in (1..).zip(&steps) {
             if matches!(step, Step::Remount | Step::Die) {
                 session.forget_all();
                 model.release_all();
             }
-            let verb = step
-                .to_string()
-                .split(' ')
-                .next()
-                .unwrap_or_default()
-                .to_owned();
+            let verb = step.to_string().split(' ').next().unwrap_or_default().to_owned();
             match run_step(&mut model, &mut session, step, now) {
                 Outcome::Failed(Failure::Error(error)) => {
                     errors.insert(format!("{verb} {error:?}"));
@@ -41,11 +34,7 @@ fn survey() -> (BTreeMap<String, u32>, BTreeSet<String>, u32) {
                 Outcome::Failed(Failure::Broken(why)) => assert_eq!(why, "", "the model broke"),
             }
             steps_in_all += 1;
-            assert_eq!(
-                model.contradictions(),
-                Vec::<String>::new(),
-                "after {step}, seed {seed}"
-            );
+            assert_eq!(model.contradictions(), Vec::<String>::new(), "after {step}, seed {seed}");
         }
     }
     (successes, errors, steps_in_all)
@@ -55,10 +44,7 @@ fn survey() -> (BTreeMap<String, u32>, BTreeSet<String>, u32) {
 fn every_operation_succeeds_often_and_fails_in_each_way() {
     let (successes, errors, steps) = survey();
     let succeeded: u32 = successes.values().sum();
-    assert!(
-        succeeded * 2 > steps,
-        "only {succeeded} of {steps} steps succeed: {successes:?}"
-    );
+    assert!(succeeded * 2 > steps, "only {succeeded} of {steps} steps succeed: {successes:?}");
     for verb in [
         "create", "link", "unlink", "rmdir", "rename", "stat", "set", "readlink", "read", "write",
         "append", "allocate", "seek", "list", "parent", "hold", "release", "sync", "compare",
@@ -101,20 +87,15 @@ fn every_operation_succeeds_often_and_fails_in_each_way() {
 fn the_text_of_a_sequence_replays_it() {
     for seed in 0..9 {
         let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(300, 40);
-        assert_eq!(
-            parse_steps(&print_steps(&steps)).as_deref(),
-            Ok(steps.as_slice())
-        );
+        assert_eq!(parse_steps(&print_steps(&steps)).as_deref(), Ok(steps.as_slice()));
     }
 }
 
 #[test]
 fn a_seed_makes_the_same_state_each_time() {
     let run = |seed| {
-        let (mut model, mut session) = (
-            Model::new(0o755, 0, 0, 0, Atime::Noatime),
-            Session::default(),
-        );
+        let (mut model, mut session) =
+            (Model::new(0o755, 0, 0, 0, Atime::Noatime), Session::default());
         for (now, step) in (1..).zip(Generator::new(seed, Flavor::Mixed).steps(200, 50)) {
             run_step(&mut model, &mut session, &step, now);
         }

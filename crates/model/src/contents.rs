@@ -43,10 +43,7 @@ impl Contents {
     /// Puts `bytes` at `offset`; a gap behind the old end reads as zeros.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         for (part, page, at) in parts(offset, bytes.len()) {
-            let stored = self
-                .pages
-                .entry(page)
-                .or_insert_with(|| vec![0; PAGE_BYTES]);
+            let stored = self.pages.entry(page).or_insert_with(|| vec![0; PAGE_BYTES]);
             if let (Some(to), Some(from)) = (stored.get_mut(at..at + part.len()), bytes.get(part)) {
                 to.copy_from_slice(from);
             }
@@ -61,10 +58,8 @@ impl Contents {
         drop(pages);
         let kept = usize::try_from(size % PAGE).unwrap_or(0);
         if kept > 0
-            && let Some(tail) = self
-                .pages
-                .get_mut(&(size / PAGE))
-                .and_then(|page| page.get_mut(kept..))
+            && let Some(tail) =
+                self.pages.get_mut(&(size / PAGE)).and_then(|page| page.get_mut(kept..))
         {
             tail.fill(0);
         }
@@ -74,23 +69,15 @@ impl Contents {
     #[must_use]
     pub fn is_zero(&self, from: u64, to: u64) -> bool {
         let pages = self.pages.range(from / PAGE..);
-        pages
-            .take_while(|(page, _)| **page * PAGE < to)
-            .all(|(page, bytes)| {
-                let start = page * PAGE;
-                bytes
-                    .iter()
-                    .zip(start..)
-                    .all(|(byte, at)| *byte == 0 || at < from || at >= to)
-            })
+        pages.take_while(|(page, _)| **page * PAGE < to).all(|(page, bytes)| {
+            let start = page * PAGE;
+            bytes.iter().zip(start..).all(|(byte, at)| *byte == 0 || at < from || at >= to)
+        })
     }
 
     /// The pages that hold a byte other than 0, ascending.
     fn nonzero_pages(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let pages = self
-            .pages
-            .iter()
-            .map(|(page, bytes)| (*page, bytes.as_slice()));
+        let pages = self.pages.iter().map(|(page, bytes)| (*page, bytes.as_slice()));
         pages.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0))
     }
 

@@ -56,10 +56,10 @@ impl Model {
     /// Those of `read`; [`Error::TooLarge`].
     pub fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<usize> {
         self.file(ino)?;
-        check_end(offset, bytes.len() as u64)?;
         if bytes.is_empty() {
             return Ok(0);
         }
+        check_end(offset, bytes.len() as u64)?;
         self.change(ino, now_ns, |contents| contents.write(offset, bytes));
         Ok(bytes.len())
     }
@@ -172,9 +172,5 @@ impl Model {
 
 fn check_end(offset: u64, len: u64) -> Result<()> {
     let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
-    if end > MAX_FILE_BYTES {
-        Err(Error::TooLarge)
-    } else {
-        Ok(())
-    }
+    if end > MAX_FILE_BYTES { Err(Error::TooLarge) } else { Ok(()) }
 }

@@ -44,13 +44,9 @@ impl Model {
         for (name, child) in entries {
             *names.entry(*child).or_default() += 1;
             match self.inodes.get(child).map(|child| &child.body) {
-                None => found.push(format!(
-                    "{name:?} in {ino:?} names {child:?}, which is gone"
-                )),
+                None => found.push(format!("{name:?} in {ino:?} names {child:?}, which is gone")),
                 Some(Body::Directory { parent, .. }) if *parent != ino => {
-                    found.push(format!(
-                        "{child:?} has the parent {parent:?}, lies in {ino:?}"
-                    ));
+                    found.push(format!("{child:?} has the parent {parent:?}, lies in {ino:?}"));
                 }
                 Some(_) => {}
             }
@@ -61,10 +57,7 @@ impl Model {
 fn check_inode(ino: Ino, inode: &Inode, names: u32, found: &mut Vec<String>) {
     let attr = &inode.attr;
     if attr.nlink != names {
-        found.push(format!(
-            "{ino:?} has nlink {}, {names} names counted",
-            attr.nlink
-        ));
+        found.push(format!("{ino:?} has nlink {}, {names} names counted", attr.nlink));
     }
     if names == 0 && inode.holds == 0 {
         found.push(format!("{ino:?} has neither names nor holds"));
@@ -75,9 +68,6 @@ fn check_inode(ino: Ino, inode: &Inode, names: u32, found: &mut Vec<String>) {
         Body::Directory { .. } | Body::Other => 0,
     };
     if attr.size != size {
-        found.push(format!(
-            "{ino:?} has size {}, holds {size} bytes",
-            attr.size
-        ));
+        found.push(format!("{ino:?} has size {}, holds {size} bytes", attr.size));
     }
 }

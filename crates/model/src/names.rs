@@ -58,8 +58,8 @@ impl Model {
         new_name: &[u8],
         now_ns: i64,
     ) -> Result<Attr> {
+        check_name(new_name)?;
         let attr = self.getattr(ino)?;
-        self.check_vacant(new_parent, new_name)?;
         if attr.kind == Kind::Directory {
             return Err(Error::NotPermitted);
         }
@@ -69,6 +69,7 @@ impl Model {
         if attr.nlink == u32::MAX {
             return Err(Error::TooManyLinks);
         }
+        self.check_vacant(new_parent, new_name)?;
         self.insert_entry(new_parent, new_name, ino);
         self.add_links(ino, 1);
         self.touch(ino, now_ns);
@@ -113,10 +114,7 @@ impl Model {
     /// [`Error::NotDirectory`], [`Error::Stale`].
     pub fn readdir(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Ino)>> {
         let entries = self.entries(ino)?;
-        Ok(entries
-            .iter()
-            .map(|(name, child)| (name.clone(), *child))
-            .collect())
+        Ok(entries.iter().map(|(name, child)| (name.clone(), *child)).collect())
     }
 
     /// The directory that a directory is in (the root: itself).
@@ -183,11 +181,7 @@ impl Model {
     }
 
     pub(crate) fn check_not_removed(&self, directory: Ino) -> Result<()> {
-        if self.getattr(directory)?.nlink == 0 {
-            Err(Error::NotFound)
-        } else {
-            Ok(())
-        }
+        if self.getattr(directory)?.nlink == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 }
 

@@ -11,11 +11,10 @@ impl Model {
     /// ctime of the moved and of a replaced inode change.
     ///
     /// # Errors
-    /// In this order: those of a bad name or parent; [`Error::NotFound`] without a source (or,
-    /// to exchange, without a target, or into a removed directory); [`Error::Exists`] of
-    /// `NoReplace`; [`Error::Invalid`] below itself; [`Error::NotEmpty`] onto one of its own
-    /// parents; [`Error::NotDirectory`] and [`Error::IsDirectory`] for unlike kinds;
-    /// [`Error::NotEmpty`].
+    /// In this order: those of a bad name; those of looking up the source, then the target
+    /// ([`Error::NotFound`] of the target for an exchange alone); [`Error::Exists`] of `NoReplace`;
+    /// [`Error::Invalid`] below itself; [`Error::NotFound`] into a removed directory;
+    /// [`Error::NotDirectory`] and [`Error::IsDirectory`] for unlike kinds; [`Error::NotEmpty`].
     pub fn rename(
         &mut self,
         from: (Ino, &[u8]),
@@ -25,21 +24,19 @@ impl Model {
     ) -> Result<()> {
         check_name(from.1)?;
         check_name(to.1)?;
-        self.entries(from.0)?;
-        self.entries(to.0)?;
         let source = self.lookup(from.0, from.1)?;
         let target = match self.lookup(to.0, to.1) {
             Ok(target) => Some(target),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
-        self.check_not_removed(to.0)?;
         match (mode, target) {
             (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
             (RenameMode::Exchange, None) => return Err(Error::NotFound),
             _ => {}
         }
         self.check_ancestors(from.0, source, to.0, target, mode)?;
+        self.check_not_removed(to.0)?;
         match target {
             Some(target) if target.ino == source.ino => return Ok(()),
             Some(target) if mode == RenameMode::Exchange => {
@@ -70,23 +67,15 @@ impl Model {
         if self.is_within(to_parent, source.ino) {
             return Err(Error::Invalid);
         }
-        if target.is_some_and(|target| self.is_within(from_parent, target.ino)) {
-            // Without an exchange the target holds the source, so it is not empty.
-            let exchange = mode == RenameMode::Exchange;
-            return Err(if exchange {
-                Error::Invalid
-            } else {
-                Error::NotEmpty
-            });
+        let swallows = |target: Attr| self.is_within(from_parent, target.ino);
+        if mode == RenameMode::Exchange && target.is_some_and(swallows) {
+            return Err(Error::Invalid);
         }
         Ok(())
     }
 
     fn check_replaceable(&self, source: Attr, target: Attr) -> Result<()> {
-        match (
-            source.kind == Kind::Directory,
-            target.kind == Kind::Directory,
-        ) {
+        match (source.kind == Kind::Directory, target.kind == Kind::Directory) {
             (true, false) => Err(Error::NotDirectory),
             (false, true) => Err(Error::IsDirectory),
             (true, true) if !self.entries(target.ino)?.is_empty() => Err(Error::NotEmpty),

@@ -26,10 +26,7 @@ pub(crate) struct Inode {
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     File(Contents),
-    Directory {
-        entries: BTreeMap<Vec<u8>, Ino>,
-        parent: Ino,
-    },
+    Directory { entries: BTreeMap<Vec<u8>, Ino>, parent: Ino },
     Symlink(Vec<u8>),
     Other,
 }
@@ -38,19 +35,8 @@ impl Model {
     /// An empty file system whose root directory has these attributes.
     #[must_use]
     pub fn new(mode: u32, uid: u32, gid: u32, now_ns: i64, atime: Atime) -> Self {
-        let mut model = Self {
-            inodes: BTreeMap::new(),
-            atime,
-            next: Ino::ROOT.0,
-        };
-        let root = NewInode {
-            kind: Kind::Directory,
-            mode,
-            uid,
-            gid,
-            rdev: 0,
-            target: Vec::new(),
-        };
+        let mut model = Self { inodes: BTreeMap::new(), atime, next: Ino::ROOT.0 };
+        let root = NewInode { kind: Kind::Directory, mode, uid, gid, rdev: 0, target: Vec::new() };
         model.add(&root, Ino::ROOT, now_ns);
         model
     }
@@ -106,10 +92,7 @@ impl Model {
         self.next += 1;
         let body = match new.kind {
             Kind::File => Body::File(Contents::default()),
-            Kind::Directory => Body::Directory {
-                entries: BTreeMap::new(),
-                parent,
-            },
+            Kind::Directory => Body::Directory { entries: BTreeMap::new(), parent },
             Kind::Symlink => Body::Symlink(new.target.clone()),
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Other,
         };
@@ -122,24 +105,13 @@ impl Model {
             uid: new.uid,
             gid: new.gid,
             rdev: if is_device { new.rdev } else { 0 },
-            size: if new.kind == Kind::Symlink {
-                new.target.len() as u64
-            } else {
-                0
-            },
+            size: if new.kind == Kind::Symlink { new.target.len() as u64 } else { 0 },
             atime_ns: now_ns,
             mtime_ns: now_ns,
             ctime_ns: now_ns,
             birth_ns: now_ns,
         };
-        self.inodes.insert(
-            ino,
-            Inode {
-                attr,
-                body,
-                holds: 0,
-            },
-        );
+        self.inodes.insert(ino, Inode { attr, body, holds: 0 });
         attr
     }
 

@@ -42,11 +42,7 @@ impl Tree {
                 Body::File(stored) => contents = stored.clone(),
                 Body::Symlink(stored) => target.clone_from(stored),
                 Body::Directory { entries, .. } => {
-                    waiting.extend(
-                        entries
-                            .iter()
-                            .map(|(name, child)| (join(&path, name), *child)),
-                    );
+                    waiting.extend(entries.iter().map(|(name, child)| (join(&path, name), *child)));
                 }
                 Body::Other => {}
             }
@@ -57,12 +53,7 @@ impl Tree {
 
     /// Adds a node under its inode's own number; [`Tree::numbered_alike`] ends the building.
     pub fn insert(&mut self, path: Vec<u8>, attr: Attr, contents: Contents, target: Vec<u8>) {
-        let node = Node {
-            attr,
-            contents,
-            target,
-            first_path: Vec::new(),
-        };
+        let node = Node { attr, contents, target, first_path: Vec::new() };
         self.nodes.insert(path, node);
     }
 
@@ -71,9 +62,7 @@ impl Tree {
     pub fn numbered_alike(mut self) -> Self {
         let mut first_paths: BTreeMap<Ino, Vec<u8>> = BTreeMap::new();
         for (path, node) in &mut self.nodes {
-            let first = first_paths
-                .entry(node.attr.ino)
-                .or_insert_with(|| path.clone());
+            let first = first_paths.entry(node.attr.ino).or_insert_with(|| path.clone());
             node.first_path.clone_from(first);
             node.attr.ino = Ino(0);
         }
@@ -82,16 +71,12 @@ impl Tree {
 
     /// The nodes by path.
     pub fn nodes(&self) -> impl Iterator<Item = (&[u8], &Node)> {
-        self.nodes
-            .iter()
-            .map(|(path, node)| (path.as_slice(), node))
+        self.nodes.iter().map(|(path, node)| (path.as_slice(), node))
     }
 
     /// Changes every node's attributes, to leave out what two file systems need not share.
     pub fn for_each_attr(&mut self, mut change: impl FnMut(&mut Attr)) {
-        self.nodes
-            .values_mut()
-            .for_each(|node| change(&mut node.attr));
+        self.nodes.values_mut().for_each(|node| change(&mut node.attr));
     }
 
     /// What differs, a line each: empty exactly if the two are equal.
@@ -118,10 +103,7 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 fn only(path: &str, side: &str, node: &Node) -> String {
-    format!(
-        "{path}: only in {side} ({:?}, nlink {})\n",
-        node.attr.kind, node.attr.nlink
-    )
+    format!("{path}: only in {side} ({:?}, nlink {})\n", node.attr.kind, node.attr.nlink)
 }
 
 fn show_path(path: &[u8]) -> String {
@@ -134,9 +116,7 @@ fn node_difference(path: &str, sides: (&str, &str), a: &Node, b: &Node) -> Strin
     let mut compare = |what: &str, a: &dyn fmt::Display, b: &dyn fmt::Display| {
         let (a, b) = (a.to_string(), b.to_string());
         if a != b {
-            lines.extend([
-                path, ": ", what, ": ", sides.0, " ", &a, ", ", sides.1, " ", &b, "\n",
-            ]);
+            lines.extend([path, ": ", what, ": ", sides.0, " ", &a, ", ", sides.1, " ", &b, "\n"]);
         }
     };
     compare("kind", &kind(a), &kind(b));
@@ -152,11 +132,7 @@ fn node_difference(path: &str, sides: (&str, &str), a: &Node, b: &Node) -> Strin
     compare("birth", &a.attr.birth_ns, &b.attr.birth_ns);
     compare("bytes in all", &a.contents.size(), &b.contents.size());
     compare("target", &show_path(&a.target), &show_path(&b.target));
-    compare(
-        "same file as",
-        &show_path(&a.first_path),
-        &show_path(&b.first_path),
-    );
+    compare("same file as", &show_path(&a.first_path), &show_path(&b.first_path));
     if let Some(at) = a.contents.first_difference(&b.contents) {
         let bytes = |node: &Node| format!("{:02x?} at {at}", node.contents.read(at, 16));
         compare("bytes", &bytes(a), &bytes(b));

@@ -5,8 +5,8 @@ use std::fmt;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// The greatest file size, in bytes: what `off_t` can hold.
-pub const MAX_FILE_BYTES: u64 = i64::MAX.cast_unsigned();
+/// The greatest file size, in bytes: that of Novale, 2^35 pages.
+pub const MAX_FILE_BYTES: u64 = 1 << 47;
 
 /// An inode's number; the model never uses one twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

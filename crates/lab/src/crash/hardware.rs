@@ -68,12 +68,7 @@ impl Hardware {
     /// Slots that hold these bytes, durably.
     #[must_use]
     pub fn with(durable: Vec<Vec<u8>>) -> Self {
-        Self {
-            durable,
-            pending: BTreeMap::new(),
-            written_back: BTreeMap::new(),
-            sequence: 0,
-        }
+        Self { durable, pending: BTreeMap::new(), written_back: BTreeMap::new(), sequence: 0 }
     }
 
     /// The durable bytes of each slot.
@@ -88,15 +83,10 @@ impl Hardware {
         &self.pending
     }
 
-    /// Lets an event happen.
-    pub fn apply(&mut self, event: &Event) {
+    /// Lets an event happen; returns the lines whose durable bytes it changes.
+    pub fn apply(&mut self, event: &Event) -> Vec<LineKey> {
         match &event.what {
-            What::Store {
-                addr,
-                bytes,
-                kind,
-                purpose,
-            } => {
+            What::Store { addr, bytes, kind, purpose } => {
                 self.store(event, *addr, bytes, *kind, *purpose);
             }
             What::WriteBack { addr, len } => {
@@ -104,19 +94,48 @@ impl Hardware {
                 let lines = lines_of(*addr, *len).filter(|key| self.pending.contains_key(key));
                 lines.for_each(|key| self.written_back.entry(key).or_default().push(mark));
             }
-            What::Fence => self.fence(event.thread),
+            What::Fence => return self.fence(event.thread),
         }
+        Vec::new()
+    }
+
+    /// The first byte of a slot that differs from what its memory shows, every store done.
+    #[must_use]
+    pub fn first_unrecorded(&self, slot: u8, memory: &[u8]) -> Option<usize> {
+        let mut expected = self.durable.get(usize::from(slot))?.clone();
+        for key in self.pending.keys().filter(|key| key.slot == slot) {
+            let line = self.line_with(*key, |_| true);
+            let start = usize::try_from(key.line * LINE).ok()?;
+            *expected.get_mut(start..)?.first_chunk_mut()? = line;
+        }
+        if expected == memory {
+            return None;
+        }
+        expected.iter().zip(memory).position(|(expected, found)| expected != found)
+    }
+
+    /// Puts whole lines, durably.
+    pub fn set_durable(&mut self, lines: &BTreeMap<LineKey, LineBytes>) {
+        for (key, bytes) in lines {
+            if let Some(line) = line_mut(&mut self.durable, *key) {
+                *line = *bytes;
+            }
+        }
+    }
+
+    /// The process has died: no fence of its threads comes any more. What another process writes
+    /// back and fences becomes durable all the same.
+    pub fn forget_threads(&mut self) {
+        self.written_back.clear();
+        let stores = self.pending.values_mut().flatten();
+        stores.for_each(|store| store.streamed_by = None);
     }
 
     /// A line's bytes if the crash keeps the pending stores that `keep` says (by their index).
     #[must_use]
     pub fn line_with(&self, key: LineKey, keep: impl Fn(usize) -> bool) -> LineBytes {
         let mut line = self.durable_line(key);
-        let pending = self
-            .pending
-            .get(&key)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let pending = self.pending.get(&key).map(Vec::as_slice).unwrap_or_default();
         for (_, store) in pending.iter().enumerate().filter(|(index, _)| keep(*index)) {
             store.put(&mut line);
         }
@@ -143,15 +162,10 @@ impl Hardware {
         let mut at = addr.byte();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let room = usize::try_from(UNIT - at % UNIT)
-                .unwrap_or(1)
-                .min(rest.len());
+            let room = usize::try_from(UNIT - at % UNIT).unwrap_or(1).min(rest.len());
             let (unit, after) = rest.split_at(room);
             self.sequence += 1;
-            let key = LineKey {
-                slot: addr.slot(),
-                line: at / LINE,
-            };
+            let key = LineKey { slot: addr.slot(), line: at / LINE };
             self.pending.entry(key).or_default().push(Pending {
                 sequence: self.sequence,
                 at: usize::try_from(at % LINE).unwrap_or(0),
@@ -166,27 +180,38 @@ impl Hardware {
         }
     }
 
-    fn fence(&mut self, thread: ThreadId) {
+    fn fence(&mut self, thread: ThreadId) -> Vec<LineKey> {
         let mut done: BTreeMap<LineKey, u64> = BTreeMap::new();
         for (key, marks) in &mut self.written_back {
             let own = marks.extract_if(.., |(by, _)| *by == thread);
             done.extend(own.map(|(_, up_to)| up_to).max().map(|up_to| (*key, up_to)));
         }
         self.written_back.retain(|_, marks| !marks.is_empty());
+        let mut changed = Vec::new();
         for (key, stores) in &mut self.pending {
             let up_to = done.get(key).copied().unwrap_or(0);
-            let completed = stores.extract_if(.., |store| match store.streamed_by {
-                Some(by) => by == thread,
-                None => store.sequence <= up_to,
-            });
-            let start = usize::try_from(key.line * LINE).unwrap_or(usize::MAX);
-            let slot = self.durable.get_mut(usize::from(key.slot));
-            let line = slot.and_then(|slot| slot.get_mut(start..)?.first_chunk_mut());
-            let Some(line) = line else { continue };
-            completed.for_each(|store| store.put(line));
+            let completed: Vec<Pending> = stores
+                .extract_if(.., |store| match store.streamed_by {
+                    Some(by) => by == thread,
+                    None => store.sequence <= up_to,
+                })
+                .collect();
+            if let Some(line) = line_mut(&mut self.durable, *key).filter(|_| !completed.is_empty())
+            {
+                for store in completed {
+                    store.put(line);
+                }
+                changed.push(*key);
+            }
         }
         self.pending.retain(|_, stores| !stores.is_empty());
+        changed
     }
+}
+
+fn line_mut(slots: &mut [Vec<u8>], key: LineKey) -> Option<&mut LineBytes> {
+    let start = usize::try_from(key.line * LINE).ok()?;
+    slots.get_mut(usize::from(key.slot))?.get_mut(start..)?.first_chunk_mut()
 }
 
 impl Pending {
@@ -197,13 +222,10 @@ impl Pending {
     }
 }
 
-fn lines_of(addr: PmAddr, len: u64) -> impl Iterator<Item = LineKey> {
+pub(super) fn lines_of(addr: PmAddr, len: u64) -> impl Iterator<Item = LineKey> {
     let first = addr.byte() / LINE;
     let end = (addr.byte() + len).div_ceil(LINE);
-    (first..end).map(move |line| LineKey {
-        slot: addr.slot(),
-        line,
-    })
+    (first..end).map(move |line| LineKey { slot: addr.slot(), line })
 }
 
 #[cfg(test)]
@@ -219,16 +241,10 @@ mod tests {
 
     fn recorded(run: impl FnOnce(&Pm)) -> Hardware {
         let recorder = Arc::new(Recorder::default());
-        let options = PmOptions {
-            observer: Some(recorder.clone()),
-            ..PmOptions::default()
-        };
+        let options = PmOptions { observer: Some(recorder.clone()), ..PmOptions::default() };
         run(&Pm::anonymous(&[8192], &options).unwrap());
         let mut hardware = Hardware::zeroed(&[8192]);
-        recorder
-            .take()
-            .iter()
-            .for_each(|event| hardware.apply(event));
+        recorder.take().iter().for_each(|event| drop(hardware.apply(event)));
         hardware
     }
 

@@ -47,18 +47,10 @@ impl fmt::Display for Choice {
             Self::Only(key) => write!(f, "the line at {} alone", at(key)),
             Self::AllBut(key) => write!(f, "all but the line at {}", at(key)),
             Self::PrefixAndAll(key, count) => {
-                write!(
-                    f,
-                    "{count} ordered stores of the line at {}, all of the others",
-                    at(key)
-                )
+                write!(f, "{count} ordered stores of the line at {}, all of the others", at(key))
             }
             Self::PrefixAlone(key, count) => {
-                write!(
-                    f,
-                    "{count} ordered stores of the line at {}, no others",
-                    at(key)
-                )
+                write!(f, "{count} ordered stores of the line at {}, no others", at(key))
             }
             Self::Lines(bits) => write!(f, "the pending lines of the bits {bits:#b}"),
             Self::Random => write!(f, "a random subset"),
@@ -80,11 +72,7 @@ pub struct Effort {
 /// The images to try, each once.
 #[must_use]
 pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Image> {
-    let mut choosing = Choosing {
-        hardware,
-        seen: HashSet::new(),
-        images: Vec::new(),
-    };
+    let mut choosing = Choosing { hardware, seen: HashSet::new(), images: Vec::new() };
     choosing.add(Choice::Nothing, |_, _, _| false);
     choosing.add(Choice::Everything, |_, _, _| true);
     let keys: Vec<LineKey> = hardware.pending().keys().copied().collect();
@@ -105,10 +93,8 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
 /// All lines of metadata, and some of data.
 fn chosen_lines(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<LineKey> {
     let is_data = |stores: &[Pending]| stores.iter().all(|store| store.purpose == Purpose::Data);
-    let (data, mut lines): (Vec<_>, Vec<_>) = hardware
-        .pending()
-        .iter()
-        .partition(|(_, stores)| is_data(stores));
+    let (data, mut lines): (Vec<_>, Vec<_>) =
+        hardware.pending().iter().partition(|(_, stores)| is_data(stores));
     lines.extend(random.choose_multiple(data, effort.data_lines_max));
     lines.into_iter().map(|(key, _)| *key).collect()
 }
@@ -124,22 +110,15 @@ impl Choosing<'_> {
     fn add(&mut self, choice: Choice, keep: impl Fn(LineKey, usize, &Pending) -> bool) {
         let mut lines = BTreeMap::new();
         for (key, stores) in self.hardware.pending() {
-            let kept: Vec<bool> = stores
-                .iter()
-                .enumerate()
-                .map(|(index, store)| keep(*key, index, store))
-                .collect();
-            let line = self
-                .hardware
-                .line_with(*key, |index| kept.get(index).copied().unwrap_or(false));
+            let kept: Vec<bool> =
+                stores.iter().enumerate().map(|(index, store)| keep(*key, index, store)).collect();
+            let line =
+                self.hardware.line_with(*key, |index| kept.get(index).copied().unwrap_or(false));
             if line != self.hardware.durable_line(*key) {
                 lines.insert(*key, line);
             }
         }
-        if self
-            .seen
-            .insert(lines.iter().map(|(key, line)| (*key, *line)).collect())
-        {
+        if self.seen.insert(lines.iter().map(|(key, line)| (*key, *line)).collect()) {
             self.images.push(Image { lines, choice });
         }
     }
@@ -154,12 +133,7 @@ impl Choosing<'_> {
     }
 
     fn prefixes(&mut self, key: LineKey) {
-        let stores = self
-            .hardware
-            .pending()
-            .get(&key)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let stores = self.hardware.pending().get(&key).map(Vec::as_slice).unwrap_or_default();
         let ordered: Vec<usize> = stores
             .iter()
             .enumerate()
@@ -196,10 +170,7 @@ impl Choosing<'_> {
             kept.insert(*key, stores.iter().map(keep).collect());
         }
         self.add(Choice::Random, |key, index, _| {
-            kept.get(&key)
-                .and_then(|kept| kept.get(index))
-                .copied()
-                .unwrap_or(false)
+            kept.get(&key).and_then(|kept| kept.get(index)).copied().unwrap_or(false)
         });
     }
 }
@@ -216,24 +187,14 @@ mod tests {
 
     fn pending(run: impl FnOnce(&Pm)) -> Hardware {
         let recorder = Arc::new(Recorder::default());
-        let options = PmOptions {
-            observer: Some(recorder.clone()),
-            ..PmOptions::default()
-        };
+        let options = PmOptions { observer: Some(recorder.clone()), ..PmOptions::default() };
         run(&Pm::anonymous(&[8192], &options).unwrap());
         let mut hardware = Hardware::zeroed(&[8192]);
-        recorder
-            .take()
-            .iter()
-            .for_each(|event| hardware.apply(event));
+        recorder.take().iter().for_each(|event| drop(hardware.apply(event)));
         hardware
     }
 
-    const ONE_BY_ONE: Effort = Effort {
-        subset_lines_max: 0,
-        data_lines_max: 100,
-        random: 0,
-    };
+    const ONE_BY_ONE: Effort = Effort { subset_lines_max: 0, data_lines_max: 100, random: 0 };
 
     #[test]
     fn an_ordered_line_breaks_at_each_word_and_nowhere_else() {
@@ -258,44 +219,24 @@ mod tests {
     fn lines_persist_alone_and_one_may_be_missing() {
         let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 192], Purpose::Data)));
         let count = |image: &Image| image.lines.len();
-        let mut counts: Vec<_> = images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1))
-            .iter()
-            .map(count)
-            .collect();
+        let mut counts: Vec<_> =
+            images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1)).iter().map(count).collect();
         counts.sort_unstable();
         assert_eq!(counts, [0, 1, 1, 1, 2, 2, 2, 3]);
-        let all = Effort {
-            subset_lines_max: 3,
-            data_lines_max: 0,
-            random: 0,
-        };
+        let all = Effort { subset_lines_max: 3, data_lines_max: 0, random: 0 };
         assert_eq!(images(&hardware, all, &mut Rng::with_seed(1)).len(), 8);
     }
 
     #[test]
     fn random_images_tear_streaming_stores_within_a_line() {
         let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 64], Purpose::Data)));
-        let effort = Effort {
-            subset_lines_max: 0,
-            data_lines_max: 0,
-            random: 20,
-        };
+        let effort = Effort { subset_lines_max: 0, data_lines_max: 0, random: 20 };
         let images = images(&hardware, effort, &mut Rng::with_seed(1));
-        let torn = |image: &Image| {
-            image
-                .lines
-                .values()
-                .any(|line| line.contains(&0) && line.contains(&1))
-        };
+        let torn =
+            |image: &Image| image.lines.values().any(|line| line.contains(&0) && line.contains(&1));
         assert!(images.iter().filter(|image| torn(image)).count() > 2);
-        let units_are_whole = |line: &LineBytes| {
-            line.chunks(8)
-                .all(|unit| unit.iter().all(|byte| byte == &unit[0]))
-        };
-        assert!(
-            images
-                .iter()
-                .all(|image| image.lines.values().all(units_are_whole))
-        );
+        let units_are_whole =
+            |line: &LineBytes| line.chunks(8).all(|unit| unit.iter().all(|byte| byte == &unit[0]));
+        assert!(images.iter().all(|image| image.lines.values().all(units_are_whole)));
     }
 }

@@ -1,11 +1,14 @@
 //! What a run did to the pool, in order: every store, write-back and fence with its thread.
 
+use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use novale_layout::PmAddr;
 use novale_pm::{Observer, Purpose, StoreEvent, StoreKind};
+
+use super::hardware::{LineKey, lines_of};
 
 /// One event, told before it happens.
 #[derive(Debug, Clone)]
@@ -56,37 +59,33 @@ impl Recorder {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn push(&self, site: &'static Location<'static>, what: What) {
-        let event = Event {
-            thread: std::thread::current().id(),
-            site,
-            what,
+    /// The events since the last [`Self::take`], which stay.
+    #[must_use]
+    pub fn copy(&self) -> Vec<Event> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The lines that those events store to.
+    #[must_use]
+    pub fn stored_lines(&self) -> BTreeSet<LineKey> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = |event: &Event| match &event.what {
+            What::Store { addr, bytes, .. } => Some(lines_of(*addr, bytes.len() as u64)),
+            What::WriteBack { .. } | What::Fence => None,
         };
-        self.events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(event);
+        events.iter().filter_map(lines).flatten().collect()
+    }
+
+    fn push(&self, site: &'static Location<'static>, what: What) {
+        let event = Event { thread: std::thread::current().id(), site, what };
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 }
 
 impl Observer for Recorder {
     fn store(&self, event: StoreEvent<'_>) {
-        let StoreEvent {
-            addr,
-            bytes,
-            kind,
-            purpose,
-            site,
-        } = event;
-        self.push(
-            site,
-            What::Store {
-                addr,
-                bytes: bytes.to_vec(),
-                kind,
-                purpose,
-            },
-        );
+        let StoreEvent { addr, bytes, kind, purpose, site } = event;
+        self.push(site, What::Store { addr, bytes: bytes.to_vec(), kind, purpose });
     }
 
     fn write_back(&self, addr: PmAddr, len: u64, _: Purpose, site: &'static Location<'static>) {

@@ -17,10 +17,7 @@ impl Numbers {
     /// Both sides give the root the same number.
     pub(super) fn with_root() -> Self {
         let root = || BTreeMap::from([(Ino::ROOT, Ino::ROOT)]);
-        Self {
-            by_model: root(),
-            by_machine: root(),
-        }
+        Self { by_model: root(), by_machine: root() }
     }
 
     /// Notes that the two are one, or says that they were not so far. The machine may use the
@@ -42,10 +39,7 @@ impl Numbers {
             && *other != model
             && oracle.getattr(*other).is_ok()
         {
-            return Err(format!(
-                "inode {} is another living inode's number",
-                machine.0
-            ));
+            return Err(format!("inode {} is another living inode's number", machine.0));
         }
         self.same(model, machine)
     }
@@ -77,10 +71,7 @@ pub(super) fn judge(
 }
 
 fn judge_attr(expected: &Attr, found: &Attr) -> Result<(), String> {
-    let mut found = Attr {
-        ino: expected.ino,
-        ..*found
-    };
+    let mut found = Attr { ino: expected.ino, ..*found };
     // What a directory's size counts is every file system's own business.
     if found.kind == Kind::Directory {
         found.size = 0;
@@ -88,35 +79,18 @@ fn judge_attr(expected: &Attr, found: &Attr) -> Result<(), String> {
     if *expected == found {
         return Ok(());
     }
-    Err(format!(
-        "attributes differ:\nmodel {expected:?}\nfound {found:?}"
-    ))
+    Err(format!("attributes differ:\nmodel {expected:?}\nfound {found:?}"))
 }
 
 fn judge_bytes(expected: &[u8], found: &[u8]) -> Result<(), String> {
     if expected.len() != found.len() {
-        return Err(format!(
-            "model {} bytes, found {}",
-            expected.len(),
-            found.len()
-        ));
+        return Err(format!("model {} bytes, found {}", expected.len(), found.len()));
     }
-    let differs = expected
-        .iter()
-        .zip(found)
-        .position(|(expected, found)| expected != found);
+    let differs = expected.iter().zip(found).position(|(expected, found)| expected != found);
     let Some(at) = differs else { return Ok(()) };
-    let shown = |bytes: &[u8]| {
-        format!(
-            "{:02x?}",
-            bytes.iter().skip(at).take(16).collect::<Vec<_>>()
-        )
-    };
-    Err(format!(
-        "bytes differ at {at}: model {}, found {}",
-        shown(expected),
-        shown(found)
-    ))
+    let shown =
+        |bytes: &[u8]| format!("{:02x?}", bytes.iter().skip(at).take(16).collect::<Vec<_>>());
+    Err(format!("bytes differ at {at}: model {}, found {}", shown(expected), shown(found)))
 }
 
 fn judge_entries(
@@ -132,11 +106,7 @@ fn judge_entries(
             .collect()
     };
     if show(expected) != show(found) {
-        return Err(format!(
-            "model {:?}, found {:?}",
-            show(expected),
-            show(found)
-        ));
+        return Err(format!("model {:?}, found {:?}", show(expected), show(found)));
     }
     let mut pairs = expected.iter().zip(found);
     pairs.try_for_each(|(expected, found)| numbers.same_alive(model, expected.ino, found.ino))
@@ -170,9 +140,5 @@ pub(super) fn judge_seek(
         | Outcome::Entries(_)
         | Outcome::Ino(_) => false,
     };
-    if ok {
-        Ok(())
-    } else {
-        Err(format!("of {size} bytes, found {found:?}"))
-    }
+    if ok { Ok(()) } else { Err(format!("of {size} bytes, found {found:?}")) }
 }

@@ -2,13 +2,17 @@
 //! and steps. Goes out: the first step after which the two differ, shrunk and as text. Called by
 //! the tests. Never in here: knowledge of the pool's bytes.
 
+mod core_machine;
 mod judge;
 mod run;
 mod search;
 mod shrink;
 mod snapshot;
 
-pub use run::{Machine, Mismatch, NoSpace, Summary, compare_run, now_ns_at};
+pub use core_machine::{
+    CoreMachine, CoreOptions, check_opened, check_pool, make_pool, open_pool, subject_error,
+};
+pub use run::{Machine, Mismatch, NoSpace, Summary, compare_run, now_ns_at, panic_text};
 pub use search::{Budget, Found, search};
 pub use shrink::shrink;
 pub use snapshot::snapshot;

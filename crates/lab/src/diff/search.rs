@@ -75,9 +75,7 @@ pub fn search<M: Machine>(
         match compare_run(&mut make(seed), &steps, no_space) {
             Ok(seen) => summary += seen,
             Err(mismatch) => {
-                return Err(Box::new(reduce(
-                    seed, steps, *mismatch, no_space, &mut make,
-                )));
+                return Err(Box::new(reduce(seed, steps, *mismatch, no_space, &mut make)));
             }
         }
     }
@@ -93,20 +91,16 @@ fn reduce<M: Machine>(
 ) -> Found {
     steps.truncate(first.index + 1);
     let mut mismatch = first;
-    let steps = shrink(
-        steps,
-        SHRINK_RUNS_MAX,
-        &mut |candidate: &[Step]| match compare_run(&mut make(seed), candidate, no_space) {
-            Ok(_) => false,
-            Err(found) => {
-                mismatch = *found;
-                true
-            }
-        },
-    );
-    Found {
-        seed,
-        mismatch,
-        steps,
-    }
+    let steps = shrink(steps, SHRINK_RUNS_MAX, &mut |candidate: &[Step]| match compare_run(
+        &mut make(seed),
+        candidate,
+        no_space,
+    ) {
+        Ok(_) => false,
+        Err(found) => {
+            mismatch = *found;
+            true
+        }
+    });
+    Found { seed, mismatch, steps }
 }

@@ -8,11 +8,7 @@ use crate::workload::{Action, Path, Step};
 
 /// A short sequence that fails too. `fails` is asked at most `tries` times.
 pub fn shrink(steps: Vec<Step>, tries: usize, fails: &mut dyn FnMut(&[Step]) -> bool) -> Vec<Step> {
-    let mut shrinker = Shrinker {
-        steps,
-        tries,
-        fails,
-    };
+    let mut shrinker = Shrinker { steps, tries, fails };
     // Each round that goes on has made the sequence shorter or simpler.
     while shrinker.tries > 0
         && (shrinker.leave_out() | shrinker.simplify() | shrinker.simplify_paths())
@@ -48,11 +44,7 @@ impl Shrinker<'_> {
             let mut end = self.steps.len();
             while end > 0 {
                 let start = end.saturating_sub(run);
-                let kept = self
-                    .steps
-                    .iter()
-                    .take(start)
-                    .chain(self.steps.iter().skip(end));
+                let kept = self.steps.iter().take(start).chain(self.steps.iter().skip(end));
                 let candidate = kept.cloned().collect();
                 self.accept(candidate);
                 end = start;
@@ -87,11 +79,7 @@ impl Shrinker<'_> {
             simpler |= self.change_paths(|path| move_up(path, &directory));
         }
         let names = |steps: &Self| -> BTreeSet<Vec<u8>> {
-            steps
-                .all_paths()
-                .into_iter()
-                .flat_map(|path| path.0)
-                .collect()
+            steps.all_paths().into_iter().flat_map(|path| path.0).collect()
         };
         for name in names(self).into_iter().filter(|name| name.len() > 1) {
             let used = names(self);
@@ -99,10 +87,7 @@ impl Shrinker<'_> {
                 break;
             };
             simpler |= self.change_paths(|path| {
-                path.0
-                    .iter_mut()
-                    .filter(|n| **n == name)
-                    .for_each(|n| *n = vec![short]);
+                path.0.iter_mut().filter(|n| **n == name).for_each(|n| *n = vec![short]);
             });
         }
         simpler
@@ -116,10 +101,7 @@ impl Shrinker<'_> {
 
     fn change_paths(&mut self, change: impl Fn(&mut Path)) -> bool {
         let mut candidate = self.steps.clone();
-        candidate
-            .iter_mut()
-            .flat_map(Step::paths_mut)
-            .for_each(change);
+        candidate.iter_mut().flat_map(Step::paths_mut).for_each(change);
         candidate != self.steps && self.accept(candidate)
     }
 
@@ -147,19 +129,11 @@ fn simpler_forms(step: &Step) -> Vec<Step> {
             let mut plain = new.clone();
             (plain.mode, plain.uid, plain.gid) = (0o644, 0, 0);
             plain.target.truncate(1);
-            vec![Step::Create {
-                path: path.clone(),
-                new: plain,
-            }]
+            vec![Step::Create { path: path.clone(), new: plain }]
         }
         Step::On { target, action } => {
             let forms = simpler_actions(action).into_iter();
-            forms
-                .map(|action| Step::On {
-                    target: target.clone(),
-                    action,
-                })
-                .collect()
+            forms.map(|action| Step::On { target: target.clone(), action }).collect()
         }
         Step::Remount => vec![Step::Die],
         Step::Die => vec![Step::Compare],
@@ -183,11 +157,7 @@ fn simpler_actions(action: &Action) -> Vec<Action> {
             let shorter = lengths.map(|len| Action::Write { offset, len, fill });
             let nearer = simpler_numbers(offset).into_iter();
             let nearer = nearer.map(|offset| Action::Write { offset, len, fill });
-            let plainer = (fill > 1).then_some(Action::Write {
-                offset,
-                len,
-                fill: 1,
-            });
+            let plainer = (fill > 1).then_some(Action::Write { offset, len, fill: 1 });
             shorter.chain(nearer).chain(plainer).collect()
         }
         Action::Append { len, fill } => {
@@ -199,25 +169,11 @@ fn simpler_actions(action: &Action) -> Vec<Action> {
             let nearer = simpler_numbers(offset).into_iter();
             nearer.map(|offset| Action::Read { offset, len }).collect()
         }
-        Action::Allocate {
-            extend,
-            offset,
-            len,
-        } => {
+        Action::Allocate { extend, offset, len } => {
             let shorter = simpler_numbers(len).into_iter();
-            let shorter = shorter.map(|len| Action::Allocate {
-                extend,
-                offset,
-                len,
-            });
+            let shorter = shorter.map(|len| Action::Allocate { extend, offset, len });
             let nearer = simpler_numbers(offset).into_iter();
-            shorter
-                .chain(nearer.map(|offset| Action::Allocate {
-                    extend,
-                    offset,
-                    len,
-                }))
-                .collect()
+            shorter.chain(nearer.map(|offset| Action::Allocate { extend, offset, len })).collect()
         }
         Action::Set(set) => simpler_sets(set).into_iter().map(Action::Set).collect(),
         Action::Stat
@@ -234,24 +190,12 @@ fn simpler_sets(set: SetAttr) -> Vec<SetAttr> {
         SetAttr { mode: None, ..set },
         SetAttr { uid: None, ..set },
         SetAttr { gid: None, ..set },
-        SetAttr {
-            atime_ns: None,
-            ..set
-        },
-        SetAttr {
-            mtime_ns: None,
-            ..set
-        },
-        SetAttr {
-            clear_set_id: false,
-            ..set
-        },
+        SetAttr { atime_ns: None, ..set },
+        SetAttr { mtime_ns: None, ..set },
+        SetAttr { clear_set_id: false, ..set },
     ];
     let sizes = simpler_numbers(set.size.unwrap_or(0)).into_iter();
-    forms.extend(sizes.map(|size| SetAttr {
-        size: Some(size),
-        ..set
-    }));
+    forms.extend(sizes.map(|size| SetAttr { size: Some(size), ..set }));
     forms.retain(|form| *form != set);
     forms
 }

@@ -32,9 +32,7 @@ pub fn snapshot(subject: &mut impl Subject, now_ns: i64) -> Result<Tree, String>
                 Ok(attr) if attr.ino == child && attr.kind == kind => {}
                 other => {
                     let name = name.escape_ascii();
-                    return Err(at(format!(
-                        "{name} is listed as {child:?}, look-up: {other:?}"
-                    )));
+                    return Err(at(format!("{name} is listed as {child:?}, look-up: {other:?}")));
                 }
             }
             waiting.push(([path.as_slice(), b"/", &name].concat(), child));
@@ -53,21 +51,15 @@ struct Shown {
 
 fn node(subject: &mut impl Subject, ino: Ino, now_ns: i64) -> Result<Shown, Failure> {
     let attr = subject.getattr(ino)?;
-    let mut shown = Shown {
-        attr,
-        contents: Contents::default(),
-        target: Vec::new(),
-        entries: Vec::new(),
-    };
+    let mut shown =
+        Shown { attr, contents: Contents::default(), target: Vec::new(), entries: Vec::new() };
     match attr.kind {
         Kind::File => shown.contents = contents(subject, ino, attr.size, now_ns)?,
         Kind::Symlink => shown.target = subject.readlink(ino)?,
         Kind::Directory => {
             shown.attr.size = 0;
             let entries = subject.readdir(ino, usize::MAX, now_ns)?;
-            let entries = entries
-                .into_iter()
-                .map(|entry| (entry.name, entry.ino, entry.kind));
+            let entries = entries.into_iter().map(|entry| (entry.name, entry.ino, entry.kind));
             shown.entries = entries.collect();
         }
         Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {}
@@ -94,14 +86,10 @@ fn contents(
         } else {
             size
         };
-        let len = usize::try_from(end.saturating_sub(at))
-            .unwrap_or(READ_BYTES)
-            .min(READ_BYTES);
+        let len = usize::try_from(end.saturating_sub(at)).unwrap_or(READ_BYTES).min(READ_BYTES);
         let bytes = subject.read(ino, at, len, now_ns)?;
         if bytes.is_empty() {
-            return Err(Failure::Broken(format!(
-                "no bytes at {at} of {size}, {len} asked"
-            )));
+            return Err(Failure::Broken(format!("no bytes at {at} of {size}, {len} asked")));
         }
         contents.write(at, &bytes);
         at += bytes.len() as u64;

@@ -51,10 +51,7 @@ impl RealDirectory {
     pub fn open(root: &std::path::Path) -> Result<Self, Errno> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, flags, Mode::empty())?;
-        Ok(Self {
-            root,
-            slots: BTreeMap::new(),
-        })
+        Ok(Self { root, slots: BTreeMap::new() })
     }
 
     /// The directory.
@@ -80,17 +77,8 @@ impl RealDirectory {
     fn try_run(&mut self, step: &Step) -> Result<Seen, Errno> {
         match step {
             Step::Create { path, new } => self.create(&text(path), new)?,
-            Step::Link {
-                target: Target::Path(from),
-                path: to,
-            } => {
-                linkat(
-                    &self.root,
-                    text(from),
-                    &self.root,
-                    text(to),
-                    AtFlags::empty(),
-                )?;
+            Step::Link { target: Target::Path(from), path: to } => {
+                linkat(&self.root, text(from), &self.root, text(to), AtFlags::empty())?;
             }
             Step::Unlink(path) => unlinkat(&self.root, text(path), AtFlags::empty())?,
             Step::Rmdir(path) => unlinkat(&self.root, text(path), AtFlags::REMOVEDIR)?,
@@ -111,10 +99,7 @@ impl RealDirectory {
             }
             Step::On { target, action } => return self.act(target, action),
             // A link of a descriptor needs a privilege that has changed between kernels.
-            Step::Link {
-                target: Target::Slot(_),
-                ..
-            } => return Ok(Seen::LeftOut),
+            Step::Link { target: Target::Slot(_), .. } => return Ok(Seen::LeftOut),
             Step::Compare | Step::Remount | Step::Die => {}
         }
         Ok(Seen::Done)
@@ -147,13 +132,7 @@ impl RealDirectory {
         if new.uid + new.gid == 0 {
             return Ok(());
         }
-        chownat(
-            &self.root,
-            path,
-            Some(uid),
-            Some(gid),
-            AtFlags::SYMLINK_NOFOLLOW,
-        )
+        chownat(&self.root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
     fn act(&self, target: &Target, action: &Action) -> Result<Seen, Errno> {
@@ -194,12 +173,7 @@ impl RealDirectory {
                 OFlags::PATH
             }
         };
-        openat(
-            &self.root,
-            text(path),
-            flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
+        openat(&self.root, text(path), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
     }
 
     fn set_by_path(&self, path: &[u8], set: &SetAttr) -> Result<Seen, Errno> {
@@ -234,17 +208,9 @@ fn act_on(fd: &OwnedFd, action: &Action) -> Result<Seen, Errno> {
             let end = Meta::of(&fstat(fd)?).size;
             Ok(Seen::Number(rustix::io::pwrite(fd, &bytes, end)? as u64))
         }
-        Action::Allocate {
-            extend,
-            offset,
-            len,
-        } if *offset < OFFSET_MAX => {
+        Action::Allocate { extend, offset, len } if *offset < OFFSET_MAX => {
             let keep = FallocateFlags::KEEP_SIZE;
-            let flags = if *extend {
-                FallocateFlags::empty()
-            } else {
-                keep
-            };
+            let flags = if *extend { FallocateFlags::empty() } else { keep };
             fallocate(fd, flags, *offset, *len)?;
             Ok(Seen::Done)
         }
@@ -283,10 +249,7 @@ fn set_on(fd: &OwnedFd, set: &SetAttr) -> Result<Seen, Errno> {
 
 fn timestamps(set: &SetAttr) -> Option<Timestamps> {
     const SECOND_NS: i64 = 1_000_000_000;
-    let omit = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_OMIT,
-    };
+    let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let time = |ns: Option<i64>| {
         ns.map_or(omit, |ns| Timespec {
             tv_sec: ns.div_euclid(SECOND_NS),
@@ -302,11 +265,7 @@ fn timestamps(set: &SetAttr) -> Option<Timestamps> {
 
 /// A path as the kernel takes it; the root itself is ".".
 fn text(path: &Path) -> Vec<u8> {
-    if path.0.is_empty() {
-        b".".to_vec()
-    } else {
-        path.0.join(&b'/')
-    }
+    if path.0.is_empty() { b".".to_vec() } else { path.0.join(&b'/') }
 }
 
 fn is_sayable(path: &Path) -> bool {

@@ -38,11 +38,7 @@ impl Meta {
             FileType::BlockDevice => Kind::BlockDevice,
             FileType::RegularFile | FileType::Unknown => Kind::File,
         };
-        let size = if kind == Kind::Directory {
-            0
-        } else {
-            stat.st_size.unsigned_abs()
-        };
+        let size = if kind == Kind::Directory { 0 } else { stat.st_size.unsigned_abs() };
         Self {
             kind,
             mode: stat.st_mode & 0o7777,
@@ -90,11 +86,7 @@ pub fn look_at_all(root: &OwnedFd) -> Result<BTreeMap<Vec<u8>, Shown>, Errno> {
         let bytes = match meta.kind {
             Kind::Directory => {
                 let names = list(&open(root, place, OFlags::DIRECTORY)?, usize::MAX)?;
-                let prefix = if path.is_empty() {
-                    Vec::new()
-                } else {
-                    [&path[..], b"/"].concat()
-                };
+                let prefix = if path.is_empty() { Vec::new() } else { [&path[..], b"/"].concat() };
                 waiting.extend(names.into_iter().map(|name| [&prefix[..], &name].concat()));
                 Vec::new()
             }
@@ -102,18 +94,8 @@ pub fn look_at_all(root: &OwnedFd) -> Result<BTreeMap<Vec<u8>, Shown>, Errno> {
             Kind::File => read_all(&open(root, place, OFlags::NOFOLLOW)?, meta.size)?,
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Vec::new(),
         };
-        let first_path = first_paths
-            .entry(stat.st_ino)
-            .or_insert_with(|| path.clone())
-            .clone();
-        shown.insert(
-            path,
-            Shown {
-                meta,
-                bytes,
-                first_path,
-            },
-        );
+        let first_path = first_paths.entry(stat.st_ino).or_insert_with(|| path.clone()).clone();
+        shown.insert(path, Shown { meta, bytes, first_path });
     }
     Ok(shown)
 }
@@ -127,9 +109,7 @@ pub(super) fn list(fd: &OwnedFd, at_a_time: usize) -> Result<Vec<Vec<u8>>, Errno
     const ENTRY_BYTES_MAX: usize = 300;
     const SHORT_ENTRY_BYTES: usize = 32;
     seek(fd, rustix::fs::SeekFrom::Start(0))?;
-    let len = at_a_time
-        .saturating_mul(SHORT_ENTRY_BYTES)
-        .clamp(ENTRY_BYTES_MAX, 1 << 16);
+    let len = at_a_time.saturating_mul(SHORT_ENTRY_BYTES).clamp(ENTRY_BYTES_MAX, 1 << 16);
     let mut buffer = vec![MaybeUninit::uninit(); len];
     let mut entries = RawDir::new(fd, &mut buffer);
     let mut names = Vec::new();
@@ -142,21 +122,14 @@ pub(super) fn list(fd: &OwnedFd, at_a_time: usize) -> Result<Vec<Vec<u8>>, Errno
     names.sort_unstable();
     for dot in [&b"."[..], b".."] {
         // Both sides must list them once; the rest of the names is compared as it is.
-        names
-            .binary_search_by(|name| name.as_slice().cmp(dot))
-            .map_err(|_| Errno::NOENT)?;
+        names.binary_search_by(|name| name.as_slice().cmp(dot)).map_err(|_| Errno::NOENT)?;
         names.retain(|name| name != dot);
     }
     Ok(names)
 }
 
 fn open(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    openat(
-        root,
-        path,
-        flags | OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    openat(root, path, flags | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn read_all(fd: &OwnedFd, size: u64) -> Result<Vec<u8>, Errno> {
@@ -171,10 +144,7 @@ fn read_all(fd: &OwnedFd, size: u64) -> Result<Vec<u8>, Errno> {
         }
     }
     bytes.truncate(done);
-    let used = bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes.truncate(used);
     Ok(bytes)
 }

@@ -42,13 +42,8 @@ pub fn compare_directories(
 ) -> Result<(), Box<Difference>> {
     let last = Step::Compare;
     for (index, step) in steps.iter().chain([&last]).enumerate() {
-        run_step(tested, reference, step, reopen).map_err(|what| {
-            Box::new(Difference {
-                index,
-                step: step.clone(),
-                what,
-            })
-        })?;
+        run_step(tested, reference, step, reopen)
+            .map_err(|what| Box::new(Difference { index, step: step.clone(), what }))?;
     }
     Ok(())
 }
@@ -78,11 +73,7 @@ fn run_step(
             return if found == expected {
                 Ok(())
             } else {
-                Err(format!(
-                    "reference {}, found {}",
-                    show(&expected),
-                    show(&found)
-                ))
+                Err(format!("reference {}, found {}", show(&expected), show(&found)))
             };
         }
     }
@@ -91,11 +82,7 @@ fn run_step(
     };
     let (found, expected) = (look(tested)?, look(reference)?);
     let lines = difference(&expected, &found);
-    if lines.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("trees differ:\n{lines}"))
-    }
+    if lines.is_empty() { Ok(()) } else { Err(format!("trees differ:\n{lines}")) }
 }
 
 fn show(seen: &Seen) -> String {
@@ -126,33 +113,16 @@ fn node_difference(expected: &Shown, found: &Shown) -> Option<String> {
         return None;
     }
     if expected.meta != found.meta {
-        return Some(format!(
-            "reference {:?}, found {:?}",
-            expected.meta, found.meta
-        ));
+        return Some(format!("reference {:?}, found {:?}", expected.meta, found.meta));
     }
     if expected.first_path != found.first_path {
         return Some("hard link of another file".to_owned());
     }
-    let at = expected
-        .bytes
-        .iter()
-        .zip(&found.bytes)
-        .position(|(a, b)| a != b);
+    let at = expected.bytes.iter().zip(&found.bytes).position(|(a, b)| a != b);
     let at = at.unwrap_or_else(|| expected.bytes.len().min(found.bytes.len()));
-    let shown = |bytes: &[u8]| {
-        format!(
-            "{:02x?}",
-            bytes.iter().skip(at).take(16).collect::<Vec<_>>()
-        )
-    };
-    let what = if expected.meta.kind == Kind::File {
-        "bytes"
-    } else {
-        "target"
-    };
+    let shown =
+        |bytes: &[u8]| format!("{:02x?}", bytes.iter().skip(at).take(16).collect::<Vec<_>>());
+    let what = if expected.meta.kind == Kind::File { "bytes" } else { "target" };
     let (expected, found) = (shown(&expected.bytes), shown(&found.bytes));
-    Some(format!(
-        "{what} at {at}: reference {expected}, found {found}"
-    ))
+    Some(format!("{what} at {at}: reference {expected}, found {found}"))
 }

@@ -65,24 +65,14 @@ impl Generator {
     pub fn new(seed: u64, flavor: Flavor) -> Self {
         let model = Model::new(0o755, 0, 0, 0, Atime::Noatime);
         let session = Session::default();
-        Self {
-            random: Rng::with_seed(seed),
-            flavor,
-            model,
-            session,
-            made: 0,
-        }
+        Self { random: Rng::with_seed(seed), flavor, model, session, made: 0 }
     }
 
     /// A sequence of `count` steps; every `compare_every`-th compares all.
     #[must_use]
     pub fn steps(&mut self, count: usize, compare_every: usize) -> Vec<Step> {
         let step = |index: usize| {
-            if (index + 1).is_multiple_of(compare_every) {
-                Step::Compare
-            } else {
-                self.step()
-            }
+            if (index + 1).is_multiple_of(compare_every) { Step::Compare } else { self.step() }
         };
         (0..count).map(step).collect()
     }
@@ -96,12 +86,8 @@ impl Generator {
             self.model.release_all();
         }
         // A failed step is wanted as well: both sides must fail alike.
-        let _outcome: Outcome = run_step(
-            &mut self.model,
-            &mut self.session,
-            &step,
-            i64::from(self.made),
-        );
+        let _outcome: Outcome =
+            run_step(&mut self.model, &mut self.session, &step, i64::from(self.made));
         step
     }
 
@@ -120,14 +106,8 @@ impl Generator {
 
     fn name_step(&mut self) -> Step {
         match self.random.u32(0..100) {
-            0..35 => Step::Create {
-                path: self.new_path(),
-                new: self.new_inode(),
-            },
-            35..47 => Step::Link {
-                target: self.target(not_directory),
-                path: self.new_path(),
-            },
+            0..35 => Step::Create { path: self.new_path(), new: self.new_inode() },
+            35..47 => Step::Link { target: self.target(not_directory), path: self.new_path() },
             47..63 => Step::Unlink(self.path(not_directory)),
             63..70 => Step::Rmdir(self.path(is_directory)),
             _ => self.rename(),
@@ -142,11 +122,7 @@ impl Generator {
         };
         let from = self.path(any);
         let existing = mode == RenameMode::Exchange || self.random.bool();
-        let to = if existing {
-            self.path(any)
-        } else {
-            self.new_path()
-        };
+        let to = if existing { self.path(any) } else { self.new_path() };
         Step::Rename { from, to, mode }
     }
 
@@ -155,34 +131,21 @@ impl Generator {
         let size = self.size_of(&target);
         let action = match self.random.u32(0..100) {
             0..40 => self.write(size),
-            40..52 => Action::Append {
-                len: self.length_within(size),
-                fill: self.random.u32(0..250),
-            },
-            52..70 => Action::Read {
-                offset: self.offset(size),
-                len: self.length(),
-            },
+            40..52 => {
+                Action::Append { len: self.length_within(size), fill: self.random.u32(0..250) }
+            }
+            52..70 => Action::Read { offset: self.offset(size), len: self.length() },
             70..88 => {
-                let set = if self.random.u32(0..5) == 0 {
-                    self.some_set()
-                } else {
-                    SetAttr::default()
-                };
-                Action::Set(SetAttr {
-                    size: Some(self.new_size(size)),
-                    ..set
-                })
+                let set =
+                    if self.random.u32(0..5) == 0 { self.some_set() } else { SetAttr::default() };
+                Action::Set(SetAttr { size: Some(self.new_size(size)), ..set })
             }
             88..93 => Action::Allocate {
                 extend: self.random.bool(),
                 offset: self.offset(size),
                 len: u64::from(self.length()),
             },
-            93..98 => Action::Seek {
-                offset: self.offset(size),
-                data: self.random.bool(),
-            },
+            93..98 => Action::Seek { offset: self.offset(size), data: self.random.bool() },
             _ => Action::Sync,
         };
         Step::On { target, action }
@@ -195,44 +158,23 @@ impl Generator {
         } else {
             self.offset(size)
         };
-        Action::Write {
-            offset,
-            len,
-            fill: self.random.u32(0..1000),
-        }
+        Action::Write { offset, len, fill: self.random.u32(0..1000) }
     }
 
     fn other_step(&mut self) -> Step {
         match self.random.u32(0..100) {
             0..30 => {
                 let set = self.some_set();
-                Step::On {
-                    target: self.target(not_symlink),
-                    action: Action::Set(set),
-                }
+                Step::On { target: self.target(not_symlink), action: Action::Set(set) }
             }
-            30..40 => Step::On {
-                target: self.target(any),
-                action: Action::Stat,
-            },
+            30..40 => Step::On { target: self.target(any), action: Action::Stat },
             40..55 => Step::On {
                 target: self.target(is_directory),
-                action: Action::List {
-                    at_a_time: self.random.u32(1..20),
-                },
+                action: Action::List { at_a_time: self.random.u32(1..20) },
             },
-            55..60 => Step::On {
-                target: self.target(is_symlink),
-                action: Action::Readlink,
-            },
-            60..65 => Step::On {
-                target: self.target(is_directory),
-                action: Action::Parent,
-            },
-            65..82 => Step::Hold {
-                path: self.path(any),
-                slot: self.random.u8(0..SLOTS),
-            },
+            55..60 => Step::On { target: self.target(is_symlink), action: Action::Readlink },
+            60..65 => Step::On { target: self.target(is_directory), action: Action::Parent },
+            65..82 => Step::Hold { path: self.path(any), slot: self.random.u8(0..SLOTS) },
             82..94 => Step::Release(self.slot()),
             94..97 => Step::Remount,
             _ => Step::Die,
@@ -262,23 +204,11 @@ impl Generator {
         NewInode {
             kind,
             // Linux shows all permissions for a symlink.
-            mode: if kind == Kind::Symlink {
-                0o777
-            } else {
-                self.mode()
-            },
+            mode: if kind == Kind::Symlink { 0o777 } else { self.mode() },
             uid: self.random.u32(0..3),
             gid: self.random.u32(0..3),
-            rdev: if is_device {
-                self.random.u32(0..1000)
-            } else {
-                0
-            },
-            target: if kind == Kind::Symlink {
-                self.link_target()
-            } else {
-                Vec::new()
-            },
+            rdev: if is_device { self.random.u32(0..1000) } else { 0 },
+            target: if kind == Kind::Symlink { self.link_target() } else { Vec::new() },
         }
     }
 
@@ -293,11 +223,7 @@ impl Generator {
     }
 
     fn mode(&mut self) -> u32 {
-        if self.random.u32(0..4) == 0 {
-            self.random.u32(0..0o10000)
-        } else {
-            0o644
-        }
+        if self.random.u32(0..4) == 0 { self.random.u32(0..0o10000) } else { 0o644 }
     }
 
     /// Changes of one attribute at least, never of the size.
@@ -337,11 +263,7 @@ impl Generator {
     /// A length that keeps a large file from growing on.
     fn length_within(&mut self, size: u64) -> u32 {
         let len = self.length();
-        if size > FILE_BYTES_AIMED {
-            len.min(4097)
-        } else {
-            len
-        }
+        if size > FILE_BYTES_AIMED { len.min(4097) } else { len }
     }
 
     /// An offset near the start, the end, a border of pages, or far behind the end.
@@ -427,9 +349,7 @@ impl Generator {
         match self.random.u32(0..16) {
             0 => self.random_path(),
             1 => self.existing(any).unwrap_or_default(),
-            _ => self
-                .existing(below_root)
-                .unwrap_or_else(|| self.random_path()),
+            _ => self.existing(below_root).unwrap_or_else(|| self.random_path()),
         }
     }
 
@@ -454,16 +374,9 @@ impl Generator {
     }
 
     fn size_of(&mut self, target: &Target) -> u64 {
-        let step = Step::On {
-            target: target.clone(),
-            action: Action::Stat,
-        };
+        let step = Step::On { target: target.clone(), action: Action::Stat };
         let outcome = run_step(&mut self.model, &mut self.session, &step, 0);
-        if let Outcome::Attr(attr) = outcome {
-            attr.size
-        } else {
-            0
-        }
+        if let Outcome::Attr(attr) = outcome { attr.size } else { 0 }
     }
 
     fn choose<T: Copy + Default>(&mut self, from: &[T]) -> T {

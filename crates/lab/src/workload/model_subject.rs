@@ -105,8 +105,9 @@ impl Subject for Model {
         Ok(Self::hold(self, ino)?)
     }
 
-    fn release(&mut self, ino: Ino, _: i64) {
+    fn release(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {
         Self::release(self, ino, 1);
+        Ok(())
     }
 
     fn sync(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {

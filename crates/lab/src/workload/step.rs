@@ -95,25 +95,12 @@ impl Step {
             | Self::Unlink(path)
             | Self::Rmdir(path)
             | Self::Hold { path, .. }
-            | Self::On {
-                target: Target::Path(path),
-                ..
-            }
-            | Self::Link {
-                target: Target::Slot(_),
-                path,
-            } => vec![path],
-            Self::Link {
-                target: Target::Path(from),
-                path: to,
-            }
-            | Self::Rename { from, to, .. } => {
+            | Self::On { target: Target::Path(path), .. }
+            | Self::Link { target: Target::Slot(_), path } => vec![path],
+            Self::Link { target: Target::Path(from), path: to } | Self::Rename { from, to, .. } => {
                 vec![from, to]
             }
-            Self::On {
-                target: Target::Slot(_),
-                ..
-            }
+            Self::On { target: Target::Slot(_), .. }
             | Self::Release(_)
             | Self::Compare
             | Self::Remount

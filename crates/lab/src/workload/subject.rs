@@ -34,10 +34,7 @@ pub struct Entry {
 }
 
 /// A file system under test, in the model's types.
-#[allow(
-    missing_docs,
-    reason = "each does what the model's operation of that name does"
-)]
+#[allow(missing_docs, reason = "each does what the model's operation of that name does")]
 #[allow(clippy::missing_errors_doc, reason = "likewise")]
 pub trait Subject {
     fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure>;
@@ -79,7 +76,7 @@ pub trait Subject {
     fn readdir(&mut self, ino: Ino, at_a_time: usize, now_ns: i64) -> Result<Vec<Entry>, Failure>;
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure>;
     fn hold(&mut self, ino: Ino) -> Result<(), Failure>;
-    fn release(&mut self, ino: Ino, now_ns: i64);
+    fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
     fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
 }
 
@@ -120,13 +117,6 @@ impl Session {
         self.slots.iter().map(|(slot, ino)| (*slot, *ino))
     }
 
-    /// Releases what all slots hold.
-    pub fn release_all(&mut self, subject: &mut impl Subject, now_ns: i64) {
-        for ino in std::mem::take(&mut self.slots).into_values() {
-            subject.release(ino, now_ns);
-        }
-    }
-
     /// Empties the slots with nothing said to the file system: it has died.
     pub fn forget_all(&mut self) {
         self.slots.clear();
@@ -155,13 +145,13 @@ fn try_step<S: Subject>(
             let ino = resolve(subject, path)?;
             subject.hold(ino)?;
             if let Some(old) = session.slots.insert(*slot, ino) {
-                subject.release(old, now);
+                subject.release(old, now)?;
             }
             Ok(Outcome::Done)
         }
         Step::Release(slot) => {
             let ino = session.slots.remove(slot).ok_or(Error::NotFound)?;
-            subject.release(ino, now);
+            subject.release(ino, now)?;
             Ok(Outcome::Done)
         }
         Step::Compare | Step::Remount | Step::Die => Ok(Outcome::Done),
@@ -204,9 +194,9 @@ fn act<S: Subject>(
         Action::Stat => subject.getattr(ino).map(Outcome::Attr),
         Action::Set(set) => subject.setattr(ino, set, now).map(Outcome::Attr),
         Action::Readlink => subject.readlink(ino).map(Outcome::Bytes),
-        Action::Read { offset, len } => subject
-            .read(ino, *offset, *len as usize, now)
-            .map(Outcome::Bytes),
+        Action::Read { offset, len } => {
+            subject.read(ino, *offset, *len as usize, now).map(Outcome::Bytes)
+        }
         Action::Write { offset, len, fill } => {
             let bytes = fill_bytes(*fill, *len as usize);
             let written = subject.write(ino, *offset, &bytes, now)?;
@@ -216,20 +206,16 @@ fn act<S: Subject>(
             let bytes = fill_bytes(*fill, *len as usize);
             subject.append(ino, &bytes, now).map(Outcome::Number)
         }
-        Action::Allocate {
-            extend,
-            offset,
-            len,
-        } => subject
-            .fallocate(ino, *extend, *offset, *len, now)
-            .map(|()| Outcome::Done),
+        Action::Allocate { extend, offset, len } => {
+            subject.fallocate(ino, *extend, *offset, *len, now).map(|()| Outcome::Done)
+        }
         Action::Seek { offset, data } => {
             let found = subject.seek(ino, *offset, *data)?;
             Ok(found.map_or(Outcome::Done, Outcome::Number))
         }
-        Action::List { at_a_time } => subject
-            .readdir(ino, *at_a_time as usize, now)
-            .map(Outcome::Entries),
+        Action::List { at_a_time } => {
+            subject.readdir(ino, *at_a_time as usize, now).map(Outcome::Entries)
+        }
         Action::Parent => subject.parent(ino).map(Outcome::Ino),
         Action::Sync => subject.sync(ino, now).map(|()| Outcome::Done),
     }

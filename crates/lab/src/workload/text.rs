@@ -15,10 +15,7 @@ use super::step::{Action, Path, Step, Target};
 /// The steps' text.
 #[must_use]
 pub fn print_steps(steps: &[Step]) -> String {
-    steps
-        .iter()
-        .flat_map(|step| [step.to_string(), "\n".to_owned()])
-        .collect()
+    steps.iter().flat_map(|step| [step.to_string(), "\n".to_owned()]).collect()
 }
 
 /// The steps that a text describes.
@@ -29,8 +26,7 @@ pub fn parse_steps(text: &str) -> Result<Vec<Step>, String> {
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let parse = |(number, line): (usize, &str)| {
-        line.parse()
-            .map_err(|why| format!("line {}: {why}: {line}", number + 1))
+        line.parse().map_err(|why| format!("line {}: {why}: {line}", number + 1))
     };
     lines.map(parse).collect()
 }
@@ -39,19 +35,9 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { path, new } => {
-                let NewInode {
-                    kind,
-                    mode,
-                    uid,
-                    gid,
-                    rdev,
-                    target,
-                } = new;
+                let NewInode { kind, mode, uid, gid, rdev, target } = new;
                 let kind = kind_text(*kind);
-                write!(
-                    f,
-                    "create {path} kind={kind} mode={mode:o} uid={uid} gid={gid}"
-                )?;
+                write!(f, "create {path} kind={kind} mode={mode:o} uid={uid} gid={gid}")?;
                 write!(f, " rdev={rdev} target={}", name_text(target))
             }
             Self::Link { target, path } => write!(f, "link {target} {path}"),
@@ -87,10 +73,7 @@ impl FromStr for Step {
                     target: parse_name(words.value("target")?)?,
                 },
             },
-            "link" => Self::Link {
-                target: words.target()?,
-                path: words.path()?,
-            },
+            "link" => Self::Link { target: words.target()?, path: words.path()? },
             "unlink" => Self::Unlink(words.path()?),
             "rmdir" => Self::Rmdir(words.path()?),
             "rename" => Self::Rename {
@@ -98,18 +81,12 @@ impl FromStr for Step {
                 to: words.path()?,
                 mode: parse_mode(words.value("mode")?)?,
             },
-            "hold" => Self::Hold {
-                path: words.path()?,
-                slot: words.number("slot")?,
-            },
+            "hold" => Self::Hold { path: words.path()?, slot: words.number("slot")? },
             "release" => Self::Release(words.number("slot")?),
             "compare" => Self::Compare,
             "remount" => Self::Remount,
             "die" => Self::Die,
-            verb => Self::On {
-                target: words.target()?,
-                action: parse_action(verb, words)?,
-            },
+            verb => Self::On { target: words.target()?, action: parse_action(verb, words)? },
         };
         words.end()?;
         Ok(step)
@@ -126,16 +103,9 @@ fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) ->
             write!(f, "write {target} offset={offset} len={len} fill={fill}")
         }
         Action::Append { len, fill } => write!(f, "append {target} len={len} fill={fill}"),
-        Action::Allocate {
-            extend,
-            offset,
-            len,
-        } => {
+        Action::Allocate { extend, offset, len } => {
             let extend = u8::from(*extend);
-            write!(
-                f,
-                "allocate {target} extend={extend} offset={offset} len={len}"
-            )
+            write!(f, "allocate {target} extend={extend} offset={offset} len={len}")
         }
         Action::Seek { offset, data } => {
             write!(f, "seek {target} offset={offset} data={}", u8::from(*data))
@@ -151,31 +121,20 @@ fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
         "stat" => Action::Stat,
         "set" => Action::Set(parse_set(words)?),
         "readlink" => Action::Readlink,
-        "read" => Action::Read {
-            offset: words.number("offset")?,
-            len: words.number("len")?,
-        },
+        "read" => Action::Read { offset: words.number("offset")?, len: words.number("len")? },
         "write" => Action::Write {
             offset: words.number("offset")?,
             len: words.number("len")?,
             fill: words.number("fill")?,
         },
-        "append" => Action::Append {
-            len: words.number("len")?,
-            fill: words.number("fill")?,
-        },
+        "append" => Action::Append { len: words.number("len")?, fill: words.number("fill")? },
         "allocate" => Action::Allocate {
             extend: words.flag("extend")?,
             offset: words.number("offset")?,
             len: words.number("len")?,
         },
-        "seek" => Action::Seek {
-            offset: words.number("offset")?,
-            data: words.flag("data")?,
-        },
-        "list" => Action::List {
-            at_a_time: words.number("at_a_time")?,
-        },
+        "seek" => Action::Seek { offset: words.number("offset")?, data: words.flag("data")? },
+        "list" => Action::List { at_a_time: words.number("at_a_time")? },
         "parent" => Action::Parent,
         "sync" => Action::Sync,
         _ => return Err(format!("unknown step {verb}")),
@@ -192,20 +151,12 @@ impl<'a> Words<'a> {
     fn new(line: &'a str) -> Self {
         let (values, places): (Vec<_>, Vec<_>) =
             line.split_whitespace().partition(|word| word.contains('='));
-        let values = values
-            .into_iter()
-            .filter_map(|word| word.split_once('='))
-            .collect();
-        Self {
-            places: places.into_iter(),
-            values,
-        }
+        let values = values.into_iter().filter_map(|word| word.split_once('=')).collect();
+        Self { places: places.into_iter(), values }
     }
 
     fn next(&mut self) -> Result<&'a str, String> {
-        self.places
-            .next()
-            .ok_or_else(|| "a word is missing".to_owned())
+        self.places.next().ok_or_else(|| "a word is missing".to_owned())
     }
 
     fn path(&mut self) -> Result<Path, String> {
@@ -225,8 +176,7 @@ impl<'a> Words<'a> {
     }
 
     fn value(&mut self, key: &str) -> Result<&'a str, String> {
-        self.optional(key)
-            .ok_or_else(|| format!("{key}= is missing"))
+        self.optional(key).ok_or_else(|| format!("{key}= is missing"))
     }
 
     fn number<T: FromStr>(&mut self, key: &str) -> Result<T, String> {
@@ -246,8 +196,7 @@ impl<'a> Words<'a> {
 }
 
 fn parse<T: FromStr>(word: &str) -> Result<T, String> {
-    word.parse()
-        .map_err(|_| format!("{word} is no number in range"))
+    word.parse().map_err(|_| format!("{word} is no number in range"))
 }
 
 fn parse_octal(word: &str) -> Result<u32, String> {
@@ -297,9 +246,7 @@ impl fmt::Display for Path {
         if self.0.is_empty() {
             return write!(f, "/");
         }
-        self.0
-            .iter()
-            .try_for_each(|name| write!(f, "/{}", name_text(name)))
+        self.0.iter().try_for_each(|name| write!(f, "/{}", name_text(name)))
     }
 }
 
@@ -307,17 +254,11 @@ impl FromStr for Path {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let names = word
-            .strip_prefix('/')
-            .ok_or_else(|| format!("{word} is no path"))?;
+        let names = word.strip_prefix('/').ok_or_else(|| format!("{word} is no path"))?;
         if names.is_empty() {
             return Ok(Self::default());
         }
-        names
-            .split('/')
-            .map(parse_name)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        names.split('/').map(parse_name).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -377,17 +318,12 @@ const KINDS: [(Kind, &str); 7] = [
 ];
 
 fn kind_text(kind: Kind) -> &'static str {
-    KINDS
-        .iter()
-        .find(|(named, _)| *named == kind)
-        .map_or("?", |(_, text)| text)
+    KINDS.iter().find(|(named, _)| *named == kind).map_or("?", |(_, text)| text)
 }
 
 fn parse_kind(word: &str) -> Result<Kind, String> {
     let found = KINDS.iter().find(|(_, text)| *text == word);
-    found
-        .map(|(kind, _)| *kind)
-        .ok_or_else(|| format!("unknown kind {word}"))
+    found.map(|(kind, _)| *kind).ok_or_else(|| format!("unknown kind {word}"))
 }
 
 const MODES: [(RenameMode, &str); 3] = [
@@ -397,15 +333,10 @@ const MODES: [(RenameMode, &str); 3] = [
 ];
 
 fn mode_text(mode: RenameMode) -> &'static str {
-    MODES
-        .iter()
-        .find(|(named, _)| *named == mode)
-        .map_or("?", |(_, text)| text)
+    MODES.iter().find(|(named, _)| *named == mode).map_or("?", |(_, text)| text)
 }
 
 fn parse_mode(word: &str) -> Result<RenameMode, String> {
     let found = MODES.iter().find(|(_, text)| *text == word);
-    found
-        .map(|(mode, _)| *mode)
-        .ok_or_else(|| format!("unknown mode {word}"))
+    found.map(|(mode, _)| *mode).ok_or_else(|| format!("unknown mode {word}"))
 }

@@ -1,0 +1,47 @@
+//! The promise: the library does what POSIX says, in every step of random sequences, and what it
+//! said is there after a close and after a death. `NOVALE_LAB_SECONDS` and `NOVALE_LAB_SEED` make it
+//! go on longer and elsewhere; a failure prints a sequence for `parse_steps`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of a test fail and speak as the test does"
+)]
+
+use novale_core::Form;
+use novale_lab::diff::{Budget, CoreMachine, CoreOptions, NoSpace, search};
+
+const MB: u64 = 1 << 20;
+
+fn run(name: &str, seconds: u64, no_space: NoSpace, options: &CoreOptions) {
+    let budget = Budget::from_env(seconds, 2000);
+    println!("{name}: first seed {}, {} s", budget.seed, budget.time.as_secs());
+    match search(budget, no_space, |_| CoreMachine::new(options).unwrap()) {
+        Ok(summary) => println!("{name}: {summary:?}"),
+        Err(found) => panic!("{name} differs:\n{found}"),
+    }
+}
+
+#[test]
+fn in_the_form_that_fits() {
+    let options = CoreOptions { slots: vec![64 * MB], lanes: 4, form: Form::Auto };
+    run("auto", 10, NoSpace::Wrong, &options);
+}
+
+#[test]
+fn in_the_single_fence_form_on_one_lane() {
+    let options = CoreOptions { slots: vec![64 * MB], lanes: 1, form: Form::Single };
+    run("single", 6, NoSpace::Wrong, &options);
+}
+
+#[test]
+fn in_the_two_fence_form_on_three_slots() {
+    let options = CoreOptions { slots: vec![32 * MB, 8 * MB, 24 * MB], lanes: 2, form: Form::Two };
+    run("two", 6, NoSpace::Wrong, &options);
+}
+
+#[test]
+fn with_too_little_space() {
+    let options = CoreOptions { slots: vec![8 * MB], lanes: 1, form: Form::Auto };
+    run("small", 6, NoSpace::Allowed, &options);
+}
