@@ -17,8 +17,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, DataCrc, IDENTITY_OFFSET, IdentityLine, Ino, JOURNAL_OFFSETS,
-    JournalKind, JournalLines, JournalRecord, LINE, PmAddr, Seed,
+    COMMIT_OFFSETS, CommitLine, DataCrc, IDENTITY_OFFSET, Ino, JOURNAL_OFFSETS, JournalKind,
+    JournalLines, JournalRecord, LINE, PmAddr, Seed,
 };
 use novale_pm::{Durable, Flushed, Pm, Purpose};
 
@@ -42,9 +42,15 @@ impl InodePlace {
         self.addr.add(if slot == 0 { first } else { second })
     }
 
+    /// Brings the line that does not stand into the cache: a commit of several inodes will store it
+    /// plainly.
+    pub(crate) fn prefetch_next(&self, pm: &Pm, next: &State) {
+        pm.prefetch(self.commit_addr(next.slot ^ 1));
+    }
+
     /// Stores the identity line.
-    pub(crate) fn store_identity(&self, pm: &Pm, line: &IdentityLine) -> Flushed {
-        pm.stream(self.addr.add(IDENTITY_OFFSET), &line.encode(self.seed), Purpose::Inode)
+    pub(crate) fn store_identity(&self, pm: &Pm, line: &[u8; 64]) -> Flushed {
+        pm.stream(self.addr.add(IDENTITY_OFFSET), line, Purpose::Inode)
     }
 
     /// Streams a commit line whose fence follows in the same operation.
@@ -54,10 +60,8 @@ impl InodePlace {
 
     /// Stores a commit line that may be left unfenced: an ordinary store, which a later owner of
     /// the lock finds in order.
-    fn store_line(&self, pm: &Pm, slot: u8, line: &CommitLine) -> Flushed {
-        let stored =
-            pm.store_line(self.commit_addr(slot), &line.encode(self.seed), Purpose::Commit);
-        pm.write_back(stored)
+    fn store_line(&self, pm: &Pm, slot: u8, line: &[u8; 64]) -> Flushed {
+        pm.write_back(pm.store_line(self.commit_addr(slot), line, Purpose::Commit))
     }
 }
 
@@ -190,12 +194,11 @@ pub(crate) fn many(
     let at = page.add(if seq.is_multiple_of(2) { first } else { second });
     let stored = pm.stream(at, bytes.get(..len).unwrap_or_default(), Purpose::Journal);
     let durable = pm.fence(pending.and(stored));
-    for part in parts.iter_mut() {
+    for (part, line) in parts.iter_mut().zip(JournalRecord::own_lines(&bytes, record.lines.len())) {
         part.next.slot ^= 1;
         part.next.checksummed = false;
-        let own = part.next.line(session, None);
         // Unfenced: the record stands for the line until it is durable.
-        let _own = part.place.store_line(pm, part.next.slot, &own);
+        let _own = part.place.store_line(pm, part.next.slot, line);
     }
     let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
     lane.record_written(seq, me, own_lines);

@@ -199,11 +199,6 @@ impl Fs {
 
     /// Stores whole pages of data from the `first`th new page on.
     fn store_whole(&self, prepared: &mut Prepared, first: u64, data: &[u8]) {
-        if prepared.single {
-            for (index, page) in data.chunks(PAGE_BYTES).enumerate() {
-                prepared.set_crc(first + index as u64, page_crc(page));
-            }
-        }
         let (mut skip, mut rest) = (first, data);
         let mut pending = Flushed::none();
         for extent in prepared.extents.iter() {
@@ -220,6 +215,12 @@ impl Fs {
             (skip, rest) = (0, later);
         }
         prepared.also(pending);
+        if prepared.single {
+            // Behind the stores: they drain meanwhile.
+            for (index, page) in data.chunks(PAGE_BYTES).enumerate() {
+                prepared.set_crc(first + index as u64, page_crc(page));
+            }
+        }
     }
 
     /// Overwrites may use the reserve: they give back as much as they take.
@@ -325,12 +326,13 @@ impl Fs {
         for (index, part) in parts {
             let Some(mut part) = part else { continue };
             self.fill(view, prepared.first_page() + index, &mut part)?;
-            if prepared.single {
-                prepared.set_crc(index, page_crc(&part.bytes));
-            }
             let addr = prepared.page_addr(index);
             let stored = self.pm.stream(addr, &part.bytes, Purpose::Data);
             prepared.also(stored);
+            if prepared.single {
+                // Behind the stores: they drain meanwhile.
+                prepared.set_crc(index, page_crc(&part.bytes));
+            }
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use novale_pm::{Counters, Durable, Flushed, Pm};
 use novale_policy::{CopyOnWrite, Form, UpdatePolicy};
 
 use crate::alloc::inodes::Inodes;
+use crate::alloc::lane::Lane;
 use crate::alloc::{Allocator, Need};
 use crate::commit::{self, InodePlace, Part, Rest};
 use crate::error::{Error, Result};
@@ -341,21 +342,20 @@ impl Fs {
     /// Commits several inodes through the journal; the caller publishes.
     pub(crate) fn commit_many(
         &self,
-        call: &Call<'_>,
+        (call, lane): (&Call<'_>, &Lane<'_>),
         kind: JournalKind,
         parts: &mut [Part],
         pending: Flushed,
-    ) -> Result<Durable> {
-        let lane = self.allocator.lane(self.arena(), &call.op, call.hint)?;
+    ) -> Durable {
         let single = self.options.form.is_single(0);
         for part in parts.iter() {
             call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
         }
         call.op.set_phase(Phase::Committing);
         let pool = (self.seed, self.session);
-        let durable = commit::many(&self.pm, pool, &lane, kind, parts, (pending, single));
+        let durable = commit::many(&self.pm, pool, lane, kind, parts, (pending, single));
         call.op.set_phase(Phase::Fenced);
-        Ok(durable)
+        durable
     }
 
     /// Frees all that an inode without names and holds has, and its number. The commit that took

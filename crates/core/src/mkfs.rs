@@ -163,7 +163,7 @@ fn write_root(pm: &Pm, place: &InodePlace, options: &MkfsOptions) -> novale_pm::
         ..CommitLine::default()
     };
     let [first, _] = COMMIT_OFFSETS;
-    place.store_identity(pm, &identity).and(pm.stream(
+    place.store_identity(pm, &identity.encode(place.seed)).and(pm.stream(
         place.addr.add(first),
         &line.encode(place.seed),
         Purpose::Commit,

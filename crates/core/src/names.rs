@@ -127,6 +127,14 @@ impl Fs {
         inodes: &[InodeChange<'_>],
         mut pending: Flushed,
     ) -> Result<()> {
+        for dir in dirs {
+            dir.dir.place.prefetch_next(&self.pm, &dir.dir.view.state());
+        }
+        for inode in inodes {
+            inode.place.prefetch_next(&self.pm, &inode.next);
+        }
+        // Before the first streaming store: taking a lock would wait for it to drain.
+        let lane = self.allocator.lane(self.arena(), &call.op, call.hint)?;
         let mut parts = Vec::with_capacity(dirs.len() + inodes.len());
         let mut stored = Vec::with_capacity(dirs.len());
         for (change, ready) in dirs.iter().zip(ready) {
@@ -136,6 +144,9 @@ impl Fs {
             stored.push((appended, at));
         }
         for inode in inodes {
+            if let Some(identity) = &inode.identity {
+                pending = pending.and(inode.place.store_identity(&self.pm, identity));
+            }
             parts.push(Part {
                 ino: inode.view.ino(),
                 place: inode.place,
@@ -144,7 +155,8 @@ impl Fs {
                 identity: inode.identity,
             });
         }
-        self.commit_many(call, kind, &mut parts, pending)?.end();
+        self.commit_many((call, &lane), kind, &mut parts, pending).end();
+        drop(lane);
         for (inode, part) in inodes.iter().zip(parts.iter().skip(dirs.len())) {
             inode.view.publish(|| inode.view.set_state(&part.next));
         }

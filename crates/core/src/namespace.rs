@@ -105,7 +105,7 @@ impl Fs {
                 return Err(error);
             }
         };
-        let (attrs, inode, pending) = self.store_inode(call, &dir, &fresh, new, target);
+        let (attrs, inode, pending) = new_inode(call, &dir, &fresh, new, target);
         self.commit_names(call, JournalKind::Create, (&changes, ready), &[inode], pending)?;
         let view = &fresh.view;
         view.publish(|| {
@@ -188,57 +188,6 @@ impl Fs {
         view.set_data_pages(1);
         debug_assert_eq!(page.byte() % PAGE, 0);
         Ok(Some((next, appended.crc, pending.and(stored))))
-    }
-
-    /// Stores the identity line; returns the inode's share of the commit.
-    fn store_inode<'a>(
-        &self,
-        call: &Call<'_>,
-        dir: &Locked<'_>,
-        fresh: &Fresh<'a>,
-        new: &NewInode<'_>,
-        target: Option<(State, u32, Flushed)>,
-    ) -> (Attrs, InodeChange<'a>, Flushed) {
-        let parent = dir.view.attrs();
-        let inherits = parent.mode & SET_GID != 0;
-        let is_dir = new.kind == FileKind::Directory;
-        let mut mode = new.mode & 0o7777;
-        if inherits && is_dir {
-            mode |= SET_GID;
-        }
-        let attrs = Attrs {
-            mode,
-            uid: new.uid,
-            gid: if inherits { parent.gid } else { new.gid },
-            flags: 0,
-            project: parent.project,
-            policy: 0,
-            xattr_root: PmAddr::NULL,
-        };
-        let line = IdentityLine {
-            version: IDENTITY_VERSION,
-            kind: new.kind,
-            policy: attrs.policy,
-            ino: fresh.ino,
-            generation: fresh.id.generation,
-            mode: attrs.mode,
-            uid: attrs.uid,
-            gid: attrs.gid,
-            birth_ns: call.now_ns,
-            rdev: new.rdev,
-            flags: attrs.flags,
-            project: attrs.project,
-            xattr_root: attrs.xattr_root,
-        };
-        let stored = fresh.place.store_identity(&self.pm, &line);
-        let none = (fresh.next, no_entries_crc(fresh.id.seed, fresh.next.op_seq), Flushed::none());
-        let (mut next, crc, pending) = target.unwrap_or(none);
-        next.nlink = if is_dir { 2 } else { 1 };
-        next.mtime_ns = call.now_ns;
-        next.ctime_ns = call.now_ns;
-        let identity = Some(line.encode(fresh.place.seed));
-        let (view, place) = (fresh.view, fresh.place);
-        (attrs, InodeChange { view, place, next, crc, identity }, pending.and(stored))
     }
 
     /// Gives an inode a further name.
@@ -357,6 +306,55 @@ impl Fs {
         let held = inode.view.holds().load(std::sync::atomic::Ordering::Relaxed) > 0;
         if gone && !held { self.reclaim(call, inode) } else { Ok(()) }
     }
+}
+
+/// A new inode's attributes, and its share of the commit with its identity line.
+fn new_inode<'a>(
+    call: &Call<'_>,
+    dir: &Locked<'_>,
+    fresh: &Fresh<'a>,
+    new: &NewInode<'_>,
+    target: Option<(State, u32, Flushed)>,
+) -> (Attrs, InodeChange<'a>, Flushed) {
+    let parent = dir.view.attrs();
+    let inherits = parent.mode & SET_GID != 0;
+    let is_dir = new.kind == FileKind::Directory;
+    let mut mode = new.mode & 0o7777;
+    if inherits && is_dir {
+        mode |= SET_GID;
+    }
+    let attrs = Attrs {
+        mode,
+        uid: new.uid,
+        gid: if inherits { parent.gid } else { new.gid },
+        flags: 0,
+        project: parent.project,
+        policy: 0,
+        xattr_root: PmAddr::NULL,
+    };
+    let line = IdentityLine {
+        version: IDENTITY_VERSION,
+        kind: new.kind,
+        policy: attrs.policy,
+        ino: fresh.ino,
+        generation: fresh.id.generation,
+        mode: attrs.mode,
+        uid: attrs.uid,
+        gid: attrs.gid,
+        birth_ns: call.now_ns,
+        rdev: new.rdev,
+        flags: attrs.flags,
+        project: attrs.project,
+        xattr_root: attrs.xattr_root,
+    };
+    let none = (fresh.next, no_entries_crc(fresh.id.seed, fresh.next.op_seq), Flushed::none());
+    let (mut next, crc, pending) = target.unwrap_or(none);
+    next.nlink = if is_dir { 2 } else { 1 };
+    next.mtime_ns = call.now_ns;
+    next.ctime_ns = call.now_ns;
+    let identity = Some(line.encode(fresh.place.seed));
+    let (view, place) = (fresh.view, fresh.place);
+    (attrs, InodeChange { view, place, next, crc, identity }, pending)
 }
 
 /// An inode with one name less; a directory has none then.

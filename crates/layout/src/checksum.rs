@@ -14,7 +14,7 @@ impl Seed {
     #[inline]
     #[must_use]
     pub fn pool(uuid: &[u8; 16]) -> Self {
-        Self(crc32c::crc32c(uuid))
+        Self(append(0, uuid))
     }
 
     /// The seed of what belongs to an inode.
@@ -28,7 +28,7 @@ impl Seed {
     #[inline]
     #[must_use]
     pub fn generation(self, generation: u32) -> Self {
-        Self(crc32c::crc32c_append(self.0, &generation.to_le_bytes()))
+        Self(append(self.0, &generation.to_le_bytes()))
     }
 
     /// The seed of what belongs to a place.
@@ -42,13 +42,28 @@ impl Seed {
     #[inline]
     #[must_use]
     pub(crate) fn checksum(self, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.0, bytes)
+        append(self.0, bytes)
     }
 
     #[inline]
     fn word(self, word: u64) -> Self {
-        Self(crc32c::crc32c_append(self.0, &word.to_le_bytes()))
+        Self(append(self.0, &word.to_le_bytes()))
     }
+}
+
+/// From this length on, folding by carry-less multiplication beats the CRC32 instruction.
+const LONG: usize = 512;
+
+/// The CRC32C of what `crc` is of, and `bytes` behind it.
+#[inline]
+fn append(crc: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() < LONG {
+        return crc32c::crc32c_append(crc, bytes);
+    }
+    let mut digest =
+        crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+    digest.update(bytes);
+    u32::try_from(digest.finalize()).unwrap_or(0)
 }
 
 /// A running CRC32C.
@@ -73,7 +88,7 @@ impl Crc32c {
     /// Adds bytes.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.0 = crc32c::crc32c_append(self.0, bytes);
+        self.0 = append(self.0, bytes);
     }
 
     /// The checksum of all bytes so far.

@@ -41,6 +41,28 @@ impl Bits {
         })
     }
 
+    /// Length of the run of clear bits that the `count` clear bits from `first` are part of.
+    pub(super) fn run_around(&self, first: u64, count: u64) -> u64 {
+        self.next(first + count, true) - self.end_of_set(first)
+    }
+
+    /// Position behind the last set bit before `to`.
+    fn end_of_set(&self, to: u64) -> u64 {
+        let mut to = to.min(RANGE_PAGES);
+        while to > 0 {
+            let base = (to - 1) / 64 * 64;
+            let word = usize::try_from(base / 64)
+                .ok()
+                .and_then(|index| self.0.get(index))
+                .map_or(0, |word| word & (u64::MAX >> (63 - (to - 1 - base))));
+            if word != 0 {
+                return base + 64 - u64::from(word.leading_zeros());
+            }
+            to = base;
+        }
+        0
+    }
+
     /// The first run of at least `want` bits, else the longest one.
     pub(super) fn best_run(&self, want: u64) -> Option<(u64, u64)> {
         let mut best: Option<(u64, u64)> = None;
@@ -107,6 +129,11 @@ mod tests {
                 };
             }
             assert_eq!(bits.runs().collect::<Vec<_>>(), naive(&bits));
+            for (first, length) in bits.runs() {
+                let part = random.u64(0..length);
+                let count = random.u64(1..=length - part);
+                assert_eq!(bits.run_around(first + part, count), length);
+            }
             assert_eq!(bits.free(), naive(&bits).iter().map(|run| run.1).sum::<u64>());
         }
     }

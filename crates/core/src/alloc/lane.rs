@@ -133,6 +133,20 @@ impl<'a> Lane<'a> {
         true
     }
 
+    /// Takes a single freed page from the end of the batch; none when that is a longer extent.
+    pub(super) fn reuse(&self, op: &Op<'_>) -> Result<Option<Extent>> {
+        let Some(len) = self.get(BATCH_LEN).checked_sub(1) else {
+            return Ok(None);
+        };
+        let word = self.get(BATCH_AT + usize::try_from(len).unwrap_or(BATCH));
+        if word == 0 || word & COUNT_MASK != 0 {
+            return Ok(None);
+        }
+        op.note_taken(word, 1)?;
+        self.set(BATCH_LEN, len);
+        Ok(Some(Extent { addr: PmAddr::from_raw(word), pages: 1 }))
+    }
+
     /// Removes an extent from the batch.
     pub(super) fn ungather(&self) -> Option<Extent> {
         let len = self.get(BATCH_LEN).checked_sub(1)?;

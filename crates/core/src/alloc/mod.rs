@@ -138,6 +138,12 @@ impl Allocator {
     ) -> Result<Extent> {
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
+            // A page freed here before is as good as any, and saves the bitmap two visits.
+            if want == 1
+                && let Some(extent) = lane.reuse(op)?
+            {
+                return Ok(extent);
+            }
             if lane.held() < want {
                 self.refill(arena, op, &lane, want, need)?;
             }

@@ -201,7 +201,6 @@ impl Ranges {
         for (word, place) in bits.0.iter_mut().zip(block.iter().skip(BITMAP)) {
             *word = place.load(Ordering::Relaxed);
         }
-        let before = bits.free();
         let Some((first, count, take)) = pick(&bits)? else {
             return Ok(None);
         };
@@ -220,9 +219,24 @@ impl Ranges {
             block[NOTE_INDEX].store(0, Ordering::Release);
             *word = new;
         }
-        self.summarise(arena, range, &bits, before)?;
+        if take {
+            let free = bits.free();
+            self.summarise(arena, range, &bits, free + count)?;
+        } else {
+            self.summarise_freed(arena, range, bits.run_around(first, count), count)?;
+        }
         drop(guard);
         Ok(Some((first, count)))
+    }
+
+    /// Adds freed pages, which are part of a free run of that length now, to the summary: no other
+    /// run has changed.
+    fn summarise_freed(&self, arena: &Arena, range: u64, run: u64, count: u64) -> Result<()> {
+        let summary = self.summary(arena, range)?;
+        let before = summary.load(Ordering::Relaxed);
+        summary.store(pack((before >> 16) + count, longest(before).max(run)), Ordering::Release);
+        self.group(arena, range)?.fetch_add(count, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Takes up to `want` contiguous pages of `range`.

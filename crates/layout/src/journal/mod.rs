@@ -95,6 +95,16 @@ impl JournalRecord {
         (transmute!(record), used * LINE_BYTES)
     }
 
+    /// The commit lines in what [`JournalRecord::encode`] gave for `count` lines: the bytes that
+    /// each inode stores as its own.
+    pub fn own_lines(
+        bytes: &[u8; JOURNAL_RECORD_BYTES],
+        count: usize,
+    ) -> impl Iterator<Item = &[u8; LINE_BYTES]> {
+        let record: &RecordLines = transmute_ref!(bytes);
+        record.iter().skip(first_line(count)).take(count)
+    }
+
     /// Checks bytes that were read back.
     ///
     /// # Errors
