@@ -45,11 +45,7 @@ fn tidy_tree() -> anyhow::Result<ExitCode> {
         report.findings.len(),
         report.notes.len()
     );
-    Ok(if report.findings.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The folder that holds the workspace's Cargo.toml.

@@ -46,18 +46,9 @@ mod tests {
     #[test]
     fn spread_follows_the_free_pages() {
         let slots = [
-            SlotLoad {
-                pages: 1000,
-                pages_free: 750,
-            },
-            SlotLoad {
-                pages: 1000,
-                pages_free: 0,
-            },
-            SlotLoad {
-                pages: 1000,
-                pages_free: 250,
-            },
+            SlotLoad { pages: 1000, pages_free: 750 },
+            SlotLoad { pages: 1000, pages_free: 0 },
+            SlotLoad { pages: 1000, pages_free: 250 },
         ];
         let mut taken = [0; 3];
         for turn in 0..10_000 {
@@ -65,15 +56,6 @@ mod tests {
         }
         assert!((7_000..8_000).contains(&taken[0]), "{taken:?}");
         assert_eq!(taken[1], 0);
-        assert_eq!(
-            Spread.first(
-                &[SlotLoad {
-                    pages: 1,
-                    pages_free: 0
-                }],
-                7
-            ),
-            0
-        );
+        assert_eq!(Spread.first(&[SlotLoad { pages: 1, pages_free: 0 }], 7), 0);
     }
 }

@@ -19,78 +19,30 @@ enum Never {
 }
 
 /// What a crate needs to be free of to be handed its world: system calls, time, chance, threads.
-const WORLD: Never = Never::These(&[
-    "fastrand",
-    "fuser",
-    "getrandom",
-    "libc",
-    "nix",
-    "rayon",
-    "rustix",
-]);
+const WORLD: Never =
+    Never::These(&["fastrand", "fuser", "getrandom", "libc", "nix", "rayon", "rustix"]);
 
 /// The allowed arrows. A crate that is missing here may not exist.
 const LAYERS: &[Layer] = &[
-    Layer {
-        name: "novale-layout",
-        uses: &[],
-        never: WORLD,
-    },
-    Layer {
-        name: "novale-pm",
-        uses: &["novale-layout"],
-        never: Never::These(&["fuser"]),
-    },
-    Layer {
-        name: "novale-arena",
-        uses: &[],
-        never: Never::These(&["fuser"]),
-    },
-    Layer {
-        name: "novale-policy",
-        uses: &["novale-layout"],
-        never: WORLD,
-    },
+    Layer { name: "novale-layout", uses: &[], never: WORLD },
+    Layer { name: "novale-pm", uses: &["novale-layout"], never: Never::These(&["fuser"]) },
+    Layer { name: "novale-arena", uses: &[], never: Never::These(&["fuser"]) },
+    Layer { name: "novale-policy", uses: &["novale-layout"], never: WORLD },
     Layer {
         name: "novale-core",
-        uses: &[
-            "novale-layout",
-            "novale-pm",
-            "novale-policy",
-            "novale-arena",
-        ],
+        uses: &["novale-layout", "novale-pm", "novale-policy", "novale-arena"],
         never: WORLD,
     },
-    Layer {
-        name: "novale-posix",
-        uses: &["novale-core"],
-        never: Never::These(&["fuser"]),
-    },
-    Layer {
-        name: "novale-fuse",
-        uses: &["novale-posix"],
-        never: Never::Nothing,
-    },
-    Layer {
-        name: "novale-preload",
-        uses: &["novale-posix"],
-        never: Never::These(&["fuser"]),
-    },
-    Layer {
-        name: "novale-capi",
-        uses: &["novale-posix"],
-        never: Never::These(&["fuser"]),
-    },
+    Layer { name: "novale-posix", uses: &["novale-core"], never: Never::These(&["fuser"]) },
+    Layer { name: "novale-fuse", uses: &["novale-posix"], never: Never::Nothing },
+    Layer { name: "novale-preload", uses: &["novale-posix"], never: Never::These(&["fuser"]) },
+    Layer { name: "novale-capi", uses: &["novale-posix"], never: Never::These(&["fuser"]) },
     Layer {
         name: "novale-cli",
         uses: &["novale-fuse", "novale-preload", "novale-capi"],
         never: Never::Nothing,
     },
-    Layer {
-        name: "novale-model",
-        uses: &[],
-        never: Never::Anything,
-    },
+    Layer { name: "novale-model", uses: &[], never: Never::Anything },
     Layer {
         name: "novale-lab",
         uses: &["novale-core", "novale-posix", "novale-model", "novale-pm"],
@@ -101,11 +53,7 @@ const LAYERS: &[Layer] = &[
         uses: &["novale-cli", "novale-lab", "novale-model"],
         never: Never::Nothing,
     },
-    Layer {
-        name: "xtask",
-        uses: &[],
-        never: Never::Nothing,
-    },
+    Layer { name: "xtask", uses: &[], never: Never::Nothing },
 ];
 
 /// Arrows that are not allowed, crates without a layer, and crates without the workspace's lints.
@@ -124,20 +72,12 @@ fn check_package(package: &Package) -> Vec<Finding> {
             messages.extend(forbidden(layer, &below, dependency));
         }
     } else {
-        messages.push(format!(
-            "`{}` has no layer; give it one in xtask's arrows",
-            package.name
-        ));
+        messages.push(format!("`{}` has no layer; give it one in xtask's arrows", package.name));
     }
     let path = &package.manifest;
     messages
         .into_iter()
-        .map(|message| Finding {
-            path: path.clone(),
-            line: 0,
-            rule: "arrow",
-            message,
-        })
+        .map(|message| Finding { path: path.clone(), line: 0, rule: "arrow", message })
         .collect()
 }
 
@@ -159,10 +99,7 @@ fn closure(layer: &Layer) -> Vec<&'static str> {
     let mut at = 0;
     // Ends: each name is added once, and there are finitely many.
     while let Some(name) = below.get(at).copied() {
-        let next = LAYERS
-            .iter()
-            .find(|layer| layer.name == name)
-            .map_or(&[][..], |l| l.uses);
+        let next = LAYERS.iter().find(|layer| layer.name == name).map_or(&[][..], |l| l.uses);
         for name in next {
             if !below.contains(name) {
                 below.push(name);
@@ -201,22 +138,14 @@ mod tests {
         assert_eq!(found("novale-pm", &[("novale-core", true, false)]), 1);
         assert_eq!(found("novale-arena", &[("novale-layout", true, false)]), 1);
         assert_eq!(found("novale-cli", &[("novale-lab", true, false)]), 1);
-        assert_eq!(
-            found("novale-core", &[("novale-lab", true, true)]),
-            1,
-            "in tests neither"
-        );
+        assert_eq!(found("novale-core", &[("novale-lab", true, true)]), 1, "in tests neither");
         assert_eq!(found("novale-extra", &[]), 1, "a crate without a layer");
     }
 
     #[test]
     fn a_layer_stays_free_of_its_world() {
         assert_eq!(found("novale-core", &[("libc", false, false)]), 1);
-        assert_eq!(
-            found("novale-core", &[("fastrand", false, true)]),
-            0,
-            "a test may roll dice"
-        );
+        assert_eq!(found("novale-core", &[("fastrand", false, true)]), 0, "a test may roll dice");
         assert_eq!(found("novale-model", &[("fastrand", false, true)]), 1);
         assert_eq!(found("novale-fuse", &[("fuser", false, false)]), 0);
         assert_eq!(found("novale-posix", &[("fuser", false, false)]), 1);
@@ -225,11 +154,7 @@ mod tests {
     #[test]
     fn no_layer_is_below_itself() {
         for layer in LAYERS {
-            assert!(
-                !closure(layer).contains(&layer.name),
-                "{} is in a circle",
-                layer.name
-            );
+            assert!(!closure(layer).contains(&layer.name), "{} is in a circle", layer.name);
         }
     }
 

@@ -6,11 +6,7 @@ use super::tokens::Token;
 use super::{Finding, Tree};
 
 /// Words that mark unfinished work, in any text; spelled so that this file has none.
-const UNFINISHED: &[&str] = &[
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("XX", "X"),
-];
+const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Banned calls, unfinished work, and Rust files that are none.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -20,12 +16,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         findings.extend(unfinished(file));
         if let Some(error) = &file.parse_error {
             let (path, message) = (file.path.clone(), error.clone());
-            findings.push(Finding {
-                path,
-                line: 0,
-                rule: "parse",
-                message,
-            });
+            findings.push(Finding { path, line: 0, rule: "parse", message });
         }
     }
     findings
@@ -37,9 +28,7 @@ fn banned(file: &SourceFile, ban: &Ban) -> Vec<Finding> {
         (Crates::AllBut(names), Some(name)) => !names.contains(&name),
         (_, None) => false,
     };
-    let exempt = EXEMPTIONS
-        .iter()
-        .any(|e| e.path == file.path && e.tokens == ban.tokens);
+    let exempt = EXEMPTIONS.iter().any(|e| e.path == file.path && e.tokens == ban.tokens);
     if !concerned || exempt {
         return Vec::new();
     }
@@ -63,12 +52,7 @@ fn uses<'a>(
     file.tokens
         .list
         .windows(tokens.len())
-        .filter(move |found| {
-            found
-                .iter()
-                .zip(tokens)
-                .all(|(token, text)| token.text == *text)
-        })
+        .filter(move |found| found.iter().zip(tokens).all(|(token, text)| token.text == *text))
         .filter_map(|found| found.first())
 }
 
@@ -83,10 +67,7 @@ fn stale_exemptions(tree: &Tree) -> Vec<Finding> {
             path: exemption.path.to_owned(),
             line: 0,
             rule: "forbidden-call",
-            message: format!(
-                "no longer uses `{}`: drop its exemption",
-                exemption.tokens.concat()
-            ),
+            message: format!("no longer uses `{}`: drop its exemption", exemption.tokens.concat()),
         })
         .collect()
 }
@@ -114,10 +95,7 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<Finding> {
-        check(&Tree {
-            files: vec![SourceFile::new(path, text.to_owned())],
-            paths: Vec::new(),
-        })
+        check(&Tree { files: vec![SourceFile::new(path, text.to_owned())], paths: Vec::new() })
     }
 
     #[test]
@@ -129,28 +107,15 @@ mod tests {
                 Crates::AllBut(names) => ("elsewhere", names.first().copied().unwrap_or("")),
             };
             let findings = found(&format!("crates/{concerned}/src/x.rs"), &code);
-            assert_eq!(
-                findings.len(),
-                1,
-                "{:?} in {concerned}: {findings:?}",
-                ban.tokens
-            );
+            assert_eq!(findings.len(), 1, "{:?} in {concerned}: {findings:?}", ban.tokens);
             assert!(findings[0].message.ends_with(ban.instead));
             if !other.is_empty() {
                 let hits = found(&format!("crates/{other}/src/x.rs"), &code);
-                let same = hits
-                    .iter()
-                    .filter(|hit| hit.message.ends_with(ban.instead))
-                    .count();
+                let same = hits.iter().filter(|hit| hit.message.ends_with(ban.instead)).count();
                 assert_eq!(same, 0, "{:?} in {other}: {hits:?}", ban.tokens);
             }
             let in_test = found(&format!("crates/{concerned}/tests/x.rs"), &code);
-            assert_eq!(
-                in_test.is_empty(),
-                ban.tests == Tests::Free,
-                "{:?}",
-                ban.tokens
-            );
+            assert_eq!(in_test.is_empty(), ban.tests == Tests::Free, "{:?}", ban.tokens);
         }
     }
 

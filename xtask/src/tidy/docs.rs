@@ -13,23 +13,15 @@ const STARTS: &[&str] = &["crates/", "docs/", "scripts/", "xtask/", ".ci/", ".ca
 /// Paths and links that lead nowhere.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let documents = tree.files.iter().filter(|file| file.extension() == "md");
-    documents
-        .flat_map(|file| check_document(tree, file))
-        .collect()
+    documents.flat_map(|file| check_document(tree, file)).collect()
 }
 
 fn check_document(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, line) in file.text.lines().enumerate() {
-        let mut named: Vec<String> = links(line)
-            .map(|link| resolve(file.folder(), link))
-            .collect();
+        let mut named: Vec<String> = links(line).map(|link| resolve(file.folder(), link)).collect();
         if WITH_PATHS.contains(&file.path.as_str()) {
-            named.extend(
-                code_spans(line)
-                    .filter(|span| is_path(span))
-                    .map(str::to_owned),
-            );
+            named.extend(code_spans(line).filter(|span| is_path(span)).map(str::to_owned));
         }
         for path in named {
             let path = path.trim_end_matches('/');
@@ -48,10 +40,7 @@ fn check_document(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
 
 /// The targets of Markdown links on this line that lead into the tree.
 fn links(line: &str) -> impl Iterator<Item = &str> {
-    let targets = line
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split([')', '#']).next());
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
     targets.filter(|target| !target.is_empty() && !target.contains("://"))
 }
 
@@ -93,10 +82,7 @@ pub(super) fn check_dependencies(tree: &Tree, packages: &[Package]) -> Vec<Findi
     missing.sort_unstable();
     missing.dedup();
     let message = |name| format!("lacks the row `| `{name}` | what for | why this one |`");
-    missing
-        .into_iter()
-        .map(|name| finding(DESIGN, "dependency", message(name)))
-        .collect()
+    missing.into_iter().map(|name| finding(DESIGN, "dependency", message(name))).collect()
 }
 
 /// Crates that the code map of docs/ARCHITECTURE.md leaves out.
@@ -106,23 +92,12 @@ pub(super) fn check_crates(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
     let folders = packages.iter().map(folder);
     folders
         .filter(|folder| !text.contains(&format!("| `{folder}` |")))
-        .map(|folder| {
-            finding(
-                ARCHITECTURE,
-                "code-map",
-                format!("lacks a row for `{folder}`"),
-            )
-        })
+        .map(|folder| finding(ARCHITECTURE, "code-map", format!("lacks a row for `{folder}`")))
         .collect()
 }
 
 fn finding(path: &str, rule: &'static str, message: String) -> Finding {
-    Finding {
-        path: path.to_owned(),
-        line: 0,
-        rule,
-        message,
-    }
+    Finding { path: path.to_owned(), line: 0, rule, message }
 }
 
 #[cfg(test)]
@@ -133,19 +108,12 @@ mod tests {
     fn tree(path: &str, text: &str) -> Tree {
         Tree {
             files: vec![SourceFile::new(path, text.to_owned())],
-            paths: vec![
-                "crates/core/src/lib.rs".to_owned(),
-                "crates/core".to_owned(),
-            ],
+            paths: vec!["crates/core/src/lib.rs".to_owned(), "crates/core".to_owned()],
         }
     }
 
     fn package() -> Package {
-        let dependency = Dependency {
-            name: "crc32c".to_owned(),
-            dev: false,
-            own: false,
-        };
+        let dependency = Dependency { name: "crc32c".to_owned(), dev: false, own: false };
         Package {
             name: "novale-core".to_owned(),
             manifest: "crates/core/Cargo.toml".to_owned(),
@@ -168,32 +136,20 @@ mod tests {
     fn a_link_must_lead_somewhere() {
         let good = "[core](../crates/core/src/lib.rs#x), [web](https://example.org/a), [here](#b)";
         assert_eq!(check(&tree("docs/SPEC.md", good)), []);
-        assert_eq!(
-            check(&tree("docs/SPEC.md", "[core](crates/core/src/lib.rs)")).len(),
-            1
-        );
+        assert_eq!(check(&tree("docs/SPEC.md", "[core](crates/core/src/lib.rs)")).len(), 1);
     }
 
     #[test]
     fn a_dependency_needs_its_row() {
-        let row = tree(
-            DESIGN,
-            "| `crc32c` | checksums | the CPU's own instruction |",
-        );
+        let row = tree(DESIGN, "| `crc32c` | checksums | the CPU's own instruction |");
         assert_eq!(check_dependencies(&row, &[package()]), []);
-        assert_eq!(
-            check_dependencies(&tree(DESIGN, "uses crc32c"), &[package()]).len(),
-            1
-        );
+        assert_eq!(check_dependencies(&tree(DESIGN, "uses crc32c"), &[package()]).len(), 1);
     }
 
     #[test]
     fn a_crate_needs_its_place_in_the_code_map() {
         let row = tree(ARCHITECTURE, "| `crates/core/` | the file system |");
         assert_eq!(check_crates(&row, &[package()]), []);
-        assert_eq!(
-            check_crates(&tree(ARCHITECTURE, "core"), &[package()]).len(),
-            1
-        );
+        assert_eq!(check_crates(&tree(ARCHITECTURE, "core"), &[package()]).len(), 1);
     }
 }

@@ -30,12 +30,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                     function.name, function.code_lines
                 );
                 let (path, line) = (file.path.clone(), function.line);
-                findings.push(Finding {
-                    path,
-                    line,
-                    rule: "function-length",
-                    message,
-                });
+                findings.push(Finding { path, line, rule: "function-length", message });
             }
         }
     }
@@ -61,10 +56,7 @@ mod tests {
     use super::*;
 
     fn tree(path: &str, text: String) -> Tree {
-        Tree {
-            files: vec![SourceFile::new(path, text)],
-            paths: Vec::new(),
-        }
+        Tree { files: vec![SourceFile::new(path, text)], paths: Vec::new() }
     }
 
     #[test]
@@ -75,11 +67,7 @@ mod tests {
         assert_eq!(check(&limit), []);
         assert_eq!(notes(&limit).len(), 1);
         assert!(notes(&tree("crates/core/src/x.rs", "// line\n".repeat(300))).is_empty());
-        assert_eq!(
-            check(&tree("docs/SPEC.md", "line\n".repeat(801))),
-            [],
-            "prose is not limited"
-        );
+        assert_eq!(check(&tree("docs/SPEC.md", "line\n".repeat(801))), [], "prose is not limited");
     }
 
     #[test]
@@ -88,10 +76,6 @@ mod tests {
         assert_eq!(check(&tree("xtask/src/x.rs", function(70))), []);
         let findings = check(&tree("xtask/src/x.rs", function(71)));
         assert_eq!(findings.len(), 1);
-        assert!(
-            findings[0].message.contains("`a` has 71 lines"),
-            "{}",
-            findings[0]
-        );
+        assert!(findings[0].message.contains("`a` has 71 lines"), "{}", findings[0]);
     }
 }

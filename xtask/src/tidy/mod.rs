@@ -47,12 +47,7 @@ pub(crate) struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            path,
-            line,
-            rule,
-            message,
-        } = self;
+        let Self { path, line, rule, message } = self;
         if *line == 0 {
             write!(f, "{path}: {rule}: {message}")
         } else {
@@ -73,11 +68,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     findings.extend(docs::check_dependencies(&tree, &packages));
     findings.extend(docs::check_crates(&tree, &packages));
     findings.sort();
-    Ok(Report {
-        findings,
-        notes: length::notes(&tree),
-        files: tree.files.len(),
-    })
+    Ok(Report { findings, notes: length::notes(&tree), files: tree.files.len() })
 }
 
 #[cfg(test)]

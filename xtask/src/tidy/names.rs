@@ -4,18 +4,8 @@ use super::source::SourceFile;
 use super::{Finding, Tree};
 
 /// Names that say nothing about the promise that a failing test breaks.
-const EMPTY_TEST_NAMES: &[&str] = &[
-    "all",
-    "api",
-    "basic",
-    "integration",
-    "it",
-    "main",
-    "misc",
-    "smoke",
-    "test",
-    "tests",
-];
+const EMPTY_TEST_NAMES: &[&str] =
+    &["all", "api", "basic", "integration", "it", "main", "misc", "smoke", "test", "tests"];
 /// Lines of text, examples aside, that a module's opening doc may have.
 const MODULE_DOC_LINES_MAX: usize = 25;
 /// A folder with more source files than this needs a module doc.
@@ -32,12 +22,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         ];
         for (rule, message) in messages {
             if let Some(message) = message {
-                findings.push(Finding {
-                    path: file.path.clone(),
-                    line: 0,
-                    rule,
-                    message,
-                });
+                findings.push(Finding { path: file.path.clone(), line: 0, rule, message });
             }
         }
         findings.extend(offsets(file));
@@ -63,15 +48,11 @@ fn opening(file: &SourceFile) -> Option<String> {
     let mut lines = file.text.lines().skip_while(|line| line.is_empty());
     let first = lines.next().unwrap_or("");
     let Some(start) = first.strip_prefix("//! ") else {
-        return Some(format!(
-            "opens with `{first}`; instead: `//!` and one sentence of purpose"
-        ));
+        return Some(format!("opens with `{first}`; instead: `//!` and one sentence of purpose"));
     };
     let rest = lines.map_while(|line| line.strip_prefix("//! "));
     let paragraph: Vec<&str> = std::iter::once(start).chain(rest).collect();
-    let ends = paragraph
-        .last()
-        .is_some_and(|line| line.ends_with(['.', ':']));
+    let ends = paragraph.last().is_some_and(|line| line.ends_with(['.', ':']));
     (!ends).then(|| "its opening paragraph ends without a full stop".to_owned())
 }
 
@@ -95,9 +76,7 @@ fn module_doc(file: &SourceFile, tree: &Tree) -> Option<String> {
         .filter(|other| other.extension() == "rs" && other.folder() == file.folder());
     let files = siblings.count();
     if lines > MODULE_DOC_LINES_MAX {
-        Some(format!(
-            "its module doc has {lines} lines, at most {MODULE_DOC_LINES_MAX}"
-        ))
+        Some(format!("its module doc has {lines} lines, at most {MODULE_DOC_LINES_MAX}"))
     } else if files > FOLDER_FILES_MAX && lines < 2 {
         Some(format!(
             "opens a folder of {files} files with {lines} lines; instead: what comes in, who calls \
@@ -132,22 +111,13 @@ mod tests {
 
     fn rules(path: &str, text: &str) -> Vec<&'static str> {
         let files = vec![SourceFile::new(path, text.to_owned())];
-        check(&Tree {
-            files,
-            paths: Vec::new(),
-        })
-        .iter()
-        .map(|finding| finding.rule)
-        .collect()
+        check(&Tree { files, paths: Vec::new() }).iter().map(|finding| finding.rule).collect()
     }
 
     #[test]
     fn a_test_named_after_nothing_fails() {
         for stem in ["basic", "test_rename", "mount"] {
-            assert_eq!(
-                rules(&format!("crates/core/tests/{stem}.rs"), "//! A.\n"),
-                ["test-name"]
-            );
+            assert_eq!(rules(&format!("crates/core/tests/{stem}.rs"), "//! A.\n"), ["test-name"]);
         }
         assert!(rules("crates/core/tests/rename_is_atomic.rs", "//! A.\n").is_empty());
         assert!(rules("crates/core/tests/common/mod.rs", "//! A.\n").is_empty());
@@ -157,10 +127,7 @@ mod tests {
     fn a_file_without_a_sentence_of_purpose_fails() {
         let path = "crates/core/src/x.rs";
         assert_eq!(rules(path, "use a;\n"), ["opening"]);
-        assert_eq!(
-            rules(path, "//! A title\n//!\n//! A sentence.\n"),
-            ["opening"]
-        );
+        assert_eq!(rules(path, "//! A title\n//!\n//! A sentence.\n"), ["opening"]);
         assert!(rules(path, "//! A sentence over\n//! two lines.\n//!\n//! More\n").is_empty());
     }
 
@@ -174,12 +141,7 @@ mod tests {
 
         let file = |name: &str, lines| SourceFile::new(&format!("xtask/src/{name}"), doc(lines));
         let folder = |lines| Tree {
-            files: vec![
-                file("mod.rs", lines),
-                file("a.rs", 1),
-                file("b.rs", 1),
-                file("c.rs", 1),
-            ],
+            files: vec![file("mod.rs", lines), file("a.rs", 1), file("b.rs", 1), file("c.rs", 1)],
             paths: Vec::new(),
         };
         assert_eq!(check(&folder(1))[0].rule, "module-doc");

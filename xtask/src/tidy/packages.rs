@@ -43,11 +43,7 @@ pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Package>> {
     );
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let packages = metadata.pointer("/packages").and_then(Value::as_array);
-    packages
-        .context("no packages")?
-        .iter()
-        .map(|package| read_package(root, package))
-        .collect()
+    packages.context("no packages")?.iter().map(|package| read_package(root, package)).collect()
 }
 
 fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
@@ -60,10 +56,7 @@ fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
     Ok(Package {
         name: text(package, "name")?,
         text: std::fs::read_to_string(&manifest).with_context(|| manifest.clone())?,
-        manifest: Path::new(&manifest)
-            .strip_prefix(root)?
-            .to_string_lossy()
-            .into_owned(),
+        manifest: Path::new(&manifest).strip_prefix(root)?.to_string_lossy().into_owned(),
         dependencies: dependencies
             .context("no dependencies")?
             .iter()

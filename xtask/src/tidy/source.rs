@@ -57,11 +57,7 @@ impl Tree {
         for entry in root.join(folder).read_dir()? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let path = if folder.is_empty() {
-                name
-            } else {
-                format!("{folder}/{name}")
-            };
+            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
             let is_folder = entry.file_type()?.is_dir();
             if is_folder && folder.is_empty() && !FOLDERS.contains(&path.as_str()) {
                 continue;
@@ -93,12 +89,7 @@ impl SourceFile {
             },
             _ => (Tokens::default(), None),
         };
-        Self {
-            path: path.to_owned(),
-            text,
-            tokens,
-            parse_error,
-        }
+        Self { path: path.to_owned(), text, tokens, parse_error }
     }
 
     /// What its name ends with, without the dot.
@@ -125,10 +116,7 @@ fn extension(path: &str) -> &str {
 /// Whether the whole file is, by its place, compiled for tests and measurements only.
 fn is_test_only(path: &str) -> bool {
     let mut parts = path.split('/').rev();
-    let stem = parts
-        .next()
-        .and_then(|name| name.strip_suffix(".rs"))
-        .unwrap_or("");
+    let stem = parts.next().and_then(|name| name.strip_suffix(".rs")).unwrap_or("");
     let named = stem == "tests" || stem.ends_with("_tests") || stem.ends_with("_test");
     named || parts.any(|part| matches!(part, "tests" | "examples" | "benches"))
 }
@@ -139,11 +127,7 @@ mod tests {
 
     #[test]
     fn a_file_knows_its_crate_and_whether_it_is_a_test() {
-        let crate_of = |path| {
-            SourceFile::new(path, String::new())
-                .crate_name()
-                .map(str::to_owned)
-        };
+        let crate_of = |path| SourceFile::new(path, String::new()).crate_name().map(str::to_owned);
         assert_eq!(crate_of("crates/core/src/lib.rs").as_deref(), Some("core"));
         assert_eq!(crate_of("xtask/src/main.rs").as_deref(), Some("xtask"));
         assert_eq!(crate_of("README.md"), None);

@@ -51,20 +51,14 @@ impl Tokens {
     /// Splits `text`; `all_test` says that its place makes it a test. Fails with the reason where
     /// the text is no Rust.
     pub(crate) fn read(text: &str, all_test: bool) -> Result<Self, String> {
-        let stream: TokenStream = text
-            .parse()
-            .map_err(|e: proc_macro2::LexError| e.to_string())?;
+        let stream: TokenStream = text.parse().map_err(|e: proc_macro2::LexError| e.to_string())?;
         let mut tokens = Self::default();
         tokens.read_stream(stream, all_test);
         Ok(tokens)
     }
 
     fn read_stream(&mut self, stream: TokenStream, all_test: bool) {
-        let mut scope = Scope {
-            all_test,
-            item_test: all_test,
-            unfinished: None,
-        };
+        let mut scope = Scope { all_test, item_test: all_test, unfinished: None };
         let mut rest = stream.into_iter().peekable();
         while let Some(tree) = rest.next() {
             match tree {
@@ -101,14 +95,7 @@ impl Tokens {
             && let Some(TokenTree::Ident(name)) = rest.peek()
         {
             let (name, line) = (name.to_string(), ident.span().start().line);
-            scope.unfinished = Some((
-                Function {
-                    name,
-                    line,
-                    code_lines: 0,
-                },
-                self.list.len(),
-            ));
+            scope.unfinished = Some((Function { name, line, code_lines: 0 }, self.list.len()));
         }
         self.push(&text, ident.span(), scope);
     }
@@ -141,11 +128,7 @@ impl Tokens {
 
     fn push(&mut self, text: &str, span: Span, scope: &Scope) {
         let (text, line) = (text.to_owned(), span.start().line);
-        self.list.push(Token {
-            text,
-            line,
-            is_test: scope.item_test,
-        });
+        self.list.push(Token { text, line, is_test: scope.item_test });
     }
 }
 
@@ -184,10 +167,7 @@ mod tests {
     #[test]
     fn comments_and_strings_are_no_tokens() {
         let tokens = read("//! unsafe\n/// unsafe\nfn a() { let s = \"unsafe\"; /* unsafe */ }\n");
-        assert!(
-            tokens.list.iter().all(|token| token.text != "unsafe"),
-            "{tokens:?}"
-        );
+        assert!(tokens.list.iter().all(|token| token.text != "unsafe"), "{tokens:?}");
     }
 
     #[test]
@@ -197,10 +177,8 @@ mod tests {
         let numbers = ["one", "two", "three", "four", "five"];
         let tokens = read(text);
         let tests = tokens.list.iter().filter(|token| token.is_test);
-        let found: Vec<&str> = tests
-            .map(|token| token.text.as_str())
-            .filter(|text| numbers.contains(text))
-            .collect();
+        let found: Vec<&str> =
+            tests.map(|token| token.text.as_str()).filter(|text| numbers.contains(text)).collect();
         assert_eq!(found, ["two", "four"]);
         let whole = Tokens::read("fn a() { one }", true).unwrap();
         assert!(whole.list.iter().all(|token| token.is_test));
@@ -212,11 +190,8 @@ mod tests {
             "trait T { fn none(&self); const C: U = { 3 }; fn short(&self) { 1; } }\n\n\
              fn long<T>(x: T)\nwhere\n    T: Copy,\n{\n    // why\n\n    if x {\n        2;\n    }\n}\n",
         );
-        let lengths: Vec<(&str, usize, usize)> = tokens
-            .functions
-            .iter()
-            .map(|f| (f.name.as_str(), f.line, f.code_lines))
-            .collect();
+        let lengths: Vec<(&str, usize, usize)> =
+            tokens.functions.iter().map(|f| (f.name.as_str(), f.line, f.code_lines)).collect();
         // `none` has no body, and must not take that of its neighbour.
         assert_eq!(lengths, [("short", 1, 1), ("long", 3, 8)]);
     }
