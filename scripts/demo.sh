@@ -40,7 +40,7 @@ give_up() { # REASON
 }
 
 prepare_tools() {
-  need cc gcc libc6-dev || give_up 'no C compiler (apt-get install gcc libc6-dev)'
+  need_toolchain || give_up 'no C compiler (apt-get install gcc libc6-dev)'
   local reason
   reason=$(why_no_mount) || give_up "$reason, so nothing can be mounted"
   if ! need git git; then

@@ -56,6 +56,11 @@ need() { # COMMAND PACKAGE...: succeeds once the command is there
   have "$command" || { install_packages "$@" && have "$command"; }
 }
 
+need_toolchain() { # what cargo needs beside itself: a linker, and certificates to fetch with
+  need cc gcc libc6-dev || return 1
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || install_packages ca-certificates || true
+}
+
 cargo_tool() { # NAME VERSION: a program from the registry, kept below target; prints its path
   local folder=${NOVALE_TOOLS:-$target/tools}
   local program=$folder/$1-$2/bin/$1

@@ -47,7 +47,7 @@ finish() {
 }
 
 rm -f "$logs/total"
-if ! need cc gcc libc6-dev; then
+if ! need_toolchain; then
   echo 'no C compiler: rustc needs one to link (apt-get install gcc libc6-dev)'
   total_failed=1
   finish
@@ -75,6 +75,11 @@ fi
 
 part cargo 1200 scripts/suites/cargo.sh
 part build 600 cargo build --quiet --package novale-cli
+if [ ! -x "$novale" ]; then
+  part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
+  finish
+  exit
+fi
 part mount 300 scripts/suites/mount.sh
 part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
