@@ -54,7 +54,7 @@ fn verify(args: &CheckArgs) -> Result<Facts> {
     let found = slots::find(&args.slots)?;
     let _lock = holder::lock(&found.paths, Use::Shared)?;
     let options = PmOptions { read_only: true, ..PmOptions::default() };
-    let pm = slots::open(&found.paths, &options)?;
+    let pm = slots::open(&found.paths, options)?;
     let bar = Bar::new();
     let report = check(&pm, &AllCpus, &|progress| bar.show(progress));
     Ok(facts(report.with_context(|| slots::shown(&found.paths))?))

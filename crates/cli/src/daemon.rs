@@ -103,7 +103,7 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
         hugepages: request.args.populate,
         ..PmOptions::default()
     };
-    let pm = spin("opening the slots", || slots::open(&found.paths, &pm_options))?;
+    let pm = spin("opening the slots", || slots::open(&found.paths, pm_options))?;
     let options = OpenOptions {
         read_only,
         atime: match request.options.atime.unwrap_or_default() {

@@ -81,7 +81,7 @@ fn options(args: &MkfsArgs, slots: usize) -> MkfsOptions {
 
 /// Makes the pool; returns the slots' sizes in bytes.
 fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<u64>> {
-    let pm = slots::open(paths, &PmOptions::default())?;
+    let pm = slots::open(paths, PmOptions::default())?;
     mkfs(&pm, options)?;
     Ok((0..pm.slot_count()).map(|slot| pm.slot_len(slot)).collect())
 }
@@ -99,7 +99,7 @@ fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<()> {
         return Ok(());
     }
     let pm =
-        slots::open(&[path.to_owned()], &PmOptions { read_only: true, ..PmOptions::default() })?;
+        slots::open(&[path.to_owned()], PmOptions { read_only: true, ..PmOptions::default() })?;
     let head = slots::head(&pm)?;
     if let Some(found) = slots::what_it_holds(&head) {
         bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());

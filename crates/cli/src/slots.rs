@@ -47,10 +47,10 @@ pub(crate) fn absolute(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     absolute.collect()
 }
 
-/// Opens slots as they are given.
-pub(crate) fn open(paths: &[PathBuf], options: &PmOptions) -> Result<Pm> {
+/// Opens slots as they are given; whoever opens them for writing holds their locks.
+pub(crate) fn open(paths: &[PathBuf], options: PmOptions) -> Result<Pm> {
     let specs: Vec<SlotSpec> = paths.iter().map(SlotSpec::new).collect();
-    Ok(Pm::open(&specs, options)?)
+    Ok(Pm::open(&specs, &PmOptions { lock_held: true, ..options })?)
 }
 
 fn reading() -> PmOptions {
@@ -68,14 +68,14 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
     known.sort_by_key(|(index, ..)| *index);
     check_together(&known)?;
     let paths: Vec<PathBuf> = known.into_iter().map(|(_, _, path)| path).collect();
-    let pm = open(&paths, &reading())?;
+    let pm = open(&paths, reading())?;
     let info = inspect(&pm).with_context(|| shown(&paths))?;
     Ok(Found { paths, info })
 }
 
 /// The pool and the number of a slot, or what it is instead.
 fn identify(path: &Path) -> Result<([u8; 16], u8)> {
-    let pm = open(&[path.to_owned()], &reading())?;
+    let pm = open(&[path.to_owned()], reading())?;
     let error = match identify_slot(&pm, 0) {
         Ok(known) => return Ok(known),
         Err(error) => error,

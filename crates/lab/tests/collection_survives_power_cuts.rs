@@ -1,6 +1,11 @@
 //! The promise: log collection can be cut off anywhere. Logs grow here until both collectors run,
 //! in files and directories, with what they must not resurrect (holes, deletes) among the entries.
-#![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of a test fail and tell as the test does"
+)]
 
 use std::fmt::Write as _;
 

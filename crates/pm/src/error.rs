@@ -30,6 +30,12 @@ pub enum PmError {
         /// Whether only reading was asked.
         read_only: bool,
     },
+    /// Another process, or another opening in this one, has it open.
+    #[error("{}: is in use: close it there first (`novale info` names the process)", path.display())]
+    InUse {
+        /// The slot.
+        path: PathBuf,
+    },
     /// It is not something that can be mapped as a slot.
     #[error("{}: is {found}: {advice}", path.display())]
     NotASlot {

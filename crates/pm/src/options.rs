@@ -57,6 +57,10 @@ pub enum SlotKind {
 
 /// How to open a pool's slots.
 #[derive(Clone, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that have nothing to do with each other"
+)]
 pub struct PmOptions {
     /// Map without write permission; every store is then a programmer error.
     pub read_only: bool,
@@ -70,6 +74,10 @@ pub struct PmOptions {
     pub eadr: Option<bool>,
     /// Told of every store, write-back and fence.
     pub observer: Option<Arc<dyn Observer>>,
+    /// The caller holds the slots' exclusive flock(2) locks already. Otherwise opening for writing
+    /// takes them, and fails where another has one: two writers that do not know of each other
+    /// would destroy the pool.
+    pub lock_held: bool,
 }
 
 impl std::fmt::Debug for PmOptions {
@@ -81,6 +89,7 @@ impl std::fmt::Debug for PmOptions {
             .field("write_back", &self.write_back)
             .field("eadr", &self.eadr)
             .field("observer", &self.observer.is_some())
+            .field("lock_held", &self.lock_held)
             .finish()
     }
 }

@@ -66,6 +66,11 @@ impl Pm {
             }
             opened.push(slot);
         }
+        if !options.read_only && !options.lock_held {
+            for (slot, spec) in opened.iter().zip(slots) {
+                slot.lock(&spec.path)?;
+            }
+        }
         Self::new(opened, options)
     }
 

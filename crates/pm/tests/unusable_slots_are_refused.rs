@@ -222,3 +222,17 @@ fn several_slots_are_found_in_their_order() {
         assert!(start.iter().all(|&byte| byte == 0), "slot {slot}");
     }
 }
+
+#[test]
+fn a_slot_open_for_writing_is_not_opened_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("slot");
+    file_of(4096, &path);
+    let slots = [SlotSpec::new(&path)];
+    let first = Pm::open(&slots, &PmOptions::default()).unwrap();
+    let second = Pm::open(&slots, &PmOptions::default());
+    assert!(matches!(second, Err(PmError::InUse { .. })), "{second:?}");
+    Pm::open(&slots, &PmOptions { read_only: true, ..PmOptions::default() }).unwrap();
+    drop(first);
+    Pm::open(&slots, &PmOptions::default()).unwrap();
+}

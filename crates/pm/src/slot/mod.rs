@@ -57,6 +57,16 @@ impl Slot {
         Ok(Self { kind, file: Some(source.file), identity: Some(source.identity), mapping })
     }
 
+    /// Takes the slot for this opening alone; the lock goes with the file's last descriptor.
+    pub(crate) fn lock(&self, path: &Path) -> Result<(), PmError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(PmError::InUse { path: path.to_owned() }),
+            Err(error) => Err(io_error(path, "lock")(error)),
+        }
+    }
+
     /// `len` bytes of zeroed private memory.
     pub(crate) fn anonymous(len: u64, options: &PmOptions) -> Result<Self, PmError> {
         let path = Path::new("(private memory)");
