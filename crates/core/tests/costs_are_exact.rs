@@ -1,0 +1,498 @@
+//! What each operation costs in persistent memory, exactly: lines stored, lines written back, and
+//! fences. A change of any figure is a change of what a user pays, and of docs/PERFORMANCE.md.
+//!
+//! Streamed lines need no write-back; a line that two calls store is counted twice; a fence costs
+//! time only when something is pending before it. Both commit forms: single-fence, two-fence.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Write;
+
+use novale_arena::Arena;
+use novale_core::{
+    Ctx, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Seek,
+    Serial, SetAttr, mkfs,
+};
+use novale_pm::{Counters, Pm, PmOptions};
+
+const MB: u64 = 1 << 20;
+const PAGE: usize = 4096;
+
+/// What one operation did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cost {
+    lines: u64,
+    write_backs: u64,
+    fences: u64,
+    fences_with_pending: u64,
+}
+
+const fn cost(lines: u64, write_backs: u64, fences: u64) -> Cost {
+    Cost { lines, write_backs, fences, fences_with_pending: fences }
+}
+
+/// The files and directories that every case starts with, made by the thread that runs the case.
+/// The logs of `a`, `b` and `f` have a page with room: what is counted is the operation alone.
+struct World {
+    fs: Fs,
+    /// Two directories; `a` has the names "f", "g" and "sub", `b` has "h".
+    a: Ino,
+    b: Ino,
+    /// A file of four pages.
+    f: Ino,
+    /// An empty file.
+    g: Ino,
+}
+
+fn ctx() -> Ctx {
+    Ctx { now_ns: 1_000, hint: 0 }
+}
+
+fn inode(kind: FileKind, target: &[u8]) -> NewInode<'_> {
+    NewInode { kind, mode: 0o755, uid: 1, gid: 1, rdev: 0, target }
+}
+
+impl World {
+    fn new(form: Form) -> Self {
+        let pm = Pm::anonymous(&[32 * MB], &PmOptions::default()).unwrap();
+        let options = MkfsOptions {
+            lanes: 1,
+            pool_uuid: [7; 16],
+            slot_uuids: vec![[8; 16]],
+            now_ns: 1,
+            root_uid: 0,
+            root_gid: 0,
+            root_mode: 0o755,
+        };
+        mkfs(&pm, &options).unwrap();
+        let arena = Arena::anonymous(64 * MB).unwrap();
+        let options = OpenOptions { form, now_ns: 2, ..OpenOptions::default() };
+        let fs = Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap();
+        let none = Ino::NULL;
+        let mut world = Self { fs, a: none, b: none, f: none, g: none };
+        world.a = world.create(Ino::ROOT, b"a", FileKind::Directory);
+        world.b = world.create(Ino::ROOT, b"b", FileKind::Directory);
+        world.f = world.create(world.a, b"f", FileKind::File);
+        world.g = world.create(world.a, b"g", FileKind::File);
+        world.create(world.a, b"sub", FileKind::Directory);
+        world.create(world.b, b"h", FileKind::File);
+        world.write(world.f, 0, 4 * PAGE);
+        world
+    }
+
+    fn create(&self, dir: Ino, name: &[u8], kind: FileKind) -> Ino {
+        self.fs.create(&ctx(), dir, name, &inode(kind, b"")).unwrap().ino
+    }
+
+    fn write(&self, ino: Ino, at: usize, len: usize) {
+        let data = vec![0x5a; len];
+        assert_eq!(self.fs.write(&ctx(), ino, at as u64, &data).unwrap(), len);
+    }
+
+    fn append(&self, ino: Ino, len: usize) {
+        self.fs.append(&ctx(), ino, &vec![0x5a; len]).unwrap();
+    }
+
+    fn set(&self, ino: Ino, set: SetAttr) {
+        self.fs.setattr(&ctx(), ino, &set).unwrap();
+    }
+
+    fn resize(&self, ino: Ino, size: u64) {
+        self.set(ino, SetAttr { size: Some(size), ..SetAttr::default() });
+    }
+
+    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) {
+        self.fs.rename(&ctx(), from.0, from.1, to.0, to.1, mode).unwrap();
+    }
+}
+
+struct Case {
+    name: &'static str,
+    prepare: fn(&World),
+    run: fn(&World),
+    /// Single-fence, two-fence.
+    costs: [Cost; 2],
+}
+
+fn measure(case: &Case, form: Form) -> Cost {
+    let world = World::new(form);
+    (case.prepare)(&world);
+    let before = world.fs.counters();
+    (case.run)(&world);
+    let done: Counters = &world.fs.counters() - &before;
+    Cost {
+        lines: done.lines(),
+        write_backs: done.write_backs(),
+        fences: done.fences,
+        fences_with_pending: done.fences_with_pending,
+    }
+}
+
+/// Measures all cases in both forms; fails with a table of those that changed.
+fn check(cases: &[Case]) {
+    let mut changed = String::new();
+    for case in cases {
+        let found = [Form::Single, Form::Two].map(|form| measure(case, form));
+        if found != case.costs {
+            let Case { name, costs, .. } = case;
+            writeln!(changed, "{name}\n  expected {costs:?}\n  found    {found:?}").unwrap();
+        }
+    }
+    assert!(changed.is_empty(), "costs changed:\n{changed}");
+}
+
+fn nothing(_: &World) {}
+
+#[test]
+fn data_costs_its_lines_an_entry_and_a_commit_line() {
+    check(&[
+        Case {
+            name: "overwrite 4 KB",
+            prepare: nothing,
+            run: |w| w.write(w.f, PAGE, PAGE),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
+            name: "overwrite 64 B: the page around it is copied",
+            prepare: nothing,
+            run: |w| w.write(w.f, PAGE + 128, 64),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
+            name: "overwrite 8 KB across three pages",
+            prepare: nothing,
+            run: |w| w.write(w.f, 100, 2 * PAGE),
+            costs: [cost(194, 0, 1), cost(194, 0, 2)],
+        },
+        Case {
+            name: "append 4 KB",
+            prepare: nothing,
+            run: |w| w.append(w.f, PAGE),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
+            name: "append 64 B to a new page",
+            prepare: nothing,
+            run: |w| w.append(w.f, 64),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
+            name: "append 64 B to a page begun",
+            prepare: |w| w.append(w.f, 64),
+            run: |w| w.append(w.f, 64),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
+            name: "write 4 KB of a hole behind the end, whose last page is clean",
+            prepare: |w| w.append(w.f, 100),
+            run: |w| w.write(w.f, 8 * PAGE, PAGE),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
+            name: "write 4 KB behind an end that hides 3996 bytes: certificate, zeros, then the rest",
+            prepare: |w| w.resize(w.f, 100),
+            run: |w| w.write(w.f, 8 * PAGE, PAGE),
+            costs: [cost(130, 1, 3), cost(129, 1, 2)],
+        },
+        Case {
+            name: "write 64 KB",
+            prepare: nothing,
+            run: |w| w.write(w.f, 0, 16 * PAGE),
+            costs: [cost(1026, 0, 1), cost(1026, 0, 2)],
+        },
+    ]);
+}
+
+#[test]
+fn a_new_log_page_costs_a_header_and_a_pointer() {
+    check(&[
+        Case {
+            name: "first write of a file: its log's first page",
+            prepare: nothing,
+            run: |w| w.write(w.g, 0, PAGE),
+            costs: [cost(67, 0, 1), cost(67, 0, 2)],
+        },
+        Case {
+            name: "overwrite 4 KB whose entry starts the log's second page",
+            prepare: |w| (0..62).for_each(|_| w.write(w.f, 0, PAGE)),
+            run: |w| w.write(w.f, 0, PAGE),
+            costs: [cost(68, 1, 1), cost(68, 1, 2)],
+        },
+        Case {
+            name: "first name of a directory",
+            prepare: nothing,
+            run: |w| {
+                let sub = w.fs.lookup(&ctx(), w.a, b"sub").unwrap().ino;
+                w.create(sub, b"x", FileKind::File);
+            },
+            costs: [cost(8, 2, 1), cost(8, 2, 2)],
+        },
+        Case {
+            name: "create whose entry starts the directory's second log page",
+            prepare: |w| {
+                for index in 0..62 {
+                    w.create(w.b, format!("{index}").as_bytes(), FileKind::File);
+                }
+            },
+            run: |w| {
+                w.create(w.b, b"x", FileKind::File);
+            },
+            costs: [cost(9, 3, 1), cost(9, 3, 2)],
+        },
+        Case {
+            name: "create of a two-line name with one line left: a blank line ends the page",
+            prepare: |w| {
+                for index in 0..61 {
+                    w.create(w.b, format!("{index}").as_bytes(), FileKind::File);
+                }
+            },
+            run: |w| {
+                w.create(w.b, &[b'x'; 80], FileKind::File);
+            },
+            costs: [cost(11, 3, 1), cost(11, 3, 2)],
+        },
+    ]);
+}
+
+#[test]
+fn making_costs_entries_a_record_and_a_line_an_inode() {
+    check(&[
+        Case {
+            name: "create",
+            prepare: nothing,
+            run: |w| {
+                w.create(w.a, b"new", FileKind::File);
+            },
+            costs: [cost(7, 2, 1), cost(7, 2, 2)],
+        },
+        Case {
+            name: "create with a name of 255 bytes (5 lines)",
+            prepare: nothing,
+            run: |w| {
+                w.create(w.a, &[b'n'; 255], FileKind::File);
+            },
+            costs: [cost(11, 2, 1), cost(11, 2, 2)],
+        },
+        Case {
+            name: "mkdir",
+            prepare: nothing,
+            run: |w| {
+                w.create(w.a, b"new", FileKind::Directory);
+            },
+            costs: [cost(7, 2, 1), cost(7, 2, 2)],
+        },
+        Case {
+            name: "symlink: its page, its entry in its own log's first page",
+            prepare: nothing,
+            run: |w| {
+                w.fs.create(&ctx(), w.a, b"new", &inode(FileKind::Symlink, b"../b")).unwrap();
+            },
+            costs: [cost(73, 2, 1), cost(73, 2, 2)],
+        },
+        Case {
+            name: "link",
+            prepare: nothing,
+            run: |w| {
+                w.fs.link(&ctx(), w.f, w.b, b"new").unwrap();
+            },
+            costs: [cost(6, 2, 1), cost(6, 2, 2)],
+        },
+    ]);
+}
+
+#[test]
+fn removing_costs_an_entry_a_record_and_a_line_an_inode() {
+    check(&[
+        Case {
+            name: "unlink of an empty file",
+            prepare: nothing,
+            run: |w| w.fs.unlink(&ctx(), w.a, b"g").unwrap(),
+            costs: [cost(6, 2, 1), cost(6, 2, 2)],
+        },
+        Case {
+            name: "unlink of a file with pages: freeing them costs nothing",
+            prepare: nothing,
+            run: |w| w.fs.unlink(&ctx(), w.a, b"f").unwrap(),
+            costs: [cost(6, 2, 1), cost(6, 2, 2)],
+        },
+        Case {
+            name: "unlink of an open file, and its last release",
+            prepare: |w| w.fs.hold(w.f).unwrap(),
+            run: |w| {
+                w.fs.unlink(&ctx(), w.a, b"f").unwrap();
+                w.fs.release(&ctx(), w.f, 1).unwrap();
+            },
+            costs: [cost(6, 2, 1), cost(6, 2, 2)],
+        },
+        Case {
+            name: "rmdir",
+            prepare: nothing,
+            run: |w| w.fs.rmdir(&ctx(), w.a, b"sub").unwrap(),
+            costs: [cost(6, 2, 1), cost(6, 2, 2)],
+        },
+    ]);
+}
+
+#[test]
+fn renames_cost_two_entries_and_a_line_an_inode() {
+    const REPLACE: RenameMode = RenameMode::Replace;
+    const EXCHANGE: RenameMode = RenameMode::Exchange;
+    check(&[
+        Case {
+            name: "rename in one directory",
+            prepare: nothing,
+            run: |w| w.rename((w.a, b"f"), (w.a, b"new"), REPLACE),
+            costs: [cost(7, 2, 1), cost(7, 2, 2)],
+        },
+        Case {
+            name: "rename across directories",
+            prepare: nothing,
+            run: |w| w.rename((w.a, b"f"), (w.b, b"new"), REPLACE),
+            costs: [cost(9, 3, 1), cost(9, 3, 2)],
+        },
+        Case {
+            name: "rename over a file of the same directory",
+            prepare: nothing,
+            run: |w| w.rename((w.a, b"g"), (w.a, b"f"), REPLACE),
+            costs: [cost(10, 3, 1), cost(10, 3, 2)],
+        },
+        Case {
+            name: "rename over a file of another directory",
+            prepare: nothing,
+            run: |w| w.rename((w.a, b"f"), (w.b, b"h"), REPLACE),
+            costs: [cost(12, 4, 1), cost(12, 4, 2)],
+        },
+        Case {
+            name: "rename of a directory across directories",
+            prepare: nothing,
+            run: |w| w.rename((w.a, b"sub"), (w.b, b"new"), REPLACE),
+            costs: [cost(9, 3, 1), cost(9, 3, 2)],
+        },
+        Case {
+            name: "exchange in one directory",
+            prepare: nothing,
+            run: |w| w.rename((w.a, b"f"), (w.a, b"g"), EXCHANGE),
+            costs: [cost(11, 3, 1), cost(11, 3, 2)],
+        },
+        Case {
+            name: "exchange across directories",
+            prepare: nothing,
+            run: |w| w.rename((w.a, b"f"), (w.b, b"h"), EXCHANGE),
+            costs: [cost(13, 4, 1), cost(13, 4, 2)],
+        },
+    ]);
+}
+
+#[test]
+fn attributes_cost_an_entry_and_a_commit_line() {
+    check(&[
+        Case {
+            name: "chmod",
+            prepare: nothing,
+            run: |w| w.set(w.f, SetAttr { mode: Some(0o600), ..SetAttr::default() }),
+            costs: [cost(2, 0, 1), cost(2, 0, 2)],
+        },
+        Case {
+            name: "chown",
+            prepare: nothing,
+            run: |w| w.set(w.f, SetAttr { uid: Some(7), gid: Some(7), ..SetAttr::default() }),
+            costs: [cost(2, 0, 1), cost(2, 0, 2)],
+        },
+        Case {
+            name: "utimens of both times",
+            prepare: nothing,
+            run: |w| {
+                let set = SetAttr { atime_ns: Some(5), mtime_ns: Some(6), ..SetAttr::default() };
+                w.set(w.f, set);
+            },
+            costs: [cost(2, 0, 1), cost(2, 0, 2)],
+        },
+        Case {
+            name: "utimens of the modification time alone",
+            prepare: nothing,
+            run: |w| w.set(w.f, SetAttr { mtime_ns: Some(6), ..SetAttr::default() }),
+            costs: [cost(1, 0, 1), cost(1, 0, 1)],
+        },
+        Case {
+            name: "truncate down by pages",
+            prepare: nothing,
+            run: |w| w.resize(w.f, PAGE as u64),
+            costs: [cost(2, 0, 1), cost(2, 0, 2)],
+        },
+        Case {
+            name: "truncate down within the last page",
+            prepare: nothing,
+            run: |w| w.resize(w.f, 4 * PAGE as u64 - 10),
+            costs: [cost(1, 0, 1), cost(1, 0, 1)],
+        },
+        Case {
+            name: "truncate up",
+            prepare: nothing,
+            run: |w| w.resize(w.f, MB),
+            costs: [cost(1, 0, 1), cost(1, 0, 1)],
+        },
+        Case {
+            name: "truncate up over an end that hides 3996 bytes",
+            prepare: |w| w.resize(w.f, 100),
+            run: |w| w.resize(w.f, MB),
+            costs: [cost(65, 1, 3), cost(64, 1, 2)],
+        },
+    ]);
+}
+
+#[test]
+fn reserved_pages_cost_their_zeros() {
+    check(&[
+        Case {
+            name: "fallocate of a page behind the end, keeping the size",
+            prepare: nothing,
+            run: |w| {
+                let at = 4 * PAGE as u64;
+                w.fs.fallocate(&ctx(), w.f, Fallocate::KeepSize, at, PAGE as u64).unwrap();
+            },
+            costs: [cost(66, 0, 2), cost(66, 0, 2)],
+        },
+        Case {
+            name: "fallocate of what is there",
+            prepare: nothing,
+            run: |w| {
+                w.fs.fallocate(&ctx(), w.f, Fallocate::Extend, 0, PAGE as u64).unwrap();
+            },
+            // The first fence has nothing to wait for.
+            costs: [Cost { fences: 2, ..cost(1, 0, 1) }, Cost { fences: 2, ..cost(1, 0, 1) }],
+        },
+    ]);
+}
+
+#[test]
+fn reading_costs_nothing_but_an_access_time_that_is_due() {
+    check(&[
+        Case {
+            // Three words of one line, each counted.
+            name: "first read since a change: the access time, unfenced",
+            prepare: nothing,
+            run: |w| {
+                w.fs.read(&ctx(), w.f, 0, &mut [0; 64]).unwrap();
+            },
+            costs: [cost(3, 1, 0), cost(3, 1, 0)],
+        },
+        Case {
+            name: "further reads, look-ups, listings, attributes, holds, sync",
+            prepare: |w| {
+                let later = Ctx { now_ns: 2_000, hint: 0 };
+                w.fs.read(&later, w.f, 0, &mut [0; 64]).unwrap();
+            },
+            run: |w| {
+                w.fs.read(&Ctx { now_ns: 3_000, hint: 0 }, w.f, 0, &mut [0; 64]).unwrap();
+                w.fs.lookup(&ctx(), w.a, b"f").unwrap();
+                w.fs.getattr(w.f).unwrap();
+                w.fs.readdir(&ctx(), w.a, 0, &mut |_| true).unwrap();
+                w.fs.seek(w.f, 0, Seek::Hole).unwrap();
+                w.fs.hold(w.f).unwrap();
+                w.fs.release(&ctx(), w.f, 1).unwrap();
+                w.fs.sync(&ctx(), w.f).unwrap();
+            },
+            costs: [cost(0, 0, 0), cost(0, 0, 0)],
+        },
+    ]);
+}
