@@ -9,15 +9,22 @@
 )]
 
 use novale_core::Form;
-use novale_lab::diff::{Budget, CoreMachine, CoreOptions, NoSpace, search};
+use novale_lab::diff::{Budget, CoreMachine, CoreOptions, NoSpace, Summary, search};
+use novale_lab::workload::parse_steps;
 
 const MB: u64 = 1 << 20;
 
-fn run(name: &str, seconds: u64, no_space: NoSpace, options: &CoreOptions) {
-    let budget = Budget::from_env(seconds, 2000);
+fn run(name: &str, seconds: u64, no_space: NoSpace, options: &CoreOptions) -> Summary {
+    run_behind(name, &Budget::from_env(seconds, 2000), no_space, options)
+}
+
+fn run_behind(name: &str, budget: &Budget, no_space: NoSpace, options: &CoreOptions) -> Summary {
     println!("{name}: first seed {}, {} s", budget.seed, budget.time.as_secs());
     match search(budget, no_space, |_| CoreMachine::new(options).unwrap()) {
-        Ok(summary) => println!("{name}: {summary:?}"),
+        Ok(summary) => {
+            println!("{name}: {summary:?}");
+            summary
+        }
         Err(found) => panic!("{name} differs:\n{found}"),
     }
 }
@@ -43,5 +50,13 @@ fn in_the_two_fence_form_on_three_slots() {
 #[test]
 fn with_too_little_space() {
     let options = CoreOptions { slots: vec![8 * MB], lanes: 1, form: Form::Auto };
-    run("small", 6, NoSpace::Allowed, &options);
+    let mut budget = Budget::from_env(6, 600);
+    let mut setup = "create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n".to_owned();
+    // Until nothing fits any more; then there is room again for a few hundred pages.
+    setup.push_str(&"append /ballast len=1048576 fill=3\n".repeat(6));
+    setup.push_str(&"append /ballast len=16384 fill=3\n".repeat(60));
+    setup.push_str("compare\nset /ballast size=5000000\n");
+    budget.setup = parse_steps(&setup).unwrap();
+    let summary = run_behind("small", &budget, NoSpace::Allowed, &options);
+    assert!(summary.no_space > 0, "there was space: {summary:?}");
 }

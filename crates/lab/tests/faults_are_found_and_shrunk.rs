@@ -210,17 +210,24 @@ impl Machine for Faulty {
         Some(self.model.inode_count() as u64)
     }
 
+    fn bytes_available(&mut self) -> Option<u64> {
+        None
+    }
+
     fn generation(&mut self, _: Ino) -> Option<u32> {
         Some(0)
     }
 }
 
-const BUDGET: Budget = Budget { seed: 1, time: Duration::from_secs(20), steps: 300 };
+fn budget(time: Duration) -> Budget {
+    Budget { seed: 1, time, steps: 300, setup: Vec::new() }
+}
 
 #[test]
 fn no_fault_none_found() {
-    let budget = Budget { time: Duration::from_millis(500), ..BUDGET };
-    let summary = search(budget, NoSpace::Wrong, |_| Faulty::new(Fault::None)).unwrap();
+    let summary =
+        search(&budget(Duration::from_millis(500)), NoSpace::Wrong, |_| Faulty::new(Fault::None))
+            .unwrap();
     assert!(summary.steps >= 300 && summary.opens > 0, "{summary:?}");
 }
 
@@ -235,7 +242,9 @@ fn each_fault_is_shown_in_a_few_steps() {
         (Fault::SwapsFilesOnly, 3),
         (Fault::Panics, 1),
     ] {
-        let found = search(BUDGET, NoSpace::Wrong, |_| Faulty::new(fault)).unwrap_err();
+        let found =
+            search(&budget(Duration::from_secs(20)), NoSpace::Wrong, |_| Faulty::new(fault))
+                .unwrap_err();
         assert!(found.steps.len() <= steps_max, "{fault:?} in too many steps:\n{found}");
         assert_eq!(parse_steps(&print_steps(&found.steps)).unwrap(), found.steps);
     }

@@ -5,7 +5,7 @@ use novale_core::{
     Atime, CheckReport, Ctx, Error as FsError, Fallocate, FileKind, Form, Fs, MkfsOptions,
     OpenOptions, Seek, Serial, SetAttr as FsSetAttr,
 };
-use novale_model::{Attr, Error, Ino, Kind, NewInode, RenameMode, SetAttr};
+use novale_model::{Attr, Error, Ino, Kind, NewInode, PAGE_BYTES, RenameMode, SetAttr};
 use novale_pm::{Pm, PmOptions};
 
 use super::run::{Machine, now_ns_at};
@@ -162,6 +162,10 @@ impl Machine for CoreMachine {
 
     fn inode_count(&mut self) -> Option<u64> {
         Some(self.fs.as_ref()?.statfs().ok()?.inodes)
+    }
+
+    fn bytes_available(&mut self) -> Option<u64> {
+        Some(self.fs.as_ref()?.statfs().ok()?.pages_available * PAGE_BYTES as u64)
     }
 
     fn generation(&mut self, ino: Ino) -> Option<u32> {

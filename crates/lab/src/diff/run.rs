@@ -28,6 +28,9 @@ pub trait Machine: Subject {
     /// Inodes in use, the root and those without a name included, if it can tell.
     fn inode_count(&mut self) -> Option<u64>;
 
+    /// Bytes that can still be written, if it can tell.
+    fn bytes_available(&mut self) -> Option<u64>;
+
     /// Which use of its number an inode is, if it can tell.
     fn generation(&mut self, ino: Ino) -> Option<u32>;
 }
@@ -37,7 +40,8 @@ pub trait Machine: Subject {
 pub enum NoSpace {
     /// A mistake: there is plenty.
     Wrong,
-    /// The step must have changed nothing. To remove, cut or look is never refused so.
+    /// The step must have changed nothing. To remove, to cut, to change attributes or to look is
+    /// never refused so.
     Allowed,
 }
 
@@ -116,6 +120,9 @@ pub fn compare_run(
     }
     Ok(run.summary)
 }
+
+/// No step needs more space than this.
+const STEP_BYTES_MAX: u64 = 2 << 20;
 
 struct Run<'m, M> {
     machine: &'m mut M,
@@ -197,11 +204,17 @@ impl<M: Machine> Run<'_, M> {
 
     fn judge_no_space(&mut self, step: &Step) -> Result<(), String> {
         let only_looks = matches!(step, Step::On { action, .. } if action.only_looks());
-        let frees = matches!(step, Step::Unlink(_) | Step::Rmdir(_));
+        let frees = matches!(step, Step::Unlink(_) | Step::Rmdir(_))
+            || matches!(step, Step::On { action: Action::Set(_), .. });
         if self.no_space == NoSpace::Wrong || frees || only_looks {
             return Err("refused for lack of space".to_owned());
         }
-        Ok(())
+        match self.machine.bytes_available() {
+            Some(bytes) if bytes > STEP_BYTES_MAX => {
+                Err(format!("refused for lack of space, but {bytes} bytes are free"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A number used again must show it by its generation, as file handles rely on that.

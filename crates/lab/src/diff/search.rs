@@ -8,7 +8,7 @@ use super::shrink::shrink;
 use crate::workload::{Flavor, Generator, Step, print_steps};
 
 /// How long and from where to search.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Budget {
     /// The first sequence's seed; the others follow.
     pub seed: u64,
@@ -16,6 +16,8 @@ pub struct Budget {
     pub time: Duration,
     /// Steps a sequence.
     pub steps: usize,
+    /// Steps that come first in each.
+    pub setup: Vec<Step>,
 }
 
 /// Runs that find a shrunk sequence at most.
@@ -31,6 +33,7 @@ impl Budget {
             seed: number("NOVALE_LAB_SEED").unwrap_or(1),
             time: Duration::from_secs(number("NOVALE_LAB_SECONDS").unwrap_or(seconds)),
             steps,
+            setup: Vec::new(),
         }
     }
 }
@@ -61,7 +64,7 @@ impl fmt::Display for Found {
 /// # Errors
 /// The first difference.
 pub fn search<M: Machine>(
-    budget: Budget,
+    budget: &Budget,
     no_space: NoSpace,
     mut make: impl FnMut(u64) -> M,
 ) -> Result<Summary, Box<Found>> {
@@ -71,7 +74,8 @@ pub fn search<M: Machine>(
         if start.elapsed() >= budget.time && summary.steps > 0 {
             break;
         }
-        let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 40);
+        let random = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 40);
+        let steps: Vec<Step> = budget.setup.iter().cloned().chain(random).collect();
         match compare_run(&mut make(seed), &steps, no_space) {
             Ok(seen) => summary += seen,
             Err(mismatch) => {
