@@ -1,0 +1,162 @@
+//! What Novale's operations cost: lines and fences, nanoseconds, next to the limit of the same run.
+//!
+//! Each file of `mod` level is one benchmark with a `run` that returns a [`report::Report`], or what
+//! several of them share: `place` (memory and pools), `bed` (a pool prepared for one thread),
+//! `stats` (times), `report` (tables). Nothing here is used by the product.
+
+mod bed;
+mod limit;
+mod lines;
+mod mount;
+mod ops;
+mod place;
+mod recovery;
+mod report;
+mod stats;
+mod threads;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use place::Place;
+use report::Report;
+
+/// Bytes that one operation's share of a round moves, at most.
+const ROUND_BYTES_MAX: u64 = 64 << 20;
+const OPS_MIN: u64 = 50;
+
+/// Measures what Novale costs, next to the bare memory of the same run.
+///
+/// Without a command: limit, ops, lines, threads and recovery, one after the other.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The memory limit: durable random stores and random loads, 64 B to 1 MB.
+    Limit,
+    /// Single operations of the library on one thread, both commit forms, next to the limit.
+    Ops,
+    /// Lines stored, lines written back and fences of each operation, both commit forms.
+    Lines,
+    /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
+    Threads,
+    /// Opening a pool of many files: closed clean, and after a death.
+    Recovery,
+    /// System calls in DIR, on a mount, next to the same in OTHER.
+    Mount {
+        /// A folder on a Novale mount.
+        dir: PathBuf,
+        /// A folder to compare with.
+        #[arg(default_value = "/dev/shm")]
+        other: PathBuf,
+    },
+}
+
+/// What all benchmarks take.
+#[derive(Debug, Clone, Args)]
+struct Common {
+    /// Print JSON, one object for each benchmark.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Rounds; figures are medians over them, with the least and the greatest.
+    #[arg(long, global = true, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// Operations a round of each kind; fewer of large ones.
+    #[arg(long, global = true, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..))]
+    ops: u64,
+    /// MB of the file, and of the bare memory, that is accessed at random.
+    #[arg(long, global = true, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    file_mb: u64,
+    /// Most threads; as many as this machine has CPUs.
+    #[arg(long, global = true, value_parser = clap::value_parser!(u16).range(1..=512))]
+    threads: Option<u16>,
+    /// How long each measurement of many threads takes, in ms.
+    #[arg(long, global = true, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    millis: u64,
+    /// Files of the pool that is recovered.
+    #[arg(long, global = true, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    files: u64,
+    /// Put slots into files in this folder (removed in the end) instead of private memory.
+    #[arg(long, global = true, value_name = "DIR")]
+    slots_in: Option<PathBuf>,
+    /// Stay on 4 KB pages.
+    #[arg(long, global = true)]
+    small_pages: bool,
+    /// Measure only the operations whose name contains this.
+    #[arg(long, global = true, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+impl Common {
+    fn place(&self) -> Place {
+        Place { folder: self.slots_in.clone(), small_pages: self.small_pages }
+    }
+
+    fn threads(&self) -> Result<usize> {
+        match self.threads {
+            Some(threads) => Ok(usize::from(threads)),
+            None => Ok(std::thread::available_parallelism()?.get()),
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|text| name.contains(text))
+    }
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let common = &cli.common;
+    let runs: &[fn(&Common) -> Result<Report>] = match &cli.command {
+        None => &[limit::run, ops::run, lines::run, threads::run, recovery::run],
+        Some(Command::Limit) => &[limit::run],
+        Some(Command::Ops) => &[ops::run],
+        Some(Command::Lines) => &[lines::run],
+        Some(Command::Threads) => &[threads::run],
+        Some(Command::Recovery) => &[recovery::run],
+        Some(Command::Mount { dir, other }) => {
+            return mount::run(common, dir, other)?.print(common.json);
+        }
+    };
+    for run in runs {
+        run(common)?.print(common.json)?;
+    }
+    Ok(())
+}
+
+/// The circumstances that every report tells.
+fn setup(common: &Common) -> Vec<(&'static str, String)> {
+    vec![
+        ("memory", common.place().describe()),
+        (
+            "rounds",
+            format!(
+                "{}, interleaved; up to {} operations each, over {} MB",
+                common.rounds, common.ops, common.file_mb
+            ),
+        ),
+    ]
+}
+
+/// How many operations of `bytes` bytes a round has.
+fn count_for(ops: u64, bytes: u64) -> u64 {
+    ops.min((ROUND_BYTES_MAX / bytes.max(1)).max(OPS_MIN))
+}
+
+/// A size as people write it.
+fn bytes_text(bytes: u64) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 => format!("{} MB", bytes >> 20),
+        _ if bytes >= 1 << 10 => format!("{} KB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}

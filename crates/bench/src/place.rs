@@ -1,0 +1,103 @@
+//! The memory that benchmarks run on: private, or a file in a folder such as /dev/shm, populated,
+//! on 2 MB pages where the kernel gives them.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use novale_arena::Arena;
+use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions, Serial, mkfs};
+use novale_pm::{Pm, PmOptions, SlotSpec};
+use tempfile::TempPath;
+
+/// One MB in bytes.
+pub(crate) const MB: u64 = 1 << 20;
+/// What the arena may grow to.
+const ARENA_BYTES: u64 = 1024 * MB;
+/// The time at which pools are made and opened, ns; a benchmark's own clock goes on from here.
+pub(crate) const EPOCH_NS: i64 = 1_700_000_000_000_000_000;
+
+/// Where pools lie.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    /// A folder for slot files; none: private memory.
+    pub(crate) folder: Option<PathBuf>,
+    /// Stay on 4 KB pages.
+    pub(crate) small_pages: bool,
+}
+
+/// Mapped memory; its file, where it has one, goes with it.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) pm: Pm,
+    file: Option<TempPath>,
+}
+
+impl Place {
+    /// Maps and populates `bytes` bytes.
+    pub(crate) fn memory(&self, bytes: u64) -> Result<Memory> {
+        let options =
+            PmOptions { populate: true, hugepages: !self.small_pages, ..PmOptions::default() };
+        let Some(folder) = &self.folder else {
+            let pm = Pm::anonymous(&[bytes], &options)?;
+            return Ok(Memory { pm, file: None });
+        };
+        let file = tempfile::Builder::new()
+            .prefix("novale-bench-")
+            .tempfile_in(folder)
+            .with_context(|| format!("no slot file can be made in {}", folder.display()))?;
+        file.as_file().set_len(bytes)?;
+        let path = file.into_temp_path();
+        let pm = Pm::open(&[SlotSpec::new(&*path)], &options)?;
+        let file = Some(path);
+        Ok(Memory { pm, file })
+    }
+
+    /// Makes a pool of one slot and opens it.
+    pub(crate) fn pool(&self, bytes: u64, lanes: u32, form: Form) -> Result<Pool> {
+        let memory = self.memory(bytes)?;
+        let options = MkfsOptions {
+            lanes,
+            pool_uuid: [7; 16],
+            slot_uuids: vec![[8; 16]],
+            now_ns: EPOCH_NS,
+            root_uid: 0,
+            root_gid: 0,
+            root_mode: 0o755,
+        };
+        mkfs(&memory.pm, &options)?;
+        let fs = open_with(memory.pm, form, &Serial)?;
+        Ok(Pool { fs, file: memory.file })
+    }
+
+    /// What a report says of the memory.
+    pub(crate) fn describe(&self) -> String {
+        let pages =
+            if self.small_pages { "4 KB pages" } else { "2 MB pages where the kernel gives them" };
+        let kind = match &self.folder {
+            None => "private anonymous memory".to_owned(),
+            Some(folder) => format!("a file in {}", folder.display()),
+        };
+        format!("{kind}, populated, {pages}; DRAM standing in for NVMM")
+    }
+}
+
+/// Opens the pool in this memory with a new view.
+pub(crate) fn open_with(pm: Pm, form: Form, exec: &dyn Executor) -> Result<Fs> {
+    let arena = Arena::anonymous(ARENA_BYTES)?;
+    let options = OpenOptions { form, now_ns: EPOCH_NS, ..OpenOptions::default() };
+    Ok(Fs::open(pm, arena, &options, exec, &|_| {})?)
+}
+
+/// An open file system; the file of its slot goes with it.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) fs: Fs,
+    file: Option<TempPath>,
+}
+
+impl Pool {
+    /// The file system, and what to keep for as long as it is in use.
+    pub(crate) fn into_parts(self) -> (Fs, Option<TempPath>) {
+        (self.fs, self.file)
+    }
+}
