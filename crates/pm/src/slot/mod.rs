@@ -42,17 +42,14 @@ impl Slot {
             blocks::ensure(path, &source.file, len)?;
         }
         let align = source.align.max(MAP_ALIGN);
-        let map = |sync| Mapping::of_file(&source.file, len, align, options.read_only, sync);
-        let (mapping, kind) = if source.is_regular {
-            match map(true) {
-                Ok(mapping) => (mapping, SlotKind::DaxFile),
-                // An ordinary file: the kernel refuses MAP_SYNC, with an error that depends on
-                // the file system, and says with MAP_SHARED what else may be wrong.
-                Err(_) => (map(false).map_err(io_error(path, "map"))?, SlotKind::File),
-            }
-        } else {
-            (map(false).map_err(io_error(path, "map"))?, SlotKind::DaxDevice)
+        let kind = match source.is_regular {
+            true if Mapping::takes_sync(&source.file) => SlotKind::DaxFile,
+            true => SlotKind::File,
+            false => SlotKind::DaxDevice,
         };
+        let sync = kind == SlotKind::DaxFile;
+        let mapping = Mapping::of_file(&source.file, len, align, options.read_only, sync)
+            .map_err(io_error(path, "map"))?;
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         Ok(Self { kind, file: Some(source.file), identity: Some(source.identity), mapping })
     }
