@@ -281,15 +281,14 @@ impl Fs {
         let pages_free = self.allocator.pages_free(arena)?;
         let pages_available = pages_free.saturating_sub(self.allocator.reserve());
         let inodes = self.inodes.used(arena)?;
-        let in_chunks = self.inodes.chunk_count(arena)? * novale_layout::INODES_PER_CHUNK;
-        let to_come =
-            pages_available / novale_layout::CHUNK_PAGES * novale_layout::INODES_PER_CHUNK;
+        let places = self.inodes.pages(arena)? * novale_layout::INODES_PER_PAGE;
+        let to_come = pages_available.saturating_mul(novale_layout::INODES_PER_PAGE);
         Ok(StatFs {
             pages: self.allocator.ranges.usable_pages(),
             pages_free,
             pages_available,
             inodes: inodes.saturating_sub(1),
-            inodes_free: in_chunks.saturating_sub(inodes) + to_come,
+            inodes_free: places.saturating_sub(inodes) + to_come,
         })
     }
 

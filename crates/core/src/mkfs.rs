@@ -1,19 +1,20 @@
 //! Making a pool.
 
 use novale_layout::{
-    BAD_PAGE_LIST_PAGE, CHUNK_PAGES, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind,
-    IDENTITY_VERSION, INODE_DIRECTORY_PAGE, INODE_SIZE, IdentityLine, Ino, LANE_TABLE_PAGE,
-    MAX_LANES, MAX_SLOTS, PAGE, PmAddr, PoolState, Roots, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS,
-    Seed, SlotHeader, SlotState, Superblock, WEAR_PAGE,
+    BAD_PAGE_LIST_PAGE, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind, IDENTITY_VERSION,
+    INODE_DIRECTORY_PAGE, INODE_SIZE, IdentityLine, Ino, LANE_TABLE_PAGE, MAX_LANES, MAX_SLOTS,
+    PAGE, PmAddr, PoolState, Roots, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, Seed, SlotHeader,
+    SlotState, Superblock, WEAR_PAGE,
 };
 use novale_pm::{Pm, Purpose, SlotKind};
 
+use crate::alloc::inodes::INODE_PAGES_AT_ONCE;
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
 use crate::pool::{store_pool_state, store_slot_state};
 
 /// Smallest first slot, in bytes: it holds the first inodes and lanes.
-pub const FIRST_SLOT_BYTES_MIN: u64 = 8 << 20;
+pub const FIRST_SLOT_BYTES_MIN: u64 = 2 << 20;
 /// Smallest further slot, in bytes.
 pub const SLOT_BYTES_MIN: u64 = 1 << 20;
 
@@ -53,19 +54,24 @@ pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
     pm.fence(pending).end();
 
     let seed = Seed::pool(&options.pool_uuid);
-    let chunk_directory = PmAddr::new(0, FIRST_FREE_PAGE * PAGE);
-    let chunk = chunk_directory.add(PAGE);
-    let lanes_at = FIRST_FREE_PAGE + 1 + CHUNK_PAGES;
-    let mut pending = pm.stream_zero(chunk_directory, (1 + CHUNK_PAGES) * PAGE, Purpose::Inode);
+    let upper = PmAddr::new(0, FIRST_FREE_PAGE * PAGE);
+    let table = upper.add(PAGE);
+    let inodes = table.add(PAGE);
+    let fixed = 2 + INODE_PAGES_AT_ONCE;
+    let lanes_at = FIRST_FREE_PAGE + fixed;
+    let mut pending = pm.stream_zero(upper, fixed * PAGE, Purpose::Inode);
     pending = pending.and(write_lanes(pm, options.lanes, &pages, lanes_at));
-    let root = InodePlace::new(seed, Ino::ROOT, chunk.add(Ino::ROOT.index() * INODE_SIZE));
+    let root = InodePlace::new(seed, Ino::ROOT, inodes.add(Ino::ROOT.index() * INODE_SIZE));
     // Zeroes are streamed; what is stored over them must come behind.
     pm.fence(pending).end();
     let mut pending = write_root(pm, &root, options);
     let word =
         |at: PmAddr, value: PmAddr| pm.write_back(pm.store_u64(at, value.raw(), Purpose::Inode));
     let directory = PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE);
-    pending = pending.and(word(chunk_directory, chunk)).and(word(directory, chunk_directory));
+    pending = pending.and(word(upper, table)).and(word(directory, upper));
+    for page in 0..INODE_PAGES_AT_ONCE {
+        pending = pending.and(word(table.add(page * 8), inodes.add(page * PAGE)));
+    }
     for (slot, pages) in (0..).zip(&pages) {
         pending = pending.and(write_slot(pm, options, slot, *pages, seed));
     }
@@ -103,7 +109,7 @@ fn check(pm: &Pm, options: &MkfsOptions) -> Result<Vec<u64>> {
         pages.push(len / PAGE);
     }
     let first = pages.first().copied().unwrap_or(0);
-    if FIRST_FREE_PAGE + 1 + CHUNK_PAGES + u64::from(options.lanes) + 64 > first {
+    if FIRST_FREE_PAGE + 2 + INODE_PAGES_AT_ONCE + u64::from(options.lanes) + 64 > first {
         return Err(Error::BadPool(format!("{} lanes do not fit the first slot", options.lanes)));
     }
     Ok(pages)

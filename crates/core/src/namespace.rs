@@ -56,7 +56,7 @@ impl Fs {
         if self.find_name(ctx.hint, parent, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let ino = self.inodes.take(self.arena(), &self.pm, &self.allocator, &call.op, call.hint)?;
+        let ino = self.inodes.take(&self.env(&call), &self.pm)?;
         let result = self.create_numbered(&call, (parent, name), ino, new);
         if result.is_err() {
             self.inodes.give(self.arena(), &call.op, ino)?;

@@ -11,7 +11,8 @@ pub const MAX_LANES: u32 = 512;
 /// The two journal records of a lane, in bytes from the start of its page.
 pub const JOURNAL_OFFSETS: [u64; 2] = [1024, 2048];
 
-/// Where the inode directory names a chunk: (word of the root page, word of that page).
+/// Where the inode directory names a chunk's table, the page that names its inode pages: (word of the
+/// root page, word of that page).
 #[inline]
 #[must_use]
 pub const fn chunk_slot(chunk: u64) -> (u64, u64) {
@@ -30,7 +31,7 @@ pub fn decode_page_word(word: u64) -> Result<PmAddr, LayoutError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{INO_LIMIT, INODES_PER_CHUNK};
+    use crate::{INO_LIMIT, INODES_PER_CHUNK, INODES_PER_PAGE};
 
     #[test]
     fn chunks_fill_the_directory_in_order() {
@@ -39,6 +40,7 @@ mod tests {
         assert_eq!(chunk_slot(512), (1, 0));
         assert_eq!(chunk_slot(MAX_CHUNKS - 1), (511, 511));
         const { assert!(MAX_CHUNKS * INODES_PER_CHUNK <= INO_LIMIT) };
+        const { assert!(WORDS_PER_PAGE * INODES_PER_PAGE == INODES_PER_CHUNK) };
     }
 
     #[test]

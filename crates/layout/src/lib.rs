@@ -39,8 +39,8 @@ pub use entry::{
 };
 pub use error::LayoutError;
 pub use inode::{
-    CHUNK_PAGES, COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IDENTITY_VERSION, INODE_SIZE,
-    INODES_PER_CHUNK, IdentityLine, VOLATILE_OFFSET, VolatileLine,
+    COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IDENTITY_VERSION, INODE_SIZE, INODES_PER_CHUNK,
+    INODES_PER_PAGE, IdentityLine, VOLATILE_OFFSET, VolatileLine,
 };
 pub use journal::{
     JOURNAL_LINES_MAX, JOURNAL_RECORD_BYTES, JournalKind, JournalLines, JournalRecord,

@@ -194,7 +194,7 @@ fn the_constants_of_the_document_are_the_constants_of_the_crate() {
             ("FIRST_FREE_PAGE", vec![crate::FIRST_FREE_PAGE]),
             ("INODE_SIZE", vec![crate::INODE_SIZE]),
             ("INODES_PER_CHUNK", vec![crate::INODES_PER_CHUNK]),
-            ("CHUNK_PAGES", vec![crate::CHUNK_PAGES]),
+            ("INODES_PER_PAGE", vec![crate::INODES_PER_PAGE]),
             ("IDENTITY_OFFSET", vec![crate::IDENTITY_OFFSET]),
             ("COMMIT_OFFSETS", vec![first_commit, second_commit]),
             ("VOLATILE_OFFSET", vec![crate::VOLATILE_OFFSET]),

@@ -1,30 +1,42 @@
-//! Inode numbers and the chunks of inodes on media.
+//! Inode numbers and the pages of inodes on media.
 //!
-//! An inode number is chunk x 8192 + index. A chunk is 2 MB of inodes anywhere in the pool, found
-//! through the inode directory. In the arena each chunk has a bitmap of its numbers; a lane takes
-//! a word of 64 free ones at a time.
+//! An inode number is chunk x 8192 + index. The inode directory names a chunk's table, and the table
+//! the pages that hold 16 inodes each; pages are made four at a time, wherever there is room, when a
+//! word of 64 numbers is first taken. In the arena each chunk has a bitmap of its numbers and the
+//! addresses of its pages; a lane takes a word of 64 free numbers at a time.
 //!
-//! Crash argument of a new chunk: its pages are zeroed and fenced, then one 8-byte store into the
-//! directory names it. Before that store the pages are free; behind it the chunk holds no inode.
+//! Crash argument of new inode pages: they are zeroed and fenced, then 8-byte stores into the table
+//! name them. Before its store a page is free; behind it the page holds no inode. A new table (and a
+//! new page of the directory) comes about the same way, from the bottom up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_arena::{Arena, Class, Off, Op, Radix};
 use novale_layout::{
-    CHUNK_PAGES, INODE_SIZE, INODES_PER_CHUNK, Ino, MAX_CHUNKS, PAGE, PmAddr, chunk_slot,
+    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, MAX_CHUNKS, PAGE, PmAddr, chunk_slot,
 };
-use novale_pm::{Pm, Purpose};
+use novale_pm::{Flushed, Pm, Purpose};
 
 use super::{Allocator, Need};
+use crate::cow::page_at;
 use crate::error::{Error, Result};
-use crate::extent::Extent;
+use crate::extent::Extents;
+use crate::log::LogEnv;
+
+/// Inode pages made at once: those of a word of 64 numbers.
+pub(crate) const INODE_PAGES_AT_ONCE: u64 = 64 / INODES_PER_PAGE;
 
 const CHUNK_CLASS: Class = Class::new(8, 144);
 const CHUNK_WORDS: usize = 144;
-const ADDR: usize = 1;
+/// Where the chunk's table lies on media.
+const TABLE: usize = 1;
 const FREE: usize = 2;
+/// Where the addresses of the chunk's pages lie in the arena.
+const PAGES: usize = 3;
 const BITS: usize = 8;
 const BITS_WORDS: usize = 128;
+const PAGES_WORDS_LOG2: u32 = 9;
+const PAGES_WORDS: u64 = 1 << PAGES_WORDS_LOG2;
 
 /// Words of the table's own block.
 const TABLE_CLASS: Class = Class::new(9, 8);
@@ -32,6 +44,7 @@ const GROW_LOCK: u64 = 0;
 const MAP: usize = 1;
 const CHUNKS: usize = 2;
 const USED: usize = 3;
+const MADE: usize = 4;
 
 /// The inode numbers of a pool.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +52,30 @@ pub(crate) struct Inodes {
     table: Off,
     /// The root page of the inode directory on media.
     directory: PmAddr,
+}
+
+/// A chunk in the arena.
+struct Chunk<'a> {
+    off: Off,
+    words: &'a [AtomicU64; CHUNK_WORDS],
+    pages: &'a [AtomicU64],
+}
+
+impl Chunk<'_> {
+    fn word(&self, page: u64) -> Option<&AtomicU64> {
+        self.pages.get(usize::try_from(page).ok()?)
+    }
+
+    /// The address of an inode page; null where it is not made.
+    fn page(&self, page: u64) -> PmAddr {
+        PmAddr::from_raw(self.word(page).map_or(0, |word| word.load(Ordering::Acquire)))
+    }
+
+    fn set_page(&self, page: u64, addr: PmAddr) {
+        if let Some(word) = self.word(page) {
+            word.store(addr.raw(), Ordering::Release);
+        }
+    }
 }
 
 impl Inodes {
@@ -59,39 +96,48 @@ impl Inodes {
         Ok(self.table(arena)?[USED].load(Ordering::Relaxed))
     }
 
-    fn chunk<'a>(
-        &self,
-        arena: &'a Arena,
-        chunk: u64,
-    ) -> Result<Option<(Off, &'a [AtomicU64; CHUNK_WORDS])>> {
+    /// Inode pages made.
+    pub(crate) fn pages(&self, arena: &Arena) -> Result<u64> {
+        Ok(self.table(arena)?[MADE].load(Ordering::Relaxed))
+    }
+
+    fn chunk<'a>(&self, arena: &'a Arena, chunk: u64) -> Result<Option<Chunk<'a>>> {
         let off = Radix::new(&self.table(arena)?[MAP]).get(arena, chunk)?;
         if off == 0 {
             return Ok(None);
         }
         let off = Off::from_raw(off);
-        Ok(Some((off, arena.block(off)?)))
+        let words = arena.block::<CHUNK_WORDS>(off)?;
+        let pages = Off::from_raw(words[PAGES].load(Ordering::Relaxed));
+        Ok(Some(Chunk { off, words, pages: arena.slice(pages, PAGES_WORDS)? }))
     }
 
-    /// Where an inode lies on media; `None` when its number belongs to no chunk.
+    /// Where an inode lies on media; `None` when there is no page for its number.
     pub(crate) fn addr(&self, arena: &Arena, ino: Ino) -> Result<Option<PmAddr>> {
-        let Some((_, words)) = self.chunk(arena, ino.chunk())? else {
-            return Ok(None);
-        };
-        let base = PmAddr::from_raw(words[ADDR].load(Ordering::Relaxed));
-        Ok(Some(base.add(ino.index() * INODE_SIZE)))
+        let Some(chunk) = self.chunk(arena, ino.chunk())? else { return Ok(None) };
+        let page = chunk.page(ino.index() / INODES_PER_PAGE);
+        let at = page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE);
+        Ok((!page.is_null()).then_some(at))
     }
 
-    /// Enters a chunk found on media or just made. `used` tells the words of its bitmap.
+    /// Enters a chunk found on media or just made, with its pages. `used` tells the words of its
+    /// bitmap.
     pub(crate) fn install(
         &self,
         arena: &Arena,
         chunk: u64,
-        addr: PmAddr,
+        (media_table, pages): (PmAddr, &[PmAddr]),
         used: &dyn Fn(usize) -> u64,
     ) -> Result<()> {
-        let off = arena.alloc(CHUNK_CLASS)?;
+        let (off, pages_off) = (arena.alloc(CHUNK_CLASS)?, arena.alloc_table(PAGES_WORDS_LOG2)?);
         let words = arena.block::<CHUNK_WORDS>(off)?;
-        words[ADDR].store(addr.raw(), Ordering::Relaxed);
+        words[TABLE].store(media_table.raw(), Ordering::Relaxed);
+        words[PAGES].store(pages_off.raw(), Ordering::Relaxed);
+        let mut made = 0;
+        for (word, page) in arena.slice(pages_off, PAGES_WORDS)?.iter().zip(pages) {
+            word.store(page.raw(), Ordering::Relaxed);
+            made += u64::from(!page.is_null());
+        }
         let mut free = 0;
         for (index, word) in words.iter().skip(BITS).take(BITS_WORDS).enumerate() {
             let mut bits = used(index);
@@ -105,52 +151,84 @@ impl Inodes {
         let table = self.table(arena)?;
         Radix::new(&table[MAP]).set(arena, chunk, off.raw())?;
         table[USED].fetch_add(INODES_PER_CHUNK - free, Ordering::Relaxed);
+        table[MADE].fetch_add(made, Ordering::Relaxed);
         table[CHUNKS].fetch_max(chunk + 1, Ordering::Release);
         Ok(())
     }
 
     /// Word `index` of a chunk's bitmap, for saving it.
     pub(crate) fn word(&self, arena: &Arena, chunk: u64, index: usize) -> Result<u64> {
-        let words = self.chunk(arena, chunk)?.map(|(_, words)| words);
+        let words = self.chunk(arena, chunk)?.map(|chunk| chunk.words);
         let word = words.and_then(|words| words.get(BITS + index));
         Ok(word.map_or(u64::MAX, |word| word.load(Ordering::Relaxed)))
     }
 
-    /// Takes a free inode number, from a new chunk where all are in use.
-    pub(crate) fn take(
-        &self,
-        arena: &Arena,
-        pm: &Pm,
-        allocator: &Allocator,
-        op: &Op<'_>,
-        hint: u32,
-    ) -> Result<Ino> {
+    /// Takes a free inode number; its page is made where there is none.
+    pub(crate) fn take(&self, env: &LogEnv<'_>, pm: &Pm) -> Result<Ino> {
+        match self.take_once(env, pm) {
+            // The last free numbers that have pages may lie in other lanes.
+            Err(Error::NoSpace) => {
+                self.drain(env.arena, env.allocator, env.op)?;
+                self.take_once(env, pm)
+            }
+            taken => taken,
+        }
+    }
+
+    fn take_once(&self, env: &LogEnv<'_>, pm: &Pm) -> Result<Ino> {
+        let LogEnv { arena, allocator, op, hint } = *env;
         for _ in 0..=MAX_CHUNKS {
             let lane = allocator.lane(arena, op, hint)?;
             if let Some(ino) = lane.take_ino() {
                 self.table(arena)?[USED].fetch_add(1, Ordering::Relaxed);
                 return Ok(ino);
             }
-            // Lanes start at different chunks, so that they seldom meet in one.
-            if let Some((base, free)) = self.take_word(arena, op, u64::from(hint))? {
-                lane.set_inos(base, free);
-                continue;
-            }
             drop(lane);
-            let chunks = self.chunk_count(arena)?;
-            match self.grow(arena, pm, allocator, op, chunks) {
-                Ok(()) => {}
-                Err(Error::NoSpace) => {
-                    // The last free numbers may lie in other lanes.
-                    self.drain(arena, allocator, op)?;
-                    let lane = allocator.lane(arena, op, hint)?;
-                    let word = self.take_word(arena, op, 0)?.ok_or(Error::NoSpace)?;
-                    lane.set_inos(word.0, word.1);
-                }
-                Err(error) => return Err(error),
+            // Lanes start at different chunks, so that they seldom meet in one.
+            let Some((base, free)) = self.take_word(arena, op, u64::from(hint))? else {
+                self.grow(env, pm, self.chunk_count(arena)?)?;
+                continue;
+            };
+            let made = self.make_pages(env, pm, base);
+            let lane = allocator.lane(arena, op, hint)?;
+            if made.is_ok() && lane.inos().1 == 0 {
+                lane.set_inos(base, free);
+            } else {
+                // No page for them, or another thread has filled the lane meanwhile.
+                let (chunk, word) = (base / INODES_PER_CHUNK, base % INODES_PER_CHUNK / 64);
+                self.clear(arena, op, chunk, word, free)?;
             }
+            made?;
         }
         Err(Error::NoSpace)
+    }
+
+    /// Makes the pages of the word of 64 numbers that starts with `base`, where they are missing.
+    /// The word's free numbers are the caller's, so nobody else makes the same pages.
+    fn make_pages(&self, env: &LogEnv<'_>, pm: &Pm, base: u64) -> Result<()> {
+        let Some(chunk) = self.chunk(env.arena, base / INODES_PER_CHUNK)? else {
+            return Err(Error::BadArena(format!("inode {base} of no chunk")));
+        };
+        let first = base % INODES_PER_CHUNK / INODES_PER_PAGE;
+        let word = first..first + INODE_PAGES_AT_ONCE;
+        let missing: Vec<u64> = word.filter(|page| chunk.page(*page).is_null()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let pages = take_zeroed(env, pm, missing.len() as u64)?;
+        let table = PmAddr::from_raw(chunk.words[TABLE].load(Ordering::Relaxed));
+        let mut pending = Flushed::none();
+        for (step, page) in (0..).zip(&missing) {
+            let at = table.add(page * 8);
+            let word = pm.store_u64(at, page_at(&pages, step).raw(), Purpose::Inode);
+            pending = pending.and(pm.write_back(word));
+        }
+        pm.fence(pending).end();
+        for (step, page) in (0..).zip(&missing) {
+            chunk.set_page(*page, page_at(&pages, step));
+        }
+        self.table(env.arena)?[MADE].fetch_add(missing.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Takes all free numbers of one word of some chunk.
@@ -158,7 +236,7 @@ impl Inodes {
         let chunks = self.chunk_count(arena)?;
         for step in 0..chunks {
             let number = (start + step) % chunks;
-            let Some((off, words)) = self.chunk(arena, number)? else {
+            let Some(Chunk { off, words, .. }) = self.chunk(arena, number)? else {
                 continue;
             };
             if words[FREE].load(Ordering::Relaxed) == 0 {
@@ -184,7 +262,7 @@ impl Inodes {
     }
 
     fn clear(&self, arena: &Arena, op: &Op<'_>, chunk: u64, index: u64, bits: u64) -> Result<()> {
-        let Some((off, words)) = self.chunk(arena, chunk)? else {
+        let Some(Chunk { off, words, .. }) = self.chunk(arena, chunk)? else {
             return Err(Error::BadArena(format!("inode chunk {chunk} is not there")));
         };
         let _guard = op.lock(off)?;
@@ -210,62 +288,44 @@ impl Inodes {
         Ok(())
     }
 
-    /// Makes chunk `chunk`, unless another client has made it meanwhile.
-    fn grow(
-        &self,
-        arena: &Arena,
-        pm: &Pm,
-        allocator: &Allocator,
-        op: &Op<'_>,
-        chunk: u64,
-    ) -> Result<()> {
-        let _guard = op.lock(self.table.add(GROW_LOCK * 8))?;
-        if self.chunk_count(arena)? > chunk {
+    /// Makes the table of chunk `chunk`, unless another client has made it meanwhile.
+    fn grow(&self, env: &LogEnv<'_>, pm: &Pm, chunk: u64) -> Result<()> {
+        let _guard = env.op.lock(self.table.add(GROW_LOCK * 8))?;
+        if self.chunk_count(env.arena)? > chunk {
             return Ok(());
         }
         if chunk >= MAX_CHUNKS {
             return Err(Error::NoSpace);
         }
         let (upper, lower) = chunk_slot(chunk);
-        let slot = self.directory.add(upper * 8);
-        let page = PmAddr::from_raw(pm.load_u64(slot)?);
-        let extent = allocator.take_range(arena, op, chunk)?;
-        let new_page = if page.is_null() {
-            match allocator.take(arena, op, 0, 1, Need::Growth) {
-                Ok(page) => Some(page),
-                Err(error) => {
-                    allocator.give_extent(arena, op, extent)?;
-                    return Err(error);
-                }
-            }
-        } else {
-            None
+        let root = self.directory.add(upper * 8);
+        let page = PmAddr::from_raw(pm.load_u64(root)?);
+        let new = take_zeroed(env, pm, 1 + u64::from(page.is_null()))?;
+        let table = page_at(&new, 0);
+        let name = |at: PmAddr, page: PmAddr| {
+            let word = pm.store_u64(at, page.raw(), Purpose::Inode);
+            pm.fence(pm.write_back(word)).end();
         };
-        write_chunk(
-            pm,
-            extent,
-            slot,
-            lower,
-            new_page.map_or(page, |page| page.addr),
-            new_page.is_some(),
-        );
-        self.install(arena, chunk, extent.addr, &|_| 0)
+        if page.is_null() {
+            // The new page is reached only with the table in it.
+            let page = page_at(&new, 1);
+            name(page.add(lower * 8), table);
+            name(root, page);
+        } else {
+            name(page.add(lower * 8), table);
+        }
+        self.install(env.arena, chunk, (table, &[]), &|_| 0)
     }
 }
 
-/// Zeroes a chunk (and a new page of the directory), then names it in the directory.
-fn write_chunk(pm: &Pm, chunk: Extent, slot: PmAddr, lower: u64, page: PmAddr, page_is_new: bool) {
-    let mut pending = pm.stream_zero(chunk.addr, CHUNK_PAGES * PAGE, Purpose::Inode);
-    if page_is_new {
-        pending = pending.and(pm.stream_zero(page, PAGE, Purpose::Inode));
+/// New pages, durably zeroed.
+fn take_zeroed(env: &LogEnv<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
+    let LogEnv { arena, allocator, op, hint } = *env;
+    let extents = allocator.take_all(arena, op, hint, pages, Need::Growth)?;
+    let mut pending = Flushed::none();
+    for extent in extents.iter() {
+        pending = pending.and(pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Inode));
     }
-    let _zeroed = pm.fence(pending);
-    let word = pm.store_u64(page.add(lower * 8), chunk.addr.raw(), Purpose::Inode);
-    let mut named = pm.write_back(word);
-    if page_is_new {
-        // The page is reached only by the word stored behind its contents.
-        let _filled = pm.fence(named);
-        named = pm.write_back(pm.store_u64(slot, page.raw(), Purpose::Inode));
-    }
-    let _named = pm.fence(named);
+    pm.fence(pending).end();
+    Ok(extents)
 }

@@ -286,25 +286,6 @@ impl Allocator {
         Ok(free)
     }
 
-    /// A whole free range of 512 contiguous pages, for an inode chunk.
-    pub(crate) fn take_range(&self, arena: &Arena, op: &Op<'_>, turn: u64) -> Result<Extent> {
-        let free = self.free_word(arena)?;
-        if free.load(Ordering::Relaxed) < self.reserve + LANE_EXTENT_PAGES_MAX {
-            return Err(Error::NoSpace);
-        }
-        let slot = self.policy.first(&self.slot_loads(arena)?, turn);
-        let found = self.ranges.take(arena, op, (slot, 0), LANE_EXTENT_PAGES_MAX)?;
-        let Some((extent, _)) = found else {
-            return Err(Error::NoSpace);
-        };
-        free.fetch_sub(extent.pages, Ordering::Relaxed);
-        if extent.pages < LANE_EXTENT_PAGES_MAX {
-            self.give_now(arena, op, extent)?;
-            return Err(Error::NoSpace);
-        }
-        Ok(extent)
-    }
-
     /// Gives back one extent at once, past the batch.
     pub(crate) fn give_extent(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
         self.give_now(arena, op, extent)

@@ -333,8 +333,7 @@ impl Ranges {
                     if best.is_none_or(|(_, length)| run > length) {
                         best = Some((range, run));
                     }
-                    // A full range must be found wherever it is: only an inode chunk asks for one.
-                    if seen >= SEARCH_RANGES_MAX && want < RANGE_PAGES {
+                    if seen >= SEARCH_RANGES_MAX {
                         return Ok(best.map(|(range, _)| range));
                     }
                 }

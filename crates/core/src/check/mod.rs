@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
 use crate::log::{self, Item, LogId};
 use crate::pool::Pool;
+use crate::recover::chunks::Chunks;
 use crate::recover::coverage::{Mapping, resolve};
 use crate::recover::journal::{self, Journal};
 use crate::recover::marks::PageMarks;
@@ -89,7 +90,7 @@ struct Checker<'a> {
     seed: Seed,
     session: u32,
     journal: &'a Journal,
-    chunks: &'a [PmAddr],
+    chunks: &'a Chunks,
     pages: &'a PageMarks,
 }
 
@@ -106,12 +107,12 @@ pub fn check(
     let pool = Pool::read(pm)?;
     let (seed, session) = (pool.seed, pool.state.session);
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
-    let (chunks, directory_pages) = scan::chunks(pm, pool.superblock.roots.inode_directory)?;
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory)?;
     let mut journal = Journal::read(pm, seed, &lanes)?;
-    journal.judge(pm, seed, session, &|ino| scan::place_in(&chunks, seed, ino))?;
+    journal.judge(pm, seed, session, &|ino| chunks.place_named(seed, ino))?;
     let pages = PageMarks::new(pool.slots.iter().map(|(header, _)| header.pages).collect());
     let mut gathered = Gathered::default();
-    if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes, (&chunks, &directory_pages)) {
+    if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes, &chunks) {
         gathered.findings.push(finding(&error));
     }
     let checker = Checker { pm, seed, session, journal: &journal, chunks: &chunks, pages: &pages };
@@ -174,7 +175,7 @@ impl Checker<'_> {
     }
 
     fn inode(&self, ino: Ino, all: &mut Gathered) -> Result<()> {
-        let place = scan::place_in(self.chunks, self.seed, ino)?;
+        let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
         let standing =
             standing::decide(self.pm, self.seed, self.session, self.journal, ino, &place)?;
         let Some(standing) = standing.filter(|standing| standing.line.nlink > 0) else {

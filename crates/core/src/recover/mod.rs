@@ -7,6 +7,7 @@
 //! are built. Nothing is allocated before that. A crash in between repeats it: each step
 //! leaves a pool that the same rules read the same way.
 
+pub(crate) mod chunks;
 pub(crate) mod coverage;
 pub(crate) mod journal;
 pub(crate) mod marks;
@@ -30,6 +31,7 @@ use crate::gc::GcCounters;
 use crate::pool::Pool;
 use crate::types::Ctx;
 use crate::view::Views;
+use chunks::Chunks;
 use journal::Journal;
 use marks::{InodeMarks, PageMarks};
 use scan::{Found, Scan};
@@ -93,7 +95,7 @@ impl Fs {
 /// What was found before anything is changed.
 struct Opened {
     report: OpenReport,
-    chunks: Vec<PmAddr>,
+    chunks: Chunks,
     pages: PageMarks,
     inodes: InodeMarks,
     saved: Option<saved::Saved>,
@@ -110,7 +112,7 @@ fn survey(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Opened> {
     let (seed, session) = (pool.seed, pool.state.session);
-    let (chunks, directory_pages) = scan::chunks(pm, pool.superblock.roots.inode_directory)?;
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory)?;
     let mut journal = Journal::read(pm, seed, lanes)?;
     let slot_pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let clean = pool.is_clean();
@@ -129,8 +131,8 @@ fn survey(
     if opened.saved.is_some() {
         return Ok(opened);
     }
-    scan::mark_fixed(pool, &opened.pages, lanes, (&opened.chunks, &directory_pages))?;
-    journal.judge(pm, seed, session, &|ino| scan::place_in(&opened.chunks, seed, ino))?;
+    scan::mark_fixed(pool, &opened.pages, lanes, &opened.chunks)?;
+    journal.judge(pm, seed, session, &|ino| opened.chunks.place_named(seed, ino))?;
     let scan = Scan {
         pm,
         seed,
@@ -198,11 +200,16 @@ fn build(
         Some(saved) => saved.page_word(slot, index),
         None => opened.pages.word(slot, index),
     })?;
-    for (chunk, addr) in opened.chunks.iter().enumerate() {
-        inodes.install(arena, chunk as u64, *addr, &|index| match saved {
-            Some(saved) => saved.inode_word(chunk, index),
-            None => opened.inodes.word(chunk, index),
-        })?;
+    for (number, chunk) in opened.chunks.iter().enumerate() {
+        inodes.install(
+            arena,
+            number as u64,
+            (chunk.table, &chunk.pages),
+            &|index| match saved {
+                Some(saved) => saved.inode_word(number, index),
+                None => opened.inodes.word(number, index),
+            },
+        )?;
     }
     if saved.is_some() {
         report.inodes = inodes.used(arena)?.saturating_sub(1);

@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    CHUNK_PAGES, Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK, Ino, PAGE, PmAddr,
-    Seed, WORDS_PER_PAGE, decode_page_word,
+    Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK, Ino, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Pm, Purpose};
 
+use super::chunks::Chunks;
 use super::coverage::{Mapping, resolve};
 use super::journal::Journal;
 use super::marks::{InodeMarks, PageMarks};
@@ -31,7 +31,7 @@ pub(crate) struct Scan<'a> {
     pub(crate) seed: Seed,
     pub(crate) session: u32,
     pub(crate) journal: &'a Journal,
-    pub(crate) chunks: &'a [PmAddr],
+    pub(crate) chunks: &'a Chunks,
     pub(crate) pages: &'a PageMarks,
     pub(crate) inodes: &'a InodeMarks,
     /// What recovery accepts it writes back: the process that stored it may have died first.
@@ -47,44 +47,12 @@ pub(crate) struct Found {
     pub(crate) log_entries: u64,
 }
 
-/// The inode chunks' addresses and the pages of the directory that name them.
-pub(crate) fn chunks(pm: &Pm, directory: PmAddr) -> Result<(Vec<PmAddr>, Vec<PmAddr>)> {
-    let (mut chunks, mut pages) = (Vec::new(), Vec::new());
-    let word = |page: PmAddr, index: u64| -> Result<PmAddr> {
-        let at = page.add(index * 8);
-        let addr = decode_page_word(pm.load_u64(at)?)
-            .map_err(|error| Error::damaged("inode directory", at, error))?;
-        Ok(addr)
-    };
-    for upper in 0..WORDS_PER_PAGE {
-        let page = word(directory, upper)?;
-        if page.is_null() {
-            break;
-        }
-        pages.push(page);
-        for lower in 0..WORDS_PER_PAGE {
-            let chunk = word(page, lower)?;
-            if chunk.is_null() {
-                break;
-            }
-            if !pm.contains(chunk, CHUNK_PAGES * PAGE) {
-                return Err(Error::damaged("inode directory", page.add(lower * 8), chunk));
-            }
-            chunks.push(chunk);
-        }
-    }
-    if chunks.is_empty() {
-        return Err(Error::damaged("inode directory", directory, "no inode chunk"));
-    }
-    Ok((chunks, pages))
-}
-
 /// Marks what is in use whatever the inodes say.
 pub(crate) fn mark_fixed(
     pool: &Pool,
     marks: &PageMarks,
     lanes: &[PmAddr],
-    (chunks, directory_pages): (&[PmAddr], &[PmAddr]),
+    chunks: &Chunks,
 ) -> Result<()> {
     for (header, _) in &pool.slots {
         let name = || format!("slot {}'s own pages", header.index);
@@ -94,20 +62,16 @@ pub(crate) fn mark_fixed(
     for page in lanes {
         marks.mark(*page, 1, &|| "a lane's page".into())?;
     }
-    for page in directory_pages {
-        marks.mark(*page, 1, &|| "a page of the inode directory".into())?;
+    for page in chunks.directory_pages() {
+        marks.mark(page, 1, &|| "a page of the inode directory".into())?;
     }
-    for chunk in chunks {
-        marks.mark(*chunk, CHUNK_PAGES, &|| "an inode chunk".into())?;
+    for page in chunks.inode_pages() {
+        marks.mark(page, 1, &|| "a page of inodes".into())?;
     }
     Ok(())
 }
 
 impl Scan<'_> {
-    pub(crate) fn place(&self, ino: Ino) -> Result<InodePlace> {
-        place_in(self.chunks, self.seed, ino)
-    }
-
     /// Scans all inodes through `exec`. The first damage found ends it.
     pub(crate) fn run(
         &self,
@@ -138,7 +102,7 @@ impl Scan<'_> {
         let mut pending = novale_pm::Flushed::none();
         for number in first.max(1)..first + TASK_INODES {
             let ino = Ino::new(number);
-            let place = self.place(ino)?;
+            let Some(place) = self.chunks.place(self.seed, ino) else { continue };
             let standing =
                 standing::decide(self.pm, self.seed, self.session, self.journal, ino, &place)?;
             let Some(standing) = standing else { continue };
@@ -213,15 +177,6 @@ impl Scan<'_> {
         }
         Ok((entries, pending))
     }
-}
-
-/// Where an inode lies, by the list of chunks.
-pub(crate) fn place_in(chunks: &[PmAddr], seed: Seed, ino: Ino) -> Result<InodePlace> {
-    let chunk = usize::try_from(ino.chunk()).ok().and_then(|chunk| chunks.get(chunk));
-    let chunk = chunk.ok_or_else(|| {
-        Error::damaged(format!("inode {}", ino.get()), PmAddr::NULL, "a number of no inode chunk")
-    })?;
-    Ok(InodePlace::new(seed, ino, chunk.add(ino.index() * INODE_SIZE)))
 }
 
 impl Found {

@@ -17,8 +17,8 @@ use crate::PAGE;
 pub const INODE_SIZE: u64 = 256;
 /// Inodes of a chunk.
 pub const INODES_PER_CHUNK: u64 = 8192;
-/// Pages of a chunk.
-pub const CHUNK_PAGES: u64 = INODES_PER_CHUNK * INODE_SIZE / PAGE;
+/// Inodes of a page.
+pub const INODES_PER_PAGE: u64 = PAGE / INODE_SIZE;
 /// The identity line, in bytes from the start of the inode.
 pub const IDENTITY_OFFSET: u64 = 0;
 /// The two commit lines, likewise.
