@@ -23,6 +23,7 @@ fn run(name: &str, text: &str, form: Form) {
         effort: Effort { subset_lines_max: 2, data_lines_max: 1, random: 1 },
         used_one_in: 64,
         nested_one_in: 211,
+        many_threads: false,
         seed: budget.seed,
     };
     let steps = parse_steps(text).unwrap();

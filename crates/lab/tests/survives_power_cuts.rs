@@ -20,7 +20,7 @@ const MB: u64 = 1 << 20;
 /// Explorations that find a shrunk sequence at most.
 const SHRINK_RUNS_MAX: usize = 150;
 
-fn run(name: &str, seconds: u64, form: Form, lanes: u32) {
+fn run(name: &str, seconds: u64, form: Form, lanes: u32, many_threads: bool) {
     let budget = Budget::from_env(seconds, 30);
     println!("{name}: first seed {}, {} s", budget.seed, budget.time.as_secs());
     let start = Instant::now();
@@ -32,6 +32,7 @@ fn run(name: &str, seconds: u64, form: Form, lanes: u32) {
             effort: Effort { subset_lines_max: 5, data_lines_max: 3, random: 4 },
             used_one_in: 16,
             nested_one_in: 97,
+            many_threads,
             seed,
         };
         let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 1000);
@@ -64,10 +65,20 @@ fn fail(
 
 #[test]
 fn in_the_form_that_fits() {
-    run("auto", 12, Form::Auto, 2);
+    run("auto", 7, Form::Auto, 2, false);
 }
 
 #[test]
 fn in_the_two_fence_form() {
-    run("two", 8, Form::Two, 1);
+    run("two", 7, Form::Two, 1, false);
+}
+
+#[test]
+fn when_each_thread_fences_for_itself() {
+    run("threads", 7, Form::Auto, 2, true);
+}
+
+#[test]
+fn when_threads_share_a_lane_in_the_two_fence_form() {
+    run("threads, two", 7, Form::Two, 1, true);
 }

@@ -13,7 +13,7 @@ use super::hardware::Hardware;
 use super::images::{Choice, Effort, images};
 use super::record::{Event, Recorder, What};
 use super::recover::{Allowed, Bench, Depth};
-use crate::diff::{CoreMachine, CoreOptions, make_pool, now_ns_at, open_pool};
+use crate::diff::{CoreMachine, CoreOptions, make_pool, now_ns_at, open_pool, panic_text};
 use crate::pool_file::PoolFile;
 use crate::workload::{Action, Failure, Outcome, Session, Step, run_step};
 
@@ -28,6 +28,9 @@ pub struct CrashOptions {
     pub used_one_in: u64,
     /// One in so many recoveries is itself cut at each of its fences.
     pub nested_one_in: u64,
+    /// Whether about every second operation is done by a thread of its own, which never fences
+    /// again.
+    pub many_threads: bool,
     /// Seed of random images.
     pub seed: u64,
 }
@@ -125,6 +128,7 @@ struct Explorer<'o> {
     hardware: Hardware,
     bench: Bench,
     random: Rng,
+    threads: Rng,
     summary: CrashSummary,
 }
 
@@ -156,6 +160,7 @@ impl<'o> Explorer<'o> {
             model_session: Session::default(),
             hardware,
             random: Rng::with_seed(options.seed),
+            threads: Rng::with_seed(options.seed),
             summary: CrashSummary::default(),
         };
         explorer.open(now_ns_at(0)).map_err(|(cut, what)| format!("{cut}: {what}"))?;
@@ -188,7 +193,14 @@ impl<'o> Explorer<'o> {
         let Some(machine) = &mut self.machine else {
             return Ok(());
         };
-        let found = run_step(machine, &mut self.machine_session, step, now_ns);
+        let session = &mut self.machine_session;
+        let found = if self.options.many_threads && self.threads.bool() {
+            let run = || run_step(machine, session, step, now_ns);
+            std::thread::scope(|scope| scope.spawn(run).join())
+                .map_err(|payload| ("in running".to_owned(), panic_text(payload.as_ref())))?
+        } else {
+            run_step(machine, session, step, now_ns)
+        };
         let expected = run_step(&mut self.model, &mut self.model_session, step, now_ns);
         check_alike(step, &expected, &found).map_err(|what| ("in running".to_owned(), what))?;
         let after = visible_after_crash(&self.model).map_err(|why| ("in the model".into(), why))?;

@@ -196,13 +196,14 @@ impl Hardware {
                     None => store.sequence <= up_to,
                 })
                 .collect();
-            if let Some(line) = line_mut(&mut self.durable, *key).filter(|_| !completed.is_empty())
-            {
-                for store in completed {
-                    store.put(line);
-                }
-                changed.push(*key);
+            let line = line_mut(&mut self.durable, *key).filter(|_| !completed.is_empty());
+            let Some(line) = line else { continue };
+            for store in &completed {
+                store.put(line);
+                // An older store of the same bytes can't come back over it.
+                stores.retain(|older| older.sequence > store.sequence || !older.is_within(store));
             }
+            changed.push(*key);
         }
         self.pending.retain(|_, stores| !stores.is_empty());
         changed
@@ -215,6 +216,11 @@ fn line_mut(slots: &mut [Vec<u8>], key: LineKey) -> Option<&mut LineBytes> {
 }
 
 impl Pending {
+    /// Whether the other one stores all the bytes that this one does.
+    fn is_within(&self, other: &Self) -> bool {
+        self.at >= other.at && self.at + self.bytes.len() <= other.at + other.bytes.len()
+    }
+
     fn put(&self, line: &mut LineBytes) {
         if let Some(place) = line.get_mut(self.at..self.at + self.bytes.len()) {
             place.copy_from_slice(&self.bytes);
@@ -289,6 +295,18 @@ mod tests {
         assert_eq!(hardware.durable_line(KEY)[0], 7);
         assert_eq!(hardware.durable_line(KEY)[8], 0);
         assert_eq!(hardware.line_with(KEY, |_| true)[8], 8);
+    }
+
+    #[test]
+    fn what_one_thread_left_pending_does_not_come_back_over_what_another_made_durable() {
+        let hardware = recorded(|pm| {
+            drop(pm.write_back(pm.store_line(at(128), &[1; 64], Purpose::Commit)));
+            std::thread::scope(|scope| {
+                scope.spawn(|| pm.fence(pm.stream(at(128), &[2; 64], Purpose::Commit)).end());
+            });
+        });
+        assert_eq!(hardware.pending().len(), 0);
+        assert_eq!(hardware.durable_line(KEY), [2; 64]);
     }
 
     #[test]
