@@ -128,11 +128,10 @@ fn line_alone(pm: &Pm, session: u32, place: &InodePlace, next: &mut State) -> Du
     pm.fence(place.stream_line(pm, next.slot, &next.line(session, None)))
 }
 
-/// Writes a certificate: the current state again, under the next op_seq and without a checksum, so
-/// that bytes which the last commit's checksum covers may change. It is durable with the caller's
-/// next fence.
+/// Writes a certificate: the current state again, under an op_seq of its own (that of `state`) and
+/// without a checksum, so that bytes which the last commit's checksum covers may change. It is
+/// durable with the caller's next fence.
 pub(crate) fn certificate(pm: &Pm, session: u32, place: &InodePlace, state: &mut State) -> Flushed {
-    state.op_seq += 1;
     state.slot ^= 1;
     state.checksummed = false;
     place.stream_line(pm, state.slot, &state.line(session, None))

@@ -111,13 +111,7 @@ impl Fs {
 
     fn copy_on_write(&self, call: &Call<'_>, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let prepared = self.prepare(call, ino, offset, data)?;
-        let locked = match self.lock(call, ino) {
-            Ok(locked) => locked,
-            Err(error) => {
-                self.discard(call, prepared)?;
-                return Err(error);
-            }
-        };
+        let (locked, prepared) = self.lock_or_discard(call, ino, prepared)?;
         self.write_locked(call, &locked, prepared)?;
         Ok(data.len())
     }
@@ -135,7 +129,7 @@ impl Fs {
         for _ in 0..APPEND_TRIES {
             let offset = self.read_view(ctx.hint, ino, |view, _| Ok(view.size()))?;
             let prepared = self.prepare(&call, ino, offset, data)?;
-            let locked = self.lock(&call, ino)?;
+            let (locked, prepared) = self.lock_or_discard(&call, ino, prepared)?;
             if locked.view.size() == offset {
                 self.write_locked(&call, &locked, prepared)?;
                 return Ok(offset);
@@ -155,6 +149,22 @@ impl Fs {
 
     pub(crate) fn check_file(&self, hint: u32, ino: Ino) -> Result<()> {
         regular(self.read_view(hint, ino, |_, kind| Ok(kind))?)
+    }
+
+    /// Locks the inode; if it is gone, what was prepared for it is given back.
+    fn lock_or_discard<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        ino: Ino,
+        prepared: Prepared,
+    ) -> Result<(Locked<'a>, Prepared)> {
+        match self.lock(call, ino) {
+            Ok(locked) => Ok((locked, prepared)),
+            Err(error) => {
+                self.discard(call, prepared)?;
+                Err(error)
+            }
+        }
     }
 
     /// Gives pages back that were stored to but not committed. Streaming stores are fenced first:
@@ -382,9 +392,7 @@ impl Fs {
             return Ok(None);
         }
         if next.checksummed {
-            // `next` has the op_seq that this operation will commit: the certificate takes it,
-            // and the commit the one behind.
-            next.op_seq -= 1;
+            // The certificate takes the op_seq of this operation, and the commit the one behind.
             let line = commit::certificate(&self.pm, self.session, &locked.place, next);
             self.pm.fence(line).end();
             locked.view.publish(|| locked.view.set_state(next));

@@ -109,6 +109,7 @@ pub(crate) struct Locked<'a> {
     pub(crate) place: InodePlace,
     pub(crate) id: LogId,
     pub(crate) kind: FileKind,
+    session: u32,
     _guard: LockGuard<'a>,
 }
 
@@ -184,7 +185,7 @@ impl Fs {
         }
         let kind = view.kind().ok_or(Error::Stale)?;
         let id = self.log_id(ino, view.generation());
-        Ok(Locked { view, place, id, kind, _guard: guard })
+        Ok(Locked { view, place, id, kind, session: self.session, _guard: guard })
     }
 
     /// Locks several inodes in the order of their numbers; the result is in the order asked for,
@@ -388,7 +389,7 @@ impl Locked<'_> {
     /// The state that the next commit goes on from, under the next op_seq.
     pub(crate) fn next_state(&self) -> State {
         let state = self.view.state();
-        State { op_seq: state.op_seq + 1, ..state }
+        State { op_seq: state.next_op_seq(self.session), ..state }
     }
 
     /// Takes over the log's new ends.

@@ -295,7 +295,7 @@ impl Fs {
             let rest = Rest::Durable(self.pm.fence(pending));
             return self.commit(call, locked, next, rest, publish);
         }
-        let mut state = view.state();
+        let mut state = locked.next_state();
         let line = commit::certificate(&self.pm, self.session, &locked.place, &mut state);
         self.pm.fence(pending.and(line)).end();
         let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), first.raw(), Purpose::Log);

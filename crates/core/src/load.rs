@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 use crate::log::{self, Item, LogId};
 use crate::view::{Attrs, State, View};
 
+/// Generations of a number that a session is not expected to use up, as a power of two.
+const GENERATIONS_LOG2: u32 = 12;
+
 /// An inode's lines as they lie on media, checked one by one.
 #[derive(Debug)]
 pub(crate) struct MediaInode {
@@ -62,7 +65,10 @@ pub(crate) fn free_inode(
     session: u32,
 ) -> Result<(State, u32)> {
     let media = MediaInode::read(pm, place)?;
-    let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
+    // An identity line that was torn with the create that stored it tells no generation; one above
+    // those that earlier sessions can have given is as good as the next.
+    let unknown = if media.is_blank() { 0 } else { session << GENERATIONS_LOG2 };
+    let generation = media.identity.as_ref().map_or(unknown, |identity| identity.generation);
     if let Some((line, slot)) = media.newest() {
         return Ok((State::of_line(line, slot), generation));
     }

@@ -123,14 +123,15 @@ impl Fs {
         let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
         let guard = call.op.lock(view.lock_off())?;
         // A number used since this pool was opened has its last state in its view.
-        let (last, generation) = if view.state().op_seq == 0 {
-            load::free_inode(&self.pm, &place, ino, self.session)?
-        } else {
-            (view.state(), view.generation())
-        };
+        if view.state().op_seq == 0 {
+            let (last, generation) = load::free_inode(&self.pm, &place, ino, self.session)?;
+            view.set_state(&last);
+            view.set_identity(ino, generation, FileKind::File, false);
+        }
+        let (last, generation) = (view.state(), view.generation());
         load::reset(self.arena(), &view)?;
         let next = State {
-            op_seq: last.op_seq + 1,
+            op_seq: last.next_op_seq(self.session),
             log_head: PmAddr::NULL,
             log_tail: PmAddr::NULL,
             size: 0,

@@ -76,7 +76,6 @@ impl Fs {
         match (mode, pair.to) {
             (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
             (RenameMode::Exchange, None) => return Err(Error::NotFound),
-            (_, Some(target)) if target.ino == pair.from.ino => return Ok(true),
             _ => {}
         }
         let is_dir = |found: Found| found.kind == FileKind::Directory;
@@ -107,6 +106,10 @@ impl Fs {
         let now = (self.find_locked(old, from.name)?, self.find_locked(new, to.name)?);
         if now != (Some(pair.from), pair.to) {
             return Ok(false);
+        }
+        if pair.to.is_some_and(|target| target.ino == pair.from.ino) {
+            // Two names of one inode: nothing to do, but only now are they known to be two.
+            return Ok(true);
         }
         if new.view.state().nlink == 0 {
             return Err(Error::NotFound);

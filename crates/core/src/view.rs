@@ -91,6 +91,12 @@ impl State {
         }
     }
 
+    /// The op_seq of the inode's next operation. It rises with the session too: what an operation of
+    /// an older session left behind a log's tail is then older than anything written since.
+    pub(crate) fn next_op_seq(&self, session: u32) -> u64 {
+        (self.op_seq + 1).max(u64::from(session) << 32)
+    }
+
     /// The state that a line found on media stands for.
     pub(crate) fn of_line(line: &CommitLine, slot: u8) -> Self {
         Self {

@@ -3,7 +3,7 @@
 use novale_layout::{
     INODE_SIZE, INODES_PER_PAGE, Ino, PAGE, PmAddr, Seed, WORDS_PER_PAGE, decode_page_word,
 };
-use novale_pm::Pm;
+use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
@@ -66,6 +66,16 @@ impl Chunks {
     /// Every page of the directory: of its second level, and the chunks' tables.
     pub(crate) fn directory_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
         self.upper.iter().copied().chain(self.chunks.iter().map(|chunk| chunk.table))
+    }
+
+    /// Writes the directory's words back: a process that named a page may have died before its
+    /// fence.
+    pub(crate) fn write_back(&self, pm: &Pm, root: PmAddr) -> Flushed {
+        std::iter::once(root)
+            .chain(self.directory_pages())
+            .fold(Flushed::none(), |pending, page| {
+                pending.and(pm.write_back_range(page, PAGE, Purpose::Inode))
+            })
     }
 
     /// Every inode page.

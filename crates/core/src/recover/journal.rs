@@ -6,7 +6,7 @@ use novale_layout::{
     CommitLine, IDENTITY_OFFSET, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES, JournalRecord,
     LANE_TABLE_PAGE, PAGE, PmAddr, Seed, decode_page_word,
 };
-use novale_pm::Pm;
+use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::commit::{InodePlace, record_crc};
 use crate::error::{Error, Result};
@@ -140,6 +140,17 @@ impl Journal {
             }
         }
         Ok(record_crc(pool, lines.into_iter(), identities.iter()) == data_crc)
+    }
+
+    /// Writes back the records that count, of the session that crashed: what rests on them is stored
+    /// next.
+    pub(crate) fn write_back(&self, pm: &Pm, session: u32) -> Flushed {
+        let accepted =
+            self.records.iter().filter(|record| record.good && record.body.session == session);
+        accepted.fold(Flushed::none(), |pending, record| {
+            let len = JOURNAL_RECORD_BYTES as u64;
+            pending.and(pm.write_back_range(record.at, len, Purpose::Journal))
+        })
     }
 
     /// Whether any record has a line of `ino` newer than `op_seq`.

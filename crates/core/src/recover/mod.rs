@@ -143,7 +143,12 @@ fn survey(
         inodes: &opened.inodes,
         write_back: !clean && !pm.is_read_only(),
     };
-    opened.found = scan.run(exec, progress)?;
+    let found = scan.run(exec, progress)?;
+    if scan.write_back {
+        let root = pool.superblock.roots.inode_directory;
+        pm.fence(opened.chunks.write_back(pm, root).and(journal.write_back(pm, session))).end();
+    }
+    opened.found = found;
     let rejected = journal.records.iter().filter(|record| !record.good);
     opened.rejected_records = rejected.map(|record| record.at).collect();
     let report = &mut opened.report;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK, Ino, PAGE, PmAddr, Seed,
+    Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK, Ino, LINE, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Pm, Purpose};
 
@@ -138,44 +138,64 @@ impl Scan<'_> {
             .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
         let id = LogId::new(self.seed, ino, identity.generation);
         let line = &standing.line;
-        let covered = self.write_back && standing.is_recent;
-        let mut pending = novale_pm::Flushed::none();
+        let recent = self.write_back && standing.is_recent;
+        let mut accepted = Accepted { pm: self.pm, pending: novale_pm::Flushed::none() };
+        let (mut page_before, mut page) = (PmAddr::NULL, PmAddr::NULL);
         let mut mappings = Vec::new();
         let mut entries = 0;
         let owner = || format!("inode {}", ino.get());
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| {
             match item {
-                Item::Page { addr, .. } => self.pages.mark(addr, 1, &owner)?,
-                Item::Entry { addr: at, header, entry, bytes, .. } => {
+                Item::Page { addr, .. } => {
+                    self.pages.mark(addr, 1, &owner)?;
+                    (page_before, page) = (page, addr);
+                    if recent {
+                        // The next pointer to it may be collection's last store.
+                        accepted.write_back(addr, LINE, Purpose::Log);
+                    }
+                }
+                Item::Entry { header, entry, .. } => {
                     entries += 1;
-                    let newest = covered && header.op_seq == line.op_seq;
+                    let newest = recent && header.op_seq == line.op_seq;
                     if newest {
-                        let flushed =
-                            self.pm.write_back_range(at, bytes.len() as u64, Purpose::Log);
-                        pending = std::mem::replace(&mut pending, novale_pm::Flushed::none())
-                            .and(flushed);
+                        // With the blank lines that end a page.
+                        accepted.write_back(page_before, PAGE, Purpose::Log);
+                        accepted.write_back(page, PAGE, Purpose::Log);
                     }
                     if let Entry::Write { file_page, addr, count, .. } = *entry {
                         let first = file_page.get();
                         let end = log::write_end(first, count);
                         mappings.push(Mapping { first, end, addr });
-                        if newest && !addr.is_null() {
-                            let len = u64::from(count) * PAGE;
-                            let flushed = self.pm.write_back_range(addr, len, Purpose::Data);
-                            pending = std::mem::replace(&mut pending, novale_pm::Flushed::none())
-                                .and(flushed);
+                        if newest {
+                            accepted.write_back(addr, u64::from(count) * PAGE, Purpose::Data);
                         }
                     }
                 }
             }
             Ok(())
         })?;
+        let pending = accepted.pending;
         if identity.kind != FileKind::Directory {
             resolve(&mappings, &mut |_, extent: Extent| {
                 self.pages.mark(extent.addr, extent.pages, &owner)
             })?;
         }
         Ok((entries, pending))
+    }
+}
+
+/// What is written back, since the process that stored it may have died before its fence.
+struct Accepted<'a> {
+    pm: &'a Pm,
+    pending: novale_pm::Flushed,
+}
+
+impl Accepted<'_> {
+    fn write_back(&mut self, addr: PmAddr, len: u64, purpose: Purpose) {
+        if !addr.is_null() {
+            let pending = std::mem::replace(&mut self.pending, novale_pm::Flushed::none());
+            self.pending = pending.and(self.pm.write_back_range(addr, len, purpose));
+        }
     }
 }
 
