@@ -4,8 +4,10 @@
 //! line frees them. Single-fence form: the line counts only with entries and data that match its
 //! checksum. Behind the line the new pages stand, and only then the old ones are freed.
 //!
-//! The user's memory is read before the inode's lock is taken: whole pages go straight to their new
-//! place, the ends of a write that is not page-aligned to a buffer that is filled up under the lock.
+//! User memory is never touched under the inode's lock. A small write is copied first ([`crate::small`]).
+//! Of a large one whole pages go straight from the user's memory to their new place before the lock is
+//! taken, and the ends of one that is not page-aligned to a buffer that is filled up under it. It takes
+//! the two-fence form: its bytes may change while they are read, so a checksum of them means nothing.
 
 use novale_layout::{Entry, FilePage, Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
@@ -16,7 +18,8 @@ use crate::commit::{self, Rest};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
-use crate::log::{Appender, FILE_PAGES_MAX, Room, page_crc};
+use crate::log::{Appender, FILE_PAGES_MAX, Room};
+use crate::small::SMALL_BYTES_MAX;
 use crate::types::Ctx;
 use crate::view::{State, View};
 
@@ -27,8 +30,6 @@ pub(crate) const FILE_BYTES_MAX: u64 = FILE_PAGES_MAX * PAGE;
 const APPEND_TRIES: usize = 4;
 /// Largest write that is checked for being an overwrite, in pages.
 const OVERWRITE_PAGES_MAX: u64 = 512;
-/// Most bytes whose page checksums are kept for the single-fence form.
-const SINGLE_PAGES_MAX: usize = 16;
 
 /// A page that the write covers in part, with the written bytes in place.
 struct Partial {
@@ -44,9 +45,20 @@ struct Prepared {
     extents: Extents,
     head: Option<Box<Partial>>,
     tail: Option<Box<Partial>>,
-    single: bool,
-    crcs: [u32; SINGLE_PAGES_MAX],
     pending: Flushed,
+}
+
+/// New pages whose contents are stored, and what their commit needs.
+pub(crate) struct Stored<'a> {
+    pub(crate) first_page: u64,
+    /// Behind the last byte written.
+    pub(crate) end: u64,
+    pub(crate) extents: &'a Extents,
+    pub(crate) next: State,
+    pub(crate) room: Room,
+    pub(crate) pending: Flushed,
+    /// The pages' checksums, for the single-fence form.
+    pub(crate) crcs: Option<&'a [u32]>,
 }
 
 impl Prepared {
@@ -60,13 +72,6 @@ impl Prepared {
 
     fn page_addr(&self, index: u64) -> PmAddr {
         page_at(&self.extents, index)
-    }
-
-    fn set_crc(&mut self, index: u64, crc: u32) {
-        let place = usize::try_from(index).ok().and_then(|index| self.crcs.get_mut(index));
-        if let Some(place) = place {
-            *place = crc;
-        }
     }
 
     fn also(&mut self, flushed: Flushed) {
@@ -98,11 +103,11 @@ impl Fs {
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
     pub fn write(&self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let call = self.begin(OpKind::Write, ctx)?;
-        self.check_file(ctx.hint, ino)?;
+        let size =
+            self.read_view(ctx.hint, ino, |view, kind| regular(kind).map(|()| view.size()))?;
         if data.is_empty() {
             return Ok(0);
         }
-        let size = self.read_view(ctx.hint, ino, |view, _| Ok(view.size()))?;
         let shape = WriteShape { offset, len: data.len() as u64, size };
         match self.policy.decide(&shape) {
             Method::CopyOnWrite => self.copy_on_write(&call, ino, offset, data),
@@ -110,6 +115,9 @@ impl Fs {
     }
 
     fn copy_on_write(&self, call: &Call<'_>, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        if data.len() <= SMALL_BYTES_MAX {
+            return self.write_small(call, ino, Some(offset), data).map(|_| data.len());
+        }
         let prepared = self.prepare(call, ino, offset, data)?;
         let (locked, prepared) = self.lock_or_discard(call, ino, prepared)?;
         self.write_locked(call, &locked, prepared)?;
@@ -125,6 +133,9 @@ impl Fs {
         self.check_file(ctx.hint, ino)?;
         if data.is_empty() {
             return self.getattr(ino).map(|attr| attr.size);
+        }
+        if data.len() <= SMALL_BYTES_MAX {
+            return self.write_small(&call, ino, None, data);
         }
         for _ in 0..APPEND_TRIES {
             let offset = self.read_view(ctx.hint, ino, |view, _| Ok(view.size()))?;
@@ -182,18 +193,8 @@ impl Fs {
         let pages = pages_touched(offset, len);
         let need = self.write_need(call.hint, ino, offset / PAGE, pages)?;
         let extents = self.take_pages(call, pages, need)?;
-        let single = self.options.form.is_single(len)
-            && usize::try_from(pages).is_ok_and(|pages| pages <= SINGLE_PAGES_MAX);
-        let mut prepared = Prepared {
-            offset,
-            len,
-            extents,
-            head: None,
-            tail: None,
-            single,
-            crcs: [0; SINGLE_PAGES_MAX],
-            pending: Flushed::none(),
-        };
+        let mut prepared =
+            Prepared { offset, len, extents, head: None, tail: None, pending: Flushed::none() };
         let head_len = match in_page(offset) {
             0 if len >= PAGE => 0,
             from => data.len().min(PAGE_BYTES - from),
@@ -225,12 +226,6 @@ impl Fs {
             (skip, rest) = (0, later);
         }
         prepared.also(pending);
-        if prepared.single {
-            // Behind the stores: they drain meanwhile.
-            for (index, page) in data.chunks(PAGE_BYTES).enumerate() {
-                prepared.set_crc(first + index as u64, page_crc(page));
-            }
-        }
     }
 
     /// Overwrites may use the reserve: they give back as much as they take.
@@ -250,6 +245,22 @@ impl Fs {
         Ok(crate::fs::need(mapped))
     }
 
+    /// Makes room for the entries and the index of new pages: all that can still fail.
+    pub(crate) fn write_room(
+        &self,
+        call: &Call<'_>,
+        view: &View<'_>,
+        first_page: u64,
+        extents: &Extents,
+    ) -> Result<Room> {
+        let env = self.env(call);
+        let room = Room::make(&env, view, extents.iter().map(|_| 1), Need::Release)?;
+        match view.index().reserve(self.arena(), first_page, extents.pages()) {
+            Ok(()) => Ok(room),
+            Err(error) => room.give_back(&env).and(Err(error.into())),
+        }
+    }
+
     /// Fills the partial pages up, commits and publishes.
     fn write_locked(
         &self,
@@ -257,18 +268,9 @@ impl Fs {
         locked: &Locked<'_>,
         mut prepared: Prepared,
     ) -> Result<()> {
-        let arena = self.arena();
-        let (view, env) = (&locked.view, self.env(call));
+        let view = &locked.view;
         let first_page = prepared.first_page();
-        let entries = prepared.extents.iter().map(|_| 1);
-        // All that can fail comes first.
-        let room = Room::make(&env, view, entries, Need::Release).and_then(|room| {
-            match view.index().reserve(arena, first_page, prepared.pages()) {
-                Ok(()) => Ok(room),
-                Err(error) => room.give_back(&env).and(Err(error.into())),
-            }
-        });
-        let room = match room {
+        let room = match self.write_room(call, view, first_page, &prepared.extents) {
             Ok(room) => room,
             Err(error) => {
                 self.discard(call, prepared)?;
@@ -278,42 +280,64 @@ impl Fs {
         self.fill_partials(view, &mut prepared)?;
         let mut next = locked.next_state();
         let gap = self.zero_gap(locked, &mut next, prepared.offset)?;
-        let single = prepared.single && gap.is_none();
+        let pending = std::mem::replace(&mut prepared.pending, Flushed::none());
+        let stored = Stored {
+            first_page,
+            end: prepared.offset + prepared.len,
+            extents: &prepared.extents,
+            next,
+            room,
+            pending: pending.and(gap.unwrap_or_else(Flushed::none)),
+            crcs: None,
+        };
+        self.commit_stored(call, locked, stored)
+    }
+
+    /// Appends the entries of new pages, commits and publishes them, and frees what they replace.
+    pub(crate) fn commit_stored(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        stored: Stored<'_>,
+    ) -> Result<()> {
+        let view = &locked.view;
+        let Stored { first_page, end, extents, mut next, room, pending, crcs } = stored;
         let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
         let mut file_page = first_page;
-        let mut index = 0;
-        for extent in prepared.extents.iter() {
+        let mut sums = crcs.unwrap_or_default().iter();
+        for extent in extents.iter() {
             writer.push(&write_entry(file_page, extent));
-            for _ in 0..if single { extent.pages } else { 0 } {
-                writer.cover_page(prepared.crcs.get(index).copied().unwrap_or(0));
-                index += 1;
-            }
+            let pages = usize::try_from(extent.pages).unwrap_or(usize::MAX);
+            sums.by_ref().take(pages).for_each(|crc| writer.cover_page(*crc));
             file_page += extent.pages;
         }
         let mut appended = writer.finish();
         Locked::apply_log(&mut next, &appended);
-        next.size = next.size.max(prepared.offset + prepared.len);
+        next.size = next.size.max(end);
         next.mtime_ns = call.now_ns;
         next.ctime_ns = call.now_ns;
-        let mut pending = std::mem::replace(&mut appended.pending, Flushed::none());
-        pending = pending.and(std::mem::replace(&mut prepared.pending, Flushed::none()));
-        pending = pending.and(gap.unwrap_or_else(Flushed::none));
-        let rest = Rest::new(single, pending, appended.crc);
+        let entries = std::mem::replace(&mut appended.pending, Flushed::none());
+        let rest = Rest::new(crcs.is_some(), pending.and(entries), appended.crc);
         let mut freed = Extents::default();
         self.commit(call, locked, next, rest, || {
             appended.publish(view);
-            self.map_pages(view, &prepared, &mut freed)
+            self.map_extents(view, first_page, extents, &mut freed)
         })?;
         self.give(call, &freed)?;
         self.collect_if_grown(call, locked, &appended)
     }
 
-    /// Maps the new pages; what they replace goes to `freed`.
-    fn map_pages(&self, view: &View<'_>, prepared: &Prepared, freed: &mut Extents) -> Result<()> {
+    /// Maps the new pages from `page` on; what they replace goes to `freed`.
+    fn map_extents(
+        &self,
+        view: &View<'_>,
+        mut page: u64,
+        extents: &Extents,
+        freed: &mut Extents,
+    ) -> Result<()> {
         let (arena, index) = (self.arena(), view.index());
-        let mut page = prepared.first_page();
         let mut added = 0;
-        for extent in prepared.extents.iter() {
+        for extent in extents.iter() {
             for step in 0..extent.pages {
                 let old = index.set(arena, page, extent.addr.add(step * PAGE).raw())?;
                 if old == 0 {
@@ -339,10 +363,6 @@ impl Fs {
             let addr = prepared.page_addr(index);
             let stored = self.pm.stream(addr, &part.bytes, Purpose::Data);
             prepared.also(stored);
-            if prepared.single {
-                // Behind the stores: they drain meanwhile.
-                prepared.set_crc(index, page_crc(&part.bytes));
-            }
         }
         Ok(())
     }

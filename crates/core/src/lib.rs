@@ -25,6 +25,7 @@ mod namespace;
 mod pool;
 mod recover;
 mod rename;
+mod small;
 mod types;
 mod view;
 

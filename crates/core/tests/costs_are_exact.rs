@@ -198,7 +198,7 @@ fn data_costs_its_lines_an_entry_and_a_commit_line() {
             name: "write 64 KB",
             prepare: nothing,
             run: |w| w.write(w.f, 0, 16 * PAGE),
-            costs: [cost(1026, 0, 1), cost(1026, 0, 2)],
+            costs: [cost(1026, 0, 2), cost(1026, 0, 2)],
         },
     ]);
 }

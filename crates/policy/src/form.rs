@@ -7,7 +7,8 @@ pub enum Form {
     #[default]
     Auto,
     /// One fence behind data, entries and commit line together; a checksum of the data in the
-    /// commit line tells recovery whether all of it arrived.
+    /// commit line tells recovery whether all of it arrived. Writes above 8 KB take two all the
+    /// same: their bytes are not copied, and may change while they are stored.
     Single,
     /// Data and entries, fence, commit line, fence.
     Two,

@@ -1,0 +1,151 @@
+//! Small writes and appends: the user's bytes are copied once, then all is done under the inode's
+//! lock, in the single-fence form where the mount allows it.
+//!
+//! Why a copy. No user memory is touched under a lock, and taking a lock waits for streaming stores,
+//! so that stores before it would pay the way to the memory twice. And the checksum of a
+//! single-fence commit must be of the bytes stored: the caller's may change while they are written.
+
+use arrayvec::ArrayVec;
+use novale_layout::{Ino, PAGE, PmAddr};
+use novale_pm::{Flushed, Purpose};
+
+use crate::alloc::{Need, pages_touched};
+use crate::cow::{FILE_BYTES_MAX, Stored, page_at};
+use crate::error::{Error, Result};
+use crate::extent::Extents;
+use crate::fs::{Call, Fs, Locked, need, regular};
+use crate::log::page_crc;
+use crate::view::View;
+
+const PAGE_BYTES: usize = 4096;
+/// Longest write that goes this way, in bytes.
+pub(crate) const SMALL_BYTES_MAX: usize = 8192;
+/// Pages that it touches at most.
+const PAGES_MAX: usize = SMALL_BYTES_MAX / PAGE_BYTES + 1;
+
+impl Fs {
+    /// Writes up to [`SMALL_BYTES_MAX`] bytes at `at`, or at the end of the file; returns where.
+    pub(crate) fn write_small(
+        &self,
+        call: &Call<'_>,
+        ino: Ino,
+        at: Option<u64>,
+        data: &[u8],
+    ) -> Result<u64> {
+        let mut copy = ArrayVec::<u8, SMALL_BYTES_MAX>::new();
+        copy.try_extend_from_slice(data).map_err(|_| Error::TooLarge)?;
+        let locked = self.lock(call, ino)?;
+        regular(locked.kind)?;
+        let offset = at.unwrap_or(locked.view.size());
+        self.write_copy(call, &locked, offset, &copy)?;
+        Ok(offset)
+    }
+
+    fn write_copy(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let view = &locked.view;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::TooLarge)?;
+        let first_page = offset / PAGE;
+        let pages = pages_touched(offset, data.len() as u64);
+        // All that can fail comes first.
+        let extents = self.take_pages(call, pages, self.small_need(view, first_page, pages)?)?;
+        let room = match self.write_room(call, view, first_page, &extents) {
+            Ok(room) => room,
+            Err(error) => {
+                self.give(call, &extents)?;
+                return Err(error);
+            }
+        };
+        let mut next = locked.next_state();
+        let gap = self.zero_gap(locked, &mut next, offset)?;
+        let single = gap.is_none() && self.options.form.is_single(data.len() as u64);
+        let (pending, crcs) = self.store_pages_of(view, (offset, data), &extents, single)?;
+        let stored = Stored {
+            first_page,
+            end,
+            extents: &extents,
+            next,
+            room,
+            pending: pending.and(gap.unwrap_or_else(Flushed::none)),
+            crcs: single.then_some(&crcs[..]),
+        };
+        self.commit_stored(call, locked, stored)
+    }
+
+    /// Overwrites may use the reserve: they give back as much as they take.
+    fn small_need(&self, view: &View<'_>, first: u64, pages: u64) -> Result<Need> {
+        let arena = self.arena();
+        if self.allocator.is_roomy(arena)? {
+            return Ok(Need::Growth);
+        }
+        for page in first..first + pages {
+            if view.index().get(arena, page)? == 0 {
+                return Ok(Need::Growth);
+            }
+        }
+        Ok(need(true))
+    }
+
+    /// Streams all pages of a write, those at its ends filled up with the file's bytes around it;
+    /// returns their checksums where asked for.
+    fn store_pages_of(
+        &self,
+        view: &View<'_>,
+        (offset, data): (u64, &[u8]),
+        extents: &Extents,
+        checksums: bool,
+    ) -> Result<(Flushed, [u32; PAGES_MAX])> {
+        let mut crcs = [0; PAGES_MAX];
+        let mut pending = Flushed::none();
+        let mut rest = data;
+        let mut from = usize::try_from(offset % PAGE).unwrap_or(0);
+        for (index, crc) in (0..).zip(&mut crcs) {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, later) = rest.split_at(rest.len().min(PAGE_BYTES - from));
+            let mut page;
+            let bytes = if piece.len() == PAGE_BYTES {
+                piece
+            } else {
+                page = [0; PAGE_BYTES];
+                self.fill_page(view, offset / PAGE + index, (from, piece), &mut page)?;
+                &page[..]
+            };
+            pending = pending.and(self.pm.stream(page_at(extents, index), bytes, Purpose::Data));
+            if checksums {
+                // Behind the stores: they drain meanwhile.
+                *crc = page_crc(bytes);
+            }
+            (rest, from) = (later, 0);
+        }
+        Ok((pending, crcs))
+    }
+
+    /// Puts a page of zeros together: the file's bytes up to its end, `piece` from byte `from` on.
+    fn fill_page(
+        &self,
+        view: &View<'_>,
+        file_page: u64,
+        (from, piece): (usize, &[u8]),
+        page: &mut [u8; PAGE_BYTES],
+    ) -> Result<()> {
+        let addr = PmAddr::from_raw(view.index().get(self.arena(), file_page)?);
+        let live = view.size().saturating_sub(file_page * PAGE).min(PAGE);
+        let live = if addr.is_null() { 0 } else { live };
+        let (old, _) = page.split_at_mut(usize::try_from(live).unwrap_or(0));
+        if !old.is_empty() {
+            self.pm.load(addr, old)?;
+        }
+        if let Some(place) = page.get_mut(from..from + piece.len()) {
+            place.copy_from_slice(piece);
+        }
+        Ok(())
+    }
+}
