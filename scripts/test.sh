@@ -34,7 +34,7 @@ part() { # NAME SECONDS COMMAND...
   sed -nE 's/^(failed|skipped) [0-9]+ /             \1: /p' "$NOVALE_TALLY"
   if [ "$failed" != 0 ]; then
     printf -- '--- the end of %s ---\n' "${log#"$root"/}"
-    tail -n 60 "$log"
+    tail -n 100 "$log"
     printf -- '---\n'
   fi
 }
@@ -74,7 +74,7 @@ if [ "${1:-}" = lint ]; then
 fi
 
 part cargo 1200 scripts/suites/cargo.sh
-part build 600 cargo build --quiet --package novale-cli
+part build 600 cargo build --quiet --workspace --bins
 if [ ! -x "$novale" ]; then
   part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
   finish

@@ -37,6 +37,7 @@ while read -r name; do
   tally skipped 1 "$name: ignored"
 done < <(sed -nE 's/^test (.*) \.\.\. ignored.*$/\1/p' "$log")
 tally passed $(($(count passed) - skipped)) 'cargo test'
+awk '/^failures:/ { on = 1 } /^test result:|^successes:/ { on = 0 } on' "$log" | head -n 200
 while read -r name; do
   tally failed 1 "$name"
 done < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$log")
