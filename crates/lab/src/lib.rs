@@ -5,7 +5,9 @@
 //! A failed test prints its seed and a short sequence as text: `workload::parse_steps` replays it.
 
 pub mod crash;
+pub mod damage;
 pub mod diff;
 pub mod mounted;
 pub mod pool_file;
+pub mod watchdog;
 pub mod workload;

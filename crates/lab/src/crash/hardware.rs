@@ -35,6 +35,8 @@ pub type LineBytes = [u8; LINE_BYTES];
 #[derive(Debug, Clone)]
 pub struct Pending {
     sequence: u64,
+    /// Which call stored it, in the order of calls.
+    pub call: u64,
     /// First byte in the line.
     at: usize,
     bytes: Vec<u8>,
@@ -55,6 +57,7 @@ pub struct Hardware {
     pending: BTreeMap<LineKey, Vec<Pending>>,
     written_back: BTreeMap<LineKey, Vec<(ThreadId, u64)>>,
     sequence: u64,
+    calls: u64,
 }
 
 impl Hardware {
@@ -68,7 +71,13 @@ impl Hardware {
     /// Slots that hold these bytes, durably.
     #[must_use]
     pub fn with(durable: Vec<Vec<u8>>) -> Self {
-        Self { durable, pending: BTreeMap::new(), written_back: BTreeMap::new(), sequence: 0 }
+        Self {
+            durable,
+            pending: BTreeMap::new(),
+            written_back: BTreeMap::new(),
+            sequence: 0,
+            calls: 0,
+        }
     }
 
     /// The durable bytes of each slot.
@@ -159,6 +168,7 @@ impl Hardware {
         kind: StoreKind,
         purpose: Purpose,
     ) {
+        self.calls += 1;
         let mut at = addr.byte();
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -168,6 +178,7 @@ impl Hardware {
             let key = LineKey { slot: addr.slot(), line: at / LINE };
             self.pending.entry(key).or_default().push(Pending {
                 sequence: self.sequence,
+                call: self.calls,
                 at: usize::try_from(at % LINE).unwrap_or(0),
                 bytes: unit.to_vec(),
                 ordered: kind == StoreKind::Ordered,

@@ -1,6 +1,6 @@
 //! Which crash images to try at one point: of all that the hardware may keep, those that find most.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
 use fastrand::Rng;
@@ -32,6 +32,8 @@ pub enum Choice {
     PrefixAndAll(LineKey, usize),
     /// Of one line the first ordered stores, of the others none.
     PrefixAlone(LineKey, usize),
+    /// What so many calls stored, as a killed process leaves it.
+    Calls(usize),
     /// A subset of whole lines, by the bits of a number.
     Lines(u64),
     /// Any, drawn at random.
@@ -52,6 +54,7 @@ impl fmt::Display for Choice {
             Self::PrefixAlone(key, count) => {
                 write!(f, "{count} ordered stores of the line at {}, no others", at(key))
             }
+            Self::Calls(count) => write!(f, "what the first {count} calls stored"),
             Self::Lines(bits) => write!(f, "the pending lines of the bits {bits:#b}"),
             Self::Random => write!(f, "a random subset"),
         }
@@ -79,6 +82,7 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
     if keys.len() <= effort.subset_lines_max {
         choosing.subsets(&keys);
     }
+    choosing.calls();
     for key in chosen_lines(hardware, effort, random) {
         choosing.add(Choice::Only(key), |other, _, _| other == key);
         choosing.add(Choice::AllBut(key), |other, _, _| other != key);
@@ -129,6 +133,14 @@ impl Choosing<'_> {
                 let index = keys.binary_search(&key).unwrap_or(0);
                 bits >> index & 1 == 1
             });
+        }
+    }
+
+    fn calls(&mut self) {
+        let stores = self.hardware.pending().values().flatten();
+        let calls: BTreeSet<u64> = stores.map(|store| store.call).collect();
+        for (count, last) in (1..).zip(&calls) {
+            self.add(Choice::Calls(count), |_, _, store| store.call <= *last);
         }
     }
 

@@ -3,15 +3,15 @@
 //! the tests. Never in here: knowledge of the pool's bytes.
 
 mod core_machine;
+mod core_subject;
 mod judge;
 mod run;
 mod search;
 mod shrink;
 mod snapshot;
 
-pub use core_machine::{
-    CoreMachine, CoreOptions, check_opened, check_pool, make_pool, open_pool, subject_error,
-};
+pub use core_machine::{CoreMachine, CoreOptions, check_opened, check_pool, make_pool, open_pool};
+pub use core_subject::{OnFs, subject_error};
 pub use run::{Machine, Mismatch, NoSpace, Summary, compare_run, now_ns_at, panic_text};
 pub use search::{Budget, Found, search};
 pub use shrink::shrink;
