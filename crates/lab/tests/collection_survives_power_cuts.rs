@@ -20,6 +20,7 @@ fn run(name: &str, text: &str, form: Form) {
     let budget = Budget::from_env(0, 0);
     let options = CrashOptions {
         core: CoreOptions { slots: vec![12 * MB], lanes: 1, form },
+        from_step: 0,
         effort: Effort { subset_lines_max: 2, data_lines_max: 1, random: 1 },
         used_one_in: 64,
         nested_one_in: 211,

@@ -13,7 +13,7 @@ use std::time::Instant;
 use novale_core::Form;
 use novale_lab::crash::{CrashOptions, CrashSummary, Effort, explore, small_step};
 use novale_lab::diff::{Budget, CoreOptions, shrink};
-use novale_lab::workload::{Flavor, Generator, Step, print_steps};
+use novale_lab::workload::{Flavor, Generator, Step, parse_steps, print_steps};
 
 const MB: u64 = 1 << 20;
 
@@ -21,6 +21,12 @@ const MB: u64 = 1 << 20;
 const SHRINK_RUNS_MAX: usize = 150;
 
 fn run(name: &str, seconds: u64, form: Form, lanes: u32, many_threads: bool) {
+    let core = CoreOptions { slots: vec![6 * MB], lanes, form };
+    run_behind(name, seconds, &[], core, many_threads);
+}
+
+/// Runs sequences behind a setup that is not cut.
+fn run_behind(name: &str, seconds: u64, setup: &[Step], core: CoreOptions, many_threads: bool) {
     let budget = Budget::from_env(seconds, 30);
     println!("{name}: first seed {}, {} s", budget.seed, budget.time.as_secs());
     let start = Instant::now();
@@ -28,7 +34,8 @@ fn run(name: &str, seconds: u64, form: Form, lanes: u32, many_threads: bool) {
     let mut seed = budget.seed;
     while start.elapsed() < budget.time {
         let options = CrashOptions {
-            core: CoreOptions { slots: vec![12 * MB], lanes, form },
+            core: core.clone(),
+            from_step: setup.len(),
             effort: Effort { subset_lines_max: 5, data_lines_max: 3, random: 4 },
             used_one_in: 16,
             nested_one_in: 97,
@@ -36,7 +43,8 @@ fn run(name: &str, seconds: u64, form: Form, lanes: u32, many_threads: bool) {
             seed,
         };
         let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 1000);
-        let steps: Vec<Step> = steps.into_iter().map(small_step).collect();
+        let steps = setup.iter().cloned().chain(steps.into_iter().map(small_step));
+        let steps: Vec<Step> = steps.collect();
         match explore(&steps, &options) {
             Ok(explored) => summary += explored,
             Err(failure) => fail(name, seed, steps, *failure, &options),
@@ -81,4 +89,20 @@ fn when_each_thread_fences_for_itself() {
 #[test]
 fn when_threads_share_a_lane_in_the_two_fence_form() {
     run("threads, two", 7, Form::Two, 1, true);
+}
+
+#[test]
+fn on_three_slots() {
+    let core = CoreOptions { slots: vec![3 * MB, 2 * MB, 2 * MB], lanes: 2, form: Form::Auto };
+    run_behind("slots", 7, &[], core, true);
+}
+
+#[test]
+fn in_a_full_pool() {
+    let core = CoreOptions { slots: vec![2 * MB], lanes: 1, form: Form::Auto };
+    let mut setup = "create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n".to_owned();
+    setup.push_str(&"append /ballast len=65536 fill=3\n".repeat(28));
+    setup.push_str(&"append /ballast len=4096 fill=3\n".repeat(20));
+    setup.push_str("set /ballast size=1500000\n");
+    run_behind("full", 7, &parse_steps(&setup).unwrap(), core, false);
 }
