@@ -15,6 +15,7 @@ timed() { # WHAT COMMAND...: says how long it took; a failure is told and ends t
   shift
   "$@" >>"$logs/work.log" 2>&1 || {
     tail -n 30 "$logs/work.log"
+    df -h "$2" # a full one is the first thing to rule out
     check "$what" false
     return 1
   }
@@ -106,6 +107,7 @@ look() { # FOLDER OUT: writes down all that can be seen of the work
     "$view" "$1" >"$2/part" 2>&1 || {
       printf '%s of %s failed:\n' "$view" "$1"
       tail -n 20 "$2/part"
+      df -h "$1"
       continue
     }
     mv "$2/part" "$2/$view"
