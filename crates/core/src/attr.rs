@@ -118,7 +118,7 @@ impl Fs {
         len: u64,
     ) -> Result<()> {
         let call = self.begin(OpKind::Write, ctx)?;
-        self.check_file(ctx.hint, ino)?;
+        self.check_file(&call, ino)?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }

@@ -103,8 +103,7 @@ impl Fs {
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
     pub fn write(&self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let call = self.begin(OpKind::Write, ctx)?;
-        let size =
-            self.read_view(ctx.hint, ino, |view, kind| regular(kind).map(|()| view.size()))?;
+        let size = self.read_view(&call, ino, |view, kind| regular(kind).map(|()| view.size()))?;
         if data.is_empty() {
             return Ok(0);
         }
@@ -130,7 +129,7 @@ impl Fs {
     /// As [`Fs::write`].
     pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
         let call = self.begin(OpKind::Write, ctx)?;
-        self.check_file(ctx.hint, ino)?;
+        self.check_file(&call, ino)?;
         if data.is_empty() {
             return self.getattr(ino).map(|attr| attr.size);
         }
@@ -138,7 +137,7 @@ impl Fs {
             return self.write_small(&call, ino, None, data);
         }
         for _ in 0..APPEND_TRIES {
-            let offset = self.read_view(ctx.hint, ino, |view, _| Ok(view.size()))?;
+            let offset = self.read_view(&call, ino, |view, _| Ok(view.size()))?;
             let prepared = self.prepare(&call, ino, offset, data)?;
             let (locked, prepared) = self.lock_or_discard(&call, ino, prepared)?;
             if locked.view.size() == offset {
@@ -158,8 +157,8 @@ impl Fs {
         Ok(offset)
     }
 
-    pub(crate) fn check_file(&self, hint: u32, ino: Ino) -> Result<()> {
-        regular(self.read_view(hint, ino, |_, kind| Ok(kind))?)
+    pub(crate) fn check_file(&self, call: &Call<'_>, ino: Ino) -> Result<()> {
+        regular(self.read_view(call, ino, |_, kind| Ok(kind))?)
     }
 
     /// Locks the inode; if it is gone, what was prepared for it is given back.
@@ -191,7 +190,7 @@ impl Fs {
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
         let pages = pages_touched(offset, len);
-        let need = self.write_need(call.hint, ino, offset / PAGE, pages)?;
+        let need = self.write_need(call, ino, offset / PAGE, pages)?;
         let extents = self.take_pages(call, pages, need)?;
         let mut prepared =
             Prepared { offset, len, extents, head: None, tail: None, pending: Flushed::none() };
@@ -229,12 +228,12 @@ impl Fs {
     }
 
     /// Overwrites may use the reserve: they give back as much as they take.
-    fn write_need(&self, hint: u32, ino: Ino, first: u64, pages: u64) -> Result<Need> {
+    fn write_need(&self, call: &Call<'_>, ino: Ino, first: u64, pages: u64) -> Result<Need> {
         if pages > OVERWRITE_PAGES_MAX || self.allocator.is_roomy(self.arena())? {
             return Ok(Need::Growth);
         }
         let arena = self.arena();
-        let mapped = self.read_view(hint, ino, |view, _| {
+        let mapped = self.read_view(call, ino, |view, _| {
             for page in first..first + pages {
                 if view.index().get(arena, page)? == 0 {
                     return Ok(false);

@@ -9,7 +9,7 @@ use novale_layout::{FileKind, Ino, PmAddr};
 use novale_pm::Pm;
 
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::fs::{By, Fs};
 use crate::load::with_dentry;
 use crate::types::{Attr, Ctx, DirEntry};
 use crate::view::View;
@@ -72,18 +72,17 @@ fn hash_at(pm: &Pm, directory: Ino, value: u64) -> u64 {
     with_dentry(pm, unpack(value), |dentry| name_hash(directory, dentry.name())).unwrap_or(0)
 }
 
-/// Fills the name table of a directory whose cookie index was rebuilt.
-pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<()> {
+/// Fills the name table of a directory whose cookie index was rebuilt; returns the number of names.
+pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<u64> {
     let ino = view.ino();
-    let mut result = Ok(());
+    let mut result = Ok(0);
     view.index().for_each(arena, &mut |_, addr| {
-        if result.is_ok() {
-            let at = PmAddr::from_raw(addr);
-            result = with_dentry(pm, at, |dentry| name_hash(ino, dentry.name())).and_then(|hash| {
-                view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
-                Ok(())
-            });
-        }
+        let Ok(count) = result else { return };
+        let at = PmAddr::from_raw(addr);
+        result = with_dentry(pm, at, |dentry| name_hash(ino, dentry.name())).and_then(|hash| {
+            view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
+            Ok(count + 1)
+        });
     })?;
     result
 }
@@ -184,9 +183,14 @@ impl Fs {
     }
 
     /// Looks a name up without locks.
-    pub(crate) fn find_name(&self, hint: u32, parent: Ino, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_name<'c>(
+        &self,
+        by: impl Into<By<'c>>,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
         check_name(name)?;
-        self.read_view(hint, parent, |view, kind| {
+        self.read_view(by, parent, |view, kind| {
             if kind != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
@@ -199,10 +203,14 @@ impl Fs {
     /// # Errors
     /// [`Error::NotDirectory`]; [`Error::NotFound`] where no look-up has passed it yet.
     pub fn parent(&self, ino: Ino) -> Result<Ino> {
+        self.parent_by(0, ino)
+    }
+
+    pub(crate) fn parent_by<'c>(&self, by: impl Into<By<'c>>, ino: Ino) -> Result<Ino> {
         if ino == Ino::ROOT {
             return Ok(ino);
         }
-        let parent = self.read_view(0, ino, |view, kind| {
+        let parent = self.read_view(by, ino, |view, kind| {
             if kind == FileKind::Directory { Ok(view.parent()) } else { Err(Error::NotDirectory) }
         })?;
         if parent == Ino::NULL { Err(Error::NotFound) } else { Ok(parent) }

@@ -103,6 +103,24 @@ pub(crate) struct Call<'a> {
     pub(crate) hint: u32,
 }
 
+/// Who reads: an operation, or a caller without one, by its hint.
+pub(crate) enum By<'a> {
+    Call(&'a Call<'a>),
+    Hint(u32),
+}
+
+impl<'a> From<&'a Call<'_>> for By<'a> {
+    fn from(call: &'a Call<'_>) -> Self {
+        Self::Call(call)
+    }
+}
+
+impl From<u32> for By<'_> {
+    fn from(hint: u32) -> Self {
+        Self::Hint(hint)
+    }
+}
+
 /// An inode whose lock is held.
 pub(crate) struct Locked<'a> {
     pub(crate) view: View<'a>,
@@ -203,9 +221,12 @@ impl Fs {
 
     /// Reads an inode's view without its lock: `read` may see it in the middle of a change, and
     /// runs again then; after some tries it runs under the lock.
-    pub(crate) fn read_view<T>(
+    ///
+    /// An operation hands itself in, and its record serves for the lock: with a second one each, as
+    /// many callers as there are records would wait for each other for ever.
+    pub(crate) fn read_view<'c, T>(
         &self,
-        hint: u32,
+        by: impl Into<By<'c>>,
         ino: Ino,
         mut read: impl FnMut(&View<'_>, FileKind) -> Result<T>,
     ) -> Result<T> {
@@ -223,9 +244,17 @@ impl Fs {
                 }
             }
         }
-        let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint })?;
-        let locked = self.lock(&call, ino)?;
-        read(&locked.view, locked.kind)
+        match by.into() {
+            By::Call(call) => {
+                let locked = self.lock(call, ino)?;
+                read(&locked.view, locked.kind)
+            }
+            By::Hint(hint) => {
+                let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint })?;
+                let locked = self.lock(&call, ino)?;
+                read(&locked.view, locked.kind)
+            }
+        }
     }
 
     /// An inode's attributes.

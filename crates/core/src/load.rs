@@ -50,6 +50,11 @@ impl MediaInode {
         }
     }
 
+    /// A line is neither blank nor valid: torn by a crash that recovery has not seen yet, or damaged.
+    pub(crate) fn has_torn_line(&self) -> bool {
+        self.lines.iter().any(|line| line.is_err_and(|error| error != LayoutError::Blank))
+    }
+
     /// Never used: both lines are blank.
     pub(crate) fn is_blank(&self) -> bool {
         matches!(&self.lines, [Err(LayoutError::Blank), Err(LayoutError::Blank)])
@@ -102,6 +107,10 @@ pub(crate) fn load(
     if line.nlink == 0 {
         return Err(Error::Stale);
     }
+    if media.has_torn_line() {
+        // Recovery leaves none: the newest state may be lost, and its pages be another's.
+        return Err(Error::damaged_inode(ino, "commit lines", pool.addr, "one does not validate"));
+    }
     let identity = media
         .identity
         .map_err(|error| Error::damaged_inode(ino, "identity line", pool.addr, error))?;
@@ -117,9 +126,13 @@ pub(crate) fn load(
         xattr_root: identity.xattr_root,
     };
     view.set_atime_ns(identity.birth_ns);
-    rebuild(pm, arena, view, &id, line, &mut attrs)?;
+    rebuild(pm, arena, view, (&id, identity.kind), line, &mut attrs)?;
     if identity.kind == FileKind::Directory {
-        dir::index_names(pm, arena, view)?;
+        let names = dir::index_names(pm, arena, view)?;
+        if names != line.size {
+            let found = format!("{names} names, its commit line counts {}", line.size);
+            return Err(Error::damaged_inode(ino, "log", line.log_head, found));
+        }
     }
     view.set_state(&State::of_line(line, slot));
     view.set_attrs(&attrs, identity.rdev);
@@ -152,7 +165,7 @@ fn rebuild(
     pm: &Pm,
     arena: &Arena,
     view: &View<'_>,
-    id: &LogId,
+    (id, kind): (&LogId, FileKind),
     line: &CommitLine,
     attrs: &mut Attrs,
 ) -> Result<()> {
@@ -169,6 +182,7 @@ fn rebuild(
                 view.set_attr_seq(header.op_seq);
             }
             Item::Entry { addr, entry, .. } => {
+                log::check_kind(id.ino, kind, addr, entry)?;
                 replay(arena, view, addr, entry, &mut data_pages)?;
             }
         }
@@ -200,13 +214,13 @@ fn replay(
             })?)
         }
         Entry::DentryAdd { cookie, .. } => {
-            view.set_next_cookie(view.next_cookie().max(cookie + 1));
+            view.set_next_cookie(view.next_cookie().max(cookie.saturating_add(1)));
             index.set(arena, cookie, at.raw())?;
             Ok(())
         }
         Entry::DentryDelete { cookie, .. } => {
             // A cookie comes back only when nothing in the log speaks of it any more.
-            view.set_next_cookie(view.next_cookie().max(cookie + 1));
+            view.set_next_cookie(view.next_cookie().max(cookie.saturating_add(1)));
             index.remove(arena, cookie)?;
             Ok(())
         }

@@ -7,8 +7,8 @@
 
 use novale_arena::Op;
 use novale_layout::{
-    Crc32c, DataCrc, Entry, EntryHeader, Ino, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET, LayoutError,
-    LogPageHeader, PAGE, PmAddr, Seed,
+    Crc32c, DataCrc, Entry, EntryHeader, FileKind, Ino, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET,
+    LayoutError, LogPageHeader, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -24,6 +24,21 @@ const GROWTH_PAGES_MAX: u64 = 16;
 pub(crate) const FILE_PAGES_MAX: u64 = 1 << 35;
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 64;
+
+/// Refuses an entry that an inode of this kind can't have.
+pub(crate) fn check_kind(ino: Ino, kind: FileKind, at: PmAddr, entry: &Entry) -> Result<()> {
+    let of_directories = match entry {
+        Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
+        // No method of this version writes words.
+        Entry::Write { .. } | Entry::Words(_) => false,
+        Entry::Attributes(_) => return Ok(()),
+    };
+    if of_directories == (kind == FileKind::Directory) {
+        return Ok(());
+    }
+    let found = format!("{:?} in a {kind:?}", entry.kind());
+    Err(Error::damaged_inode(ino, "log entry", at, found))
+}
 
 /// Whose log it is.
 #[derive(Debug, Clone, Copy)]

@@ -206,7 +206,8 @@ impl Fs {
         next.mtime_ns = call.now_ns;
         next.ctime_ns = call.now_ns;
         next.nlink = next.nlink.saturating_add_signed(change.subdirs);
-        next.size = next.size + change.adds.len() as u64 - change.removes.len() as u64;
+        next.size =
+            (next.size + change.adds.len() as u64).saturating_sub(change.removes.len() as u64);
         let pending = std::mem::replace(&mut appended.pending, Flushed::none());
         let part =
             Part { ino: dir.view.ino(), place: dir.place, next, crc: appended.crc, identity: None };

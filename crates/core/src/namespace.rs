@@ -53,7 +53,7 @@ impl Fs {
             return Err(Error::Invalid("a target belongs to a symlink"));
         }
         let call = self.begin(OpKind::Create, ctx)?;
-        if self.find_name(ctx.hint, parent, name)?.is_some() {
+        if self.find_name(&call, parent, name)?.is_some() {
             return Err(Error::Exists);
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
@@ -246,7 +246,7 @@ impl Fs {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Unlink, ctx)?;
         for _ in 0..NAME_TRIES {
-            let found = self.find_name(ctx.hint, parent, name)?.ok_or(Error::NotFound)?;
+            let found = self.find_name(&call, parent, name)?.ok_or(Error::NotFound)?;
             let locks = match self.lock_all(&call, &[parent, found.ino]) {
                 Ok(locks) => locks,
                 // Removed by another meanwhile, or a parent that is gone.

@@ -104,9 +104,10 @@ impl Pool {
             from_replica |= replica;
             headers.push(header);
         }
+        check_lengths(pm, &headers)?;
         let (superblock, replica) = read_superblock(pm, &headers)?;
         from_replica |= replica;
-        check_slots(pm, &superblock, &headers)?;
+        check_slots(&superblock, &headers)?;
         let seed = Seed::pool(&superblock.pool_uuid);
         let state = read_state(pm, seed)?;
         let mut slots = Vec::new();
@@ -121,13 +122,25 @@ impl Pool {
         self.state.flags & PoolState::CLEAN != 0
     }
 
+    /// Refuses to write a pool with features that a writer must know.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let unknown = self.superblock.features_ro_compat;
+        if unknown == 0 {
+            return Ok(());
+        }
+        Err(Error::BadPool(format!(
+            "the pool uses features that this program can't write ({unknown:#x}): mount it read-only, \
+             or use a newer release"
+        )))
+    }
+
     /// Starts the next session: the slots' lines first, then the pool's, each durable before the
     /// next; a crash in between leaves a slot one ahead, which counts as current.
     pub(crate) fn raise_session(&mut self, pm: &Pm) {
-        let session = self.state.session + 1;
+        let session = self.state.session.saturating_add(1);
         let mut pending = Flushed::none();
         for (header, state) in &mut self.slots {
-            state.seq += 1;
+            state.seq = state.seq.wrapping_add(1);
             state.session = u64::from(session);
             pending = pending.and(store_slot_state(pm, self.seed, header.index, state));
         }
@@ -145,7 +158,7 @@ impl Pool {
 
     /// Writes the pool's state durably, to the line that does not stand.
     pub(crate) fn write_state(&mut self, pm: &Pm, state: PoolState) {
-        self.state = PoolState { seq: self.state.seq + 1, ..state };
+        self.state = PoolState { seq: self.state.seq.wrapping_add(1), ..state };
         pm.fence(store_pool_state(pm, self.seed, &self.state)).end();
     }
 }
@@ -250,7 +263,21 @@ fn read_superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock, bool)
     Err(Error::BadPool(format!("the superblock is damaged ({first}), and so is its replica")))
 }
 
-fn check_slots(pm: &Pm, superblock: &Superblock, headers: &[SlotHeader]) -> Result<()> {
+/// No slot is shorter than it was made.
+fn check_lengths(pm: &Pm, headers: &[SlotHeader]) -> Result<()> {
+    for (index, header) in (0..).zip(headers) {
+        let pages = pm.slot_len(index) / PAGE;
+        if pages < header.pages {
+            return Err(Error::BadPool(format!(
+                "slot {index} has {pages} pages of the {} that it was made with: it was cut off",
+                header.pages
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_slots(superblock: &Superblock, headers: &[SlotHeader]) -> Result<()> {
     let expected = usize::from(superblock.slot_count);
     for (index, header) in headers.iter().enumerate() {
         if header.pool_uuid != superblock.pool_uuid {
@@ -262,13 +289,6 @@ fn check_slots(pm: &Pm, superblock: &Superblock, headers: &[SlotHeader]) -> Resu
                 header.index
             )));
         }
-        let pages = pm.slot_len(header.index) / PAGE;
-        if pages < header.pages {
-            return Err(Error::BadPool(format!(
-                "slot {index} has {pages} pages of the {} that it was made with: it was cut off",
-                header.pages
-            )));
-        }
     }
     if headers.len() != expected {
         return Err(Error::BadPool(format!(
@@ -278,7 +298,7 @@ fn check_slots(pm: &Pm, superblock: &Superblock, headers: &[SlotHeader]) -> Resu
     }
     if superblock.features_incompat != 0 {
         return Err(Error::BadPool(format!(
-            "the pool uses features that this program does not know ({:#x})",
+            "the pool uses features that this program does not know ({:#x}): use a newer release",
             superblock.features_incompat
         )));
     }

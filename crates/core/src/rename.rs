@@ -52,7 +52,7 @@ impl Fs {
         let call = self.begin(OpKind::Rename, ctx)?;
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
         for _ in 0..NAME_TRIES {
-            let pair = self.find_pair(ctx, from, to)?;
+            let pair = self.find_pair(&call, from, to)?;
             if self.rename_found(&call, (from, to), pair, mode)? {
                 return Ok(());
             }
@@ -60,9 +60,9 @@ impl Fs {
         Err(Error::NotFound)
     }
 
-    fn find_pair(&self, ctx: &Ctx, from: Place<'_>, to: Place<'_>) -> Result<Pair> {
-        let found = self.find_name(ctx.hint, from.parent, from.name)?.ok_or(Error::NotFound)?;
-        Ok(Pair { from: found, to: self.find_name(ctx.hint, to.parent, to.name)? })
+    fn find_pair(&self, call: &Call<'_>, from: Place<'_>, to: Place<'_>) -> Result<Pair> {
+        let found = self.find_name(call, from.parent, from.name)?.ok_or(Error::NotFound)?;
+        Ok(Pair { from: found, to: self.find_name(call, to.parent, to.name)? })
     }
 
     /// Renames, unless the names changed before the locks were held (`false`).
@@ -84,13 +84,13 @@ impl Fs {
         let across = from.parent != to.parent;
         let _moving =
             if moves_dir && across { Some(call.op.lock(self.rename_lock)?) } else { None };
-        if across && is_dir(pair.from) && self.is_below(to.parent, pair.from.ino)? {
+        if across && is_dir(pair.from) && self.is_below(call, to.parent, pair.from.ino)? {
             return Err(Error::Invalid("a directory can't be moved below itself"));
         }
         if across
             && let Some(target) =
                 pair.to.filter(|target| mode == RenameMode::Exchange && is_dir(*target))
-            && self.is_below(from.parent, target.ino)?
+            && self.is_below(call, from.parent, target.ino)?
         {
             return Err(Error::Invalid("a directory can't be moved below itself"));
         }
@@ -131,7 +131,7 @@ impl Fs {
     }
 
     /// Whether `ino` is `above` or lies below it.
-    fn is_below(&self, ino: Ino, above: Ino) -> Result<bool> {
+    fn is_below(&self, call: &Call<'_>, ino: Ino, above: Ino) -> Result<bool> {
         let mut at = ino;
         for _ in 0..DEPTH_MAX {
             if at == above {
@@ -140,7 +140,7 @@ impl Fs {
             if at == Ino::ROOT {
                 return Ok(false);
             }
-            at = self.parent(at)?;
+            at = self.parent_by(call, at)?;
         }
         Err(Error::BadArena("directories in a circle".into()))
     }

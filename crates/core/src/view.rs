@@ -94,7 +94,7 @@ impl State {
     /// The op_seq of the inode's next operation. It rises with the session too: what an operation of
     /// an older session left behind a log's tail is then older than anything written since.
     pub(crate) fn next_op_seq(&self, session: u32) -> u64 {
-        (self.op_seq + 1).max(u64::from(session) << 32)
+        self.op_seq.saturating_add(1).max(u64::from(session) << 32)
     }
 
     /// The state that a line found on media stands for.
@@ -296,7 +296,11 @@ impl<'a> View<'a> {
             uid: attrs.uid,
             gid: attrs.gid,
             rdev: self.rdev(),
-            size: if kind == FileKind::Directory { state.size * 64 } else { state.size },
+            size: if kind == FileKind::Directory {
+                state.size.saturating_mul(64)
+            } else {
+                state.size
+            },
             blocks: (self.get(DATA_PAGES) + self.get(LOG_PAGES)) * 8,
             atime_ns: self.atime_ns(),
             mtime_ns: state.mtime_ns,

@@ -36,7 +36,9 @@ impl PoolFile {
     pub fn open(&self, options: &PmOptions) -> Result<Pm, String> {
         let path = |file: &File| SlotSpec::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let slots: Vec<SlotSpec> = self.files.iter().map(path).collect();
-        Pm::open(&slots, options).map_err(|why| why.to_string())
+        // The machine that died may hold the slots still; nobody else knows of them.
+        let options = PmOptions { lock_held: true, ..options.clone() };
+        Pm::open(&slots, &options).map_err(|why| why.to_string())
     }
 
     /// All bytes of a slot.

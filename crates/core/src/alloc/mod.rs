@@ -138,8 +138,10 @@ impl Allocator {
     ) -> Result<Extent> {
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
-            // A page freed here before is as good as any, and saves the bitmap two visits.
+            // A page freed here before is as good as any, and saves the bitmap two visits; in a
+            // pool that is nearly full it belongs to the reserve.
             if want == 1
+                && (need == Need::Release || self.is_roomy(arena)?)
                 && let Some(extent) = lane.reuse(op)?
             {
                 return Ok(extent);

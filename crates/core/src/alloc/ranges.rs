@@ -260,7 +260,7 @@ impl Ranges {
             self.change(arena, op, range, |bits| {
                 for (index, word) in bits.0.iter().enumerate() {
                     let mask = Bits::mask(index, first, count);
-                    if word & mask != mask {
+                    if word & mask != mask || mask & self.outside(range, index) != 0 {
                         return Err(Error::BadArena(format!("page near {addr} freed twice")));
                     }
                 }

@@ -92,6 +92,7 @@ struct Checker<'a> {
     journal: &'a Journal,
     chunks: &'a Chunks,
     pages: &'a PageMarks,
+    clean: bool,
 }
 
 /// Checks a pool. Nothing is changed.
@@ -115,7 +116,15 @@ pub fn check(
     if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes, &chunks) {
         gathered.findings.push(finding(&error));
     }
-    let checker = Checker { pm, seed, session, journal: &journal, chunks: &chunks, pages: &pages };
+    let checker = Checker {
+        pm,
+        seed,
+        session,
+        journal: &journal,
+        chunks: &chunks,
+        pages: &pages,
+        clean: pool.is_clean(),
+    };
     checker.inodes(exec, progress, &mut gathered);
     names::check(&mut gathered);
     let mut findings = std::mem::take(&mut gathered.findings);
@@ -181,6 +190,10 @@ impl Checker<'_> {
         let Some(standing) = standing.filter(|standing| standing.line.nlink > 0) else {
             return Ok(());
         };
+        if standing.torn && self.clean {
+            let what = "a line does not validate, and no crash can have torn it";
+            return Err(Error::damaged_inode(ino, "commit lines", place.addr, what));
+        }
         let line = standing.line;
         let identity = standing
             .identity
@@ -198,11 +211,9 @@ impl Checker<'_> {
                     let found = format!("op_seq {}, the inode's is {}", header.op_seq, line.op_seq);
                     return Err(Error::damaged_inode(ino, "log entry", addr, found));
                 }
-                if replay.take(entry).is_none_or(|dir| dir == (kind == FileKind::Directory)) {
-                    return Ok(());
-                }
-                let found = format!("{:?} in a {kind:?}", header.kind);
-                Err(Error::damaged_inode(ino, "log entry", addr, found))
+                log::check_kind(ino, kind, addr, entry)?;
+                replay.take(entry);
+                Ok(())
             }
         })?;
         resolve(&replay.mappings, &mut |_, extent| {
@@ -223,26 +234,21 @@ struct Replay {
 }
 
 impl Replay {
-    /// Takes an entry in; `true` for one of directories only, `false` for one of all others only.
-    fn take(&mut self, entry: &Entry) -> Option<bool> {
+    /// Takes an entry in.
+    fn take(&mut self, entry: &Entry) {
         match *entry {
             Entry::Write { file_page, addr, count, .. } => {
                 let first = file_page.get();
                 self.mappings.push(Mapping { first, end: log::write_end(first, count), addr });
-                Some(false)
             }
             Entry::DentryAdd { cookie, ino, generation, kind, ref name } => {
                 let seen = NameSeen { dir: Ino::NULL, ino, generation, kind };
                 self.names.insert(cookie, (seen, name.as_bytes().to_vec()));
-                Some(true)
             }
             Entry::DentryDelete { cookie, .. } => {
                 self.names.remove(&cookie);
-                Some(true)
             }
-            Entry::Attributes(_) => None,
-            // No method of this version writes words.
-            Entry::Words(_) => Some(false),
+            Entry::Attributes(_) | Entry::Words(_) => {}
         }
     }
 

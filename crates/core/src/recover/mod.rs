@@ -85,6 +85,7 @@ impl Fs {
         }
         let writes = !options.read_only || !opened.report.clean;
         if writes && !pm.is_read_only() {
+            pool.check_writable()?;
             repair(&pm, &opened);
             pool.raise_session(&pm);
         }

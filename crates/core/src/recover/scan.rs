@@ -154,8 +154,9 @@ impl Scan<'_> {
                         accepted.write_back(addr, LINE, Purpose::Log);
                     }
                 }
-                Item::Entry { header, entry, .. } => {
+                Item::Entry { addr: at, header, entry, .. } => {
                     entries += 1;
+                    log::check_kind(ino, identity.kind, at, entry)?;
                     let newest = recent && header.op_seq == line.op_seq;
                     if newest {
                         // With the blank lines that end a page.

@@ -23,6 +23,8 @@ pub(crate) struct Standing {
     pub(crate) install: Option<(u8, CommitLine)>,
     /// Own lines that were refused.
     pub(crate) rejected: u32,
+    /// One of its own lines does not validate and is not blank.
+    pub(crate) torn: bool,
     /// The line was written in the session that crashed.
     pub(crate) is_recent: bool,
 }
@@ -69,23 +71,27 @@ pub(crate) fn decide(
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"));
     };
     // Every op_seq ends: what was seen and does not stand is put behind by a certificate.
-    let install = (record_wins || own.rejected > 0 || op_seq_max > line.op_seq).then(|| {
-        let slot = own_slot.map_or(own.rejected_slot.unwrap_or(0), |slot| 1 - slot);
-        let certificate = CommitLine {
-            op_seq: op_seq_max,
-            flags: line.flags & !CommitLine::HAS_DATA_CRC,
-            data_crc: 0,
-            session,
-            ..line
-        };
-        (slot, certificate)
-    });
+    // And a line that a crash tore is overwritten, so that one found later is damage.
+    let torn = media.has_torn_line();
+    let install =
+        (record_wins || own.rejected > 0 || torn || op_seq_max > line.op_seq).then(|| {
+            let slot = own_slot.map_or(own.rejected_slot.unwrap_or(0), |slot| 1 - slot);
+            let certificate = CommitLine {
+                op_seq: op_seq_max,
+                flags: line.flags & !CommitLine::HAS_DATA_CRC,
+                data_crc: 0,
+                session,
+                ..line
+            };
+            (slot, certificate)
+        });
     Ok(Some(Standing {
         identity: media.identity,
         is_recent: line.session == session,
         line,
         install,
         rejected: own.rejected,
+        torn,
     }))
 }
 
