@@ -53,9 +53,9 @@ fn with_too_little_space() {
     let mut budget = Budget::from_env(6, 600);
     let mut setup = "create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n".to_owned();
     // Until nothing fits any more; then there is room again for a few hundred pages.
-    setup.push_str(&"append /ballast len=1048576 fill=3\n".repeat(6));
+    setup.push_str(&"append /ballast len=1048576 fill=3\n".repeat(7));
     setup.push_str(&"append /ballast len=16384 fill=3\n".repeat(60));
-    setup.push_str("compare\nset /ballast size=5000000\n");
+    setup.push_str("compare\nset /ballast size=7000000\n");
     budget.setup = parse_steps(&setup).unwrap();
     let summary = run_behind("small", &budget, NoSpace::Allowed, &options);
     assert!(summary.no_space > 0, "there was space: {summary:?}");

@@ -107,8 +107,8 @@ impl Scan<'_> {
                 standing::decide(self.pm, self.seed, self.session, self.journal, ino, &place)?;
             let Some(standing) = standing else { continue };
             found.lines_rejected += u64::from(standing.rejected);
-            if let Some((slot, line)) = standing.install {
-                found.installs.push((place, slot, line));
+            for (slot, line) in (0..).zip(standing.install) {
+                found.installs.extend(line.map(|line| (place, slot, line)));
             }
             if self.write_back && standing.is_recent {
                 let flushed = self.pm.write_back_range(place.addr, INODE_SIZE, Purpose::Inode);

@@ -19,8 +19,8 @@ use crate::log::{self, LogId};
 pub(crate) struct Standing {
     pub(crate) identity: Result<IdentityLine, LayoutError>,
     pub(crate) line: CommitLine,
-    /// What recovery has to store so that the inode's own lines say so: slot and line.
-    pub(crate) install: Option<(u8, CommitLine)>,
+    /// What recovery has to store so that the inode's own lines say so, by slot.
+    pub(crate) install: [Option<CommitLine>; 2],
     /// Own lines that were refused.
     pub(crate) rejected: u32,
     /// One of its own lines does not validate and is not blank.
@@ -73,18 +73,16 @@ pub(crate) fn decide(
     // Every op_seq ends: what was seen and does not stand is put behind by a certificate.
     // And a line that a crash tore is overwritten, so that one found later is damage.
     let torn = media.has_torn_line();
-    let install =
-        (record_wins || own.rejected > 0 || torn || op_seq_max > line.op_seq).then(|| {
-            let slot = own_slot.map_or(own.rejected_slot.unwrap_or(0), |slot| 1 - slot);
-            let certificate = CommitLine {
-                op_seq: op_seq_max,
-                flags: line.flags & !CommitLine::HAS_DATA_CRC,
-                data_crc: 0,
-                session,
-                ..line
-            };
-            (slot, certificate)
-        });
+    let certificate = CommitLine {
+        op_seq: op_seq_max,
+        flags: line.flags & !CommitLine::HAS_DATA_CRC,
+        data_crc: 0,
+        session,
+        ..line
+    };
+    let needed = record_wins || own.rejected > 0 || torn || op_seq_max > line.op_seq;
+    let slots = if needed { slots_to_write(&media, own_slot) } else { [false; 2] };
+    let install = slots.map(|write| write.then_some(certificate));
     Ok(Some(Standing {
         identity: media.identity,
         is_recent: line.session == session,
@@ -95,11 +93,21 @@ pub(crate) fn decide(
     }))
 }
 
+/// Which lines a certificate is written to: the one beside the line that stands; with none standing,
+/// since the record does, every one that was written, or the first.
+fn slots_to_write(media: &MediaInode, own_slot: Option<u8>) -> [bool; 2] {
+    if let Some(slot) = own_slot {
+        return [slot != 0, slot == 0];
+    }
+    let [first, second] = &media.lines;
+    let written = |line: &Result<CommitLine, LayoutError>| *line != Err(LayoutError::Blank);
+    [written(first) || !written(second), written(second)]
+}
+
 #[derive(Default)]
 struct Own {
     line: Option<(CommitLine, u8)>,
     rejected: u32,
-    rejected_slot: Option<u8>,
 }
 
 /// The newest of the inode's own lines that counts.
@@ -125,7 +133,6 @@ fn choose_own(
             && !journal.has_newer(id.ino, line.op_seq);
         if asked && !holds(pm, id, &line)? {
             own.rejected += 1;
-            own.rejected_slot = Some(slot);
             continue;
         }
         own.line = Some((line, slot));
