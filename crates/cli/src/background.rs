@@ -19,6 +19,8 @@ const READY: &str = "ready";
 
 /// Starts the daemon; returns when the mount can be used, or with the daemon's own exit code.
 pub(crate) fn start(request: &Request) -> Result<ExitCode> {
+    // A log that can't be written is said before anything is mounted.
+    request.args.log.as_deref().map(open_log).transpose()?;
     let mut child = spawn(request).context("starting the daemon")?;
     let mut said = String::new();
     if let Some(output) = child.stdout.take() {

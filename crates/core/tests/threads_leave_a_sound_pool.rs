@@ -55,6 +55,7 @@ fn allowed<T>(result: Result<T>) -> Option<T> {
             | Error::IsDirectory
             | Error::NotDirectory
             | Error::NoSpace
+            | Error::NotPermitted(_)
             | Error::Invalid(_),
         ) => None,
         Err(error) => panic!("{error}"),

@@ -1,39 +1,38 @@
 //! Ends a test that hangs, with the case that it hangs in: a harness would only wait.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// What runs, and since when.
-type Case = Arc<Mutex<(String, Instant)>>;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 /// Watches one case after the other, until it is dropped.
 #[derive(Debug)]
 pub struct Watchdog {
-    case: Case,
+    cases: Sender<String>,
 }
 
 impl Watchdog {
     /// No case is allowed to take longer than `patience`.
     #[must_use]
     pub fn new(patience: Duration) -> Self {
-        let case = Case::new(Mutex::new(("the start".to_owned(), Instant::now())));
-        let watched = Arc::downgrade(&case);
-        std::thread::spawn(move || {
-            while let Some(case) = watched.upgrade() {
-                let (name, since) = case.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                if since.elapsed() > patience {
-                    tell_and_abort(&name, patience);
-                }
-                drop(case);
-                std::thread::sleep(Duration::from_millis(200));
-            }
-        });
-        Self { case }
+        let (cases, begun) = channel();
+        std::thread::spawn(move || watch(&begun, patience));
+        Self { cases }
     }
 
     /// The next case begins.
     pub fn begin(&self, name: String) {
-        *self.case.lock().unwrap_or_else(PoisonError::into_inner) = (name, Instant::now());
+        // The watching thread ends only with this sender, or the process.
+        self.cases.send(name).unwrap_or_default();
+    }
+}
+
+fn watch(begun: &Receiver<String>, patience: Duration) {
+    let mut case = "the start".to_owned();
+    loop {
+        match begun.recv_timeout(patience) {
+            Ok(next) => case = next,
+            Err(RecvTimeoutError::Timeout) => tell_and_abort(&case, patience),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
 }
 

@@ -22,11 +22,11 @@ const SHRINK_RUNS_MAX: usize = 150;
 
 fn run(name: &str, seconds: u64, form: Form, lanes: u32, many_threads: bool) {
     let core = CoreOptions { slots: vec![6 * MB], lanes, form };
-    run_behind(name, seconds, &[], core, many_threads);
+    run_behind(name, seconds, &[], &core, many_threads);
 }
 
 /// Runs sequences behind a setup that is not cut.
-fn run_behind(name: &str, seconds: u64, setup: &[Step], core: CoreOptions, many_threads: bool) {
+fn run_behind(name: &str, seconds: u64, setup: &[Step], core: &CoreOptions, many_threads: bool) {
     let budget = Budget::from_env(seconds, 30);
     println!("{name}: first seed {}, {} s", budget.seed, budget.time.as_secs());
     let start = Instant::now();
@@ -94,7 +94,7 @@ fn when_threads_share_a_lane_in_the_two_fence_form() {
 #[test]
 fn on_three_slots() {
     let core = CoreOptions { slots: vec![3 * MB, 2 * MB, 2 * MB], lanes: 2, form: Form::Auto };
-    run_behind("slots", 7, &[], core, true);
+    run_behind("slots", 7, &[], &core, true);
 }
 
 #[test]
@@ -104,5 +104,5 @@ fn in_a_full_pool() {
     setup.push_str(&"append /ballast len=65536 fill=3\n".repeat(28));
     setup.push_str(&"append /ballast len=4096 fill=3\n".repeat(20));
     setup.push_str("set /ballast size=1500000\n");
-    run_behind("full", 7, &parse_steps(&setup).unwrap(), core, false);
+    run_behind("full", 7, &parse_steps(&setup).unwrap(), &core, false);
 }
