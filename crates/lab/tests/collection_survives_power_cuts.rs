@@ -25,6 +25,7 @@ fn run(name: &str, text: &str, form: Form) {
         used_one_in: 64,
         nested_one_in: 211,
         many_threads: false,
+        cut_off_one_in: 0,
         seed: budget.seed,
     };
     let steps = parse_steps(text).unwrap();

@@ -106,6 +106,7 @@ fn try_pairs(name: &str, seconds: u64, form: Form) {
             used_one_in: 24,
             nested_one_in: 89,
             many_threads: tried % 3 == 2,
+            cut_off_one_in: 6,
             seed: budget.seed,
         };
         let steps: Vec<Step> = setup.iter().chain([*first, *then]).cloned().collect();

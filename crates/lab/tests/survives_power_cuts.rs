@@ -35,14 +35,17 @@ fn run_behind(name: &str, seconds: u64, setup: &[Step], core: &CoreOptions, many
     while start.elapsed() < budget.time {
         let options = CrashOptions {
             core: core.clone(),
-            from_step: setup.len(),
+            // Every third sequence has a past that is not cut: longer logs, more names.
+            from_step: setup.len() + if seed.is_multiple_of(3) { 4 * budget.steps } else { 0 },
             effort: Effort { subset_lines_max: 5, data_lines_max: 3, random: 4 },
             used_one_in: 16,
             nested_one_in: 97,
             many_threads,
+            cut_off_one_in: 8,
             seed,
         };
-        let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 1000);
+        let count = options.from_step - setup.len() + budget.steps;
+        let steps = Generator::new(seed, Flavor::of_seed(seed / 3)).steps(count, 1000);
         let steps = setup.iter().cloned().chain(steps.into_iter().map(small_step));
         let steps: Vec<Step> = steps.collect();
         match explore(&steps, &options) {

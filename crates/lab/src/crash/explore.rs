@@ -1,21 +1,11 @@
 //! A sequence with a power cut at every fence and behind every operation.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
-use fastrand::Rng;
-use novale_core::Fs;
-use novale_model::{Atime, Error, Model, Tree};
-use novale_pm::{Observer, PmOptions};
-
-use super::hardware::Hardware;
-use super::images::{Choice, Effort, images};
-use super::record::{Event, Recorder, What};
-use super::recover::{Allowed, Bench, Depth};
-use crate::diff::{CoreMachine, CoreOptions, make_pool, now_ns_at, open_pool, panic_text};
-use crate::pool_file::PoolFile;
-use crate::workload::{Action, Failure, Outcome, Session, Step, run_step};
+use super::explorer::Explorer;
+use super::images::Effort;
+use crate::diff::{CoreOptions, now_ns_at};
+use crate::workload::{Action, Step};
 
 /// What to explore.
 #[derive(Debug, Clone)]
@@ -30,6 +20,9 @@ pub struct CrashOptions {
     pub used_one_in: u64,
     /// One in so many recoveries is itself cut at each of its fences.
     pub nested_one_in: u64,
+    /// One in so many operations is cut off for good, by a power cut or by the death of the process
+    /// between two stores, and the sequence goes on with what is recovered then; 0: none.
+    pub cut_off_one_in: u32,
     /// Whether about every second operation is done by a thread of its own, which never fences
     /// again.
     pub many_threads: bool,
@@ -46,6 +39,8 @@ pub struct CrashSummary {
     pub points: u64,
     /// Images recovered, those of nested cuts included.
     pub images: u64,
+    /// Operations cut off for good.
+    pub cut_off: u64,
 }
 
 /// An image that is neither the state before the operation nor the one behind it.
@@ -72,6 +67,7 @@ impl std::ops::AddAssign for CrashSummary {
         self.steps += other.steps;
         self.points += other.points;
         self.images += other.images;
+        self.cut_off += other.cut_off;
     }
 }
 
@@ -86,10 +82,10 @@ pub fn explore(steps: &[Step], options: &CrashOptions) -> Result<CrashSummary, B
     let mut explorer =
         Explorer::new(options).map_err(|why| failure(0, &Step::Die, ("at first".into(), why)))?;
     for (index, step) in steps.iter().enumerate() {
-        explorer.cuts = index >= options.from_step;
-        explorer.step(step, now_ns_at(index + 1)).map_err(|why| failure(index, step, why))?;
+        let cuts = index >= options.from_step;
+        explorer.step(step, cuts, now_ns_at(index + 1)).map_err(|why| failure(index, step, why))?;
     }
-    Ok(explorer.summary)
+    Ok(explorer.summary())
 }
 
 /// Writes beyond this many bytes only cost time.
@@ -115,266 +111,4 @@ pub fn small_step(mut step: Step) -> Step {
         }
     }
     step
-}
-
-struct Explorer<'o> {
-    options: &'o CrashOptions,
-    recorder: Arc<Recorder>,
-    live: PoolFile,
-    /// `None` only while it is being opened again.
-    machine: Option<CoreMachine>,
-    machine_session: Session,
-    model: Model,
-    model_session: Session,
-    /// The state behind the last operation, as a crash shows it.
-    state: (Arc<Tree>, u64),
-    hardware: Hardware,
-    bench: Bench,
-    random: Rng,
-    threads: Rng,
-    /// Whether the power is cut at all.
-    cuts: bool,
-    summary: CrashSummary,
-}
-
-/// Where the power was cut and what was wrong then.
-type Wrong = (String, String);
-
-impl<'o> Explorer<'o> {
-    fn new(options: &'o CrashOptions) -> Result<Self, String> {
-        let recorder = Arc::new(Recorder::default());
-        let live = PoolFile::zeroed(&options.core.slots).map_err(|why| why.to_string())?;
-        make_pool(&open_recorded(&live, &recorder)?, options.core.lanes)?;
-        let mut hardware = Hardware::zeroed(&options.core.slots);
-        for event in recorder.take() {
-            hardware.apply(&event);
-        }
-        if !hardware.pending().is_empty() {
-            return Err(format!("mkfs left {} lines not durable", hardware.pending().len()));
-        }
-        let model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime);
-        let mut explorer = Self {
-            bench: Bench::new(&hardware, options.core.form, now_ns_at(1 << 20))?,
-            state: visible_after_crash(&model)?,
-            options,
-            recorder,
-            live,
-            machine: None,
-            machine_session: Session::default(),
-            model,
-            model_session: Session::default(),
-            hardware,
-            random: Rng::with_seed(options.seed),
-            threads: Rng::with_seed(options.seed),
-            cuts: options.from_step == 0,
-            summary: CrashSummary::default(),
-        };
-        explorer.open(now_ns_at(0)).map_err(|(cut, what)| format!("{cut}: {what}"))?;
-        Ok(explorer)
-    }
-
-    /// Opens the live pool, with cuts on the way.
-    fn open(&mut self, now_ns: i64) -> Result<(), Wrong> {
-        let opened = open_recorded(&self.live, &self.recorder)
-            .and_then(|pm| open_pool(pm, self.options.core.form, now_ns));
-        let fs: Fs = opened.map_err(|why| ("in opening".to_owned(), why))?;
-        self.machine = Some(CoreMachine::around(fs));
-        self.cut_each_fence("opening")
-    }
-
-    fn step(&mut self, step: &Step, now_ns: i64) -> Result<(), Wrong> {
-        self.summary.steps += 1;
-        match step {
-            Step::Compare => return Ok(()),
-            Step::Remount | Step::Die => return self.reopen(step, now_ns),
-            Step::Create { .. }
-            | Step::Link { .. }
-            | Step::Unlink(_)
-            | Step::Rmdir(_)
-            | Step::Rename { .. }
-            | Step::On { .. }
-            | Step::Hold { .. }
-            | Step::Release(_) => {}
-        }
-        let Some(machine) = &mut self.machine else {
-            return Ok(());
-        };
-        let session = &mut self.machine_session;
-        let found = if self.options.many_threads && self.threads.bool() {
-            let run = || run_step(machine, session, step, now_ns);
-            std::thread::scope(|scope| scope.spawn(run).join())
-                .map_err(|payload| ("in running".to_owned(), panic_text(payload.as_ref())))?
-        } else {
-            run_step(machine, session, step, now_ns)
-        };
-        // What was refused for lack of space changed nothing.
-        if found != Outcome::Failed(Failure::Error(Error::NoSpace)) {
-            let expected = run_step(&mut self.model, &mut self.model_session, step, now_ns);
-            check_alike(step, &expected, &found).map_err(|what| ("in running".to_owned(), what))?;
-        }
-        let after = visible_after_crash(&self.model).map_err(|why| ("in the model".into(), why))?;
-        self.cut_between(after)
-    }
-
-    fn reopen(&mut self, step: &Step, now_ns: i64) -> Result<(), Wrong> {
-        let machine = self.machine.take();
-        if *step == Step::Remount {
-            let closed = machine.as_ref().map(CoreMachine::close);
-            closed.transpose().map_err(|why| ("in closing".to_owned(), why))?;
-            self.cut_each_fence("closing")?;
-        }
-        drop(machine);
-        self.hardware.forget_threads();
-        self.machine_session.forget_all();
-        self.model_session.forget_all();
-        self.model.release_all();
-        self.open(now_ns)
-    }
-
-    /// Cuts at the fences of an operation between two states, then behind it, where only the
-    /// second is allowed.
-    fn cut_between(&mut self, after: (Arc<Tree>, u64)) -> Result<(), Wrong> {
-        let before = std::mem::replace(&mut self.state, after.clone());
-        let states = vec![("before", before.0, before.1), ("after", after.0.clone(), after.1)];
-        let events = self.recorder.take();
-        if events.is_empty() {
-            return Ok(());
-        }
-        self.cut_events(&events, &Allowed { states }, "the operation")?;
-        self.check_recording().map_err(|why| ("behind the operation".to_owned(), why))?;
-        let allowed = Allowed { states: vec![("after", after.0, after.1)] };
-        self.cut("behind the operation", &allowed)
-    }
-
-    /// What the recording says of the memory must be what is in it: no store went unseen.
-    fn check_recording(&self) -> Result<(), String> {
-        for slot in (0..).take(self.options.core.slots.len()) {
-            let memory = self.live.contents(slot).map_err(|why| why.to_string())?;
-            if let Some(byte) = self.hardware.first_unrecorded(slot, &memory) {
-                return Err(format!("slot {slot} byte {byte:#x} was stored unseen"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Cuts at the fences of what changes nothing that a user sees.
-    fn cut_each_fence(&mut self, during: &str) -> Result<(), Wrong> {
-        let events = self.recorder.take();
-        let allowed = self.unchanged();
-        self.cut_events(&events, &allowed, during)?;
-        self.cut(&format!("behind {during}"), &allowed)
-    }
-
-    fn unchanged(&self) -> Allowed {
-        Allowed { states: vec![("unchanged", self.state.0.clone(), self.state.1)] }
-    }
-
-    fn cut_events(
-        &mut self,
-        events: &[Event],
-        allowed: &Allowed,
-        during: &str,
-    ) -> Result<(), Wrong> {
-        for event in events {
-            if matches!(event.what, What::Fence) {
-                let site = event.site;
-                self.cut(&format!("at the fence of {during} at {site}"), allowed)?;
-            }
-            let changed = self.hardware.apply(event);
-            self.bench.update(&self.hardware, &changed).map_err(|why| ("bench".to_owned(), why))?;
-        }
-        Ok(())
-    }
-
-    /// Tries the images of this point.
-    fn cut(&mut self, place: &str, allowed: &Allowed) -> Result<(), Wrong> {
-        if !self.cuts {
-            return Ok(());
-        }
-        self.summary.points += 1;
-        for image in images(&self.hardware, self.options.effort, &mut self.random) {
-            self.summary.images += 1;
-            let used = self.summary.images.is_multiple_of(self.options.used_one_in);
-            let depth = if used { Depth::Used } else { Depth::Once };
-            let wrong = |what| (describe(place, &image.choice, &self.hardware), what);
-            let recovery =
-                self.bench.judge(&self.hardware, &image, allowed, depth).map_err(wrong)?;
-            if self.summary.images.is_multiple_of(self.options.nested_one_in) {
-                let count =
-                    cut_recovery(&self.hardware, &image.lines, &recovery, allowed, self.options);
-                self.summary.images += count.map_err(wrong)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Cuts a recovery at each of its fences; returns the number of images tried.
-fn cut_recovery(
-    hardware: &Hardware,
-    lines: &BTreeMap<super::hardware::LineKey, super::hardware::LineBytes>,
-    recovery: &[Event],
-    allowed: &Allowed,
-    options: &CrashOptions,
-) -> Result<u64, String> {
-    let mut hardware = Hardware::with(hardware.durable().to_vec());
-    hardware.set_durable(lines);
-    let bench = Bench::new(&hardware, options.core.form, now_ns_at(1 << 21))?;
-    let effort = Effort { subset_lines_max: 2, data_lines_max: 1, random: 2 };
-    let mut random = Rng::with_seed(options.seed);
-    let mut count = 0;
-    for event in recovery {
-        if matches!(event.what, What::Fence) {
-            for image in images(&hardware, effort, &mut random) {
-                count += 1;
-                bench.judge(&hardware, &image, allowed, Depth::Once).map_err(|why| {
-                    let place = format!("then cut again in recovery at {}", event.site);
-                    format!("{}:\n{why}", describe(&place, &image.choice, &hardware))
-                })?;
-            }
-        }
-        let changed = hardware.apply(event);
-        bench.update(&hardware, &changed)?;
-    }
-    Ok(count)
-}
-
-/// Both sides must have done or refused it, or the two states are not comparable.
-fn check_alike(step: &Step, expected: &Outcome, found: &Outcome) -> Result<(), String> {
-    let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed(_));
-    let broken = matches!(found, Outcome::Failed(Failure::Broken(_)));
-    // The model does not tell data from holes.
-    let seeks = matches!(step, Step::On { action: Action::Seek { .. }, .. });
-    if broken || (failed(expected) != failed(found) && !seeks) {
-        return Err(format!("model {expected:?}, found {found:?}"));
-    }
-    Ok(())
-}
-
-/// What is left of a model whose clients are all gone.
-fn visible_after_crash(model: &Model) -> Result<(Arc<Tree>, u64), String> {
-    let mut model = model.clone();
-    model.release_all();
-    let tree = Tree::of(&model).map_err(|why| why.to_string())?;
-    Ok((Arc::new(tree), model.inode_count() as u64))
-}
-
-fn open_recorded(pool: &PoolFile, recorder: &Arc<Recorder>) -> Result<novale_pm::Pm, String> {
-    let observer = Some(recorder.clone() as Arc<dyn Observer>);
-    pool.open(&PmOptions { observer, ..PmOptions::default() })
-}
-
-/// Where the power was cut and what was pending there.
-fn describe(place: &str, choice: &Choice, hardware: &Hardware) -> String {
-    const LINES_SHOWN: usize = 12;
-    let shown = hardware.pending().iter().take(LINES_SHOWN).filter_map(|(key, stores)| {
-        let store = stores.first()?;
-        let kind = if store.ordered { "ordered" } else { "bulk" };
-        let (slot, byte, count, site) = (key.slot, key.line * 64, stores.len(), store.site);
-        Some(format!("{slot}:{byte:#x} {count} {kind} of {:?} at {site}", store.purpose))
-    });
-    let more = hardware.pending().len().saturating_sub(LINES_SHOWN);
-    let more = (more > 0).then(|| format!("and {more} lines more"));
-    let lines: Vec<String> = shown.chain(more).collect();
-    format!("power cut {place}, keeping {choice}; pending:\n  {}", lines.join("\n  "))
 }

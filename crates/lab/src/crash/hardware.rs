@@ -132,6 +132,12 @@ impl Hardware {
         }
     }
 
+    /// The power is gone: what was not durable is lost.
+    pub fn lose_pending(&mut self) {
+        self.pending.clear();
+        self.written_back.clear();
+    }
+
     /// The process has died: no fence of its threads comes any more. What another process writes
     /// back and fences becomes durable all the same.
     pub fn forget_threads(&mut self) {

@@ -3,7 +3,9 @@
 //! with the model before and after the operation. Comes in: steps. Goes out: the first image that
 //! is neither. Called by the tests. Never in here: what the bytes mean.
 
+mod cut_off;
 mod explore;
+mod explorer;
 mod hardware;
 mod images;
 mod probe;

@@ -120,7 +120,11 @@ impl Bench {
 }
 
 /// Which of the allowed states it is.
-fn look(machine: &mut CoreMachine, allowed: &Allowed, now_ns: i64) -> Result<&'static str, String> {
+pub(super) fn look(
+    machine: &mut CoreMachine,
+    allowed: &Allowed,
+    now_ns: i64,
+) -> Result<&'static str, String> {
     let found = snapshot(machine, now_ns)?;
     let inodes = machine.inode_count();
     let mut differences = Vec::new();
