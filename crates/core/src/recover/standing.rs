@@ -70,11 +70,13 @@ pub(crate) fn decide(
         }
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"));
     };
-    // Every op_seq ends: what was seen and does not stand is put behind by a certificate.
-    // And a line that a crash tore is overwritten, so that one found later is damage.
+    // Every op_seq ends: what was seen and does not stand is put behind by a certificate, under a
+    // number of its own: two lines of one number, the certificate and what it puts behind, would
+    // leave it open which one stands. And a line that a crash tore is overwritten, so that one
+    // found later is damage.
     let torn = media.has_torn_line();
     let certificate = CommitLine {
-        op_seq: op_seq_max,
+        op_seq: op_seq_max.saturating_add(1),
         flags: line.flags & !CommitLine::HAS_DATA_CRC,
         data_crc: 0,
         session,
