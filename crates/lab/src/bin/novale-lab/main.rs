@@ -1,0 +1,64 @@
+//! The `novale-lab` program: crash states and damage made on purpose, and what Novale makes of them.
+//!
+//! Each command is a file here with its arguments (`Args`) and a function `run`, and a line in
+//! [`Command`] and in `main`. Standard output has the facts, standard error everything else. The exit
+//! code is 0 if nothing was found, 1 for a violation, 2 for a command line or file that makes no
+//! sense. Never here: what a test would want to call; that is in the library.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program's output is what it is for"
+)]
+
+mod list;
+mod replay;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Novale's crash lab: power cuts, dead clients and damaged pools, by the thousand.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Examples:
+  novale-lab run --seconds 60            cut the power for a minute, in all workloads
+  novale-lab run --workload pairs --json only the pairs of operations; one JSON object
+  novale-lab replay failure.txt          run a failure's sequence again"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    List(list::Args),
+    Replay(replay::Args),
+}
+
+/// What a command found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Clean,
+    Violated,
+}
+
+fn main() -> ExitCode {
+    let found = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::List(args) => Ok(list::run(&args)),
+        Command::Replay(args) => replay::run(&args),
+    };
+    match found {
+        Ok(Verdict::Clean) => ExitCode::SUCCESS,
+        Ok(Verdict::Violated) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("novale-lab: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
