@@ -2,7 +2,8 @@
 //!
 //! Two indexes: by the hash of a name, to the place of its dentry in the log; and by cookie, in the
 //! order of making, for listing. Names are compared with the dentry on media, so a name costs the
-//! arena no copy.
+//! arena no copy. The second keeps a removed name, marked, for as long as its dentry is in the log:
+//! collection must keep the entry that removes it just as long.
 
 use novale_arena::Arena;
 use novale_layout::{FileKind, Ino, PmAddr};
@@ -20,6 +21,8 @@ const LIST_BATCH: usize = 64;
 const LOOKUP_TRIES: usize = 64;
 const NAME_BYTES_MAX: usize = 255;
 const SLOT_SHIFT: u64 = 42;
+/// Marks the place of a dentry whose name is removed.
+const REMOVED: u64 = 1;
 
 /// The hash of a name in a directory.
 pub(crate) fn name_hash(directory: Ino, name: &[u8]) -> u64 {
@@ -34,6 +37,47 @@ pub(crate) fn pack(addr: PmAddr) -> u64 {
 fn unpack(value: u64) -> PmAddr {
     let slot = u8::try_from(value >> SLOT_SHIFT).unwrap_or(u8::MAX);
     PmAddr::new(slot, (value & ((1 << SLOT_SHIFT) - 1)) * 64)
+}
+
+/// What the log holds of a cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dentry {
+    /// No dentry.
+    Gone,
+    /// That of a removed name.
+    Removed,
+    /// That of a name, here.
+    Named(PmAddr),
+}
+
+/// Looks a cookie up.
+pub(crate) fn dentry_of(arena: &Arena, view: &View<'_>, cookie: u64) -> Result<Dentry> {
+    Ok(match view.index().get(arena, cookie)? {
+        0 => Dentry::Gone,
+        word if word & REMOVED != 0 => Dentry::Removed,
+        word => Dentry::Named(PmAddr::from_raw(word)),
+    })
+}
+
+/// Marks a cookie's name as removed; its dentry stays in the log for now.
+pub(crate) fn mark_removed(arena: &Arena, view: &View<'_>, cookie: u64) -> Result<()> {
+    let word = view.index().get(arena, cookie)?;
+    if word != 0 {
+        view.index().set(arena, cookie, word | REMOVED)?;
+    }
+    Ok(())
+}
+
+/// The next name from a cookie on.
+fn next_name(arena: &Arena, view: &View<'_>, from: u64) -> Result<Option<(u64, PmAddr)>> {
+    let mut from = from;
+    while let Some((cookie, word)) = view.index().next(arena, from)? {
+        if word & REMOVED == 0 {
+            return Ok(Some((cookie, PmAddr::from_raw(word))));
+        }
+        from = cookie + 1;
+    }
+    Ok(None)
 }
 
 /// What a name leads to.
@@ -76,9 +120,12 @@ fn hash_at(pm: &Pm, directory: Ino, value: u64) -> u64 {
 pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<u64> {
     let ino = view.ino();
     let mut result = Ok(0);
-    view.index().for_each(arena, &mut |_, addr| {
+    view.index().for_each(arena, &mut |_, word| {
         let Ok(count) = result else { return };
-        let at = PmAddr::from_raw(addr);
+        if word & REMOVED != 0 {
+            return;
+        }
+        let at = PmAddr::from_raw(word);
         result = with_dentry(pm, at, |dentry| name_hash(ino, dentry.name())).and_then(|hash| {
             view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
             Ok(count + 1)
@@ -121,7 +168,7 @@ pub(crate) fn add(
 
 /// Removes a name.
 pub(crate) fn remove(arena: &Arena, view: &View<'_>, name: &[u8], found: &Found) -> Result<()> {
-    view.index().remove(arena, found.cookie)?;
+    mark_removed(arena, view, found.cookie)?;
     view.names().remove(arena, name_hash(view.ino(), name), pack(found.at))?;
     Ok(())
 }
@@ -251,10 +298,9 @@ impl Fs {
                 batch.clear();
                 let mut at = from;
                 while batch.len() < LIST_BATCH {
-                    let Some((cookie, addr)) = view.index().next(self.arena(), at)? else {
+                    let Some((cookie, addr)) = next_name(self.arena(), view, at)? else {
                         break;
                     };
-                    let addr = PmAddr::from_raw(addr);
                     // One that can't be read has moved; the view will not validate then.
                     batch.push(with_dentry(&self.pm, addr, |dentry| {
                         let found = Found {

@@ -1,4 +1,4 @@
-//! Log collection (NOVA 4.6), as a pass over windows of at most 16 log pages, one window each time
+//! Log collection (NOVA 4.6), as a pass over windows of at most 16 log pages, two windows each time
 //! that a log grows. The tail's page is never in a window, and the inode's lock is held.
 //!
 //! Thorough: a window less than half live is copied into new pages. Fast: of another window the
@@ -6,9 +6,11 @@
 //!
 //! An entry that cancels others (a delete, a hole) may go only with all that it cancels, which lies
 //! before it in the log. A window at the head takes everything before its end along, so there all
-//! cancelling entries go; elsewhere a delete goes with the name that it cancels in the same window
-//! or run, and a hole stays. What is kept keeps its order and its op_seq, and of a write only the
-//! pieces that still map the file: a dropped hole or write must not uncover them.
+//! cancelling entries go. Elsewhere a delete goes when its dentry has gone before it, which the
+//! directory's index says, or goes in the same window or run. A hole goes when nothing can depend on
+//! it: each of its pages is mapped again, by a write that overrides what is older too, or lies in a
+//! later hole of the same window. What is kept keeps its order and its op_seq, and of a write only
+//! the pieces that still map the file: a dropped hole or write must not uncover them.
 //!
 //! Crash argument. The new pages and, behind the head, a certificate (the newest commit's checksum
 //! may cover entries in the window) are fenced. Then one store switches: the commit line with the
@@ -16,6 +18,7 @@
 //! same before and behind it. Behind that fence the old pages are freed.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
@@ -37,6 +40,9 @@ use crate::view::View;
 const WINDOW_PAGES_MAX: usize = 16;
 /// A shorter log is left alone.
 const LOG_PAGES_MIN: u64 = 3;
+/// Steps each time that a log grows, by at most as many pages as one step looks at.
+const STEPS_A_GROWTH: u32 = 2;
+const _: () = assert!(log::GROWTH_PAGES_MAX <= WINDOW_PAGES_MAX as u64);
 
 /// Log pages reclaimed since the pool was opened.
 #[derive(Debug, Default)]
@@ -61,11 +67,11 @@ struct WindowPage {
     kept: Vec<Kept>,
     /// Cookies of the names added that are dead.
     dead_adds: Vec<u64>,
-    /// Cookies of the names deleted.
+    /// Cookies of the names deleted whose dentries are in the log.
     deletes: Vec<u64>,
     /// Holds a live write, name or attributes entry.
     live: bool,
-    /// Holds a hole.
+    /// Holds a hole that is needed.
     holes: bool,
 }
 
@@ -74,6 +80,15 @@ struct Kept {
     op_seq: u64,
     entry: Entry,
     dentry: Option<PmAddr>,
+}
+
+/// What becomes of the dentries in the pages that the list loses.
+#[derive(Default)]
+struct Dentries {
+    /// Copied, from here to there.
+    moved: Vec<(PmAddr, PmAddr)>,
+    /// Cookies of removed names whose dentries go.
+    gone: Vec<u64>,
 }
 
 /// What changes in the list of pages.
@@ -107,15 +122,18 @@ impl Fs {
         }
     }
 
-    /// Takes a collection step if the append that was just committed linked new pages.
+    /// Takes collection steps if the append that was just committed took new pages: twice as many
+    /// pages are looked at as a log takes at once, or what each pass leaves would never be seen again.
     pub(crate) fn collect_if_grown(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
         appended: &Appended,
     ) -> Result<()> {
-        if appended.grew() && locked.view.log_pages() >= LOG_PAGES_MIN {
-            self.collect_step(call, locked)?;
+        if appended.grew() {
+            for _ in 0..STEPS_A_GROWTH {
+                self.collect_step(call, locked)?;
+            }
         }
         Ok(())
     }
@@ -123,10 +141,14 @@ impl Fs {
     /// Looks at the next window and reclaims what it can of it.
     pub(crate) fn collect_step(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
         let view = &locked.view;
+        if view.log_pages() < LOG_PAGES_MIN {
+            return Ok(());
+        }
         let Some(mut window) = self.window(locked)? else {
             view.set_gc_cursor(PmAddr::NULL);
             return Ok(());
         };
+        window.drop_overridden(|from, to| Ok(view.index().next_gap(self.arena(), from)? < to))?;
         window.drop_cancelled();
         let pages = window.pages.len() as u64;
         window.live_lines = window.kept().map(|kept| kept.entry.lines() as u64).sum();
@@ -191,6 +213,7 @@ impl Fs {
             return Ok(());
         };
         let (pending, moved) = self.store_pages(locked, window, &extents);
+        let gone = window.pages.iter().flat_map(|page| &page.dead_adds).copied().collect();
         let first = if needed == 0 { window.end } else { page_at(&extents, 0) };
         let last = needed.checked_sub(1).map_or(window.before, |last| page_at(&extents, last));
         let mut freed = Extents::default();
@@ -201,7 +224,7 @@ impl Fs {
         let counter = if needed == 0 { &self.gc.fast } else { &self.gc.thorough };
         counter.fetch_add(reclaimed, Ordering::Relaxed);
         let place = Switch { before: window.before, first, reclaimed, cursor: last };
-        self.switch(call, locked, &place, pending, &moved)?;
+        self.switch(call, locked, &place, pending, &Dentries { moved, gone })?;
         self.give(call, &freed)
     }
 
@@ -220,12 +243,14 @@ impl Fs {
             .map_or(window.before, |index| addr_of(index).unwrap_or(PmAddr::NULL));
         let behind = addr_of(first + count).unwrap_or(window.end);
         let mut freed = Extents::default();
+        let mut dentries = Dentries::default();
         for page in window.pages.iter().skip(first).take(count) {
             freed.push_page(page.addr);
+            dentries.gone.extend(&page.dead_adds);
         }
         self.gc.fast.fetch_add(count as u64, Ordering::Relaxed);
         let place = Switch { before, first: behind, reclaimed: count as u64, cursor: before };
-        self.switch(call, locked, &place, Flushed::none(), &[])?;
+        self.switch(call, locked, &place, Flushed::none(), &dentries)?;
         self.give(call, &freed)
     }
 
@@ -279,13 +304,17 @@ impl Fs {
         locked: &Locked<'_>,
         &Switch { before, first, reclaimed, cursor }: &Switch,
         pending: Flushed,
-        moved: &[(PmAddr, PmAddr)],
+        dentries: &Dentries,
     ) -> Result<()> {
         let (view, arena) = (&locked.view, self.arena());
         let publish = || -> Result<()> {
             view.set_log_pages(view.log_pages() - reclaimed);
             view.set_gc_cursor(cursor);
-            moved
+            for cookie in &dentries.gone {
+                view.index().remove(arena, *cookie)?;
+            }
+            dentries
+                .moved
                 .iter()
                 .try_for_each(|(from, to)| dir::move_dentry(&self.pm, arena, view, *from, *to))
         };
@@ -310,6 +339,43 @@ impl Fs {
 impl Window {
     fn kept(&self) -> impl Iterator<Item = &Kept> {
         self.pages.iter().flat_map(|page| &page.kept)
+    }
+
+    /// Drops the holes that nothing depends on (`has_gap` says whether any of a range of file pages
+    /// is not mapped), and what a later entry says again: a page that was cut off and came back to
+    /// the same place looks alive in each of its entries.
+    fn drop_overridden(&mut self, has_gap: impl Fn(u64, u64) -> Result<bool>) -> Result<()> {
+        let mut holes: Vec<Range<u64>> = Vec::new();
+        let mut writes: BTreeSet<(u64, PmAddr, u32)> = BTreeSet::new();
+        for page in self.pages.iter_mut().rev() {
+            for index in (0..page.kept.len()).rev() {
+                let needed = match page.kept.get(index).map(|kept| kept.entry) {
+                    Some(Entry::Write { file_page, addr, count, .. }) if !addr.is_null() => {
+                        let first = writes.insert((file_page.get(), addr, count));
+                        page.live |= first;
+                        first
+                    }
+                    Some(Entry::Write { file_page, count, .. }) => {
+                        let hole = file_page.get()..log::write_end(file_page.get(), count);
+                        let needed = depends_on(&hole, &holes, &has_gap)?;
+                        page.holes |= needed;
+                        holes.extend(needed.then_some(hole));
+                        needed
+                    }
+                    None
+                    | Some(
+                        Entry::Words(_)
+                        | Entry::Attributes(_)
+                        | Entry::DentryAdd { .. }
+                        | Entry::DentryDelete { .. },
+                    ) => true,
+                };
+                if !needed {
+                    page.kept.remove(index);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Drops the cancelling entries that go with all that they cancel.
@@ -377,14 +443,10 @@ impl WindowPage {
             self.kept.push(Kept { op_seq, entry, dentry });
         };
         match *entry {
-            Entry::Write { addr, .. } if addr.is_null() => {
-                self.holes = true;
-                keep(*entry, None);
-            }
+            Entry::Write { addr, .. } if addr.is_null() => keep(*entry, None),
             Entry::Write { file_page, addr, count, .. } => {
                 let extent = Extent { addr, pages: u64::from(count) };
                 for piece in live_pieces(view, arena, file_page.get(), extent)? {
-                    self.live = true;
                     keep(piece, None);
                 }
             }
@@ -394,7 +456,7 @@ impl WindowPage {
             }
             Entry::Words(_) | Entry::Attributes(_) => {}
             Entry::DentryAdd { cookie, .. } => {
-                if view.index().get(arena, cookie)? == at.raw() {
+                if dir::dentry_of(arena, view, cookie)? == dir::Dentry::Named(at) {
                     self.live = true;
                     keep(*entry, Some(at));
                 } else {
@@ -402,12 +464,39 @@ impl WindowPage {
                 }
             }
             Entry::DentryDelete { cookie, .. } => {
-                self.deletes.push(cookie);
-                keep(*entry, None);
+                if dir::dentry_of(arena, view, cookie)? != dir::Dentry::Gone {
+                    self.deletes.push(cookie);
+                    keep(*entry, None);
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Whether a page of the hole is neither mapped nor in a later hole.
+fn depends_on(
+    hole: &Range<u64>,
+    later: &[Range<u64>],
+    has_gap: impl Fn(u64, u64) -> Result<bool>,
+) -> Result<bool> {
+    let mut left = vec![hole.clone()];
+    for other in later {
+        left = left.into_iter().flat_map(|part| without(part, other)).collect();
+    }
+    for part in left {
+        if has_gap(part.start, part.end)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What is left of a range without another.
+fn without(range: Range<u64>, other: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let before = range.start..range.end.min(other.start);
+    let behind = range.start.max(other.end)..range.end;
+    [before, behind].into_iter().filter(|part| part.start < part.end)
 }
 
 /// The pieces of a write that the file still maps.

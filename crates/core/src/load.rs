@@ -221,8 +221,7 @@ fn replay(
         Entry::DentryDelete { cookie, .. } => {
             // A cookie comes back only when nothing in the log speaks of it any more.
             view.set_next_cookie(view.next_cookie().max(cookie.saturating_add(1)));
-            index.remove(arena, cookie)?;
-            Ok(())
+            dir::mark_removed(arena, view, cookie)
         }
         Entry::Attributes(_) => Ok(()),
         Entry::Words(_) => {

@@ -19,7 +19,7 @@ use crate::view::{State, View};
 use novale_arena::Arena;
 
 /// Most pages by which a log grows at once.
-const GROWTH_PAGES_MAX: u64 = 16;
+pub(crate) const GROWTH_PAGES_MAX: u64 = 16;
 /// Greatest number of pages of a file: 2^47 bytes.
 pub(crate) const FILE_PAGES_MAX: u64 = 1 << 35;
 const PAGE_BYTES: usize = 4096;

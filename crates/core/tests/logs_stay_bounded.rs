@@ -1,0 +1,119 @@
+//! A log is at most a small multiple of what is live in it, whatever came and went.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::wildcard_imports,
+    clippy::cast_possible_truncation,
+    reason = "a test panics"
+)]
+
+use novale_arena::Arena;
+use novale_core::*;
+use novale_pm::{Pm, PmOptions};
+
+const MB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+fn open() -> Fs {
+    let pm = Pm::anonymous(&[64 * MB], &PmOptions::default()).unwrap();
+    let options = MkfsOptions {
+        lanes: 1,
+        pool_uuid: [7; 16],
+        slot_uuids: vec![[1; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &options).unwrap();
+    reopen(pm)
+}
+
+fn reopen(pm: Pm) -> Fs {
+    let options = OpenOptions { now_ns: 2, ..OpenOptions::default() };
+    Fs::open(pm, Arena::anonymous(256 * MB).unwrap(), &options, &Serial, &|_| {}).unwrap()
+}
+
+const CTX: Ctx = Ctx { now_ns: 3, hint: 0 };
+
+fn file() -> NewInode<'static> {
+    NewInode { kind: FileKind::File, mode: 0o644, uid: 1, gid: 2, rdev: 0, target: b"" }
+}
+
+fn free(fs: &Fs) -> u64 {
+    fs.statfs().unwrap().pages_free
+}
+
+fn sound(fs: Fs) -> Pm {
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    assert_eq!(check(&pm, &Serial, &|_| {}).unwrap().findings, []);
+    pm
+}
+
+/// A removal stayed in the log of a directory with more living names than one window of collection
+/// holds, once its name had been collected without it. The log ate the reserve, and a full pool could
+/// not delete any more.
+#[test]
+fn removals_leave_a_directory_of_many_names() {
+    let fs = open();
+    for name in 0..3000 {
+        fs.create(&CTX, Ino::ROOT, format!("stays{name}").as_bytes(), &file()).unwrap();
+    }
+    // Names that come and go, each living long enough for the log to grow by a page meanwhile.
+    let mut least = u64::MAX;
+    let mut at_first = 0;
+    for round in 0..40_000 {
+        fs.create(&CTX, Ino::ROOT, format!("comes{round}").as_bytes(), &file()).unwrap();
+        if round >= 150 {
+            fs.unlink(&CTX, Ino::ROOT, format!("comes{}", round - 150).as_bytes()).unwrap();
+        }
+        if round == 4000 {
+            at_first = free(&fs);
+        }
+        least = least.min(free(&fs));
+    }
+    assert!(at_first - least < 100, "{at_first} pages were free, then {least}");
+    let names = |fs: &Fs| {
+        let mut names = Vec::new();
+        fs.readdir(&CTX, Ino::ROOT, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            true
+        })
+        .unwrap();
+        names
+    };
+    let before = names(&fs);
+    assert_eq!(before.len(), 3150);
+    assert_eq!(names(&reopen(sound(fs))), before);
+}
+
+/// A hole stayed in a file's log for ever, unless everything before it went: so did each punch and
+/// each cutting off of a file with more pieces than one window holds.
+#[test]
+fn holes_leave_a_file_of_many_pieces() {
+    let fs = open();
+    let f = fs.create(&CTX, Ino::ROOT, b"f", &file()).unwrap().ino;
+    for piece in 0..2000 {
+        fs.write(&CTX, f, piece * 2 * PAGE, &[1; 4096]).unwrap();
+    }
+    let mut least = u64::MAX;
+    let mut at_first = 0;
+    for round in 0..200_000_u64 {
+        let end = (4000 + round % 7) * PAGE;
+        fs.write(&CTX, f, end, &[2; 4096]).unwrap();
+        fs.setattr(&CTX, f, &SetAttr { size: Some(end - 100), ..SetAttr::default() }).unwrap();
+        if round == 2000 {
+            at_first = free(&fs);
+        }
+        least = least.min(free(&fs));
+    }
+    assert!(at_first - least < 100, "{at_first} pages were free, then {least}");
+    let mut before = vec![0; 4010 * 4096];
+    let len = fs.read(&CTX, f, 0, &mut before).unwrap();
+    let fs = reopen(sound(fs));
+    let mut after = vec![0; 4010 * 4096];
+    assert_eq!(fs.read(&CTX, f, 0, &mut after).unwrap(), len);
+    assert!(before == after);
+}
