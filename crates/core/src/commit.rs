@@ -176,7 +176,7 @@ pub(crate) fn many(
     (mut pending, single): (Flushed, bool),
 ) -> Durable {
     let (page, seq) = lane.journal();
-    let seq = seq.saturating_add(1);
+    let seq = seq + 1;
     let me = thread_token();
     let (by, own_lines) = lane.pending();
     if by != me {

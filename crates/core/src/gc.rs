@@ -63,7 +63,7 @@ pub struct GcStats {
 /// A page of the window.
 struct WindowPage {
     addr: PmAddr,
-    seq: u32,
+    seq: u64,
     kept: Vec<Kept>,
     /// Cookies of the names added that are dead.
     dead_adds: Vec<u64>,
@@ -273,7 +273,7 @@ impl Fs {
                 ino: locked.id.ino,
                 generation: locked.id.generation,
                 session: self.session,
-                page_seq: first_seq + u32::try_from(index).unwrap_or(0),
+                page_seq: first_seq + index,
                 next,
             };
             let mut image = Vec::with_capacity(4096);
@@ -418,7 +418,7 @@ impl Window {
 }
 
 impl WindowPage {
-    fn new(addr: PmAddr, seq: u32) -> Self {
+    fn new(addr: PmAddr, seq: u64) -> Self {
         Self {
             addr,
             seq,

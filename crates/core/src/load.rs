@@ -50,9 +50,17 @@ impl MediaInode {
         }
     }
 
-    /// A line is neither blank nor valid: torn by a crash that recovery has not seen yet, or damaged.
-    pub(crate) fn has_torn_line(&self) -> bool {
-        self.lines.iter().any(|line| line.is_err_and(|error| error != LayoutError::Blank))
+    /// What is wrong with a line that is neither blank nor valid: torn by a crash that recovery has
+    /// not seen yet, or damaged.
+    pub(crate) fn torn_line(&self) -> Option<LayoutError> {
+        let errors = self.lines.iter().filter_map(|line| line.err());
+        errors.into_iter().find(|error| *error != LayoutError::Blank)
+    }
+
+    /// What is wrong with a line that no crash can have torn, its checksum being right.
+    pub(crate) fn absurd_line(&self) -> Option<LayoutError> {
+        let errors = self.lines.iter().filter_map(|line| line.err());
+        errors.into_iter().find(|error| matches!(error, LayoutError::Field { .. }))
     }
 
     /// Never used: both lines are blank.
@@ -72,7 +80,7 @@ pub(crate) fn free_inode(
     let media = MediaInode::read(pm, place)?;
     // An identity line that was torn with the create that stored it tells no generation; one above
     // those that earlier sessions can have given is as good as the next.
-    let unknown = if media.is_blank() { 0 } else { session << GENERATIONS_LOG2 };
+    let unknown = if media.is_blank() { 0 } else { session.saturating_mul(1 << GENERATIONS_LOG2) };
     let generation = media.identity.as_ref().map_or(unknown, |identity| identity.generation);
     if let Some((line, slot)) = media.newest() {
         return Ok((State::of_line(line, slot), generation));
@@ -107,9 +115,9 @@ pub(crate) fn load(
     if line.nlink == 0 {
         return Err(Error::Stale);
     }
-    if media.has_torn_line() {
+    if let Some(error) = media.torn_line() {
         // Recovery leaves none: the newest state may be lost, and its pages be another's.
-        return Err(Error::damaged_inode(ino, "commit lines", pool.addr, "one does not validate"));
+        return Err(Error::damaged_inode(ino, "commit lines", pool.addr, error));
     }
     let identity = media
         .identity
@@ -176,13 +184,13 @@ fn rebuild(
                 view.set_log_pages(view.log_pages() + 1);
                 view.set_tail_page_seq(seq);
             }
-            Item::Entry { header, entry: Entry::Attributes(new), .. } => {
-                *attrs = attrs_of(new);
-                view.set_atime_ns(new.atime_ns);
-                view.set_attr_seq(header.op_seq);
-            }
-            Item::Entry { addr, entry, .. } => {
-                log::check_kind(id.ino, kind, addr, entry)?;
+            Item::Entry { addr, header, entry, .. } => {
+                log::check_entry((id.ino, kind, line.op_seq), addr, &header, entry)?;
+                if let Entry::Attributes(new) = entry {
+                    *attrs = attrs_of(new);
+                    view.set_atime_ns(new.atime_ns);
+                    view.set_attr_seq(header.op_seq);
+                }
                 replay(arena, view, addr, entry, &mut data_pages)?;
             }
         }
@@ -214,13 +222,13 @@ fn replay(
             })?)
         }
         Entry::DentryAdd { cookie, .. } => {
-            view.set_next_cookie(view.next_cookie().max(cookie.saturating_add(1)));
+            view.set_next_cookie(view.next_cookie().max(cookie + 1));
             index.set(arena, cookie, at.raw())?;
             Ok(())
         }
         Entry::DentryDelete { cookie, .. } => {
             // A cookie comes back only when nothing in the log speaks of it any more.
-            view.set_next_cookie(view.next_cookie().max(cookie.saturating_add(1)));
+            view.set_next_cookie(view.next_cookie().max(cookie + 1));
             dir::mark_removed(arena, view, cookie)
         }
         Entry::Attributes(_) => Ok(()),

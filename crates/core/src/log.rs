@@ -25,8 +25,17 @@ pub(crate) const FILE_PAGES_MAX: u64 = 1 << 35;
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 64;
 
-/// Refuses an entry that an inode of this kind can't have.
-pub(crate) fn check_kind(ino: Ino, kind: FileKind, at: PmAddr, entry: &Entry) -> Result<()> {
+/// Refuses an entry that an inode of this kind, whose newest operation is `op_seq`, can't have.
+pub(crate) fn check_entry(
+    (ino, kind, op_seq): (Ino, FileKind, u64),
+    at: PmAddr,
+    header: &EntryHeader,
+    entry: &Entry,
+) -> Result<()> {
+    if header.op_seq > op_seq {
+        let found = format!("op_seq {}, the inode's is {op_seq}", header.op_seq);
+        return Err(Error::damaged_inode(ino, "log entry", at, found));
+    }
     let of_directories = match entry {
         Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
         // No method of this version writes words.
@@ -59,7 +68,7 @@ impl LogId {
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
     /// A page of the log, before its entries.
-    Page { addr: PmAddr, seq: u32 },
+    Page { addr: PmAddr, seq: u64 },
     /// An entry, and whether it is the first of its page.
     Entry { addr: PmAddr, header: EntryHeader, entry: &'a Entry, bytes: &'a [u8], first: bool },
 }
@@ -101,8 +110,8 @@ pub(crate) fn walk_range(
     head: PmAddr,
     until: Until,
     visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
-) -> Result<u32> {
-    let mut page = head;
+) -> Result<u64> {
+    let (mut before, mut page) = (PmAddr::NULL, head);
     let mut last_seq = None;
     let mut last_op = 0;
     loop {
@@ -115,13 +124,12 @@ pub(crate) fn walk_range(
             Until::Line(_) | Until::Page(_) => PAGE_BYTES,
         };
         let bytes = bytes.get_mut(..end).unwrap_or_default();
-        if page.is_null() || !page.is_page_aligned() || pm.load(page, bytes).is_err() {
-            return Err(Error::damaged_inode(
-                id.ino,
-                "log",
-                page,
-                "a page that is not in the pool",
-            ));
+        if page.is_null() {
+            return Err(Error::damaged_inode(id.ino, "log", before, "it ends before its tail"));
+        }
+        if !page.is_page_aligned() || pm.load(page, bytes).is_err() {
+            let found = "a page that is not in the pool";
+            return Err(Error::damaged_inode(id.ino, "log", page, found));
         }
         let header = decode_header(bytes, id, page)?;
         // Rising numbers keep a damaged chain from being walked in a circle.
@@ -140,7 +148,7 @@ pub(crate) fn walk_range(
             }
             return Ok(header.page_seq);
         }
-        page = header.next;
+        (before, page) = (page, header.next);
     }
 }
 
@@ -380,7 +388,7 @@ pub(crate) struct Appender<'a> {
     op_seq: u64,
     head: PmAddr,
     tail: PmAddr,
-    page_seq: u32,
+    page_seq: u64,
     pages: u64,
     room: Room,
     taken: u64,
@@ -393,7 +401,7 @@ pub(crate) struct Appender<'a> {
 pub(crate) struct Appended {
     pub(crate) head: PmAddr,
     pub(crate) tail: PmAddr,
-    page_seq: u32,
+    page_seq: u64,
     pages: u64,
     spare: (PmAddr, u64),
     grew: bool,

@@ -4,7 +4,7 @@
 //! lane's journal record commits all inodes at once ([`crate::commit::many`]). Before it is durable
 //! every line that stands is the old one; behind it recovery finds all new lines in the record.
 
-use novale_layout::{DataCrc, Entry, FileKind, Ino, JournalKind, Name, Seed};
+use novale_layout::{COOKIE_LIMIT, DataCrc, Entry, FileKind, Ino, JournalKind, Name, Seed};
 use novale_pm::Flushed;
 
 use crate::alloc::Need;
@@ -110,6 +110,10 @@ impl Fs {
     fn ready_one(&self, call: &Call<'_>, change: &DirChange<'_>) -> Result<Ready> {
         let (view, arena) = (&change.dir.view, self.arena());
         let first_cookie = view.next_cookie();
+        if first_cookie + change.adds.len() as u64 > COOKIE_LIMIT {
+            // Every place in the order of readdir has been used once.
+            return Err(Error::NoSpace);
+        }
         for (index, add) in change.adds.iter().enumerate() {
             dir::reserve(&self.pm, arena, view, add.name, first_cookie + index as u64)?;
         }

@@ -1,7 +1,7 @@
 //! What a pool says of itself: superblock, slot headers, state lines.
 
 use novale_layout::{
-    LayoutError, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, SLOT_HEADER_BYTES,
+    LayoutError, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, SESSION_LIMIT, SLOT_HEADER_BYTES,
     SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader, SlotState,
     Superblock,
 };
@@ -122,8 +122,15 @@ impl Pool {
         self.state.flags & PoolState::CLEAN != 0
     }
 
-    /// Refuses to write a pool with features that a writer must know.
+    /// Refuses to write a pool with features that a writer must know, or without a session left.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.state.session + 1 >= SESSION_LIMIT {
+            return Err(Error::BadPool(format!(
+                "the pool was opened for writing {} times, as often as its format counts: mount it \
+                 read-only, and copy what it holds to another",
+                self.state.session
+            )));
+        }
         let unknown = self.superblock.features_ro_compat;
         if unknown == 0 {
             return Ok(());
@@ -137,10 +144,10 @@ impl Pool {
     /// Starts the next session: the slots' lines first, then the pool's, each durable before the
     /// next; a crash in between leaves a slot one ahead, which counts as current.
     pub(crate) fn raise_session(&mut self, pm: &Pm) {
-        let session = self.state.session.saturating_add(1);
+        let session = self.state.session + 1;
         let mut pending = Flushed::none();
         for (header, state) in &mut self.slots {
-            state.seq = state.seq.wrapping_add(1);
+            state.seq += 1;
             state.session = u64::from(session);
             pending = pending.and(store_slot_state(pm, self.seed, header.index, state));
         }
@@ -158,7 +165,7 @@ impl Pool {
 
     /// Writes the pool's state durably, to the line that does not stand.
     pub(crate) fn write_state(&mut self, pm: &Pm, state: PoolState) {
-        self.state = PoolState { seq: self.state.seq.wrapping_add(1), ..state };
+        self.state = PoolState { seq: self.state.seq + 1, ..state };
         pm.fence(store_pool_state(pm, self.seed, &self.state)).end();
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_arena::{Arena, Class, NameTable, Off, Radix, SeqCount};
-use novale_layout::{CommitLine, FileKind, Ino, PmAddr};
+use novale_layout::{COOKIE_MIN, CommitLine, FileKind, Ino, PmAddr};
 
 use crate::error::{Error, Result};
 use crate::types::Attr;
@@ -53,9 +53,6 @@ const POLICY_PROJECT: usize = 30;
 
 const LOADED: u64 = 1 << 8;
 
-/// The first cookie that a directory hands out; those below stand for `.`, `..` and the start.
-pub(crate) const FIRST_COOKIE: u64 = 16;
-
 /// What an inode's commit line says, and which of the two lines stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
@@ -94,7 +91,7 @@ impl State {
     /// The op_seq of the inode's next operation. It rises with the session too: what an operation of
     /// an older session left behind a log's tail is then older than anything written since.
     pub(crate) fn next_op_seq(&self, session: u32) -> u64 {
-        self.op_seq.saturating_add(1).max(u64::from(session) << 32)
+        (self.op_seq + 1).max(u64::from(session) << 32)
     }
 
     /// The state that a line found on media stands for.
@@ -404,7 +401,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn next_cookie(&self) -> u64 {
-        self.get(NEXT_COOKIE).max(FIRST_COOKIE)
+        self.get(NEXT_COOKIE).max(COOKIE_MIN)
     }
 
     pub(crate) fn set_next_cookie(&self, cookie: u64) {
@@ -412,12 +409,12 @@ impl<'a> View<'a> {
     }
 
     /// The page_seq of the log's last page.
-    pub(crate) fn tail_page_seq(&self) -> u32 {
-        halves(self.get(TAIL_PAGE_SEQ)).1
+    pub(crate) fn tail_page_seq(&self) -> u64 {
+        self.get(TAIL_PAGE_SEQ)
     }
 
-    pub(crate) fn set_tail_page_seq(&self, seq: u32) {
-        self.set(TAIL_PAGE_SEQ, u64::from(seq));
+    pub(crate) fn set_tail_page_seq(&self, seq: u64) {
+        self.set(TAIL_PAGE_SEQ, seq);
     }
 }
 

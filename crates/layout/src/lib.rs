@@ -48,7 +48,9 @@ pub use journal::{
 pub use kind::FileKind;
 pub use log::{LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader};
 pub use name::{NAME_BYTES_MAX, Name};
-pub use number::{FilePage, INO_LIMIT, Ino};
+pub use number::{
+    COOKIE_LIMIT, COOKIE_MIN, FilePage, INO_LIMIT, Ino, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT,
+};
 pub use pair::PairLine;
 pub use pool_state::{POOL_STATE_OFFSETS, PoolState};
 pub use saved::{
@@ -57,7 +59,8 @@ pub use saved::{
 pub use signature::known_signature;
 pub use slot::{
     BAD_PAGE_LIST_PAGE, FIRST_FREE_PAGE, INODE_DIRECTORY_PAGE, LANE_TABLE_PAGE, MAX_SLOTS,
-    SLOT_HEADER_BYTES, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SlotHeader, SlotState, WEAR_PAGE,
+    SLOT_HEADER_BYTES, SLOT_HEADER_OFFSET, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SLOT_STATE_OFFSETS,
+    SlotHeader, SlotState, WEAR_PAGE,
 };
 pub use superblock::{CHECKSUM_CRC32C, Roots, SUPERBLOCK_BYTES, Superblock};
 

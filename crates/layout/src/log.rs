@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::transmute;
 
 use crate::error::check_crc;
+use crate::number::decode_seq;
 use crate::{Crc32c, Ino, LayoutError, PmAddr, Seed};
 
 /// Lines of a log page behind its header.
@@ -21,7 +22,8 @@ raw! {
         16 page_seq: U32,
         20 crc: U32,
         24 next: U64,
-        32 reserved: [u8; 32],
+        32 page_seq_high: U32,
+        36 reserved: [u8; 28],
     }
 }
 
@@ -37,8 +39,9 @@ pub struct LogPageHeader {
     pub generation: u32,
     /// The session that took the page.
     pub session: u32,
-    /// Rises by one along the log.
-    pub page_seq: u32,
+    /// Rises along the log, for ever: collection takes pages out, and a long-lived log has had
+    /// more than a word of 32 bits counts.
+    pub page_seq: u64,
     /// The next page of the log, or null. It means nothing on the page of the committed tail.
     pub next: PmAddr,
 }
@@ -52,10 +55,11 @@ impl LogPageHeader {
             ino: self.ino.get().into(),
             generation: self.generation.into(),
             session: self.session.into(),
-            page_seq: self.page_seq.into(),
+            page_seq: low(self.page_seq).into(),
             crc: U32::ZERO,
             next: self.next.raw().into(),
-            reserved: [0; 32],
+            page_seq_high: low(self.page_seq >> 32).into(),
+            reserved: [0; 28],
         };
         let bytes: [u8; 64] = transmute!(raw);
         raw.crc = checksum(&bytes, seed).into();
@@ -74,14 +78,21 @@ impl LogPageHeader {
         }
         let raw: RawLogPageHeader = transmute!(*bytes);
         check_crc(LOG, checksum(bytes, seed), raw.crc.get())?;
+        let page_seq = u64::from(raw.page_seq_high.get()) << 32 | u64::from(raw.page_seq.get());
         Ok(Self {
             ino: Ino::decode(raw.ino.get(), LOG)?,
             generation: raw.generation.get(),
             session: raw.session.get(),
-            page_seq: raw.page_seq.get(),
+            page_seq: decode_seq(page_seq, LOG, "page_seq")?,
             next: PmAddr::decode_page(raw.next.get(), LOG, "next")?,
         })
     }
+}
+
+/// The low half of a word.
+#[allow(clippy::cast_possible_truncation, reason = "it takes one half of a word")]
+const fn low(word: u64) -> u32 {
+    word as u32
 }
 
 /// The checksum of all but the checksum itself and the next pointer.

@@ -8,6 +8,37 @@ use crate::{INODES_PER_CHUNK, LayoutError, PAGE};
 /// Inode numbers lie below this: a pair line keeps them in 40 spare bits of two page addresses.
 pub const INO_LIMIT: u64 = 1 << 40;
 
+/// What counts operations, records and writes of a line lies below this. Nothing lives long enough
+/// to get there, so a greater one is damage; and a program may add to one without a check.
+pub const SEQ_LIMIT: u64 = 1 << 63;
+/// Sessions lie below this, so that `op_seq`, which rises with them, stays below [`SEQ_LIMIT`].
+pub const SESSION_LIMIT: u32 = 1 << 31;
+/// A file is shorter than this, in bytes: offsets are signed in the system's calls.
+pub const SIZE_LIMIT: u64 = 1 << 63;
+/// The first cookie of a directory's names; those below stand for `.`, `..` and the start.
+pub const COOKIE_MIN: u64 = 16;
+/// Cookies lie below this.
+pub const COOKIE_LIMIT: u64 = 1 << 48;
+
+/// Takes a word that must be a counter.
+#[inline]
+pub(crate) fn decode_seq(
+    raw: u64,
+    structure: &'static str,
+    field: &'static str,
+) -> Result<u64, LayoutError> {
+    check(raw < SEQ_LIMIT, structure, field, "below 2^63", raw)?;
+    Ok(raw)
+}
+
+/// Takes a word that must be the cookie of a name.
+#[inline]
+pub(crate) fn decode_cookie(raw: u64, structure: &'static str) -> Result<u64, LayoutError> {
+    let ok = (COOKIE_MIN..COOKIE_LIMIT).contains(&raw);
+    check(ok, structure, "cookie", "16 to 2^48 - 1", raw)?;
+    Ok(raw)
+}
+
 /// An inode number: chunk x 8192 + index, below 2^40; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ino(u64);

@@ -3,8 +3,9 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::transmute;
 
-use crate::error::check_crc;
-use crate::{LayoutError, PmAddr, Seed};
+use crate::error::{check, check_crc};
+use crate::number::decode_seq;
+use crate::{LayoutError, PmAddr, SESSION_LIMIT, Seed};
 
 /// The pool's state lines, in bytes from the start of page 0 of slot 0.
 pub const POOL_STATE_OFFSETS: [u64; 2] = [1024, 1088];
@@ -81,9 +82,11 @@ impl PoolState {
         }
         let raw: RawPoolState = transmute!(*bytes);
         check_crc(STATE, seed.checksum(&bytes[..60]), raw.crc.get())?;
+        let session = raw.session.get();
+        check(session < SESSION_LIMIT, STATE, "session", "below 2^31", session.into())?;
         Ok(Self {
-            seq: raw.seq.get(),
-            session: raw.session.get(),
+            seq: decode_seq(raw.seq.get(), STATE, "seq")?,
+            session,
             flags: raw.flags.get(),
             saved_root: PmAddr::decode_page(raw.saved_root.get(), STATE, "saved_root")?,
             saved_bytes: raw.saved_bytes.get(),

@@ -4,7 +4,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::transmute;
 
 use crate::error::{check, check_crc};
-use crate::{Crc32c, FORMAT_VERSION, LayoutError, PmAddr, Seed};
+use crate::number::decode_seq;
+use crate::{Crc32c, FORMAT_VERSION, LayoutError, PmAddr, SESSION_LIMIT, Seed};
 
 /// The most slots of a pool.
 pub const MAX_SLOTS: u8 = 64;
@@ -24,6 +25,11 @@ pub const INODE_DIRECTORY_PAGE: u64 = 3;
 pub const LANE_TABLE_PAGE: u64 = 4;
 /// The first page of every slot that the allocator owns; the last page of a slot is its replica.
 pub const FIRST_FREE_PAGE: u64 = 8;
+
+/// The least pages of a slot: its own in front, one to allocate, the replica.
+pub const SLOT_PAGES_MIN: u64 = FIRST_FREE_PAGE + 2;
+/// The most pages of a slot: those that an address can name.
+pub const SLOT_PAGES_MAX: u64 = 1 << 36;
 
 const HEADER: &str = "slot header";
 const STATE: &str = "slot state line";
@@ -113,12 +119,15 @@ impl SlotHeader {
         check(version == FORMAT_VERSION, HEADER, "version", "1", version.into())?;
         check_crc(HEADER, header_checksum(bytes), raw.crc.get())?;
         check(raw.index < MAX_SLOTS, HEADER, "index", "0 to 63", raw.index.into())?;
+        let pages = raw.pages.get();
+        let pages_ok = (SLOT_PAGES_MIN..=SLOT_PAGES_MAX).contains(&pages);
+        check(pages_ok, HEADER, "pages", "10 to 2^36", pages)?;
         Ok(Self {
             pool_uuid: raw.pool_uuid,
             slot_uuid: raw.slot_uuid,
             index: raw.index,
             kind: raw.kind,
-            pages: raw.pages.get(),
+            pages,
             endurance: raw.endurance.get(),
             wear_offset: raw.wear_offset.get(),
             bad_pages_offset: raw.bad_pages_offset.get(),
@@ -195,9 +204,12 @@ impl SlotState {
         }
         let raw: RawSlotState = transmute!(*bytes);
         check_crc(STATE, seed.checksum(&bytes[..60]), raw.crc.get())?;
+        let session = raw.session.get();
+        let session_ok = session <= u64::from(SESSION_LIMIT);
+        check(session_ok, STATE, "session", "at most 2^31", session)?;
         Ok(Self {
-            seq: raw.seq.get(),
-            session: raw.session.get(),
+            seq: decode_seq(raw.seq.get(), STATE, "seq")?,
+            session,
             flags: raw.flags.get(),
             evacuation_state: raw.evacuation_state.get(),
             evacuation_progress: raw.evacuation_progress.get(),

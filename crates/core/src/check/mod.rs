@@ -207,11 +207,7 @@ impl Checker<'_> {
             Item::Page { addr, .. } => self.pages.mark(addr, 1, &owner),
             Item::Entry { addr, header, entry, .. } => {
                 all.log_entries += 1;
-                if header.op_seq > line.op_seq {
-                    let found = format!("op_seq {}, the inode's is {}", header.op_seq, line.op_seq);
-                    return Err(Error::damaged_inode(ino, "log entry", addr, found));
-                }
-                log::check_kind(ino, kind, addr, entry)?;
+                log::check_entry((ino, kind, line.op_seq), addr, &header, entry)?;
                 replay.take(entry);
                 Ok(())
             }

@@ -74,11 +74,11 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
         let header = SavedPageHeader::decode(&pm.load_line(page)?, pool.seed.addr(page))
             .map_err(|error| Error::damaged("saved allocator", page, error))?;
         let len = usize::try_from(header.payload_bytes.min(SAVED_PAYLOAD_BYTES_MAX)).unwrap_or(0);
-        if header.page_index != index || len == 0 {
+        if header.page_index != index || len == 0 || !len.is_multiple_of(8) {
             return Err(Error::damaged(
                 "saved allocator",
                 page,
-                format!("page {}", header.page_index),
+                format!("page {} of {len} bytes, expected page {index}", header.page_index),
             ));
         }
         let mut bytes = vec![0; len];

@@ -156,7 +156,7 @@ impl Scan<'_> {
                 }
                 Item::Entry { addr: at, header, entry, .. } => {
                     entries += 1;
-                    log::check_kind(ino, identity.kind, at, entry)?;
+                    log::check_entry((ino, identity.kind, line.op_seq), at, &header, entry)?;
                     let newest = recent && header.op_seq == line.op_seq;
                     if newest {
                         // With the blank lines that end a page.

@@ -43,6 +43,9 @@ pub(crate) fn decide(
     if media.is_blank() && records.is_empty() {
         return Ok(None);
     }
+    if let Some(error) = media.absurd_line() {
+        return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
+    }
     let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
     let id = LogId::new(pool, ino, generation);
     let own = choose_own(pm, session, journal, &id, &media)?;
@@ -74,9 +77,9 @@ pub(crate) fn decide(
     // number of its own: two lines of one number, the certificate and what it puts behind, would
     // leave it open which one stands. And a line that a crash tore is overwritten, so that one
     // found later is damage.
-    let torn = media.has_torn_line();
+    let torn = media.torn_line().is_some();
     let certificate = CommitLine {
-        op_seq: op_seq_max.saturating_add(1),
+        op_seq: op_seq_max + 1,
         flags: line.flags & !CommitLine::HAS_DATA_CRC,
         data_crc: 0,
         session,

@@ -287,7 +287,7 @@ impl Surgeon<'_> {
             self.put(page.add(LOG_NEXT_OFFSET), &next.raw().to_le_bytes());
             return Some(format!("the page behind {page} is {next}"));
         }
-        header.page_seq = short(random, header.page_seq);
+        header.page_seq = number(random, header.page_seq);
         self.put(page, &header.encode(seed));
         Some(format!("the log page {page}: {header:?}"))
     }

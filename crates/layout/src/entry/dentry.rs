@@ -5,6 +5,7 @@ use zerocopy::transmute;
 
 use super::header::{EntryKind, LINE_BYTES, RawEntryHeader, raw_header, seal, too_short};
 use crate::error::check;
+use crate::number::decode_cookie;
 use crate::{ENTRY_BYTES_MAX, Entry, FileKind, Ino, LayoutError, Name, Seed};
 
 const ADD: &str = "dentry add entry";
@@ -144,7 +145,7 @@ impl<'a> DentryRef<'a> {
         Ok(Self {
             op_seq: raw.header.op_seq.get(),
             ino: Ino::decode(raw.ino.get(), ADD)?,
-            cookie: raw.cookie.get(),
+            cookie: decode_cookie(raw.cookie.get(), ADD)?,
             generation: raw.generation.get(),
             kind,
             name,
@@ -224,7 +225,7 @@ pub(crate) fn decode_delete(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutErro
     let raw: RawDentryDelete = transmute!(*line);
     Ok(Entry::DentryDelete {
         ino: Ino::decode(raw.ino.get(), DELETE)?,
-        cookie: raw.cookie.get(),
+        cookie: decode_cookie(raw.cookie.get(), DELETE)?,
         generation: raw.generation.get(),
     })
 }

@@ -4,7 +4,8 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::transmute;
 
 use crate::error::{check, check_crc};
-use crate::{LayoutError, PAGE, PmAddr, Seed};
+use crate::number::decode_seq;
+use crate::{LayoutError, PAGE, PmAddr, SIZE_LIMIT, Seed};
 
 const COMMIT: &str = "commit line";
 const FLAGS_MASK: u64 = PAGE - 1;
@@ -86,7 +87,8 @@ impl CommitLine {
     ///
     /// # Errors
     /// [`LayoutError::Blank`] when all are zero, [`LayoutError::Checksum`] when the line is torn,
-    /// damaged or another inode's, [`LayoutError::Field`] when its addresses make no sense.
+    /// damaged or another inode's, [`LayoutError::Field`] when its addresses make no sense, or a
+    /// number has come to its end.
     #[inline]
     pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
         if bytes == &[0; 64] {
@@ -104,13 +106,15 @@ impl CommitLine {
                 && log_tail.reserved_bits_clear());
         let expected = "a line behind the header of a log page, or 0";
         check(tail_ok, COMMIT, "log_tail", expected, log_tail.raw())?;
+        let size = raw.size.get();
+        check(size < SIZE_LIMIT, COMMIT, "size", "below 2^63", size)?;
         let [low, high, ..] = head.to_le_bytes();
         Ok(Self {
-            op_seq: raw.op_seq.get(),
+            op_seq: decode_seq(raw.op_seq.get(), COMMIT, "op_seq")?,
             log_head,
             flags: u16::from_le_bytes([low, high & 0xf]),
             log_tail,
-            size: raw.size.get(),
+            size,
             mtime_ns: raw.mtime_ns.get(),
             ctime_ns: raw.ctime_ns.get(),
             nlink: raw.nlink.get(),

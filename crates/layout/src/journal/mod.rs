@@ -8,6 +8,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{transmute, transmute_ref};
 
 use crate::error::{check, check_crc};
+use crate::number::decode_seq;
 use crate::{CommitLine, Crc32c, Ino, LayoutError, Seed};
 
 /// Bytes kept for a journal record.
@@ -136,7 +137,7 @@ impl JournalRecord {
         let mask_ok = u32::from(mask) >> count == 0;
         check(mask_ok, JOURNAL, "identity_mask", "no bit beyond count", mask.into())?;
         Ok(Self {
-            lane_seq: raw.lane_seq.get(),
+            lane_seq: decode_seq(raw.lane_seq.get(), JOURNAL, "lane_seq")?,
             session: raw.session.get(),
             lane: raw.lane.get(),
             kind,

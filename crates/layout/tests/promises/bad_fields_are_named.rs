@@ -11,6 +11,8 @@ use crate::structures::{Home, Logged, Structure, documented_crc};
 const HOME: Home =
     Home { pool: [7; 16], ino: Ino::new(12), generation: 3, addr: PmAddr::new(1, 4096) };
 const PAGE: PmAddr = PmAddr::new(0, 9 * 4096);
+/// A counter that has come to its end.
+const END: [u8; 8] = (1_u64 << 63).to_le_bytes();
 /// An address of no page, and one with a reserved bit.
 const ODD: u64 = PAGE.raw() + 64;
 const RESERVED: u64 = PAGE.raw() | 1 << 50;
@@ -92,10 +94,14 @@ fn of_the_superblock() {
 #[test]
 fn of_state_lines() {
     let pool = PoolState { seq: 1, ..PoolState::default() };
+    refuses(&pool, 0, &END, "seq");
+    refuses(&pool, 8, &(1_u32 << 31).to_le_bytes(), "session");
     refuses_no_page(&pool, 16, "saved_root");
     ignores(&pool, 36, 4);
     ignores(&pool, 48, 12);
     let slot = SlotState { seq: 1, ..SlotState::default() };
+    refuses(&slot, 0, &END, "seq");
+    refuses(&slot, 8, &(1_u64 << 32).to_le_bytes(), "session");
     refuses_no_page(&slot, 32, "bad_page_root");
     ignores(&slot, 40, 20);
 }
@@ -116,6 +122,9 @@ fn of_the_slot_header() {
     refuses(&value, 0, b"X", "magic");
     refuses(&value, 8, &[0], "version");
     refuses(&value, 48, &[64], "index");
+    for pages in [0, 9, (1 << 36) + 1, u64::MAX] {
+        refuses(&value, 56, &pages.to_le_bytes(), "pages");
+    }
     ignores(&value, 50, 6);
     ignores(&value, 96, 32);
 }
@@ -161,6 +170,8 @@ fn of_the_commit_line() {
     // Line 0 of a page is its header; and there is no tail without a head.
     refuses(&value, 16, &PAGE.raw().to_le_bytes(), "log_tail");
     refuses(&value, 8, &[0; 8], "log_tail");
+    refuses(&value, 0, &END, "op_seq");
+    refuses(&value, 24, &END, "size");
     let empty = CommitLine { log_tail: PmAddr::NULL, ..value };
     assert_eq!(edited(&value, 16, &[0; 8]), Ok(empty));
 }
@@ -171,7 +182,10 @@ fn of_the_log_page_header() {
     let value = LogPageHeader { ino, generation, session: 1, page_seq: 1, next: PmAddr::NULL };
     refuses(&value, 0, &[0; 8], "ino");
     refuses_no_page(&value, 24, "next");
-    ignores(&value, 32, 32);
+    refuses(&value, 35, &[0x80], "page_seq");
+    ignores(&value, 36, 28);
+    let long_lived = LogPageHeader { page_seq: 1 << 32 | 1, ..value };
+    assert_eq!(edited(&value, 32, &[1]), Ok(long_lived));
 }
 
 #[test]
@@ -234,6 +248,9 @@ fn of_dentry_entries() {
     refuses(&value, 36, &[0], "kind");
     refuses(&value, 36, &[8], "kind");
     refuses(&value, 37, &[0], "name_length");
+    for cookie in [0, 15, 1 << 48, u64::MAX] {
+        refuses(&value, 24, &cookie.to_le_bytes(), "cookie");
+    }
     refuses(&value, 37, &[24], "lines");
     refuses(&value, 37, &[89], "lines");
     refuses(&value, 40, b"/", "byte");
@@ -242,6 +259,7 @@ fn of_dentry_entries() {
     ignores(&value, 100, 28);
     let delete = Entry::DentryDelete { ino: HOME.ino, cookie: 16, generation: 1 };
     refuses(&Logged(1, delete), 16, &[0xff; 8], "ino");
+    refuses(&Logged(1, delete), 24, &[0xff; 8], "cookie");
     ignores(&Logged(1, delete), 36, 28);
 }
 
@@ -277,6 +295,7 @@ fn of_the_journal_record() {
         identity_mask: 0,
         lines,
     };
+    refuses(&value, 0, &END, "lane_seq");
     refuses(&value, 16, &[0], "count");
     refuses(&value, 16, &[9], "count");
     refuses(&value, 17, &[0], "kind");

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use novale_layout::{
-    Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
-    JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, PairLine, PmAddr,
-    PoolState, Roots, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock, WordChange,
+    Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION,
+    IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
+    PairLine, PmAddr, PoolState, Roots, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT, SLOT_PAGES_MAX,
+    SLOT_PAGES_MIN, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock, WordChange,
 };
 use proptest::prelude::*;
 
@@ -124,6 +125,15 @@ pub(crate) fn page_or_null() -> impl Strategy<Value = PmAddr> + Clone {
     prop_oneof![1 => Just(PmAddr::NULL), 4 => page()]
 }
 
+/// A counter, small or of any size.
+fn seq() -> impl Strategy<Value = u64> + Clone {
+    prop_oneof![1u64..1 << 20, 1..SEQ_LIMIT]
+}
+
+pub(crate) fn cookie() -> impl Strategy<Value = u64> + Clone {
+    COOKIE_MIN..COOKIE_LIMIT
+}
+
 fn file_page() -> impl Strategy<Value = FilePage> + Clone {
     prop_oneof![0u64..1000, 0u64..1 << 50].prop_map(FilePage::new)
 }
@@ -145,10 +155,10 @@ pub(crate) fn commit_line() -> impl Strategy<Value = CommitLine> + Clone {
         page().prop_map(|head| (head, PmAddr::NULL)),
         (page(), page(), 1u64..64).prop_map(|(head, tail, line)| (head, tail.add(line * 64))),
     ];
-    let words = (any::<u64>(), any::<u64>(), any::<i64>(), any::<i64>());
+    let words = (seq(), 0..SIZE_LIMIT, any::<i64>(), any::<i64>());
     let halves = (any::<u32>(), any::<u32>(), any::<u32>(), 0u16..4096);
     (log, words, halves).prop_map(|((log_head, log_tail), words, halves)| CommitLine {
-        op_seq: words.0.max(1),
+        op_seq: words.0,
         log_head,
         flags: halves.3,
         log_tail,
@@ -195,7 +205,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
     let change = (file_page(), any::<u64>(), any::<u64>())
         .prop_map(|(file_page, word, changed)| WordChange { file_page, word, changed });
     let words = [change.clone(), change].prop_map(Entry::Words);
-    let add = (ino(), any::<u64>(), any::<u32>(), kind(), name()).prop_map(
+    let add = (ino(), cookie(), any::<u32>(), kind(), name()).prop_map(
         |(ino, cookie, generation, kind, name)| Entry::DentryAdd {
             ino,
             cookie,
@@ -204,7 +214,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
             name,
         },
     );
-    let delete = (ino(), any::<u64>(), any::<u32>())
+    let delete = (ino(), cookie(), any::<u32>())
         .prop_map(|(ino, cookie, generation)| Entry::DentryDelete { ino, cookie, generation });
     prop_oneof![write, words, attributes().prop_map(Entry::Attributes), add, delete]
 }
@@ -258,17 +268,18 @@ impl Structure for SlotHeader {
     const CRC: Range<usize> = 12..16;
 
     fn any(home: Home) -> BoxedStrategy<Self> {
-        (any::<[u8; 16]>(), 0u8..64, any::<u8>(), any::<[u64; 5]>())
-            .prop_map(move |(slot_uuid, index, kind, words)| Self {
+        let pages = SLOT_PAGES_MIN..=SLOT_PAGES_MAX;
+        (any::<[u8; 16]>(), 0u8..64, any::<u8>(), pages, any::<[u64; 4]>())
+            .prop_map(move |(slot_uuid, index, kind, pages, words)| Self {
                 pool_uuid: home.pool,
                 slot_uuid,
                 index,
                 kind,
-                pages: words[0],
-                endurance: words[1],
-                wear_offset: words[2],
-                bad_pages_offset: words[3],
-                state_offset: words[4],
+                pages,
+                endurance: words[0],
+                wear_offset: words[1],
+                bad_pages_offset: words[2],
+                state_offset: words[3],
             })
             .boxed()
     }
@@ -306,27 +317,28 @@ macro_rules! line {
 }
 
 line!(PoolState, [Part::Pool], 60..64, 0..0, |_home| {
-    (any::<[u64; 3]>(), any::<[u32; 3]>(), page_or_null()).prop_map(
-        |(words, halves, saved_root)| Self {
-            seq: words[0].max(1),
-            session: halves[0],
-            flags: halves[1],
+    (seq(), 0..SESSION_LIMIT, any::<[u64; 2]>(), any::<[u32; 2]>(), page_or_null()).prop_map(
+        |(seq, session, words, halves, saved_root)| Self {
+            seq,
+            session,
+            flags: halves[0],
             saved_root,
-            saved_bytes: words[1],
-            saved_crc: halves[2],
-            wear_summary: words[2],
+            saved_bytes: words[0],
+            saved_crc: halves[1],
+            wear_summary: words[1],
         },
     )
 });
 
 line!(SlotState, [Part::Pool, Part::Addr], 60..64, 0..0, |_home| {
-    (any::<[u64; 3]>(), any::<[u32; 2]>(), page_or_null()).prop_map(
-        |(words, halves, bad_page_root)| Self {
-            seq: words[0].max(1),
-            session: words[1],
+    let session = 0..=u64::from(SESSION_LIMIT);
+    (seq(), session, any::<u64>(), any::<[u32; 2]>(), page_or_null()).prop_map(
+        |(seq, session, evacuation_progress, halves, bad_page_root)| Self {
+            seq,
+            session,
             flags: halves[0],
             evacuation_state: halves[1],
-            evacuation_progress: words[2],
+            evacuation_progress,
             bad_page_root,
         },
     )
@@ -360,8 +372,12 @@ line!(
     20..24,
     24..32,
     |home| {
-        (any::<u32>(), any::<u32>(), page_or_null()).prop_map(move |(session, page_seq, next)| {
-            Self { ino: home.ino, generation: home.generation, session, page_seq, next }
+        (any::<u32>(), seq(), page_or_null()).prop_map(move |(session, page_seq, next)| Self {
+            ino: home.ino,
+            generation: home.generation,
+            session,
+            page_seq,
+            next,
         })
     }
 );
@@ -400,7 +416,7 @@ impl Structure for JournalRecord {
             (ino, line)
         });
         let lines = proptest::collection::vec(line, 1..=8);
-        let head = (any::<u64>(), any::<u32>(), any::<u16>(), any::<u8>());
+        let head = (seq(), any::<u32>(), any::<u16>(), any::<u8>());
         let kind = proptest::sample::select(&JournalKind::ALL[..]);
         // A checksum of 0 is a checksum like any other.
         let data_crc = prop_oneof![Just(None), Just(Some(0)), any::<u32>().prop_map(Some)];

@@ -4,7 +4,7 @@ use novale_layout::{DentryRef, Entry, EntryHeader, EntryKind, Name, PairLine, Vo
 use proptest::prelude::*;
 
 use crate::structures::{
-    Logged, Structure, documented_crc, for_each_structure, home, housed, ino, name,
+    Logged, Structure, cookie, documented_crc, for_each_structure, home, housed, ino, name,
 };
 
 macro_rules! round_trip {
@@ -58,7 +58,8 @@ proptest! {
 
     #[test]
     fn a_dentry_is_read_in_place(
-        home in home(), ino in ino(), name in name(), cookie: u64, generation: u32, op_seq: u64,
+        home in home(), ino in ino(), name in name(), cookie in cookie(), generation: u32,
+        op_seq: u64,
     ) {
         let kind = novale_layout::FileKind::Fifo;
         let logged = Logged(op_seq, Entry::DentryAdd { ino, cookie, generation, kind, name });

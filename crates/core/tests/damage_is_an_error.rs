@@ -1,0 +1,307 @@
+//! What contradicts the format under a right checksum is an error that names structure and place:
+//! no panic, no wrapped number, nothing of another file.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_imports,
+    clippy::indexing_slicing,
+    reason = "a test panics"
+)]
+
+use novale_arena::Arena;
+use novale_core::*;
+use novale_layout::*;
+use novale_pm::{Pm, PmOptions, Purpose};
+
+const MB: u64 = 1 << 20;
+const UUID: [u8; 16] = [7; 16];
+const DIR: Ino = Ino::new(2);
+const FILE: Ino = Ino::new(3);
+
+fn ctx() -> Ctx {
+    Ctx { now_ns: 5, hint: 0 }
+}
+
+fn try_open(pm: Pm) -> Result<Fs> {
+    let options = OpenOptions { now_ns: 2, ..OpenOptions::default() };
+    Fs::open(pm, Arena::anonymous(64 * MB).unwrap(), &options, &Serial, &|_| {})
+}
+
+fn new(kind: FileKind) -> NewInode<'static> {
+    NewInode { kind, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" }
+}
+
+/// A pool closed clean: the root with `d` and `f`, `d` with `x`, `f` with 5000 bytes.
+fn pool() -> Pm {
+    let pm = Pm::anonymous(&[16 * MB], &PmOptions::default()).unwrap();
+    let options = MkfsOptions {
+        lanes: 1,
+        pool_uuid: UUID,
+        slot_uuids: vec![[1; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &options).unwrap();
+    let fs = try_open(pm).unwrap();
+    fs.create(&ctx(), Ino::ROOT, b"d", &new(FileKind::Directory)).unwrap();
+    fs.create(&ctx(), Ino::ROOT, b"f", &new(FileKind::File)).unwrap();
+    fs.create(&ctx(), DIR, b"x", &new(FileKind::File)).unwrap();
+    fs.write(&ctx(), FILE, 0, &[1; 5000]).unwrap();
+    fs.close().unwrap();
+    fs.into_pm()
+}
+
+fn seed() -> Seed {
+    Seed::pool(&UUID)
+}
+
+fn put(pm: &Pm, at: PmAddr, bytes: &[u8]) {
+    pm.fence(pm.stream(at, bytes, Purpose::Other)).end();
+}
+
+fn word(pm: &Pm, at: PmAddr) -> PmAddr {
+    PmAddr::from_raw(pm.load_u64(at).unwrap())
+}
+
+/// Where an inode of the first chunk lies.
+fn place(pm: &Pm, ino: Ino) -> PmAddr {
+    let root = PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE);
+    let table = word(pm, word(pm, root));
+    let page = word(pm, table.add(ino.index() / INODES_PER_PAGE * 8));
+    page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE)
+}
+
+/// The newer line of an inode, and where it lies.
+fn newest(pm: &Pm, ino: Ino) -> (PmAddr, CommitLine) {
+    let lines = COMMIT_OFFSETS.iter().filter_map(|offset| {
+        let at = place(pm, ino).add(*offset);
+        let line = CommitLine::decode(&pm.load_line(at).unwrap(), seed().ino(ino));
+        Some((at, line.ok()?))
+    });
+    lines.max_by_key(|(_, line)| line.op_seq).unwrap()
+}
+
+fn change_line(pm: &Pm, ino: Ino, change: impl Fn(&mut CommitLine)) {
+    let (at, mut line) = newest(pm, ino);
+    change(&mut line);
+    // After a crash a line whose data checksum fails would only be refused.
+    line.flags = 0;
+    put(pm, at, &line.encode(seed().ino(ino)));
+}
+
+/// Puts another entry in the place of the inode's last one, which has one line as well.
+fn change_last_entry(pm: &Pm, ino: Ino, entry: &Entry) {
+    let (_, line) = newest(pm, ino);
+    let mut bytes = [0; ENTRY_BYTES_MAX];
+    let len = entry.encode(line.op_seq, seed().ino(ino).generation(1), &mut bytes);
+    put(pm, line.log_tail, &bytes[..len]);
+    change_line(pm, ino, |_| ());
+}
+
+fn mark_unclean(pm: &Pm) {
+    for offset in POOL_STATE_OFFSETS {
+        let at = PmAddr::new(0, offset);
+        if let Ok(mut state) = PoolState::decode(&pm.load_line(at).unwrap(), seed()) {
+            state.flags = 0;
+            put(pm, at, &state.encode(seed()));
+        }
+    }
+}
+
+/// Uses three inodes in every way; only a panic counts.
+fn use_all(fs: &Fs) {
+    let c = ctx();
+    for ino in [Ino::ROOT, DIR, FILE] {
+        let mut bytes = [0; 9000];
+        let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        drop(fs.getattr(ino));
+        drop(fs.readdir(&c, ino, 0, &mut |_| true));
+        drop(fs.read(&c, ino, 0, &mut bytes));
+        drop(fs.read(&c, ino, u64::MAX - 10, &mut bytes));
+        drop(fs.seek(ino, 0, Seek::Hole));
+        drop(fs.seek(ino, 0, Seek::Data));
+        drop(fs.write(&c, ino, 4000, &[1; 300]));
+        drop(fs.append(&c, ino, &[1; 300]));
+        drop(fs.fallocate(&c, ino, Fallocate::Extend, 0, 9000));
+        drop(fs.setattr(&c, ino, &SetAttr { mode: Some(0o600), ..size(100) }));
+        drop(fs.setattr(&c, ino, &size(100_000)));
+        drop(fs.create(&c, ino, b"new", &new(FileKind::File)));
+        drop(fs.unlink(&c, ino, b"new"));
+    }
+    drop(fs.rename(&c, Ino::ROOT, b"f", DIR, b"g", RenameMode::Replace));
+    drop(fs.rename(&c, Ino::ROOT, b"d", DIR, b"g", RenameMode::Replace));
+    drop(fs.unlink(&c, DIR, b"x"));
+    drop(fs.unlink(&c, Ino::ROOT, b"f"));
+    drop(fs.rmdir(&c, Ino::ROOT, b"d"));
+}
+
+/// Checks, opens and uses the pool, and says what opening it said; `check` must find something.
+fn told(pm: Pm) -> String {
+    let found = check(&pm, &Serial, &|_| {});
+    assert!(found.is_err() || !found.unwrap().findings.is_empty(), "check finds nothing");
+    match try_open(pm) {
+        Ok(fs) => {
+            let said = fs.getattr(FILE).map_or_else(|error| error.to_string(), |_| "fine".into());
+            use_all(&fs);
+            drop(fs.close());
+            said
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Every number of a commit line was taken as it came: an `op_seq` of 2^64 - 1 overflowed with the
+/// next operation, and saturating only hid it; a size of 0 made a full directory removable.
+#[test]
+fn of_a_commit_lines_numbers() {
+    type Change = fn(&mut CommitLine);
+    let cases: [(&str, Change); 6] = [
+        ("op_seq: expected below 2^63", |line| line.op_seq = u64::MAX),
+        ("op_seq: expected below 2^63", |line| line.op_seq = 1 << 63),
+        ("size: expected below 2^63", |line| line.size = u64::MAX),
+        ("it ends before its tail", |line| line.log_tail = PmAddr::new(255, (1 << 48) - 64)),
+        ("not in the pool", |line| line.log_head = PmAddr::new(255, (1 << 48) - PAGE)),
+        ("entries end at byte", |line| line.log_tail = line.log_tail.add(LINE)),
+    ];
+    for (expected, change) in cases {
+        for clean in [true, false] {
+            let pm = pool();
+            change_line(&pm, FILE, change);
+            if !clean {
+                mark_unclean(&pm);
+            }
+            let said = told(pm);
+            let named = said.contains("inode 3") && said.contains(expected);
+            assert!(named, "{expected}, clean {clean}: {said}");
+        }
+    }
+    let pm = pool();
+    change_line(&pm, Ino::ROOT, |line| line.size = 0);
+    let said = told(pm);
+    assert!(said.contains("2 names, its commit line counts 0"), "{said}");
+}
+
+/// The greatest cookie overflowed when the next one was counted, and others were no key of the
+/// index: "damaged arena". A write in a directory replaced its names, a name in a file its pages.
+#[test]
+fn of_a_log_entry() {
+    let add = |cookie| Entry::DentryAdd {
+        ino: FILE,
+        cookie,
+        generation: 1,
+        kind: FileKind::File,
+        name: Name::new(b"f").unwrap(),
+    };
+    let delete = |cookie| Entry::DentryDelete { ino: FILE, cookie, generation: 1 };
+    let write =
+        |addr, count| Entry::Write { file_page: FilePage::new(0), addr, count, snapshot_epoch: 0 };
+    let root = [
+        ("cookie: expected 16 to 2^48 - 1", add(u64::MAX)),
+        ("cookie: expected 16 to 2^48 - 1", add(1 << 62)),
+        ("cookie: expected 16 to 2^48 - 1", add(0)),
+        ("cookie: expected 16 to 2^48 - 1", delete(u64::MAX)),
+        ("Write in a Directory", write(PmAddr::new(0, 4096), 1)),
+        ("Write in a Directory", write(PmAddr::NULL, u32::MAX - 1)),
+    ];
+    let file = [
+        ("DentryAdd in a File", add(17)),
+        ("DentryDelete in a File", delete(17)),
+        ("5000 pages at 0:0x1000", write(PmAddr::new(0, 4096), 5000)),
+    ];
+    let cases = root.iter().map(|case| (Ino::ROOT, case));
+    for (ino, (expected, entry)) in cases.chain(file.iter().map(|case| (FILE, case))) {
+        for clean in [true, false] {
+            let pm = pool();
+            change_last_entry(&pm, ino, entry);
+            if !clean {
+                mark_unclean(&pm);
+            }
+            let said = told(pm);
+            let named = said.contains(&format!("inode {} ", ino.get())) && said.contains(expected);
+            assert!(named, "{entry:?}, clean {clean}: {said}");
+        }
+    }
+}
+
+/// An entry newer than the line that names the log's tail was taken by all but `check`.
+#[test]
+fn of_an_entry_newer_than_its_inode() {
+    let pm = pool();
+    change_line(&pm, FILE, |line| line.op_seq -= 1);
+    let said = told(pm);
+    assert!(said.contains("inode 3 log entry at ") && said.contains("the inode's is"), "{said}");
+}
+
+/// A log's pages are numbered for ever; the number had 32 bits, which a busy file uses up in days.
+#[test]
+fn a_log_outlives_32_bits_of_page_numbers() {
+    let pm = pool();
+    let (_, line) = newest(&pm, FILE);
+    let of_page = seed().ino(FILE).generation(1).addr(line.log_head);
+    let header = pm.load_line(line.log_head).unwrap();
+    let mut header = LogPageHeader::decode(&header, of_page).unwrap();
+    header.page_seq = u64::from(u32::MAX);
+    put(&pm, line.log_head, &header.encode(of_page));
+    let fs = try_open(pm).unwrap();
+    for turn in 0..300_u64 {
+        fs.write(&ctx(), FILE, turn % 9 * PAGE, &[3; 100]).unwrap();
+    }
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    assert_eq!(check(&pm, &Serial, &|_| {}).unwrap().findings, []);
+    let fs = try_open(pm).unwrap();
+    let mut bytes = [0; 100];
+    assert_eq!(fs.read(&ctx(), FILE, 8 * PAGE, &mut bytes).unwrap(), 100);
+    assert_eq!(bytes, [3; 100]);
+}
+
+/// The counters of the pool's own lines wrapped with the next mount.
+#[test]
+fn of_the_pools_own_counters() {
+    type Change = fn(&mut PoolState);
+    let cases: [(&str, Change); 3] = [
+        ("seq: expected below 2^63", |state| state.seq = u64::MAX),
+        ("session: expected below 2^31", |state| state.session = u32::MAX),
+        ("as often as its format counts", |state| state.session = SESSION_LIMIT - 1),
+    ];
+    for (expected, change) in cases {
+        let pm = pool();
+        for offset in POOL_STATE_OFFSETS {
+            let at = PmAddr::new(0, offset);
+            let mut state = PoolState::decode(&pm.load_line(at).unwrap(), seed()).unwrap();
+            change(&mut state);
+            put(&pm, at, &state.encode(seed()));
+        }
+        for offset in SLOT_STATE_OFFSETS {
+            let (at, of_slot) = (PmAddr::new(0, offset), seed().addr(PmAddr::new(0, 0)));
+            let mut state = SlotState::decode(&pm.load_line(at).unwrap(), of_slot).unwrap();
+            state.session = u64::from(SESSION_LIMIT - 1);
+            put(&pm, at, &state.encode(of_slot));
+        }
+        let said = try_open(pm).unwrap_err().to_string();
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+/// With the first superblock damaged, its replica was looked for where the slot's header said:
+/// beyond what an address can name.
+#[test]
+fn of_a_slots_length() {
+    for pages in [0, 1, 9, (1 << 36) + 1, 1 << 40, u64::MAX] {
+        let pm = pool();
+        for page in [0, 16 * MB - PAGE] {
+            let at = PmAddr::new(0, page + SLOT_HEADER_OFFSET);
+            let mut bytes = [0; SLOT_HEADER_BYTES];
+            pm.load(at, &mut bytes).unwrap();
+            let mut header = SlotHeader::decode(&bytes).unwrap();
+            header.pages = pages;
+            put(&pm, at, &header.encode());
+        }
+        put(&pm, PmAddr::new(0, 0), &[1; 64]);
+        let said = try_open(pm).unwrap_err().to_string();
+        assert!(said.contains("pages: expected 10 to 2^36"), "{pages}: {said}");
+    }
+}
