@@ -8,19 +8,18 @@
 //!
 //! Several inodes. The lane's record carries each inode's new line. Single-fence form: entries,
 //! identity lines and record, fence; the record's checksum covers them. Two-fence form: a fence
-//! before the record. Behind the fence the operation stores each inode's own line as well, without
-//! a fence of its own: until they are durable the record stands for them. A lane has two records in
-//! turn; a record's space is used again only when the own lines of its inodes are durable: those of
-//! the last record are written back again by the next one on the lane, whose fence completes them
-//! where another thread stored them.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! before the record. Behind the fence the operation stores each inode's own line as well, and
+//! leaves it in the cache: until they are durable the record stands for them. A lane has two records
+//! in turn; a record's space is used again only when the own lines of its inodes are durable: those
+//! of the last record are written back by the next one on the lane, whose fence completes them.
+//! (Written back at once, they would make the next lock that is taken or released wait for them:
+//! a fence in all but name.)
 
 use novale_layout::{
     COMMIT_OFFSETS, CommitLine, DataCrc, IDENTITY_OFFSET, Ino, JOURNAL_OFFSETS, JournalKind,
     JournalLines, JournalRecord, LINE, PmAddr, Seed,
 };
-use novale_pm::{Durable, Flushed, Pm, Purpose};
+use novale_pm::{Dirty, Durable, Flushed, Pm, Purpose};
 
 use crate::alloc::lane::Lane;
 use crate::view::State;
@@ -58,10 +57,10 @@ impl InodePlace {
         pm.stream(self.commit_addr(slot), &line.encode(self.seed), Purpose::Commit)
     }
 
-    /// Stores a commit line that may be left unfenced: an ordinary store, which a later owner of
-    /// the lock finds in order.
-    fn store_line(&self, pm: &Pm, slot: u8, line: &[u8; 64]) -> Flushed {
-        pm.write_back(pm.store_line(self.commit_addr(slot), line, Purpose::Commit))
+    /// Stores a commit line that may be left in the cache: an ordinary store, which a later owner
+    /// of the lock finds in order.
+    fn store_line(&self, pm: &Pm, slot: u8, line: &[u8; 64]) -> Dirty {
+        pm.store_line(self.commit_addr(slot), line, Purpose::Commit)
     }
 }
 
@@ -177,12 +176,8 @@ pub(crate) fn many(
 ) -> Durable {
     let (page, seq) = lane.journal();
     let seq = seq + 1;
-    let me = thread_token();
-    let (by, own_lines) = lane.pending();
-    if by != me {
-        for addr in own_lines {
-            pending = pending.and(pm.write_back_range(addr, LINE, Purpose::Commit));
-        }
+    for addr in lane.own_lines() {
+        pending = pending.and(pm.write_back_range(addr, LINE, Purpose::Commit));
     }
     if !single {
         pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
@@ -196,11 +191,11 @@ pub(crate) fn many(
     for (part, line) in parts.iter_mut().zip(JournalRecord::own_lines(&bytes, record.lines.len())) {
         part.next.slot ^= 1;
         part.next.checksummed = false;
-        // Unfenced: the record stands for the line until it is durable.
+        // Not written back: the record stands for the line until the lane's next one does that.
         let _own = part.place.store_line(pm, part.next.slot, line);
     }
     let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
-    lane.record_written(seq, me, own_lines);
+    lane.record_written(seq, own_lines);
     durable
 }
 
@@ -235,14 +230,4 @@ fn record(
         identity_mask,
         lines,
     }
-}
-
-/// A number for the calling thread that no other thread of this process has: a fence completes
-/// the write-backs of its own thread only.
-fn thread_token() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local! {
-        static TOKEN: u64 = NEXT.fetch_add(1, Ordering::Relaxed) | u64::from(std::process::id()) << 40;
-    }
-    TOKEN.with(|token| *token)
 }

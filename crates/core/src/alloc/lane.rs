@@ -21,7 +21,6 @@ const EXTENT_PAGES: usize = 2;
 const CURSOR: usize = 3;
 const TURN: usize = 4;
 const SEQ: usize = 5;
-const BY: usize = 6;
 const PAGE_ADDR: usize = 7;
 const INO_BASE: usize = 8;
 const INO_FREE: usize = 9;
@@ -192,13 +191,8 @@ impl<'a> Lane<'a> {
     }
 
     /// Counts a record. `own_lines` are the inodes' own lines that must be durable before the
-    /// record's space is used again; `by` is the thread that has written them back.
-    pub(crate) fn record_written(
-        &self,
-        seq: u64,
-        by: u64,
-        own_lines: impl Iterator<Item = PmAddr>,
-    ) {
+    /// record's space is used again.
+    pub(crate) fn record_written(&self, seq: u64, own_lines: impl Iterator<Item = PmAddr>) {
         let mut index = OWN_LINES;
         for addr in own_lines.take(OWN_LINES_MAX) {
             self.set(index, addr.raw());
@@ -207,15 +201,13 @@ impl<'a> Lane<'a> {
         if index < OWN_LINES + OWN_LINES_MAX {
             self.set(index, 0);
         }
-        self.set(BY, by);
         self.set(SEQ, seq);
     }
 
-    /// The thread whose own lines may still be pending, and those lines.
-    pub(crate) fn pending(&self) -> (u64, impl Iterator<Item = PmAddr> + '_) {
-        let lines = (OWN_LINES..OWN_LINES + OWN_LINES_MAX)
+    /// The own lines of the last record, which may still be in a cache.
+    pub(crate) fn own_lines(&self) -> impl Iterator<Item = PmAddr> + '_ {
+        (OWN_LINES..OWN_LINES + OWN_LINES_MAX)
             .map(|index| PmAddr::from_raw(self.get(index)))
-            .take_while(|addr| !addr.is_null());
-        (self.get(BY), lines)
+            .take_while(|addr| !addr.is_null())
     }
 }

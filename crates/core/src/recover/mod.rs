@@ -274,12 +274,11 @@ impl Fs {
         self.allocator.drain(self.arena(), op)?;
         let mut pool = Pool::read(&self.pm)?;
         let state = saved::write(self, op, &pool)?;
-        // Own lines that other threads stored behind their last record may not be durable yet.
+        // The own lines behind the last record of each lane are still in the caches.
         let mut pending = Flushed::none();
         for lane in 0..self.allocator.lane_count() {
             let lane = self.allocator.lock_lane(self.arena(), op, lane)?;
-            let (_, lines) = lane.pending();
-            for addr in lines {
+            for addr in lane.own_lines() {
                 pending = pending.and(self.pm.write_back_range(addr, LINE, Purpose::Commit));
             }
         }
