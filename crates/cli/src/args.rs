@@ -36,6 +36,18 @@ pub(crate) enum Command {
     InstallHelper(InstallArgs),
 }
 
+impl Command {
+    /// Whether the result is wanted as JSON.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Self::Mkfs(args) => args.json,
+            Self::Info(args) => args.json,
+            Self::Check(args) => args.json,
+            Self::Mount(_) | Self::Umount(_) | Self::InstallHelper(_) => false,
+        }
+    }
+}
+
 /// Make an empty pool of one or more slots.
 ///
 /// A slot that is missing is created as a file of SIZE bytes, readable by its owner alone. An
@@ -58,7 +70,7 @@ pub(crate) struct MkfsArgs {
     /// 512 [default: the CPUs of this machine, at least 4].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) lanes: Option<u32>,
-    /// Print JSON.
+    /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
     /// The slots, the first one becoming slot 0.
@@ -153,7 +165,7 @@ pub(crate) struct UmountArgs {
   novale info /dev/shm/pool
   novale info --json slot0 slot1")]
 pub(crate) struct InfoArgs {
-    /// Print JSON.
+    /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
     /// The slots, in any order.
@@ -172,7 +184,7 @@ Examples:
   novale check /dev/shm/pool
   novale check --json slot0 slot1")]
 pub(crate) struct CheckArgs {
-    /// Print JSON.
+    /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
     /// The slots, in any order.

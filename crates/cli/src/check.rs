@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args::CheckArgs;
 use crate::holder::{self, Use};
 use crate::progress::{AllCpus, Bar};
-use crate::{slots, tell};
+use crate::{fail, slots};
 
 const CLEAN: u8 = 0;
 const ERRORS_FOUND: u8 = 1;
@@ -22,7 +22,6 @@ struct Facts {
     errors: Vec<ErrorFacts>,
     errors_left_out: u64,
     clean: bool,
-    from_replica: bool,
     inodes: u64,
     directories: u64,
     names: u64,
@@ -43,7 +42,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         Ok(facts) if facts.errors.is_empty() => CLEAN,
         Ok(_) => ERRORS_FOUND,
         Err(error) => {
-            tell(&error);
+            fail(&error, args.json);
             CANNOT_RUN
         }
     };
@@ -69,7 +68,6 @@ fn facts(report: CheckReport) -> Facts {
         errors: errors.collect(),
         errors_left_out: report.findings_left_out,
         clean: report.clean,
-        from_replica: report.from_replica,
         inodes: report.inodes,
         directories: report.directories,
         names: report.names,
@@ -94,9 +92,6 @@ fn show(facts: &Facts) {
             Some(at) => println!("error: {} (at {at})", error.what),
             None => println!("error: {}", error.what),
         }
-    }
-    if facts.from_replica {
-        println!("a superblock or slot header is damaged; its replica was read");
     }
     if !facts.clean {
         println!("the pool was not closed clean; it was checked as the next mount will recover it");

@@ -1,6 +1,10 @@
 //! `novale info`: what a pool says of itself, and who uses it.
 
+use std::path::Path;
+
 use anyhow::Result;
+use novale_core::Space;
+use novale_layout::PAGE;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -18,7 +22,7 @@ struct Facts {
     lanes: u32,
     session: u32,
     clean: bool,
-    from_replica: bool,
+    bad_copies: Vec<String>,
     features_compat: u64,
     features_ro_compat: u64,
     features_incompat: u64,
@@ -51,7 +55,12 @@ fn facts(found: &Found) -> Result<Facts> {
     let info = &found.info;
     let first = found.paths.first().map(std::path::PathBuf::as_path);
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
-    let space = mounted.first().and_then(|target| rustix::fs::statvfs(target).ok());
+    let used_by = first.and_then(holder::holder).map(|process| process.pid);
+    let space = match mounted.first() {
+        Some(target) => live_space(target),
+        None if used_by.is_none() => slots::space(found),
+        None => None,
+    };
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).map(|(slot, path)| SlotFacts {
         index: slot.index,
@@ -66,29 +75,41 @@ fn facts(found: &Found) -> Result<Facts> {
         lanes: info.lanes,
         session: info.session,
         clean: info.clean,
-        from_replica: info.from_replica,
+        bad_copies: info.bad_copies.clone(),
         features_compat,
         features_ro_compat,
         features_incompat,
-        used_by: first.and_then(holder::holder).map(|process| process.pid),
+        used_by,
         mounted_at: mounted.iter().map(|target| target.display().to_string()).collect(),
-        bytes_free: space.as_ref().map(|space| space.f_bavail.saturating_mul(space.f_frsize)),
-        inodes: space.as_ref().map(|space| space.f_files.saturating_sub(space.f_ffree)),
+        bytes_free: space.map(|space| page_bytes(space.pages_available)),
+        inodes: space.map(|space| space.inodes),
         slots: slots.collect(),
     })
+}
+
+/// What the mount says.
+fn live_space(target: &Path) -> Option<Space> {
+    let space = rustix::fs::statvfs(target).ok()?;
+    let bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    let inodes = space.f_files.saturating_sub(space.f_ffree);
+    Some(Space { pages_available: bytes / PAGE, inodes })
 }
 
 fn show(facts: &Facts) {
     println!("pool      {}", facts.uuid);
     println!("format    version {}", facts.format_version);
     println!("lanes     {}", facts.lanes);
-    println!("mounts    {} for writing so far", facts.session.saturating_sub(1));
+    println!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1));
     println!("state     {}", state(facts));
     for target in &facts.mounted_at {
         println!("mounted   {target}");
     }
-    if let (Some(bytes), Some(inodes)) = (facts.bytes_free, facts.inodes) {
-        println!("free      {}, {inodes} inodes in use", show_size(bytes));
+    for bad in &facts.bad_copies {
+        println!("damaged   {bad}");
+    }
+    if let (Some(free), Some(inodes)) = (facts.bytes_free, facts.inodes) {
+        let bytes = facts.slots.iter().map(|slot| slot.bytes).sum();
+        println!("free      {} of {}, {inodes} inodes in use", show_size(free), show_size(bytes));
     }
     for slot in &facts.slots {
         println!("slot {:<4} {}  {}  {}", slot.index, show_size(slot.bytes), slot.path, slot.uuid);
@@ -96,13 +117,9 @@ fn show(facts: &Facts) {
 }
 
 fn state(facts: &Facts) -> String {
-    let mut state = match facts.used_by {
+    match facts.used_by {
         Some(pid) => format!("in use by process {pid}: what is shown may change"),
         None if facts.clean => "closed clean".to_owned(),
         None => "not closed clean: the next mount recovers it".to_owned(),
-    };
-    if facts.from_replica {
-        state.push_str("; a header is damaged, its replica was read");
     }
-    state
 }

@@ -2,8 +2,8 @@
 //!
 //! Comes in: a command line, or mount(8)'s when called `mount.fuse.novale`. Each command is a file
 //! that turns arguments into calls of the libraries and says what came of it. Standard output has
-//! the facts, standard error everything else; 0 is success, 1 failure, and `check` has codes of its
-//! own. Never here: what a user of the libraries would want.
+//! the facts, standard error everything else; 0 is success, 1 failure, 2 a wrong call, and `check`
+//! has codes of its own. Never here: what a user of the libraries would want.
 
 #![allow(
     clippy::print_stdout,
@@ -43,7 +43,9 @@ fn main() -> ExitCode {
     if Path::new(&called).file_name() == Some(OsStr::new(HELPER_NAME)) {
         return helper::main();
     }
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let json = command.json();
+    let done = match command {
         Command::Mkfs(args) => mkfs::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args).map(|()| ExitCode::SUCCESS),
@@ -52,9 +54,17 @@ fn main() -> ExitCode {
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
-        tell(&error);
+        fail(&error, json);
         ExitCode::FAILURE
     })
+}
+
+/// Says why a command failed; whoever asked for JSON gets an object with `error` too.
+fn fail(error: &anyhow::Error, json: bool) {
+    if json {
+        println!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+    }
+    tell(error);
 }
 
 /// An error with all that led to it, on one line.

@@ -38,6 +38,7 @@ struct SlotFacts {
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     let paths = slots::absolute(&args.slots)?;
+    slots::refuse_twice(&paths)?;
     let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
     let _lock = holder::lock(&there, Use::Exclusive)?;
     for (index, path) in paths.iter().enumerate() {
@@ -91,20 +92,15 @@ fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<()> {
     if !path.exists() {
         return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
     }
-    let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
-    if metadata.is_file() {
-        check_size(index, path, args.size.unwrap_or(metadata.len()))?;
-    }
-    if args.force || (metadata.is_file() && metadata.len() == 0) {
-        return Ok(());
-    }
-    let pm =
-        slots::open(&[path.to_owned()], PmOptions { read_only: true, ..PmOptions::default() })?;
-    let head = slots::head(&pm)?;
-    if let Some(found) = slots::what_it_holds(&head) {
+    if !args.force
+        && let Some(found) = slots::what_it_holds(&slots::head(path)?)
+    {
         bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
     }
-    Ok(())
+    match slots::file_len(path) {
+        Some(len) => check_size(index, path, args.size.unwrap_or(len)),
+        None => Ok(()),
+    }
 }
 
 fn check_size(index: usize, path: &Path, bytes: u64) -> Result<()> {
@@ -140,7 +136,9 @@ impl Created {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
             Err(error) => {
-                return Err(error).with_context(|| format!("creating {}", path.display()));
+                let folder = path.parent().filter(|folder| !folder.exists());
+                let hint = folder.map_or("", |_| " (its directory is missing: make it first)");
+                return Err(error).with_context(|| format!("creating {}{hint}", path.display()));
             }
         };
         self.paths.push(path.to_owned());

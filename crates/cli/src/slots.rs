@@ -1,15 +1,16 @@
 //! From the slots that a user names to the slots of one pool, in order.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
-use novale_core::{PoolInfo, identify_slot, inspect};
-use novale_layout::{
-    FORMAT_VERSION, LayoutError, PAGE, PmAddr, SLOT_HEADER_OFFSET, SlotHeader, known_signature,
-};
+use anyhow::{Context, Result, bail};
+use novale_core::{PoolInfo, SLOT_BYTES_MIN, Space, identify_slot, inspect};
+use novale_layout::{PAGE, PmAddr, known_signature};
 use novale_pm::{Pm, PmOptions, SlotSpec};
 use uuid::Uuid;
+
+use crate::size::show_size;
 
 const OUR_FORMAT: &str = "a Novale pool";
 /// How much of a slot is looked at to tell what it holds.
@@ -60,6 +61,7 @@ fn reading() -> PmOptions {
 /// Finds out which slots of which pool these are, puts them in order, and reads the description.
 pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
     let given = absolute(given)?;
+    refuse_twice(&given)?;
     let mut known = Vec::new();
     for path in &given {
         let (pool, index) = identify(path)?;
@@ -75,35 +77,28 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
 
 /// The pool and the number of a slot, or what it is instead.
 fn identify(path: &Path) -> Result<([u8; 16], u8)> {
+    let shown = path.display();
+    if let Some(len) = file_len(path).filter(|len| *len < SLOT_BYTES_MIN) {
+        let held = what_it_holds(&head(path)?);
+        // One of ours that was cut off is better described by what it says itself.
+        if held != Some(OUR_FORMAT) || len < PAGE {
+            let held = held.map_or_else(String::new, |held| format!(" of {held}"));
+            bail!(
+                "{shown} holds no pool, but {}{held}; a slot has at least {}: name the slots of a pool",
+                show_size(len),
+                show_size(SLOT_BYTES_MIN)
+            );
+        }
+    }
     let pm = open(&[path.to_owned()], reading())?;
     let error = match identify_slot(&pm, 0) {
         Ok(known) => return Ok(known),
         Err(error) => error,
     };
-    let head = head(&pm)?;
-    let shown = path.display();
-    match what_it_holds(&head) {
+    match what_it_holds(&head(path)?) {
         None => bail!("{shown} holds no pool, only zeroes: make one with `novale mkfs {shown}`"),
-        Some(OUR_FORMAT) => Err(damaged(path, &head, &error)),
+        Some(OUR_FORMAT) => bail!("{shown}: {error}"),
         Some(other) => bail!("{shown} holds no pool, but {other}: name the slots of a pool"),
-    }
-}
-
-/// What is wrong with a slot that shows our format: another version of it, or damage.
-fn damaged(path: &Path, head: &[u8], error: &novale_core::Error) -> anyhow::Error {
-    let shown = path.display();
-    let at = usize::try_from(SLOT_HEADER_OFFSET).unwrap_or_default();
-    let header = head.get(at..).and_then(|rest| rest.first_chunk());
-    match header.map(SlotHeader::decode) {
-        Some(Err(LayoutError::Field { field: "version", found, .. })) => anyhow!(
-            "{shown} is a pool of format version {found}, this program knows version \
-             {FORMAT_VERSION}: use the release that made it"
-        ),
-        Some(Err(found)) => anyhow!(
-            "{shown} is a slot of a Novale pool, but its header is damaged ({found}), and so is the \
-             replica in its last page: restore it from a copy"
-        ),
-        _ => anyhow!("{shown}: {error}"),
     }
 }
 
@@ -116,12 +111,49 @@ pub(crate) fn what_it_holds(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// A slot's first bytes, at most [`HEAD_BYTES`].
-pub(crate) fn head(pm: &Pm) -> Result<Vec<u8>> {
+/// The length of an ordinary file.
+pub(crate) fn file_len(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
+}
+
+/// A slot's first bytes, at most [`HEAD_BYTES`]. A file too short to be a slot is read all the same.
+pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
+    if file_len(path).is_some_and(|len| len < PAGE) {
+        return fs::read(path).with_context(|| path.display().to_string());
+    }
+    let pm = open(&[path.to_owned()], reading())?;
     let len = usize::try_from(pm.slot_len(0).min(HEAD_BYTES)).context("a slot's length")?;
     let mut head = vec![0; len];
     pm.load(PmAddr::new(0, 0), &mut head)?;
     Ok(head)
+}
+
+/// What space there is in a pool that nobody uses, as far as it says.
+pub(crate) fn space(found: &Found) -> Option<Space> {
+    open(&found.paths, reading()).ok().and_then(|pm| novale_core::space(&pm).ok().flatten())
+}
+
+/// Refuses a slot that is named twice, by whatever paths, also one that is yet to be created.
+pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
+    let mut seen: Vec<(PathBuf, &Path)> = Vec::new();
+    for path in paths {
+        let real = real_path(path);
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == real) {
+            let (first, path) = (first.display(), path.display());
+            if first.to_string() == path.to_string() {
+                bail!("{path} is named twice: name each slot once");
+            }
+            bail!("{first} and {path} are the same: name each slot once");
+        }
+        seen.push((real, path));
+    }
+    Ok(())
+}
+
+/// A path without symbolic links and dots; of one that is not there, as far as it is.
+fn real_path(path: &Path) -> PathBuf {
+    let of_missing = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(of_missing).unwrap_or_else(|| path.to_owned())
 }
 
 /// Refuses slots of two pools, a slot given twice, and a missing one as far as that can be seen.

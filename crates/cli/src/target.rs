@@ -14,5 +14,7 @@ pub(crate) fn prepare(target: &Path) -> Result<PathBuf> {
             "novale: {shown}: the daemon of an earlier mount is gone; detached the dead mount"
         );
     }
-    target.canonicalize().with_context(|| format!("cannot mount on {}", target.display()))
+    target.canonicalize().with_context(|| {
+        format!("cannot mount on {}: it has to be a directory that is there", target.display())
+    })
 }

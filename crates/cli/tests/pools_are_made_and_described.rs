@@ -55,7 +55,7 @@ fn a_pool_that_cannot_be_made_leaves_no_file_behind() {
     let small = ["mkfs", "--size", "512K", &slots[0], &slots[1]];
     novale(&small).refused(1, &[&slots[0], "512.0 KiB", "at least 2.0 MiB", "--size"]);
     novale(&["mkfs", "--size", "16M", &slots[0], "/no/such/folder/slot"])
-        .refused(1, &["/no/such/folder"]);
+        .refused(1, &["/no/such/folder", "make it first"]);
     assert!(!slots.iter().any(|slot| fs::exists(slot).unwrap()));
 }
 
@@ -69,7 +69,9 @@ fn slots_are_taken_in_any_order_and_only_together() {
     assert_eq!(facts["slots"][0]["path"], a.as_str());
     assert_eq!(facts["slots"][2]["path"], c.as_str());
     novale(&["check", &b, &c, &a]).ok();
-    novale(&["info", &a, &b]).refused(1, &["3 slots", "2 were given"]);
+    novale(&["info", &a, &b]).refused(1, &["3 slots", "missing: slot 2"]);
+    novale(&["info", &a]).refused(1, &["missing: slot 1, slot 2"]);
+    novale(&["info", &a, &b, &c, &c]).refused(1, &[&c, "named twice"]);
     novale(&["info", &a, &c]).refused(1, &["slot 1", "is missing"]);
     novale(&["info", &b, &c]).refused(1, &["slot 0", "is missing"]);
     fs::copy(&a, scratch.slot("copy")).unwrap();
@@ -102,7 +104,11 @@ fn a_damaged_header_is_read_from_its_replica_and_two_are_named() {
     let scratch = Scratch::new();
     let slot = scratch.pool();
     patch(&slot, SeekFrom::Start(2048 + 60), b"damage");
-    assert_eq!(facts(&slot)["from_replica"], true);
+    let told = facts(&slot)["bad_copies"][0].as_str().unwrap_or_default().to_owned();
+    assert!(told.starts_with("slot 0: the first copy of the slot header is damaged"), "{told}");
+    assert!(novale(&["info", &slot]).ok().contains(&told));
+    let checked = novale(&["check", &slot]);
+    assert!(checked.code == 1 && checked.out.contains(&told), "{}", checked.out);
     patch(&slot, SeekFrom::End(LAST_PAGE + 2048 + 60), b"damage");
     novale(&["info", &slot]).refused(1, &[&slot, "header is damaged", "replica", "from a copy"]);
 }
@@ -117,12 +123,84 @@ fn a_pool_of_another_version_is_refused_by_version() {
     novale(&["info", &slot]).refused(1, &["format version 9", "knows version 1", "release"]);
 }
 
+/// mkfs waited for itself: it had locked the first of the two.
+#[test]
+fn a_slot_that_is_named_twice_is_called_that() {
+    let scratch = Scratch::new();
+    let [a, link] = [scratch.slot("a"), scratch.slot("link")];
+    let dotted = a.replace("/a", "/./a");
+    for other in [&a, &dotted] {
+        novale(&["mkfs", "--size", "16M", &a, other]).refused(1, &[&a, "twice"]);
+    }
+    assert!(!fs::exists(&a).unwrap());
+    novale(&["mkfs", "--size", "16M", &a]).ok();
+    std::os::unix::fs::symlink(&a, &link).unwrap();
+    novale(&["mkfs", "--force", &a, &link]).refused(1, &[&a, &link, "are the same"]);
+    novale(&["check", &link, &a]).refused(2, &[&a, &link, "are the same"]);
+}
+
+/// A text file was to be made larger, as if that made it a pool.
+#[test]
+fn a_short_file_is_no_pool_and_mkfs_sees_that_it_holds_something() {
+    let scratch = Scratch::new();
+    let file = scratch.slot("file");
+    for len in [6, 292 << 10] {
+        fs::write(&file, vec![b'x'; len]).unwrap();
+        for (command, code) in [("info", 1), ("check", 2)] {
+            let words = [&file, "holds no pool", "data of an unknown format", "1.0 MiB"];
+            novale(&[command, &file]).refused(code, &words);
+        }
+        novale(&["mkfs", "--size", "16M", &file]).refused(1, &["unknown format", "--force"]);
+        assert_eq!(fs::read(&file).unwrap().len(), len);
+    }
+    novale(&["mkfs", "--size", "16M", "--force", &file]).ok();
+}
+
+#[test]
+fn failures_are_json_too_where_json_is_wanted() {
+    let scratch = Scratch::new();
+    let none = scratch.slot("none");
+    let calls = [
+        (["info", "--json", &none], 1),
+        (["check", "--json", &none], 2),
+        (["mkfs", "--json", "/"], 1),
+    ];
+    for (call, code) in calls {
+        let failed = novale(&call);
+        let said: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
+        let error = said["error"].as_str().unwrap();
+        assert!(
+            failed.code == code && failed.err.contains(error),
+            "{call:?}: {said} {}",
+            failed.err
+        );
+    }
+}
+
+#[test]
+fn a_closed_pool_tells_its_free_space_and_inodes() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    // A new pool has no saved allocator yet.
+    assert!(facts(&slot)["bytes_free"].is_null());
+    if Scratch::for_mount("a_closed_pool_tells_its_free_space").is_none() {
+        return;
+    }
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::write(scratch.in_dir("file"), vec![1; 1 << 20]).unwrap();
+    novale(&["umount", &scratch.dir()]).ok();
+    let closed = facts(&slot);
+    assert_eq!(closed["inodes"], 2);
+    assert!(closed["bytes_free"].as_u64().is_some_and(|free| free > 50 << 20 && free < 63 << 20));
+    assert!(novale(&["info", &slot]).ok().contains(" of 64.0 MiB, 2 inodes in use"));
+}
+
 #[test]
 fn a_slot_that_was_cut_off_is_refused() {
     let scratch = Scratch::new();
     let slot = scratch.pool();
     File::options().write(true).open(&slot).unwrap().set_len(32 << 20).unwrap();
-    novale(&["info", &slot]).refused(1, &["cut off"]);
+    novale(&["info", &slot]).refused(1, &["cut off", "from a copy"]);
 }
 
 #[test]

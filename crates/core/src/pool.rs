@@ -1,13 +1,16 @@
 //! What a pool says of itself: superblock, slot headers, state lines.
 
 use novale_layout::{
-    LayoutError, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, SESSION_LIMIT, SLOT_HEADER_BYTES,
-    SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader, SlotState,
-    Superblock,
+    FIRST_FREE_PAGE, INODES_PER_CHUNK, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, SESSION_LIMIT,
+    SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
+use crate::alloc::reserve_of;
+use crate::copies::{self, BadCopy};
 use crate::error::{Error, Result};
+use crate::recover::chunks::Chunks;
+use crate::recover::saved;
 
 /// A pool's description, read and checked.
 #[derive(Debug, Clone)]
@@ -16,8 +19,8 @@ pub(crate) struct Pool {
     pub(crate) seed: Seed,
     pub(crate) state: PoolState,
     pub(crate) slots: Vec<(SlotHeader, SlotState)>,
-    /// The superblock or a slot header was read from its replica.
-    pub(crate) from_replica: bool,
+    /// Copies of the superblock and of slot headers that do not say what stands.
+    pub(crate) bad_copies: Vec<BadCopy>,
 }
 
 /// A pool's description for people and programs.
@@ -35,8 +38,9 @@ pub struct PoolInfo {
     pub session: u32,
     /// Closed in order and not opened for writing since.
     pub clean: bool,
-    /// A superblock or slot header is damaged, and its replica was used.
-    pub from_replica: bool,
+    /// Each copy of the superblock or of a slot header that is damaged while its twin stands, in
+    /// words. Opening for writing rewrites them.
+    pub bad_copies: Vec<String>,
     /// Feature words: compatible, compatible for reading, incompatible.
     pub features: [u64; 3],
     /// The slots, in order.
@@ -68,7 +72,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
         created_ns: superblock.created_ns,
         session: pool.state.session,
         clean: pool.is_clean(),
-        from_replica: pool.from_replica,
+        bad_copies: pool.bad_copies.iter().map(ToString::to_string).collect(),
         features: [
             superblock.features_compat,
             superblock.features_ro_compat,
@@ -86,27 +90,71 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
     })
 }
 
+/// Space and inodes of a pool that is not open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Free pages of 4096 bytes, without the reserve for deletes and overwrites.
+    pub pages_available: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+/// What a pool that was closed clean has room for, by its saved allocator; `None` where only a scan
+/// would tell.
+///
+/// # Errors
+/// [`Error::BadPool`] and [`Error::Damaged`] say what was found.
+pub fn space(pm: &Pm) -> Result<Option<Space>> {
+    let pool = Pool::read(pm)?;
+    if !pool.is_clean() {
+        return Ok(None);
+    }
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory)?.len();
+    let Some(saved) = saved::read(pm, &pool, chunks)? else { return Ok(None) };
+    let (mut used, mut pages, mut usable) = (0, 0, 0);
+    for (slot, (header, _)) in pool.slots.iter().enumerate() {
+        pages += header.pages;
+        usable += header.pages.saturating_sub(FIRST_FREE_PAGE + 1);
+        // The last word's bits behind the slot's end are no pages.
+        let bits = |word: u64| u64::MAX >> (64 - (header.pages - word * 64).min(64));
+        let words = 0..header.pages.div_ceil(64);
+        used += words.map(|word| ones(saved.page_word(slot, word) & bits(word))).sum::<u64>();
+    }
+    let words = usize::try_from(INODES_PER_CHUNK / 64).unwrap_or_default();
+    let places = (0..chunks).flat_map(|chunk| (0..words).map(move |word| (chunk, word)));
+    let numbers: u64 = places.map(|(chunk, word)| ones(saved.inode_word(chunk, word))).sum();
+    // Number 0 is nobody's and counts as used.
+    Ok(Some(Space {
+        pages_available: pages.saturating_sub(used).saturating_sub(reserve_of(usable)),
+        inodes: numbers.saturating_sub(1),
+    }))
+}
+
+fn ones(word: u64) -> u64 {
+    word.count_ones().into()
+}
+
 /// The header of one slot that was opened alone, to learn which slot of which pool it is.
 ///
 /// # Errors
 /// [`Error::BadPool`] when it is no slot of a Novale pool.
 pub fn identify_slot(pm: &Pm, slot: u8) -> Result<([u8; 16], u8)> {
-    let (header, _) = read_header(pm, slot)?;
+    let (header, _) = copies::slot_header(pm, slot)?;
     Ok((header.pool_uuid, header.index))
 }
 
 impl Pool {
     pub(crate) fn read(pm: &Pm) -> Result<Self> {
-        let mut from_replica = false;
+        let mut bad_copies = Vec::new();
         let mut headers = Vec::new();
         for slot in 0..pm.slot_count() {
-            let (header, replica) = read_header(pm, slot)?;
-            from_replica |= replica;
+            let (header, bad) = copies::slot_header(pm, slot)?;
+            bad_copies.extend(bad);
             headers.push(header);
         }
         check_lengths(pm, &headers)?;
-        let (superblock, replica) = read_superblock(pm, &headers)?;
-        from_replica |= replica;
+        let (superblock, bad) = copies::superblock(pm, &headers)?;
+        bad_copies.extend(bad);
         check_slots(&superblock, &headers)?;
         let seed = Seed::pool(&superblock.pool_uuid);
         let state = read_state(pm, seed)?;
@@ -115,7 +163,7 @@ impl Pool {
             let slot_state = read_slot_state(pm, seed, header.index, state.session)?;
             slots.push((header, slot_state));
         }
-        Ok(Self { superblock, seed, state, slots, from_replica })
+        Ok(Self { superblock, seed, state, slots, bad_copies })
     }
 
     pub(crate) fn is_clean(&self) -> bool {
@@ -135,10 +183,19 @@ impl Pool {
         if unknown == 0 {
             return Ok(());
         }
-        Err(Error::BadPool(format!(
-            "the pool uses features that this program can't write ({unknown:#x}): mount it read-only, \
-             or use a newer release"
-        )))
+        let what = format!("the pool uses features that this program can't write ({unknown:#x})");
+        Err(Error::BadPool(if self.is_clean() {
+            format!("{what}: mount it read-only, or use a newer release")
+        } else {
+            format!("{what}, and has to be recovered, which writes: use a newer release")
+        }))
+    }
+
+    /// Rewrites, durably, the copies that do not say what stands.
+    pub(crate) fn repair_copies(&mut self, pm: &Pm) {
+        for bad in self.bad_copies.drain(..) {
+            bad.rewrite(pm);
+        }
     }
 
     /// Starts the next session: the slots' lines first, then the pool's, each durable before the
@@ -196,7 +253,11 @@ fn read_state(pm: &Pm, seed: Seed) -> Result<PoolState> {
             Err(error) => why = error.to_string(),
         }
     }
-    best.ok_or_else(|| Error::BadPool(format!("the pool's two state lines are damaged ({why})")))
+    best.ok_or_else(|| {
+        Error::BadPool(format!(
+            "the pool's two state lines are damaged ({why}): restore slot 0 from a copy"
+        ))
+    })
 }
 
 fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotState> {
@@ -209,8 +270,11 @@ fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotSt
             best = Some(state);
         }
     }
-    let state = best
-        .ok_or_else(|| Error::BadPool(format!("slot {slot}: its two state lines are damaged")))?;
+    let state = best.ok_or_else(|| {
+        Error::BadPool(format!(
+            "slot {slot}: its two state lines are damaged: restore the slot from a copy"
+        ))
+    })?;
     let session = u64::from(session);
     if state.session != session && state.session != session + 1 {
         return Err(Error::BadPool(format!(
@@ -222,61 +286,14 @@ fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotSt
     Ok(state)
 }
 
-fn header_at(pm: &Pm, slot: u8, page: u64) -> Result<Result<SlotHeader, LayoutError>> {
-    let mut bytes = [0; SLOT_HEADER_BYTES];
-    pm.load(PmAddr::new(slot, page * PAGE + SLOT_HEADER_OFFSET), &mut bytes)?;
-    Ok(SlotHeader::decode(&bytes))
-}
-
-/// A slot's header, or its replica (`true`) where the header is damaged.
-fn read_header(pm: &Pm, slot: u8) -> Result<(SlotHeader, bool)> {
-    let pages = pm.slot_len(slot) / PAGE;
-    let first = header_at(pm, slot, 0)?;
-    if let Ok(header) = first {
-        return Ok((header, false));
-    }
-    if let Ok(header) = header_at(pm, slot, pages.saturating_sub(1))? {
-        return Ok((header, true));
-    }
-    let found = match first {
-        Err(LayoutError::Blank) => "blank where its header should be".to_owned(),
-        Err(error) => error.to_string(),
-        Ok(_) => String::new(),
-    };
-    Err(Error::BadPool(format!(
-        "slot {slot} is no slot of a Novale pool: {found}; make one with mkfs"
-    )))
-}
-
-fn superblock_at(pm: &Pm, slot: u8, page: u64) -> Result<Result<Superblock, LayoutError>> {
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    pm.load(PmAddr::new(slot, page * PAGE), &mut bytes)?;
-    Ok(Superblock::decode(&bytes))
-}
-
-fn read_superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock, bool)> {
-    let first = match superblock_at(pm, 0, 0)? {
-        Ok(superblock) => return Ok((superblock, false)),
-        Err(error) => error,
-    };
-    if let Some(last) = headers.last()
-        && let Ok(superblock) = superblock_at(pm, last.index, last.pages.saturating_sub(1))?
-    {
-        return Ok((superblock, true));
-    }
-    if headers.first().is_some_and(|header| header.index != 0) {
-        return Err(Error::BadPool("the first slot given is not slot 0 of its pool".into()));
-    }
-    Err(Error::BadPool(format!("the superblock is damaged ({first}), and so is its replica")))
-}
-
 /// No slot is shorter than it was made.
 fn check_lengths(pm: &Pm, headers: &[SlotHeader]) -> Result<()> {
     for (index, header) in (0..).zip(headers) {
         let pages = pm.slot_len(index) / PAGE;
         if pages < header.pages {
             return Err(Error::BadPool(format!(
-                "slot {index} has {pages} pages of the {} that it was made with: it was cut off",
+                "slot {index} has {pages} pages of the {} that it was made with: it was cut off; \
+                 restore all of it from a copy",
                 header.pages
             )));
         }
@@ -298,9 +315,10 @@ fn check_slots(superblock: &Superblock, headers: &[SlotHeader]) -> Result<()> {
         }
     }
     if headers.len() != expected {
+        let missing: Vec<String> = (headers.len()..expected).map(|slot| slot.to_string()).collect();
         return Err(Error::BadPool(format!(
-            "the pool has {expected} slots, {} were given: name all of them",
-            headers.len()
+            "the pool has {expected} slots, missing: slot {}: name all of them",
+            missing.join(", slot ")
         )));
     }
     if superblock.features_incompat != 0 {

@@ -50,6 +50,11 @@ pub(crate) struct Allocator {
     policy: Box<dyn SlotPolicy>,
 }
 
+/// Pages kept back of so many that can be allocated.
+pub(crate) fn reserve_of(usable: u64) -> u64 {
+    (usable / 32).min(1024)
+}
+
 impl std::fmt::Debug for Allocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Allocator").field("lanes", &self.lane_count).finish_non_exhaustive()
@@ -69,7 +74,7 @@ impl Allocator {
         let free = arena.alloc_table(3)?;
         // Two MB, less in a small pool: enough for the log pages of many deletes at once and
         // for the overwrites of several full-sized requests.
-        let reserve = (ranges.usable_pages() / 32).min(1024);
+        let reserve = reserve_of(ranges.usable_pages());
         Ok(Self { ranges, lanes, lane_count, free, reserve, policy })
     }
 

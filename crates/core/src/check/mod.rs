@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use novale_layout::{Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, Seed};
 use novale_pm::Pm;
 
+use crate::copies::BadCopy;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
 use crate::log::{self, Item, LogId};
@@ -46,8 +47,6 @@ pub struct CheckReport {
     pub findings_left_out: u64,
     /// The pool was closed clean; otherwise it was judged as recovery would leave it.
     pub clean: bool,
-    /// A superblock or slot header had to be read from its replica.
-    pub from_replica: bool,
     /// Inodes in use.
     pub inodes: u64,
     /// Directories among them.
@@ -113,6 +112,8 @@ pub fn check(
     journal.judge(pm, seed, session, &|ino| chunks.place_named(seed, ino))?;
     let pages = PageMarks::new(pool.slots.iter().map(|(header, _)| header.pages).collect());
     let mut gathered = Gathered::default();
+    let bad_copy = |bad: &BadCopy| Finding { at: bad.at, what: bad.to_string() };
+    gathered.findings.extend(pool.bad_copies.iter().map(bad_copy));
     if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes, &chunks) {
         gathered.findings.push(finding(&error));
     }
@@ -137,7 +138,6 @@ pub fn check(
         findings,
         findings_left_out: left_out,
         clean: pool.is_clean(),
-        from_replica: pool.from_replica,
         inodes: gathered.inodes.len() as u64,
         directories: gathered.inodes.values().filter(is_dir).count() as u64,
         names: gathered.names.len() as u64,

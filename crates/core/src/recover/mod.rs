@@ -86,6 +86,7 @@ impl Fs {
         let writes = !options.read_only || !opened.report.clean;
         if writes && !pm.is_read_only() {
             pool.check_writable()?;
+            pool.repair_copies(&pm);
             repair(&pm, &opened);
             pool.raise_session(&pm);
         }

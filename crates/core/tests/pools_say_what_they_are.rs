@@ -1,0 +1,170 @@
+//! What a pool says of itself stands on two copies each, and binds a program to what it knows.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::wildcard_imports,
+    reason = "a test panics"
+)]
+
+use novale_arena::Arena;
+use novale_core::*;
+use novale_layout::{PAGE, PmAddr, SLOT_HEADER_OFFSET, SUPERBLOCK_BYTES, Superblock};
+use novale_pm::{Pm, PmOptions, Purpose};
+
+const MB: u64 = 1 << 20;
+const LENS: [u64; 2] = [16 * MB, 8 * MB];
+
+fn pool() -> Pm {
+    let pm = Pm::anonymous(&LENS, &PmOptions::default()).unwrap();
+    let options = MkfsOptions {
+        lanes: 4,
+        pool_uuid: [7; 16],
+        slot_uuids: vec![[1; 16], [2; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &options).unwrap();
+    pm
+}
+
+fn open(pm: Pm, read_only: bool) -> Result<Fs> {
+    let options = OpenOptions { read_only, now_ns: 2, ..OpenOptions::default() };
+    Fs::open(pm, Arena::anonymous(64 * MB).unwrap(), &options, &Serial, &|_| {})
+}
+
+fn last_page(slot: u8) -> u64 {
+    (LENS.get(usize::from(slot)).unwrap() / PAGE - 1) * PAGE
+}
+
+/// The superblock's two copies, then each slot header's.
+fn copies() -> Vec<[PmAddr; 2]> {
+    let header = |slot| [0, last_page(slot)].map(|at| PmAddr::new(slot, at + SLOT_HEADER_OFFSET));
+    vec![[PmAddr::new(0, 0), PmAddr::new(1, last_page(1))], header(0), header(1)]
+}
+
+fn put(pm: &Pm, at: PmAddr, bytes: &[u8]) {
+    pm.fence(pm.stream(at, bytes, Purpose::Other)).end();
+}
+
+fn get<const LEN: usize>(pm: &Pm, at: PmAddr) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    pm.load(at, &mut bytes).unwrap();
+    bytes
+}
+
+fn findings(pm: &Pm) -> Vec<Finding> {
+    check(pm, &Serial, &|_| {}).unwrap().findings
+}
+
+/// One damaged copy was read past in silence for ever: the next damage would have been fatal.
+#[test]
+fn a_damaged_copy_is_told_by_place_and_rewritten_when_opened_for_writing() {
+    for at in copies().into_iter().flatten() {
+        let pm = pool();
+        let whole: [u8; 128] = get(&pm, at);
+        put(&pm, at.add(64), &[0xee; 8]);
+        let told = inspect(&pm).unwrap().bad_copies;
+        assert_eq!(told.len(), 1, "{told:?}");
+        let copy = if at.byte() < PAGE { "first copy" } else { "replica" };
+        assert!(told.iter().all(|told| told.contains(copy)), "{told:?}");
+        assert!(findings(&pm).iter().any(|finding| finding.at == at), "{:?}", findings(&pm));
+
+        let fs = open(pm, true).unwrap();
+        fs.close().unwrap();
+        let pm = fs.into_pm();
+        assert_ne!(get(&pm, at), whole, "opened read-only, nothing is written");
+
+        let fs = open(pm, false).unwrap();
+        fs.close().unwrap();
+        let pm = fs.into_pm();
+        assert_eq!(get(&pm, at), whole);
+        assert_eq!(findings(&pm), []);
+    }
+}
+
+#[test]
+fn two_damaged_copies_are_refused_with_what_to_do() {
+    for pair in copies() {
+        let pm = pool();
+        for at in pair {
+            put(&pm, at.add(64), &[0xee; 8]);
+        }
+        let refused = inspect(&pm).unwrap_err().to_string();
+        assert!(refused.contains("so is the replica: restore the slot"), "{refused}");
+    }
+}
+
+/// A later version in the superblock alone was called damage.
+#[test]
+fn a_later_version_is_told_from_damage() {
+    for pair in copies() {
+        let pm = pool();
+        for at in pair {
+            put(&pm, at.add(8), &[2, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        let refused = inspect(&pm).unwrap_err().to_string();
+        assert!(refused.contains("format version 2"), "{refused}");
+    }
+}
+
+/// A new pool whose superblock says something else, in both copies.
+fn changed_pool(change: impl Fn(&mut Superblock)) -> Pm {
+    let pm = pool();
+    for at in copies().into_iter().take(1).flatten() {
+        let mut superblock = Superblock::decode(&get::<SUPERBLOCK_BYTES>(&pm, at)).unwrap();
+        change(&mut superblock);
+        put(&pm, at, &superblock.encode());
+    }
+    pm
+}
+
+/// A pool with a feature that a writer must know was once opened for writing without a word.
+#[test]
+fn unknown_features_bind_as_far_as_they_say() {
+    let may_be_ignored = || changed_pool(|superblock| superblock.features_compat = 1 << 63);
+    open(may_be_ignored(), false).unwrap().close().unwrap();
+
+    let read_only = || changed_pool(|superblock| superblock.features_ro_compat = 1 << 63);
+    let refused = open(read_only(), false).unwrap_err().to_string();
+    assert!(refused.contains("0x8000000000000000") && refused.contains("read-only"), "{refused}");
+    let pm = read_only();
+    let before = image(&pm);
+    let fs = open(pm, true).unwrap();
+    assert_eq!(fs.getattr(Ino::ROOT).unwrap().kind, FileKind::Directory);
+    fs.close().unwrap();
+    assert!(image(fs.pm()) == before, "a read-only opening wrote");
+
+    let unreadable = || changed_pool(|superblock| superblock.features_incompat = 1);
+    let refused = open(unreadable(), true).unwrap_err().to_string();
+    assert!(refused.contains("newer release"), "{refused}");
+}
+
+fn image(pm: &Pm) -> Vec<u8> {
+    let mut image = vec![0; LENS.iter().sum::<u64>() as usize];
+    let (first, second) = image.split_at_mut(*LENS.first().unwrap() as usize);
+    pm.load(PmAddr::new(0, 0), first).unwrap();
+    pm.load(PmAddr::new(1, 0), second).unwrap();
+    image
+}
+
+#[test]
+fn a_closed_pool_tells_the_space_that_it_told_when_open() {
+    let fs = open(pool(), false).unwrap();
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    for number in 0..300 {
+        let ctx = Ctx { now_ns: 3, hint: number };
+        let made = fs.create(&ctx, Ino::ROOT, format!("file{number}").as_bytes(), &new).unwrap();
+        fs.write(&ctx, made.ino, 0, &[1; 5000]).unwrap();
+    }
+    fs.close().unwrap();
+    let closed = space(fs.pm()).unwrap().unwrap();
+    let fs = open(fs.into_pm(), true).unwrap();
+    let told = fs.statfs().unwrap();
+    assert_eq!((closed.pages_available, closed.inodes), (told.pages_available, told.inodes));
+
+    let fs = open(fs.into_pm(), false).unwrap();
+    assert_eq!(space(fs.pm()).unwrap(), None, "in use, only a scan would tell");
+}
