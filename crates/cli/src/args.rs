@@ -103,9 +103,9 @@ pub(crate) struct MountArgs {
     /// Serve from this process instead of the background, until a signal or an unmount.
     #[arg(short, long)]
     pub(crate) foreground: bool,
-    /// Seconds that open files have at the end.
-    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
-    pub(crate) grace: u64,
+    /// Seconds that open files have at the end [default: 10].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) grace: Option<u64>,
     /// Threads that serve [default: the CPUs, 4 to 64].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,

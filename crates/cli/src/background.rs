@@ -41,7 +41,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     };
     let mut command = Command::new("/proc/self/exe");
     command.arg0("novale").args(["mount", "--daemon", "--form", form]);
-    command.arg("--grace").arg(args.grace.to_string());
+    if let Some(seconds) = args.grace {
+        command.arg("--grace").arg(seconds.to_string());
+    }
     if !request.words.is_empty() {
         command.arg("-o").arg(&request.words);
     }

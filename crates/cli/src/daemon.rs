@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use novale_arena::{Arena, Identity};
 use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, PoolInfo};
-use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
+use novale_fuse::{
+    Atime, EndError, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown,
+};
 use novale_pm::PmOptions;
 use novale_policy::Form;
 use novale_posix::wall_clock_ns;
@@ -23,7 +25,9 @@ use crate::background;
 use crate::holder::{self, Use};
 use crate::mount::Request;
 use crate::progress::{AllCpus, Bar, spin};
+use crate::record::{Kept, Record, atime_word};
 use crate::slots::{self, Found, page_bytes};
+use crate::tell;
 
 const ARENA_FOLDER: &str = "/dev/shm";
 /// The layout of what the core keeps in the arena. Nobody but this daemon opens it yet.
@@ -31,6 +35,7 @@ const ARENA_ABI: u64 = 1;
 const ARENA_BYTES_MIN: u64 = 1 << 30;
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
+const GRACE_SECONDS: u64 = 10;
 
 /// What ends a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let found = slots::find(&request.slots)?;
     let _lock = holder::lock(&found.paths, Use::Exclusive)?;
     let arena = ArenaName::new(&found.info)?;
+    tell_bad_copies(request, &found);
     let fs = Arc::new(open(request, &found, &arena)?);
     tell_recovery(fs.opened());
     let service = Arc::new(Novale::new(fs, settings(request)));
@@ -64,9 +70,23 @@ pub(crate) fn run(request: &Request) -> Result<()> {
             return Err(error.into());
         }
     };
+    let record = keep_record(request, &found, &server);
     announce(request, &found, &server)?;
     let event = next_event.recv().context("waiting for the end")?;
-    end(server, request, event)
+    end(server, request, event, record)
+}
+
+/// Writes down how the pool is mounted. Without that, it is mounted all the same.
+fn keep_record(request: &Request, found: &Found, server: &Server) -> Option<Kept> {
+    let record = Record {
+        target: server.target().to_owned(),
+        slots: found.paths.clone(),
+        read_only: request.options.read_only,
+        atime: atime_word(request.options.atime.unwrap_or_default()).to_owned(),
+        threads: threads(request),
+        grace_seconds: grace_seconds(request),
+    };
+    Kept::write(server.device(), &record).inspect_err(tell).ok()
 }
 
 /// Says that the mount can be used: to the command that waits, or to the person.
@@ -82,12 +102,18 @@ fn announce(request: &Request, found: &Found, server: &Server) -> Result<()> {
     Ok(())
 }
 
-fn end(server: Server, request: &Request, event: Event) -> Result<()> {
-    let seconds = request.options.grace_seconds.unwrap_or(request.args.grace);
+fn end(server: Server, request: &Request, event: Event, record: Option<Kept>) -> Result<()> {
+    let seconds = grace_seconds(request);
     if event == Event::Signal && !request.args.daemon {
         println!("unmounting; open files have {seconds} s");
     }
-    let how = server.shut_down(Duration::from_secs(seconds))?;
+    let how = server.shut_down(Duration::from_secs(seconds));
+    if let Some(record) = record
+        && !matches!(how, Err(EndError::Close(_)))
+    {
+        record.remove();
+    }
+    let how = how?;
     if how == ShutDown::CutOff {
         eprintln!("novale: files were still open after {seconds} s and were cut off");
     }
@@ -126,6 +152,14 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
         .with_context(|| slots::shown(&found.paths))
 }
 
+fn tell_bad_copies(request: &Request, found: &Found) {
+    let writes = !request.options.read_only || !found.info.clean;
+    for bad in &found.info.bad_copies {
+        let then = if writes { "it is rewritten" } else { "mounting it for writing rewrites it" };
+        eprintln!("novale: {}: {bad}; {then}", slots::shown(&found.paths));
+    }
+}
+
 fn tell_recovery(report: &OpenReport) {
     if !report.clean {
         eprintln!(
@@ -148,6 +182,10 @@ fn threads(request: &Request) -> usize {
     let cpus = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
     let given = request.args.threads.map(usize::from);
     request.options.threads.or(given).unwrap_or(cpus.clamp(THREADS_MIN, THREADS_MAX))
+}
+
+fn grace_seconds(request: &Request) -> u64 {
+    request.options.grace_seconds.or(request.args.grace).unwrap_or(GRACE_SECONDS)
 }
 
 fn forward_signals(events: Sender<Event>) -> Result<()> {

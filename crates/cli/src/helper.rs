@@ -16,7 +16,6 @@ use crate::{mount, tell};
 
 const WRONG_CALL: u8 = 1;
 const MOUNT_FAILED: u8 = 32;
-const GRACE_SECONDS: u64 = 10;
 
 /// Mounts a Novale pool for mount(8).
 #[derive(Debug, Parser)]
@@ -100,7 +99,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
     MountArgs {
         options: vec![words],
         foreground: false,
-        grace: GRACE_SECONDS,
+        grace: None,
         threads: None,
         form: FormArg::Auto,
         populate: false,

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::record;
 use crate::slots::split_source;
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
@@ -116,24 +117,15 @@ fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
 
 /// The process that has a slot open, if one has.
 pub(crate) fn holder(slot: &Path) -> Option<Process> {
-    let metadata = fs::metadata(slot).ok()?;
+    holder_of(&fs::metadata(slot).ok()?)
+}
+
+/// The process that has a file locked, if one has.
+pub(crate) fn holder_of(metadata: &fs::Metadata) -> Option<Process> {
     let table = fs::read_to_string("/proc/locks").ok()?;
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
     flock_holders(&table).find(|(_, at)| *at == place).and_then(|(pid, _)| Process::of(pid))
-}
-
-/// The daemon that was started for a mount point, also when its mount is gone already.
-pub(crate) fn daemon_of(target: &Path) -> Option<Process> {
-    let table = fs::read_to_string("/proc/locks").ok()?;
-    let serves = |pid: &u32| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let mut words = arguments.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-        let is_daemon = words.clone().any(|word| word == b"--daemon");
-        is_daemon && words.next_back() == Some(target.as_os_str().as_encoded_bytes())
-    };
-    let pid = flock_holders(&table).map(|(pid, _)| pid).find(serves)?;
-    Process::of(pid)
 }
 
 /// Process and place (`device:inode`) of each line like `3: FLOCK  ADVISORY  WRITE 811 00:1b:9 0 EOF`.
@@ -146,14 +138,17 @@ fn flock_holders(table: &str) -> impl Iterator<Item = (u32, &str)> {
     })
 }
 
-/// The mount points of all Novale mounts of a slot.
+/// The mount points of all Novale mounts of a slot, also when it was moved since.
 pub(crate) fn mounts_of(slot: &Path) -> Result<Vec<PathBuf>> {
     let same = |other: &PathBuf| match (fs::metadata(slot), fs::metadata(other)) {
         (Ok(slot), Ok(other)) => identity(&slot) == identity(&other),
         _ => false,
     };
     let table = MountTable::read().context("/proc/self/mountinfo")?;
-    let shows = table.of_kind(KIND).filter(|entry| split_source(&entry.source).iter().any(same));
+    let served = holder(slot).map(|daemon| record::devices_of(daemon.pid)).unwrap_or_default();
+    let shows = table.of_kind(KIND).filter(|entry| {
+        served.contains(&entry.device) || split_source(&entry.source).iter().any(same)
+    });
     Ok(shows.map(|entry| entry.target.clone()).collect())
 }
 

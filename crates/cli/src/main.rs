@@ -22,6 +22,8 @@ mod install;
 mod mkfs;
 mod mount;
 mod progress;
+mod record;
+mod remount;
 mod size;
 mod slots;
 mod target;

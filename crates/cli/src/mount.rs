@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use novale_fuse::{MountOptions, remount};
+use anyhow::{Result, anyhow, bail};
+use novale_fuse::MountOptions;
 
 use crate::args::MountArgs;
-use crate::{background, daemon, slots, target};
+use crate::{background, daemon, remount, slots, target};
 
 /// What to mount where, with all paths absolute.
 #[derive(Debug)]
@@ -21,10 +21,11 @@ pub(crate) struct Request {
 
 pub(crate) fn run(args: &MountArgs) -> Result<ExitCode> {
     let words = args.options.join(",");
-    let options = MountOptions::parse(&words)?;
+    let options = MountOptions::parse(&words)
+        .map_err(|error| anyhow!("{error} (`novale mount --help` lists what there is)"))?;
     let Some((target, given)) = args.paths.split_last() else { bail!("name a directory") };
     if options.remount {
-        remount(&words, target)?;
+        remount::run(args, &words, target)?;
         return Ok(ExitCode::SUCCESS);
     }
     let request = request(given, target, args, words, options)?;

@@ -9,6 +9,7 @@ use novale_fuse::{MountEntry, MountError, Unmount, find, unmount};
 use crate::args::UmountArgs;
 use crate::holder::{self, Process};
 use crate::progress::spin;
+use crate::record::{self, Seen};
 use crate::slots::{self, split_source};
 
 /// Longest time that closing a pool may take before this command gives up on seeing it.
@@ -28,17 +29,17 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
         Ok(entry) => entry,
         Err(error) => return not_mounted(target, error),
     };
-    let slots = split_source(&entry.source);
     // Held on to before the mount goes: afterwards its number might be another process's.
-    let daemon = slots.first().and_then(|slot| holder::holder(slot));
+    let daemon = Daemon::of(&entry);
     unmount(target, how).map_err(explain)?;
     match daemon {
         None => {
             let shown = target.display();
+            record::forget(entry.device);
             eprintln!("novale: {shown}: its daemon is gone; detached the dead mount");
         }
         Some(_) if how == Unmount::Lazily => {}
-        Some(daemon) => close(&daemon, &entry, &slots)?,
+        Some(daemon) => daemon.close(target)?,
     }
     Ok(())
 }
@@ -54,30 +55,56 @@ fn explain(error: MountError) -> anyhow::Error {
 fn not_mounted(target: &Path, error: MountError) -> Result<()> {
     let path = std::path::absolute(target).context("the mount point's path")?;
     let path = path.canonicalize().unwrap_or(path);
-    let Some(daemon) = holder::daemon_of(&path) else { return Err(error.into()) };
-    wait(&daemon, target)
+    let found = record::of_target(&path).and_then(|seen| Some((seen.daemon()?, seen)));
+    let Some((process, seen)) = found else { return Err(error.into()) };
+    Daemon { process, closed: Closed::Record(seen) }.close(target)
 }
 
-/// Waits for the daemon, and looks whether it left the pool clean.
-fn close(daemon: &Process, entry: &MountEntry, slots: &[PathBuf]) -> Result<()> {
-    wait(daemon, &entry.target)?;
-    let read_only = entry.super_options.split(',').any(|word| word == "ro");
-    let clean = slots::find(slots).map_or(true, |found| found.info.clean);
-    if !clean && !read_only {
-        bail!("the pool was not closed clean: the next mount recovers it");
-    }
-    Ok(())
+/// A mount's daemon.
+struct Daemon {
+    process: Process,
+    closed: Closed,
 }
 
-fn wait(daemon: &Process, target: &Path) -> Result<()> {
-    let ended = spin("waiting for the pool to be closed", || daemon.wait(CLOSE_MAX))?;
-    if !ended {
-        bail!(
-            "{}: process {} still has the pool open after {} s",
-            target.display(),
-            daemon.pid,
-            CLOSE_MAX.as_secs()
-        );
+/// By what it is seen, afterwards, that the pool was closed.
+enum Closed {
+    /// The mount's record, which the daemon removes.
+    Record(Seen),
+    /// The pool, for a daemon whose record cannot be seen from here.
+    Pool { slots: Vec<PathBuf>, read_only: bool },
+}
+
+impl Daemon {
+    fn of(entry: &MountEntry) -> Option<Self> {
+        if let Some(seen) = record::of_device(entry.device) {
+            return Some(Self { process: seen.daemon()?, closed: Closed::Record(seen) });
+        }
+        let slots = split_source(&entry.source);
+        let process = slots.first().and_then(|slot| holder::holder(slot))?;
+        let read_only = entry.super_options.split(',').any(|word| word == "ro");
+        Some(Self { process, closed: Closed::Pool { slots, read_only } })
     }
-    Ok(())
+
+    /// Waits for the daemon, and looks whether it left the pool clean.
+    fn close(&self, target: &Path) -> Result<()> {
+        let process = &self.process;
+        if !spin("waiting for the pool to be closed", || process.wait(CLOSE_MAX))? {
+            bail!(
+                "{}: process {} still has the pool open after {} s",
+                target.display(),
+                process.pid,
+                CLOSE_MAX.as_secs()
+            );
+        }
+        let clean = match &self.closed {
+            Closed::Record(seen) => seen.is_closed(),
+            Closed::Pool { slots, read_only } => {
+                *read_only || slots::find(slots).map_or(true, |found| found.info.clean)
+            }
+        };
+        if !clean {
+            bail!("the pool was not closed clean: the next mount recovers it");
+        }
+        Ok(())
+    }
 }

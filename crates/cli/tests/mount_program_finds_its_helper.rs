@@ -44,6 +44,42 @@ fn a_remount_changes_what_it_names_and_keeps_the_rest() {
     assert!(options_at(&dir).starts_with("rw,noatime"), "{}", options_at(&dir));
 }
 
+/// It was reported done, the mount said rw, and every write failed.
+#[test]
+fn a_pool_opened_read_only_is_not_remounted_for_writing() {
+    let Some(scratch) = Scratch::for_mount("a_pool_opened_read_only_is_not_remounted") else {
+        return;
+    };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    called(HELPER, &[&slot, &dir, "-o", "ro"]).ok();
+    let remount = |words| called(HELPER, &[&slot, &dir, "-o", words]);
+    remount("remount,rw").refused(32, &["opened read-only", "unmount it", &slot]);
+    assert!(options_at(&dir).starts_with("ro,"), "{}", options_at(&dir));
+    remount("remount,ro,noexec").ok();
+    assert!(options_at(&dir).starts_with("ro,noexec"), "{}", options_at(&dir));
+}
+
+/// The daemon does not learn of a remount: what it decides cannot change, and was said to have.
+#[test]
+fn a_remount_says_what_it_cannot_change() {
+    let Some(scratch) = Scratch::for_mount("a_remount_says_what_it_cannot_change") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    called(HELPER, &[&slot, &dir, "-o", "noatime,threads=3"]).ok();
+    let same = called(HELPER, &[&slot, &dir, "-o", "noatime,threads=3,remount,noexec"]);
+    assert_eq!(same.err, "");
+    same.ok();
+    let other = called(HELPER, &[&slot, &dir, "-o", "remount,relatime,threads=5,grace=1"]);
+    assert!(
+        other.err.contains("relatime and threads=5 and grace=1 can't be changed"),
+        "{}",
+        other.err
+    );
+    other.ok();
+    assert!(options_at(&dir).starts_with("rw,noexec,noatime"), "{}", options_at(&dir));
+    novale(&["mount", "--threads", "2", "-o", "remount,ro", &dir])
+        .refused(1, &["--threads", "unmount"]);
+}
+
 #[test]
 fn mistakes_have_the_exit_codes_of_mount() {
     let Some(scratch) = Scratch::for_mount("mistakes_have_the_exit_codes_of_mount") else { return };

@@ -3,12 +3,13 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, SeekFrom, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
 use rustix::process::Signal;
-use support::{Scratch, arenas, ends, eventually, facts, novale, signal_daemon};
+use support::{Scratch, arenas, ends, eventually, facts, head, novale, patch, signal_daemon};
 
 #[test]
 fn a_mount_is_usable_at_once_and_closed_when_umount_returns() {
@@ -129,6 +130,69 @@ fn whoever_unmounts_the_pool_is_closed_and_can_be_mounted_again() {
     novale(&["umount", &scratch.dir()]).refused(1, &["is not a Novale mount"]);
 }
 
+/// The daemon was known by the pool's path: without it, umount called it gone and did not wait.
+#[test]
+fn umount_waits_for_the_daemon_also_when_the_pool_was_moved_or_removed() {
+    let Some(scratch) = Scratch::for_mount("umount_waits_for_the_daemon_also") else { return };
+    let (slot, moved) = (scratch.pool(), scratch.slot("moved"));
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::write(scratch.in_dir("file"), vec![7; 8 << 20]).unwrap();
+    fs::rename(&slot, &moved).unwrap();
+    let live = facts(&moved);
+    assert_eq!(live["mounted_at"][0], scratch.dir().as_str());
+    novale(&["check", &moved]).refused(2, &["in use", &scratch.dir(), "novale umount"]);
+    let ended = novale(&["umount", &scratch.dir()]);
+    assert_eq!(ended.err, "");
+    ended.ok();
+    let closed = facts(&moved);
+    assert!(closed["clean"] == true && closed["used_by"].is_null(), "{closed}");
+
+    novale(&["mount", &moved, &scratch.dir()]).ok();
+    let pool = File::open(&moved).unwrap();
+    fs::remove_file(&moved).unwrap();
+    let ended = novale(&["umount", &scratch.dir()]);
+    assert_eq!(ended.err, "");
+    ended.ok();
+    let lock = rustix::fs::flock(&pool, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(lock, Ok(()), "the daemon was not waited for");
+}
+
+/// A dead mount's pool was mounted again elsewhere; umount waited for that other daemon.
+#[test]
+fn a_dead_mount_goes_without_waiting_for_the_pools_next_daemon() {
+    let Some(scratch) = Scratch::for_mount("a_dead_mount_goes_without_waiting") else { return };
+    let (slot, other) = (scratch.pool(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    novale(&["mount", &slot, &other]).ok();
+    let gone = novale(&["umount", &scratch.dir()]);
+    assert!(gone.err.contains("its daemon is gone"), "{}", gone.err);
+    gone.ok();
+    assert_eq!(facts(&slot)["mounted_at"][0], other.as_str());
+    novale(&["umount", &other]).ok();
+    fs::remove_dir(&other).unwrap();
+}
+
+#[test]
+fn a_damaged_copy_of_the_superblock_is_told_and_rewritten_by_a_mount_for_writing() {
+    let Some(scratch) = Scratch::for_mount("a_damaged_copy_of_the_superblock") else { return };
+    let slot = scratch.pool();
+    let whole = head(&slot);
+    patch(&slot, SeekFrom::Start(72), b"damage");
+    for (options, then) in
+        [("ro", "mounting it for writing rewrites it"), ("rw", "it is rewritten")]
+    {
+        let mounted = novale(&["mount", "-o", options, &slot, &scratch.dir()]);
+        let told = "slot 0: the first copy of the superblock is damaged";
+        assert!(mounted.err.contains(told) && mounted.err.contains(then), "{}", mounted.err);
+        mounted.ok();
+        novale(&["umount", &scratch.dir()]).ok();
+    }
+    assert!(head(&slot).starts_with(&whole[..1024]));
+    novale(&["check", &slot]).ok();
+}
+
 #[test]
 fn a_read_only_mount_writes_nothing_and_recovers_first_where_it_must() {
     let Some(scratch) = Scratch::for_mount("a_read_only_mount_writes_nothing") else { return };
@@ -178,11 +242,12 @@ fn what_cannot_be_mounted_is_said_and_leaves_the_pool_closed() {
     novale(&["mount", &slot, &slot]).refused(1, &["not a directory"]);
     novale(&["mount", &slot]).refused(1, &["the only path"]);
     let unknown = ["mount", "-o", "rw,data=journal", &slot, &scratch.dir()];
-    novale(&unknown).refused(1, &["unknown mount option 'data=journal'"]);
+    novale(&unknown).refused(1, &["unknown mount option 'data=journal'", "mount --help"]);
     let tiny = ["mount", "--arena-max", "4K", &slot, &scratch.dir()];
     assert_eq!(novale(&tiny).code, 1);
     novale(&["umount", &scratch.dir()]).refused(1, &["is not a Novale mount"]);
     novale(&["umount", "/proc"]).refused(1, &["one of type proc"]);
+    novale(&["umount", &missing]).refused(1, &["the mount point", &missing, "No such file"]);
     assert!(!scratch.is_mounted());
     let left = facts(&slot);
     assert!(left["clean"] == true && left["used_by"].is_null(), "{left}");

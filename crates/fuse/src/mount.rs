@@ -1,7 +1,7 @@
 //! Making a mount: mount(2) as root, fusermount3 for everybody else.
 //!
 //! fuser's own mount call is not used: it cannot show the type `fuse.novale` on a direct mount, and
-//! takes some options its own way (FINDINGS.md section 11).
+//! takes some options its own way.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -26,7 +26,7 @@ const DEAD_MAX: u32 = 16;
 #[non_exhaustive]
 pub enum MountError {
     /// The mount point is no directory that can be mounted on.
-    #[error("cannot mount on {}: {why}", target.display())]
+    #[error("the mount point {}: {why}", target.display())]
     Target {
         /// The mount point as given.
         target: PathBuf,
@@ -80,6 +80,12 @@ impl Mounted {
     #[must_use]
     pub fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// Its device number, major and minor.
+    #[must_use]
+    pub fn device(&self) -> (u32, u32) {
+        self.device
     }
 
     /// Whether the mount is still the one seen at its mount point.
@@ -151,17 +157,15 @@ fn mount_directly(
     Ok(device)
 }
 
-/// Changes an existing mount to read-only, back, and so on: the words apply on top of the options
-/// that it has. What the pool was opened for does not change: a pool opened read-only refuses writes
-/// whatever the mount says.
+/// Changes the flags of an existing mount: read-only and back, nosuid and so on. The daemon does not
+/// learn of it, so what it was started with stays: a pool opened read-only refuses writes whatever
+/// the mount says, and access times change as before.
 ///
 /// # Errors
-/// No Novale mount there, unknown words, or no right to change it.
-pub fn remount(words: &str, target: &Path) -> Result<(), MountError> {
-    let entry = find(target)?;
-    let options = MountOptions::parse_sloppy(&entry.options)?.with(words)?;
-    rustix::mount::mount_remount(&entry.target, options.flags(), c"")
-        .map_err(|error| called("remount", &entry.target, error))
+/// No right to change it.
+pub fn remount(options: &MountOptions, target: &Path) -> Result<(), MountError> {
+    rustix::mount::mount_remount(target, options.flags(), c"")
+        .map_err(|error| called("remount", target, error))
 }
 
 /// Detaches mounts of Novale from a directory whose daemons are gone; how many there were.

@@ -89,6 +89,12 @@ impl Server {
         self.mounted.target()
     }
 
+    /// The mount's device number, major and minor.
+    #[must_use]
+    pub fn device(&self) -> (u32, u32) {
+        self.mounted.device()
+    }
+
     /// Takes the mount away and closes the pool clean; open files have `grace` to be closed and
     /// are cut off then. When the kernel has ended the connection already, only closes the pool.
     ///

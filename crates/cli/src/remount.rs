@@ -1,0 +1,103 @@
+//! `novale mount -o remount`: the flags of a mount changed, and what can't be changed said.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use novale_fuse::{Atime, MountOptions, find, remount};
+
+use crate::args::{FormArg, MountArgs};
+use crate::record::{self, Record, atime_word};
+
+/// Changes the mount at `target` by the words of `-o`, on top of the options that it has.
+pub(crate) fn run(args: &MountArgs, words: &str, target: &Path) -> Result<()> {
+    if let Some(flag) = flag_of_a_mount(args) {
+        bail!("{flag} applies only when a pool is mounted: unmount it first");
+    }
+    let entry = find(target)?;
+    let asked = MountOptions::parse(words)?;
+    let mut options = MountOptions::parse_sloppy(&entry.options)?.with(words)?;
+    let shown = entry.target.display();
+    if let Some(seen) = record::of_device(entry.device) {
+        let record = seen.record;
+        if record.read_only && !options.read_only {
+            bail!(
+                "{shown}: the pool was opened read-only: unmount it, and mount it for writing \
+                 (novale umount {shown}; novale mount {} {shown})",
+                crate::slots::shown(&record.slots)
+            );
+        }
+        let late = for_the_next_mount(&asked, &record);
+        if !late.is_empty() {
+            eprintln!(
+                "novale: {shown}: {} can't be changed while mounted: unmount it, and mount it so",
+                late.join(" and ")
+            );
+        }
+        // The mount goes on to show what the daemon does.
+        options.atime = [Atime::Relative, Atime::Never, Atime::Always]
+            .into_iter()
+            .find(|atime| atime_word(*atime) == record.atime);
+    }
+    remount(&options, &entry.target)?;
+    Ok(())
+}
+
+/// The words that ask for something else than the daemon was started with. fstab's come along with
+/// every remount, so those are no mistake.
+fn for_the_next_mount(asked: &MountOptions, record: &Record) -> Vec<String> {
+    let mut late = Vec::new();
+    if let Some(atime) = asked.atime.map(atime_word)
+        && atime != record.atime
+    {
+        late.push(atime.to_owned());
+    }
+    if let Some(threads) = asked.threads
+        && threads != record.threads
+    {
+        late.push(format!("threads={threads}"));
+    }
+    if let Some(seconds) = asked.grace_seconds
+        && seconds != record.grace_seconds
+    {
+        late.push(format!("grace={seconds}"));
+    }
+    late
+}
+
+/// An argument that says how a pool is to be mounted.
+fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
+    let given = [
+        ("--foreground", args.foreground),
+        ("--grace", args.grace.is_some()),
+        ("--threads", args.threads.is_some()),
+        ("--form", args.form != FormArg::Auto),
+        ("--populate", args.populate),
+        ("--arena-max", args.arena_max.is_some()),
+        ("--log", args.log.is_some()),
+    ];
+    given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_fuse::MountOptions;
+
+    use super::for_the_next_mount;
+    use crate::record::Record;
+
+    #[test]
+    fn only_what_differs_from_the_running_daemon_is_named() {
+        let record = Record {
+            target: "/data".into(),
+            slots: vec!["/pool".into()],
+            read_only: false,
+            atime: "noatime".to_owned(),
+            threads: 8,
+            grace_seconds: 10,
+        };
+        let late = |words: &str| for_the_next_mount(&MountOptions::parse(words).unwrap(), &record);
+        assert!(late("remount,ro,noatime,threads=8,grace=10").is_empty());
+        assert_eq!(late("remount,relatime,threads=4"), ["relatime", "threads=4"]);
+        assert_eq!(late("remount,grace=0"), ["grace=0"]);
+    }
+}
