@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_arena::{Arena, Client, LockGuard, Off, Op, Phase};
-use novale_layout::{FileKind, Ino, JournalKind, PmAddr, Seed};
+use novale_layout::{FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PmAddr, Seed};
 use novale_pm::{Counters, Durable, Flushed, Pm};
 use novale_policy::{CopyOnWrite, Form, UpdatePolicy};
 
@@ -311,14 +311,13 @@ impl Fs {
         let pages_free = self.allocator.pages_free(arena)?;
         let pages_available = pages_free.saturating_sub(self.allocator.reserve());
         let inodes = self.inodes.used(arena)?;
-        let places = self.inodes.pages(arena)? * novale_layout::INODES_PER_PAGE;
-        let to_come = pages_available.saturating_mul(novale_layout::INODES_PER_PAGE);
+        let places = self.inodes.pages(arena)? * INODES_PER_PAGE;
         Ok(StatFs {
             pages: self.allocator.ranges.usable_pages(),
             pages_free,
             pages_available,
             inodes: inodes.saturating_sub(1),
-            inodes_free: places.saturating_sub(inodes) + to_come,
+            inodes_free: inodes_to_come(places.saturating_sub(inodes), pages_available),
         })
     }
 
@@ -426,6 +425,19 @@ impl Locked<'_> {
         next.log_head = appended.head;
         next.log_tail = appended.tail;
     }
+}
+
+/// Inodes that can be made from places in inode pages and from free pages: each takes a place, and
+/// its name a line of a directory's log.
+fn inodes_to_come(places: u64, pages: u64) -> u64 {
+    let (a_page, lines) = (INODES_PER_PAGE, LOG_ENTRY_LINES);
+    let named = pages.saturating_mul(lines);
+    if named <= places {
+        return named;
+    }
+    // All pages are used up at n names: n / lines + (n - places) / a_page = pages, rounded down.
+    let whole = u128::from(pages) * u128::from(a_page) + u128::from(places);
+    u64::try_from(whole * u128::from(lines) / u128::from(a_page + lines)).unwrap_or(u64::MAX)
 }
 
 /// Refuses what is no regular file.

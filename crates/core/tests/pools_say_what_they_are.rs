@@ -168,3 +168,20 @@ fn a_closed_pool_tells_the_space_that_it_told_when_open() {
     let fs = open(fs.into_pm(), false).unwrap();
     assert_eq!(space(fs.pm()).unwrap(), None, "in use, only a scan would tell");
 }
+
+/// `df -i` promised sixteen inodes a free page, as if names took no room: a quarter more than came.
+#[test]
+fn as_many_inodes_can_be_made_as_are_promised() {
+    let fs = open(pool(), false).unwrap();
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let promised = fs.statfs().unwrap().inodes_free;
+    let create = |number: u64| {
+        let name = format!("{number:08}");
+        fs.create(&Ctx { now_ns: 3, hint: 0 }, Ino::ROOT, name.as_bytes(), &new).map(drop)
+    };
+    let made = (0..2 * promised).take_while(|number| create(*number).is_ok()).count() as u64;
+    let off = made.abs_diff(promised);
+    assert!(off < promised / 50, "{promised} promised, {made} made");
+    let left = fs.statfs().unwrap().inodes_free;
+    assert!(left < promised / 50, "{left} left of {promised} when no more can be made");
+}
