@@ -230,19 +230,8 @@ impl Fs {
         ino: Ino,
         mut read: impl FnMut(&View<'_>, FileKind) -> Result<T>,
     ) -> Result<T> {
-        self.check_open()?;
-        if let Some(view) = self.views.find(self.arena(), ino)? {
-            for _ in 0..READ_TRIES {
-                let Some(begun) = view.read_begin() else {
-                    std::hint::spin_loop();
-                    continue;
-                };
-                let Some(kind) = view.kind() else { break };
-                let result = read(&view, kind);
-                if view.read_valid(begun) {
-                    return result;
-                }
-            }
+        if let Some(result) = self.read_unlocked(ino, &mut read)? {
+            return Ok(result);
         }
         match by.into() {
             By::Call(call) => {
@@ -255,6 +244,29 @@ impl Fs {
                 read(&locked.view, locked.kind)
             }
         }
+    }
+
+    /// Reads an inode's view without its lock; `None` where that did not succeed in some tries, or
+    /// the view is not loaded.
+    pub(crate) fn read_unlocked<T>(
+        &self,
+        ino: Ino,
+        read: &mut impl FnMut(&View<'_>, FileKind) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.check_open()?;
+        let Some(view) = self.views.find(self.arena(), ino)? else { return Ok(None) };
+        for _ in 0..READ_TRIES {
+            let Some(begun) = view.read_begin() else {
+                std::hint::spin_loop();
+                continue;
+            };
+            let Some(kind) = view.kind() else { break };
+            let result = read(&view, kind);
+            if view.read_valid(begun) {
+                return result.map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// An inode's attributes.

@@ -110,8 +110,8 @@ impl Novale {
     /// What a file handle's inode number leads to, `.` or `..`.
     fn lookup_dots(&self, ino: Ino, name: &[u8]) -> Reply<Attr> {
         let ino = if name == b"." { ino } else { self.done(self.fs.parent(ino))? };
-        self.done(self.fs.hold(ino))?;
-        self.done(self.fs.getattr(ino))
+        let attr = self.done(self.fs.getattr(ino))?;
+        self.held(&Self::ctx(), &attr)
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
@@ -213,8 +213,9 @@ impl Service for Novale {
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Reply<Attr> {
         let _pass = self.gate.enter()?;
-        let attr = self.done(self.fs.link(&Self::ctx(), ino, parent, name))?;
-        self.done(self.fs.hold(ino)).map(|()| attr)
+        let ctx = Self::ctx();
+        let linked = self.done(self.fs.link(&ctx, ino, parent, name))?;
+        self.held(&ctx, &linked)
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Reply<()> {
