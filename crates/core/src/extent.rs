@@ -59,6 +59,15 @@ impl Extents {
         self.inline.iter().take(self.inline_len).chain(&self.spill).copied()
     }
 
+    /// The page, where there is exactly one.
+    pub(crate) fn only_page(&self) -> Option<PmAddr> {
+        let mut all = self.iter();
+        match (all.next(), all.next()) {
+            (Some(Extent { addr, pages: 1 }), None) => Some(addr),
+            _ => None,
+        }
+    }
+
     /// Number of pages in all extents.
     pub(crate) fn pages(&self) -> u64 {
         self.iter().map(|extent| extent.pages).sum()

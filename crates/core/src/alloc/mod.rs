@@ -2,7 +2,8 @@
 //!
 //! Pages: a *lane* owns an extent and gives pages of it by one bump store; when it is used up, the
 //! lane takes the next one from the global bitmap ([`ranges`]). Freed extents are gathered in the
-//! lane and go back in batches. Inode numbers: a lane owns a word of 64 of them ([`inodes`]).
+//! lane and go back in batches; a single one stays with the operation record that freed it, for its
+//! next operation ([`kept`]). Inode numbers: a lane owns a word of 64 of them ([`inodes`]).
 //! Nothing here touches the pool except the making of a new inode chunk; a page handed out is not
 //! on media until a commit names it, so a crash frees it.
 //!
@@ -11,6 +12,7 @@
 
 mod bits;
 pub(crate) mod inodes;
+mod kept;
 pub(crate) mod lane;
 pub(crate) mod ranges;
 
@@ -22,6 +24,7 @@ use novale_policy::{SlotLoad, SlotPolicy};
 
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
+use kept::Kept;
 use lane::Lane;
 use ranges::Ranges;
 
@@ -44,7 +47,8 @@ pub(crate) struct Allocator {
     pub(crate) ranges: Ranges,
     lanes: Off,
     lane_count: u32,
-    /// Free pages in the bitmap (those that lanes hold are not counted).
+    kept: Kept,
+    /// Free pages in the bitmap (those that lanes and records hold are not counted).
     free: Off,
     reserve: u64,
     policy: Box<dyn SlotPolicy>,
@@ -71,11 +75,12 @@ impl Allocator {
         let ranges = Ranges::create(arena, pages)?;
         let words = u64::from(lane_count) * lane::LANE_BYTES / 8;
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
+        let kept = Kept::create(arena)?;
         let free = arena.alloc_table(3)?;
         // Two MB, less in a small pool: enough for the log pages of many deletes at once and
         // for the overwrites of several full-sized requests.
         let reserve = reserve_of(ranges.usable_pages());
-        Ok(Self { ranges, lanes, lane_count, free, reserve, policy })
+        Ok(Self { ranges, lanes, lane_count, kept, free, reserve, policy })
     }
 
     /// Takes over the bitmap found at mount.
@@ -141,14 +146,15 @@ impl Allocator {
         want: u64,
         need: Need,
     ) -> Result<Extent> {
+        // A single page freed here before is as good as any, and saves the bitmap two visits; in a
+        // pool that is nearly full it belongs to the reserve.
+        let reuse = want == 1 && (need == Need::Release || self.is_roomy(arena)?);
+        if reuse && let Some(extent) = self.kept.take(arena, op)? {
+            return Ok(extent);
+        }
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
-            // A page freed here before is as good as any, and saves the bitmap two visits; in a
-            // pool that is nearly full it belongs to the reserve.
-            if want == 1
-                && (need == Need::Release || self.is_roomy(arena)?)
-                && let Some(extent) = lane.reuse(op)?
-            {
+            if reuse && let Some(extent) = lane.reuse(op)? {
                 return Ok(extent);
             }
             if lane.held() < want {
@@ -243,7 +249,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives pages back: into the lane's batch, which goes to the bitmap when it is full.
+    /// Gives pages back: into the lane's batch, which goes to the bitmap when it is full. A single
+    /// page stays with the operation's record, except in a pool that is nearly full.
     pub(crate) fn give(
         &self,
         arena: &Arena,
@@ -252,6 +259,12 @@ impl Allocator {
         extents: &Extents,
     ) -> Result<()> {
         if extents.is_empty() {
+            return Ok(());
+        }
+        if let Some(page) = extents.only_page()
+            && self.is_roomy(arena)?
+            && self.kept.put(arena, op, page)?
+        {
             return Ok(());
         }
         let lane = self.lane(arena, op, hint)?;
@@ -284,9 +297,21 @@ impl Allocator {
         Ok(())
     }
 
-    /// Free pages, those that lanes hold included.
+    /// Gives the pages that operation records keep back to the bitmap; nobody else is at work.
+    pub(crate) fn drain_kept(&self, arena: &Arena, op: &Op<'_>) -> Result<()> {
+        self.kept.for_each(arena, &mut |word| match word.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            page => self.give_now(arena, op, Extent { addr: PmAddr::from_raw(page), pages: 1 }),
+        })
+    }
+
+    /// Free pages, those that lanes and records hold included.
     pub(crate) fn pages_free(&self, arena: &Arena) -> Result<u64> {
         let mut free = self.free_word(arena)?.load(Ordering::Relaxed);
+        self.kept.for_each(arena, &mut |word| {
+            free += u64::from(word.load(Ordering::Relaxed) != 0);
+            Ok(())
+        })?;
         for index in 0..self.lane_count {
             free += lane::held_pages(arena, self.lane_at(index).1)?;
         }

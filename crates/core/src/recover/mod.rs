@@ -273,6 +273,7 @@ impl Fs {
         self.give_back_views(&call)?;
         self.inodes.drain(self.arena(), &self.allocator, op)?;
         self.allocator.drain(self.arena(), op)?;
+        self.allocator.drain_kept(self.arena(), op)?;
         let mut pool = Pool::read(&self.pm)?;
         let state = saved::write(self, op, &pool)?;
         // The own lines behind the last record of each lane are still in the caches.
