@@ -52,7 +52,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let arena = ArenaName::new(&found.info)?;
     tell_bad_copies(request, &found);
     let fs = Arc::new(open(request, &found, &arena)?);
-    tell_recovery(fs.opened());
+    tell_recovery(fs.opened(), request.options.read_only);
     let service = Arc::new(Novale::new(fs, settings(request)));
     let (events, next_event) = channel();
     forward_signals(events.clone())?;
@@ -123,8 +123,7 @@ fn end(server: Server, request: &Request, event: Event, record: Option<Kept>) ->
 fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
     let read_only = request.options.read_only;
     let pm_options = PmOptions {
-        // Recovery has to write, also for a mount that is read-only.
-        read_only: read_only && found.info.clean,
+        read_only,
         populate: request.args.populate,
         hugepages: request.args.populate,
         ..PmOptions::default()
@@ -160,12 +159,21 @@ fn tell_bad_copies(request: &Request, found: &Found) {
     }
 }
 
-fn tell_recovery(report: &OpenReport) {
+fn tell_recovery(report: &OpenReport, read_only: bool) {
+    let how =
+        if read_only { "read-only, showing what recovery would leave" } else { "recovered it" };
     if !report.clean {
         eprintln!(
-            "novale: the pool was not closed clean; recovered it: {} inodes, {} pages used, {} log \
-             entries read",
+            "novale: the pool was not closed clean; {how}: {} inodes, {} pages used, {} log entries \
+             read",
             report.inodes, report.pages_used, report.log_entries
+        );
+    }
+    if report.damaged > 0 {
+        eprintln!(
+            "novale: {} damaged places, which `novale check` names; what they hold can't be read \
+             (\"Structure needs cleaning\")",
+            report.damaged
         );
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use novale_layout::{Ino, PmAddr};
 
 /// What an operation can fail with; `novale-posix` maps each to an errno.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No entry of that name, or no such inode.
@@ -69,6 +69,19 @@ pub enum Error {
         /// What was found, and what was expected.
         found: String,
     },
+    /// A pool with damage that makes writing to it unsafe, opened for writing: what the damaged parts
+    /// own is unknown, and would be taken for free. Nothing was changed.
+    #[error(
+        "{first}{}; what it owns is unknown, and writing could destroy it: mount with -o ro and copy \
+         what can be read; `novale check` names every finding",
+        others(*count)
+    )]
+    Unrecoverable {
+        /// The first damage found.
+        first: Box<Error>,
+        /// How much there is: inodes, records and words of the inode directory.
+        count: u64,
+    },
     /// This is no Novale pool, or not one that this program can open.
     #[error("{0}")]
     BadPool(String),
@@ -78,6 +91,13 @@ pub enum Error {
     /// Closed, or being closed.
     #[error("file system is shut down")]
     Closed,
+}
+
+fn others(count: u64) -> String {
+    match count {
+        0 | 1 => String::new(),
+        _ => format!(" (the first of {count} damaged places)"),
+    }
 }
 
 /// The result of a file system operation.

@@ -17,6 +17,7 @@ use crate::gc::GcCounters;
 use crate::load;
 use crate::log::{Appended, LogEnv, LogId};
 use crate::recover::OpenReport;
+use crate::recover::unrecovered::Unrecovered;
 use crate::types::{Attr, Ctx, StatFs};
 use crate::view::{State, View, Views};
 
@@ -35,7 +36,8 @@ pub enum Atime {
 /// How to open a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenOptions {
-    /// Change nothing on media, not even by recovery.
+    /// Change nothing on media, not even by recovery: a pool that was not closed clean is shown as
+    /// recovery would leave it, without what is damaged.
     pub read_only: bool,
     /// When reads change the access time.
     pub atime: Atime,
@@ -83,6 +85,7 @@ pub struct Fs {
     pub(crate) options: OpenOptions,
     pub(crate) policy: Box<dyn UpdatePolicy>,
     pub(crate) report: OpenReport,
+    pub(crate) unrecovered: Unrecovered,
     pub(crate) gc: GcCounters,
     pub(crate) closed: AtomicBool,
 }
@@ -187,7 +190,8 @@ impl Fs {
 
     /// Where an inode lies on media.
     pub(crate) fn place(&self, ino: Ino) -> Result<InodePlace> {
-        let addr = self.inodes.addr(self.arena(), ino)?.ok_or(Error::Stale)?;
+        let addr = self.inodes.addr(self.arena(), ino)?;
+        let addr = addr.ok_or_else(|| self.unrecovered.no_place(ino))?;
         Ok(InodePlace::new(self.seed, ino, addr))
     }
 
@@ -197,7 +201,9 @@ impl Fs {
         let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
         let guard = call.op.lock(view.lock_off())?;
         if view.kind().is_none() {
-            load::load(&self.pm, self.arena(), &view, &place, &|generation| {
+            self.unrecovered.check(ino)?;
+            let from = (&place, &self.unrecovered);
+            load::load(&self.pm, self.arena(), &view, from, &|generation| {
                 self.log_id(ino, generation)
             })?;
         }
@@ -349,14 +355,7 @@ impl Fs {
     /// the pool's memory.
     #[must_use]
     pub fn into_pm(self) -> Pm {
-        self.into_parts().0
-    }
-
-    /// As [`Fs::into_pm`], with the arena that the view was in.
-    #[must_use]
-    pub fn into_parts(self) -> (Pm, Arena) {
-        let arena = self.client.arena().clone();
-        (self.pm, arena)
+        self.pm
     }
 
     /// What reached the pool so far.

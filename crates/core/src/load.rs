@@ -1,6 +1,7 @@
 //! Lazy rebuild: an inode's view is made from its log when it is first used (NOVA 4.7).
 //!
-//! By then recovery has run: what the newer commit line says stands, and is durable.
+//! By then recovery has run: what the newer commit line says stands, and is durable. Where it ran
+//! without storing anything, [`Unrecovered`] has what it would have stored.
 
 use novale_arena::Arena;
 use novale_layout::{
@@ -13,6 +14,7 @@ use crate::commit::InodePlace;
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::log::{self, Item, LogId};
+use crate::recover::unrecovered::Unrecovered;
 use crate::view::{Attrs, State, View};
 
 /// Generations of a number that a session is not expected to use up, as a power of two.
@@ -101,12 +103,13 @@ pub(crate) fn load(
     pm: &Pm,
     arena: &Arena,
     view: &View<'_>,
-    pool: &InodePlace,
+    (pool, unrecovered): (&InodePlace, &Unrecovered),
     id_of: &dyn Fn(u32) -> LogId,
 ) -> Result<()> {
     let ino = view.ino();
     let media = MediaInode::read(pm, pool)?;
-    let Some((line, slot)) = media.newest() else {
+    let standing = unrecovered.line(pool).map(|line| (line, 0));
+    let Some((line, slot)) = standing.or(media.newest()) else {
         if media.is_blank() {
             return Err(Error::Stale);
         }
@@ -115,7 +118,7 @@ pub(crate) fn load(
     if line.nlink == 0 {
         return Err(Error::Stale);
     }
-    if let Some(error) = media.torn_line() {
+    if let Some(error) = media.torn_line().filter(|_| unrecovered.torn_is_damage()) {
         // Recovery leaves none: the newest state may be lost, and its pages be another's.
         return Err(Error::damaged_inode(ino, "commit lines", pool.addr, error));
     }

@@ -10,6 +10,7 @@ use crate::alloc::reserve_of;
 use crate::copies::{self, BadCopy};
 use crate::error::{Error, Result};
 use crate::recover::chunks::Chunks;
+use crate::recover::marks::PageMarks;
 use crate::recover::saved;
 
 /// A pool's description, read and checked.
@@ -109,7 +110,7 @@ pub fn space(pm: &Pm) -> Result<Option<Space>> {
     if !pool.is_clean() {
         return Ok(None);
     }
-    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory)?.len();
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &pool.no_pages())?.len();
     let Some(saved) = saved::read(pm, &pool, chunks)? else { return Ok(None) };
     let (mut used, mut pages, mut usable) = (0, 0, 0);
     for (slot, (header, _)) in pool.slots.iter().enumerate() {
@@ -164,6 +165,11 @@ impl Pool {
             slots.push((header, slot_state));
         }
         Ok(Self { superblock, seed, state, slots, bad_copies })
+    }
+
+    /// A bit for each page of each slot, none of them marked.
+    pub(crate) fn no_pages(&self) -> PageMarks {
+        PageMarks::new(self.slots.iter().map(|(header, _)| header.pages).collect())
     }
 
     pub(crate) fn is_clean(&self) -> bool {

@@ -24,7 +24,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::Stale => libc::ESTALE,
         Error::NoSuchOffset => libc::ENXIO,
         Error::Unsupported(_) => libc::EOPNOTSUPP,
-        Error::Damaged { .. } | Error::BadPool(_) => libc::EUCLEAN,
+        Error::Damaged { .. } | Error::Unrecoverable { .. } | Error::BadPool(_) => libc::EUCLEAN,
         Error::Closed => libc::ESHUTDOWN,
         // And what later versions of the core may add.
         Error::BadArena(_) | _ => libc::EIO,

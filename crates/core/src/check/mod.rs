@@ -107,16 +107,18 @@ pub fn check(
     let pool = Pool::read(pm)?;
     let (seed, session) = (pool.seed, pool.state.session);
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
-    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory)?;
-    let mut journal = Journal::read(pm, seed, &lanes)?;
-    journal.judge(pm, seed, session, &|ino| chunks.place_named(seed, ino))?;
-    let pages = PageMarks::new(pool.slots.iter().map(|(header, _)| header.pages).collect());
+    let pages = pool.no_pages();
     let mut gathered = Gathered::default();
     let bad_copy = |bad: &BadCopy| Finding { at: bad.at, what: bad.to_string() };
     gathered.findings.extend(pool.bad_copies.iter().map(bad_copy));
-    if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes, &chunks) {
+    if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes) {
         gathered.findings.push(finding(&error));
     }
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &pages)?;
+    let mut journal = Journal::read(pm, seed, &lanes)?;
+    journal.judge(pm, seed, session, &|ino| chunks.place_named(seed, ino))?;
+    let lost = chunks.lost().iter().map(|lost| &lost.why);
+    gathered.findings.extend(lost.chain(journal.doubts()).map(finding));
     let checker = Checker {
         pm,
         seed,
@@ -186,12 +188,17 @@ impl Checker<'_> {
     fn inode(&self, ino: Ino, all: &mut Gathered) -> Result<()> {
         let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
         let standing =
-            standing::decide(self.pm, self.seed, self.session, self.journal, ino, &place)?;
+            standing::decide(self.pm, self.seed, Some(self.session), self.journal, ino, &place)?;
         let Some(standing) = standing.filter(|standing| standing.line.nlink > 0) else {
             return Ok(());
         };
-        if standing.torn && self.clean {
-            let what = "a line does not validate, and no crash can have torn it";
+        if self.clean
+            && let Some(error) = standing.torn
+        {
+            return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
+        }
+        if self.clean && standing.rejected > 0 {
+            let what = "what its data checksum covers has changed";
             return Err(Error::damaged_inode(ino, "commit lines", place.addr, what));
         }
         let line = standing.line;

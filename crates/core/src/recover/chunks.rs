@@ -1,56 +1,154 @@
 //! The inode directory as media has it: which inode numbers have a place, and where.
 
+use std::ops::Range;
+
 use novale_layout::{
-    INODE_SIZE, INODES_PER_PAGE, Ino, PAGE, PmAddr, Seed, WORDS_PER_PAGE, decode_page_word,
+    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, PAGE, PmAddr, Seed, WORDS_PER_PAGE,
+    decode_page_word,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
+use super::marks::PageMarks;
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
 
 /// The inode pages of every chunk, and the pages that name them.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
-    chunks: Vec<Chunk>,
+    items: Vec<Chunk>,
     /// Pages of the directory's second level.
     upper: Vec<PmAddr>,
+    /// Words that name no page, or one that another word names.
+    lost: Vec<Lost>,
 }
 
 /// One chunk of 8192 inode numbers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Chunk {
-    /// The page that names the inode pages.
+    /// The page that names the inode pages; null where that is not known.
     pub(crate) table: PmAddr,
     /// The inode pages, null where none is made yet.
     pub(crate) pages: Vec<PmAddr>,
 }
 
+/// Inode numbers whose place is not known, since a word of the directory is damaged.
+#[derive(Debug, Clone)]
+pub(crate) struct Lost {
+    /// The page of the directory that does not name them.
+    page: PmAddr,
+    /// From the first to the last; a number between them that has a place is not lost.
+    pub(crate) numbers: Range<u64>,
+    pub(crate) why: Error,
+}
+
 impl Chunks {
-    pub(crate) fn read(pm: &Pm, root: PmAddr) -> Result<Self> {
+    /// Reads the directory and marks its pages, those of inodes included. A damaged word is noted,
+    /// and names nothing: see [`Chunks::lost`].
+    pub(crate) fn read(pm: &Pm, root: PmAddr, marks: &PageMarks) -> Result<Self> {
         let mut this = Self::default();
-        for page in words(pm, root)?.into_iter().take_while(|page| !page.is_null()) {
+        for (index, word) in (0..).zip(words(pm, root)?) {
+            let first = index * WORDS_PER_PAGE;
+            let span = (first * INODES_PER_CHUNK, WORDS_PER_PAGE * INODES_PER_CHUNK);
+            let Some(page) = this.page(pm, marks, word, span) else {
+                // Those behind it keep their numbers.
+                this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
+                continue;
+            };
+            if page.is_null() {
+                break;
+            }
             this.upper.push(page);
-            for table in words(pm, page)?.into_iter().take_while(|table| !table.is_null()) {
-                this.chunks.push(Chunk { table, pages: words(pm, table)? });
+            this.read_upper(pm, page, marks)?;
+            if to_len(first + WORDS_PER_PAGE) > this.items.len() {
+                break;
             }
         }
-        if this.chunks.is_empty() {
+        let known = this.items.iter().rposition(|chunk| !chunk.table.is_null());
+        this.items.truncate(known.map_or(0, |last| last + 1));
+        if this.items.is_empty() {
             return Err(Error::damaged("inode directory", root, "no inode chunk"));
         }
         Ok(this)
     }
 
+    /// Reads the tables that a page of the second level names.
+    fn read_upper(&mut self, pm: &Pm, page: PmAddr, marks: &PageMarks) -> Result<()> {
+        for word in words(pm, page)? {
+            let first = self.items.len() as u64 * INODES_PER_CHUNK;
+            let Some(table) = self.page(pm, marks, word, (first, INODES_PER_CHUNK)) else {
+                self.items.push(Chunk::default());
+                continue;
+            };
+            if table.is_null() {
+                break;
+            }
+            let mut pages = Vec::new();
+            for (index, word) in (0..).zip(words(pm, table)?) {
+                let span = (first + index * INODES_PER_PAGE, INODES_PER_PAGE);
+                pages.push(self.page(pm, marks, word, span).unwrap_or(PmAddr::NULL));
+            }
+            self.items.push(Chunk { table, pages });
+        }
+        Ok(())
+    }
+
+    /// The page that a word names, or null; `None` for a damaged word, which loses `span` (first and
+    /// number) of the inode numbers.
+    fn page(
+        &mut self,
+        pm: &Pm,
+        marks: &PageMarks,
+        (at, word): (PmAddr, u64),
+        (first, count): (u64, u64),
+    ) -> Option<PmAddr> {
+        let damaged = |found: &dyn std::fmt::Display| Error::damaged("inode directory", at, found);
+        let judged = match decode_page_word(word) {
+            Ok(addr) if addr.is_null() => Ok(addr),
+            Ok(addr) if !pm.contains(addr, PAGE) => Err(damaged(&addr)),
+            Ok(addr) => {
+                marks.mark(addr, 1, &|| format!("word {at} of the inode directory")).map(|()| addr)
+            }
+            Err(error) => Err(damaged(&error)),
+        };
+        match judged {
+            Ok(addr) => Some(addr),
+            Err(why) => {
+                self.lose(at.page(), first..first + count, why);
+                None
+            }
+        }
+    }
+
+    /// Notes lost numbers, once a page of the directory: those between are asked for elsewhere first.
+    fn lose(&mut self, page: PmAddr, numbers: Range<u64>, why: Error) {
+        match self.lost.last_mut() {
+            Some(last) if last.page == page => last.numbers.end = numbers.end,
+            _ => self.lost.push(Lost { page, numbers, why }),
+        }
+    }
+
+    /// What of the directory is damaged.
+    pub(crate) fn lost(&self) -> &[Lost] {
+        &self.lost
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Chunk> {
-        self.chunks.iter()
+        self.items.iter()
+    }
+
+    /// Whether a number's chunk has a table that is known.
+    pub(crate) fn has_table(&self, number: u64) -> bool {
+        let chunk = self.items.get(to_len(number / INODES_PER_CHUNK));
+        chunk.is_some_and(|chunk| !chunk.table.is_null())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.chunks.len()
+        self.items.len()
     }
 
     /// Where an inode lies; `None` for a number whose page is not made.
     pub(crate) fn place(&self, seed: Seed, ino: Ino) -> Option<InodePlace> {
-        let chunk = self.chunks.get(usize::try_from(ino.chunk()).ok()?)?;
+        let chunk = self.items.get(usize::try_from(ino.chunk()).ok()?)?;
         let page = chunk.pages.get(usize::try_from(ino.index() / INODES_PER_PAGE).ok()?)?;
         let at = page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE);
         (!page.is_null()).then(|| InodePlace::new(seed, ino, at))
@@ -64,8 +162,9 @@ impl Chunks {
     }
 
     /// Every page of the directory: of its second level, and the chunks' tables.
-    pub(crate) fn directory_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
-        self.upper.iter().copied().chain(self.chunks.iter().map(|chunk| chunk.table))
+    fn directory_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
+        let tables = self.items.iter().map(|chunk| chunk.table).filter(|table| !table.is_null());
+        self.upper.iter().copied().chain(tables)
     }
 
     /// Writes the directory's words back: a process that named a page may have died before its
@@ -77,25 +176,18 @@ impl Chunks {
                 pending.and(pm.write_back_range(page, PAGE, Purpose::Inode))
             })
     }
-
-    /// Every inode page.
-    pub(crate) fn inode_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
-        self.chunks.iter().flat_map(|chunk| &chunk.pages).copied().filter(|page| !page.is_null())
-    }
 }
 
-/// The words of a page of the directory.
-fn words(pm: &Pm, page: PmAddr) -> Result<Vec<PmAddr>> {
+/// The words of a page of the directory, each with its place.
+fn words(pm: &Pm, page: PmAddr) -> Result<Vec<(PmAddr, u64)>> {
     (0..WORDS_PER_PAGE)
         .map(|index| {
             let at = page.add(index * 8);
-            let addr = decode_page_word(pm.load_u64(at)?)
-                .map_err(|error| Error::damaged("inode directory", at, error))?;
-            if addr.is_null() || pm.contains(addr, PAGE) {
-                Ok(addr)
-            } else {
-                Err(Error::damaged("inode directory", at, addr))
-            }
+            Ok((at, pm.load_u64(at)?))
         })
         .collect()
+}
+
+fn to_len(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -37,6 +37,8 @@ pub(crate) struct Record {
     body: JournalRecord,
     /// It is whole, or known to have been durable.
     pub(crate) good: bool,
+    /// Why it can't be judged: nothing that it speaks of can be believed then.
+    doubt: Option<Error>,
 }
 
 /// All records of all lanes.
@@ -69,7 +71,7 @@ impl Journal {
                 for (ino, line) in record.lines.iter() {
                     this.by_ino.entry(*ino).or_default().push((index, *line));
                 }
-                this.records.push(Record { at, body: record, good: false });
+                this.records.push(Record { at, body: record, good: false, doubt: None });
             }
             this.last_seq.push(last_seq);
         }
@@ -87,9 +89,12 @@ impl Journal {
         place: &dyn Fn(Ino) -> Result<InodePlace>,
     ) -> Result<()> {
         for index in 0..self.records.len() {
-            let good = self.is_good(pm, pool, session, index, place)?;
-            if let Some(record) = self.records.get_mut(index) {
-                record.good = good;
+            let judged = self.is_good(pm, pool, session, index, place);
+            let Some(record) = self.records.get_mut(index) else { continue };
+            match judged {
+                Ok(good) => record.good = good,
+                Err(error @ Error::Damaged { .. }) => record.doubt = Some(error),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -112,15 +117,22 @@ impl Journal {
         if record.session != session {
             return Ok(true);
         }
+        let known = |(ino, line): &(Ino, CommitLine)| -> Result<bool> {
+            let Ok(place) = place(*ino) else { return Ok(false) };
+            let media = MediaInode::read(pm, &place)?;
+            let own = media.lines.iter().flatten().any(|own| own.op_seq >= line.op_seq);
+            Ok(own || self.has_newer(*ino, line.op_seq))
+        };
+        for line in record.lines.iter() {
+            if known(line)? {
+                return Ok(true);
+            }
+        }
         let mut lines = Vec::new();
         let mut identities = Vec::new();
         for (bit, (ino, line)) in record.lines.iter().enumerate() {
             let place = place(*ino)?;
             let media = MediaInode::read(pm, &place)?;
-            let own = media.lines.iter().flatten().any(|own| own.op_seq >= line.op_seq);
-            if own || self.has_newer(*ino, line.op_seq) {
-                return Ok(true);
-            }
             let identity = media.identity.ok();
             let generation = identity.as_ref().map_or(0, |identity| identity.generation);
             let id = LogId::new(pool, *ino, generation);
@@ -156,6 +168,16 @@ impl Journal {
     /// Whether any record has a line of `ino` newer than `op_seq`.
     pub(crate) fn has_newer(&self, ino: Ino, op_seq: u64) -> bool {
         self.of(ino).iter().any(|(_, line)| line.op_seq > op_seq)
+    }
+
+    /// Why an inode's standing can't be told, where that is so.
+    pub(crate) fn doubt(&self, ino: Ino) -> Option<&Error> {
+        self.of(ino).iter().find_map(|(index, _)| self.records.get(*index)?.doubt.as_ref())
+    }
+
+    /// The records that can't be judged: why.
+    pub(crate) fn doubts(&self) -> impl Iterator<Item = &Error> {
+        self.records.iter().filter_map(|record| record.doubt.as_ref())
     }
 
     /// The records that speak of an inode, with its line in each.

@@ -1,5 +1,6 @@
 //! Which pages and inode numbers are in use, as found on media.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{INODES_PER_CHUNK, Ino, PAGE, PmAddr};
@@ -11,42 +12,72 @@ use crate::error::{Error, Result};
 pub(crate) struct PageMarks {
     slots: Vec<Vec<AtomicU64>>,
     pages: Vec<u64>,
+    /// Pages marked more than once: none in a sound pool, so that their bits are made when needed.
+    shared: OnceLock<Vec<Vec<AtomicU64>>>,
+}
+
+fn clear_bits(pages: &[u64]) -> Vec<Vec<AtomicU64>> {
+    let words = |pages: &u64| (0..pages.div_ceil(512) * 8).map(|_| AtomicU64::new(0)).collect();
+    pages.iter().map(words).collect()
+}
+
+/// The word of `page` of a slot, and its bit.
+fn bit_of(bits: &[Vec<AtomicU64>], slot: u8, page: u64) -> Option<(&AtomicU64, u64)> {
+    let words = bits.get(usize::from(slot))?;
+    Some((words.get(usize::try_from(page / 64).ok()?)?, 1 << (page % 64)))
 }
 
 impl PageMarks {
     pub(crate) fn new(pages: Vec<u64>) -> Self {
-        let slots = pages
-            .iter()
-            .map(|pages| (0..pages.div_ceil(512) * 8).map(|_| AtomicU64::new(0)).collect())
-            .collect();
-        Self { slots, pages }
+        Self { slots: clear_bits(&pages), pages, shared: OnceLock::new() }
     }
 
-    /// Marks pages as in use by `owner`. A page marked before has two owners.
+    /// Marks pages as in use by `owner`. A page marked before has two owners, which is an error once
+    /// all of them are marked.
     pub(crate) fn mark(&self, addr: PmAddr, pages: u64, owner: &dyn Fn() -> String) -> Result<()> {
-        let slot = usize::from(addr.slot());
         let first = addr.byte() / PAGE;
-        let limit = self.pages.get(slot).copied().unwrap_or(0);
-        if !addr.is_page_aligned() || first + pages > limit {
-            return Err(Error::damaged(
-                owner(),
-                addr,
-                format!("{pages} pages beyond the slot's {limit}"),
-            ));
+        let limit = self.pages.get(usize::from(addr.slot())).copied().unwrap_or(0);
+        if !addr.is_page_aligned() || first.checked_add(pages).is_none_or(|end| end > limit) {
+            let found = format!("{pages} pages beyond the slot's {limit}");
+            return Err(Error::damaged(owner(), addr, found));
         }
-        let Some(words) = self.slots.get(slot) else {
-            return Ok(());
-        };
+        let mut shared = None;
         for page in first..first + pages {
-            let word = usize::try_from(page / 64).ok().and_then(|index| words.get(index));
-            let Some(word) = word else { continue };
-            let bit = 1 << (page % 64);
-            if word.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-                let at = PmAddr::new(addr.slot(), page * PAGE);
-                return Err(Error::damaged(owner(), at, "a page that has another owner too"));
+            let Some((word, bit)) = bit_of(&self.slots, addr.slot(), page) else { continue };
+            if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+                continue;
             }
+            let twice = self.shared.get_or_init(|| clear_bits(&self.pages));
+            if let Some((word, bit)) = bit_of(twice, addr.slot(), page) {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+            shared = shared.or(Some(PmAddr::new(addr.slot(), page * PAGE)));
         }
-        Ok(())
+        shared.map_or(Ok(()), |at| Err(two_owners(at, owner)))
+    }
+
+    /// Whether any page has two owners.
+    pub(crate) fn any_shared(&self) -> bool {
+        self.shared.get().is_some()
+    }
+
+    /// Refuses pages that were marked more than once, when all is marked.
+    pub(crate) fn refuse_shared(
+        &self,
+        addr: PmAddr,
+        pages: u64,
+        owner: &dyn Fn() -> String,
+    ) -> Result<()> {
+        let Some(twice) = self.shared.get() else { return Ok(()) };
+        let first = addr.byte() / PAGE;
+        let is_shared = |page: &u64| {
+            bit_of(twice, addr.slot(), *page)
+                .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+        };
+        match (first..first.saturating_add(pages)).find(is_shared) {
+            Some(page) => Err(two_owners(PmAddr::new(addr.slot(), page * PAGE), owner)),
+            None => Ok(()),
+        }
     }
 
     /// A word of a slot's bits.
@@ -63,36 +94,41 @@ impl PageMarks {
     }
 }
 
+fn two_owners(at: PmAddr, owner: &dyn Fn() -> String) -> Error {
+    Error::damaged(owner(), at, "a page that has another owner too")
+}
+
 /// A bit for each inode number of each chunk.
 #[derive(Debug)]
 pub(crate) struct InodeMarks {
-    chunks: Vec<Vec<AtomicU64>>,
+    /// Made when the first number of a chunk is marked.
+    chunks: Vec<OnceLock<Vec<AtomicU64>>>,
 }
 
 impl InodeMarks {
     pub(crate) fn new(chunks: usize) -> Self {
-        let words = INODES_PER_CHUNK / 64;
-        let chunk = || (0..words).map(|_| AtomicU64::new(0)).collect();
-        Self { chunks: (0..chunks).map(|_| chunk()).collect() }
+        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
     pub(crate) fn mark(&self, ino: Ino) {
-        let word = usize::try_from(ino.chunk())
-            .ok()
-            .and_then(|chunk| self.chunks.get(chunk))
-            .and_then(|words| words.get(usize::try_from(ino.index() / 64).ok()?));
+        let words = || (0..INODES_PER_CHUNK / 64).map(|_| AtomicU64::new(0)).collect();
+        let word =
+            usize::try_from(ino.chunk()).ok().and_then(|chunk| self.chunks.get(chunk)).and_then(
+                |chunk| chunk.get_or_init(words).get(usize::try_from(ino.index() / 64).ok()?),
+            );
         if let Some(word) = word {
             word.fetch_or(1 << (ino.index() % 64), Ordering::Relaxed);
         }
     }
 
     pub(crate) fn word(&self, chunk: usize, index: usize) -> u64 {
-        let word = self.chunks.get(chunk).and_then(|words| words.get(index));
+        let words = self.chunks.get(chunk).and_then(OnceLock::get);
+        let word = words.and_then(|words| words.get(index));
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     pub(crate) fn used(&self) -> u64 {
-        let words = self.chunks.iter().flatten();
+        let words = self.chunks.iter().filter_map(OnceLock::get).flatten();
         words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
 }

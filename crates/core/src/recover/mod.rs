@@ -6,6 +6,9 @@
 //! own lines installed where they do not say what stands; then the session rises, and the free lists
 //! are built. Nothing is allocated before that. A crash in between repeats it: each step
 //! leaves a pool that the same rules read the same way.
+//!
+//! Read-only: the same is decided and nothing stored. What recovery would have installed is kept in
+//! memory, as is what is damaged; the rest can be read. For writing, damage refuses the pool.
 
 pub(crate) mod chunks;
 pub(crate) mod coverage;
@@ -14,6 +17,7 @@ pub(crate) mod marks;
 pub(crate) mod saved;
 pub(crate) mod scan;
 pub(crate) mod standing;
+pub(crate) mod unrecovered;
 
 use std::sync::atomic::AtomicBool;
 
@@ -35,6 +39,7 @@ use chunks::Chunks;
 use journal::Journal;
 use marks::{InodeMarks, PageMarks};
 use scan::{Found, Scan};
+use unrecovered::Unrecovered;
 
 /// How opening a pool went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +60,9 @@ pub struct OpenReport {
     pub lines_rejected: u64,
     /// Journal records whose data had not arrived.
     pub records_rejected: u64,
+    /// Damaged places that were found: inodes, records, words of the inode directory. Only a pool
+    /// opened read-only has any; what they hold can't be read.
+    pub damaged: u64,
 }
 
 /// Word of the arena's root block that says that a file system's view is in it.
@@ -64,7 +72,8 @@ impl Fs {
     /// Opens a pool and builds its view in `arena`, which must be fresh.
     ///
     /// # Errors
-    /// [`Error::BadPool`] and [`Error::Damaged`] say what was found; nothing is changed then.
+    /// [`Error::BadPool`] and [`Error::Damaged`] say what was found, [`Error::Unrecoverable`] that the
+    /// pool can be opened read-only; nothing is changed then.
     /// [`Error::NoMemory`] when the arena is too small.
     #[expect(clippy::needless_pass_by_value, reason = "the file system takes the arena over")]
     pub fn open(
@@ -76,21 +85,20 @@ impl Fs {
     ) -> Result<Self> {
         let mut pool = Pool::read(&pm)?;
         let lanes = journal::lane_pages(&pm, pool.superblock.lane_count)?;
-        let opened = survey(&pm, &pool, &lanes, exec, progress)?;
-        if !opened.report.clean && pm.is_read_only() {
-            return Err(Error::BadPool(
-                "the pool was not closed clean and has to be recovered: open it for writing once"
-                    .into(),
-            ));
-        }
-        let writes = !options.read_only || !opened.report.clean;
-        if writes && !pm.is_read_only() {
+        let mut opened = survey(&pm, &pool, &lanes, exec, progress)?;
+        let read_only = options.read_only || pm.is_read_only();
+        let options = OpenOptions { read_only, ..*options };
+        let unrecovered = if read_only {
+            Unrecovered::of(&mut opened)
+        } else {
+            opened.refuse_damage()?;
             pool.check_writable()?;
             pool.repair_copies(&pm);
             repair(&pm, &opened);
             pool.raise_session(&pm);
-        }
-        build(pm, &arena, options, &pool, &lanes, &opened)
+            Unrecovered::default()
+        };
+        build(pm, &arena, (&options, unrecovered), &pool, &lanes, &opened)
     }
 }
 
@@ -103,9 +111,33 @@ struct Opened {
     saved: Option<saved::Saved>,
     last_seq: Vec<u64>,
     found: Found,
+    /// Records that can't be judged: why.
+    doubts: Vec<Error>,
     rejected_records: Vec<PmAddr>,
 }
 
+impl Opened {
+    /// The first damaged place that was found, and how many there are.
+    fn damage(&self) -> (Option<&Error>, u64) {
+        let (lost, inodes) = (self.chunks.lost(), &self.found.damaged);
+        let first = lost.iter().map(|lost| &lost.why).chain(&self.doubts).chain(inodes.values());
+        let count = lost.len() + self.doubts.len() + inodes.len();
+        (first.into_iter().next(), count as u64)
+    }
+
+    /// What a damaged inode owns is not known: its pages would be called free and given to others.
+    fn refuse_damage(&self) -> Result<()> {
+        match self.damage() {
+            (Some(first), count) => {
+                Err(Error::Unrecoverable { first: Box::new(first.clone()), count })
+            }
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// Reads what stands. Nothing is stored; what is accepted after a crash is written back, so that
+/// nothing that is read from now on can be lost.
 fn survey(
     pm: &Pm,
     pool: &Pool,
@@ -114,53 +146,64 @@ fn survey(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Opened> {
     let (seed, session) = (pool.seed, pool.state.session);
-    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory)?;
+    let root = pool.superblock.roots.inode_directory;
+    let pages = pool.no_pages();
+    scan::mark_fixed(pool, &pages, lanes)?;
+    let chunks = Chunks::read(pm, root, &pages)?;
     let mut journal = Journal::read(pm, seed, lanes)?;
-    let slot_pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let clean = pool.is_clean();
     // A saved state that is damaged is as good as none: the logs say the same.
     let saved = if clean { saved::read(pm, pool, chunks.len()).unwrap_or(None) } else { None };
     let mut opened = Opened {
         report: OpenReport { clean, from_saved: saved.is_some(), ..OpenReport::default() },
-        pages: PageMarks::new(slot_pages),
+        pages,
         inodes: InodeMarks::new(if saved.is_some() { 0 } else { chunks.len() }),
         saved,
         last_seq: journal.last_seq.clone(),
         found: Found::default(),
+        doubts: Vec::new(),
         rejected_records: Vec::new(),
         chunks,
     };
-    if opened.saved.is_some() {
-        return Ok(opened);
+    if opened.saved.is_none() {
+        journal.judge(pm, seed, session, &|ino| opened.chunks.place_named(seed, ino))?;
+        let scan = Scan {
+            pm,
+            seed,
+            crashed: (!clean).then_some(session),
+            journal: &journal,
+            chunks: &opened.chunks,
+            pages: &opened.pages,
+            inodes: &opened.inodes,
+        };
+        opened.found = scan.run(exec, progress)?;
+        if !clean {
+            let directory = opened.chunks.write_back(pm, root);
+            pm.fence(directory.and(journal.write_back(pm, session))).end();
+        }
+        opened.doubts = journal.doubts().cloned().collect();
+        let rejected = journal.records.iter().filter(|record| !record.good);
+        opened.rejected_records = rejected.map(|record| record.at).collect();
     }
-    scan::mark_fixed(pool, &opened.pages, lanes, &opened.chunks)?;
-    journal.judge(pm, seed, session, &|ino| opened.chunks.place_named(seed, ino))?;
-    let scan = Scan {
-        pm,
-        seed,
-        session,
-        journal: &journal,
-        chunks: &opened.chunks,
-        pages: &opened.pages,
-        inodes: &opened.inodes,
-        write_back: !clean && !pm.is_read_only(),
-    };
-    let found = scan.run(exec, progress)?;
-    if scan.write_back {
-        let root = pool.superblock.roots.inode_directory;
-        pm.fence(opened.chunks.write_back(pm, root).and(journal.write_back(pm, session))).end();
-    }
-    opened.found = found;
-    let rejected = journal.records.iter().filter(|record| !record.good);
-    opened.rejected_records = rejected.map(|record| record.at).collect();
-    let report = &mut opened.report;
-    report.inodes = opened.inodes.used();
-    report.pages_used = opened.pages.used();
-    report.log_entries = opened.found.log_entries;
-    report.lines_installed = opened.found.installs.len() as u64;
-    report.lines_rejected = opened.found.lines_rejected;
-    report.records_rejected = opened.rejected_records.len() as u64;
+    opened.count();
     Ok(opened)
+}
+
+impl Opened {
+    /// Counts for the report what was found.
+    fn count(&mut self) {
+        let (_, damaged) = self.damage();
+        self.report = OpenReport {
+            inodes: self.inodes.used(),
+            pages_used: self.pages.used(),
+            log_entries: self.found.log_entries,
+            lines_installed: self.found.installs.len() as u64,
+            lines_rejected: self.found.lines_rejected,
+            records_rejected: self.rejected_records.len() as u64,
+            damaged,
+            ..self.report
+        };
+    }
 }
 
 /// Makes media say by its own lines what stands, so that the next session needs no judgement.
@@ -186,7 +229,7 @@ fn repair(pm: &Pm, opened: &Opened) {
 fn build(
     pm: Pm,
     arena: &Arena,
-    options: &OpenOptions,
+    (options, unrecovered): (&OpenOptions, Unrecovered),
     pool: &Pool,
     lanes: &[PmAddr],
     opened: &Opened,
@@ -208,6 +251,9 @@ fn build(
         None => opened.pages.word(slot, index),
     })?;
     for (number, chunk) in opened.chunks.iter().enumerate() {
+        if chunk.table.is_null() {
+            continue;
+        }
         inodes.install(
             arena,
             number as u64,
@@ -235,6 +281,7 @@ fn build(
         options: *options,
         policy: Fs::default_policy(),
         report,
+        unrecovered,
         gc: GcCounters::default(),
         closed: AtomicBool::new(false),
     };
@@ -265,7 +312,7 @@ impl Fs {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
-        if self.pm.is_read_only() || (self.options.read_only && self.report.clean) {
+        if self.options.read_only {
             return Ok(());
         }
         let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });

@@ -1,14 +1,15 @@
 //! The scan after a crash: every inode's standing state, every page in use.
 //!
-//! The same scan, changing nothing, is what `check` builds on.
+//! Damage of an inode is noted and ends nothing: what becomes of the pool then is the caller's.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
     Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK, Ino, LINE, PAGE, PmAddr, Seed,
 };
-use novale_pm::{Pm, Purpose};
+use novale_pm::{Flushed, Pm, Purpose};
 
 use super::chunks::Chunks;
 use super::coverage::{Mapping, resolve};
@@ -29,13 +30,25 @@ const TASK_INODES: u64 = 256;
 pub(crate) struct Scan<'a> {
     pub(crate) pm: &'a Pm,
     pub(crate) seed: Seed,
-    pub(crate) session: u32,
+    /// The session that crashed; none in a pool that was closed clean, where nothing is torn.
+    pub(crate) crashed: Option<u32>,
     pub(crate) journal: &'a Journal,
     pub(crate) chunks: &'a Chunks,
     pub(crate) pages: &'a PageMarks,
     pub(crate) inodes: &'a InodeMarks,
-    /// What recovery accepts it writes back: the process that stored it may have died first.
-    pub(crate) write_back: bool,
+}
+
+/// What a scan does with the pages that it meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Marks them. After a crash what is accepted is written back: the process that stored it may
+    /// have died before its fence.
+    Mark,
+    /// Looks for those that were marked twice: the inode that was first is no better than the other.
+    Shared,
+    /// As `Mark`, for inodes with a line that does not validate, when all others are marked: if that
+    /// line was not torn but damaged, an older state stands, whose pages may be another's by now.
+    Torn,
 }
 
 /// What a scan found that has to be stored.
@@ -45,15 +58,14 @@ pub(crate) struct Found {
     pub(crate) installs: Vec<(InodePlace, u8, novale_layout::CommitLine)>,
     pub(crate) lines_rejected: u64,
     pub(crate) log_entries: u64,
+    /// Inodes that can't be believed, and why.
+    pub(crate) damaged: BTreeMap<Ino, Error>,
+    /// Inodes put off for the last pass.
+    torn: Vec<Ino>,
 }
 
 /// Marks what is in use whatever the inodes say.
-pub(crate) fn mark_fixed(
-    pool: &Pool,
-    marks: &PageMarks,
-    lanes: &[PmAddr],
-    chunks: &Chunks,
-) -> Result<()> {
+pub(crate) fn mark_fixed(pool: &Pool, marks: &PageMarks, lanes: &[PmAddr]) -> Result<()> {
     for (header, _) in &pool.slots {
         let name = || format!("slot {}'s own pages", header.index);
         marks.mark(PmAddr::new(header.index, 0), FIRST_FREE_PAGE, &name)?;
@@ -62,19 +74,29 @@ pub(crate) fn mark_fixed(
     for page in lanes {
         marks.mark(*page, 1, &|| "a lane's page".into())?;
     }
-    for page in chunks.directory_pages() {
-        marks.mark(page, 1, &|| "a page of the inode directory".into())?;
-    }
-    for page in chunks.inode_pages() {
-        marks.mark(page, 1, &|| "a page of inodes".into())?;
-    }
     Ok(())
 }
 
 impl Scan<'_> {
-    /// Scans all inodes through `exec`. The first damage found ends it.
+    /// Scans all inodes through `exec`.
     pub(crate) fn run(
         &self,
+        exec: &dyn Executor,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Found> {
+        let mut found = self.pass(Pass::Mark, exec, progress)?;
+        if self.pages.any_shared() {
+            found.damaged.extend(self.pass(Pass::Shared, exec, progress)?.damaged);
+        }
+        let torn = std::mem::take(&mut found.torn);
+        let pending = self.scan_inodes(Pass::Torn, torn.into_iter(), &mut found)?;
+        self.pm.fence(pending).end();
+        Ok(found)
+    }
+
+    fn pass(
+        &self,
+        pass: Pass,
         exec: &dyn Executor,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Found> {
@@ -83,7 +105,7 @@ impl Scan<'_> {
         let found = Mutex::new(Ok(Found::default()));
         exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
             let first = task as u64 * TASK_INODES;
-            let result = self.scan_block(first);
+            let result = self.scan_block(pass, first);
             let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
             progress(Progress { what: "scanning inodes", done, total });
             let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -96,58 +118,108 @@ impl Scan<'_> {
         found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn scan_block(&self, first: u64) -> Result<Found> {
+    fn scan_block(&self, pass: Pass, first: u64) -> Result<Found> {
         let mut found = Found::default();
-        // A write-back counts only with a fence of the thread that issued it.
-        let mut pending = novale_pm::Flushed::none();
-        for number in first.max(1)..first + TASK_INODES {
-            let ino = Ino::new(number);
-            let Some(place) = self.chunks.place(self.seed, ino) else { continue };
-            let standing =
-                standing::decide(self.pm, self.seed, self.session, self.journal, ino, &place)?;
-            let Some(standing) = standing else { continue };
-            found.lines_rejected += u64::from(standing.rejected);
-            for (slot, line) in (0..).zip(standing.install) {
-                found.installs.extend(line.map(|line| (place, slot, line)));
-            }
-            if self.write_back && standing.is_recent {
-                let flushed = self.pm.write_back_range(place.addr, INODE_SIZE, Purpose::Inode);
-                pending = pending.and(flushed);
-            }
-            if standing.line.nlink > 0 {
-                self.inodes.mark(ino);
-                let (entries, flushed) = self.scan_inode(ino, &place, &standing)?;
-                found.log_entries += entries;
-                pending = pending.and(flushed);
-            }
+        if !self.chunks.has_table(first) {
+            return Ok(found);
         }
+        let inos = (first.max(1)..first + TASK_INODES).map(Ino::new);
+        let pending = self.scan_inodes(pass, inos, &mut found)?;
+        // A write-back counts only with a fence of the thread that issued it.
         self.pm.fence(pending).end();
         Ok(found)
     }
 
-    /// Marks an inode's pages; returns the number of its log's entries.
+    fn scan_inodes(
+        &self,
+        pass: Pass,
+        inos: impl Iterator<Item = Ino>,
+        found: &mut Found,
+    ) -> Result<Flushed> {
+        let mut pending = Flushed::none();
+        for ino in inos {
+            let Some(place) = self.chunks.place(self.seed, ino) else { continue };
+            match self.scan_inode(pass, ino, &place, found) {
+                Ok(flushed) => pending = pending.and(flushed),
+                Err(error @ Error::Damaged { .. }) => {
+                    found.damaged.insert(ino, error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Decides an inode and goes through its pages.
     fn scan_inode(
         &self,
+        pass: Pass,
+        ino: Ino,
+        place: &InodePlace,
+        found: &mut Found,
+    ) -> Result<Flushed> {
+        let (pm, crashed) = (self.pm, self.crashed);
+        let standing = standing::decide(pm, self.seed, crashed, self.journal, ino, place)?;
+        let Some(standing) = standing else { return Ok(Flushed::none()) };
+        match standing.torn {
+            Some(error) if crashed.is_none() => {
+                return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
+            }
+            Some(_) if pass != Pass::Torn => {
+                found.torn.push(ino);
+                return Ok(Flushed::none());
+            }
+            _ => {}
+        }
+        let mut pending = Flushed::none();
+        if pass != Pass::Shared {
+            found.lines_rejected += u64::from(standing.rejected);
+            for (slot, line) in (0..).zip(standing.install) {
+                found.installs.extend(line.map(|line| (*place, slot, line)));
+            }
+            if standing.is_recent {
+                pending = pm.write_back_range(place.addr, INODE_SIZE, Purpose::Inode);
+            }
+        }
+        if standing.line.nlink == 0 {
+            return Ok(pending);
+        }
+        if pass != Pass::Shared {
+            self.inodes.mark(ino);
+        }
+        let (entries, flushed) = self.scan_log(pass, ino, place, &standing)?;
+        found.log_entries += entries;
+        Ok(pending.and(flushed))
+    }
+
+    /// Goes through the pages of an inode in use; returns the number of its log's entries.
+    fn scan_log(
+        &self,
+        pass: Pass,
         ino: Ino,
         place: &InodePlace,
         standing: &Standing,
-    ) -> Result<(u64, novale_pm::Flushed)> {
+    ) -> Result<(u64, Flushed)> {
         let identity = standing
             .identity
             .as_ref()
             .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
         let id = LogId::new(self.seed, ino, identity.generation);
         let line = &standing.line;
-        let recent = self.write_back && standing.is_recent;
-        let mut accepted = Accepted { pm: self.pm, pending: novale_pm::Flushed::none() };
+        let recent = pass != Pass::Shared && standing.is_recent;
+        let mut accepted = Accepted { pm: self.pm, pending: Flushed::none() };
         let (mut page_before, mut page) = (PmAddr::NULL, PmAddr::NULL);
         let mut mappings = Vec::new();
         let mut entries = 0;
         let owner = || format!("inode {}", ino.get());
+        let take = |addr: PmAddr, pages: u64| match pass {
+            Pass::Mark | Pass::Torn => self.pages.mark(addr, pages, &owner),
+            Pass::Shared => self.pages.refuse_shared(addr, pages, &owner),
+        };
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| {
             match item {
                 Item::Page { addr, .. } => {
-                    self.pages.mark(addr, 1, &owner)?;
+                    take(addr, 1)?;
                     (page_before, page) = (page, addr);
                     if recent {
                         // The next pointer to it may be collection's last store.
@@ -175,26 +247,23 @@ impl Scan<'_> {
             }
             Ok(())
         })?;
-        let pending = accepted.pending;
         if identity.kind != FileKind::Directory {
-            resolve(&mappings, &mut |_, extent: Extent| {
-                self.pages.mark(extent.addr, extent.pages, &owner)
-            })?;
+            resolve(&mappings, &mut |_, extent: Extent| take(extent.addr, extent.pages))?;
         }
-        Ok((entries, pending))
+        Ok((entries, accepted.pending))
     }
 }
 
 /// What is written back, since the process that stored it may have died before its fence.
 struct Accepted<'a> {
     pm: &'a Pm,
-    pending: novale_pm::Flushed,
+    pending: Flushed,
 }
 
 impl Accepted<'_> {
     fn write_back(&mut self, addr: PmAddr, len: u64, purpose: Purpose) {
         if !addr.is_null() {
-            let pending = std::mem::replace(&mut self.pending, novale_pm::Flushed::none());
+            let pending = std::mem::replace(&mut self.pending, Flushed::none());
             self.pending = pending.and(self.pm.write_back_range(addr, len, purpose));
         }
     }
@@ -205,5 +274,7 @@ impl Found {
         self.installs.extend(other.installs);
         self.lines_rejected += other.lines_rejected;
         self.log_entries += other.log_entries;
+        self.damaged.extend(other.damaged);
+        self.torn.extend(other.torn);
     }
 }

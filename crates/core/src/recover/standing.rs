@@ -23,17 +23,18 @@ pub(crate) struct Standing {
     pub(crate) install: [Option<CommitLine>; 2],
     /// Own lines that were refused.
     pub(crate) rejected: u32,
-    /// One of its own lines does not validate and is not blank.
-    pub(crate) torn: bool,
+    /// What is wrong with one of its own lines that does not validate and is not blank.
+    pub(crate) torn: Option<LayoutError>,
     /// The line was written in the session that crashed.
     pub(crate) is_recent: bool,
 }
 
-/// Decides an inode; `None` for one that was never used.
+/// Decides an inode; `None` for one that was never used. Data checksums are asked for in the session
+/// that crashed, if one did.
 pub(crate) fn decide(
     pm: &Pm,
     pool: Seed,
-    session: u32,
+    crashed: Option<u32>,
     journal: &Journal,
     ino: Ino,
     place: &InodePlace,
@@ -43,12 +44,15 @@ pub(crate) fn decide(
     if media.is_blank() && records.is_empty() {
         return Ok(None);
     }
+    if let Some(error) = journal.doubt(ino) {
+        return Err(error.clone());
+    }
     if let Some(error) = media.absurd_line() {
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
     }
     let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
     let id = LogId::new(pool, ino, generation);
-    let own = choose_own(pm, session, journal, &id, &media)?;
+    let own = choose_own(pm, crashed, journal, &id, &media)?;
     let from_record = records
         .iter()
         .filter(|(record, _)| journal.is_good_record(*record))
@@ -77,20 +81,20 @@ pub(crate) fn decide(
     // number of its own: two lines of one number, the certificate and what it puts behind, would
     // leave it open which one stands. And a line that a crash tore is overwritten, so that one
     // found later is damage.
-    let torn = media.torn_line().is_some();
+    let torn = media.torn_line();
     let certificate = CommitLine {
         op_seq: op_seq_max + 1,
         flags: line.flags & !CommitLine::HAS_DATA_CRC,
         data_crc: 0,
-        session,
+        session: crashed.unwrap_or(line.session),
         ..line
     };
-    let needed = record_wins || own.rejected > 0 || torn || op_seq_max > line.op_seq;
+    let needed = record_wins || own.rejected > 0 || torn.is_some() || op_seq_max > line.op_seq;
     let slots = if needed { slots_to_write(&media, own_slot) } else { [false; 2] };
     let install = slots.map(|write| write.then_some(certificate));
     Ok(Some(Standing {
         identity: media.identity,
-        is_recent: line.session == session,
+        is_recent: crashed == Some(line.session),
         line,
         install,
         rejected: own.rejected,
@@ -118,7 +122,7 @@ struct Own {
 /// The newest of the inode's own lines that counts.
 fn choose_own(
     pm: &Pm,
-    session: u32,
+    crashed: Option<u32>,
     journal: &Journal,
     id: &LogId,
     media: &MediaInode,
@@ -133,7 +137,7 @@ fn choose_own(
     let mut own = Own::default();
     for (line, slot) in lines {
         let asked = line.has_data_crc()
-            && line.session == session
+            && crashed == Some(line.session)
             && own.rejected == 0
             && !journal.has_newer(id.ino, line.op_seq);
         if asked && !holds(pm, id, &line)? {

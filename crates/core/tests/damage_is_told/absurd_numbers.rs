@@ -1,115 +1,11 @@
 //! What contradicts the format under a right checksum is an error that names structure and place:
 //! no panic, no wrapped number, nothing of another file.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::wildcard_imports,
-    clippy::indexing_slicing,
-    reason = "a test panics"
-)]
-
-use novale_arena::Arena;
 use novale_core::*;
 use novale_layout::*;
-use novale_pm::{Pm, PmOptions, Purpose};
+use novale_pm::Pm;
 
-const MB: u64 = 1 << 20;
-const UUID: [u8; 16] = [7; 16];
-const DIR: Ino = Ino::new(2);
-const FILE: Ino = Ino::new(3);
-
-fn ctx() -> Ctx {
-    Ctx { now_ns: 5, hint: 0 }
-}
-
-fn try_open(pm: Pm) -> Result<Fs> {
-    let options = OpenOptions { now_ns: 2, ..OpenOptions::default() };
-    Fs::open(pm, Arena::anonymous(64 * MB).unwrap(), &options, &Serial, &|_| {})
-}
-
-fn new(kind: FileKind) -> NewInode<'static> {
-    NewInode { kind, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" }
-}
-
-/// A pool closed clean: the root with `d` and `f`, `d` with `x`, `f` with 5000 bytes.
-fn pool() -> Pm {
-    let pm = Pm::anonymous(&[16 * MB], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 1,
-        pool_uuid: UUID,
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
-    let fs = try_open(pm).unwrap();
-    fs.create(&ctx(), Ino::ROOT, b"d", &new(FileKind::Directory)).unwrap();
-    fs.create(&ctx(), Ino::ROOT, b"f", &new(FileKind::File)).unwrap();
-    fs.create(&ctx(), DIR, b"x", &new(FileKind::File)).unwrap();
-    fs.write(&ctx(), FILE, 0, &[1; 5000]).unwrap();
-    fs.close().unwrap();
-    fs.into_pm()
-}
-
-fn seed() -> Seed {
-    Seed::pool(&UUID)
-}
-
-fn put(pm: &Pm, at: PmAddr, bytes: &[u8]) {
-    pm.fence(pm.stream(at, bytes, Purpose::Other)).end();
-}
-
-fn word(pm: &Pm, at: PmAddr) -> PmAddr {
-    PmAddr::from_raw(pm.load_u64(at).unwrap())
-}
-
-/// Where an inode of the first chunk lies.
-fn place(pm: &Pm, ino: Ino) -> PmAddr {
-    let root = PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE);
-    let table = word(pm, word(pm, root));
-    let page = word(pm, table.add(ino.index() / INODES_PER_PAGE * 8));
-    page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE)
-}
-
-/// The newer line of an inode, and where it lies.
-fn newest(pm: &Pm, ino: Ino) -> (PmAddr, CommitLine) {
-    let lines = COMMIT_OFFSETS.iter().filter_map(|offset| {
-        let at = place(pm, ino).add(*offset);
-        let line = CommitLine::decode(&pm.load_line(at).unwrap(), seed().ino(ino));
-        Some((at, line.ok()?))
-    });
-    lines.max_by_key(|(_, line)| line.op_seq).unwrap()
-}
-
-fn change_line(pm: &Pm, ino: Ino, change: impl Fn(&mut CommitLine)) {
-    let (at, mut line) = newest(pm, ino);
-    change(&mut line);
-    // After a crash a line whose data checksum fails would only be refused.
-    line.flags = 0;
-    put(pm, at, &line.encode(seed().ino(ino)));
-}
-
-/// Puts another entry in the place of the inode's last one, which has one line as well.
-fn change_last_entry(pm: &Pm, ino: Ino, entry: &Entry) {
-    let (_, line) = newest(pm, ino);
-    let mut bytes = [0; ENTRY_BYTES_MAX];
-    let len = entry.encode(line.op_seq, seed().ino(ino).generation(1), &mut bytes);
-    put(pm, line.log_tail, &bytes[..len]);
-    change_line(pm, ino, |_| ());
-}
-
-fn mark_unclean(pm: &Pm) {
-    for offset in POOL_STATE_OFFSETS {
-        let at = PmAddr::new(0, offset);
-        if let Ok(mut state) = PoolState::decode(&pm.load_line(at).unwrap(), seed()) {
-            state.flags = 0;
-            put(pm, at, &state.encode(seed()));
-        }
-    }
-}
+use crate::pools::*;
 
 /// Uses three inodes in every way; only a panic counts.
 fn use_all(fs: &Fs) {

@@ -1,0 +1,14 @@
+//! The promise: damage is an error that names structure and place. Nothing is made of it, and the
+//! rest of the pool can be read.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_imports,
+    clippy::indexing_slicing,
+    reason = "a test panics"
+)]
+
+mod absurd_numbers;
+mod pools;
+mod the_rest_can_be_read;
