@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::client::ClientInfo;
 use crate::error::{ArenaError, BadOffset};
-use crate::off::{Off, at};
+use crate::off::{Off, at, to_usize};
 use crate::segment::{FIXED, Segment, io_error};
 
 /// "Novale a": the first word of a finished segment.
@@ -35,6 +35,9 @@ const BUMP_AT: usize = 64;
 const ROOT_AT: usize = 512;
 const HEADS_AT: usize = 4096;
 pub(crate) const CLIENTS_AT: usize = HEADS_AT + 256 * 64;
+
+/// Words of the fixed part.
+const FIXED_WORDS: usize = to_usize(FIXED) / 8;
 
 /// Client slots of a segment.
 pub(crate) const CLIENTS: usize = 256;
@@ -125,6 +128,25 @@ impl Arena {
             Err(rustix::io::Errno::NOENT) => Err(not_found(path)),
             Err(e) => Err(io_error("remove the arena", e.into())),
         }
+    }
+
+    /// The segment as if it had just been made anonymously: cheaper than another mapping where many
+    /// views follow each other. It costs the clearing of what was ever handed out.
+    ///
+    /// # Errors
+    /// Gives the arena back if somebody else has a handle on it.
+    pub fn renewed(self) -> Result<Self, Self> {
+        if Arc::strong_count(&self.segment) > 1 {
+            return Err(self);
+        }
+        let used = self.used_bytes().min(self.max_bytes());
+        // A damaged bump word would have let nobody allocate beyond the segment either.
+        let blocks = self.slice(Off::from_raw(FIXED), used.saturating_sub(FIXED) / 8);
+        let fixed = self.segment.fixed::<HEADER_AT, { FIXED_WORDS }>();
+        fixed.iter().chain(blocks.unwrap_or_default()).for_each(|word| word.store(0, Relaxed));
+        let arena = Self { segment: self.segment, alive: Arc::default() };
+        arena.initialise(&Identity { pool_uuid: [0; 16], abi: 0 });
+        Ok(arena)
     }
 
     fn of(segment: Segment) -> Self {

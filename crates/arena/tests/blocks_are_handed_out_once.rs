@@ -135,3 +135,23 @@ fn take_and_give(arena: &Arena, thread: u64) {
         arena.free(SMALL, off);
     }
 }
+
+#[test]
+fn a_renewed_arena_is_as_a_new_one() {
+    let arena = Arena::anonymous(8 << 20).unwrap();
+    let fresh = arena.used_bytes();
+    let off = arena.alloc(SMALL).unwrap();
+    arena.block::<8>(off).unwrap()[0].store(7, Relaxed);
+    arena.root()[3].store(7, Relaxed);
+    arena.free(LARGE, arena.alloc(LARGE).unwrap());
+    arena.poison();
+    let held = arena.clone();
+    let arena = arena.renewed().unwrap_err();
+    drop(held);
+    let arena = arena.renewed().unwrap();
+    assert!(!arena.is_poisoned());
+    assert_eq!((arena.used_bytes(), arena.root()[3].load(Relaxed)), (fresh, 0));
+    let again = arena.alloc(SMALL).unwrap();
+    assert_eq!(again, off);
+    assert_eq!(arena.block::<8>(again).unwrap()[0].load(Relaxed), 0);
+}

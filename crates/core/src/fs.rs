@@ -355,7 +355,14 @@ impl Fs {
     /// the pool's memory.
     #[must_use]
     pub fn into_pm(self) -> Pm {
-        self.pm
+        self.into_parts().0
+    }
+
+    /// As [`Fs::into_pm`], with the arena that the view was in.
+    #[must_use]
+    pub fn into_parts(self) -> (Pm, Arena) {
+        let arena = self.client.arena().clone();
+        (self.pm, arena)
     }
 
     /// What reached the pool so far.

@@ -21,12 +21,13 @@ fn run(name: &str, text: &str, form: Form) {
     let options = CrashOptions {
         core: CoreOptions { slots: vec![12 * MB], lanes: 1, form },
         from_step: 0,
-        effort: Effort { subset_lines_max: 2, data_lines_max: 1, random: 1 },
+        effort: Effort { subset_lines_max: 2, data_lines_max: 1, random: 1, ..Effort::default() },
         used_one_in: 64,
         nested_one_in: 211,
         many_threads: false,
         cut_off_one_in: 0,
         seed: budget.seed,
+        ..CrashOptions::default()
     };
     let steps = parse_steps(text).unwrap();
     match explore(&steps, &options) {

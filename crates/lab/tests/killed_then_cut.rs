@@ -235,17 +235,16 @@ fn cut(
     found: Option<&Vec<String>>,
     wrong: &mut Vec<String>,
 ) {
-    let effort = Effort { subset_lines_max: 4, data_lines_max: 1, random: 1 };
+    let effort = Effort { data_lines_max: 1, pairs: 0, random: 1, ..Effort::default() };
+    let pool = PoolFile::zeroed(&[hw.durable()[0].len() as u64]).unwrap();
+    pool.put(0, 0, &hw.durable()[0]).unwrap();
     for image in images(hw, effort, &mut fastrand::Rng::with_seed(1)) {
-        let mut bytes = hw.durable()[0].clone();
         for (key, line) in &image.lines {
-            let at = (key.line * 64) as usize;
-            bytes[at..at + 64].copy_from_slice(line);
+            pool.put(0, key.line * 64, line).unwrap();
         }
-        let pool = PoolFile::zeroed(&[bytes.len() as u64]).unwrap();
-        pool.put(0, 0, &bytes).unwrap();
+        let recorder = Arc::new(Recorder::default());
         let what = format!("{killed}, keeping {}", image.choice);
-        match open_pool(pm(&pool, &Arc::new(Recorder::default())), form, 7) {
+        match open_pool(pm(&pool, &recorder), form, 7) {
             Err(why) => wrong.push(format!("{what}: {why}")),
             Ok(fs) => {
                 let again = tree(&fs);
@@ -255,6 +254,10 @@ fn cut(
                     wrong.push(format!("{what}: {why}"));
                 }
             }
+        }
+        let touched = recorder.take_stored_lines().into_iter();
+        for key in touched.chain(image.lines.iter().map(|(key, _)| *key)) {
+            pool.put(0, key.line * 64, &hw.durable_line(key)).unwrap();
         }
     }
 }

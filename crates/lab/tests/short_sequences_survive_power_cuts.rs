@@ -102,12 +102,18 @@ fn try_pairs(name: &str, seconds: u64, form: Form) {
         let options = CrashOptions {
             core: CoreOptions { slots: vec![POOL_BYTES], lanes: 1, form },
             from_step: setup.len(),
-            effort: Effort { subset_lines_max: 4, data_lines_max: 2, random: 3 },
+            effort: Effort {
+                subset_lines_max: 4,
+                data_lines_max: 2,
+                random: 3,
+                ..Effort::default()
+            },
             used_one_in: 24,
             nested_one_in: 89,
             many_threads: tried % 3 == 2,
             cut_off_one_in: 6,
             seed: budget.seed,
+            ..CrashOptions::default()
         };
         let steps: Vec<Step> = setup.iter().chain([*first, *then]).cloned().collect();
         match explore(&steps, &options) {

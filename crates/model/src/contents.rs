@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// Bytes in a page; a choice of the model's own, invisible from outside.
 pub const PAGE_BYTES: usize = 4096;
@@ -120,6 +121,13 @@ impl PartialEq for Contents {
 }
 
 impl Eq for Contents {}
+
+impl Hash for Contents {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.size.hash(state);
+        self.nonzero_pages().for_each(|page| page.hash(state));
+    }
+}
 
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use crate::state::{Body, Model};
 use crate::types::{Attr, Ino, Result};
 
 /// What one path shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The attributes; the inode number is set to 0, as two file systems may number differently.
     pub attr: Attr,
@@ -21,7 +21,7 @@ pub struct Node {
 }
 
 /// All nodes of a file system by path; the root's path is empty, others look like `/a/b`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Tree {
     nodes: BTreeMap<Vec<u8>, Node>,
 }

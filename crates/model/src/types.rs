@@ -49,7 +49,7 @@ pub enum Atime {
 }
 
 /// An inode's attributes; times in ns since 1970, size in bytes (0 for a directory).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Attr {
     /// The inode's number.
     pub ino: Ino,

@@ -14,7 +14,7 @@ use std::str::FromStr;
 use novale_core::Form;
 
 use super::workloads::Case;
-use crate::crash::{CrashOptions, Effort};
+use crate::crash::{Caches, CrashOptions, Effort};
 use crate::diff::CoreOptions;
 use crate::workload::{parse_steps, print_steps};
 
@@ -39,11 +39,14 @@ pub fn print_replay(case: &Case, found: &str) -> String {
         ("from_step", case.options.from_step as u64),
         ("subset_lines_max", effort.subset_lines_max as u64),
         ("data_lines_max", effort.data_lines_max as u64),
+        ("pairs", effort.pairs as u64),
         ("random", effort.random as u64),
+        ("at_stores", u64::from(effort.at_stores)),
         ("used_one_in", case.options.used_one_in),
         ("nested_one_in", case.options.nested_one_in),
         ("cut_off_one_in", u64::from(case.options.cut_off_one_in)),
         ("many_threads", u64::from(case.options.many_threads)),
+        ("eadr", u64::from(case.options.caches == Caches::Kept)),
         ("seed", case.options.seed),
     ];
     write!(text, "{OPTIONS} slots={} form={form}", slots.join(",")).unwrap_or_default();
@@ -95,7 +98,13 @@ fn parse_options(line: &str) -> Result<CrashOptions, String> {
         effort: Effort {
             subset_lines_max: number("subset_lines_max", text("subset_lines_max")?)?,
             data_lines_max: number("data_lines_max", text("data_lines_max")?)?,
+            pairs: number("pairs", text("pairs")?)?,
             random: number("random", text("random")?)?,
+            at_stores: number::<u8>("at_stores", text("at_stores")?)? != 0,
+        },
+        caches: match number("eadr", text("eadr")?)? {
+            0_u8 => Caches::Lost,
+            _ => Caches::Kept,
         },
         used_one_in: number("used_one_in", text("used_one_in")?)?,
         nested_one_in: number("nested_one_in", text("nested_one_in")?)?,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::workloads::{Case, Workload};
-use crate::crash::{CrashFailure, CrashSummary, explore};
+use crate::crash::{CrashFailure, CrashSummary, Tracker, explore, explore_beside};
 use crate::diff::shrink;
 use crate::workload::Step;
 
@@ -38,6 +38,8 @@ pub struct Violation {
 pub struct Report {
     /// Sequences run.
     pub sequences: u64,
+    /// Crash states judged, each once.
+    pub crash_states: u64,
     /// What was tried in them.
     pub summary: CrashSummary,
     /// What was wrong.
@@ -53,11 +55,12 @@ const VIOLATIONS_MAX: usize = 10;
 impl Campaign {
     /// Runs it; `progress` is told what was seen so far, now and then.
     pub fn run(&self, progress: &(dyn Fn(&Report) + Sync)) -> Report {
-        let (start, next) = (Instant::now(), AtomicU64::new(0));
+        let tracker = Tracker::until(Some(Instant::now() + self.time));
+        let next = AtomicU64::new(0);
         let report = Mutex::new(Report::default());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
-                scope.spawn(|| self.work(start, &next, &report, progress));
+                scope.spawn(|| self.work(&tracker, &next, &report, progress));
             }
         });
         report.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -65,20 +68,21 @@ impl Campaign {
 
     fn work(
         &self,
-        start: Instant,
+        tracker: &Tracker,
         next: &AtomicU64,
         report: &Mutex<Report>,
         progress: &(dyn Fn(&Report) + Sync),
     ) {
-        while start.elapsed() < self.time {
+        while !tracker.is_over() {
             let turn = next.fetch_add(1, Ordering::Relaxed);
             let workload = usize::try_from(turn).unwrap_or(0) % self.workloads.len().max(1);
             let Some(workload) = self.workloads.get(workload) else { return };
             let case = (workload.make)(self.seed + turn / self.workloads.len() as u64);
-            let explored = explore(&case.steps, &case.options)
+            let explored = explore_beside(&case.steps, &case.options, tracker)
                 .map_err(|failure| shrunk(workload.name, case, *failure));
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             report.sequences += 1;
+            report.crash_states = tracker.distinct();
             match explored {
                 Ok(summary) => report.summary += summary,
                 Err(violation) => report.violations.push(violation),

@@ -59,12 +59,12 @@ fn with(seed: u64, core: &CoreOptions, many_threads: bool) -> Case {
         core: core.clone(),
         // Every third sequence has a past that is not cut: longer logs, more names.
         from_step: if seed.is_multiple_of(3) { 4 * STEPS } else { 0 },
-        effort: Effort { subset_lines_max: 5, data_lines_max: 3, random: 4 },
+        effort: Effort { subset_lines_max: 5, data_lines_max: 3, ..Effort::default() },
         used_one_in: 16,
         nested_one_in: 97,
         many_threads,
-        cut_off_one_in: 8,
         seed,
+        ..CrashOptions::default()
     };
     let count = options.from_step + STEPS;
     let steps = Generator::new(seed, Flavor::of_seed(seed / 3)).steps(count, 1000);

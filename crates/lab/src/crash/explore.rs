@@ -1,10 +1,15 @@
 //! A sequence with a power cut at every fence and behind every operation.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use novale_core::Form;
 
 use super::explorer::Explorer;
+use super::hardware::Caches;
 use super::images::Effort;
-use crate::diff::{CoreOptions, now_ns_at};
+use super::tracker::Tracker;
+use crate::diff::{CoreOptions, now_ns_at, panic_text};
 use crate::workload::{Action, Step};
 
 /// What to explore.
@@ -12,22 +17,41 @@ use crate::workload::{Action, Step};
 pub struct CrashOptions {
     /// The pool.
     pub core: CoreOptions,
+    /// What a power cut does to the caches.
+    pub caches: Caches,
     /// Index of the first step that is cut: what comes before only sets the scene.
     pub from_step: usize,
     /// Images at each point.
     pub effort: Effort,
-    /// One in so many images is recovered twice and put to use.
+    /// One in so many images is recovered twice, put to use and emptied; 0: none.
     pub used_one_in: u64,
-    /// One in so many recoveries is itself cut at each of its fences.
+    /// One in so many recoveries is itself cut at each of its fences, some of those recoveries too;
+    /// 0: none.
     pub nested_one_in: u64,
     /// One in so many operations is cut off for good, by a power cut or by the death of the process
     /// between two stores, and the sequence goes on with what is recovered then; 0: none.
     pub cut_off_one_in: u32,
-    /// Whether about every second operation is done by a thread of its own, which never fences
-    /// again.
+    /// Whether operations are done by several threads in turn, some of which never fence again.
     pub many_threads: bool,
-    /// Seed of random images.
+    /// Seed of all that is drawn.
     pub seed: u64,
+}
+
+impl Default for CrashOptions {
+    /// One small slot, one lane, some dozen images at a fence.
+    fn default() -> Self {
+        Self {
+            core: CoreOptions { slots: vec![4 << 20], lanes: 1, form: Form::Auto },
+            caches: Caches::Lost,
+            from_step: 0,
+            effort: Effort::default(),
+            used_one_in: 24,
+            nested_one_in: 97,
+            cut_off_one_in: 8,
+            many_threads: false,
+            seed: 1,
+        }
+    }
 }
 
 /// What an exploration without a failure saw.
@@ -39,8 +63,14 @@ pub struct CrashSummary {
     pub points: u64,
     /// Images recovered, those of nested cuts included.
     pub images: u64,
+    /// Images that had been recovered before.
+    pub known: u64,
+    /// Recoveries that were cut themselves.
+    pub recoveries_cut: u64,
     /// Operations cut off for good.
     pub cut_off: u64,
+    /// Places in the product, or findings of recoveries, that nothing before had reached.
+    pub new_places: u64,
 }
 
 /// An image that is neither the state before the operation nor the one behind it.
@@ -67,7 +97,10 @@ impl std::ops::AddAssign for CrashSummary {
         self.steps += other.steps;
         self.points += other.points;
         self.images += other.images;
+        self.known += other.known;
+        self.recoveries_cut += other.recoveries_cut;
         self.cut_off += other.cut_off;
+        self.new_places += other.new_places;
     }
 }
 
@@ -76,16 +109,35 @@ impl std::ops::AddAssign for CrashSummary {
 /// # Errors
 /// The first image that is wrong.
 pub fn explore(steps: &[Step], options: &CrashOptions) -> Result<CrashSummary, Box<CrashFailure>> {
+    explore_beside(steps, options, &Tracker::default())
+}
+
+/// As [`explore`], leaving out what others have judged, until the tracker says that it is over.
+///
+/// # Errors
+/// The first image that is wrong.
+pub fn explore_beside(
+    steps: &[Step],
+    options: &CrashOptions,
+    tracker: &Tracker,
+) -> Result<CrashSummary, Box<CrashFailure>> {
     let failure = |index: usize, step: &Step, (cut, what): (String, String)| {
         Box::new(CrashFailure { index, step: step.clone(), cut, what })
     };
-    let mut explorer =
-        Explorer::new(options).map_err(|why| failure(0, &Step::Die, ("at first".into(), why)))?;
+    let mut explorer = Explorer::new(options, tracker)
+        .map_err(|why| failure(0, &Step::Die, ("at first".into(), why)))?;
     for (index, step) in steps.iter().enumerate() {
+        if tracker.is_over() {
+            return Ok(explorer.summary());
+        }
         let cuts = index >= options.from_step;
-        explorer.step(step, cuts, now_ns_at(index + 1)).map_err(|why| failure(index, step, why))?;
+        let run = || explorer.step(step, cuts, now_ns_at(index + 1));
+        catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|payload| Err(("in running".into(), panic_text(payload.as_ref()))))
+            .map_err(|why| failure(index, step, why))?;
     }
-    Ok(explorer.summary())
+    let last = steps.len().saturating_sub(1);
+    explorer.finish().map_err(|why| failure(last, steps.last().unwrap_or(&Step::Die), why))
 }
 
 /// Writes beyond this many bytes only cost time.

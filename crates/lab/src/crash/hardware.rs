@@ -2,22 +2,27 @@
 //!
 //! A crash keeps of each line, independently: a prefix of its ordered 8-byte stores since they were
 //! last durable, and any subset of the 8-byte units of its bulk and streaming stores. A fence makes
-//! durable what its own thread wrote back or streamed before it, and nothing else.
+//! durable what its own thread wrote back or streamed before it, and nothing else. Where caches
+//! persist (eADR), stores are durable in the order of the program, streaming ones with their fence.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::thread::ThreadId;
 
 use novale_layout::PmAddr;
-use novale_pm::{Purpose, StoreKind};
+use novale_pm::{Pm, Purpose, StoreKind};
 
+use super::durable::{Durable, StateHash};
 use super::record::{Event, What};
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
 const LINE: u64 = LINE_BYTES as u64;
-const UNIT: u64 = 8;
+
+/// Bytes of a unit, which is there whole or not at all.
+const UNIT_BYTES: usize = 8;
+const UNIT: u64 = UNIT_BYTES as u64;
 
 /// A line: slot, and byte in the slot divided by 64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,18 +33,43 @@ pub struct LineKey {
     pub line: u64,
 }
 
+impl LineKey {
+    /// Its first byte.
+    #[must_use]
+    pub fn addr(self) -> PmAddr {
+        PmAddr::new(self.slot, self.line * LINE)
+    }
+}
+
 /// The bytes of one line.
 pub type LineBytes = [u8; LINE_BYTES];
 
-/// Part of one store that is not durable yet: at most 8 bytes.
+/// What a power cut does to the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Caches {
+    /// They are lost.
+    #[default]
+    Lost,
+    /// They persist (eADR).
+    Kept,
+}
+
+/// Part of one store: at most 8 bytes within a unit.
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    /// First byte in the line.
+    at: usize,
+    len: usize,
+    bytes: [u8; UNIT_BYTES],
+}
+
+/// Part of one store that is not durable yet.
 #[derive(Debug, Clone)]
 pub struct Pending {
     sequence: u64,
     /// Which call stored it, in the order of calls.
     pub call: u64,
-    /// First byte in the line.
-    at: usize,
-    bytes: Vec<u8>,
+    unit: Unit,
     /// Persists only with all ordered ones of the line before it.
     pub ordered: bool,
     /// Whose fence completes it with no write-back.
@@ -53,7 +83,8 @@ pub struct Pending {
 /// The pool's memory: durable bytes, and the stores that are not.
 #[derive(Debug, Clone)]
 pub struct Hardware {
-    durable: Vec<Vec<u8>>,
+    durable: Durable,
+    caches: Caches,
     pending: BTreeMap<LineKey, Vec<Pending>>,
     written_back: BTreeMap<LineKey, Vec<(ThreadId, u64)>>,
     sequence: u64,
@@ -70,9 +101,14 @@ impl Hardware {
 
     /// Slots that hold these bytes, durably.
     #[must_use]
-    pub fn with(durable: Vec<Vec<u8>>) -> Self {
+    pub fn with(slots: Vec<Vec<u8>>) -> Self {
+        Self::of(Durable::new(slots), Caches::Lost)
+    }
+
+    fn of(durable: Durable, caches: Caches) -> Self {
         Self {
             durable,
+            caches,
             pending: BTreeMap::new(),
             written_back: BTreeMap::new(),
             sequence: 0,
@@ -80,10 +116,38 @@ impl Hardware {
         }
     }
 
-    /// The durable bytes of each slot.
+    /// The same memory with these caches.
+    #[must_use]
+    pub fn with_caches(self, caches: Caches) -> Self {
+        Self { caches, ..self }
+    }
+
+    /// What a power cut does to its caches.
+    #[must_use]
+    pub fn caches(&self) -> Caches {
+        self.caches
+    }
+
+    /// This memory after a power cut that kept these lines, to go its own way: costs no copy.
+    #[must_use]
+    pub fn after_cut(&self, kept: &[(LineKey, LineBytes)]) -> Self {
+        let mut durable = self.durable.fork();
+        for (key, line) in kept {
+            durable.set(*key, *line);
+        }
+        Self::of(durable, self.caches)
+    }
+
+    /// The durable bytes of each slot; of [`Self::after_cut`], those before the cut.
     #[must_use]
     pub fn durable(&self) -> &[Vec<u8>] {
-        &self.durable
+        self.durable.slots()
+    }
+
+    /// All durable bytes in one number.
+    #[must_use]
+    pub fn state(&self) -> StateHash {
+        self.durable.hash()
     }
 
     /// The lines with stores that are not durable.
@@ -95,6 +159,11 @@ impl Hardware {
     /// Lets an event happen; returns the lines whose durable bytes it changes.
     pub fn apply(&mut self, event: &Event) -> Vec<LineKey> {
         match &event.what {
+            What::Store { kind, .. }
+                if self.caches == Caches::Kept && *kind != StoreKind::Streaming =>
+            {
+                return self.store_durably(event, usize::MAX);
+            }
             What::Store { addr, bytes, kind, purpose } => {
                 self.store(event, *addr, bytes, *kind, *purpose);
             }
@@ -108,27 +177,59 @@ impl Hardware {
         Vec::new()
     }
 
-    /// The first byte of a slot that differs from what its memory shows, every store done.
+    /// What an event's first `units` units make of the durable lines, if caches persist.
     #[must_use]
-    pub fn first_unrecorded(&self, slot: u8, memory: &[u8]) -> Option<usize> {
-        let mut expected = self.durable.get(usize::from(slot))?.clone();
-        for key in self.pending.keys().filter(|key| key.slot == slot) {
-            let line = self.line_with(*key, |_| true);
-            let start = usize::try_from(key.line * LINE).ok()?;
-            *expected.get_mut(start..)?.first_chunk_mut()? = line;
+    pub fn torn(&self, event: &Event, units: usize) -> Vec<(LineKey, LineBytes)> {
+        let mut torn = self.after_cut(&[]);
+        let lines = torn.store_durably(event, units).into_iter();
+        lines.map(|key| (key, torn.durable_line(key))).collect()
+    }
+
+    /// The first byte of a pool that differs from what its memory shows, every store done.
+    ///
+    /// # Errors
+    /// What `Pm` says of addresses.
+    pub fn first_unrecorded(&self, pm: &Pm) -> Result<Option<PmAddr>, String> {
+        const STEP: usize = 64 << 10;
+        let mut memory = vec![0; STEP];
+        for (slot, bytes) in (0..).zip(self.durable.slots()) {
+            for (step, expected) in (0..).zip(bytes.chunks(STEP)) {
+                let at = PmAddr::new(slot, step * STEP as u64);
+                let found = memory.get_mut(..expected.len()).unwrap_or_default();
+                pm.load(at, found).map_err(|why| why.to_string())?;
+                if found == expected {
+                    continue;
+                }
+                let (lines, _) = found.as_chunks::<LINE_BYTES>();
+                for (line, found) in (at.byte() / LINE..).zip(lines) {
+                    let key = LineKey { slot, line };
+                    if self.line_with(key, |_| true) != *found {
+                        return Ok(Some(key.addr()));
+                    }
+                }
+            }
         }
-        if expected == memory {
-            return None;
+        Ok(None)
+    }
+
+    /// Stores all durable bytes to a zeroed pool.
+    pub(super) fn lay_out(&self, pm: &Pm) {
+        for (slot, bytes) in (0..).zip(self.durable.slots()) {
+            let (lines, _) = bytes.as_chunks::<LINE_BYTES>();
+            for line in (0..).take(lines.len()) {
+                let key = LineKey { slot, line };
+                let bytes = self.durable_line(key);
+                if bytes != [0; LINE_BYTES] {
+                    drop(pm.store_line(key.addr(), &bytes, Purpose::Other));
+                }
+            }
         }
-        expected.iter().zip(memory).position(|(expected, found)| expected != found)
     }
 
     /// Puts whole lines, durably.
-    pub fn set_durable(&mut self, lines: &BTreeMap<LineKey, LineBytes>) {
+    pub fn set_durable(&mut self, lines: &[(LineKey, LineBytes)]) {
         for (key, bytes) in lines {
-            if let Some(line) = line_mut(&mut self.durable, *key) {
-                *line = *bytes;
-            }
+            self.durable.set(*key, *bytes);
         }
     }
 
@@ -152,7 +253,7 @@ impl Hardware {
         let mut line = self.durable_line(key);
         let pending = self.pending.get(&key).map(Vec::as_slice).unwrap_or_default();
         for (_, store) in pending.iter().enumerate().filter(|(index, _)| keep(*index)) {
-            store.put(&mut line);
+            store.unit.put(&mut line);
         }
         line
     }
@@ -160,10 +261,26 @@ impl Hardware {
     /// A line's durable bytes.
     #[must_use]
     pub fn durable_line(&self, key: LineKey) -> LineBytes {
-        let start = usize::try_from(key.line * LINE).unwrap_or(usize::MAX);
-        let slot = self.durable.get(usize::from(key.slot));
-        let bytes = slot.and_then(|slot| slot.get(start..)?.first_chunk());
-        bytes.copied().unwrap_or([0; LINE_BYTES])
+        self.durable.line(key)
+    }
+
+    /// Stores the first `count` units at once; returns the lines changed.
+    fn store_durably(&mut self, event: &Event, count: usize) -> Vec<LineKey> {
+        let What::Store { addr, bytes, .. } = &event.what else { return Vec::new() };
+        let mut changed = Vec::new();
+        for (key, unit) in units(*addr, bytes).take(count) {
+            let mut line = self.durable_line(key);
+            unit.put(&mut line);
+            self.durable.set(key, line);
+            // What was streamed to the same bytes before can't come back over it.
+            if let Some(stores) = self.pending.get_mut(&key) {
+                stores.retain(|older| !older.unit.is_within(&unit));
+            }
+            if changed.last() != Some(&key) {
+                changed.push(key);
+            }
+        }
+        changed
     }
 
     fn store(
@@ -175,25 +292,17 @@ impl Hardware {
         purpose: Purpose,
     ) {
         self.calls += 1;
-        let mut at = addr.byte();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let room = usize::try_from(UNIT - at % UNIT).unwrap_or(1).min(rest.len());
-            let (unit, after) = rest.split_at(room);
+        for (key, unit) in units(addr, bytes) {
             self.sequence += 1;
-            let key = LineKey { slot: addr.slot(), line: at / LINE };
             self.pending.entry(key).or_default().push(Pending {
                 sequence: self.sequence,
                 call: self.calls,
-                at: usize::try_from(at % LINE).unwrap_or(0),
-                bytes: unit.to_vec(),
+                unit,
                 ordered: kind == StoreKind::Ordered,
                 streamed_by: (kind == StoreKind::Streaming).then_some(event.thread),
                 purpose,
                 site: event.site,
             });
-            at += room as u64;
-            rest = after;
         }
     }
 
@@ -213,13 +322,18 @@ impl Hardware {
                     None => store.sequence <= up_to,
                 })
                 .collect();
-            let line = line_mut(&mut self.durable, *key).filter(|_| !completed.is_empty());
-            let Some(line) = line else { continue };
-            for store in &completed {
-                store.put(line);
-                // An older store of the same bytes can't come back over it.
-                stores.retain(|older| older.sequence > store.sequence || !older.is_within(store));
+            if completed.is_empty() {
+                continue;
             }
+            let mut line = self.durable.line(*key);
+            for store in &completed {
+                store.unit.put(&mut line);
+                // An older store of the same bytes can't come back over it.
+                stores.retain(|older| {
+                    older.sequence > store.sequence || !older.unit.is_within(&store.unit)
+                });
+            }
+            self.durable.set(*key, line);
             changed.push(*key);
         }
         self.pending.retain(|_, stores| !stores.is_empty());
@@ -227,27 +341,52 @@ impl Hardware {
     }
 }
 
-fn line_mut(slots: &mut [Vec<u8>], key: LineKey) -> Option<&mut LineBytes> {
-    let start = usize::try_from(key.line * LINE).ok()?;
-    slots.get_mut(usize::from(key.slot))?.get_mut(start..)?.first_chunk_mut()
-}
-
-impl Pending {
+impl Unit {
     /// Whether the other one stores all the bytes that this one does.
     fn is_within(&self, other: &Self) -> bool {
-        self.at >= other.at && self.at + self.bytes.len() <= other.at + other.bytes.len()
+        self.at >= other.at && self.at + self.len <= other.at + other.len
     }
 
     fn put(&self, line: &mut LineBytes) {
-        if let Some(place) = line.get_mut(self.at..self.at + self.bytes.len()) {
-            place.copy_from_slice(&self.bytes);
+        let place = line.get_mut(self.at..self.at + self.len);
+        if let (Some(place), Some(bytes)) = (place, self.bytes.get(..self.len)) {
+            place.copy_from_slice(bytes);
         }
     }
 }
 
-pub(super) fn lines_of(addr: PmAddr, len: u64) -> impl Iterator<Item = LineKey> {
+impl Event {
+    /// Into so many units of memory it stores.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        match &self.what {
+            What::Store { addr, bytes, .. } => units(*addr, bytes).count(),
+            What::WriteBack { .. } | What::Fence => 0,
+        }
+    }
+}
+
+/// A store's parts by the units of memory.
+fn units(addr: PmAddr, bytes: &[u8]) -> impl Iterator<Item = (LineKey, Unit)> {
+    let (mut at, mut rest) = (addr.byte(), bytes);
+    std::iter::from_fn(move || {
+        let room = usize::try_from(UNIT - at % UNIT).unwrap_or(1).min(rest.len());
+        let (part, after) = rest.split_at_checked(room).filter(|(part, _)| !part.is_empty())?;
+        let key = LineKey { slot: addr.slot(), line: at / LINE };
+        let mut unit = Unit {
+            at: usize::try_from(at % LINE).unwrap_or(0),
+            len: part.len(),
+            bytes: [0; UNIT_BYTES],
+        };
+        unit.bytes.get_mut(..part.len())?.copy_from_slice(part);
+        (at, rest) = (at + part.len() as u64, after);
+        Some((key, unit))
+    })
+}
+
+pub(super) fn lines_of(addr: PmAddr, len: u64) -> impl Iterator<Item = LineKey> + use<> {
     let first = addr.byte() / LINE;
-    let end = (addr.byte() + len).div_ceil(LINE);
+    let end = if len == 0 { first } else { (addr.byte() + len).div_ceil(LINE) };
     (first..end).map(move |line| LineKey { slot: addr.slot(), line })
 }
 
@@ -344,7 +483,7 @@ mod tests {
         let hardware = recorded(|pm| drop(pm.store_line(at(128), &[3; 64], Purpose::Commit)));
         let stores = &hardware.pending()[&KEY];
         assert!(stores.iter().all(|store| store.ordered));
-        let places: Vec<_> = stores.iter().map(|store| store.at).collect();
+        let places: Vec<_> = stores.iter().map(|store| store.unit.at).collect();
         assert_eq!(places, [0, 8, 16, 24, 32, 40, 48, 56]);
     }
 
@@ -354,7 +493,7 @@ mod tests {
         let units: Vec<_> = hardware
             .pending()
             .iter()
-            .flat_map(|(key, stores)| stores.iter().map(|s| (key.line, s.at, s.bytes.len())))
+            .flat_map(|(key, stores)| stores.iter().map(|s| (key.line, s.unit.at, s.unit.len)))
             .collect();
         assert_eq!(units, [(2, 61, 3), (3, 0, 8)]);
     }

@@ -1,18 +1,22 @@
 //! Which crash images to try at one point: of all that the hardware may keep, those that find most.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use fastrand::Rng;
 use novale_pm::Purpose;
 
+use super::durable::StateHash;
 use super::hardware::{Hardware, LineBytes, LineKey, Pending};
+use super::record::Event;
 
 /// What a crash leaves in the lines that were not durable; lines left out keep durable bytes.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The lines that differ from the durable ones.
-    pub lines: BTreeMap<LineKey, LineBytes>,
+    /// The lines that differ from the durable ones, in their order.
+    pub lines: Vec<(LineKey, LineBytes)>,
+    /// The whole memory in one number.
+    pub state: StateHash,
     /// How it was chosen.
     pub choice: Choice,
 }
@@ -28,16 +32,24 @@ pub enum Choice {
     Only(LineKey),
     /// All but the stores of one line.
     AllBut(LineKey),
+    /// All stores of two lines alone.
+    OnlyTwo(LineKey, LineKey),
+    /// All but the stores of two lines.
+    AllButTwo(LineKey, LineKey),
     /// Of one line the first ordered stores, of the others all.
     PrefixAndAll(LineKey, usize),
     /// Of one line the first ordered stores, of the others none.
     PrefixAlone(LineKey, usize),
+    /// All but one unordered store of at most 8 bytes.
+    AllButUnit(LineKey, usize),
     /// What so many calls stored, as a killed process leaves it.
     Calls(usize),
     /// A subset of whole lines, by the bits of a number.
     Lines(u64),
     /// Any, drawn at random.
     Random,
+    /// Nothing pending, and so many units of the store under way, the caches being kept.
+    Torn(usize),
 }
 
 impl fmt::Display for Choice {
@@ -48,15 +60,21 @@ impl fmt::Display for Choice {
             Self::Everything => write!(f, "all pending stores"),
             Self::Only(key) => write!(f, "the line at {} alone", at(key)),
             Self::AllBut(key) => write!(f, "all but the line at {}", at(key)),
+            Self::OnlyTwo(a, b) => write!(f, "the lines at {} and {} alone", at(a), at(b)),
+            Self::AllButTwo(a, b) => write!(f, "all but the lines at {} and {}", at(a), at(b)),
             Self::PrefixAndAll(key, count) => {
                 write!(f, "{count} ordered stores of the line at {}, all of the others", at(key))
             }
             Self::PrefixAlone(key, count) => {
                 write!(f, "{count} ordered stores of the line at {}, no others", at(key))
             }
+            Self::AllButUnit(key, index) => {
+                write!(f, "all but store {index} of the line at {}", at(key))
+            }
             Self::Calls(count) => write!(f, "what the first {count} calls stored"),
             Self::Lines(bits) => write!(f, "the pending lines of the bits {bits:#b}"),
             Self::Random => write!(f, "a random subset"),
+            Self::Torn(units) => write!(f, "{units} units of the store under way"),
         }
     }
 }
@@ -68,28 +86,80 @@ pub struct Effort {
     pub subset_lines_max: usize,
     /// Lines of data that are tried one by one; others are tried all.
     pub data_lines_max: usize,
+    /// Pairs of lines that are kept alone, and left out.
+    pub pairs: usize,
     /// Random subsets of 8-byte units.
     pub random: usize,
+    /// Whether to cut at each store as well as at each fence: there the newest line is tried
+    /// against the others.
+    pub at_stores: bool,
 }
 
-/// The images to try, each once.
+impl Default for Effort {
+    /// A few dozen images at a fence.
+    fn default() -> Self {
+        Self { subset_lines_max: 4, data_lines_max: 2, pairs: 4, random: 3, at_stores: false }
+    }
+}
+
+/// The images to try at a fence, each once.
 #[must_use]
 pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Image> {
-    let mut choosing = Choosing { hardware, seen: HashSet::new(), images: Vec::new() };
-    choosing.add(Choice::Nothing, |_, _, _| false);
-    choosing.add(Choice::Everything, |_, _, _| true);
+    let mut choosing = Choosing::new(hardware);
+    choosing.all_and_nothing();
     let keys: Vec<LineKey> = hardware.pending().keys().copied().collect();
     if keys.len() <= effort.subset_lines_max {
-        choosing.subsets(&keys);
+        choosing.subsets();
     }
     choosing.calls();
-    for key in chosen_lines(hardware, effort, random) {
-        choosing.add(Choice::Only(key), |other, _, _| other == key);
-        choosing.add(Choice::AllBut(key), |other, _, _| other != key);
-        choosing.prefixes(key);
+    let lines = chosen_lines(hardware, effort, random);
+    for key in &lines {
+        choosing.alone_and_missing(*key);
+        choosing.prefixes(*key);
+        choosing.units(*key);
+    }
+    for _ in 0..effort.pairs.min(lines.len() * lines.len() / 2) {
+        let (Some(a), Some(b)) = (random.choice(&lines), random.choice(&lines)) else { break };
+        choosing.add(Choice::OnlyTwo(*a, *b), |key, _, _| key == *a || key == *b);
+        choosing.add(Choice::AllButTwo(*a, *b), |key, _, _| key != *a && key != *b);
     }
     for _ in 0..effort.random {
         choosing.random(random);
+    }
+    choosing.images
+}
+
+/// The images to try behind a store: what it stored against all else that is pending.
+#[must_use]
+pub fn images_at_store(hardware: &Hardware, event: &Event, effort: Effort) -> Vec<Image> {
+    let mut choosing = Choosing::new(hardware);
+    if hardware.pending().len() <= effort.subset_lines_max {
+        choosing.subsets();
+    }
+    choosing.all_and_nothing();
+    let lines: Vec<LineKey> = event.stored_lines().collect();
+    for key in lines.first().into_iter().chain(lines.last()) {
+        choosing.alone_and_missing(*key);
+        choosing.prefixes(*key);
+    }
+    choosing.images
+}
+
+/// The images that a store under way can leave if caches persist: none of it, a part, all.
+#[must_use]
+pub fn images_in_store(hardware: &Hardware, event: &Event, random: &mut Rng) -> Vec<Image> {
+    const UNITS_ALL: usize = 9;
+    const UNITS_CHOSEN: usize = 4;
+    let mut choosing = Choosing::new(hardware);
+    choosing.all_and_nothing();
+    let units = event.units();
+    let counts: BTreeSet<usize> = match units {
+        0..=UNITS_ALL => (0..units).collect(),
+        _ => (0..UNITS_CHOSEN).map(|_| random.usize(1..units)).collect(),
+    };
+    for count in counts {
+        let lines = hardware.torn(event, count);
+        choosing.push(lines, Choice::Torn(count));
     }
     choosing.images
 }
@@ -103,31 +173,94 @@ fn chosen_lines(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Li
     lines.into_iter().map(|(key, _)| *key).collect()
 }
 
+/// A pending line, with what is asked for most of it.
+struct Line<'h> {
+    key: LineKey,
+    stores: &'h [Pending],
+    durable: LineBytes,
+    durable_hash: StateHash,
+    whole: LineBytes,
+    whole_hash: StateHash,
+}
+
 struct Choosing<'h> {
     hardware: &'h Hardware,
-    seen: HashSet<Vec<(LineKey, LineBytes)>>,
+    lines: Vec<Line<'h>>,
+    seen: HashSet<StateHash>,
     images: Vec<Image>,
 }
 
-impl Choosing<'_> {
+impl<'h> Choosing<'h> {
+    fn new(hardware: &'h Hardware) -> Self {
+        let line = |(key, stores): (&LineKey, &'h Vec<Pending>)| {
+            let (durable, whole) =
+                (hardware.durable_line(*key), hardware.line_with(*key, |_| true));
+            Line {
+                key: *key,
+                stores,
+                durable,
+                durable_hash: StateHash::of_line(*key, &durable),
+                whole,
+                whole_hash: StateHash::of_line(*key, &whole),
+            }
+        };
+        let lines = hardware.pending().iter().map(line).collect();
+        Self { hardware, lines, seen: HashSet::new(), images: Vec::new() }
+    }
+
     /// Adds the image that keeps what `keep` says of (line, index of the store, store).
-    fn add(&mut self, choice: Choice, keep: impl Fn(LineKey, usize, &Pending) -> bool) {
-        let mut lines = BTreeMap::new();
-        for (key, stores) in self.hardware.pending() {
-            let kept: Vec<bool> =
-                stores.iter().enumerate().map(|(index, store)| keep(*key, index, store)).collect();
-            let line =
-                self.hardware.line_with(*key, |index| kept.get(index).copied().unwrap_or(false));
-            if line != self.hardware.durable_line(*key) {
-                lines.insert(*key, line);
+    fn add(&mut self, choice: Choice, mut keep: impl FnMut(LineKey, usize, &Pending) -> bool) {
+        let (mut lines, mut state) = (Vec::new(), self.hardware.state());
+        for line in &self.lines {
+            let kept: Vec<bool> = line
+                .stores
+                .iter()
+                .enumerate()
+                .map(|(index, store)| keep(line.key, index, store))
+                .collect();
+            let (bytes, hash) = if kept.iter().all(|kept| *kept) {
+                (line.whole, line.whole_hash)
+            } else if kept.iter().any(|kept| *kept) {
+                let kept = |index| kept.get(index).copied().unwrap_or(false);
+                let bytes = self.hardware.line_with(line.key, kept);
+                (bytes, StateHash::of_line(line.key, &bytes))
+            } else {
+                continue;
+            };
+            if bytes != line.durable {
+                lines.push((line.key, bytes));
+                state = state.with(line.durable_hash, hash);
             }
         }
-        if self.seen.insert(lines.iter().map(|(key, line)| (*key, *line)).collect()) {
-            self.images.push(Image { lines, choice });
+        if self.seen.insert(state) {
+            self.images.push(Image { lines, state, choice });
         }
     }
 
-    fn subsets(&mut self, keys: &[LineKey]) {
+    /// Adds the image of these lines.
+    fn push(&mut self, lines: Vec<(LineKey, LineBytes)>, choice: Choice) {
+        let mut state = self.hardware.state();
+        for (key, line) in &lines {
+            let old = StateHash::of_line(*key, &self.hardware.durable_line(*key));
+            state = state.with(old, StateHash::of_line(*key, line));
+        }
+        if self.seen.insert(state) {
+            self.images.push(Image { lines, state, choice });
+        }
+    }
+
+    fn all_and_nothing(&mut self) {
+        self.add(Choice::Nothing, |_, _, _| false);
+        self.add(Choice::Everything, |_, _, _| true);
+    }
+
+    fn alone_and_missing(&mut self, key: LineKey) {
+        self.add(Choice::Only(key), |other, _, _| other == key);
+        self.add(Choice::AllBut(key), |other, _, _| other != key);
+    }
+
+    fn subsets(&mut self) {
+        let keys: Vec<LineKey> = self.lines.iter().map(|line| line.key).collect();
         for bits in 0..1_u64 << keys.len() {
             self.add(Choice::Lines(bits), |key, _, _| {
                 let index = keys.binary_search(&key).unwrap_or(0);
@@ -144,14 +277,14 @@ impl Choosing<'_> {
         }
     }
 
+    fn stores(&self, key: LineKey) -> &'h [Pending] {
+        self.hardware.pending().get(&key).map(Vec::as_slice).unwrap_or_default()
+    }
+
     fn prefixes(&mut self, key: LineKey) {
-        let stores = self.hardware.pending().get(&key).map(Vec::as_slice).unwrap_or_default();
-        let ordered: Vec<usize> = stores
-            .iter()
-            .enumerate()
-            .filter(|(_, store)| store.ordered)
-            .map(|(index, _)| index)
-            .collect();
+        let stores = self.stores(key).iter().enumerate();
+        let ordered: Vec<usize> =
+            stores.filter(|(_, store)| store.ordered).map(|(index, _)| index).collect();
         for count in 1..ordered.len() {
             let end = ordered.get(count).copied().unwrap_or(0);
             self.add(Choice::PrefixAndAll(key, count), |other, index, store| {
@@ -163,13 +296,23 @@ impl Choosing<'_> {
         }
     }
 
+    /// Leaves out each unordered unit of a line in turn.
+    fn units(&mut self, key: LineKey) {
+        for (index, store) in self.stores(key).iter().enumerate() {
+            if !store.ordered {
+                let keep = |other, at, _: &Pending| other != key || at != index;
+                self.add(Choice::AllButUnit(key, index), keep);
+            }
+        }
+    }
+
     fn random(&mut self, random: &mut Rng) {
-        let mut kept: BTreeMap<LineKey, Vec<bool>> = BTreeMap::new();
-        for (key, stores) in self.hardware.pending() {
-            let ordered = stores.iter().filter(|store| store.ordered).count();
-            let mut prefix = random.usize(0..=ordered);
-            let whole = random.u8(0..3);
-            let keep = |store: &Pending| match whole {
+        let (mut at, mut whole, mut prefix) = (None, 0, 0);
+        self.add(Choice::Random, |key, _, store| {
+            if at != Some(key) {
+                (at, whole, prefix) = (Some(key), random.u8(0..3), random.usize(0..=8));
+            }
+            match whole {
                 0 => false,
                 1 => true,
                 _ if store.ordered => {
@@ -178,11 +321,7 @@ impl Choosing<'_> {
                     kept
                 }
                 _ => random.bool(),
-            };
-            kept.insert(*key, stores.iter().map(keep).collect());
-        }
-        self.add(Choice::Random, |key, index, _| {
-            kept.get(&key).and_then(|kept| kept.get(index)).copied().unwrap_or(false)
+            }
         });
     }
 }
@@ -194,6 +333,7 @@ mod tests {
     use novale_layout::PmAddr;
     use novale_pm::{Pm, PmOptions};
 
+    use super::super::hardware::Caches;
     use super::super::record::Recorder;
     use super::*;
 
@@ -206,7 +346,8 @@ mod tests {
         hardware
     }
 
-    const ONE_BY_ONE: Effort = Effort { subset_lines_max: 0, data_lines_max: 100, random: 0 };
+    const ONE_BY_ONE: Effort =
+        Effort { subset_lines_max: 0, data_lines_max: 100, pairs: 0, random: 0, at_stores: false };
 
     #[test]
     fn an_ordered_line_breaks_at_each_word_and_nowhere_else() {
@@ -217,7 +358,7 @@ mod tests {
         let mut kept: Vec<usize> = images
             .iter()
             .map(|image| {
-                let bytes = image.lines.values().next().copied().unwrap_or([0; 64]);
+                let bytes = image.lines.first().map_or([0; 64], |(_, line)| *line);
                 let kept = bytes.iter().take_while(|byte| **byte != 0).count();
                 assert!(bytes.iter().skip(kept).all(|byte| *byte == 0));
                 kept
@@ -231,24 +372,82 @@ mod tests {
     fn lines_persist_alone_and_one_may_be_missing() {
         let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 192], Purpose::Data)));
         let count = |image: &Image| image.lines.len();
-        let mut counts: Vec<_> =
-            images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1)).iter().map(count).collect();
+        let is_whole = |image: &&Image| image.lines.iter().all(|(_, line)| *line == [1; 64]);
+        let mut counts: Vec<_> = images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1))
+            .iter()
+            .filter(is_whole)
+            .map(count)
+            .collect();
         counts.sort_unstable();
         assert_eq!(counts, [0, 1, 1, 1, 2, 2, 2, 3]);
-        let all = Effort { subset_lines_max: 3, data_lines_max: 0, random: 0 };
+        let all = Effort { subset_lines_max: 3, data_lines_max: 0, ..ONE_BY_ONE };
         assert_eq!(images(&hardware, all, &mut Rng::with_seed(1)).len(), 8);
     }
 
     #[test]
     fn random_images_tear_streaming_stores_within_a_line() {
         let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 64], Purpose::Data)));
-        let effort = Effort { subset_lines_max: 0, data_lines_max: 0, random: 20 };
+        let effort = Effort { data_lines_max: 0, random: 20, ..ONE_BY_ONE };
         let images = images(&hardware, effort, &mut Rng::with_seed(1));
-        let torn =
-            |image: &Image| image.lines.values().any(|line| line.contains(&0) && line.contains(&1));
+        let torn = |image: &Image| {
+            image.lines.iter().any(|(_, line)| line.contains(&0) && line.contains(&1))
+        };
         assert!(images.iter().filter(|image| torn(image)).count() > 2);
         let units_are_whole =
             |line: &LineBytes| line.chunks(8).all(|unit| unit.iter().all(|byte| byte == &unit[0]));
-        assert!(images.iter().all(|image| image.lines.values().all(units_are_whole)));
+        assert!(
+            images.iter().all(|image| image.lines.iter().all(|(_, line)| units_are_whole(line)))
+        );
+    }
+
+    #[test]
+    fn an_image_has_the_number_of_its_bytes() {
+        let line = [7; 64];
+        let store = |pm: &Pm| drop(pm.store_line(PmAddr::new(0, 64), &line, Purpose::Commit));
+        let before = pending(store);
+        let all = images(&before, Effort::default(), &mut Rng::with_seed(1));
+        let whole = all.iter().find(|image| image.lines.len() == 1 && image.lines[0].1 == line);
+        let after = pending(|pm| {
+            let dirty = pm.store_line(PmAddr::new(0, 64), &line, Purpose::Commit);
+            pm.fence(pm.write_back(dirty)).end();
+        });
+        assert_eq!(whole.unwrap().state, after.state());
+        assert_eq!(before.after_cut(&whole.unwrap().lines).state(), after.state());
+        assert_eq!(Hardware::with(after.durable().to_vec()).state(), after.state());
+        assert_ne!(before.state(), after.state());
+    }
+
+    #[test]
+    fn where_caches_persist_a_store_is_cut_within_and_stays_behind() {
+        let store = |pm: &Pm| drop(pm.store(PmAddr::new(0, 60), &[9; 24], Purpose::Log));
+        let recorder = Arc::new(Recorder::default());
+        let options = PmOptions {
+            observer: Some(recorder.clone()),
+            eadr: Some(true),
+            ..PmOptions::default()
+        };
+        store(&Pm::anonymous(&[8192], &options).unwrap());
+        let mut hardware = Hardware::zeroed(&[8192]).with_caches(Caches::Kept);
+        let event = &recorder.take()[0];
+        let images = images_in_store(&hardware, event, &mut Rng::with_seed(1));
+        let stored = |image: &Image| -> usize {
+            let lines = image.lines.iter().flat_map(|(_, line)| line);
+            lines.filter(|byte| **byte == 9).count()
+        };
+        let counts: Vec<usize> = images.iter().map(stored).collect();
+        assert_eq!(counts, [0, 4, 12, 20]);
+        hardware.apply(event);
+        assert!(hardware.pending().is_empty());
+        assert_eq!(hardware.durable()[0][60..84], [9; 24]);
+    }
+
+    #[test]
+    fn each_unit_of_a_streamed_line_may_be_missing() {
+        let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 64], Purpose::Log)));
+        let images = images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1));
+        let gap = |image: &Image| image.lines.first()?.1.iter().position(|byte| *byte == 0);
+        let mut gaps: Vec<_> = images.iter().filter_map(gap).collect();
+        gaps.sort_unstable();
+        assert_eq!(gaps, [0, 8, 16, 24, 32, 40, 48, 56]);
     }
 }

@@ -4,17 +4,22 @@
 //! is neither. Called by the tests. Never in here: what the bytes mean.
 
 mod cut_off;
+mod durable;
 mod explore;
 mod explorer;
 mod hardware;
 mod images;
+mod judge;
 mod probe;
 mod record;
 mod recover;
+mod tracker;
 
-pub use explore::{CrashFailure, CrashOptions, CrashSummary, explore, small_step};
-pub use hardware::{Hardware, LINE_BYTES, LineBytes, LineKey, Pending};
-pub use images::{Choice, Effort, Image, images};
+pub use durable::StateHash;
+pub use explore::{CrashFailure, CrashOptions, CrashSummary, explore, explore_beside, small_step};
+pub use hardware::{Caches, Hardware, LINE_BYTES, LineBytes, LineKey, Pending};
+pub use images::{Choice, Effort, Image, images, images_at_store, images_in_store};
 pub use probe::probe;
 pub use record::{Event, Recorder, What};
-pub use recover::{Allowed, Bench, Depth};
+pub use recover::{Allowed, Bench, Depth, Judged, State};
+pub use tracker::Tracker;

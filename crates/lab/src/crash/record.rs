@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
@@ -50,9 +51,18 @@ pub enum What {
 #[derive(Debug, Default)]
 pub struct Recorder {
     events: Mutex<Vec<Event>>,
+    is_deaf: AtomicBool,
 }
 
 impl Recorder {
+    /// Does something unheard.
+    pub fn unheard<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.is_deaf.store(true, Ordering::Relaxed);
+        let done = act();
+        self.is_deaf.store(false, Ordering::Relaxed);
+        done
+    }
+
     /// The events since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Event> {
@@ -65,34 +75,47 @@ impl Recorder {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The lines that those events store to.
+    /// Forgets all events and returns the lines that they stored to.
     #[must_use]
-    pub fn stored_lines(&self) -> BTreeSet<LineKey> {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = |event: &Event| match &event.what {
-            What::Store { addr, bytes, .. } => Some(lines_of(*addr, bytes.len() as u64)),
-            What::WriteBack { .. } | What::Fence => None,
-        };
-        events.iter().filter_map(lines).flatten().collect()
+    pub fn take_stored_lines(&self) -> BTreeSet<LineKey> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = events.iter().flat_map(Event::stored_lines).collect();
+        events.clear();
+        lines
     }
 
-    fn push(&self, site: &'static Location<'static>, what: What) {
-        let event = Event { thread: std::thread::current().id(), site, what };
+    fn push(&self, site: &'static Location<'static>, what: impl FnOnce() -> What) {
+        if self.is_deaf.load(Ordering::Relaxed) {
+            return;
+        }
+        let event = Event { thread: std::thread::current().id(), site, what: what() };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+}
+
+impl Event {
+    /// The lines that it stores to.
+    pub fn stored_lines(&self) -> impl Iterator<Item = LineKey> + use<> {
+        let (addr, len) = match &self.what {
+            What::Store { addr, bytes, .. } => (*addr, bytes.len() as u64),
+            What::WriteBack { addr, .. } => (*addr, 0),
+            What::Fence => (PmAddr::NULL, 0),
+        };
+        lines_of(addr, len)
     }
 }
 
 impl Observer for Recorder {
     fn store(&self, event: StoreEvent<'_>) {
         let StoreEvent { addr, bytes, kind, purpose, site } = event;
-        self.push(site, What::Store { addr, bytes: bytes.to_vec(), kind, purpose });
+        self.push(site, || What::Store { addr, bytes: bytes.to_vec(), kind, purpose });
     }
 
     fn write_back(&self, addr: PmAddr, len: u64, _: Purpose, site: &'static Location<'static>) {
-        self.push(site, What::WriteBack { addr, len });
+        self.push(site, || What::WriteBack { addr, len });
     }
 
     fn fence(&self, site: &'static Location<'static>) {
-        self.push(site, What::Fence);
+        self.push(site, || What::Fence);
     }
 }

@@ -1,24 +1,60 @@
 //! One crash image, recovered and judged.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use novale_core::Form;
+use novale_arena::Arena;
+use novale_core::{Form, OpenReport};
 use novale_model::Tree;
-use novale_pm::PmOptions;
+use novale_pm::{Observer, Pm, PmOptions, Purpose};
 
-use super::hardware::{Hardware, LINE_BYTES, LineKey};
+use super::hardware::{Caches, Hardware, LineBytes, LineKey};
 use super::images::Image;
 use super::probe::probe;
 use super::record::{Event, Recorder};
-use crate::diff::{CoreMachine, Machine, check_opened, open_pool, panic_text, snapshot};
-use crate::pool_file::PoolFile;
+use crate::diff::{
+    CoreMachine, Machine, check_opened, new_arena, open_pool_in, panic_text, snapshot,
+};
+
+/// A state that a user may find.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// What a failure calls it.
+    pub name: &'static str,
+    tree: Arc<Tree>,
+    inodes: u64,
+    hash: u64,
+}
+
+impl State {
+    /// A tree of so many inodes.
+    #[must_use]
+    pub fn new(name: &'static str, tree: Tree, inodes: u64) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (&tree, inodes).hash(&mut hasher);
+        Self { name, tree: Arc::new(tree), inodes, hash: hasher.finish() }
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(&self, name: &'static str) -> Self {
+        Self { name, ..self.clone() }
+    }
+
+    /// Tree and inodes in one number.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
 
 /// What a user may find after a crash: one of these states.
 #[derive(Debug, Clone)]
 pub struct Allowed {
-    /// The state's name, its tree and its number of inodes.
-    pub states: Vec<(&'static str, Arc<Tree>, u64)>,
+    /// The states.
+    pub states: Vec<State>,
 }
 
 /// How deep an image is judged.
@@ -26,15 +62,29 @@ pub struct Allowed {
 pub enum Depth {
     /// Recovered, checked, compared.
     Once,
-    /// Shown read-only before; the same again after a death right behind the recovery, then used in
-    /// every way.
+    /// The same again after a death right behind the recovery, then used in every way.
     Used,
 }
 
-/// A pool in which images are laid out and recovered; between them it holds the durable bytes.
+/// What an image turned out to be.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// The hash of the state found.
+    pub found: u64,
+    /// How the recovery went.
+    pub report: OpenReport,
+    /// What recovery did to the pool.
+    pub recovery: Vec<Event>,
+}
+
+/// A pool in memory in which images are laid out and recovered; between them it holds the durable
+/// bytes.
 #[derive(Debug)]
 pub struct Bench {
-    pool: PoolFile,
+    /// `None` only while a file system has it, and behind a failure.
+    pm: Option<Pm>,
+    arena: Option<Arena>,
+    recorder: Arc<Recorder>,
     form: Form,
     /// Recovers at this time.
     now_ns: i64,
@@ -47,114 +97,141 @@ impl Bench {
     /// What the kernel says.
     pub fn new(hardware: &Hardware, form: Form, now_ns: i64) -> Result<Self, String> {
         let lens: Vec<u64> = hardware.durable().iter().map(|slot| slot.len() as u64).collect();
-        let pool = PoolFile::zeroed(&lens).map_err(|why| why.to_string())?;
-        for (slot, bytes) in (0..).zip(hardware.durable()) {
-            pool.put(slot, 0, bytes).map_err(|why| why.to_string())?;
-        }
-        Ok(Self { pool, form, now_ns })
+        let recorder = Arc::new(Recorder::default());
+        let pm = recorded_memory(&lens, &recorder, hardware.caches())?;
+        recorder.unheard(|| hardware.lay_out(&pm));
+        Ok(Self { pm: Some(pm), arena: Some(new_arena()?), recorder, form, now_ns })
     }
 
     /// Takes over lines that have become durable.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// A failure before has left no bench.
     pub fn update(&self, hardware: &Hardware, lines: &[LineKey]) -> Result<(), String> {
-        let bytes = |key: &LineKey| hardware.durable_line(*key);
-        lines.iter().try_for_each(|key| self.put(*key, &bytes(key)))
+        let lines = lines.iter().map(|key| (*key, hardware.durable_line(*key)));
+        self.put(lines)
     }
 
-    /// Recovers the image and judges it; returns what recovery did to the pool.
+    /// Recovers the image and judges it.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn judge(
-        &self,
+        &mut self,
         hardware: &Hardware,
         image: &Image,
         allowed: &Allowed,
         depth: Depth,
-    ) -> Result<Vec<Event>, String> {
-        image.lines.iter().try_for_each(|(key, line)| self.put(*key, line))?;
-        let recorder = Arc::new(Recorder::default());
-        let judged = catch_unwind(AssertUnwindSafe(|| self.recover(&recorder, allowed, depth)));
-        let judged = judged.unwrap_or_else(|payload| Err(panic_text(payload.as_ref())));
-        let touched = recorder.stored_lines();
-        let lines: Vec<LineKey> = touched.into_iter().chain(image.lines.keys().copied()).collect();
-        self.update(hardware, &lines)?;
-        judged
+    ) -> Result<Judged, String> {
+        self.put(image.lines.iter().copied())?;
+        let mut touched: BTreeSet<LineKey> = image.lines.iter().map(|(key, _)| *key).collect();
+        let judged = catch_unwind(AssertUnwindSafe(|| self.recover(&mut touched, allowed, depth)));
+        let judged = judged.unwrap_or_else(|payload| Err(panic_text(payload.as_ref())))?;
+        let lines = touched.into_iter().map(|key| (key, hardware.durable_line(key)));
+        self.put(lines)?;
+        Ok(judged)
     }
 
     fn recover(
-        &self,
-        recorder: &Arc<Recorder>,
+        &mut self,
+        touched: &mut BTreeSet<LineKey>,
         allowed: &Allowed,
         depth: Depth,
-    ) -> Result<Vec<Event>, String> {
-        let shown = match depth {
-            Depth::Once => None,
-            Depth::Used => Some(self.look_read_only(allowed)?),
-        };
-        let mut machine = self.open(recorder)?;
-        let recovery = recorder.copy();
-        let found = look(&mut machine, allowed, self.now_ns)?;
-        if let Some(shown) = shown.filter(|shown| *shown != found) {
-            return Err(format!("shown read-only as {shown}, recovered as {found}"));
-        }
+    ) -> Result<Judged, String> {
+        let mut machine = self.open()?;
+        let report = machine.opened()?;
+        let recovery = self.recorder.take();
+        touched.extend(recovery.iter().flat_map(Event::stored_lines));
+        let state = look(&mut machine, allowed, self.now_ns)?;
+        self.give_up(machine)?;
         if depth == Depth::Used {
-            drop(machine);
-            let mut machine = self.open(recorder).map_err(|why| format!("second time: {why}"))?;
-            let again = look(&mut machine, allowed, self.now_ns)
-                .map_err(|why| format!("second time: {why}"))?;
-            if again != found {
-                return Err(format!("recovered as {found}, then as {again}"));
-            }
-            probe(&mut machine, self.now_ns).map_err(|why| format!("in use afterwards: {why}"))?;
+            self.again_and_use(allowed, state)?;
         }
-        Ok(recovery)
+        touched.extend(self.recorder.take_stored_lines());
+        Ok(Judged { found: state.hash, report, recovery })
     }
 
-    /// What a mount shows that may not recover: the mapping can't be written.
-    fn look_read_only<'a>(&self, allowed: &'a Allowed) -> Result<&'a str, String> {
-        let look = || {
-            let pm = self.pool.open(&PmOptions { read_only: true, ..PmOptions::default() })?;
-            let fs = open_pool(pm, self.form, self.now_ns)?;
-            check_opened(&fs)?;
-            look(&mut CoreMachine::around(fs), allowed, self.now_ns)
-        };
-        look().map_err(|why| format!("read-only: {why}"))
+    /// Dies behind the recovery, recovers again, uses everything, empties it and closes it.
+    fn again_and_use(&mut self, allowed: &Allowed, found: &State) -> Result<(), String> {
+        let mut machine = self.open().map_err(|why| format!("second time: {why}"))?;
+        let again = look(&mut machine, allowed, self.now_ns)
+            .map_err(|why| format!("second time: {why}"))?;
+        if again.hash != found.hash {
+            return Err(format!("recovered as {}, then as {}", found.name, again.name));
+        }
+        let used = |why| format!("in use afterwards: {why}");
+        probe(&mut machine, self.now_ns).map_err(used)?;
+        machine.close().map_err(used)?;
+        self.give_up(machine)?;
+        let mut machine = self.open().map_err(|why| format!("closed after use: {why}"))?;
+        // That each page is free again that nothing owns, opening has just checked: the allocator
+        // that was saved agrees with what the logs name.
+        match machine.inode_count() {
+            Some(1) => self.give_up(machine),
+            left => Err(format!("emptied, and {left:?} inodes are in use")),
+        }
     }
 
-    fn open(&self, recorder: &Arc<Recorder>) -> Result<CoreMachine, String> {
-        let observer = Some(recorder.clone() as Arc<dyn novale_pm::Observer>);
-        let pm = self.pool.open(&PmOptions { observer, ..PmOptions::default() })?;
-        let fs = open_pool(pm, self.form, self.now_ns)?;
+    fn open(&mut self) -> Result<CoreMachine, String> {
+        let pm = self.pm.take().ok_or("a failure before left no memory")?;
+        let arena = self.arena.take().ok_or("a failure before left no arena")?;
+        let fs = open_pool_in(pm, arena, self.form, self.now_ns)?;
         check_opened(&fs)?;
         Ok(CoreMachine::around(fs))
     }
 
-    fn put(&self, key: LineKey, line: &[u8]) -> Result<(), String> {
-        let byte = key.line * LINE_BYTES as u64;
-        self.pool.put(key.slot, byte, line).map_err(|why| why.to_string())
+    /// All that the file system knows is gone, as with its process.
+    fn give_up(&mut self, machine: CoreMachine) -> Result<(), String> {
+        let (pm, arena) = machine.into_parts()?;
+        (self.pm, self.arena) = (Some(pm), Some(arena));
+        Ok(())
+    }
+
+    fn put(&self, lines: impl Iterator<Item = (LineKey, LineBytes)>) -> Result<(), String> {
+        let pm = self.pm.as_ref().ok_or("a failure before left no memory")?;
+        self.recorder.unheard(|| put_lines(pm, lines));
+        Ok(())
+    }
+}
+
+/// Zeroed memory whose stores are recorded.
+pub(super) fn recorded_memory(
+    lens: &[u64],
+    recorder: &Arc<Recorder>,
+    caches: Caches,
+) -> Result<Pm, String> {
+    let observer = Some(recorder.clone() as Arc<dyn Observer>);
+    let eadr = Some(caches == Caches::Kept);
+    let options = PmOptions { observer, eadr, ..PmOptions::default() };
+    Pm::anonymous(lens, &options).map_err(|why| why.to_string())
+}
+
+/// Stores lines from outside; the caller sees to it that nobody records it.
+pub(super) fn put_lines(pm: &Pm, lines: impl Iterator<Item = (LineKey, LineBytes)>) {
+    for (key, line) in lines {
+        drop(pm.store_line(key.addr(), &line, Purpose::Other));
     }
 }
 
 /// Which of the allowed states it is.
-pub(super) fn look(
+pub(super) fn look<'a>(
     machine: &mut CoreMachine,
-    allowed: &Allowed,
+    allowed: &'a Allowed,
     now_ns: i64,
-) -> Result<&'static str, String> {
+) -> Result<&'a State, String> {
     let found = snapshot(machine, now_ns)?;
     let inodes = machine.inode_count();
     let mut differences = Vec::new();
-    for (name, tree, count) in &allowed.states {
-        if **tree == found {
-            if inodes != Some(*count) {
+    for state in &allowed.states {
+        let (name, count) = (state.name, state.inodes);
+        if *state.tree == found {
+            if inodes != Some(count) {
                 return Err(format!("as {name}, but {inodes:?} inodes are in use, not {count}"));
             }
-            return Ok(name);
+            return Ok(state);
         }
-        differences.push(format!("not {name}:\n{}", tree.difference(&found, (name, "found"))));
+        let difference = state.tree.difference(&found, (name, "found"));
+        differences.push(format!("not {name}:\n{difference}"));
     }
     Err(differences.join("\n"))
 }

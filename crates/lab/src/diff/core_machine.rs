@@ -2,7 +2,7 @@
 
 use novale_arena::Arena;
 use novale_core::{
-    Atime, CheckReport, Error as FsError, Form, Fs, MkfsOptions, OpenOptions, Serial,
+    Atime, CheckReport, Error as FsError, Form, Fs, MkfsOptions, OpenOptions, OpenReport, Serial,
 };
 use novale_model::{Ino, PAGE_BYTES};
 use novale_pm::{Pm, PmOptions};
@@ -55,6 +55,36 @@ impl CoreMachine {
         Self { fs: Some(fs), pool: PoolFile::default(), form: Form::Auto }
     }
 
+    /// How opening went.
+    ///
+    /// # Errors
+    /// It did not open.
+    pub fn opened(&self) -> Result<OpenReport, String> {
+        let fs = self.fs.as_ref().ok_or("it did not open before")?;
+        Ok(*fs.opened())
+    }
+
+    /// Its pool's memory.
+    ///
+    /// # Errors
+    /// It did not open.
+    pub fn pm(&self) -> Result<&Pm, String> {
+        let fs = self.fs.as_ref().ok_or("it did not open before")?;
+        Ok(fs.pm())
+    }
+
+    /// Forgets all that is not stored, as a death does: what is left are the pool's memory, and an
+    /// arena as good as new.
+    ///
+    /// # Errors
+    /// It did not open, or somebody keeps the arena.
+    pub fn into_parts(self) -> Result<(Pm, Arena), String> {
+        let fs = self.fs.ok_or("it did not open before")?;
+        let (pm, arena) = fs.into_parts();
+        let arena = arena.renewed().map_err(|_| "the arena is in use still")?;
+        Ok((pm, arena))
+    }
+
     /// Closes it; it is of no use afterwards.
     ///
     /// # Errors
@@ -102,7 +132,22 @@ pub fn make_pool(pm: &Pm, lanes: u32) -> Result<(), String> {
 /// # Errors
 /// What the library says.
 pub fn open_pool(pm: Pm, form: Form, now_ns: i64) -> Result<Fs, String> {
-    let arena = Arena::anonymous(ARENA_BYTES).map_err(|why| format!("arena: {why}"))?;
+    open_pool_in(pm, new_arena()?, form, now_ns)
+}
+
+/// An arena that no view is in.
+///
+/// # Errors
+/// What the kernel says.
+pub fn new_arena() -> Result<Arena, String> {
+    Arena::anonymous(ARENA_BYTES).map_err(|why| format!("arena: {why}"))
+}
+
+/// Opens a pool with its view in this arena.
+///
+/// # Errors
+/// What the library says.
+pub fn open_pool_in(pm: Pm, arena: Arena, form: Form, now_ns: i64) -> Result<Fs, String> {
     let options = OpenOptions { atime: Atime::Noatime, form, now_ns, ..OpenOptions::default() };
     Fs::open(pm, arena, &options, &Serial, &|_| ()).map_err(|why| format!("open: {why}"))
 }

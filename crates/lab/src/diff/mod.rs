@@ -10,7 +10,10 @@ mod search;
 mod shrink;
 mod snapshot;
 
-pub use core_machine::{CoreMachine, CoreOptions, check_opened, check_pool, make_pool, open_pool};
+pub use core_machine::{
+    CoreMachine, CoreOptions, check_opened, check_pool, make_pool, new_arena, open_pool,
+    open_pool_in,
+};
 pub use core_subject::{OnFs, subject_error};
 pub use run::{Machine, Mismatch, NoSpace, Summary, compare_run, now_ns_at, panic_text};
 pub use search::{Budget, Found, search};

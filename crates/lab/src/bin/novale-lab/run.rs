@@ -85,7 +85,7 @@ fn tell(args: &Args, report: &Report, time: Duration, files: &[PathBuf]) -> anyh
     let rate = rate(report, time);
     if args.json {
         let summary = Summary {
-            crash_states: report.summary.images,
+            crash_states: report.crash_states,
             violations: report.violations.len(),
             seconds: time.as_secs_f64(),
             seed: args.seed,
@@ -99,7 +99,7 @@ fn tell(args: &Args, report: &Report, time: Duration, files: &[PathBuf]) -> anyh
     for (violation, file) in report.violations.iter().zip(files) {
         println!("{}: {}\nin {}\n", violation.workload, violation.failure, file.display());
     }
-    let (images, found) = (report.summary.images, report.violations.len());
+    let (images, found) = (report.crash_states, report.violations.len());
     println!("{images} crash states in {} sequences, {rate:.0} a second", report.sequences);
     println!("{found} violations");
     Ok(())
@@ -123,7 +123,7 @@ fn bar(seconds: u64) -> ProgressBar {
 
 fn show(bar: &ProgressBar, start: Instant, report: &Report) {
     bar.set_position(start.elapsed().as_secs());
-    let (images, found) = (report.summary.images, report.violations.len());
+    let (images, found) = (report.crash_states, report.violations.len());
     let rate = rate(report, start.elapsed());
     bar.set_message(format!("{images} crash states, {rate:.0} a second, {found} violations"));
 }
@@ -131,5 +131,5 @@ fn show(bar: &ProgressBar, start: Instant, report: &Report) {
 /// Crash states a second.
 #[expect(clippy::cast_precision_loss, reason = "shown to be read, and far below 2^52")]
 fn rate(report: &Report, time: Duration) -> f64 {
-    report.summary.images as f64 / time.as_secs_f64().max(0.001)
+    report.crash_states as f64 / time.as_secs_f64().max(0.001)
 }
