@@ -15,7 +15,7 @@ use super::images::Image;
 use super::probe::probe;
 use super::record::{Event, Recorder};
 use crate::diff::{
-    CoreMachine, Machine, check_opened, new_arena, open_pool_in, panic_text, snapshot,
+    CoreMachine, Machine, check_opened, new_arena, open_pool_in, panic_text, show_pool_in, snapshot,
 };
 
 /// A state that a user may find.
@@ -62,7 +62,8 @@ pub struct Allowed {
 pub enum Depth {
     /// Recovered, checked, compared.
     Once,
-    /// The same again after a death right behind the recovery, then used in every way.
+    /// Shown read-only before; the same again after a death right behind the recovery, then used in
+    /// every way.
     Used,
 }
 
@@ -138,17 +139,41 @@ impl Bench {
         allowed: &Allowed,
         depth: Depth,
     ) -> Result<Judged, String> {
+        let shown = match depth {
+            Depth::Once => None,
+            Depth::Used => {
+                Some(self.look_read_only(allowed).map_err(|why| format!("read-only: {why}"))?)
+            }
+        };
         let mut machine = self.open()?;
         let report = machine.opened()?;
         let recovery = self.recorder.take();
         touched.extend(recovery.iter().flat_map(Event::stored_lines));
         let state = look(&mut machine, allowed, self.now_ns)?;
         self.give_up(machine)?;
+        if let Some(shown) = shown.filter(|shown| shown.hash != state.hash) {
+            return Err(format!("shown read-only as {}, recovered as {}", shown.name, state.name));
+        }
         if depth == Depth::Used {
             self.again_and_use(allowed, state)?;
         }
         touched.extend(self.recorder.take_stored_lines());
         Ok(Judged { found: state.hash, report, recovery })
+    }
+
+    /// What a mount shows that may not recover. It must store nothing.
+    fn look_read_only<'a>(&mut self, allowed: &'a Allowed) -> Result<&'a State, String> {
+        let (pm, arena) = self.take()?;
+        let fs = show_pool_in(pm, arena, self.now_ns)?;
+        check_opened(&fs)?;
+        let mut machine = CoreMachine::around(fs);
+        let state = look(&mut machine, allowed, self.now_ns)?;
+        machine.close()?;
+        self.give_up(machine)?;
+        match self.recorder.take().iter().flat_map(Event::stored_lines).next() {
+            None => Ok(state),
+            Some(line) => Err(format!("it stored to {line:?}")),
+        }
     }
 
     /// Dies behind the recovery, recovers again, uses everything, empties it and closes it.
@@ -172,9 +197,13 @@ impl Bench {
         }
     }
 
-    fn open(&mut self) -> Result<CoreMachine, String> {
+    fn take(&mut self) -> Result<(Pm, Arena), String> {
         let pm = self.pm.take().ok_or("a failure before left no memory")?;
-        let arena = self.arena.take().ok_or("a failure before left no arena")?;
+        Ok((pm, self.arena.take().ok_or("a failure before left no arena")?))
+    }
+
+    fn open(&mut self) -> Result<CoreMachine, String> {
+        let (pm, arena) = self.take()?;
         let fs = open_pool_in(pm, arena, self.form, self.now_ns)?;
         check_opened(&fs)?;
         Ok(CoreMachine::around(fs))

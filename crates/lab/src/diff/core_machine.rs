@@ -148,7 +148,19 @@ pub fn new_arena() -> Result<Arena, String> {
 /// # Errors
 /// What the library says.
 pub fn open_pool_in(pm: Pm, arena: Arena, form: Form, now_ns: i64) -> Result<Fs, String> {
-    let options = OpenOptions { atime: Atime::Noatime, form, now_ns, ..OpenOptions::default() };
+    open_as(pm, arena, &OpenOptions { form, now_ns, ..OpenOptions::default() })
+}
+
+/// Shows a pool, without recovering one that crashed, with its view in this arena.
+///
+/// # Errors
+/// What the library says.
+pub fn show_pool_in(pm: Pm, arena: Arena, now_ns: i64) -> Result<Fs, String> {
+    open_as(pm, arena, &OpenOptions { read_only: true, now_ns, ..OpenOptions::default() })
+}
+
+fn open_as(pm: Pm, arena: Arena, options: &OpenOptions) -> Result<Fs, String> {
+    let options = OpenOptions { atime: Atime::Noatime, ..*options };
     Fs::open(pm, arena, &options, &Serial, &|_| ()).map_err(|why| format!("open: {why}"))
 }
 

@@ -12,7 +12,7 @@ mod snapshot;
 
 pub use core_machine::{
     CoreMachine, CoreOptions, check_opened, check_pool, make_pool, new_arena, open_pool,
-    open_pool_in,
+    open_pool_in, show_pool_in,
 };
 pub use core_subject::{OnFs, subject_error};
 pub use run::{Machine, Mismatch, NoSpace, Summary, compare_run, now_ns_at, panic_text};
