@@ -1,5 +1,7 @@
 //! CRC32C, seeded by what a structure belongs to.
 
+use novale_crc::append;
+
 use crate::{Ino, PmAddr};
 
 /// The start of a checksum: the CRC32C of the names of what the bytes belong to.
@@ -49,21 +51,6 @@ impl Seed {
     fn word(self, word: u64) -> Self {
         Self(append(self.0, &word.to_le_bytes()))
     }
-}
-
-/// From this length on, folding by carry-less multiplication beats the CRC32 instruction.
-const LONG: usize = 512;
-
-/// The CRC32C of what `crc` is of, and `bytes` behind it.
-#[inline]
-fn append(crc: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() < LONG {
-        return crc32c::crc32c_append(crc, bytes);
-    }
-    let mut digest =
-        crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
-    digest.update(bytes);
-    u32::try_from(digest.finalize()).unwrap_or(0)
 }
 
 /// A running CRC32C.

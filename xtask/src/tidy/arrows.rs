@@ -24,7 +24,8 @@ const WORLD: Never =
 
 /// The allowed arrows. A crate that is missing here may not exist.
 const LAYERS: &[Layer] = &[
-    Layer { name: "novale-layout", uses: &[], never: WORLD },
+    Layer { name: "novale-crc", uses: &[], never: WORLD },
+    Layer { name: "novale-layout", uses: &["novale-crc"], never: WORLD },
     Layer { name: "novale-pm", uses: &["novale-layout"], never: Never::These(&["fuser"]) },
     Layer { name: "novale-arena", uses: &[], never: Never::These(&["fuser"]) },
     Layer { name: "novale-policy", uses: &["novale-layout"], never: WORLD },
