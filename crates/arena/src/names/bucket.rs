@@ -249,6 +249,12 @@ fn change_away(first: Bucket<'_>, home: usize, change: impl Fn(u64) -> u64) {
     }
 }
 
+/// The lines of a bucket with their numbers, the home line first.
+fn lines_from(bucket: Bucket<'_>, home: usize) -> impl Iterator<Item = (usize, &[AtomicU64; 8])> {
+    let (before, from) = bucket.split_at_checked(home).unwrap_or((&[], bucket));
+    (home..).zip(from).chain((0..).zip(before))
+}
+
 /// The place of exactly this entry.
 pub(super) fn place_of(
     arena: &Arena,
@@ -256,10 +262,13 @@ pub(super) fn place_of(
     home: usize,
     entry: u64,
 ) -> Result<Option<Place<'_>>, BadOffset> {
-    for place in places(arena, off, home) {
-        let place = place?;
-        if place.load() == entry {
-            return Ok(Some(place));
+    for (_, bucket) in chain(arena, off) {
+        let bucket = bucket?;
+        for (line, words) in lines_from(bucket, home) {
+            let [_, slots @ ..] = words;
+            if let Some(slot) = slots.iter().position(|slot| slot.load(Relaxed) == entry) {
+                return Ok(Some(Place { bucket, line, slot: slot + 1 }));
+            }
         }
     }
     Ok(None)
@@ -282,10 +291,12 @@ pub(super) fn has_room(
     wanted: usize,
 ) -> Result<bool, BadOffset> {
     let mut free = 0;
-    for place in places(arena, off, home) {
-        free += usize::from(place?.load() == 0);
-        if free == wanted {
-            return Ok(true);
+    for (_, bucket) in chain(arena, off) {
+        for (_, [_, slots @ ..]) in lines_from(bucket?, home) {
+            free += slots.iter().filter(|slot| slot.load(Relaxed) == 0).count();
+            if free >= wanted {
+                return Ok(true);
+            }
         }
     }
     Ok(false)
