@@ -17,12 +17,14 @@ impl Extent {
     }
 }
 
-/// A list of extents; a few are kept inline, since most operations touch one or two.
+/// A list of extents; two are kept inline, since most operations touch no more, and the rest in a
+/// box, so that the list is moved by a few registers.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
-    inline: [Extent; 4],
+    inline: [Extent; 2],
     inline_len: usize,
-    spill: Vec<Extent>,
+    #[allow(clippy::box_collection, reason = "a null word instead of three")]
+    spill: Option<Box<Vec<Extent>>>,
 }
 
 impl Extents {
@@ -38,7 +40,7 @@ impl Extents {
             *place = extent;
             self.inline_len += 1;
         } else {
-            self.spill.push(extent);
+            self.spill.get_or_insert_default().push(extent);
         }
     }
 
@@ -48,7 +50,7 @@ impl Extents {
     }
 
     fn last_mut(&mut self) -> Option<&mut Extent> {
-        if let Some(last) = self.spill.last_mut() {
+        if let Some(last) = self.spill.as_mut().and_then(|spill| spill.last_mut()) {
             return Some(last);
         }
         let index = self.inline_len.checked_sub(1)?;
@@ -56,7 +58,8 @@ impl Extents {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.inline.iter().take(self.inline_len).chain(&self.spill).copied()
+        let spill = self.spill.as_ref().map_or(&[][..], |spill| spill);
+        self.inline.iter().take(self.inline_len).chain(spill).copied()
     }
 
     /// The page, where there is exactly one.

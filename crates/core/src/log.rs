@@ -273,9 +273,16 @@ pub(crate) fn page_crc(page: &[u8]) -> u32 {
 /// Log pages made ready for entries that are about to be stored.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    pages: Extents,
+    /// Pages, where the tail's has not enough lines left: boxed, since that is seldom.
+    grown: Option<Box<Grown>>,
     /// What is left over for the next time.
     spare: (PmAddr, u64),
+}
+
+/// New pages of a log.
+#[derive(Debug, Default)]
+struct Grown {
+    pages: Extents,
     /// Pages taken from the allocator: to be given back if nothing is stored.
     taken: Extents,
 }
@@ -355,7 +362,7 @@ impl Room {
                 let want = missing_now.max(step);
                 match env.allocator.take(env.arena, env.op, env.hint, want, need) {
                     Ok(extent) => {
-                        this.taken.push(extent);
+                        this.grown().taken.push(extent);
                         (spare, spare_pages) = (extent.addr, extent.pages);
                     }
                     Err(error) => {
@@ -365,7 +372,7 @@ impl Room {
                 }
             }
             let pages = spare_pages.min(missing_now);
-            this.pages.push(Extent { addr: spare, pages });
+            this.grown().pages.push(Extent { addr: spare, pages });
             spare = spare.add(pages * PAGE);
             spare_pages -= pages;
             missing_now -= pages;
@@ -376,7 +383,14 @@ impl Room {
 
     /// Gives the pages back: the operation stores nothing after all.
     pub(crate) fn give_back(self, env: &LogEnv<'_>) -> Result<()> {
-        env.allocator.give(env.arena, env.op, env.hint, &self.taken)
+        match self.grown {
+            Some(grown) => env.allocator.give(env.arena, env.op, env.hint, &grown.taken),
+            None => Ok(()),
+        }
+    }
+
+    fn grown(&mut self) -> &mut Grown {
+        self.grown.get_or_insert_default()
     }
 }
 
@@ -471,7 +485,8 @@ impl<'a> Appender<'a> {
     /// Links the next page of the room behind the tail's page; the tail moves to its header.
     fn link_page(&mut self) {
         let mut index = self.taken;
-        let page = self.room.pages.iter().find_map(|extent| {
+        let pages = || self.room.grown.iter().flat_map(|grown| grown.pages.iter());
+        let page = pages().find_map(|extent| {
             if index < extent.pages {
                 return Some(extent.addr.add(index * PAGE));
             }
@@ -511,7 +526,7 @@ impl<'a> Appender<'a> {
             page_seq: self.page_seq,
             pages: self.pages,
             spare: self.room.spare,
-            grew: !self.room.taken.is_empty(),
+            grew: self.room.grown.is_some_and(|grown| !grown.taken.is_empty()),
             crc: self.crc.finish(),
             pending: self.pending,
         }
