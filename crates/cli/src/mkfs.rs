@@ -19,6 +19,8 @@ use crate::slots;
 
 /// The size of a slot that is created when none is given.
 const DEFAULT_BYTES: u64 = 1 << 30;
+/// Where a name that was mistyped would become a file in memory.
+const DEVICES: &str = "/dev";
 const LANES_MIN: usize = 4;
 const LANES_MAX: usize = 512;
 
@@ -39,6 +41,9 @@ struct SlotFacts {
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     let paths = slots::absolute(&args.slots)?;
     slots::refuse_twice(&paths)?;
+    for path in &paths {
+        check_kind(path)?;
+    }
     let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
     let _lock = holder::lock(&there, Use::Exclusive)?;
     for (index, path) in paths.iter().enumerate() {
@@ -85,6 +90,22 @@ fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<u64>> {
     let pm = slots::open(paths, PmOptions::default())?;
     mkfs(&pm, options)?;
     Ok((0..pm.slot_count()).map(|slot| pm.slot_len(slot)).collect())
+}
+
+/// Refuses what can be no slot, before anything is done with it.
+fn check_kind(path: &Path) -> Result<()> {
+    if path.exists() {
+        return slots::head(path).map(drop);
+    }
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    if folder.as_deref() == Some(Path::new(DEVICES)) {
+        bail!(
+            "{} is no device, and a file is not made in {DEVICES}: name a device that there is, or \
+             a file elsewhere, such as /dev/shm",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a slot that is too small or holds something.

@@ -139,6 +139,16 @@ fn a_slot_that_is_named_twice_is_called_that() {
     novale(&["check", &link, &a]).refused(2, &[&a, &link, "are the same"]);
 }
 
+/// A device's name that was mistyped became a file of a gigabyte, in memory.
+#[test]
+fn no_file_is_made_among_the_devices() {
+    let missing = format!("/dev/novale-test-{}", std::process::id());
+    let refused = novale(&["mkfs", "--size", "16M", &missing]);
+    let made = fs::remove_file(&missing).is_ok();
+    refused.refused(1, &[&missing, "is no device", "/dev/shm"]);
+    assert!(!made);
+}
+
 /// A text file was to be made larger, as if that made it a pool.
 #[test]
 fn a_short_file_is_no_pool_and_mkfs_sees_that_it_holds_something() {

@@ -110,7 +110,10 @@ fn check(pm: &Pm, options: &MkfsOptions) -> Result<Vec<u64>> {
     }
     let first = pages.first().copied().unwrap_or(0);
     if FIRST_FREE_PAGE + 2 + INODE_PAGES_AT_ONCE + u64::from(options.lanes) + 64 > first {
-        return Err(Error::BadPool(format!("{} lanes do not fit the first slot", options.lanes)));
+        return Err(Error::BadPool(format!(
+            "{} lanes do not fit the first slot: give fewer, or a larger slot",
+            options.lanes
+        )));
     }
     Ok(pages)
 }

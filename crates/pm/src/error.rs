@@ -78,7 +78,7 @@ pub enum PmError {
         needed: u64,
     },
     /// More than an address can name.
-    #[error("{}: has {found} bytes, a slot has at most {allowed}", path.display())]
+    #[error("{}: has {found} bytes, a slot has at most {allowed}: make it smaller", path.display())]
     TooLarge {
         /// The slot.
         path: PathBuf,
