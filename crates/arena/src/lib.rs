@@ -39,6 +39,7 @@ pub use off::Off;
 pub use op::{LockGuard, Op};
 pub use radix::Radix;
 pub use record::{Commit, Extent, Phase, Record};
+pub use segment::GREATEST as SEGMENT_BYTES_MAX;
 pub use settle::Recovery;
 pub use sync::{Owner, SeqCount};
 

@@ -23,8 +23,8 @@ pub(crate) const STEP: u64 = 2 << 20;
 /// The least segment: one step, of which the header takes [`FIXED`] bytes.
 pub(crate) const LEAST: u64 = STEP;
 
-/// The greatest segment: 32-bit block numbers in units of a line.
-pub(crate) const GREATEST: u64 = LINE << 32;
+/// The greatest segment, in bytes: 32-bit block numbers in units of a line.
+pub const GREATEST: u64 = LINE << 32;
 
 /// The header, class heads and client slots: bytes at fixed offsets, allocated from the start.
 pub(crate) const FIXED: u64 = 64 << 10;

@@ -96,8 +96,10 @@ pub(crate) struct MkfsArgs {
   novale mount -o remount,ro /mnt")]
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
-    /// nosuid suid nodev dev noexec exec threads=N grace=SECONDS. What mount(8) and fstab add is
-    /// taken as well. sync and dirsync change nothing: every operation is durable when it returns.
+    /// nosuid suid nodev dev noexec exec threads=N grace=SECONDS, and for fstab log=FILE
+    /// arena_max=SIZE form=FORM populate. What mount(8) and fstab add is taken as well. sync and
+    /// dirsync change nothing: every operation is durable when it returns. With ro nothing is
+    /// written to the pool: one that was not closed clean shows what recovery would leave.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
     /// Serve from this process instead of the background, until a signal or an unmount.
@@ -110,8 +112,9 @@ pub(crate) struct MountArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
     /// How commits are ordered: by a checksum behind one fence, by two fences, or as each pays.
-    #[arg(long, value_enum, default_value_t = FormArg::Auto)]
-    pub(crate) form: FormArg,
+    /// [default: auto]
+    #[arg(long, value_enum)]
+    pub(crate) form: Option<FormArg>,
     /// Fault all of the pool in first, in 2 MB pages where they can be had.
     #[arg(long)]
     pub(crate) populate: bool,
@@ -119,7 +122,7 @@ pub(crate) struct MountArgs {
     /// pool, at least 1G; used as needed].
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) arena_max: Option<u64>,
-    /// Where the daemon's messages go [default: nowhere, once it is in the background].
+    /// Where the daemon's messages go [default: the system's log, once it is in the background].
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Started by `novale mount`: reports on standard output, then leaves the terminal.

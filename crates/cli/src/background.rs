@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use rustix::fs::{Mode, OFlags};
 
-use crate::args::FormArg;
 use crate::mount::Request;
 
 /// What the daemon says once the mount can be used.
@@ -34,18 +34,20 @@ pub(crate) fn start(request: &Request) -> Result<ExitCode> {
 
 fn spawn(request: &Request) -> std::io::Result<Child> {
     let args = &request.args;
-    let form = match args.form {
-        FormArg::Auto => "auto",
-        FormArg::Single => "single",
-        FormArg::Two => "two",
-    };
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("novale").args(["mount", "--daemon", "--form", form]);
+    command.arg0("novale").args(["mount", "--daemon"]);
+    if let Some(form) = args.form.and_then(|form| form.to_possible_value()) {
+        command.arg("--form").arg(form.get_name());
+    }
     if let Some(seconds) = args.grace {
         command.arg("--grace").arg(seconds.to_string());
     }
-    if !request.words.is_empty() {
-        command.arg("-o").arg(&request.words);
+    if !request.words.mount.is_empty() {
+        command.arg("-o").arg(&request.words.mount);
+    }
+    if !request.words.daemon.is_empty() {
+        // Their meaning is in the arguments already: these are for the record of the mount.
+        command.arg("-o").arg(request.words.daemon.join(","));
     }
     if let Some(threads) = args.threads {
         command.arg("--threads").arg(threads.to_string());

@@ -27,12 +27,16 @@ use crate::mount::Request;
 use crate::progress::{AllCpus, Bar, spin};
 use crate::record::{Kept, Record, atime_word};
 use crate::slots::{self, Found, page_bytes};
-use crate::tell;
+use crate::voice::Voice;
+use crate::{in_words, tell};
 
 const ARENA_FOLDER: &str = "/dev/shm";
 /// The layout of what the core keeps in the arena. Nobody but this daemon opens it yet.
 const ARENA_ABI: u64 = 1;
+/// What an arena may take at least where nothing else is said.
 const ARENA_BYTES_MIN: u64 = 1 << 30;
+/// The greatest segment that there can be.
+const ARENA_BYTES_MAX: u64 = novale_arena::SEGMENT_BYTES_MAX;
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
 const GRACE_SECONDS: u64 = 10;
@@ -52,14 +56,15 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let arena = ArenaName::new(&found.info)?;
     tell_bad_copies(request, &found);
     let fs = Arc::new(open(request, &found, &arena)?);
-    tell_recovery(fs.opened(), request.options.read_only);
-    let service = Arc::new(Novale::new(fs, settings(request)));
+    tell_recovery(fs.opened(), request.words.options.read_only);
+    let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
+    let service = Arc::new(Novale::new(fs, settings(request, voice.clone())));
     let (events, next_event) = channel();
     forward_signals(events.clone())?;
     let config = ServerConfig {
         source: found.source(),
         target: request.target.clone(),
-        options: request.options.clone(),
+        options: request.words.options.clone(),
     };
     let transport = FuserTransport { threads: threads(request) };
     let on_end = move || events.send(Event::Unmounted).unwrap_or_default();
@@ -73,7 +78,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let record = keep_record(request, &found, &server);
     announce(request, &found, &server)?;
     let event = next_event.recv().context("waiting for the end")?;
-    end(server, request, event, record)
+    end(server, request, event, record, &voice).inspect_err(|error| voice.send(&in_words(error)))
 }
 
 /// Writes down how the pool is mounted. Without that, it is mounted all the same.
@@ -81,10 +86,11 @@ fn keep_record(request: &Request, found: &Found, server: &Server) -> Option<Kept
     let record = Record {
         target: server.target().to_owned(),
         slots: found.paths.clone(),
-        read_only: request.options.read_only,
-        atime: atime_word(request.options.atime.unwrap_or_default()).to_owned(),
+        read_only: request.words.options.read_only,
+        atime: atime_word(request.words.options.atime.unwrap_or_default()).to_owned(),
         threads: threads(request),
         grace_seconds: grace_seconds(request),
+        daemon_words: request.words.daemon.clone(),
     };
     Kept::write(server.device(), &record).inspect_err(tell).ok()
 }
@@ -102,7 +108,13 @@ fn announce(request: &Request, found: &Found, server: &Server) -> Result<()> {
     Ok(())
 }
 
-fn end(server: Server, request: &Request, event: Event, record: Option<Kept>) -> Result<()> {
+fn end(
+    server: Server,
+    request: &Request,
+    event: Event,
+    record: Option<Kept>,
+    voice: &Voice,
+) -> Result<()> {
     let seconds = grace_seconds(request);
     if event == Event::Signal && !request.args.daemon {
         println!("unmounting; open files have {seconds} s");
@@ -115,13 +127,13 @@ fn end(server: Server, request: &Request, event: Event, record: Option<Kept>) ->
     }
     let how = how?;
     if how == ShutDown::CutOff {
-        eprintln!("novale: files were still open after {seconds} s and were cut off");
+        voice.say(&format!("files were still open after {seconds} s and were cut off"));
     }
     Ok(())
 }
 
 fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
-    let read_only = request.options.read_only;
+    let read_only = request.words.options.read_only;
     let pm_options = PmOptions {
         read_only,
         populate: request.args.populate,
@@ -131,20 +143,21 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
     let pm = spin("opening the slots", || slots::open(&found.paths, pm_options))?;
     let options = OpenOptions {
         read_only,
-        atime: match request.options.atime.unwrap_or_default() {
+        atime: match request.words.options.atime.unwrap_or_default() {
             Atime::Relative => CoreAtime::Relatime,
             Atime::Never => CoreAtime::Noatime,
             Atime::Always => CoreAtime::Strict,
         },
         form: match request.args.form {
-            FormArg::Auto => Form::Auto,
-            FormArg::Single => Form::Single,
-            FormArg::Two => Form::Two,
+            None | Some(FormArg::Auto) => Form::Auto,
+            Some(FormArg::Single) => Form::Single,
+            Some(FormArg::Two) => Form::Two,
         },
         now_ns: wall_clock_ns(),
     };
     let pages: u64 = found.info.slots.iter().map(|slot| slot.pages).sum();
-    let bytes = request.args.arena_max.unwrap_or((page_bytes(pages) / 4).max(ARENA_BYTES_MIN));
+    let quarter = (page_bytes(pages) / 4).clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);
+    let bytes = request.args.arena_max.unwrap_or(quarter);
     let segment = arena.create(bytes)?;
     let bar = Bar::new();
     Fs::open(pm, segment, &options, &AllCpus, &|progress| bar.show(progress))
@@ -152,7 +165,7 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
 }
 
 fn tell_bad_copies(request: &Request, found: &Found) {
-    let writes = !request.options.read_only || !found.info.clean;
+    let writes = !request.words.options.read_only;
     for bad in &found.info.bad_copies {
         let then = if writes { "it is rewritten" } else { "mounting it for writing rewrites it" };
         eprintln!("novale: {}: {bad}; {then}", slots::shown(&found.paths));
@@ -178,22 +191,22 @@ fn tell_recovery(report: &OpenReport, read_only: bool) {
     }
 }
 
-fn settings(request: &Request) -> Settings {
-    let atime = request.options.atime.unwrap_or_default();
+fn settings(request: &Request, voice: Arc<Voice>) -> Settings {
+    let atime = request.words.options.atime.unwrap_or_default();
     Settings {
-        atime: if request.options.read_only { Atime::Never } else { atime },
-        report: Some(Box::new(|error: &Error| eprintln!("novale: {error}"))),
+        atime: if request.words.options.read_only { Atime::Never } else { atime },
+        report: Some(Box::new(move |error: &Error| voice.say(&error.to_string()))),
     }
 }
 
 fn threads(request: &Request) -> usize {
     let cpus = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
     let given = request.args.threads.map(usize::from);
-    request.options.threads.or(given).unwrap_or(cpus.clamp(THREADS_MIN, THREADS_MAX))
+    request.words.options.threads.or(given).unwrap_or(cpus.clamp(THREADS_MIN, THREADS_MAX))
 }
 
 fn grace_seconds(request: &Request) -> u64 {
-    request.options.grace_seconds.or(request.args.grace).unwrap_or(GRACE_SECONDS)
+    request.words.options.grace_seconds.or(request.args.grace).unwrap_or(GRACE_SECONDS)
 }
 
 fn forward_signals(events: Sender<Event>) -> Result<()> {

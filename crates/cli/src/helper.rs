@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use novale_fuse::MountOptions;
 
-use crate::args::{FormArg, MountArgs};
+use crate::args::MountArgs;
 use crate::slots::split_source;
+use crate::words::Words;
 use crate::{mount, tell};
 
 const WRONG_CALL: u8 = 1;
@@ -78,13 +78,13 @@ fn run(args: HelperArgs) -> Result<ExitCode> {
         words.push_str(",rw");
     }
     if args.sloppy {
-        let known: Vec<&str> =
-            words.split(',').filter(|word| MountOptions::parse(word).is_ok()).collect();
+        let known: Vec<&str> = words.split(',').filter(|word| Words::parse(word).is_ok()).collect();
         words = known.join(",");
     }
-    MountOptions::parse(&words)?;
+    Words::parse(&words)?;
     if args.verbose {
-        println!("novale: mounting {} on {}", args.source.display(), args.dir.display());
+        let how = if args.fake { "would mount" } else { "mounting" };
+        println!("novale: {how} {} on {}", args.source.display(), args.dir.display());
     }
     if args.fake {
         return Ok(ExitCode::SUCCESS);
@@ -101,7 +101,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         foreground: false,
         grace: None,
         threads: None,
-        form: FormArg::Auto,
+        form: None,
         populate: false,
         arena_max: None,
         log: None,

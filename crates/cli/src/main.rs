@@ -28,6 +28,8 @@ mod size;
 mod slots;
 mod target;
 mod umount;
+mod voice;
+mod words;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -64,12 +66,36 @@ fn main() -> ExitCode {
 /// Says why a command failed; whoever asked for JSON gets an object with `error` too.
 fn fail(error: &anyhow::Error, json: bool) {
     if json {
-        println!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+        println!("{}", serde_json::json!({ "error": in_words(error) }));
     }
     tell(error);
 }
 
-/// An error with all that led to it, on one line.
 fn tell(error: &anyhow::Error) {
-    eprintln!("novale: {error:#}");
+    eprintln!("novale: {}", in_words(error));
+}
+
+/// An error with all that led to it, on one line. Some errors say their cause themselves.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.contains(&cause) {
+            words.push_str(": ");
+            words.push_str(&cause);
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow!("no such device").context("/dev/x: open: no such device").context("a");
+        assert_eq!(super::in_words(&error), "a: /dev/x: open: no such device");
+    }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Record {
     pub(crate) atime: String,
     pub(crate) threads: usize,
     pub(crate) grace_seconds: u64,
+    /// Words of `-o` for the daemon, as given.
+    pub(crate) daemon_words: Vec<String>,
 }
 
 /// The name of the mount option.
@@ -85,7 +87,7 @@ impl Kept {
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) record: Record,
-    device: (u32, u32),
+    pub(crate) device: (u32, u32),
     file: File,
 }
 

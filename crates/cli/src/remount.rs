@@ -5,17 +5,17 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use novale_fuse::{Atime, MountOptions, find, remount};
 
-use crate::args::{FormArg, MountArgs};
+use crate::args::MountArgs;
 use crate::record::{self, Record, atime_word};
+use crate::words::Words;
 
 /// Changes the mount at `target` by the words of `-o`, on top of the options that it has.
-pub(crate) fn run(args: &MountArgs, words: &str, target: &Path) -> Result<()> {
+pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> {
     if let Some(flag) = flag_of_a_mount(args) {
         bail!("{flag} applies only when a pool is mounted: unmount it first");
     }
     let entry = find(target)?;
-    let asked = MountOptions::parse(words)?;
-    let mut options = MountOptions::parse_sloppy(&entry.options)?.with(words)?;
+    let mut options = MountOptions::parse_sloppy(&entry.options)?.with(&words.mount)?;
     let shown = entry.target.display();
     if let Some(seen) = record::of_device(entry.device) {
         let record = seen.record;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &MountArgs, words: &str, target: &Path) -> Result<()> {
                 crate::slots::shown(&record.slots)
             );
         }
-        let late = for_the_next_mount(&asked, &record);
+        let late = for_the_next_mount(words, &record);
         if !late.is_empty() {
             eprintln!(
                 "novale: {shown}: {} can't be changed while mounted: unmount it, and mount it so",
@@ -44,8 +44,10 @@ pub(crate) fn run(args: &MountArgs, words: &str, target: &Path) -> Result<()> {
 
 /// The words that ask for something else than the daemon was started with. fstab's come along with
 /// every remount, so those are no mistake.
-fn for_the_next_mount(asked: &MountOptions, record: &Record) -> Vec<String> {
-    let mut late = Vec::new();
+fn for_the_next_mount(words: &Words, record: &Record) -> Vec<String> {
+    let asked = &words.options;
+    let is_new = |word: &&String| !record.daemon_words.contains(word);
+    let mut late: Vec<String> = words.daemon.iter().filter(is_new).cloned().collect();
     if let Some(atime) = asked.atime.map(atime_word)
         && atime != record.atime
     {
@@ -70,7 +72,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--foreground", args.foreground),
         ("--grace", args.grace.is_some()),
         ("--threads", args.threads.is_some()),
-        ("--form", args.form != FormArg::Auto),
+        ("--form", args.form.is_some()),
         ("--populate", args.populate),
         ("--arena-max", args.arena_max.is_some()),
         ("--log", args.log.is_some()),
@@ -80,10 +82,9 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use novale_fuse::MountOptions;
-
     use super::for_the_next_mount;
     use crate::record::Record;
+    use crate::words::Words;
 
     #[test]
     fn only_what_differs_from_the_running_daemon_is_named() {
@@ -94,9 +95,11 @@ mod tests {
             atime: "noatime".to_owned(),
             threads: 8,
             grace_seconds: 10,
+            daemon_words: vec!["log=/var/log/novale".to_owned()],
         };
-        let late = |words: &str| for_the_next_mount(&MountOptions::parse(words).unwrap(), &record);
-        assert!(late("remount,ro,noatime,threads=8,grace=10").is_empty());
+        let late = |words: &str| for_the_next_mount(&Words::parse(words).unwrap(), &record);
+        assert!(late("remount,ro,noatime,threads=8,log=/var/log/novale,grace=10").is_empty());
+        assert_eq!(late("remount,log=/tmp/log,rw"), ["log=/tmp/log"]);
         assert_eq!(late("remount,relatime,threads=4"), ["relatime", "threads=4"]);
         assert_eq!(late("remount,grace=0"), ["grace=0"]);
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use novale_fuse::{MountEntry, MountError, Unmount, find, unmount};
+use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmount};
 
 use crate::args::UmountArgs;
 use crate::holder::{self, Process};
@@ -14,6 +14,8 @@ use crate::slots::{self, split_source};
 
 /// Longest time that closing a pool may take before this command gives up on seeing it.
 const CLOSE_MAX: Duration = Duration::from_secs(600);
+/// Longer than this it does not wait without a word.
+const QUIET_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &UmountArgs) -> Result<()> {
     let how = match (args.lazy, args.force) {
@@ -57,12 +59,14 @@ fn not_mounted(target: &Path, error: MountError) -> Result<()> {
     let path = path.canonicalize().unwrap_or(path);
     let found = record::of_target(&path).and_then(|seen| Some((seen.daemon()?, seen)));
     let Some((process, seen)) = found else { return Err(error.into()) };
-    Daemon { process, closed: Closed::Record(seen) }.close(target)
+    Daemon { process, device: seen.device, closed: Closed::Record(seen) }.close(target)
 }
 
 /// A mount's daemon.
 struct Daemon {
     process: Process,
+    /// The mount's, which all mounts of the same daemon have.
+    device: (u32, u32),
     closed: Closed,
 }
 
@@ -76,26 +80,19 @@ enum Closed {
 
 impl Daemon {
     fn of(entry: &MountEntry) -> Option<Self> {
+        let device = entry.device;
         if let Some(seen) = record::of_device(entry.device) {
-            return Some(Self { process: seen.daemon()?, closed: Closed::Record(seen) });
+            return Some(Self { process: seen.daemon()?, device, closed: Closed::Record(seen) });
         }
         let slots = split_source(&entry.source);
         let process = slots.first().and_then(|slot| holder::holder(slot))?;
         let read_only = entry.super_options.split(',').any(|word| word == "ro");
-        Some(Self { process, closed: Closed::Pool { slots, read_only } })
+        Some(Self { process, device, closed: Closed::Pool { slots, read_only } })
     }
 
     /// Waits for the daemon, and looks whether it left the pool clean.
     fn close(&self, target: &Path) -> Result<()> {
-        let process = &self.process;
-        if !spin("waiting for the pool to be closed", || process.wait(CLOSE_MAX))? {
-            bail!(
-                "{}: process {} still has the pool open after {} s",
-                target.display(),
-                process.pid,
-                CLOSE_MAX.as_secs()
-            );
-        }
+        self.wait(target)?;
         let clean = match &self.closed {
             Closed::Record(seen) => seen.is_closed(),
             Closed::Pool { slots, read_only } => {
@@ -104,6 +101,29 @@ impl Daemon {
         };
         if !clean {
             bail!("the pool was not closed clean: the next mount recovers it");
+        }
+        Ok(())
+    }
+
+    fn wait(&self, target: &Path) -> Result<()> {
+        let (process, shown) = (&self.process, target.display());
+        let table = MountTable::read().context("/proc/self/mountinfo")?;
+        // A bind mount of it, say: the kernel lets go of the daemon with the last one.
+        if let Some(other) = table.of_kind(KIND).find(|entry| entry.device == self.device) {
+            let other = other.target.display();
+            bail!(
+                "{shown} is unmounted, but the pool stays open: it is mounted at {other} too \
+                 (novale umount {other})"
+            );
+        }
+        let what = "waiting for the pool to be closed";
+        if spin(what, || process.wait(QUIET_MAX))? {
+            return Ok(());
+        }
+        eprintln!("novale: {shown}: waiting for process {} to close the pool", process.pid);
+        if !spin(what, || process.wait(CLOSE_MAX))? {
+            let seconds = CLOSE_MAX.as_secs();
+            bail!("{shown}: process {} still has the pool open after {seconds} s", process.pid);
         }
         Ok(())
     }

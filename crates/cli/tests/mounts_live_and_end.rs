@@ -4,6 +4,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, SeekFrom, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -155,6 +156,45 @@ fn umount_waits_for_the_daemon_also_when_the_pool_was_moved_or_removed() {
     ended.ok();
     let lock = rustix::fs::flock(&pool, FlockOperation::NonBlockingLockExclusive);
     assert_eq!(lock, Ok(()), "the daemon was not waited for");
+}
+
+/// umount waited ten minutes in silence for a daemon that served the other mount.
+#[test]
+fn umount_says_when_the_pool_is_mounted_elsewhere_too() {
+    let Some(scratch) = Scratch::for_mount("umount_says_when_the_pool_is_mounted_elsewhere") else {
+        return;
+    };
+    let (slot, other) = (scratch.pool(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let bind = Command::new("mount").args(["--bind", &scratch.dir(), &other]).status();
+    assert!(bind.unwrap().success());
+    novale(&["umount", &scratch.dir()]).refused(1, &["stays open", &other]);
+    assert!(!scratch.is_mounted());
+    novale(&["umount", &other]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+    fs::remove_dir(&other).unwrap();
+}
+
+/// The daemon opened a log named relative to where it was started in the root directory.
+#[test]
+fn the_log_is_where_it_was_asked_for_also_by_an_option() {
+    let Some(scratch) = Scratch::for_mount("the_log_is_where_it_was_asked_for") else { return };
+    let slot = scratch.pool();
+    let folder = Path::new(&slot).parent().unwrap();
+    for arguments in [["--log", "one.log"], ["-o", "log=two.log,form=two,noatime"]] {
+        let mut mount = Command::new(env!("CARGO_BIN_EXE_novale"));
+        mount.current_dir(folder).arg("mount").args(arguments).args(["--grace", "0"]);
+        assert!(mount.args([&slot, &scratch.dir()]).status().unwrap().success());
+        let open = File::create(scratch.in_dir("open")).unwrap();
+        assert!(ends(signal_daemon(&slot, Signal::TERM)));
+        drop(open);
+    }
+    for log in ["one.log", "two.log"] {
+        let log = folder.join(log);
+        assert!(fs::read_to_string(&log).unwrap().contains("cut off"), "{}", log.display());
+        fs::remove_file(log).unwrap();
+    }
 }
 
 /// A dead mount's pool was mounted again elsewhere; umount waited for that other daemon.

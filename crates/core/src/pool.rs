@@ -189,12 +189,10 @@ impl Pool {
         if unknown == 0 {
             return Ok(());
         }
-        let what = format!("the pool uses features that this program can't write ({unknown:#x})");
-        Err(Error::BadPool(if self.is_clean() {
-            format!("{what}: mount it read-only, or use a newer release")
-        } else {
-            format!("{what}, and has to be recovered, which writes: use a newer release")
-        }))
+        Err(Error::BadPool(format!(
+            "the pool uses features that this program can't write ({unknown:#x}): mount it \
+             read-only, or use a newer release"
+        )))
     }
 
     /// Rewrites, durably, the copies that do not say what stands.
