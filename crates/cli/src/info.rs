@@ -1,6 +1,7 @@
 //! `novale info`: what a pool says of itself, and who uses it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use novale_core::Space;
@@ -12,6 +13,9 @@ use crate::args::InfoArgs;
 use crate::holder;
 use crate::size::show_size;
 use crate::slots::{self, Found, page_bytes};
+
+/// How long a daemon is waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// The facts, as JSON shows them.
 #[derive(Debug, Serialize)]
@@ -56,10 +60,10 @@ fn facts(found: &Found) -> Result<Facts> {
     let first = found.paths.first().map(std::path::PathBuf::as_path);
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
-    let space = match mounted.first() {
-        Some(target) => live_space(target),
-        None if used_by.is_none() => slots::space(found),
-        None => None,
+    let space = match (used_by, mounted.first()) {
+        (Some(_), Some(target)) => live_space(target),
+        (None, _) => slots::space(found),
+        (Some(_), None) => None,
     };
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).map(|(slot, path)| SlotFacts {
@@ -87,9 +91,13 @@ fn facts(found: &Found) -> Result<Facts> {
     })
 }
 
-/// What the mount says.
+/// What the mount says, unless its daemon does not answer: this command is to tell of that.
 fn live_space(target: &Path) -> Option<Space> {
-    let space = rustix::fs::statvfs(target).ok()?;
+    let (answer, answered) = std::sync::mpsc::channel();
+    let target = target.to_owned();
+    // Not joined: one that waits for the daemon ends with this process.
+    std::thread::spawn(move || answer.send(rustix::fs::statvfs(target)).unwrap_or_default());
+    let space = answered.recv_timeout(ANSWER_MAX).ok()?.ok()?;
     let bytes = space.f_bavail.saturating_mul(space.f_frsize);
     let inodes = space.f_files.saturating_sub(space.f_ffree);
     Some(Space { pages_available: bytes / PAGE, inodes })
@@ -102,7 +110,12 @@ fn show(facts: &Facts) {
     println!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1));
     println!("state     {}", state(facts));
     for target in &facts.mounted_at {
-        println!("mounted   {target}");
+        let how = match (facts.used_by, facts.bytes_free) {
+            (None, _) => " (dead: its daemon is gone)",
+            (Some(_), None) => " (its daemon does not answer)",
+            (Some(_), Some(_)) => "",
+        };
+        println!("mounted   {target}{how}");
     }
     for bad in &facts.bad_copies {
         println!("damaged   {bad}");

@@ -100,6 +100,7 @@ fn a_dead_mount_is_mounted_over_and_its_pool_recovered() {
     fs::write(scratch.in_dir("acknowledged"), b"durable").unwrap();
     assert!(ends(signal_daemon(&slot, Signal::KILL)));
     assert!(fs::metadata(scratch.dir()).is_err());
+    assert!(novale(&["info", &slot]).ok().contains("dead: its daemon is gone"));
     let again = novale(&["mount", &slot, &scratch.dir()]);
     assert!(again.err.contains("is gone; detached"), "{}", again.err);
     assert!(again.err.contains("recovered it: 2 inodes"), "{}", again.err);
@@ -156,6 +157,17 @@ fn umount_waits_for_the_daemon_also_when_the_pool_was_moved_or_removed() {
     ended.ok();
     let lock = rustix::fs::flock(&pool, FlockOperation::NonBlockingLockExclusive);
     assert_eq!(lock, Ok(()), "the daemon was not waited for");
+}
+
+#[test]
+fn info_tells_of_a_daemon_that_does_not_answer() {
+    let Some(scratch) = Scratch::for_mount("info_tells_of_a_daemon") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    signal_daemon(&slot, Signal::STOP);
+    let told = novale(&["info", &slot]);
+    signal_daemon(&slot, Signal::CONT);
+    assert!(told.ok().contains("its daemon does not answer"));
 }
 
 /// umount waited ten minutes in silence for a daemon that served the other mount.
