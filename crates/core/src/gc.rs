@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    ENTRY_BYTES_MAX, Entry, LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr,
+    ENTRY_BYTES_MAX, Entry, LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -65,6 +65,8 @@ struct WindowPage {
     addr: PmAddr,
     seq: u64,
     kept: Vec<Kept>,
+    /// The bytes of the entries that are copied as they are.
+    bytes: Vec<u8>,
     /// Cookies of the names added that are dead.
     dead_adds: Vec<u64>,
     /// Cookies of the names deleted whose dentries are in the log.
@@ -75,11 +77,35 @@ struct WindowPage {
     holes: bool,
 }
 
-/// An entry to be kept, with the address of the dentry that it is.
+/// An entry to be kept. Small, unlike an [`Entry`], since a window has up to a thousand.
+#[derive(Clone, Copy)]
 struct Kept {
     op_seq: u64,
-    entry: Entry,
-    dentry: Option<PmAddr>,
+    what: What,
+    /// Where its bytes lie in the window page's; empty for a piece, which is encoded anew.
+    from: u32,
+    lines: u32,
+}
+
+/// What is kept.
+#[derive(Clone, Copy)]
+enum What {
+    /// What is left of a write.
+    Piece {
+        file_page: u64,
+        addr: PmAddr,
+        count: u32,
+    },
+    Hole {
+        file_page: u64,
+        count: u32,
+    },
+    Attributes,
+    /// A name, by where its dentry lies now.
+    Dentry(PmAddr),
+    Delete {
+        cookie: u64,
+    },
 }
 
 /// What becomes of the dentries in the pages that the list loses.
@@ -151,8 +177,8 @@ impl Fs {
         window.drop_overridden(|from, to| Ok(view.index().next_gap(self.arena(), from)? < to))?;
         window.drop_cancelled();
         let pages = window.pages.len() as u64;
-        window.live_lines = window.kept().map(|kept| kept.entry.lines() as u64).sum();
-        let needed = needed_pages(window.kept().map(|kept| kept.entry.lines() as u64));
+        window.live_lines = window.kept().map(|kept| u64::from(kept.lines)).sum();
+        let needed = needed_pages(window.kept().map(|kept| u64::from(kept.lines)));
         if needed < pages && window.live_lines * 2 <= pages * LOG_ENTRY_LINES {
             return self.rewrite(call, locked, &window, needed);
         }
@@ -189,9 +215,9 @@ impl Fs {
         log::walk_range(&self.pm, id, first, Until::Page(at), &mut |item| {
             match item {
                 Item::Page { addr, seq } => pages.push(WindowPage::new(addr, seq)),
-                Item::Entry { addr, header, entry, .. } => {
+                Item::Entry { addr, header, entry, bytes, .. } => {
                     if let Some(page) = pages.last_mut() {
-                        page.sort_in(view, arena, addr, header.op_seq, entry)?;
+                        page.sort_in(view, arena, (addr, header.op_seq), (entry, bytes))?;
                     }
                 }
             }
@@ -265,7 +291,8 @@ impl Fs {
         let first_seq = window.pages.first().map_or(0, |page| page.seq);
         let mut pending = Flushed::none();
         let mut moved = Vec::new();
-        let mut kept = window.kept().peekable();
+        let kept = window.pages.iter().flat_map(|page| page.kept.iter().map(move |k| (page, k)));
+        let mut kept = kept.peekable();
         for index in 0..pages {
             let page = page_at(extents, index);
             let next = if index + 1 == pages { window.end } else { page_at(extents, index + 1) };
@@ -278,15 +305,13 @@ impl Fs {
             };
             let mut image = Vec::with_capacity(4096);
             image.extend_from_slice(&header.encode(locked.id.seed.addr(page)));
-            while let Some(item) =
-                kept.next_if(|item| image.len() + item.entry.lines() * 64 <= 4096)
+            while let Some((from, item)) =
+                kept.next_if(|(_, item)| image.len() + item.lines as usize * 64 <= 4096)
             {
-                if let Some(from) = item.dentry {
+                if let What::Dentry(from) = item.what {
                     moved.push((from, page.add(image.len() as u64)));
                 }
-                let mut bytes = [0; ENTRY_BYTES_MAX];
-                let len = item.entry.encode(item.op_seq, locked.id.seed, &mut bytes);
-                image.extend_from_slice(bytes.get(..len).unwrap_or_default());
+                from.append_to(item, locked.id.seed, &mut image);
             }
             if (image.len() as u64) < PAGE {
                 // A blank line ends the page.
@@ -346,29 +371,23 @@ impl Window {
     /// the same place looks alive in each of its entries.
     fn drop_overridden(&mut self, has_gap: impl Fn(u64, u64) -> Result<bool>) -> Result<()> {
         let mut holes: Vec<Range<u64>> = Vec::new();
-        let mut writes: BTreeSet<(u64, PmAddr, u32)> = BTreeSet::new();
+        let mut pieces = Pieces::for_count(self.kept().count());
         for page in self.pages.iter_mut().rev() {
             for index in (0..page.kept.len()).rev() {
-                let needed = match page.kept.get(index).map(|kept| kept.entry) {
-                    Some(Entry::Write { file_page, addr, count, .. }) if !addr.is_null() => {
-                        let first = writes.insert((file_page.get(), addr, count));
+                let needed = match page.kept.get(index).map(|kept| kept.what) {
+                    Some(What::Piece { file_page, addr, count }) => {
+                        let first = pieces.insert((file_page, addr, count));
                         page.live |= first;
                         first
                     }
-                    Some(Entry::Write { file_page, count, .. }) => {
-                        let hole = file_page.get()..log::write_end(file_page.get(), count);
+                    Some(What::Hole { file_page, count }) => {
+                        let hole = file_page..log::write_end(file_page, count);
                         let needed = depends_on(&hole, &holes, &has_gap)?;
                         page.holes |= needed;
                         holes.extend(needed.then_some(hole));
                         needed
                     }
-                    None
-                    | Some(
-                        Entry::Words(_)
-                        | Entry::Attributes(_)
-                        | Entry::DentryAdd { .. }
-                        | Entry::DentryDelete { .. },
-                    ) => true,
+                    None | Some(What::Attributes | What::Dentry(_) | What::Delete { .. }) => true,
                 };
                 if !needed {
                     page.kept.remove(index);
@@ -384,10 +403,10 @@ impl Window {
         let mut dead: BTreeSet<u64> = BTreeSet::new();
         for page in &mut self.pages {
             dead.extend(&page.dead_adds);
-            page.kept.retain(|kept| match kept.entry {
-                Entry::DentryAdd { .. } | Entry::Attributes(_) | Entry::Words(_) => true,
-                Entry::Write { addr, .. } => !(at_head && addr.is_null()),
-                Entry::DentryDelete { cookie, .. } => !(at_head || dead.contains(&cookie)),
+            page.kept.retain(|kept| match kept.what {
+                What::Piece { .. } | What::Attributes | What::Dentry(_) => true,
+                What::Hole { .. } => !at_head,
+                What::Delete { cookie } => !(at_head || dead.contains(&cookie)),
             });
         }
     }
@@ -423,6 +442,7 @@ impl WindowPage {
             addr,
             seq,
             kept: Vec::new(),
+            bytes: Vec::new(),
             dead_adds: Vec::new(),
             deletes: Vec::new(),
             live: false,
@@ -435,42 +455,86 @@ impl WindowPage {
         &mut self,
         view: &View<'_>,
         arena: &novale_arena::Arena,
-        at: PmAddr,
-        op_seq: u64,
-        entry: &Entry,
+        (at, op_seq): (PmAddr, u64),
+        (entry, bytes): (&Entry, &[u8]),
     ) -> Result<()> {
-        let mut keep = |entry: Entry, dentry: Option<PmAddr>| {
-            self.kept.push(Kept { op_seq, entry, dentry });
-        };
-        match *entry {
-            Entry::Write { addr, .. } if addr.is_null() => keep(*entry, None),
+        let what = match *entry {
+            Entry::Write { file_page, addr, count, .. } if addr.is_null() => {
+                What::Hole { file_page: file_page.get(), count }
+            }
             Entry::Write { file_page, addr, count, .. } => {
                 let extent = Extent { addr, pages: u64::from(count) };
-                for piece in live_pieces(view, arena, file_page.get(), extent)? {
-                    keep(piece, None);
-                }
+                return live_pieces(view, arena, file_page.get(), extent, |what| {
+                    self.kept.push(Kept { op_seq, what, from: 0, lines: 1 });
+                });
             }
-            Entry::Attributes(_) if op_seq == view.attr_seq() => {
-                self.live = true;
-                keep(*entry, None);
-            }
-            Entry::Words(_) | Entry::Attributes(_) => {}
+            Entry::Attributes(_) if op_seq == view.attr_seq() => What::Attributes,
+            Entry::Words(_) | Entry::Attributes(_) => return Ok(()),
             Entry::DentryAdd { cookie, .. } => {
-                if dir::dentry_of(arena, view, cookie)? == dir::Dentry::Named(at) {
-                    self.live = true;
-                    keep(*entry, Some(at));
-                } else {
+                if dir::dentry_of(arena, view, cookie)? != dir::Dentry::Named(at) {
                     self.dead_adds.push(cookie);
+                    return Ok(());
                 }
+                What::Dentry(at)
             }
             Entry::DentryDelete { cookie, .. } => {
-                if dir::dentry_of(arena, view, cookie)? != dir::Dentry::Gone {
-                    self.deletes.push(cookie);
-                    keep(*entry, None);
+                if dir::dentry_of(arena, view, cookie)? == dir::Dentry::Gone {
+                    return Ok(());
                 }
+                self.deletes.push(cookie);
+                What::Delete { cookie }
+            }
+        };
+        self.live |= matches!(what, What::Attributes | What::Dentry(_));
+        // A page's bytes fit into 32 bits.
+        let [from, len] = [self.bytes.len(), bytes.len()].map(|n| u32::try_from(n).unwrap_or(0));
+        self.bytes.extend_from_slice(bytes);
+        self.kept.push(Kept { op_seq, what, from, lines: len / 64 });
+        Ok(())
+    }
+
+    /// Appends one of the page's kept entries to the image of a new page.
+    fn append_to(&self, kept: &Kept, seed: Seed, image: &mut Vec<u8>) {
+        if let What::Piece { file_page, addr, count } = kept.what {
+            let entry = write_entry(file_page, Extent { addr, pages: u64::from(count) });
+            let mut bytes = [0; ENTRY_BYTES_MAX];
+            let len = entry.encode(kept.op_seq, seed, &mut bytes);
+            image.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        } else {
+            let bytes = self.bytes.get(kept.from as usize..).unwrap_or_default();
+            image.extend_from_slice(bytes.get(..kept.lines as usize * 64).unwrap_or_default());
+        }
+    }
+}
+
+/// A set of the pieces of writes in a window: open addressing, half full at most.
+struct Pieces {
+    slots: Vec<Option<(u64, PmAddr, u32)>>,
+}
+
+impl Pieces {
+    /// Room for `count` pieces.
+    fn for_count(count: usize) -> Self {
+        Self { slots: vec![None; (count * 2).next_power_of_two()] }
+    }
+
+    /// Adds a piece; says whether it was not there.
+    fn insert(&mut self, piece: (u64, PmAddr, u32)) -> bool {
+        let count = self.slots.len();
+        // Fibonacci hashing of the page's number.
+        let hash = (piece.1.raw() / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let first = usize::try_from(hash).unwrap_or(0);
+        for step in 0..count {
+            match self.slots.get_mut((first + step) % count) {
+                Some(slot @ None) => {
+                    *slot = Some(piece);
+                    return true;
+                }
+                Some(Some(other)) if *other == piece => return false,
+                _ => {}
             }
         }
-        Ok(())
+        true
     }
 }
 
@@ -499,25 +563,32 @@ fn without(range: Range<u64>, other: &Range<u64>) -> impl Iterator<Item = Range<
     [before, behind].into_iter().filter(|part| part.start < part.end)
 }
 
-/// The pieces of a write that the file still maps.
+/// Gives the pieces of a write that the file still maps to `keep`.
 fn live_pieces(
     view: &View<'_>,
     arena: &novale_arena::Arena,
-    file_page: u64,
+    first_page: u64,
     extent: Extent,
-) -> Result<Vec<Entry>> {
-    let mut pieces: Vec<(u64, Extent)> = Vec::new();
-    for step in 0..extent.pages {
-        let addr = extent.addr.add(step * PAGE);
-        if view.index().get(arena, file_page + step)? != addr.raw() {
-            continue;
+    mut keep: impl FnMut(What),
+) -> Result<()> {
+    let mut piece: Option<(u64, PmAddr, u32)> = None;
+    let mut end = |piece: Option<(u64, PmAddr, u32)>| {
+        if let Some((file_page, addr, count)) = piece {
+            keep(What::Piece { file_page, addr, count });
         }
-        match pieces.last_mut() {
-            Some((_, piece)) if piece.end() == addr => piece.pages += 1,
-            _ => pieces.push((file_page + step, Extent { addr, pages: 1 })),
+    };
+    for step in 0..extent.pages {
+        let (page, addr) = (first_page + step, extent.addr.add(step * PAGE));
+        if view.index().get(arena, page)? != addr.raw() {
+            end(piece.take());
+        } else if let Some((_, _, count)) = &mut piece {
+            *count += 1;
+        } else {
+            piece = Some((page, addr, 1));
         }
     }
-    Ok(pieces.into_iter().map(|(page, piece)| write_entry(page, piece)).collect())
+    end(piece);
+    Ok(())
 }
 
 /// Pages that entries of these sizes (in lines) fill.
