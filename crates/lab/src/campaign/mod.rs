@@ -1,12 +1,19 @@
 //! Campaigns: many sequences under power cuts, on every core, until the time is up. `workloads` says
-//! which sequences there are, `run` runs them beside each other, `replay` is the file that a failure
-//! leaves. Comes in: a seed and a time. Goes out: what was tried, and each failure shrunk. Called by
-//! `novale-lab` and the tests. Never in here: what a crash image is (`crash`).
+//! which sequences there are (`shapes` count them off, `drawn` draws them, `vary` grows them), `turns`
+//! whose turn it is, `run` runs them beside each other, `reduce` makes a failure short, `replay` is
+//! the file that it leaves. Comes in: a seed and a time. Goes out: what was tried, and the failures.
+//! Called by `novale-lab` and the tests. Never in here: what a crash image is (`crash`).
 
+mod drawn;
+mod reduce;
 mod replay;
 mod run;
+mod shapes;
+mod turns;
+mod vary;
 mod workloads;
 
 pub use replay::{parse_replay, print_replay};
-pub use run::{Campaign, Report, Violation};
-pub use workloads::{Case, WORKLOADS, Workload};
+pub use run::{Campaign, Rates, Report, Violation};
+pub use turns::Turn;
+pub use workloads::{Case, How, WORKLOADS, Workload};

@@ -1,25 +1,36 @@
-//! The campaign: workers take the next sequence, until the time is up.
+//! The campaign: workers take the next case, until the time is up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::reduce::reduced;
+use super::turns::{Turn, Turns};
 use super::workloads::{Case, Workload};
-use crate::crash::{CrashFailure, CrashSummary, Tracker, explore, explore_beside};
-use crate::diff::shrink;
-use crate::workload::Step;
+use crate::crash::{CrashFailure, CrashSummary, Tracker, explore_beside};
+use crate::watchdog::Watchdog;
 
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Campaign {
-    /// The workloads, which take turns.
+    /// The workloads: each gets as much time as the others.
     pub workloads: Vec<Workload>,
     /// The first seed; the others follow.
     pub seed: u64,
-    /// No sequence starts later than this.
+    /// No image is judged later than this.
     pub time: Duration,
     /// Sequences beside each other.
     pub threads: usize,
+    /// How deep images are judged, where that is not the workload's business.
+    pub rates: Rates,
+}
+
+/// One in so many images is judged deeper; `None` leaves it to the workload, 0 is never.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rates {
+    /// Recovered twice, used in every way and emptied.
+    pub used_one_in: Option<u64>,
+    /// Its recovery cut too.
+    pub nested_one_in: Option<u64>,
 }
 
 /// A sequence that some power cut breaks, made short.
@@ -36,72 +47,80 @@ pub struct Violation {
 /// What a campaign saw.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Sequences run.
-    pub sequences: u64,
     /// Crash states judged, each once.
     pub crash_states: u64,
+    /// Sequences run.
+    pub sequences: u64,
     /// What was tried in them.
     pub summary: CrashSummary,
+    /// Cases and time of each workload.
+    pub turns: Vec<Turn>,
+    /// Places reached in the product: pairs of sites, and findings of recoveries.
+    pub places: usize,
     /// What was wrong.
     pub violations: Vec<Violation>,
 }
 
-/// Explorations that find a shrunk sequence at most.
-const SHRINK_RUNS_MAX: usize = 150;
-
 /// A campaign that has found so much ends.
 const VIOLATIONS_MAX: usize = 10;
+
+/// No sequence takes so long, shrinking included, unless something hangs.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 impl Campaign {
     /// Runs it; `progress` is told what was seen so far, now and then.
     pub fn run(&self, progress: &(dyn Fn(&Report) + Sync)) -> Report {
         let tracker = Tracker::until(Some(Instant::now() + self.time));
-        let next = AtomicU64::new(0);
+        let turns = Turns::new(&self.workloads, self.seed);
         let report = Mutex::new(Report::default());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
-                scope.spawn(|| self.work(&tracker, &next, &report, progress));
+                scope.spawn(|| self.work(&tracker, &turns, &report, progress));
             }
         });
-        report.into_inner().unwrap_or_else(PoisonError::into_inner)
+        let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+        note(&mut report, &tracker, &turns);
+        report
     }
 
     fn work(
         &self,
         tracker: &Tracker,
-        next: &AtomicU64,
+        turns: &Turns,
         report: &Mutex<Report>,
         progress: &(dyn Fn(&Report) + Sync),
     ) {
+        let watchdog = Watchdog::new(PATIENCE);
         while !tracker.is_over() {
-            let turn = next.fetch_add(1, Ordering::Relaxed);
-            let workload = usize::try_from(turn).unwrap_or(0) % self.workloads.len().max(1);
-            let Some(workload) = self.workloads.get(workload) else { return };
-            let case = (workload.make)(self.seed + turn / self.workloads.len() as u64);
-            let explored = explore_beside(&case.steps, &case.options, tracker)
-                .map_err(|failure| shrunk(workload.name, case, *failure));
+            let Some(mut next) = turns.next() else { return };
+            let options = &mut next.case.options;
+            options.used_one_in = self.rates.used_one_in.unwrap_or(options.used_one_in);
+            options.nested_one_in = self.rates.nested_one_in.unwrap_or(options.nested_one_in);
+            watchdog.begin(format!("workload {}, seed {}", next.name, next.case.options.seed));
+            let start = Instant::now();
+            let explored = explore_beside(&next.case.steps, &next.case.options, tracker);
+            turns.done(&next, start.elapsed(), explored.as_ref().ok());
+            let explored = explored.map_err(|failure| {
+                let (case, failure) = reduced(next.case, *failure);
+                Violation { workload: next.name, case, failure }
+            });
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             report.sequences += 1;
-            report.crash_states = tracker.distinct();
             match explored {
                 Ok(summary) => report.summary += summary,
                 Err(violation) => report.violations.push(violation),
             }
+            note(&mut report, tracker, turns);
             progress(&report);
             if report.violations.len() >= VIOLATIONS_MAX {
-                return;
+                tracker.stop();
             }
         }
     }
 }
 
-fn shrunk(workload: &'static str, mut case: Case, mut failure: CrashFailure) -> Violation {
-    case.steps.truncate(failure.index + 1);
-    case.steps = shrink(case.steps, SHRINK_RUNS_MAX, &mut |candidate: &[Step]| {
-        explore(candidate, &case.options).is_err_and(|found| {
-            failure = *found;
-            true
-        })
-    });
-    Violation { workload, case, failure }
+fn note(report: &mut Report, tracker: &Tracker, turns: &Turns) {
+    report.crash_states = tracker.distinct();
+    report.places = tracker.reached();
+    report.turns = turns.so_far();
 }

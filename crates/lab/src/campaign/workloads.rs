@@ -1,13 +1,11 @@
-//! Which sequences there are to be cut: a line each in [`WORKLOADS`].
+//! Which sequences there are to be cut: a line each in [`WORKLOADS`]. A new mechanism registers here.
 
-use novale_core::Form;
-
-use crate::crash::{CrashOptions, Effort, small_step};
-use crate::diff::CoreOptions;
-use crate::workload::{Flavor, Generator, Step};
+use super::{drawn, shapes};
+use crate::crash::CrashOptions;
+use crate::workload::Step;
 
 /// A sequence, and how it is cut.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// The steps.
     pub steps: Vec<Step>,
@@ -22,51 +20,54 @@ pub struct Workload {
     pub name: &'static str,
     /// What it is, in a line.
     pub what: &'static str,
-    /// The case of a seed.
-    pub make: fn(u64) -> Case,
+    /// Where its cases come from.
+    pub how: How,
 }
 
-const MB: u64 = 1 << 20;
+/// Where a workload's cases come from.
+#[derive(Debug, Clone, Copy)]
+pub enum How {
+    /// There are so many, each with a number from 0; all are run once, in an order of the seed's.
+    Each(fn() -> u64, fn(u64) -> Case),
+    /// As many as seeds.
+    Drawn(fn(u64) -> Case),
+    /// Variations of those, of any workload, that reached a new place in the product; the first
+    /// ones are drawn.
+    Guided(fn(u64) -> Case),
+}
+
+use How::{Drawn, Each, Guided};
 
 /// All workloads.
+#[rustfmt::skip]
 pub const WORKLOADS: &[Workload] = &[
-    Workload { name: "random", what: "random steps, form as it fits", make: random },
-    Workload { name: "random-two", what: "random steps, two-fence form, one lane", make: two },
-    Workload {
-        name: "threads",
-        what: "random steps, every other by its own thread",
-        make: threads,
-    },
+    line("single", "each operation alone, every image of up to 12 lines", Each(shapes::single_count, shapes::single)),
+    line("pairs", "all pairs of operations", Each(shapes::pairs_count, shapes::pairs)),
+    line("sizes", "offsets and lengths around every border, on six files", Each(shapes::sizes_count, shapes::sizes)),
+    line("names", "names of every length in lines, in every use", Each(shapes::names_count, shapes::names)),
+    line("held", "triples of operations on two open files, with names or without", Each(shapes::held_count, shapes::held)),
+    line("random", "random steps, in the form that fits", Drawn(drawn::random)),
+    line("two", "random steps in the two-fence form", Drawn(drawn::two_fences)),
+    line("threads", "random steps by several threads, some never seen again", Drawn(drawn::threads)),
+    line("lanes", "random steps on 1, 2, 3, 7 or 16 lanes", Drawn(drawn::lanes)),
+    line("slots", "random steps on three slots", Drawn(drawn::slots)),
+    line("eadr", "random steps where caches persist, cut within stores", Drawn(drawn::eadr)),
+    line("cut-off", "random steps, every other one cut off for good", Drawn(drawn::cut_off)),
+    line("long", "random steps behind three thousand others", Drawn(drawn::long)),
+    line("full", "random steps on a full pool", Drawn(drawn::full)),
+    line("collect-names", "a directory's log while it is collected", Drawn(drawn::churned_directory)),
+    line("collect-data", "a file's log while it is collected", Drawn(drawn::churned_file)),
+    line("guided", "variations of what reached new places", Guided(drawn::random)),
 ];
 
-/// Steps of a random sequence that are cut.
-const STEPS: usize = 30;
-
-fn random(seed: u64) -> Case {
-    with(seed, &CoreOptions { slots: vec![6 * MB], lanes: 2, form: Form::Auto }, false)
+const fn line(name: &'static str, what: &'static str, how: How) -> Workload {
+    Workload { name, what, how }
 }
 
-fn two(seed: u64) -> Case {
-    with(seed, &CoreOptions { slots: vec![6 * MB], lanes: 1, form: Form::Two }, false)
-}
-
-fn threads(seed: u64) -> Case {
-    with(seed, &CoreOptions { slots: vec![6 * MB], lanes: 2, form: Form::Auto }, true)
-}
-
-fn with(seed: u64, core: &CoreOptions, many_threads: bool) -> Case {
-    let options = CrashOptions {
-        core: core.clone(),
-        // Every third sequence has a past that is not cut: longer logs, more names.
-        from_step: if seed.is_multiple_of(3) { 4 * STEPS } else { 0 },
-        effort: Effort { subset_lines_max: 5, data_lines_max: 3, ..Effort::default() },
-        used_one_in: 16,
-        nested_one_in: 97,
-        many_threads,
-        seed,
-        ..CrashOptions::default()
-    };
-    let count = options.from_step + STEPS;
-    let steps = Generator::new(seed, Flavor::of_seed(seed / 3)).steps(count, 1000);
-    Case { steps: steps.into_iter().map(small_step).collect(), options }
+impl Workload {
+    /// The workload of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        WORKLOADS.iter().find(|workload| workload.name == name).copied()
+    }
 }

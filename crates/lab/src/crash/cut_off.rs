@@ -61,7 +61,8 @@ impl Explorer<'_> {
 
     /// The process dies: what it stored stays in the caches.
     fn die(&mut self, undone: &[Event]) -> Result<String, String> {
-        self.hardware.forget_threads();
+        let drained = self.hardware.forget_threads();
+        self.judge.bench.update(&self.hardware, &drained)?;
         self.rewind(undone)?;
         Ok("by the death of the process".to_owned())
     }

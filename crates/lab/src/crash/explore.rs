@@ -13,7 +13,7 @@ use crate::diff::{CoreOptions, now_ns_at, panic_text};
 use crate::workload::{Action, Step};
 
 /// What to explore.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrashOptions {
     /// The pool.
     pub core: CoreOptions,

@@ -159,7 +159,9 @@ impl<'o> Explorer<'o> {
             self.cut_each_fence("closing")?;
         }
         self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
-        self.hardware.forget_threads();
+        let drained = self.hardware.forget_threads();
+        let updated = self.judge.bench.update(&self.hardware, &drained);
+        updated.map_err(|why| ("bench".to_owned(), why))?;
         self.machine_session.forget_all();
         self.model_session.forget_all();
         self.model.release_all();

@@ -240,11 +240,22 @@ impl Hardware {
     }
 
     /// The process has died: no fence of its threads comes any more. What another process writes
-    /// back and fences becomes durable all the same.
-    pub fn forget_threads(&mut self) {
+    /// back and fences becomes durable all the same. If caches persist, what was streamed is
+    /// durable now: the kernel has drained the processor's buffers on the way. Returns the lines
+    /// that this changes.
+    pub fn forget_threads(&mut self) -> Vec<LineKey> {
         self.written_back.clear();
+        if self.caches == Caches::Kept {
+            let lines: Vec<LineKey> = self.pending.keys().copied().collect();
+            for key in &lines {
+                self.durable.set(*key, self.line_with(*key, |_| true));
+            }
+            self.pending.clear();
+            return lines;
+        }
         let stores = self.pending.values_mut().flatten();
         stores.for_each(|store| store.streamed_by = None);
+        Vec::new()
     }
 
     /// A line's bytes if the crash keeps the pending stores that `keep` says (by their index).

@@ -46,6 +46,8 @@ pub enum Choice {
     Calls(usize),
     /// A subset of whole lines, by the bits of a number.
     Lines(u64),
+    /// A subset of the lines of metadata, and of the data all or nothing.
+    Metadata(u64, bool),
     /// Any, drawn at random.
     Random,
     /// Nothing pending, and so many units of the store under way, the caches being kept.
@@ -73,6 +75,10 @@ impl fmt::Display for Choice {
             }
             Self::Calls(count) => write!(f, "what the first {count} calls stored"),
             Self::Lines(bits) => write!(f, "the pending lines of the bits {bits:#b}"),
+            Self::Metadata(bits, data) => {
+                let data = if *data { "all" } else { "no" };
+                write!(f, "the pending lines of metadata of the bits {bits:#b}, and {data} data")
+            }
             Self::Random => write!(f, "a random subset"),
             Self::Torn(units) => write!(f, "{units} units of the store under way"),
         }
@@ -82,7 +88,8 @@ impl fmt::Display for Choice {
 /// How many images to try at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
-    /// All subsets of whole lines, for up to so many of them.
+    /// All subsets of whole lines, for up to so many of them; of those of metadata where all lines
+    /// are more.
     pub subset_lines_max: usize,
     /// Lines of data that are tried one by one; others are tried all.
     pub data_lines_max: usize,
@@ -107,10 +114,7 @@ impl Default for Effort {
 pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Image> {
     let mut choosing = Choosing::new(hardware);
     choosing.all_and_nothing();
-    let keys: Vec<LineKey> = hardware.pending().keys().copied().collect();
-    if keys.len() <= effort.subset_lines_max {
-        choosing.subsets();
-    }
+    choosing.subsets(effort.subset_lines_max);
     choosing.calls();
     let lines = chosen_lines(hardware, effort, random);
     for key in &lines {
@@ -133,9 +137,7 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
 #[must_use]
 pub fn images_at_store(hardware: &Hardware, event: &Event, effort: Effort) -> Vec<Image> {
     let mut choosing = Choosing::new(hardware);
-    if hardware.pending().len() <= effort.subset_lines_max {
-        choosing.subsets();
-    }
+    choosing.subsets(effort.subset_lines_max);
     choosing.all_and_nothing();
     let lines: Vec<LineKey> = event.stored_lines().collect();
     for key in lines.first().into_iter().chain(lines.last()) {
@@ -166,11 +168,19 @@ pub fn images_in_store(hardware: &Hardware, event: &Event, random: &mut Rng) -> 
 
 /// All lines of metadata, and some of data.
 fn chosen_lines(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<LineKey> {
-    let is_data = |stores: &[Pending]| stores.iter().all(|store| store.purpose == Purpose::Data);
     let (data, mut lines): (Vec<_>, Vec<_>) =
         hardware.pending().iter().partition(|(_, stores)| is_data(stores));
     lines.extend(random.choose_multiple(data, effort.data_lines_max));
     lines.into_iter().map(|(key, _)| *key).collect()
+}
+
+fn is_data(stores: &[Pending]) -> bool {
+    stores.iter().all(|store| store.purpose == Purpose::Data)
+}
+
+/// Whether the bits choose a line; `None` for one that is not among the keys, which ascend.
+fn is_chosen(keys: &[LineKey], bits: u64, key: LineKey) -> Option<bool> {
+    keys.binary_search(&key).ok().map(|index| bits >> index & 1 == 1)
 }
 
 /// A pending line, with what is asked for most of it.
@@ -259,13 +269,24 @@ impl<'h> Choosing<'h> {
         self.add(Choice::AllBut(key), |other, _, _| other != key);
     }
 
-    fn subsets(&mut self) {
+    fn subsets(&mut self, lines_max: usize) {
         let keys: Vec<LineKey> = self.lines.iter().map(|line| line.key).collect();
-        for bits in 0..1_u64 << keys.len() {
-            self.add(Choice::Lines(bits), |key, _, _| {
-                let index = keys.binary_search(&key).unwrap_or(0);
-                bits >> index & 1 == 1
-            });
+        if keys.len() <= lines_max {
+            for bits in 0..1_u64 << keys.len() {
+                self.add(Choice::Lines(bits), |key, _, _| {
+                    is_chosen(&keys, bits, key) == Some(true)
+                });
+            }
+            return;
+        }
+        let metadata = self.lines.iter().filter(|line| !is_data(line.stores));
+        let keys: Vec<LineKey> = metadata.map(|line| line.key).collect();
+        if keys.len() <= lines_max {
+            for (bits, data) in (0..1_u64 << keys.len()).flat_map(|n| [(n, false), (n, true)]) {
+                self.add(Choice::Metadata(bits, data), |key, _, _| {
+                    is_chosen(&keys, bits, key).unwrap_or(data)
+                });
+            }
         }
     }
 

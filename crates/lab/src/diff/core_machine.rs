@@ -13,7 +13,7 @@ use crate::pool_file::PoolFile;
 use crate::workload::Failure;
 
 /// How a pool is made and opened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoreOptions {
     /// Bytes of each slot.
     pub slots: Vec<u64>,

@@ -68,6 +68,16 @@ impl Generator {
         Self { random: Rng::with_seed(seed), flavor, model, session, made: 0 }
     }
 
+    /// A generator whose steps go on from what these leave.
+    #[must_use]
+    pub fn behind(seed: u64, flavor: Flavor, steps: &[Step]) -> Self {
+        let mut generator = Self::new(seed, flavor);
+        for step in steps {
+            generator.follow(step);
+        }
+        generator
+    }
+
     /// A sequence of `count` steps; every `compare_every`-th compares all.
     #[must_use]
     pub fn steps(&mut self, count: usize, compare_every: usize) -> Vec<Step> {
@@ -79,16 +89,20 @@ impl Generator {
 
     /// The next step.
     pub fn step(&mut self) -> Step {
-        self.made += 1;
         let step = self.pick_step();
+        self.follow(&step);
+        step
+    }
+
+    fn follow(&mut self, step: &Step) {
+        self.made += 1;
         if matches!(step, Step::Remount | Step::Die) {
             self.session.forget_all();
             self.model.release_all();
         }
         // A failed step is wanted as well: both sides must fail alike.
         let _outcome: Outcome =
-            run_step(&mut self.model, &mut self.session, &step, i64::from(self.made));
-        step
+            run_step(&mut self.model, &mut self.session, step, i64::from(self.made));
     }
 
     fn pick_step(&mut self) -> Step {

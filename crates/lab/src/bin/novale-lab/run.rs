@@ -1,11 +1,14 @@
 //! `novale-lab run`: power cuts until the time is up.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use novale_lab::campaign::{Campaign, Report, Violation, WORKLOADS, Workload, print_replay};
+use novale_lab::campaign::{
+    Campaign, Rates, Report, Turn, Violation, WORKLOADS, Workload, print_replay,
+};
 use serde::Serialize;
 
 use super::Verdict;
@@ -27,6 +30,12 @@ pub(super) struct Args {
     /// Sequences beside each other [default: the CPUs of this machine].
     #[arg(long)]
     threads: Option<usize>,
+    /// Use and empty one in so many recovered pools, 0 for none [default: as the workload says].
+    #[arg(long, value_name = "N")]
+    used_one_in: Option<u64>,
+    /// Cut one in so many recoveries too, 0 for none [default: as the workload says].
+    #[arg(long, value_name = "N")]
+    nested_one_in: Option<u64>,
     /// Where files for `replay` go.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
@@ -41,18 +50,28 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         workloads: chosen(&args.workload)?,
         seed: args.seed,
         time: Duration::from_secs(args.seconds),
-        threads: threads.unwrap_or(1),
+        threads: threads.unwrap_or(1).max(1),
+        rates: Rates { used_one_in: args.used_one_in, nested_one_in: args.nested_one_in },
     };
-    let (start, bar) = (Instant::now(), bar(args.seconds));
-    let report = campaign.run(&|report| show(&bar, start, report));
+    ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
+    let (start, bar, files) = (Instant::now(), bar(args.seconds), Mutex::new(Vec::new()));
+    let report = campaign.run(&|report| {
+        show(&bar, start, report);
+        // At once: what is found is kept even if the run is ended.
+        let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, violation) in report.violations.iter().enumerate().skip(files.len()) {
+            files.push(save(&args.out, number, violation));
+        }
+    });
     bar.finish_and_clear();
-    let files: Vec<PathBuf> = report
-        .violations
-        .iter()
-        .enumerate()
-        .map(|(number, violation)| save(&args.out, number, violation))
-        .collect::<anyhow::Result<_>>()?;
-    tell(args, &report, start.elapsed(), &files)?;
+    let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let files: Vec<PathBuf> = files.into_iter().collect::<anyhow::Result<_>>()?;
+    let summary = Summary::of(&campaign, &report, start.elapsed(), files);
+    if args.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        tell(&report, &summary);
+    }
     Ok(if report.violations.is_empty() { Verdict::Clean } else { Verdict::Violated })
 }
 
@@ -61,9 +80,7 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {
         return Ok(WORKLOADS.to_vec());
     }
     let find = |name: &String| {
-        let found = WORKLOADS.iter().find(|workload| workload.name == *name);
-        found
-            .copied()
+        Workload::named(name)
             .with_context(|| format!("no workload `{name}`; `novale-lab list` names them"))
     };
     names.iter().map(find).collect()
@@ -76,33 +93,71 @@ struct Summary {
     violations: usize,
     seconds: f64,
     seed: u64,
+    threads: usize,
+    states_per_second_per_thread: f64,
     sequences: u64,
-    states_per_second: f64,
+    operations: u64,
+    images_known: u64,
+    recoveries_cut: u64,
+    operations_cut_off: u64,
+    places: usize,
+    workloads: Vec<WorkloadSummary>,
     replay_files: Vec<PathBuf>,
 }
 
-fn tell(args: &Args, report: &Report, time: Duration, files: &[PathBuf]) -> anyhow::Result<()> {
-    let rate = rate(report, time);
-    if args.json {
-        let summary = Summary {
+#[derive(Serialize)]
+struct WorkloadSummary {
+    name: &'static str,
+    cases: u64,
+    cases_in_all: Option<u64>,
+    seconds: f64,
+}
+
+impl Summary {
+    fn of(campaign: &Campaign, report: &Report, time: Duration, files: Vec<PathBuf>) -> Self {
+        let workload = |turn: &Turn| WorkloadSummary {
+            name: turn.name,
+            cases: turn.cases,
+            cases_in_all: turn.cases_in_all,
+            seconds: turn.time.as_secs_f64(),
+        };
+        let threads = u32::try_from(campaign.threads).unwrap_or(1);
+        Self {
             crash_states: report.crash_states,
             violations: report.violations.len(),
             seconds: time.as_secs_f64(),
-            seed: args.seed,
+            seed: campaign.seed,
+            threads: campaign.threads,
+            states_per_second_per_thread: rate(report, time) / f64::from(threads),
             sequences: report.sequences,
-            states_per_second: rate,
-            replay_files: files.to_vec(),
-        };
-        println!("{}", serde_json::to_string(&summary)?);
-        return Ok(());
+            operations: report.summary.steps,
+            images_known: report.summary.known,
+            recoveries_cut: report.summary.recoveries_cut,
+            operations_cut_off: report.summary.cut_off,
+            places: report.places,
+            workloads: report.turns.iter().map(workload).collect(),
+            replay_files: files,
+        }
     }
-    for (violation, file) in report.violations.iter().zip(files) {
+}
+
+fn tell(report: &Report, summary: &Summary) {
+    for (violation, file) in report.violations.iter().zip(&summary.replay_files) {
         println!("{}: {}\nin {}\n", violation.workload, violation.failure, file.display());
     }
-    let (images, found) = (report.crash_states, report.violations.len());
-    println!("{images} crash states in {} sequences, {rate:.0} a second", report.sequences);
-    println!("{found} violations");
-    Ok(())
+    for workload in &summary.workloads {
+        let in_all = workload.cases_in_all.map(|cases| format!(" of {cases}")).unwrap_or_default();
+        let WorkloadSummary { name, cases, seconds, .. } = workload;
+        println!("{name:14} {cases}{in_all} sequences, {seconds:.0} s");
+    }
+    println!(
+        "{} crash states, {:.0} a second a thread; {} more had been judged; {} recoveries were cut",
+        summary.crash_states,
+        summary.states_per_second_per_thread,
+        summary.images_known,
+        summary.recoveries_cut
+    );
+    println!("{} violations", summary.violations);
 }
 
 fn save(folder: &Path, number: usize, violation: &Violation) -> anyhow::Result<PathBuf> {

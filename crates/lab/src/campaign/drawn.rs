@@ -1,0 +1,183 @@
+//! Sequences drawn from a seed: random steps on pools of several kinds, logs long enough to be
+//! collected, pools that are full.
+
+use std::fmt::Write as _;
+
+use fastrand::Rng;
+use novale_core::Form;
+
+use super::workloads::Case;
+use crate::crash::{Caches, CrashOptions, Effort, small_step};
+use crate::diff::CoreOptions;
+use crate::workload::{Flavor, Generator, Step, parse_steps};
+
+const MB: u64 = 1 << 20;
+
+/// Steps of a random sequence that are cut.
+const STEPS: usize = 30;
+
+/// Lanes: as many as processors is one case among many.
+const LANES: [u32; 5] = [1, 2, 3, 7, 16];
+
+/// Random steps on one slot, in the form that fits, sometimes after a past that is not cut.
+pub(super) fn random(seed: u64) -> Case {
+    random_on(seed, Form::Auto, vec![4 * MB])
+}
+
+/// The same in the two-fence form.
+pub(super) fn two_fences(seed: u64) -> Case {
+    random_on(seed, Form::Two, vec![4 * MB])
+}
+
+/// The same by several threads.
+pub(super) fn threads(seed: u64) -> Case {
+    let form = if seed.is_multiple_of(2) { Form::Auto } else { Form::Two };
+    with_threads(random_on(seed, form, vec![4 * MB]))
+}
+
+/// The same with one lane or many, whatever the machine has.
+pub(super) fn lanes(seed: u64) -> Case {
+    let mut case = with_threads(random_on(seed, Form::Auto, vec![4 * MB]));
+    let lanes = LANES.get(usize::try_from(seed % 5).unwrap_or(0));
+    case.options.core.lanes = lanes.copied().unwrap_or(1);
+    case
+}
+
+/// The same on three slots.
+pub(super) fn slots(seed: u64) -> Case {
+    with_threads(random_on(seed, Form::Auto, vec![3 * MB, 2 * MB, 2 * MB]))
+}
+
+/// The same where caches persist.
+pub(super) fn eadr(seed: u64) -> Case {
+    let form = if seed.is_multiple_of(2) { Form::Auto } else { Form::Two };
+    let mut case = random_on(seed, form, vec![4 * MB]);
+    case.options.caches = Caches::Kept;
+    case.options.many_threads = seed % 3 == 1;
+    case
+}
+
+/// The same, one operation in two cut off, so that recovery follows recovery.
+pub(super) fn cut_off(seed: u64) -> Case {
+    let mut case = with_threads(random_on(seed, Form::Auto, vec![4 * MB]));
+    case.options.cut_off_one_in = 2;
+    case
+}
+
+/// The same behind a past of thousands of steps, in depth at its end.
+pub(super) fn long(seed: u64) -> Case {
+    const PAST: usize = 3000;
+    let mut case = random_on(seed, Form::Auto, vec![12 * MB]);
+    let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(PAST + STEPS / 2, 10_000);
+    case.steps = steps.into_iter().map(small_step).collect();
+    case.options.from_step = PAST;
+    case
+}
+
+fn random_on(seed: u64, form: Form, slots: Vec<u64>) -> Case {
+    // Every third sequence has a past: longer logs, more names.
+    let from_step = if seed.is_multiple_of(3) { 4 * STEPS } else { 0 };
+    let options = CrashOptions {
+        core: CoreOptions { slots, lanes: 2, form },
+        from_step,
+        effort: Effort { subset_lines_max: 5, data_lines_max: 3, ..Effort::default() },
+        used_one_in: 16,
+        seed,
+        ..CrashOptions::default()
+    };
+    let steps = Generator::new(seed, Flavor::of_seed(seed / 3)).steps(from_step + STEPS, 1000);
+    Case { steps: steps.into_iter().map(small_step).collect(), options }
+}
+
+fn with_threads(mut case: Case) -> Case {
+    case.options.many_threads = true;
+    case
+}
+
+/// Random steps on a pool that was filled and has a few pages left.
+pub(super) fn full(seed: u64) -> Case {
+    let mut setup = "create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n".to_owned();
+    setup.push_str(&"append /ballast len=65536 fill=3\n".repeat(28));
+    setup.push_str(&"append /ballast len=4096 fill=3\n".repeat(20));
+    // So many pages are left that some steps fit and others don't.
+    let mut random = Rng::with_seed(seed);
+    let size = 1_800_000 - random.u32(0..300_000);
+    writeln!(setup, "set /ballast size={size}").unwrap_or_default();
+    let mut case = random_on(seed, Form::Auto, vec![2 * MB]);
+    (case.options.core.lanes, case.options.many_threads) = (1, random.bool());
+    put_before(&mut case, &setup);
+    case
+}
+
+/// A directory whose names come and go until its log is collected, cut near the end.
+pub(super) fn churned_directory(seed: u64) -> Case {
+    let mut random = Rng::with_seed(seed);
+    let (names, kept_one_in) = (random.u32(90..200), random.u32(2..9));
+    let mut text = String::from("create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%\n");
+    for index in 0..names {
+        let pad = "n".repeat(random.usize(0..30));
+        let path = format!("/d/{pad}{index}");
+        writeln!(text, "create {path} kind=file mode=644 uid=0 gid=0 rdev=0 target=%")
+            .unwrap_or_default();
+        if !index.is_multiple_of(kept_one_in) {
+            writeln!(text, "unlink {path}").unwrap_or_default();
+        } else if random.u32(0..5) == 0 {
+            writeln!(text, "rename {path} /d/again mode=replace").unwrap_or_default();
+        }
+    }
+    collected(&text, seed, &mut random)
+}
+
+/// A file overwritten here and there, cut and extended, until its log is collected.
+pub(super) fn churned_file(seed: u64) -> Case {
+    let mut random = Rng::with_seed(seed);
+    let pages = random.u32(3..40);
+    let mut text = String::from("create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n");
+    for index in 0..random.u32(150..320) {
+        let at = random.u32(0..pages) * 4096 + if random.u32(0..4) == 0 { 100 } else { 0 };
+        let step = match random.u32(0..40) {
+            0 => format!("set /f size={at}"),
+            1 => format!("set /f mode={:o}", random.u32(0..0o7777)),
+            2 => format!("set /f uid={}", random.u32(0..9)),
+            3 => format!("allocate /f extend=1 offset={at} len=8192"),
+            4..8 => format!("append /f len=4096 fill={}", index % 250 + 1),
+            _ => format!("write /f offset={at} len=4096 fill={}", index % 250 + 1),
+        };
+        writeln!(text, "{step}").unwrap_or_default();
+    }
+    collected(&text, seed, &mut random)
+}
+
+/// Cuts a stretch of a long sequence, in which about one collection falls.
+fn collected(text: &str, seed: u64, random: &mut Rng) -> Case {
+    const STRETCH: usize = 60;
+    let mut steps = parse_steps(text).unwrap_or_default();
+    let end = random.usize(STRETCH..steps.len().max(STRETCH + 1));
+    steps.truncate(end);
+    let form = if random.bool() { Form::Auto } else { Form::Two };
+    let options = CrashOptions {
+        core: CoreOptions { slots: vec![6 * MB], lanes: 1, form },
+        from_step: steps.len().saturating_sub(STRETCH),
+        effort: Effort {
+            subset_lines_max: 3,
+            data_lines_max: 1,
+            pairs: 2,
+            random: 1,
+            at_stores: false,
+        },
+        used_one_in: 40,
+        nested_one_in: 150,
+        cut_off_one_in: 16,
+        many_threads: random.u32(0..4) == 0,
+        seed,
+        ..CrashOptions::default()
+    };
+    Case { steps, options }
+}
+
+fn put_before(case: &mut Case, setup: &str) {
+    let mut steps: Vec<Step> = parse_steps(setup).unwrap_or_default();
+    case.options.from_step += steps.len();
+    steps.append(&mut case.steps);
+    case.steps = steps;
+}

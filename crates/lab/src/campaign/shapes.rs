@@ -1,0 +1,302 @@
+//! Exhaustive short sequences: each operation alone and each pair (the shapes seq-1 and seq-2 of ACE:
+//! Mohan and others, OSDI 2018, section 5), sizes around every border, names of every length. Each
+//! case has a number; what stands before the operations is not cut.
+
+use novale_core::Form;
+
+use super::workloads::Case;
+use crate::crash::{Caches, CrashOptions, Effort};
+use crate::diff::CoreOptions;
+use crate::workload::{Step, parse_steps};
+
+const MB: u64 = 1 << 20;
+
+/// What is there before: two directories, a file of one page and a bit with two names, an empty
+/// one, and one of several pages with a hole.
+const SETUP: &str = "
+    create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /A/foo kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    write /A/foo offset=0 len=5000 fill=1
+    link /A/foo /B/link
+    create /A/bar kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    create /big kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    write /big offset=0 len=4096 fill=2
+    write /big offset=12288 len=9000 fill=3
+";
+
+/// Operations chosen to get into each other's way.
+const OPERATIONS: &str = "
+    create /A/new kind=file mode=644 uid=1 gid=1 rdev=0 target=%
+    create /A/n*200 kind=directory mode=2755 uid=1 gid=1 rdev=0 target=%
+    create /B/symlink kind=symlink mode=777 uid=0 gid=0 rdev=0 target=t*100
+    create /B/device kind=char mode=600 uid=0 gid=0 rdev=259 target=%
+    link /A/bar /A/new
+    link /A/foo /B/n*100
+    unlink /A/foo
+    unlink /B/link
+    unlink /A/bar
+    unlink /big
+    rmdir /B
+    rmdir /A
+    rename /A/foo /A/new mode=replace
+    rename /A/foo /B/moved mode=replace
+    rename /A/foo /A/bar mode=replace
+    rename /A/bar /B/link mode=replace
+    rename /A/foo /B/link mode=replace
+    rename /A /C mode=noreplace
+    rename /B /A/B mode=replace
+    rename /A /B mode=exchange
+    rename /A/bar /big mode=exchange
+    rename /A/bar /B mode=exchange
+    hold /A/bar slot=1
+    hold /big slot=2
+    release slot=1
+    write /A/bar offset=0 len=8 fill=11
+    write /A/bar offset=4090 len=20000 fill=12
+    append /A/foo len=1 fill=13
+    append /A/foo len=4096 fill=14
+    write /A/foo offset=64 len=64 fill=15
+    write /A/foo offset=1 len=7 fill=16
+    write /A/foo offset=2048 len=4000 fill=17
+    write /A/foo offset=40000 len=100 fill=18
+    write /big offset=0 len=21288 fill=19
+    write /big offset=4096 len=8192 fill=20
+    set /A/foo size=0
+    set /A/foo size=4096
+    set /A/foo size=4500
+    set /A/foo size=9000
+    set /big size=13000
+    set /big size=5000000
+    set /A/bar size=100
+    allocate /big extend=1 offset=4096 len=30000
+    allocate /A/bar extend=0 offset=0 len=8192
+    set /A/foo mode=6755 uid=3
+    set /A mtime=5 atime=-7
+    set /A/foo gid=2 clear_set_id=1 size=300
+    remount
+    die
+";
+
+const FORMS: [Form; 2] = [Form::Single, Form::Two];
+
+/// Everything that the model of the memory allows at an operation's points, as far as that can be.
+const ALL: Effort =
+    Effort { subset_lines_max: 12, data_lines_max: 8, pairs: 40, random: 30, at_stores: true };
+
+/// Enough to find most.
+const SOME: Effort =
+    Effort { subset_lines_max: 6, data_lines_max: 2, pairs: 8, random: 4, at_stores: true };
+
+/// Each operation alone, in both forms, with caches lost and kept.
+pub(super) fn single_count() -> u64 {
+    operations().len() as u64 * 4
+}
+
+/// The case of that number.
+pub(super) fn single(number: u64) -> Case {
+    let [operation, form, caches] = digits(number, [operations().len() as u64, 2, 2]);
+    let mut case = behind(SETUP, pick(operation), form);
+    case.options.effort = ALL;
+    case.options.caches = if caches == 0 { Caches::Lost } else { Caches::Kept };
+    (case.options.used_one_in, case.options.nested_one_in) = (16, 40);
+    case
+}
+
+/// All pairs of operations, in both forms.
+pub(super) fn pairs_count() -> u64 {
+    let count = operations().len() as u64;
+    count * count * 2
+}
+
+/// The case of that number.
+pub(super) fn pairs(number: u64) -> Case {
+    let count = operations().len() as u64;
+    let [first, then, form] = digits(number, [count, count, 2]);
+    let steps: Vec<Step> = pick(first).into_iter().chain(pick(then)).collect();
+    let mut case = behind(SETUP, steps, form);
+    case.options.many_threads = number % 3 == 2;
+    case
+}
+
+/// Offsets and lengths around a word, a line, half a page, a page, two pages.
+const SIZES: [u64; 19] =
+    [0, 1, 7, 8, 9, 63, 64, 65, 2047, 2048, 2049, 4032, 4095, 4096, 4097, 8191, 8192, 8193, 12_289];
+
+/// Files to write to: empty, within a line, a page, a page and a bit, with a hole, reserved beyond
+/// its end.
+const FILES: [&str; 6] = [
+    "",
+    "write /f offset=0 len=3 fill=1",
+    "write /f offset=0 len=4096 fill=1",
+    "write /f offset=0 len=5000 fill=1",
+    "write /f offset=9000 len=500 fill=1",
+    "write /f offset=0 len=100 fill=1
+     allocate /f extend=0 offset=0 len=12288",
+];
+
+/// How each is changed: written, cut or extended, reserved, appended to behind a cut.
+const CHANGES: u64 = 5;
+
+/// Every offset and length, on every file, in every way.
+pub(super) fn sizes_count() -> u64 {
+    SIZES.len() as u64 * SIZES.len() as u64 * FILES.len() as u64 * CHANGES * 2
+}
+
+/// The case of that number.
+pub(super) fn sizes(number: u64) -> Case {
+    let borders = SIZES.len() as u64;
+    let [offset, len, file, change, form] =
+        digits(number, [borders, borders, FILES.len() as u64, CHANGES, 2]);
+    let (offset, len) = (at(&SIZES, offset), at(&SIZES, len));
+    let file = at(&FILES, file);
+    let setup = format!("create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%\n{file}");
+    let steps = match change {
+        0 => format!("write /f offset={offset} len={len} fill=9"),
+        1 => format!("set /f size={offset}\nset /f size={len}"),
+        2 => format!("allocate /f extend={} offset={offset} len={len}", len % 2),
+        3 => format!("set /f size={offset}\nappend /f len={len} fill=8"),
+        _ => format!("hold /f slot=1\nunlink /f\nwrite @1 offset={offset} len={len} fill=7"),
+    };
+    behind(&setup, steps_of(&steps), form)
+}
+
+/// The borders of a dentry's lines: 24 bytes of a name fit the first, 64 each further one.
+const NAMES: [u64; 14] = [1, 2, 23, 24, 25, 87, 88, 89, 152, 153, 216, 217, 254, 255];
+
+/// What is done with a name.
+const NAME_STEPS: [&str; 9] = [
+    "create /d/NAME kind=file mode=644 uid=0 gid=0 rdev=0 target=%",
+    "create /d/NAME kind=directory mode=755 uid=0 gid=0 rdev=0 target=%\nrmdir /d/NAME",
+    "create /d/NAME kind=symlink mode=777 uid=0 gid=0 rdev=0 target=NAME",
+    "link /f /d/NAME\nunlink /f",
+    "rename /f /d/NAME mode=replace",
+    "link /f /d/NAME\nrename /d/NAME /e/NAME mode=noreplace\nunlink /e/NAME",
+    "link /f /d/NAME\nrename /d/NAME /g mode=exchange",
+    "rename /f /d/NAME mode=replace\nrename /g /d/NAME mode=replace",
+    "rename /d /NAME mode=replace\nrename /e /NAME/NAME mode=replace",
+];
+
+/// Every length of a name, in every use.
+pub(super) fn names_count() -> u64 {
+    NAMES.len() as u64 * NAME_STEPS.len() as u64 * 2
+}
+
+/// The case of that number.
+pub(super) fn names(number: u64) -> Case {
+    let [len, steps, form] = digits(number, [NAMES.len() as u64, NAME_STEPS.len() as u64, 2]);
+    let steps = at(&NAME_STEPS, steps).replace("NAME", &format!("n*{}", at(&NAMES, len)));
+    let setup = "create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+        create /e kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+        create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+    behind(setup, steps_of(&steps), form)
+}
+
+/// Operations on files held open, with and without names left: triples of them.
+const HELD: &str = "
+    hold /f slot=1
+    hold /g slot=2
+    unlink /f
+    unlink /g
+    rename /g /f mode=replace
+    write @1 offset=100 len=5000 fill=5
+    append @2 len=4096 fill=6
+    set @1 size=50
+    set @1 size=9000
+    link @1 /h
+    allocate @2 extend=1 offset=8192 len=4096
+    release slot=1
+    release slot=2
+    die
+";
+
+/// All triples of operations on two descriptors.
+pub(super) fn held_count() -> u64 {
+    (steps_of(HELD).len() as u64).pow(3)
+}
+
+/// The case of that number.
+pub(super) fn held(number: u64) -> Case {
+    let steps = steps_of(HELD);
+    let count = steps.len() as u64;
+    let chosen = digits(number, [count, count, count]);
+    let steps = chosen.map(|index| at_cloned(&steps, index));
+    let setup = "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        write /f offset=0 len=4100 fill=1
+        create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        hold /f slot=1
+        hold /g slot=2";
+    behind(setup, steps.into_iter().flatten().collect(), number % 2)
+}
+
+fn behind(setup: &str, steps: Vec<Step>, form: u64) -> Case {
+    let setup = steps_of(setup);
+    let form = at(&FORMS, form);
+    let options = CrashOptions {
+        core: CoreOptions { slots: vec![3 * MB], lanes: 1, form },
+        from_step: setup.len(),
+        effort: SOME,
+        cut_off_one_in: 6,
+        ..CrashOptions::default()
+    };
+    Case { steps: setup.into_iter().chain(steps).collect(), options }
+}
+
+/// Texts of this file: their tests see to it that they are steps.
+fn steps_of(text: &str) -> Vec<Step> {
+    parse_steps(text).unwrap_or_default()
+}
+
+fn operations() -> Vec<Step> {
+    steps_of(OPERATIONS)
+}
+
+fn pick(index: u64) -> Vec<Step> {
+    at_cloned(&operations(), index).into_iter().collect()
+}
+
+fn at_cloned<T: Clone>(from: &[T], index: u64) -> Option<T> {
+    from.get(usize::try_from(index).ok()?).cloned()
+}
+
+fn at<T: Copy + Default>(from: &[T], index: u64) -> T {
+    at_cloned(from, index).unwrap_or_default()
+}
+
+/// A number's digits in these bases, the lowest first.
+fn digits<const N: usize>(mut number: u64, bases: [u64; N]) -> [u64; N] {
+    bases.map(|base| {
+        let digit = number % base.max(1);
+        number /= base.max(1);
+        digit
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workloads::{How, WORKLOADS};
+    use super::*;
+
+    #[test]
+    fn every_text_is_steps_and_every_number_a_case() {
+        for text in [SETUP, OPERATIONS, HELD].into_iter().chain(FILES).chain(NAME_STEPS) {
+            let text = text.replace("NAME", "n*9");
+            assert_eq!(parse_steps(&text).err(), None, "{text}");
+        }
+        for workload in WORKLOADS {
+            let How::Each(count, make) = workload.how else { continue };
+            let count = count();
+            for number in (0..count).step_by(7) {
+                let case = make(number);
+                assert!(case.options.from_step < case.steps.len(), "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn digits_count_through_all() {
+        let all: std::collections::HashSet<_> = (0..24).map(|n| digits(n, [2, 3, 4])).collect();
+        assert_eq!(all.len(), 24);
+    }
+}
