@@ -386,8 +386,9 @@ impl Fs {
     }
 
     /// Whoever raises the end of the file zeroes the bytes between the old end and what it writes,
-    /// as far as the old last page holds others. They are dead until the commit, so they change in
-    /// place; a certificate comes first where the last commit's checksum may cover them.
+    /// as far as the old last page holds others, and makes sure of the zeros that it holds. They are
+    /// dead until the commit, so they change in place; a certificate comes first where the last
+    /// commit's checksum may cover them.
     pub(crate) fn zero_gap(
         &self,
         locked: &Locked<'_>,
@@ -408,7 +409,10 @@ impl Fs {
         let gap = bytes.get_mut(..len).unwrap_or_default();
         self.pm.load(addr.add(from as u64), gap)?;
         if gap.iter().all(|byte| *byte == 0) {
-            return Ok(None);
+            // Zeros that are seen need not be durable: whoever stored them may have died before its
+            // fence, and nothing committed made recovery look at them.
+            let shown = self.pm.write_back_range(addr.add(from as u64), len as u64, Purpose::Data);
+            return Ok(Some(shown));
         }
         if next.checksummed {
             // The certificate takes the op_seq of this operation, and the commit the one behind.

@@ -226,6 +226,15 @@ impl Hardware {
         }
     }
 
+    /// Stores to a zeroed pool what the caches show, durable or not.
+    pub fn show(&self, pm: &Pm) {
+        self.lay_out(pm);
+        for key in self.pending.keys() {
+            let line = self.line_with(*key, |_| true);
+            drop(pm.store_line(key.addr(), &line, Purpose::Other));
+        }
+    }
+
     /// Puts whole lines, durably.
     pub fn set_durable(&mut self, lines: &[(LineKey, LineBytes)]) {
         for (key, bytes) in lines {
