@@ -26,6 +26,9 @@ const SLOT_WAITERS: usize = 3;
 const SLOT_WAKEUPS: usize = 4;
 const SLOT_RECOVERY: usize = 5;
 
+/// The record kept for settling.
+const SETTLING: usize = RECORDS - 1;
+
 /// All records of a slot; made with the slot's first client, kept for all later ones.
 const RECORDS_CLASS: Class = Class::internal(129, 64 * 96);
 const _: () = assert!(RECORDS * RECORD_WORDS == 64 * 96);
@@ -176,26 +179,35 @@ impl Client {
         self.info
     }
 
-    /// Starts an operation: takes a free record, sleeping while all 64 are in use. Threads that
+    /// Starts an operation: takes a free record, sleeping while all 63 are in use. Threads that
     /// pass different hints use different records.
     #[inline]
     #[must_use]
     pub fn op(&self, kind: u32, hint: u32) -> Op<'_> {
-        let first = (hint as usize) % RECORDS;
+        let first = (hint as usize) % SETTLING;
         self.try_op(kind, first).unwrap_or_else(|| self.wait_op(kind, first))
     }
 
     #[inline]
     fn try_op(&self, kind: u32, first: usize) -> Option<Op<'_>> {
         let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
-        for step in 0..RECORDS {
-            let index = (first + step) % RECORDS;
+        for step in 0..SETTLING {
+            let index = (first + step) % SETTLING;
             let owner = Owner::new(self.info.slot, index_u32(index), self.info.epoch);
             if let Some(op) = Op::claim(self, RecordWords::new(records.get(index)?), owner, kind) {
                 return Some(op);
             }
         }
         None
+    }
+
+    /// The operation of a thread that settles for a dead client, which may wait in the middle of
+    /// another of its own; none while another thread of this client has it.
+    #[must_use]
+    pub fn settling_op(&self, kind: u32) -> Option<Op<'_>> {
+        let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
+        let owner = Owner::new(self.info.slot, index_u32(SETTLING), self.info.epoch);
+        Op::claim(self, RecordWords::new(records.get(SETTLING)?), owner, kind)
     }
 
     /// Ends when one of the client's own operations does.

@@ -36,7 +36,7 @@ pub use liveness::PidInfo;
 pub use names::NameTable;
 
 pub use off::Off;
-pub use op::{LockGuard, Op};
+pub use op::{LockGuard, Op, Settler};
 pub use radix::Radix;
 pub use record::{Commit, Extent, Phase, Record};
 pub use segment::GREATEST as SEGMENT_BYTES_MAX;

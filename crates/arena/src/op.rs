@@ -11,12 +11,18 @@ use crate::off::Off;
 use crate::record::{Commit, Extent, FREE, LOCKS_MAX, Phase, RecordWords, TAKEN};
 use crate::sync::{self, Owner, Refused};
 
+/// Settles what dead clients left, so that the locks that they held can be taken.
+pub trait Settler: Sync {
+    /// Settles for the client that `owner` names; says whether its locks are free then.
+    fn settle(&self, owner: Owner) -> bool;
+}
+
 /// An operation in flight: a claimed record. Dropping it ends the operation.
 ///
 /// Not for sharing between threads: one operation, one thread.
-#[derive(Debug)]
 pub struct Op<'a> {
     client: &'a Client,
+    settler: Option<&'a dyn Settler>,
     record: RecordWords<'a>,
     owner: Owner,
     kind: u32,
@@ -33,8 +39,13 @@ impl<'a> Op<'a> {
         owner: Owner,
         kind: u32,
     ) -> Option<Self> {
-        let op = || Self { client, record, owner, kind, locks_used: Cell::new(0) };
+        let op = || Self { client, settler: None, record, owner, kind, locks_used: Cell::new(0) };
         record.claim(owner.epoch(), kind).then(op)
+    }
+
+    /// Lets `settler` see to locks whose owner is dead.
+    pub fn set_settler(&mut self, settler: &'a dyn Settler) {
+        self.settler = Some(settler);
     }
 
     /// What lock words name while this operation holds them.
@@ -49,23 +60,26 @@ impl<'a> Op<'a> {
         self.client.arena()
     }
 
-    /// Takes the lock whose word is at `off`; sleeps while a living client holds it.
+    /// Takes the lock whose word is at `off`; sleeps while a living client holds it. The settler,
+    /// where there is one, sees to a dead owner.
     ///
     /// # Errors
-    /// [`LockError::OwnerDead`]: the caller settles the owner's operations and tries again.
+    /// [`LockError::OwnerDead`]: nobody has settled the owner's operations.
     /// [`LockError::Held`], [`LockError::TooMany`], [`LockError::BadOffset`]: mistakes.
     #[inline]
     pub fn lock(&self, off: Off) -> Result<LockGuard<'_>, LockError> {
-        let (word, index) = self.intend(off)?;
         let is_dead = |owner: Owner| self.arena().is_dead(owner);
-        match sync::lock(word, self.owner, &is_dead) {
-            Ok(()) => Ok(LockGuard { op: self, word, index }),
-            Err(refused) => {
-                self.forget_intent(index);
-                Err(match refused {
-                    Refused::Dead(owner) => LockError::OwnerDead(owner),
-                    Refused::Held => LockError::Held(off),
-                })
+        loop {
+            let (word, index) = self.intend(off)?;
+            let refused = match sync::lock(word, self.owner, &is_dead) {
+                Ok(()) => return Ok(LockGuard { op: self, word, index }),
+                Err(refused) => refused,
+            };
+            self.forget_intent(index);
+            match refused {
+                Refused::Held => return Err(LockError::Held(off)),
+                Refused::Dead(owner) if self.settler.is_some_and(|all| all.settle(owner)) => {}
+                Refused::Dead(owner) => return Err(LockError::OwnerDead(owner)),
             }
         }
     }
@@ -147,10 +161,22 @@ impl<'a> Op<'a> {
         self.record.note(self.arena(), &FREE, Extent { addr_raw, pages })
     }
 
+    /// Forgets the pages noted as taken: from here on they are somebody's, or free.
+    #[inline]
+    pub fn forget_taken(&self) {
+        self.record.forget_taken(self.arena());
+    }
+
     /// Forgets commits, words and extents; locks and phase stay.
     #[inline]
     pub fn clear_notes(&self) {
         self.record.clear_notes(self.arena());
+    }
+}
+
+impl std::fmt::Debug for Op<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Op").field("owner", &self.owner).field("kind", &self.kind).finish()
     }
 }
 

@@ -271,6 +271,17 @@ impl<'a> RecordWords<'a> {
         }
     }
 
+    /// Forgets the pages taken.
+    #[inline]
+    pub(crate) fn forget_taken(self, arena: &Arena) {
+        let counts = self.counts();
+        let count = TAKEN.count(counts);
+        self.publish(counts & !(EXTENTS_MAX << TAKEN.shift));
+        if count > INLINE {
+            free_overflow(arena, at(self.0, TAKEN.overflow), count);
+        }
+    }
+
     /// Copies the record out; none if it is free.
     pub(crate) fn read(self, arena: &Arena, owner: Owner) -> Result<Option<Record>, BadOffset> {
         if !self.is_claimed() {

@@ -4,9 +4,12 @@
 //! for it what its phase demands (the caller's part), marks its progress in the dead record itself,
 //! since a settler may die too, and only then lets the locks go and frees the record and the slot.
 
+use std::sync::atomic::Ordering;
+
 use crate::arena::Arena;
 use crate::client::{ClientInfo, index_u32};
 use crate::error::{BadOffset, LockError};
+use crate::off::Off;
 use crate::op::{LockGuard, Op};
 use crate::record::{Phase, RECORDS, Record, RecordWords};
 use crate::sync::{self, Owner};
@@ -80,6 +83,35 @@ impl Recovery<'_> {
         if let Some(words) = self.words_of(record)? {
             words.set_phase(record.kind, phase);
         }
+        Ok(())
+    }
+
+    /// Notes a word in the dead client's record, as its operation would have.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn note_word(&self, record: &Record, index: usize, value: u64) -> Result<(), BadOffset> {
+        if let Some(words) = self.words_of(record)? {
+            words.note_word(index, value);
+        }
+        Ok(())
+    }
+
+    /// Whether the dead client's operation holds the lock at `off`.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn holds(&self, record: &Record, off: Off) -> Result<bool, BadOffset> {
+        let word = self.arena.word(off)?.load(Ordering::Acquire);
+        Ok(Owner::of_lock_word(word) == Some(record.owner))
+    }
+
+    /// Releases one lock that the dead client's operation holds.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn release(&self, record: &Record, off: Off) -> Result<(), BadOffset> {
+        sync::unlock(self.arena.word(off)?, record.owner);
         Ok(())
     }
 

@@ -134,6 +134,19 @@ pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<u64
     result
 }
 
+/// The inodes that a directory names.
+pub(crate) fn inos(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<Vec<Ino>> {
+    let mut inos = Vec::new();
+    let mut from = 0;
+    while let Some((cookie, at)) = next_name(arena, view, from)? {
+        let found = with_dentry(pm, at, |dentry| (dentry.ino(), dentry.cookie()))?;
+        inos.push(found.0);
+        debug_assert_eq!(found.1, cookie);
+        from = cookie + 1;
+    }
+    Ok(inos)
+}
+
 /// Makes sure that adding a name with this cookie can't fail.
 pub(crate) fn reserve(
     pm: &Pm,

@@ -88,6 +88,9 @@ pub enum Error {
     /// The arena holds an offset that points outside: a bad client, or a bug.
     #[error("damaged arena: {0}")]
     BadArena(String),
+    /// A client died that holds what is needed, and could not be settled for.
+    #[error("a client died in the middle of an operation that can't be ended")]
+    OwnerDead,
     /// Closed, or being closed.
     #[error("file system is shut down")]
     Closed,
@@ -136,6 +139,9 @@ impl From<novale_arena::ArenaError> for Error {
 
 impl From<novale_arena::LockError> for Error {
     fn from(error: novale_arena::LockError) -> Self {
+        if matches!(error, novale_arena::LockError::OwnerDead(_)) {
+            return Self::OwnerDead;
+        }
         Self::BadArena(error.to_string())
     }
 }

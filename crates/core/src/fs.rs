@@ -1,5 +1,6 @@
 //! The file system object: what its operations share.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_arena::{Arena, Client, LockGuard, Off, Op, Phase};
@@ -18,6 +19,7 @@ use crate::load;
 use crate::log::{Appended, LogEnv, LogId};
 use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
+use crate::settle;
 use crate::types::{Attr, Ctx, StatFs};
 use crate::view::{State, View, Views};
 
@@ -67,6 +69,7 @@ pub(crate) enum OpKind {
     Release,
     Atime,
     Manage,
+    Settle,
 }
 
 /// A Novale file system, open on a pool.
@@ -88,6 +91,8 @@ pub struct Fs {
     pub(crate) unrecovered: Unrecovered,
     pub(crate) gc: GcCounters,
     pub(crate) closed: AtomicBool,
+    /// Held by the thread that settles for dead clients.
+    pub(crate) settling: Mutex<()>,
 }
 
 impl std::fmt::Debug for Fs {
@@ -134,6 +139,9 @@ pub(crate) struct Locked<'a> {
     _guard: LockGuard<'a>,
 }
 
+/// Pages freed at once of which a death may lose track, until the pool is opened again.
+const UNNOTED_PAGES_MAX: u64 = 64;
+
 /// How often a reader tries without the lock before it takes it.
 const READ_TRIES: usize = 8;
 
@@ -162,7 +170,9 @@ impl Fs {
 
     /// An operation whether the file system is open or being closed.
     pub(crate) fn call(&self, kind: OpKind, ctx: &Ctx) -> Call<'_> {
-        Call { op: self.client.op(kind as u32, ctx.hint), now_ns: ctx.now_ns, hint: ctx.hint }
+        let mut op = self.client.op(kind as u32, ctx.hint);
+        op.set_settler(self);
+        Call { op, now_ns: ctx.now_ns, hint: ctx.hint }
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -180,8 +190,20 @@ impl Fs {
 
     /// Frees pages that nothing durable names any more.
     pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
-        call.op.set_phase(Phase::Freeing);
-        self.allocator.give(self.arena(), &call.op, call.hint, extents)
+        note_free(call, extents);
+        self.give_noted(call, extents)
+    }
+
+    fn give_noted(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
+        let noted = extents.pages() > UNNOTED_PAGES_MAX;
+        self.allocator.give_each(self.arena(), &call.op, call.hint, extents, |index| {
+            if noted {
+                call.op.note_word(settle::GIVEN, index + 1);
+            }
+        })?;
+        call.op.clear_notes();
+        call.op.set_phase(Phase::Published);
+        Ok(())
     }
 
     pub(crate) fn log_id(&self, ino: Ino, generation: u32) -> LogId {
@@ -388,6 +410,8 @@ impl Fs {
             locked.view.set_state(&next);
             publish()
         });
+        // The pages are in the log and the index now.
+        call.op.clear_notes();
         call.op.set_phase(Phase::Published);
         published
     }
@@ -414,26 +438,38 @@ impl Fs {
     /// Frees all that an inode without names and holds has, and its number. The commit that took
     /// its last name is durable, so nothing is stored.
     pub(crate) fn reclaim(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
-        let (view, arena) = (&locked.view, self.arena());
+        self.reclaim_view(call, &locked.view, &locked.id, locked.kind)
+    }
+
+    /// As [`Fs::reclaim`], for whoever has the lock in another way.
+    pub(crate) fn reclaim_view(
+        &self,
+        call: &Call<'_>,
+        view: &View<'_>,
+        id: &LogId,
+        kind: FileKind,
+    ) -> Result<()> {
+        let arena = self.arena();
         let state = view.state();
         let mut freed = Extents::default();
-        if locked.kind != FileKind::Directory {
+        if kind != FileKind::Directory {
             view.index().for_each(arena, &mut |_, addr| {
                 freed.push_page(PmAddr::from_raw(addr));
             })?;
         }
-        crate::log::pages(&self.pm, &locked.id, state.log_head, state.log_tail, &mut |page| {
+        crate::log::pages(&self.pm, id, state.log_head, state.log_tail, &mut |page| {
             freed.push_page(page);
         })?;
         let (spare, pages) = view.spare();
         if pages > 0 {
             freed.push(Extent { addr: spare, pages });
         }
+        note_free(call, &freed);
         view.publish(|| {
             view.set_unloaded();
             load::reset(arena, view)
         })?;
-        self.give(call, &freed)?;
+        self.give_noted(call, &freed)?;
         self.inodes.give(arena, &call.op, view.ino())
     }
 }
@@ -463,6 +499,20 @@ fn inodes_to_come(places: u64, pages: u64) -> u64 {
     // All pages are used up at n names: n / lines + (n - places) / a_page = pages, rounded down.
     let whole = u128::from(pages) * u128::from(a_page) + u128::from(places);
     u64::try_from(whole * u128::from(lines) / u128::from(a_page + lines)).unwrap_or(u64::MAX)
+}
+
+/// Notes pages that are going to be freed, if they are many: whoever settles for this client, if it
+/// dies, goes on where it stopped.
+fn note_free(call: &Call<'_>, extents: &Extents) {
+    call.op.clear_notes();
+    if extents.pages() > UNNOTED_PAGES_MAX {
+        for extent in extents.iter() {
+            let pages = u32::try_from(extent.pages).unwrap_or(u32::MAX);
+            // Without room in the arena a death loses the rest until the next opening.
+            let _noted = call.op.note_free(extent.addr.raw(), pages);
+        }
+    }
+    call.op.set_phase(Phase::Freeing);
 }
 
 /// Refuses what is no regular file.

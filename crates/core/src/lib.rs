@@ -6,6 +6,7 @@
 //! behind what is committed, commit (module `commit`), publish to the view, free what fell out of use.
 
 mod alloc;
+mod attach;
 mod attr;
 mod check;
 mod commit;
@@ -26,6 +27,7 @@ mod namespace;
 mod pool;
 mod recover;
 mod rename;
+mod settle;
 mod small;
 mod types;
 mod view;

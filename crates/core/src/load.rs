@@ -3,6 +3,8 @@
 //! By then recovery has run: what the newer commit line says stands, and is durable. Where it ran
 //! without storing anything, [`Unrecovered`] has what it would have stored.
 
+use std::sync::atomic::Ordering;
+
 use novale_arena::Arena;
 use novale_layout::{
     Attributes, COMMIT_OFFSETS, CommitLine, DentryRef, Entry, FileKind, IDENTITY_OFFSET,
@@ -115,7 +117,8 @@ pub(crate) fn load(
         }
         return Err(Error::damaged_inode(ino, "commit lines", pool.addr, "neither validates"));
     };
-    if line.nlink == 0 {
+    // One without names is there while it is held: its view may have been dropped.
+    if line.nlink == 0 && view.holds().load(Ordering::Relaxed) == 0 {
         return Err(Error::Stale);
     }
     if let Some(error) = media.torn_line().filter(|_| unrecovered.torn_is_damage()) {

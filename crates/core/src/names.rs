@@ -4,6 +4,7 @@
 //! lane's journal record commits all inodes at once ([`crate::commit::many`]). Before it is durable
 //! every line that stands is the old one; behind it recovery finds all new lines in the record.
 
+use novale_arena::Phase;
 use novale_layout::{COOKIE_LIMIT, DataCrc, Entry, FileKind, Ino, JournalKind, Name, Seed};
 use novale_pm::Flushed;
 
@@ -168,6 +169,8 @@ impl Fs {
         for ((change, part), (appended, at)) in dirs.iter().zip(&parts).zip(&stored).rev() {
             self.publish_names(change, &part.next, appended, at)?;
         }
+        call.op.clear_notes();
+        call.op.set_phase(Phase::Published);
         for (change, (appended, _)) in dirs.iter().zip(&stored) {
             self.collect_if_grown(call, change.dir, appended)?;
         }

@@ -430,6 +430,24 @@ const SHARD_LOCK: u64 = 0;
 const SHARD_ROOT: u64 = 1;
 
 impl Views {
+    /// The tables that another client has made.
+    pub(crate) fn attach(shards: u64) -> Self {
+        Self { shards: Off::from_raw(shards) }
+    }
+
+    /// Where the tables are in the arena.
+    pub(crate) fn place(self) -> u64 {
+        self.shards.raw()
+    }
+
+    /// The view whose lock is at `lock`, if it is one's.
+    pub(crate) fn view_of_lock(self, arena: &Arena, lock: Off) -> Result<Option<View<'_>>> {
+        // Of a lock of another kind these words are others, which name no view or another one.
+        let Ok(view) = View::at(arena, lock) else { return Ok(None) };
+        let found = self.find(arena, view.ino())?;
+        Ok(found.filter(|found| found.off() == lock))
+    }
+
     pub(crate) fn create(arena: &Arena) -> Result<Self> {
         Ok(Self { shards: arena.alloc_table((SHARDS * SHARD_WORDS).ilog2())? })
     }

@@ -5,6 +5,7 @@
 //! A failed test prints its seed and a short sequence as text: `workload::parse_steps` replays it.
 
 pub mod campaign;
+pub mod clients;
 pub mod crash;
 pub mod damage;
 pub mod diff;

@@ -83,6 +83,21 @@ impl Inodes {
         Ok(Self { table: arena.alloc(TABLE_CLASS)?, directory })
     }
 
+    /// The table that another client has made.
+    pub(crate) fn attach(table: u64, directory: PmAddr) -> Self {
+        Self { table: Off::from_raw(table), directory }
+    }
+
+    /// The root page of the inode directory on media.
+    pub(crate) fn directory(&self) -> PmAddr {
+        self.directory
+    }
+
+    /// Where the table is in the arena.
+    pub(crate) fn place(&self) -> u64 {
+        self.table.raw()
+    }
+
     fn table<'a>(&self, arena: &'a Arena) -> Result<&'a [AtomicU64; 8]> {
         Ok(arena.block::<8>(self.table)?)
     }
@@ -327,5 +342,7 @@ fn take_zeroed(env: &LogEnv<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
         pending = pending.and(pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Inode));
     }
     pm.fence(pending).end();
+    // They are named next, on media: whoever settles for a dead owner must not give them back.
+    op.forget_taken();
     Ok(extents)
 }

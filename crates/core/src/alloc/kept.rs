@@ -34,6 +34,25 @@ impl Kept {
         Ok(Self { slots: arena.alloc_table(SLOTS_LOG2)? })
     }
 
+    /// The words that another client has made.
+    pub(super) fn attach(slots: u64) -> Self {
+        Self { slots: Off::from_raw(slots) }
+    }
+
+    /// Where the words are in the arena.
+    pub(super) fn place(&self) -> u64 {
+        self.slots.raw()
+    }
+
+    /// Whether a record keeps this page.
+    pub(super) fn has(&self, arena: &Arena, owner: Owner, page: PmAddr) -> Result<bool> {
+        let table = self.slot(arena, owner.slot())?.load(Ordering::Acquire);
+        if table == 0 {
+            return Ok(false);
+        }
+        Ok(Self::word(arena, table, owner.record())?.load(Ordering::Relaxed) == page.raw())
+    }
+
     /// The table of a client slot, where there is one.
     fn slot<'a>(&self, arena: &'a Arena, slot: u32) -> Result<&'a AtomicU64> {
         Ok(arena.word(self.slots.word(u64::from(slot % SLOTS)))?)

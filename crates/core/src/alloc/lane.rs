@@ -37,7 +37,8 @@ const COUNT_MASK: u64 = PAGE - 1;
 pub(crate) struct Lane<'a> {
     index: u16,
     words: &'a [AtomicU64; LANE_WORDS],
-    _guard: LockGuard<'a>,
+    /// None for a dead client's lane, whose lock the settler lets be.
+    _guard: Option<LockGuard<'a>>,
 }
 
 /// Pages that a lane holds, read without its lock.
@@ -58,7 +59,12 @@ impl<'a> Lane<'a> {
         (index, off): (u16, Off),
         guard: LockGuard<'a>,
     ) -> Result<Self> {
-        Ok(Self { index, words: arena.block(off)?, _guard: guard })
+        Ok(Self { index, words: arena.block(off)?, _guard: Some(guard) })
+    }
+
+    /// The lane that a dead client has locked, for whoever settles for it.
+    pub(super) fn of_dead(arena: &'a Arena, (index, off): (u16, Off)) -> Result<Self> {
+        Ok(Self { index, words: arena.block(off)?, _guard: None })
     }
 
     /// The lane's number.
@@ -152,6 +158,19 @@ impl<'a> Lane<'a> {
         let word = self.get(BATCH_AT + usize::try_from(len).ok()?);
         self.set(BATCH_LEN, len);
         Some(Extent { addr: PmAddr::from_raw(word & !COUNT_MASK), pages: (word & COUNT_MASK) + 1 })
+    }
+
+    /// Whether a page is among those that the lane holds.
+    pub(crate) fn holds_page(&self, page: PmAddr) -> bool {
+        let within = |extent: Extent| page >= extent.addr && page < extent.end();
+        let len = usize::try_from(self.get(BATCH_LEN)).unwrap_or(0).min(BATCH);
+        let batch = (BATCH_AT..BATCH_AT + len).map(|index| {
+            let word = self.get(index);
+            let addr = PmAddr::from_raw(word & !COUNT_MASK);
+            Extent { addr, pages: (word & COUNT_MASK) + 1 }
+        });
+        let own = Extent { addr: PmAddr::from_raw(self.get(EXTENT)), pages: self.held() };
+        batch.chain(std::iter::once(own)).any(within)
     }
 
     // Inode numbers.

@@ -18,7 +18,7 @@ pub(crate) mod ranges;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use novale_arena::{Arena, Off, Op};
+use novale_arena::{Arena, Off, Op, Owner};
 use novale_layout::{PAGE, PmAddr};
 use novale_policy::{SlotLoad, SlotPolicy};
 
@@ -77,10 +77,47 @@ impl Allocator {
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
         let kept = Kept::create(arena)?;
         let free = arena.alloc_table(3)?;
-        // Two MB, less in a small pool: enough for the log pages of many deletes at once and
-        // for the overwrites of several full-sized requests.
         let reserve = reserve_of(ranges.usable_pages());
         Ok(Self { ranges, lanes, lane_count, kept, free, reserve, policy })
+    }
+
+    /// The allocator that another client has made, where it said ([`Self::places`]).
+    pub(crate) fn attach(pages: &[u64], places: [u64; 7], policy: Box<dyn SlotPolicy>) -> Self {
+        let [lanes, lane_count, kept, free, table, summaries, groups] = places;
+        let ranges = Ranges::attach(pages, [table, summaries, groups]);
+        Self {
+            reserve: reserve_of(ranges.usable_pages()),
+            ranges,
+            lanes: Off::from_raw(lanes),
+            lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
+            kept: Kept::attach(kept),
+            free: Off::from_raw(free),
+            policy,
+        }
+    }
+
+    /// Where all of it is in the arena.
+    pub(crate) fn places(&self) -> [u64; 7] {
+        let [table, summaries, groups] = self.ranges.places();
+        let lane_count = u64::from(self.lane_count);
+        let (lanes, kept, free) = (self.lanes.raw(), self.kept.place(), self.free.raw());
+        [lanes, lane_count, kept, free, table, summaries, groups]
+    }
+
+    /// The lane whose lock is at `lock`, if it is one's, for whoever settles for its dead owner.
+    pub(crate) fn lane_of_lock<'a>(&self, arena: &'a Arena, lock: Off) -> Result<Option<Lane<'a>>> {
+        let Some(at) = lock.raw().checked_sub(self.lanes.raw()) else { return Ok(None) };
+        let index = at / lane::LANE_BYTES;
+        if at % lane::LANE_BYTES != 0 || index >= u64::from(self.lane_count) {
+            return Ok(None);
+        }
+        let at = self.lane_at(u32::try_from(index).unwrap_or(0));
+        Ok(Some(Lane::of_dead(arena, at)?))
+    }
+
+    /// Whether an operation's record keeps this page for its next one.
+    pub(crate) fn is_kept(&self, arena: &Arena, owner: Owner, page: PmAddr) -> Result<bool> {
+        self.kept.has(arena, owner, page)
     }
 
     /// Takes over the bitmap found at mount.
@@ -224,7 +261,10 @@ impl Allocator {
         let Some((extent, cursor)) = found else {
             return Ok(());
         };
-        free.fetch_sub(extent.pages, Ordering::Relaxed);
+        // Never below none: a client that dies between the two steps leaves it a little too low or
+        // too high.
+        let less = |free: u64| Some(free.saturating_sub(extent.pages));
+        let _before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let rest = lane.replace_extent(extent, cursor);
         self.give_now(arena, op, rest)
     }
@@ -258,6 +298,20 @@ impl Allocator {
         hint: u32,
         extents: &Extents,
     ) -> Result<()> {
+        self.give_each(arena, op, hint, extents, |_| ())
+    }
+
+    /// Gives pages back, with a word before each extent.
+    pub(crate) fn give_each(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        extents: &Extents,
+        before: impl Fn(u64),
+    ) -> Result<()> {
+        // What the operation had taken has its place by now, or goes back here.
+        op.forget_taken();
         if extents.is_empty() {
             return Ok(());
         }
@@ -268,7 +322,8 @@ impl Allocator {
             return Ok(());
         }
         let lane = self.lane(arena, op, hint)?;
-        for extent in extents.iter() {
+        for (index, extent) in (0..).zip(extents.iter()) {
+            before(index);
             if !lane.gather(extent) {
                 self.flush_batch(arena, op, &lane)?;
                 if !lane.gather(extent) {

@@ -54,16 +54,34 @@ fn longest(summary: u64) -> u64 {
     summary & 0xffff
 }
 
+/// The ranges of slots of so many pages, and their number.
+fn ranges_of(pages: &[u64]) -> (Vec<SlotRanges>, u64) {
+    let mut slots = Vec::new();
+    let mut total = 0;
+    for &pages in pages {
+        let count = pages.div_ceil(RANGE_PAGES);
+        slots.push(SlotRanges { first: total, count, pages });
+        total += count;
+    }
+    (slots, total)
+}
+
 impl Ranges {
+    /// The tables that another client has made, where it said ([`Self::places`]).
+    pub(crate) fn attach(pages: &[u64], places: [u64; 3]) -> Self {
+        let (slots, total) = ranges_of(pages);
+        let [table, summaries, groups] = places.map(Off::from_raw);
+        Self { slots, total, table, summaries, groups }
+    }
+
+    /// Where the tables are in the arena.
+    pub(crate) fn places(&self) -> [u64; 3] {
+        [self.table, self.summaries, self.groups].map(Off::raw)
+    }
+
     /// The tables for slots of so many pages, every page in use.
     pub(crate) fn create(arena: &Arena, pages: &[u64]) -> Result<Self> {
-        let mut slots = Vec::new();
-        let mut total = 0;
-        for &pages in pages {
-            let count = pages.div_ceil(RANGE_PAGES);
-            slots.push(SlotRanges { first: total, count, pages });
-            total += count;
-        }
+        let (slots, total) = ranges_of(pages);
         let table = |words: u64| arena.alloc_table(words.next_power_of_two().max(8).ilog2());
         let this = Self {
             table: table(total * RANGE_WORDS)?,
@@ -204,6 +222,10 @@ impl Ranges {
         let Some((first, count, take)) = pick(&bits)? else {
             return Ok(None);
         };
+        if !take {
+            // Before the pages themselves: a group that says nothing is free is not searched.
+            self.group(arena, range)?.fetch_add(count, Ordering::Relaxed);
+        }
         for (index, word) in bits.0.iter_mut().enumerate() {
             let mask = Bits::mask(index, first, count);
             if mask == 0 {
@@ -235,7 +257,32 @@ impl Ranges {
         let summary = self.summary(arena, range)?;
         let before = summary.load(Ordering::Relaxed);
         summary.store(pack((before >> 16) + count, longest(before).max(run)), Ordering::Release);
-        self.group(arena, range)?.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The range whose lock is at `lock`, if it is one's.
+    pub(crate) fn range_of_lock(&self, lock: Off) -> Option<u64> {
+        let at = lock.raw().checked_sub(self.table.raw())?;
+        let range = at / (RANGE_WORDS * 8);
+        (range < self.total && at % (RANGE_WORDS * 8) == LOCK * 8).then_some(range)
+    }
+
+    /// Completes what the dead owner of a range's lock had begun: a word whose change it noted, and
+    /// the summary. Words of the same change that it did not get to stay as they were; pages that it
+    /// took so are free again when the pool is opened next.
+    pub(crate) fn mend(&self, arena: &Arena, range: u64) -> Result<()> {
+        let block = self.range(arena, range)?;
+        let note = usize::try_from(block[NOTE_INDEX].load(Ordering::Acquire)).unwrap_or(0);
+        if let Some(place) = note.checked_sub(1).and_then(|index| block.get(BITMAP + index)) {
+            place.store(block[NOTE_VALUE].load(Ordering::Relaxed), Ordering::Release);
+        }
+        block[NOTE_INDEX].store(0, Ordering::Release);
+        let mut bits = Bits([0; WORDS]);
+        for (word, place) in bits.0.iter_mut().zip(block.iter().skip(BITMAP)) {
+            *word = place.load(Ordering::Relaxed);
+        }
+        let longest = bits.runs().map(|run| run.1).max().unwrap_or(0);
+        self.summary(arena, range)?.store(pack(bits.free(), longest), Ordering::Release);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The lanes' records as recovery finds them, and which of them count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use novale_layout::{
     CommitLine, IDENTITY_OFFSET, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES, JournalRecord,
@@ -76,6 +76,20 @@ impl Journal {
             this.last_seq.push(last_seq);
         }
         Ok(this)
+    }
+
+    /// Keeps the records that name one of these inodes.
+    pub(crate) fn keep_naming(&mut self, inos: &BTreeSet<Ino>) {
+        let records = std::mem::take(&mut self.records).into_iter();
+        self.records = records
+            .filter(|record| record.body.lines.iter().any(|(ino, _)| inos.contains(ino)))
+            .collect();
+        self.by_ino.clear();
+        for (index, record) in self.records.iter().enumerate() {
+            for (ino, line) in record.body.lines.iter() {
+                self.by_ino.entry(*ino).or_default().push((index, *line));
+            }
+        }
     }
 
     /// Judges the records of the session that crashed: one counts when its checksum holds, or

@@ -28,6 +28,7 @@ use novale_policy::Spread;
 
 use crate::alloc::Allocator;
 use crate::alloc::inodes::Inodes;
+use crate::attach;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
 use crate::fs::{Call, Fs, OpKind, OpenOptions};
@@ -64,9 +65,6 @@ pub struct OpenReport {
     /// opened read-only has any; what they hold can't be read.
     pub damaged: u64,
 }
-
-/// Word of the arena's root block that says that a file system's view is in it.
-const ROOT_IN_USE: usize = 0;
 
 impl Fs {
     /// Opens a pool and builds its view in `arena`, which must be fresh.
@@ -234,10 +232,7 @@ fn build(
     lanes: &[PmAddr],
     opened: &Opened,
 ) -> Result<Fs> {
-    let root = &arena.root()[ROOT_IN_USE];
-    if root.swap(1, std::sync::atomic::Ordering::AcqRel) != 0 {
-        return Err(Error::BadArena("a file system is open in it already".into()));
-    }
+    attach::begin(arena)?;
     let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let lane_count = pool.superblock.lane_count;
     let allocator = Allocator::create(arena, &pages, lane_count, Box::new(Spread))?;
@@ -284,9 +279,11 @@ fn build(
         unrecovered,
         gc: GcCounters::default(),
         closed: AtomicBool::new(false),
+        settling: std::sync::Mutex::new(()),
     };
     fs.install_lanes(lanes, &opened.last_seq)?;
     fs.getattr(Ino::ROOT)?;
+    fs.announce();
     Ok(fs)
 }
 
@@ -302,7 +299,7 @@ impl Fs {
 
     /// Closes the pool in order: what clients hold goes back to the allocator, whose state is
     /// saved, and the pool is marked clean. Every later call fails with [`Error::Closed`]; calls
-    /// in flight must have returned.
+    /// in flight must have returned. While other clients are attached this one only leaves.
     ///
     /// # Errors
     /// [`Error::Closed`] when it is closed already; others leave the pool unclean, to be recovered
@@ -315,6 +312,9 @@ impl Fs {
         if self.options.read_only {
             return Ok(());
         }
+        if !self.leave()? {
+            return Ok(());
+        }
         let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
         let op = &call.op;
         self.give_back_views(&call)?;
@@ -322,7 +322,12 @@ impl Fs {
         self.allocator.drain(self.arena(), op)?;
         self.allocator.drain_kept(self.arena(), op)?;
         let mut pool = Pool::read(&self.pm)?;
-        let state = saved::write(self, op, &pool)?;
+        let state = if self.has_settled() {
+            // The allocator may have lost track of pages: the next opening finds them by its scan.
+            saved::without(&pool)
+        } else {
+            saved::write(self, op, &pool)?
+        };
         // The own lines behind the last record of each lane are still in the caches.
         let mut pending = Flushed::none();
         for lane in 0..self.allocator.lane_count() {

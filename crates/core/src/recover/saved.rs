@@ -98,10 +98,15 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
     Ok(Some(Saved { words, slots, inodes }))
 }
 
+/// The clean state line that names no bitmaps: the next opening scans.
+pub(crate) fn without(pool: &Pool) -> PoolState {
+    PoolState { flags: PoolState::CLEAN, saved_root: PmAddr::NULL, ..pool.state }
+}
+
 /// Writes the bitmaps into free pages, durably; returns the clean state line that names them. A
 /// pool too full for them is clean without: the next opening scans.
 pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<PoolState> {
-    let clean = PoolState { flags: PoolState::CLEAN, saved_root: PmAddr::NULL, ..pool.state };
+    let clean = without(pool);
     let bytes = encode_words(&snapshot(fs)?);
     let payload = SAVED_PAYLOAD_BYTES_MAX as usize;
     let pages = bytes.len().div_ceil(payload) as u64;

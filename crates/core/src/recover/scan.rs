@@ -254,6 +254,51 @@ impl Scan<'_> {
     }
 }
 
+/// The log of an inode whose last client died: all of it written back, and its pages.
+pub(crate) struct AcceptedLog {
+    /// The log's pages, and those that any entry maps, by raw address.
+    pub(crate) pages: Vec<u64>,
+    pub(crate) pending: novale_pm::Flushed,
+}
+
+impl AcceptedLog {
+    pub(crate) fn read(
+        pm: &Pm,
+        seed: Seed,
+        (ino, place): (Ino, &InodePlace),
+        standing: &Standing,
+    ) -> Result<Self> {
+        let identity = standing
+            .identity
+            .as_ref()
+            .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
+        let id = LogId::new(seed, ino, identity.generation);
+        let line = &standing.line;
+        let mut accepted = Accepted { pm, pending: novale_pm::Flushed::none() };
+        let mut pages = Vec::new();
+        log::walk(pm, &id, line.log_head, line.log_tail, &mut |item| {
+            match item {
+                Item::Page { addr, .. } => {
+                    pages.push(addr.raw());
+                    accepted.write_back(addr, PAGE, Purpose::Log);
+                }
+                Item::Entry { header, entry: Entry::Write { addr, count, .. }, .. }
+                    if !addr.is_null() =>
+                {
+                    let count = u64::from(*count);
+                    pages.extend((0..count).map(|page| addr.add(page * PAGE).raw()));
+                    if header.op_seq == line.op_seq {
+                        accepted.write_back(*addr, count * PAGE, Purpose::Data);
+                    }
+                }
+                Item::Entry { .. } => {}
+            }
+            Ok(())
+        })?;
+        Ok(Self { pages, pending: accepted.pending })
+    }
+}
+
 /// What is written back, since the process that stored it may have died before its fence.
 struct Accepted<'a> {
     pm: &'a Pm,
