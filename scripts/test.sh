@@ -75,6 +75,7 @@ fi
 
 part cargo 1200 scripts/suites/cargo.sh
 part build 600 cargo build --quiet --workspace --bins
+part lab 120 scripts/suites/lab.sh
 if [ ! -x "$novale" ]; then
   part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
   finish

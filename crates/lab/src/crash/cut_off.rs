@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use novale_model::Model;
 
-use super::explorer::{Explorer, Live, visible_after_crash};
+use super::explorer::{Explorer, Live};
 use super::hardware::LineKey;
 use super::images::images;
 use super::judge::Wrong;
@@ -26,7 +26,7 @@ impl Explorer<'_> {
         now_ns: i64,
     ) -> Result<(), Wrong> {
         self.judge.summary.cut_off += 1;
-        let allowed = Allowed { states: vec![self.state.named("before"), after.named("after")] };
+        let allowed = Allowed { states: vec![self.state()?.named("before"), after.named("after")] };
         self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
         let (done, undone) = events.split_at(self.random.usize(0..=events.len()));
         self.cut_events(done, &allowed, "the operation")?;
@@ -46,8 +46,7 @@ impl Explorer<'_> {
         self.model.release_all();
         self.machine_session.forget_all();
         self.model_session.forget_all();
-        self.state =
-            visible_after_crash(&self.model).map_err(|why| ("in the model".into(), why))?;
+        self.state = None;
         self.cut(&at("behind the recovery"), &Allowed { states: vec![found] })
     }
 

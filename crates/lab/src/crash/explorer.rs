@@ -27,8 +27,8 @@ pub(super) struct Explorer<'o> {
     pub(super) machine_session: Session,
     pub(super) model: Model,
     pub(super) model_session: Session,
-    /// The state behind the last operation, as a crash shows it.
-    pub(super) state: State,
+    /// The state behind the last operation, as a crash shows it; `None` where nobody asked yet.
+    pub(super) state: Option<State>,
     pub(super) hardware: Hardware,
     pub(super) judge: Judge<'o>,
     pub(super) random: Rng,
@@ -63,7 +63,7 @@ impl<'o> Explorer<'o> {
         let bench = Bench::new(&hardware, options.core.form, now_ns_at(1 << 20))?;
         let mut explorer = Self {
             judge: Judge { options, tracker, bench, summary: CrashSummary::default() },
-            state: visible_after_crash(&model)?,
+            state: None,
             options,
             recorder,
             live: Live::Closed(pm, new_arena()?),
@@ -120,6 +120,9 @@ impl<'o> Explorer<'o> {
     fn operate(&mut self, step: &Step, now_ns: i64) -> Result<(), Wrong> {
         let one_in = self.options.cut_off_one_in;
         let cut_off = one_in > 0 && self.random.u32(..).is_multiple_of(one_in) && self.cuts;
+        if self.cuts {
+            self.state()?;
+        }
         let before = cut_off.then(|| self.model.clone());
         let Live::Open(machine) = &mut self.live else {
             return Err(("in running".to_owned(), "it did not open".to_owned()));
@@ -144,6 +147,10 @@ impl<'o> Explorer<'o> {
         if events.is_empty() {
             return Ok(());
         }
+        if !self.cuts {
+            self.state = None;
+            return self.let_happen(&events);
+        }
         let after = visible_after_crash(&self.model).map_err(|why| ("in the model".into(), why))?;
         match before {
             Some(before) => self.cut_off(&events, before, &after, now_ns),
@@ -165,13 +172,15 @@ impl<'o> Explorer<'o> {
         self.machine_session.forget_all();
         self.model_session.forget_all();
         self.model.release_all();
+        self.state = None;
         self.open(now_ns)
     }
 
     /// Cuts at the points of an operation between two states, then behind it, where only the second
     /// is allowed.
     fn cut_between(&mut self, events: &[Event], after: &State) -> Result<(), Wrong> {
-        let before = std::mem::replace(&mut self.state, after.clone());
+        let before = self.state()?;
+        self.state = Some(after.clone());
         let states = vec![before.named("before"), after.named("after")];
         self.cut_events(events, &Allowed { states }, "the operation")?;
         self.cut("behind the operation", &Allowed { states: vec![after.named("after")] })
@@ -193,9 +202,32 @@ impl<'o> Explorer<'o> {
     /// Cuts at the points of what changes nothing that a user sees.
     fn cut_each_fence(&mut self, during: &str) -> Result<(), Wrong> {
         let events = self.recorder.take();
-        let allowed = Allowed { states: vec![self.state.named("unchanged")] };
+        if !self.cuts {
+            return self.let_happen(&events);
+        }
+        let allowed = Allowed { states: vec![self.state()?.named("unchanged")] };
         self.cut_events(&events, &allowed, during)?;
         self.cut(&format!("behind {during}"), &allowed)
+    }
+
+    /// The state behind the last operation.
+    pub(super) fn state(&mut self) -> Result<State, Wrong> {
+        if let Some(state) = &self.state {
+            return Ok(state.clone());
+        }
+        let state = visible_after_crash(&self.model).map_err(|why| ("in the model".into(), why))?;
+        self.state = Some(state.clone());
+        Ok(state)
+    }
+
+    /// Lets events happen to the memory, with no cut.
+    fn let_happen(&mut self, events: &[Event]) -> Result<(), Wrong> {
+        for event in events {
+            let changed = self.hardware.apply(event);
+            let updated = self.judge.bench.update(&self.hardware, &changed);
+            updated.map_err(|why| ("bench".to_owned(), why))?;
+        }
+        Ok(())
     }
 
     pub(super) fn cut_events(
@@ -207,19 +239,17 @@ impl<'o> Explorer<'o> {
         for event in events {
             let is_fence = matches!(event.what, What::Fence);
             let is_store = matches!(event.what, What::Store { .. });
-            if self.cuts && is_fence {
+            if is_fence {
                 let place = format!("at the fence of {during} at {}", event.site);
                 self.cut(&place, allowed)?;
-            } else if self.cuts && is_store && self.options.caches == Caches::Kept {
+            } else if is_store && self.options.caches == Caches::Kept {
                 let images = images_in_store(&self.hardware, event, &mut self.random);
                 let place = format!("in the store of {during} at {}", event.site);
                 self.try_images(&images, &place, allowed)?;
             }
-            let changed = self.hardware.apply(event);
-            let updated = self.judge.bench.update(&self.hardware, &changed);
-            updated.map_err(|why| ("bench".to_owned(), why))?;
+            self.let_happen(std::slice::from_ref(event))?;
             let at_stores = self.options.effort.at_stores && self.options.caches == Caches::Lost;
-            if self.cuts && is_store && at_stores {
+            if is_store && at_stores {
                 let images = images_at_store(&self.hardware, event, self.options.effort);
                 let place = format!("behind the store of {during} at {}", event.site);
                 self.try_images(&images, &place, allowed)?;
@@ -230,9 +260,6 @@ impl<'o> Explorer<'o> {
 
     /// Tries the images of this point.
     pub(super) fn cut(&mut self, place: &str, allowed: &Allowed) -> Result<(), Wrong> {
-        if !self.cuts {
-            return Ok(());
-        }
         let images = images(&self.hardware, self.options.effort, &mut self.random);
         self.try_images(&images, place, allowed)
     }

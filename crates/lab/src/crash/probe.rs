@@ -1,23 +1,44 @@
 //! A recovered file system put to use: everything can be made, written, moved and removed.
 
-use novale_model::{Attr, Ino, Kind, NewInode, RenameMode, SetAttr};
+use novale_model::{Attr, Error, Ino, Kind, NewInode, RenameMode, SetAttr};
 
-use crate::diff::snapshot;
+use crate::diff::{Machine, snapshot};
 use crate::workload::{Failure, Subject, fill_bytes};
 
-/// Makes and uses files, then removes everything that there is.
+/// Where fewer bytes are free, what makes something new may be refused.
+const BYTES_ROOMY: u64 = 1 << 20;
+
+/// Makes and uses files, removes everything that there is, and makes files once more: on a full pool
+/// that is when there must be room.
 ///
 /// # Errors
 /// What did not work.
-pub fn probe(subject: &mut impl Subject, now_ns: i64) -> Result<(), String> {
-    use_new_files(subject, now_ns).map_err(|why| format!("{why:?}"))?;
-    let tree = snapshot(subject, now_ns)?;
+pub fn probe(machine: &mut impl Machine, now_ns: i64) -> Result<(), String> {
+    let is_roomy = machine.bytes_available().is_none_or(|bytes| bytes > BYTES_ROOMY);
+    let refused = |why: &Failure| *why == Failure::Error(Error::NoSpace) && !is_roomy;
+    match use_new_files(machine, now_ns) {
+        Err(why) if !refused(&why) => return Err(format!("new files: {why:?}")),
+        Ok(()) | Err(_) => {}
+    }
+    let tree = snapshot(machine, now_ns)?;
     for (path, node) in tree.nodes() {
-        if node.attr.kind == Kind::File {
-            rewrite(subject, path, now_ns)
-                .map_err(|why| format!("write to {}: {why:?}", path.escape_ascii()))?;
+        if node.attr.kind != Kind::File {
+            continue;
+        }
+        match rewrite(machine, path, now_ns) {
+            Err(why) if !refused(&why) => {
+                return Err(format!("write to {}: {why:?}", path.escape_ascii()));
+            }
+            Ok(()) | Err(_) => {}
         }
     }
+    remove_all(machine, now_ns)?;
+    use_new_files(machine, now_ns).map_err(|why| format!("new files at last: {why:?}"))?;
+    remove_all(machine, now_ns)
+}
+
+fn remove_all(subject: &mut impl Subject, now_ns: i64) -> Result<(), String> {
+    let tree = snapshot(subject, now_ns)?;
     // Children come behind their parents in byte order, so they are removed first.
     let mut paths: Vec<_> = tree.nodes().map(|(path, node)| (path, node.attr.kind)).collect();
     paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.split(|byte| *byte == b'/').count()));

@@ -250,17 +250,17 @@ pub(super) fn look<'a>(
 ) -> Result<&'a State, String> {
     let found = snapshot(machine, now_ns)?;
     let inodes = machine.inode_count();
-    let mut differences = Vec::new();
-    for state in &allowed.states {
+    let Some(state) = allowed.states.iter().find(|state| *state.tree == found) else {
+        let difference = |state: &State| {
+            let lines = state.tree.difference(&found, (state.name, "found"));
+            format!("not {}:\n{lines}", state.name)
+        };
+        let differences: Vec<String> = allowed.states.iter().map(difference).collect();
+        return Err(differences.join("\n"));
+    };
+    if inodes != Some(state.inodes) {
         let (name, count) = (state.name, state.inodes);
-        if *state.tree == found {
-            if inodes != Some(count) {
-                return Err(format!("as {name}, but {inodes:?} inodes are in use, not {count}"));
-            }
-            return Ok(state);
-        }
-        let difference = state.tree.difference(&found, (name, "found"));
-        differences.push(format!("not {name}:\n{difference}"));
+        return Err(format!("as {name}, but {inodes:?} inodes are in use, not {count}"));
     }
-    Err(differences.join("\n"))
+    Ok(state)
 }

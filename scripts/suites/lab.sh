@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The crash lab: power cuts in every workload for so many seconds, from a seed. What it finds stays in
+# target/test/lab as files for `novale-lab replay`.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../lib.sh"
+
+seconds=${1:-30}
+seed=${2:-1}
+lab=${NOVALE_LAB:-$target/debug/novale-lab}
+found=$target/test/lab
+
+rm -rf "$found"
+mkdir -p "$found"
+check "power cuts in all workloads, $seconds s, seed $seed" \
+  "$lab" run --seconds "$seconds" --seed "$seed" --out "$found"
+
+# A canary: what is no failure of the lab is told with a message, and with a code of its own.
+no_replay() {
+  local status=0
+  printf 'create /a\n' >"$found/no-replay"
+  "$lab" replay "$found/no-replay" || status=$?
+  [ "$status" = 2 ]
+}
+check 'a file that is no replay is refused' no_replay
+check 'every workload is listed' test "$("$lab" list | wc -l)" -ge 15
