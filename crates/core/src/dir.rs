@@ -10,8 +10,9 @@ use novale_layout::{FileKind, Ino, PmAddr};
 use novale_pm::Pm;
 
 use crate::error::{Error, Result};
-use crate::fs::{By, Fs};
+use crate::fs::{By, Fs, Locked, OpKind};
 use crate::load::with_dentry;
+use crate::namespace::among;
 use crate::types::{Attr, Ctx, DirEntry};
 use crate::view::View;
 
@@ -88,6 +89,47 @@ pub(crate) struct Found {
     pub(crate) cookie: u64,
     pub(crate) generation: u32,
     pub(crate) kind: FileKind,
+}
+
+impl Found {
+    /// The name is damaged: its inode is not in use, or is another one.
+    pub(crate) fn dangling(&self) -> Error {
+        let (ino, generation, kind) = (self.ino.get(), self.generation, self.kind);
+        let found =
+            format!("it names inode {ino}, {kind:?} of generation {generation}: not in use");
+        Error::damaged("dentry", self.at, found)
+    }
+
+    /// Refuses the name where the inode, whose lock is held with the directory's, is another one, or a
+    /// directory that has a name elsewhere: directories would run in a circle.
+    pub(crate) fn check(&self, dir: &Locked<'_>, inode: &Locked<'_>) -> Result<()> {
+        if (inode.id.generation, inode.kind) != (self.generation, self.kind) {
+            return Err(self.dangling());
+        }
+        let (here, parent) = (dir.view.ino(), inode.view.parent());
+        if self.kind != FileKind::Directory || parent == Ino::NULL || parent == here {
+            return Ok(());
+        }
+        let (ino, parent) = (self.ino.get(), parent.get());
+        let found = format!("it names directory {ino}, which directory {parent} names already");
+        Err(Error::damaged("dentry", self.at, found))
+    }
+}
+
+/// Tells a name that somebody removes again and again from one that leads nowhere. An inode is gone
+/// only when its name is: the same name, found again behind that, is damaged.
+#[derive(Debug, Default)]
+pub(crate) struct Stale(Option<u64>);
+
+impl Stale {
+    /// The inode that a name led to was not in use.
+    pub(crate) fn meet(&mut self, found: &Found) -> Result<()> {
+        if self.0 == Some(found.cookie) {
+            return Err(found.dangling());
+        }
+        self.0 = Some(found.cookie);
+        Ok(())
+    }
 }
 
 /// Looks a name up in a directory's view. Without the lock, the caller validates the view.
@@ -224,22 +266,48 @@ impl Fs {
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`],
     /// [`Error::InvalidName`].
     pub fn lookup(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let mut stale = Stale::default();
         for _ in 0..LOOKUP_TRIES {
             let found = self.find_name(ctx.hint, parent, name)?.ok_or(Error::NotFound)?;
-            let attr = self.read_view(ctx.hint, found.ino, |view, kind| {
-                if kind == FileKind::Directory {
+            let shown = self.read_view(ctx.hint, found.ino, |view, kind| {
+                let is_dir = kind == FileKind::Directory;
+                if is_dir {
                     view.note_parent(parent);
                 }
-                Ok(view.attr(kind))
+                Ok((view.attr(kind), !is_dir || view.parent() == parent))
             });
-            match attr {
-                Ok(attr) if attr.generation == found.generation => return Ok(attr),
+            match shown {
+                Ok((attr, in_place))
+                    if (attr.generation, attr.kind) == (found.generation, found.kind) =>
+                {
+                    if in_place {
+                        return Ok(attr);
+                    }
+                    // It is being moved, or damaged; the locks tell.
+                    self.check_found(ctx, parent, name)?;
+                }
                 // It was removed between the two steps, or its number is used again.
-                Ok(_) | Err(Error::Stale) => {}
+                Ok(_) | Err(Error::Stale) => stale.meet(&found)?,
                 Err(error) => return Err(error),
             }
         }
         Err(Error::NotFound)
+    }
+
+    /// Checks a name, if it is there, with its directory and its inode locked.
+    fn check_found(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let Some(found) = self.find_name(&call, parent, name)? else { return Ok(()) };
+        let locks = match self.lock_all(&call, &[parent, found.ino]) {
+            Ok(locks) => locks,
+            Err(Error::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let dir = among(&locks, parent)?;
+        match self.find_locked(dir, name)? {
+            Some(now) if now.ino == found.ino => now.check(dir, among(&locks, now.ino)?),
+            _ => Ok(()),
+        }
     }
 
     /// Looks a name up without locks.

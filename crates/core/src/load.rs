@@ -87,6 +87,9 @@ pub(crate) fn free_inode(
     let unknown = if media.is_blank() { 0 } else { session.saturating_mul(1 << GENERATIONS_LOG2) };
     let generation = media.identity.as_ref().map_or(unknown, |identity| identity.generation);
     if let Some((line, slot)) = media.newest() {
+        if line.nlink != 0 {
+            return Err(called_free(ino, place));
+        }
         return Ok((State::of_line(line, slot), generation));
     }
     if media.is_blank() {
@@ -97,6 +100,11 @@ pub(crate) fn free_inode(
         return Ok((blank, generation));
     }
     Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"))
+}
+
+/// The error of a number in use that the allocator handed out as free.
+pub(crate) fn called_free(ino: Ino, place: &InodePlace) -> Error {
+    Error::damaged_inode(ino, "commit lines", place.addr, "in use, but the allocator calls it free")
 }
 
 /// Loads an inode into its view. The caller holds its lock. Fails with [`Error::Stale`] for one

@@ -42,11 +42,17 @@ pub(crate) fn check_entry(
         Entry::Write { .. } | Entry::Words(_) => false,
         Entry::Attributes(_) => return Ok(()),
     };
-    if of_directories == (kind == FileKind::Directory) {
-        return Ok(());
+    if of_directories != (kind == FileKind::Directory) {
+        let found = format!("{:?} in a {kind:?}", entry.kind());
+        return Err(Error::damaged_inode(ino, "log entry", at, found));
     }
-    let found = format!("{:?} in a {kind:?}", entry.kind());
-    Err(Error::damaged_inode(ino, "log entry", at, found))
+    if let Entry::DentryAdd { ino: named, .. } = entry
+        && (*named == ino || *named == Ino::ROOT)
+    {
+        let found = format!("a name of inode {}, which lies above it", named.get());
+        return Err(Error::damaged_inode(ino, "log entry", at, found));
+    }
+    Ok(())
 }
 
 /// Whose log it is.

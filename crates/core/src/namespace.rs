@@ -7,7 +7,7 @@ use novale_pm::{Flushed, Purpose};
 use crate::alloc::Need;
 use crate::commit::InodePlace;
 use crate::cow::write_entry;
-use crate::dir::{self, Found};
+use crate::dir::{self, Found, Stale};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::fs::{Call, Fs, Locked, OpKind};
@@ -58,7 +58,8 @@ impl Fs {
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
         let result = self.create_numbered(&call, (parent, name), ino, new);
-        if result.is_err() {
+        // A number that was not free is kept out of use.
+        if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
             self.inodes.give(self.arena(), &call.op, ino)?;
         }
         result
@@ -71,6 +72,9 @@ impl Fs {
         ino: Ino,
         new: &NewInode<'_>,
     ) -> Result<Attr> {
+        if ino == parent {
+            return Err(load::called_free(ino, &self.place(ino)?));
+        }
         // Locks are taken in the order of inode numbers.
         let (dir, fresh) = if ino < parent {
             let fresh = self.lock_fresh(call, ino)?;
@@ -122,6 +126,9 @@ impl Fs {
         let place = self.place(ino)?;
         let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
         let guard = call.op.lock(view.lock_off())?;
+        if view.kind().is_some() {
+            return Err(load::called_free(ino, &place));
+        }
         // A number used since this pool was opened has its last state in its view.
         if view.state().op_seq == 0 {
             let (last, generation) = load::free_inode(&self.pm, &place, ino, self.session)?;
@@ -245,23 +252,24 @@ impl Fs {
     fn remove(&self, ctx: &Ctx, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Unlink, ctx)?;
+        let mut stale = Stale::default();
         for _ in 0..NAME_TRIES {
             let found = self.find_name(&call, parent, name)?.ok_or(Error::NotFound)?;
             let locks = match self.lock_all(&call, &[parent, found.ino]) {
                 Ok(locks) => locks,
                 // Removed by another meanwhile, or a parent that is gone.
-                Err(Error::Stale) => continue,
+                Err(Error::Stale) => {
+                    stale.meet(&found)?;
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let dir = among(&locks, parent)?;
             match self.find_locked(dir, name)? {
                 Some(now) if now.ino == found.ino => {
-                    return self.remove_locked(
-                        &call,
-                        (dir, name, now),
-                        among(&locks, now.ino)?,
-                        directory,
-                    );
+                    let inode = among(&locks, now.ino)?;
+                    now.check(dir, inode)?;
+                    return self.remove_locked(&call, (dir, name, now), inode, directory);
                 }
                 _ => {}
             }

@@ -6,7 +6,7 @@
 use novale_layout::{FileKind, Ino, JournalKind};
 use novale_pm::Flushed;
 
-use crate::dir::{self, Found};
+use crate::dir::{self, Found, Stale};
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::names::{Add, DirChange, InodeChange};
@@ -30,6 +30,15 @@ struct Pair {
     to: Option<Found>,
 }
 
+/// How a try to rename ended.
+enum Tried {
+    Done,
+    /// Another operation changed the names before the locks were held.
+    Changed,
+    /// An inode was not in use any more.
+    Gone,
+}
+
 impl Fs {
     /// Gives what `name` in `parent` leads to the name `new_name` in `new_parent`.
     ///
@@ -51,10 +60,20 @@ impl Fs {
         dir::check_name(new_name)?;
         let call = self.begin(OpKind::Rename, ctx)?;
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
+        let mut stale = [Stale::default(), Stale::default()];
         for _ in 0..NAME_TRIES {
             let pair = self.find_pair(&call, from, to)?;
-            if self.rename_found(&call, (from, to), pair, mode)? {
-                return Ok(());
+            match self.rename_found(&call, (from, to), pair, mode)? {
+                Tried::Done => return Ok(()),
+                Tried::Changed => {}
+                Tried::Gone => {
+                    for (stale, found) in stale.iter_mut().zip([Some(pair.from), pair.to]) {
+                        let gone = |found: &Found| {
+                            matches!(self.lock(&call, found.ino), Err(Error::Stale))
+                        };
+                        found.filter(gone).map_or(Ok(()), |found| stale.meet(&found))?;
+                    }
+                }
             }
         }
         Err(Error::NotFound)
@@ -65,14 +84,14 @@ impl Fs {
         Ok(Pair { from: found, to: self.find_name(call, to.parent, to.name)? })
     }
 
-    /// Renames, unless the names changed before the locks were held (`false`).
+    /// Renames, unless the names changed before the locks were held.
     fn rename_found(
         &self,
         call: &Call<'_>,
         (from, to): (Place<'_>, Place<'_>),
         pair: Pair,
         mode: RenameMode,
-    ) -> Result<bool> {
+    ) -> Result<Tried> {
         match (mode, pair.to) {
             (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
             (RenameMode::Exchange, None) => return Err(Error::NotFound),
@@ -98,18 +117,18 @@ impl Fs {
         inos.extend(pair.to.map(|target| target.ino));
         let locks = match self.lock_all(call, &inos) {
             Ok(locks) => locks,
-            Err(Error::Stale) => return Ok(false),
+            Err(Error::Stale) => return Ok(Tried::Gone),
             Err(error) => return Err(error),
         };
         let old = among(&locks, from.parent)?;
         let new = among(&locks, to.parent)?;
         let now = (self.find_locked(old, from.name)?, self.find_locked(new, to.name)?);
         if now != (Some(pair.from), pair.to) {
-            return Ok(false);
+            return Ok(Tried::Changed);
         }
         if pair.to.is_some_and(|target| target.ino == pair.from.ino) {
             // Two names of one inode: nothing to do, but only now are they known to be two.
-            return Ok(true);
+            return Ok(Tried::Done);
         }
         if new.view.state().nlink == 0 {
             return Err(Error::NotFound);
@@ -119,6 +138,8 @@ impl Fs {
             .to
             .map(|target| Ok::<_, Error>((target, among(&locks, target.ino)?)))
             .transpose()?;
+        pair.from.check(old, moved)?;
+        target.map_or(Ok(()), |(found, target)| found.check(new, target))?;
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
                 self.exchange(call, (old, from.name), (new, to.name), (pair.from, moved), target)?;
@@ -127,7 +148,7 @@ impl Fs {
                 self.replace(call, (old, from.name), (new, to.name), (pair.from, moved), target)?;
             }
         }
-        Ok(true)
+        Ok(Tried::Done)
     }
 
     /// Whether `ino` is `above` or lies below it.
@@ -142,7 +163,7 @@ impl Fs {
             }
             at = self.parent_by(call, at)?;
         }
-        Err(Error::BadArena("directories in a circle".into()))
+        Err(Error::damaged_inode(ino, "parents", self.place(ino)?.addr, "they run in a circle"))
     }
 
     fn replace(

@@ -222,7 +222,7 @@ impl Fs {
         let lanes = lane_pages(pm, self.allocator.lane_count())?;
         let mut journal = Journal::read(pm, self.seed, &lanes)?;
         journal.keep_naming(&inos);
-        journal.judge(pm, self.seed, self.session, &|ino| self.place(ino))?;
+        journal.judge(pm, self.seed, self.session, &|ino| self.place(ino).ok())?;
         let mut pending = journal.write_back(pm, self.session);
         for held in &mut holdings.inodes {
             held.standing = standing::decide(

@@ -39,6 +39,10 @@ fn open(pm: Pm) -> Fs {
     Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
 }
 
+fn ctx(hint: u32) -> Ctx {
+    Ctx { now_ns: 1, hint }
+}
+
 fn new(kind: FileKind) -> NewInode<'static> {
     NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" }
 }
@@ -199,4 +203,46 @@ fn appends_from_many_threads_are_whole_and_all_there() {
         assert_eq!(records.count(), 300);
     }
     verify(&fs.into_pm());
+}
+
+/// A name whose inode is not in use, or a directory that another names, is damage; a name that moves,
+/// or comes and goes, is none, however the look-up and the move meet.
+#[test]
+fn a_name_on_the_move_is_never_called_damaged() {
+    let fs = open(pool());
+    let dir =
+        |name: &[u8]| fs.create(&ctx(0), Ino::ROOT, name, &new(FileKind::Directory)).unwrap().ino;
+    let (left, right) = (dir(b"left"), dir(b"right"));
+    for (parent, name) in [(left, b"a"), (right, b"b")] {
+        fs.create(&ctx(0), parent, name, &new(FileKind::Directory)).unwrap();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (fs, over) = (&fs, &over);
+            scope.spawn(move || {
+                let names: [&[u8]; 3] = [b"a", b"b", b"c"];
+                let places = names.iter().flat_map(|name| [(name, left), (name, right)]);
+                while !over.load(Ordering::Relaxed) {
+                    for (name, parent) in places.clone() {
+                        race(fs.lookup(&ctx(thread), parent, name));
+                    }
+                    let parent = [left, right][thread as usize % 2];
+                    race(fs.rmdir(&ctx(thread), parent, b"c"));
+                }
+            });
+        }
+        for turn in 0..STEPS * 10 {
+            let (from, to) = if turn % 2 == 0 { (left, right) } else { (right, left) };
+            let c = ctx(9);
+            race(fs.rename(&c, from, b"a", to, b"a", RenameMode::Replace));
+            race(fs.rename(&c, left, b"b", right, b"b", RenameMode::Exchange));
+            race(fs.rename(&c, to, b"b", from, b"b", RenameMode::NoReplace));
+            race(fs.create(&c, from, b"c", &new(FileKind::Directory)));
+            race(fs.rename(&c, from, b"a", to, b"c", RenameMode::Exchange));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    fs.close().unwrap();
+    assert_eq!(check(fs.pm(), &Serial, &|_| {}).unwrap().findings, []);
 }

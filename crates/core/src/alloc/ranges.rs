@@ -308,7 +308,9 @@ impl Ranges {
                 for (index, word) in bits.0.iter().enumerate() {
                     let mask = Bits::mask(index, first, count);
                     if word & mask != mask || mask & self.outside(range, index) != 0 {
-                        return Err(Error::BadArena(format!("page near {addr} freed twice")));
+                        // Two files named it, or one named a page of the pool's own.
+                        let found = "given back, but free or the pool's own";
+                        return Err(Error::damaged("a page", addr, found));
                     }
                 }
                 Ok(Some((first, count, false)))

@@ -116,7 +116,7 @@ pub fn check(
     }
     let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &pages)?;
     let mut journal = Journal::read(pm, seed, &lanes)?;
-    journal.judge(pm, seed, session, &|ino| chunks.place_named(seed, ino))?;
+    journal.judge(pm, seed, session, &|ino| chunks.place(seed, ino))?;
     let lost = chunks.lost().iter().map(|lost| &lost.why);
     gathered.findings.extend(lost.chain(journal.doubts()).map(finding));
     let checker = Checker {

@@ -154,13 +154,6 @@ impl Chunks {
         (!page.is_null()).then(|| InodePlace::new(seed, ino, at))
     }
 
-    /// Where an inode that a journal record names lies.
-    pub(crate) fn place_named(&self, seed: Seed, ino: Ino) -> Result<InodePlace> {
-        self.place(seed, ino).ok_or_else(|| {
-            Error::damaged_inode(ino, "journal record", PmAddr::NULL, "a number without a place")
-        })
-    }
-
     /// Every page of the directory: of its second level, and the chunks' tables.
     fn directory_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
         let tables = self.items.iter().map(|chunk| chunk.table).filter(|table| !table.is_null());

@@ -100,7 +100,7 @@ impl Journal {
         pm: &Pm,
         pool: Seed,
         session: u32,
-        place: &dyn Fn(Ino) -> Result<InodePlace>,
+        place: &dyn Fn(Ino) -> Option<InodePlace>,
     ) -> Result<()> {
         for index in 0..self.records.len() {
             let judged = self.is_good(pm, pool, session, index, place);
@@ -120,9 +120,9 @@ impl Journal {
         pool: Seed,
         session: u32,
         index: usize,
-        place: &dyn Fn(Ino) -> Result<InodePlace>,
+        place: &dyn Fn(Ino) -> Option<InodePlace>,
     ) -> Result<bool> {
-        let Some(Record { body: record, .. }) = self.records.get(index) else {
+        let Some(Record { at, body: record, .. }) = self.records.get(index) else {
             return Ok(false);
         };
         let Some(data_crc) = record.data_crc else {
@@ -132,7 +132,7 @@ impl Journal {
             return Ok(true);
         }
         let known = |(ino, line): &(Ino, CommitLine)| -> Result<bool> {
-            let Ok(place) = place(*ino) else { return Ok(false) };
+            let Some(place) = place(*ino) else { return Ok(false) };
             let media = MediaInode::read(pm, &place)?;
             let own = media.lines.iter().flatten().any(|own| own.op_seq >= line.op_seq);
             Ok(own || self.has_newer(*ino, line.op_seq))
@@ -145,7 +145,9 @@ impl Journal {
         let mut lines = Vec::new();
         let mut identities = Vec::new();
         for (bit, (ino, line)) in record.lines.iter().enumerate() {
-            let place = place(*ino)?;
+            let place = place(*ino).ok_or_else(|| {
+                Error::damaged_inode(*ino, "journal record", *at, "a number without a place")
+            })?;
             let media = MediaInode::read(pm, &place)?;
             let identity = media.identity.ok();
             let generation = identity.as_ref().map_or(0, |identity| identity.generation);

@@ -164,7 +164,7 @@ fn survey(
         chunks,
     };
     if opened.saved.is_none() {
-        journal.judge(pm, seed, session, &|ino| opened.chunks.place_named(seed, ino))?;
+        journal.judge(pm, seed, session, &|ino| opened.chunks.place(seed, ino))?;
         let scan = Scan {
             pm,
             seed,

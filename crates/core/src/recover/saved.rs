@@ -65,11 +65,11 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
     }
     let mut words = Vec::with_capacity(total);
     let mut crc = Crc32c::new();
-    let mut page = state.saved_root;
+    let (mut before, mut page) = (PmAddr::NULL, state.saved_root);
     let mut index = 0;
     while words.len() < total {
-        if page.is_null() || !page.is_page_aligned() {
-            return Err(Error::damaged("saved allocator", page, "the chain ends early"));
+        if page.is_null() {
+            return Err(Error::damaged("saved allocator", before, "the chain ends early"));
         }
         let header = SavedPageHeader::decode(&pm.load_line(page)?, pool.seed.addr(page))
             .map_err(|error| Error::damaged("saved allocator", page, error))?;
@@ -85,7 +85,7 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
         pm.load(page.add(SAVED_PAYLOAD_OFFSET), &mut bytes)?;
         crc.update(&bytes);
         words.extend(decode_words(&bytes));
-        page = header.next;
+        (before, page) = (page, header.next);
         index += 1;
     }
     if crc.finish() != state.saved_crc || words.len() != total {

@@ -201,3 +201,94 @@ fn of_a_slots_length() {
         assert!(said.contains("pages: expected 10 to 2^36"), "{pages}: {said}");
     }
 }
+
+/// A name of an inode that is not in use was looked up 65536 times and then not found; one of another
+/// generation or kind was followed by `unlink`, which took a link of whatever had the number by then.
+#[test]
+fn of_a_name_that_leads_elsewhere() {
+    let cases =
+        [(FILE, 2, FileKind::File), (DIR, 1, FileKind::File), (Ino::new(60), 1, FileKind::File)];
+    for (ino, generation, kind) in cases {
+        let pm = pool();
+        let name = Name::new(b"f").unwrap();
+        change_last_entry(
+            &pm,
+            Ino::ROOT,
+            &Entry::DentryAdd { ino, cookie: 17, generation, kind, name },
+        );
+        let fs = try_open(pm).unwrap();
+        let mode = RenameMode::Replace;
+        let tries = [
+            fs.lookup(&ctx(), Ino::ROOT, b"f").map(drop),
+            fs.unlink(&ctx(), Ino::ROOT, b"f"),
+            fs.rename(&ctx(), Ino::ROOT, b"f", DIR, b"g", mode),
+            fs.rename(&ctx(), DIR, b"x", Ino::ROOT, b"f", mode),
+        ];
+        for (index, tried) in tries.into_iter().enumerate() {
+            let said = tried.map_or_else(|error| error.to_string(), |()| "done".into());
+            let expected = format!("it names inode {}", ino.get());
+            assert!(said.contains("dentry at ") && said.contains(&expected), "{index}: {said}");
+        }
+        assert_eq!(fs.getattr(DIR).unwrap().nlink, 2);
+    }
+}
+
+/// Directories in a circle had paths without end: what walks a tree never came back.
+#[test]
+fn of_directories_in_a_circle() {
+    let fs = try_open(pool()).unwrap();
+    let below = fs.create(&ctx(), DIR, b"below", &new(FileKind::Directory)).unwrap().ino;
+    let inside = fs.create(&ctx(), below, b"inside", &new(FileKind::Directory)).unwrap();
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    for (ino, expected) in [
+        (Ino::ROOT, "inode 5 log entry at "),
+        (below, "inode 5 log entry at "),
+        (DIR, "it names directory 2, which directory 1 names already"),
+    ] {
+        let add = Entry::DentryAdd {
+            ino,
+            cookie: 16,
+            generation: 1,
+            kind: FileKind::Directory,
+            name: Name::new(b"inside").unwrap(),
+        };
+        change_last_entry(&pm, below, &add);
+        let copy = empty_pool();
+        put(&copy, PmAddr::new(0, 0), &bytes(&pm));
+        assert!(!findings(&copy).is_empty());
+        let fs = try_open(copy).unwrap();
+        fs.lookup(&ctx(), Ino::ROOT, b"d").unwrap();
+        let mode = RenameMode::Replace;
+        let tries = [
+            fs.lookup(&ctx(), DIR, b"below")
+                .and_then(|_| fs.lookup(&ctx(), below, b"inside"))
+                .map(drop),
+            fs.rmdir(&ctx(), below, b"inside"),
+            fs.rename(&ctx(), below, b"inside", Ino::ROOT, b"g", mode),
+        ];
+        for tried in tries {
+            let said = tried.map_or_else(|error| error.to_string(), |()| "done".into());
+            assert!(said.contains(expected) || said.contains("below itself"), "{ino:?}: {said}");
+        }
+    }
+    assert_eq!(inside.nlink, 2);
+}
+
+/// A page that two files of a cleanly closed pool name was given back twice: "damaged arena".
+#[test]
+fn of_a_page_given_back_twice() {
+    let pm = pool();
+    let (_, line) = newest(&pm, FILE);
+    let other = Entry::Write {
+        file_page: FilePage::new(0),
+        addr: line.log_head,
+        count: 1,
+        snapshot_epoch: 0,
+    };
+    change_last_entry(&pm, FILE, &other);
+    let fs = try_open(pm).unwrap();
+    drop(fs.unlink(&ctx(), Ino::ROOT, b"f"));
+    let said = fs.close().unwrap_err().to_string();
+    assert!(said.contains(&format!("a page at {}", line.log_head)), "{said}");
+}
