@@ -9,6 +9,7 @@ pub mod clients;
 pub mod crash;
 pub mod damage;
 pub mod diff;
+pub mod images;
 pub mod mounted;
 pub mod pool_file;
 pub mod watchdog;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use novale_core::{Form, Serial};
 use novale_lab::crash::{probe, small_step};
-use novale_lab::damage::wound;
+use novale_lab::damage::{Kind, wound};
 use novale_lab::diff::{
     Budget, CoreMachine, make_pool, now_ns_at, open_pool, panic_text, snapshot,
 };
@@ -81,8 +81,9 @@ fn by_errors_alone() {
         filled(seed, &pool).unwrap();
         let mut random = Rng::with_seed(seed);
         let pm = pool.open(&PmOptions::default()).unwrap();
-        let wounds: Vec<String> =
-            (0..random.u32(1..4)).filter_map(|_| wound(&pm, &mut random)).collect();
+        let wounds: Vec<String> = (0..random.u32(1..4))
+            .filter_map(|_| wound(&pm, Kind::any(&mut random), &mut random))
+            .collect();
         drop(pm);
         watchdog.begin(format!("seed {seed}: {wounds:#?}"));
         match catch_unwind(AssertUnwindSafe(|| use_it(seed, &pool))) {

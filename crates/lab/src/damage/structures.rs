@@ -3,39 +3,49 @@
 
 use fastrand::Rng;
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, ENTRY_BYTES_MAX, Entry, IDENTITY_OFFSET, INODE_SIZE,
-    INODES_PER_PAGE, IdentityLine, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES, JournalLines,
-    JournalRecord, LINE, LOG_NEXT_OFFSET, LogPageHeader, PAGE, POOL_STATE_OFFSETS, PmAddr,
-    PoolState, SUPERBLOCK_BYTES, Seed, Superblock,
+    COMMIT_OFFSETS, CommitLine, Crc32c, ENTRY_BYTES_MAX, Entry, FileKind, IDENTITY_OFFSET,
+    INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES,
+    JournalLines, JournalRecord, LOG_NEXT_OFFSET, LogPageHeader, MAX_SLOTS, PAGE,
+    POOL_STATE_OFFSETS, PmAddr, PoolState, SAVED_PAYLOAD_OFFSET, SEQ_LIMIT, SLOT_HEADER_OFFSET,
+    SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock,
 };
-use novale_pm::{Pm, Purpose};
+use novale_pm::Pm;
 
 use super::values::{addr, ino, number, short, time};
+use super::{Kind, load, put};
 
 /// Inodes looked for: sequences make no more.
 const INODES: u64 = 128;
+/// Pages looked for of a log.
+const LOG_PAGES: usize = 32;
 
-/// Changes something in the pool and says what; nothing, if what was chosen is not there.
-pub fn wound(pm: &Pm, random: &mut Rng) -> Option<String> {
+/// Changes a structure of that kind and says what; nothing, if there is none of it.
+pub(super) fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
     let superblock: [u8; SUPERBLOCK_BYTES] = load(pm, PmAddr::new(0, 0))?;
-    let surgeon = Surgeon {
-        pm,
-        seed: Superblock::decode(&superblock).map(|found| Seed::pool(&found.pool_uuid)).ok()?,
-        superblock: Superblock::decode(&superblock).ok()?,
-        pages: pm.slot_len(0) / PAGE,
-    };
-    match random.u32(0..16) {
-        0 => surgeon.bytes(random),
-        1 => surgeon.words(random),
-        2 => surgeon.lines(random),
-        3 => Some(surgeon.superblock(random)),
-        4 => surgeon.pool_state(random),
-        5 => surgeon.tables(random),
-        6 => surgeon.journal(random),
-        7..10 => surgeon.commit_line(random),
-        10 => surgeon.identity(random),
-        11 => surgeon.log_page(random),
-        _ => surgeon.entry(random),
+    let superblock = Superblock::decode(&superblock).ok()?;
+    let seed = Seed::pool(&superblock.pool_uuid);
+    let surgeon = Surgeon { pm, seed, superblock, pages: pm.slot_len(0) / PAGE };
+    match kind {
+        Kind::Superblock => Some(surgeon.superblock(random)),
+        Kind::SlotHeader => surgeon.slot_header(random),
+        Kind::PoolState => surgeon.pool_state(random),
+        Kind::SlotState => surgeon.slot_state(random),
+        Kind::Saved => surgeon.saved(random),
+        Kind::Tables => surgeon.tables(random),
+        Kind::Journal => surgeon.journal(random),
+        Kind::CommitLine => surgeon.commit_line(random),
+        Kind::Identity => surgeon.identity(random),
+        Kind::LogPage => surgeon.log_page(random),
+        Kind::LogCycle => surgeon.log_cycle(random),
+        Kind::Entry => surgeon.entry(random),
+        Kind::NameCycle => surgeon.name_cycle(random),
+        Kind::Bits
+        | Kind::Word
+        | Kind::Line
+        | Kind::Torn
+        | Kind::Zeroed
+        | Kind::Noise
+        | Kind::CutOff => None,
     }
 }
 
@@ -55,69 +65,9 @@ struct Patient {
     lines: Vec<(u64, CommitLine)>,
 }
 
-fn load<const N: usize>(pm: &Pm, at: PmAddr) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    pm.load(at, &mut bytes).ok()?;
-    Some(bytes)
-}
-
 impl Surgeon<'_> {
     fn put(&self, at: PmAddr, bytes: &[u8]) {
-        let dirty = self.pm.store(at, bytes, Purpose::Other);
-        self.pm.fence(self.pm.write_back(dirty)).end();
-    }
-
-    /// A line that is not all zeros.
-    fn used_line(&self, random: &mut Rng) -> Option<(PmAddr, [u8; 64])> {
-        const TRIES: usize = 10_000;
-        (0..TRIES).find_map(|_| {
-            // Most of what is used lies in front.
-            let pages = if random.bool() { self.pages.min(64) } else { self.pages };
-            let at = PmAddr::new(0, random.u64(0..pages * PAGE / LINE) * LINE);
-            let line = self.pm.load_line(at).ok()?;
-            (line != [0; 64]).then_some((at, line))
-        })
-    }
-
-    fn bytes(&self, random: &mut Rng) -> Option<String> {
-        let (at, _) = self.used_line(random)?;
-        let at = at.add(random.u64(0..LINE));
-        let [byte] = load(self.pm, at)?;
-        self.put(at, &[byte ^ (1 << random.u32(0..8))]);
-        Some(format!("a bit at {at}"))
-    }
-
-    fn words(&self, random: &mut Rng) -> Option<String> {
-        let (at, _) = self.used_line(random)?;
-        let at = at.add(random.u64(0..8) * 8);
-        let old = self.pm.load_u64(at).ok()?;
-        let new = if random.bool() {
-            number(random, old)
-        } else {
-            addr(random, PmAddr::from_raw(old), self.pages).raw()
-        };
-        self.put(at, &new.to_le_bytes());
-        Some(format!("the word at {at}: {old:#x} to {new:#x}"))
-    }
-
-    fn lines(&self, random: &mut Rng) -> Option<String> {
-        let (at, _) = self.used_line(random)?;
-        let (from, line) = self.used_line(random)?;
-        match random.u32(0..3) {
-            0 => {
-                self.put(at, &[0; 64]);
-                Some(format!("the line at {at} blank"))
-            }
-            1 => {
-                self.put(at, &line);
-                Some(format!("the line at {from} copied to {at}"))
-            }
-            _ => {
-                let page: [u8; 4096] = load(self.pm, from.page())?;
-                self.put(at.page(), &page);
-                Some(format!("the page at {} copied to {}", from.page(), at.page()))
-            }
-        }
+        put(self.pm, at, bytes);
     }
 
     fn superblock(&self, random: &mut Rng) -> String {
@@ -144,6 +94,12 @@ impl Surgeon<'_> {
             _ => new.features_ro_compat = number(random, 0),
         }
         self.put(PmAddr::new(0, 0), &new.encode());
+        if random.bool() {
+            // Of one slot only: the replica lies at the end of the last.
+            let last = self.pm.slot_count() - 1;
+            let page = self.pm.slot_len(last) / PAGE - 1;
+            self.put(PmAddr::new(last, page * PAGE), &new.encode());
+        }
         format!("the superblock's {what}")
     }
 
@@ -162,6 +118,72 @@ impl Surgeon<'_> {
         }
         self.put(at, &new.encode(self.seed));
         Some(format!("a pool state: {old} to {new:?}"))
+    }
+
+    fn slot_header(&self, random: &mut Rng) -> Option<String> {
+        let slot = random.u8(0..self.pm.slot_count());
+        let pages = self.pm.slot_len(slot) / PAGE;
+        let page = if random.bool() { 0 } else { pages.saturating_sub(1) };
+        let at = PmAddr::new(slot, page * PAGE + SLOT_HEADER_OFFSET);
+        let mut new = SlotHeader::decode(&load(self.pm, at)?).ok()?;
+        match random.u32(0..6) {
+            0 => new.pool_uuid = [random.u8(..); 16],
+            1 => new.index = random.u8(0..MAX_SLOTS),
+            2 => new.state_offset = number(random, new.state_offset),
+            _ => new.pages = number(random, new.pages),
+        }
+        self.put(at, &new.encode());
+        Some(format!("the header at {at}: {new:?}"))
+    }
+
+    fn slot_state(&self, random: &mut Rng) -> Option<String> {
+        let slot = random.u8(0..self.pm.slot_count());
+        let at = PmAddr::new(slot, *random.choice(&SLOT_STATE_OFFSETS)?);
+        let seed = self.seed.addr(PmAddr::new(slot, 0));
+        let mut new = SlotState::decode(&self.pm.load_line(at).ok()?, seed).ok()?;
+        match random.u32(0..3) {
+            0 => new.seq = number(random, new.seq),
+            1 => new.session = number(random, new.session),
+            _ => new.evacuation_state = short(random, new.evacuation_state),
+        }
+        self.put(at, &new.encode(seed));
+        Some(format!("the slot state at {at}: {new:?}"))
+    }
+
+    /// A page header of the saved allocator, or a word behind it with the pool state's checksum
+    /// right: what the bitmaps say.
+    fn saved(&self, random: &mut Rng) -> Option<String> {
+        let state = POOL_STATE_OFFSETS
+            .iter()
+            .filter_map(|offset| {
+                let at = PmAddr::new(0, *offset);
+                let state = PoolState::decode(&self.pm.load_line(at).ok()?, self.seed).ok()?;
+                (!state.saved_root.is_null()).then_some((at, state))
+            })
+            .max_by_key(|(_, state)| state.seq);
+        let (at, mut state) = state?;
+        let root = state.saved_root;
+        let seed = self.seed.addr(root);
+        let mut header = SavedPageHeader::decode(&self.pm.load_line(root).ok()?, seed).ok()?;
+        match random.u32(0..5) {
+            0 => header.next = addr(random, header.next, self.pages).page(),
+            1 => header.page_index = short(random, header.page_index),
+            2 => header.payload_bytes = short(random, header.payload_bytes) % 4033,
+            _ => {
+                let word = root.add(SAVED_PAYLOAD_OFFSET + random.u64(0..64) * 8);
+                let new = number(random, self.pm.load_u64(word).ok()?);
+                self.put(word, &new.to_le_bytes());
+                let mut bytes = vec![0; usize::try_from(state.saved_bytes.min(4032)).ok()?];
+                self.pm.load(root.add(SAVED_PAYLOAD_OFFSET), &mut bytes).ok()?;
+                let mut crc = Crc32c::new();
+                crc.update(&bytes);
+                state.saved_crc = crc.finish();
+                self.put(at, &state.encode(self.seed));
+                return Some(format!("the saved allocator's word at {word}: {new:#x}"));
+            }
+        }
+        self.put(root, &header.encode(seed));
+        Some(format!("the saved allocator's page {root}: {header:?}"))
     }
 
     /// A word of the inode directory, of a chunk's table, or of the lane table.
@@ -228,19 +250,19 @@ impl Surgeon<'_> {
     }
 
     fn patient(&self, random: &mut Rng) -> Option<Patient> {
-        let table = self.chunk_table()?;
-        let mut found: Vec<Patient> = (1..INODES)
-            .filter_map(|index| {
-                let page = self.word(table.add(index / INODES_PER_PAGE * 8))?;
-                self.patient_at(Ino::new(index), page.add(index % INODES_PER_PAGE * INODE_SIZE))
-            })
-            .collect();
+        let mut found: Vec<Patient> =
+            (1..INODES).filter_map(|index| self.patient_of(Ino::new(index))).collect();
         (!found.is_empty()).then(|| found.swap_remove(random.usize(0..found.len())))
     }
 
     /// The page that names the pages of the first inodes.
     fn chunk_table(&self) -> Option<PmAddr> {
         self.word(self.word(self.superblock.roots.inode_directory)?)
+    }
+
+    fn patient_of(&self, ino: Ino) -> Option<Patient> {
+        let page = self.word(self.chunk_table()?.add(ino.index() / INODES_PER_PAGE * 8))?;
+        self.patient_at(ino, page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE))
     }
 
     fn patient_at(&self, ino: Ino, at: PmAddr) -> Option<Patient> {
@@ -277,9 +299,47 @@ impl Surgeon<'_> {
         Some(format!("the identity of inode {}: {line:?}", patient.ino.get()))
     }
 
+    /// A page of the log that some line of the inode names, by walking its next pointers.
+    fn page_of_log(&self, patient: &Patient, random: &mut Rng) -> Option<PmAddr> {
+        let (_, line) = random.choice(&patient.lines)?;
+        let mut pages = Vec::new();
+        let mut page = line.log_head;
+        while !page.is_null() && pages.len() < LOG_PAGES && !pages.contains(&page) {
+            let Some(next) = self.word(page.add(LOG_NEXT_OFFSET)) else { break };
+            pages.push(page);
+            page = next.page();
+        }
+        random.choice(&pages).copied()
+    }
+
+    /// A page's successor becomes one before it, or itself, and the numbers go on rising if they can.
+    fn log_cycle(&self, random: &mut Rng) -> Option<String> {
+        let patient = self.patient(random)?;
+        let (from, to) = (self.page_of_log(&patient, random)?, self.page_of_log(&patient, random)?);
+        self.put(from.add(LOG_NEXT_OFFSET), &to.raw().to_le_bytes());
+        if random.bool() {
+            let seed = patient.seed.generation(patient.generation).addr(to);
+            let mut header = LogPageHeader::decode(&self.pm.load_line(to).ok()?, seed).ok()?;
+            header.page_seq = header.page_seq.saturating_add(random.u64(1..5)) % SEQ_LIMIT;
+            self.put(to, &header.encode(seed));
+        }
+        Some(format!("inode {}: behind log page {from} follows {to}", patient.ino.get()))
+    }
+
+    /// A name leads to a directory above it, to itself, or a second time to a directory.
+    fn name_cycle(&self, random: &mut Rng) -> Option<String> {
+        let patient = self.patient(random)?;
+        let other = if random.bool() { self.patient(random)? } else { self.patient_of(Ino::ROOT)? };
+        self.change_entries(&patient, random, |entry, _| {
+            let Entry::DentryAdd { ino, generation, kind, .. } = entry else { return false };
+            (*ino, *generation, *kind) = (other.ino, other.generation, FileKind::Directory);
+            true
+        })
+    }
+
     fn log_page(&self, random: &mut Rng) -> Option<String> {
         let patient = self.patient(random)?;
-        let page = patient.lines.first()?.1.log_head;
+        let page = self.page_of_log(&patient, random)?;
         let seed = patient.seed.generation(patient.generation).addr(page);
         let mut header = LogPageHeader::decode(&self.pm.load_line(page).ok()?, seed).ok()?;
         if random.bool() {
@@ -292,10 +352,22 @@ impl Surgeon<'_> {
         Some(format!("the log page {page}: {header:?}"))
     }
 
-    /// An entry of the first log page, encoded again if that takes as many lines.
     fn entry(&self, random: &mut Rng) -> Option<String> {
         let patient = self.patient(random)?;
-        let page = patient.lines.first()?.1.log_head;
+        self.change_entries(&patient, random, |entry, random| {
+            self.change_entry(entry, random);
+            true
+        })
+    }
+
+    /// Changes one entry of a log page, encoded again if that takes as many lines.
+    fn change_entries(
+        &self,
+        patient: &Patient,
+        random: &mut Rng,
+        change: impl Fn(&mut Entry, &mut Rng) -> bool,
+    ) -> Option<String> {
+        let page = self.page_of_log(patient, random)?;
         let seed = patient.seed.generation(patient.generation);
         let bytes: [u8; 4096] = load(self.pm, page)?;
         let mut places = Vec::new();
@@ -311,8 +383,8 @@ impl Surgeon<'_> {
         let old = format!("{entry:?}");
         if random.u32(0..5) == 0 {
             op_seq = number(random, op_seq);
-        } else {
-            self.change_entry(&mut entry, random);
+        } else if !change(&mut entry, random) {
+            return None;
         }
         let mut out = [0; ENTRY_BYTES_MAX];
         let len = entry.encode(op_seq, seed, &mut out);

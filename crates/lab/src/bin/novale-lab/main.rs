@@ -11,6 +11,7 @@
     reason = "a program's output is what it is for"
 )]
 
+mod images;
 mod list;
 mod replay;
 mod run;
@@ -26,7 +27,8 @@ use clap::{Parser, Subcommand};
     after_help = "Examples:
   novale-lab run --seconds 60            cut the power for a minute, in all workloads
   novale-lab run --workload pairs --json only the pairs of operations; one JSON object
-  novale-lab replay failure.txt          run a failure's sequence again"
+  novale-lab replay failure.txt          run a failure's sequence again
+  novale-lab images --seconds 60         damage pools for a minute"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -36,6 +38,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Images(images::Args),
     List(list::Args),
     Replay(replay::Args),
 }
@@ -50,6 +53,7 @@ enum Verdict {
 fn main() -> ExitCode {
     let found = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Images(args) => images::run(&args),
         Command::List(args) => Ok(list::run(&args)),
         Command::Replay(args) => replay::run(&args),
     };

@@ -1,0 +1,94 @@
+//! A worker of `novale-lab images`: tries one image after the other under a limit of its memory, and
+//! says on standard output what it does, a word and its rest a line.
+
+use std::time::{Duration, Instant};
+
+use novale_lab::images::{Hunt, Recipe};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Address space of a worker: the view of an image, its slots twice over, and as much again.
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// What a worker says.
+#[derive(Debug)]
+pub(super) enum Word {
+    /// It tries this recipe now.
+    Try(String),
+    /// The image could be opened for writing.
+    Opened,
+    /// The image could be opened read-only.
+    Shown,
+    /// A message that it has not met before.
+    Message(String),
+    /// The recipe reached something new.
+    Kept(String),
+    /// The recipe's answer was wrong: how.
+    Wrong(String, String),
+}
+
+impl Word {
+    fn say(&self) {
+        match self {
+            Self::Try(recipe) => println!("try {recipe}"),
+            Self::Opened => println!("opened"),
+            Self::Shown => println!("shown"),
+            Self::Message(text) => println!("message {}", one_line(text)),
+            Self::Kept(recipe) => println!("kept {recipe}"),
+            Self::Wrong(recipe, what) => println!("wrong {recipe}\t{}", one_line(what)),
+        }
+    }
+
+    /// What a line says; `None` for one that is none of a worker's.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        Some(match word {
+            "try" => Self::Try(rest.to_owned()),
+            "opened" => Self::Opened,
+            "shown" => Self::Shown,
+            "message" => Self::Message(rest.to_owned()),
+            "kept" => Self::Kept(rest.to_owned()),
+            "wrong" => {
+                let (recipe, what) = rest.split_once('\t')?;
+                Self::Wrong(recipe.to_owned(), what.to_owned())
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\t'], " ")
+}
+
+/// Tries the recipes given, then others until the time is up.
+pub(super) fn run(seconds: u64, seed: u64, given: Vec<Recipe>) -> anyhow::Result<()> {
+    let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
+    setrlimit(Resource::As, limit)?;
+    let (start, time) = (Instant::now(), Duration::from_secs(seconds));
+    let mut given_left = given.len();
+    let mut hunt = Hunt::new(seed, given);
+    let mut known = 0;
+    while given_left > 0 || start.elapsed() < time {
+        given_left = given_left.saturating_sub(1);
+        let recipe = hunt.next_recipe();
+        Word::Try(recipe.to_string()).say();
+        let (outcome, is_new) = hunt.try_recipe(&recipe).map_err(anyhow::Error::msg)?;
+        if outcome.opened {
+            Word::Opened.say();
+        }
+        if outcome.shown {
+            Word::Shown.say();
+        }
+        if is_new {
+            Word::Kept(recipe.to_string()).say();
+        }
+        if hunt.tally().messages.len() > known {
+            known = hunt.tally().messages.len();
+            outcome.messages.into_iter().map(Word::Message).for_each(|word| word.say());
+        }
+        if let Some(what) = outcome.wrong.first() {
+            Word::Wrong(hunt.shrunk(&recipe).to_string(), what.clone()).say();
+        }
+    }
+    Ok(())
+}

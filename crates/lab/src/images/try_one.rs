@@ -1,0 +1,347 @@
+//! What an image is put through: described, checked, shown, used and emptied, opened again. Errors
+//! are welcome that say what is damaged and where; a panic is not, nor an error that blames the
+//! arena, or nobody.
+
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fastrand::Rng;
+use novale_arena::Arena;
+use novale_core::{
+    Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode, Seek,
+    Serial, SetAttr, check, identify_slot, inspect, space,
+};
+use novale_layout::PmAddr;
+use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
+
+use super::pools::Pools;
+use super::recipe::Recipe;
+use crate::damage::wound;
+use crate::diff::{now_ns_at, panic_text};
+use crate::pool_file::PoolFile;
+
+/// What the view of an image may take: it is a limit, not a measure.
+const ARENA_BYTES: u64 = 64 << 20;
+/// Names followed of a tree: the pools have fewer.
+const NAMES_MAX: usize = 4000;
+/// Inodes changed.
+const CHANGED_MAX: usize = 120;
+/// A message is told apart by its beginning.
+const MESSAGE_CHARS: usize = 160;
+
+/// What became of an image.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The damage, in words.
+    pub wounds: Vec<String>,
+    /// What was wrong with the answer.
+    pub wrong: Vec<String>,
+    /// Messages without their numbers, each behind the stage that it came in.
+    pub messages: BTreeSet<String>,
+    /// It was opened for writing.
+    pub opened: bool,
+    /// It was opened read-only.
+    pub shown: bool,
+    /// Messages and the code's places that stored something, as numbers.
+    pub reached: BTreeSet<u64>,
+}
+
+/// Makes the image and puts it through everything.
+///
+/// # Errors
+/// The sound pool can't be made, or the machine has no memory files.
+pub fn try_recipe(pools: &mut Pools, recipe: &Recipe) -> Result<Outcome, String> {
+    let mut outcome = Outcome::default();
+    let pool = make_image(pools, recipe, &mut outcome.wounds)?;
+    let sites = Arc::new(Sites::default());
+    let mut trial = Trial { pool: &pool, sites: &sites, outcome: &mut outcome };
+    let ran = catch_unwind(AssertUnwindSafe(|| trial.run()));
+    if let Err(payload) = ran {
+        outcome.wrong.push(format!("panic: {}", panic_text(payload.as_ref())));
+    }
+    outcome.reached.extend(sites.take());
+    outcome.reached.extend(outcome.messages.iter().map(number_of));
+    Ok(outcome)
+}
+
+fn make_image(
+    pools: &mut Pools,
+    recipe: &Recipe,
+    said: &mut Vec<String>,
+) -> Result<PoolFile, String> {
+    let slots = pools.slots(recipe.shape, recipe.closed)?;
+    let lens: Vec<u64> = slots.iter().map(|slot| slot.len() as u64).collect();
+    let file = fill(&lens, slots)?;
+    let pm = file.open(&PmOptions::default())?;
+    for (kind, seed) in &recipe.wounds {
+        said.extend(wound(&pm, *kind, &mut Rng::with_seed(*seed)));
+    }
+    drop(pm);
+    let Some(cut) = recipe.cut else { return Ok(file) };
+    let mut lens = lens;
+    let mut slots: Vec<Vec<u8>> = (0..)
+        .zip(&lens)
+        .map(|(slot, _)| file.contents(slot))
+        .collect::<Result<_, _>>()
+        .map_err(|why| why.to_string())?;
+    if let (Some(len), Some(last)) = (lens.last_mut(), slots.last_mut()) {
+        *len = cut.bytes.min(*len);
+        last.truncate(usize::try_from(*len).unwrap_or(usize::MAX));
+        said.push(format!("the last slot ends at byte {len}"));
+    }
+    fill(&lens, &slots)
+}
+
+fn fill(lens: &[u64], slots: &[Vec<u8>]) -> Result<PoolFile, String> {
+    let file = PoolFile::zeroed(lens).map_err(|why| why.to_string())?;
+    for (slot, bytes) in (0..).zip(slots) {
+        file.put(slot, 0, bytes).map_err(|why| why.to_string())?;
+    }
+    Ok(file)
+}
+
+fn number_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The places in the code that stored, wrote back or fenced.
+#[derive(Debug, Default)]
+struct Sites(Mutex<HashSet<(&'static str, u32)>>);
+
+impl Sites {
+    fn meet(&self, site: &'static Location<'static>) {
+        let mut sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sites.insert((site.file(), site.line()));
+    }
+
+    fn take(&self) -> Vec<u64> {
+        let mut sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *sites).into_iter().map(number_of).collect()
+    }
+}
+
+impl Observer for Sites {
+    fn store(&self, event: StoreEvent<'_>) {
+        self.meet(event.site);
+    }
+
+    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, site: &'static Location<'static>) {
+        self.meet(site);
+    }
+
+    fn fence(&self, site: &'static Location<'static>) {
+        self.meet(site);
+    }
+}
+
+/// A name of the tree.
+struct Name {
+    dir: Ino,
+    text: Vec<u8>,
+    ino: Ino,
+    kind: FileKind,
+}
+
+struct Trial<'t> {
+    pool: &'t PoolFile,
+    sites: &'t Arc<Sites>,
+    outcome: &'t mut Outcome,
+}
+
+impl Trial<'_> {
+    fn run(&mut self) {
+        self.look();
+        if let Some(fs) = self.open("show", true) {
+            self.outcome.shown = true;
+            self.walk("show", &fs);
+            self.note("show", fs.close());
+        }
+        let Some(fs) = self.open("use", false) else { return };
+        self.outcome.opened = true;
+        let names = self.walk("use", &fs);
+        self.change(&fs, &names);
+        self.empty(&fs, &names);
+        self.note("use", fs.close());
+        drop(fs);
+        if let Some(pm) = self.pm("after", true) {
+            self.note("after", check(&pm, &Serial, &|_| ()));
+        }
+        drop(self.open("after", false));
+    }
+
+    fn ctx() -> Ctx {
+        Ctx { now_ns: now_ns_at(1000), hint: 1 }
+    }
+
+    fn pm(&mut self, stage: &str, read_only: bool) -> Option<Pm> {
+        let observer = Some(self.sites.clone() as Arc<dyn Observer>);
+        let options = PmOptions { read_only, observer, ..PmOptions::default() };
+        match self.pool.open(&options) {
+            Ok(pm) => Some(pm),
+            Err(why) => {
+                self.meet(stage, &why);
+                None
+            }
+        }
+    }
+
+    fn open(&mut self, stage: &str, read_only: bool) -> Option<Fs> {
+        let pm = self.pm(stage, read_only)?;
+        let arena = match Arena::anonymous(ARENA_BYTES) {
+            Ok(arena) => arena,
+            Err(why) => {
+                self.outcome.wrong.push(format!("{stage}: no arena: {why}"));
+                return None;
+            }
+        };
+        let options = OpenOptions {
+            read_only,
+            atime: Atime::Strict,
+            now_ns: now_ns_at(999),
+            ..OpenOptions::default()
+        };
+        let opened = Fs::open(pm, arena, &options, &Serial, &|_| ());
+        self.note(stage, opened)
+    }
+
+    /// Takes a message in.
+    fn meet(&mut self, stage: &str, message: &str) {
+        let mut short = format!("{stage}: ");
+        let mut in_number = false;
+        for letter in message.chars().take(MESSAGE_CHARS) {
+            let digit = letter.is_ascii_digit() || in_number && letter.is_ascii_hexdigit();
+            if digit && !in_number {
+                short.push('#');
+            } else if !digit {
+                short.push(letter);
+            }
+            // A hexadecimal number goes on behind its x.
+            in_number = digit || in_number && letter == 'x';
+        }
+        self.outcome.messages.insert(short);
+    }
+
+    /// Takes a result in and judges its error.
+    fn note<T>(&mut self, stage: &str, result: Result<T, Error>) -> Option<T> {
+        let error = match result {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        let text = error.to_string();
+        self.meet(stage, &text);
+        let blames_nobody = if let Error::Damaged { what, at, .. } = &error {
+            what.is_empty() || at.is_null()
+        } else {
+            matches!(error, Error::BadArena(_))
+        };
+        if blames_nobody {
+            self.outcome.wrong.push(format!("{stage}: {text}"));
+        }
+        None
+    }
+
+    fn look(&mut self) {
+        let Some(pm) = self.pm("look", true) else { return };
+        self.note("info", inspect(&pm));
+        self.note("info", space(&pm));
+        for slot in 0..pm.slot_count() {
+            self.note("info", identify_slot(&pm, slot));
+        }
+        if let Some(report) = self.note("check", check(&pm, &Serial, &|_| ())) {
+            for finding in report.findings {
+                self.meet("finding", &finding.what);
+            }
+        }
+    }
+
+    /// Lists the whole tree, and reads what it leads to.
+    fn walk(&mut self, stage: &str, fs: &Fs) -> Vec<Name> {
+        let c = Self::ctx();
+        let mut names: Vec<Name> = Vec::new();
+        let (mut seen, mut open) = (HashSet::from([Ino::ROOT]), vec![Ino::ROOT]);
+        while let Some(dir) = open.pop() {
+            let first = names.len();
+            let listed = fs.readdir(&c, dir, 0, &mut |entry| {
+                let (text, ino, kind) = (entry.name.to_vec(), entry.ino, entry.kind);
+                names.push(Name { dir, text, ino, kind });
+                names.len() < NAMES_MAX
+            });
+            self.note(stage, listed);
+            for Name { text, ino, kind, .. } in names.get(first..).unwrap_or_default() {
+                self.note(stage, fs.lookup(&c, dir, text));
+                if seen.insert(*ino) {
+                    self.read(stage, fs, *ino);
+                    open.extend((*kind == FileKind::Directory).then_some(*ino));
+                }
+            }
+        }
+        self.note(stage, fs.statfs());
+        names
+    }
+
+    fn read(&mut self, stage: &str, fs: &Fs, ino: Ino) {
+        let c = Self::ctx();
+        let Some(attr) = self.note(stage, fs.getattr(ino)) else { return };
+        match attr.kind {
+            FileKind::File => {
+                let mut bytes = vec![0; 70_000];
+                for offset in [0, 40_000, attr.size.saturating_sub(10), attr.size / 2, u64::MAX] {
+                    self.note(stage, fs.read(&c, ino, offset, &mut bytes));
+                    self.note(stage, fs.seek(ino, offset, Seek::Data));
+                    self.note(stage, fs.seek(ino, offset, Seek::Hole));
+                }
+            }
+            FileKind::Symlink => drop(self.note(stage, fs.readlink(ino))),
+            FileKind::Directory
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => {}
+        }
+    }
+
+    fn change(&mut self, fs: &Fs, names: &[Name]) {
+        let c = Self::ctx();
+        let new = |kind| NewInode { kind, mode: 0o700, uid: 1, gid: 1, rdev: 0, target: b"" };
+        for Name { dir, text, ino, kind } in names.iter().take(CHANGED_MAX) {
+            let (ino, dir) = (*ino, *dir);
+            let resized = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+            if *kind == FileKind::Directory {
+                self.note("use", fs.create(&c, ino, b"new file", &new(FileKind::File)));
+                self.note("use", fs.create(&c, ino, b"new dir", &new(FileKind::Directory)));
+            } else {
+                self.note("use", fs.write(&c, ino, 4000, &[1; 300]));
+                self.note("use", fs.append(&c, ino, &[2; 9000]));
+                self.note("use", fs.fallocate(&c, ino, Fallocate::Extend, 50_000, 9000));
+                self.note("use", fs.setattr(&c, ino, &resized(100)));
+                self.note("use", fs.setattr(&c, ino, &resized(100_000)));
+                self.note("use", fs.link(&c, ino, dir, b"new link"));
+                self.note("use", fs.unlink(&c, dir, b"new link"));
+            }
+            let owner = SetAttr { uid: Some(7), mode: Some(0o751), ..SetAttr::default() };
+            self.note("use", fs.setattr(&c, ino, &owner));
+            let moved = fs.rename(&c, dir, text, Ino::ROOT, b"moved", RenameMode::NoReplace);
+            if self.note("use", moved).is_some() {
+                let back = fs.rename(&c, Ino::ROOT, b"moved", dir, text, RenameMode::Replace);
+                self.note("use", back);
+            }
+        }
+    }
+
+    fn empty(&mut self, fs: &Fs, names: &[Name]) {
+        let c = Self::ctx();
+        for Name { dir, text, ino, kind } in names.iter().rev() {
+            if *kind == FileKind::Directory {
+                self.note("use", fs.unlink(&c, *ino, b"new file"));
+                self.note("use", fs.rmdir(&c, *ino, b"new dir"));
+                self.note("use", fs.rmdir(&c, *dir, text));
+            } else {
+                self.note("use", fs.unlink(&c, *dir, text));
+            }
+        }
+    }
+}
