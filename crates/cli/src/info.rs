@@ -1,6 +1,7 @@
 //! `novale info`: what a pool says of itself, and who uses it.
 
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -32,6 +33,8 @@ struct Facts {
     features_incompat: u64,
     used_by: Option<u32>,
     mounted_at: Vec<String>,
+    /// False for a mount whose daemon does not answer.
+    answers: bool,
     bytes_free: Option<u64>,
     inodes: Option<u64>,
     slots: Vec<SlotFacts>,
@@ -62,9 +65,10 @@ fn facts(found: &Found) -> Result<Facts> {
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let space = match (used_by, mounted.first()) {
         (Some(_), Some(target)) => live_space(target),
-        (None, _) => slots::space(found),
-        (Some(_), None) => None,
+        (None, _) => Ok(slots::space(found)),
+        (Some(_), None) => Ok(None),
     };
+    let (answers, space) = (space.is_ok(), space.unwrap_or_default());
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).map(|(slot, path)| SlotFacts {
         index: slot.index,
@@ -84,6 +88,7 @@ fn facts(found: &Found) -> Result<Facts> {
         features_ro_compat,
         features_incompat,
         used_by,
+        answers,
         mounted_at: mounted.iter().map(|target| target.display().to_string()).collect(),
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
@@ -91,16 +96,18 @@ fn facts(found: &Found) -> Result<Facts> {
     })
 }
 
-/// What the mount says, unless its daemon does not answer: this command is to tell of that.
-fn live_space(target: &Path) -> Option<Space> {
+/// What the mount says; an error when its daemon does not answer, which this command is to tell.
+/// Nothing is told to whom the mount is not for: zeroes, to root too, of a user's mount.
+fn live_space(target: &Path) -> Result<Option<Space>, RecvTimeoutError> {
     let (answer, answered) = std::sync::mpsc::channel();
     let target = target.to_owned();
     // Not joined: one that waits for the daemon ends with this process.
     std::thread::spawn(move || answer.send(rustix::fs::statvfs(target)).unwrap_or_default());
-    let space = answered.recv_timeout(ANSWER_MAX).ok()?.ok()?;
+    let answer = answered.recv_timeout(ANSWER_MAX)?;
+    let Some(space) = answer.ok().filter(|space| space.f_blocks > 0) else { return Ok(None) };
     let bytes = space.f_bavail.saturating_mul(space.f_frsize);
     let inodes = space.f_files.saturating_sub(space.f_ffree);
-    Some(Space { pages_available: bytes / PAGE, inodes })
+    Ok(Some(Space { pages_available: bytes / PAGE, inodes }))
 }
 
 fn show(facts: &Facts) {
@@ -110,10 +117,10 @@ fn show(facts: &Facts) {
     println!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1));
     println!("state     {}", state(facts));
     for target in &facts.mounted_at {
-        let how = match (facts.used_by, facts.bytes_free) {
+        let how = match (facts.used_by, facts.answers) {
             (None, _) => " (dead: its daemon is gone)",
-            (Some(_), None) => " (its daemon does not answer)",
-            (Some(_), Some(_)) => "",
+            (Some(_), false) => " (its daemon does not answer)",
+            (Some(_), true) => "",
         };
         println!("mounted   {target}{how}");
     }
