@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
-use support::{Scratch, arenas, ends, eventually, facts, head, novale, patch, signal_daemon};
+use support::{
+    Scratch, arenas, ends, eventually, facts, head, is_stopped, novale, patch, signal_daemon,
+};
 
 #[test]
 fn a_mount_is_usable_at_once_and_closed_when_umount_returns() {
@@ -164,7 +166,8 @@ fn info_tells_of_a_daemon_that_does_not_answer() {
     let Some(scratch) = Scratch::for_mount("info_tells_of_a_daemon") else { return };
     let slot = scratch.pool();
     novale(&["mount", &slot, &scratch.dir()]).ok();
-    signal_daemon(&slot, Signal::STOP);
+    let pid = signal_daemon(&slot, Signal::STOP);
+    assert!(eventually(|| is_stopped(pid)));
     let told = novale(&["info", &slot]);
     signal_daemon(&slot, Signal::CONT);
     assert!(told.ok().contains("its daemon does not answer"));

@@ -164,6 +164,14 @@ pub(crate) fn ends(pid: u64) -> bool {
     eventually(|| !fs::exists(format!("/proc/{pid}")).unwrap())
 }
 
+/// Whether all threads of a process are stopped.
+pub(crate) fn is_stopped(pid: u64) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads
+        .map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap())
+        .all(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')))
+}
+
 /// Waits for a condition that another process brings about; false when it does not within 20 s.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);

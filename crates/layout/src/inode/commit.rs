@@ -34,7 +34,7 @@ pub struct CommitLine {
     pub op_seq: u64,
     /// The first log page, or null.
     pub log_head: PmAddr,
-    /// [`CommitLine::HAS_DATA_CRC`] and [`CommitLine::ATTRS_IN_LOG`]; 12 bits.
+    /// [`CommitLine::HAS_DATA_CRC`]; 12 bits.
     pub flags: u16,
     /// The last committed line of the log; null: the log is empty.
     pub log_tail: PmAddr,
@@ -55,8 +55,6 @@ pub struct CommitLine {
 impl CommitLine {
     /// The line counts, in the session that crashed, only when `data_crc` is right.
     pub const HAS_DATA_CRC: u16 = 1;
-    /// The log holds an attributes entry, which takes the place of the identity line's attributes.
-    pub const ATTRS_IN_LOG: u16 = 2;
 
     /// The bytes to store.
     ///

@@ -40,7 +40,7 @@ fn commit_line() -> CommitLine {
     CommitLine {
         op_seq: 0x0102_0304_0506_0708,
         log_head: page(0x10),
-        flags: CommitLine::ATTRS_IN_LOG,
+        flags: 2,
         log_tail: page(0x11).add(64),
         size: 123_456_789,
         mtime_ns: 1_700_000_000_000_000_001,
