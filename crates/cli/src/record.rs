@@ -146,11 +146,13 @@ fn all() -> impl Iterator<Item = Seen> {
 
 /// Removes records of daemons that were killed and whose mounts are gone.
 fn remove_stale() {
+    // Only looked at: a lock taken here would pass for the daemon's.
+    let dead: Vec<Seen> = all().filter(|seen| seen.daemon().is_none()).collect();
+    // Read behind them: a mount is there before its record is.
     let Ok(table) = MountTable::read() else { return };
     let mounted = |seen: &Seen| table.of_kind(KIND).any(|entry| entry.device == seen.device);
-    let lives =
-        |seen: &Seen| rustix::fs::flock(&seen.file, FlockOperation::NonBlockingLockShared).is_err();
-    for seen in all().filter(|seen| !mounted(seen) && !lives(seen)) {
+    // A new mount may have the number by now, and with it a record that is not the one seen.
+    for seen in dead.iter().filter(|seen| !mounted(seen) && !seen.is_closed()) {
         forget(seen.device);
     }
 }

@@ -86,6 +86,10 @@ impl Daemon {
         }
         let slots = split_source(&entry.source);
         let process = slots.first().and_then(|slot| holder::holder(slot))?;
+        // One that serves other mounts has a dead daemon's pool.
+        if !record::devices_of(process.pid).is_empty() {
+            return None;
+        }
         let read_only = entry.super_options.split(',').any(|word| word == "ro");
         Some(Self { process, device, closed: Closed::Pool { slots, read_only } })
     }
