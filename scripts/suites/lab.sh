@@ -23,3 +23,16 @@ no_replay() {
 }
 check 'a file that is no replay is refused' no_replay
 check 'every workload is listed' test "$("$lab" list | wc -l)" -ge 15
+
+corpus=$root/crates/lab/corpus/images.txt
+check "damaged pools, $((seconds / 2)) s, seed $seed" \
+  "$lab" images --seconds $((seconds / 2)) --seed "$seed" --threads 2 --corpus "$corpus"
+
+# A canary: a worker that dies of its limit is found, with the recipe that it died of.
+image_eats_memory() {
+  local status=0
+  "$lab" images --seconds 2 --threads 1 --canary >"$found/canary" || status=$?
+  cat "$found/canary"
+  [ "$status" = 1 ] && grep -Eq '^(tree|logs|slots|full) (closed|crashed); ' "$found/canary"
+}
+check 'an image that eats memory is found' image_eats_memory

@@ -191,7 +191,7 @@ impl Surgeon<'_> {
         let roots = &self.superblock.roots;
         let table = match random.u32(0..5) {
             0 => roots.inode_directory,
-            1 => self.word(roots.inode_directory)?,
+            1 => self.page_named(roots.inode_directory)?,
             2 => roots.lane_table,
             _ => self.chunk_table()?,
         };
@@ -207,8 +207,13 @@ impl Surgeon<'_> {
         if aligned { self.pm.load_u64(at).ok().map(PmAddr::from_raw) } else { None }
     }
 
+    /// The page that a word leads into, which another wound may have moved.
+    fn page_named(&self, at: PmAddr) -> Option<PmAddr> {
+        self.word(at).map(PmAddr::page)
+    }
+
     fn journal(&self, random: &mut Rng) -> Option<String> {
-        let page = self.word(self.superblock.roots.lane_table)?;
+        let page = self.page_named(self.superblock.roots.lane_table)?;
         let at = page.add(*random.choice(&JOURNAL_OFFSETS)?);
         let bytes: [u8; JOURNAL_RECORD_BYTES] = load(self.pm, at)?;
         let mut record = JournalRecord::decode(&bytes, self.seed).ok()?;
@@ -257,11 +262,12 @@ impl Surgeon<'_> {
 
     /// The page that names the pages of the first inodes.
     fn chunk_table(&self) -> Option<PmAddr> {
-        self.word(self.word(self.superblock.roots.inode_directory)?)
+        self.page_named(self.page_named(self.superblock.roots.inode_directory)?)
     }
 
     fn patient_of(&self, ino: Ino) -> Option<Patient> {
-        let page = self.word(self.chunk_table()?.add(ino.index() / INODES_PER_PAGE * 8))?;
+        let word = self.chunk_table()?.add(ino.index() / INODES_PER_PAGE * 8);
+        let page = self.page_named(word)?;
         self.patient_at(ino, page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE))
     }
 
@@ -305,9 +311,9 @@ impl Surgeon<'_> {
         let mut pages = Vec::new();
         let mut page = line.log_head;
         while !page.is_null() && pages.len() < LOG_PAGES && !pages.contains(&page) {
-            let Some(next) = self.word(page.add(LOG_NEXT_OFFSET)) else { break };
+            let Some(next) = self.page_named(page.add(LOG_NEXT_OFFSET)) else { break };
             pages.push(page);
-            page = next.page();
+            page = next;
         }
         random.choice(&pages).copied()
     }

@@ -108,6 +108,15 @@ fn number_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
+/// Whether a read-only opening may not fail by this: it is about one inode, and not the root.
+fn must_be_shown(error: &Error) -> bool {
+    let Error::Damaged { what, .. } = error else {
+        return matches!(error, Error::Unrecoverable { .. });
+    };
+    let mut words = what.split(' ');
+    words.next() == Some("inode") && words.next() != Some("1") && !what.contains("directory")
+}
+
 /// The places in the code that stored, wrote back or fenced.
 #[derive(Debug, Default)]
 struct Sites(Mutex<HashSet<(&'static str, u32)>>);
@@ -205,6 +214,12 @@ impl Trial<'_> {
             ..OpenOptions::default()
         };
         let opened = Fs::open(pm, arena, &options, &Serial, &|_| ());
+        if read_only
+            && let Err(error) = &opened
+            && must_be_shown(error)
+        {
+            self.outcome.wrong.push(format!("{stage}: refused for a part of it: {error}"));
+        }
         self.note(stage, opened)
     }
 

@@ -45,6 +45,9 @@ pub(super) struct Args {
     /// Be a worker: try images and say so on standard output.
     #[arg(long, hide = true)]
     worker: bool,
+    /// The first worker of each thread takes more memory than it may, which must be found.
+    #[arg(long, hide = true)]
+    canary: bool,
 }
 
 /// No image takes longer than this, but for a hang.
@@ -83,7 +86,7 @@ struct Summary<'f> {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     if args.worker {
-        worker::run(args.seconds, args.seed, given(args)?)?;
+        worker::run((args.seconds, args.seed), given(args)?, args.canary)?;
         return Ok(Verdict::Clean);
     }
     given(args)?;
@@ -159,7 +162,8 @@ fn watch(args: &Args, seed: u64, start: Instant, tell: &Sender<Event>) {
             return;
         }
         let seed = seed.wrapping_add(u64::from(death) << 32);
-        let lost = match start_worker(args, left, seed) {
+        let canary = args.canary && death == 0;
+        let lost = match start_worker(args, (left, seed), canary) {
             Ok((child, output)) => follow(child, output, tell),
             Err(why) => Some(Event::Lost { recipe: String::new(), what: format!("{why:#}") }),
         };
@@ -171,12 +175,15 @@ fn watch(args: &Args, seed: u64, start: Instant, tell: &Sender<Event>) {
 
 fn start_worker(
     args: &Args,
-    seconds: u64,
-    seed: u64,
+    (seconds, seed): (u64, u64),
+    canary: bool,
 ) -> anyhow::Result<(Child, BufReader<ChildStdout>)> {
     let mut command = Command::new(std::env::current_exe().context("the path of novale-lab")?);
     command.args(["images", "--worker", "--seconds", &seconds.to_string()]);
     command.args(["--seed", &seed.to_string()]);
+    if canary {
+        command.arg("--canary");
+    }
     if let Some(corpus) = &args.corpus {
         command.arg("--corpus").arg(corpus);
     }

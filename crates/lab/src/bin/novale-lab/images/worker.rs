@@ -60,8 +60,13 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\t'], " ")
 }
 
-/// Tries the recipes given, then others until the time is up.
-pub(super) fn run(seconds: u64, seed: u64, given: Vec<Recipe>) -> anyhow::Result<()> {
+/// Tries the recipes given, then others until the time is up. As a canary it takes more memory than
+/// it may, at the first.
+pub(super) fn run(
+    (seconds, seed): (u64, u64),
+    given: Vec<Recipe>,
+    canary: bool,
+) -> anyhow::Result<()> {
     let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
     setrlimit(Resource::As, limit)?;
     let (start, time) = (Instant::now(), Duration::from_secs(seconds));
@@ -72,6 +77,10 @@ pub(super) fn run(seconds: u64, seed: u64, given: Vec<Recipe>) -> anyhow::Result
         given_left = given_left.saturating_sub(1);
         let recipe = hunt.next_recipe();
         Word::Try(recipe.to_string()).say();
+        if canary {
+            let too_much = vec![1_u8; usize::try_from(MEMORY_BYTES)?];
+            anyhow::bail!("a worker has {} bytes that it may not have", too_much.len());
+        }
         let (outcome, is_new) = hunt.try_recipe(&recipe).map_err(anyhow::Error::msg)?;
         if outcome.opened {
             Word::Opened.say();
