@@ -1,8 +1,8 @@
 //! What a pool says of itself: superblock, slot headers, state lines.
 
 use novale_layout::{
-    FIRST_FREE_PAGE, INODES_PER_CHUNK, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, SESSION_LIMIT,
-    SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
+    FIRST_FREE_PAGE, INODES_PER_CHUNK, LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState,
+    SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -202,11 +202,22 @@ impl Pool {
         }
     }
 
-    /// Starts the next session: the slots' lines first, then the pool's, each durable before the
-    /// next; a crash in between leaves a slot one ahead, which counts as current.
-    pub(crate) fn raise_session(&mut self, pm: &Pm) {
+    /// Writes the state lines back, whoever stored them.
+    pub(crate) fn write_back(&self, pm: &Pm) -> Flushed {
+        let slots = self.slots.iter().flat_map(|(header, _)| {
+            SLOT_STATE_OFFSETS.map(|offset| PmAddr::new(header.index, offset))
+        });
+        let lines = slots.chain(POOL_STATE_OFFSETS.map(|offset| PmAddr::new(0, offset)));
+        lines.fold(Flushed::none(), |pending, at| {
+            pending.and(pm.write_back_range(at, LINE, Purpose::Other))
+        })
+    }
+
+    /// Starts the next session: what recovery stored (`pending`) and the slots' lines first, then the
+    /// pool's, each durable before the next; a crash in between leaves a slot one ahead, which counts
+    /// as current.
+    pub(crate) fn raise_session(&mut self, pm: &Pm, mut pending: Flushed) {
         let session = self.state.session + 1;
-        let mut pending = Flushed::none();
         for (header, state) in &mut self.slots {
             state.seq += 1;
             state.session = u64::from(session);

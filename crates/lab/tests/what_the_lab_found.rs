@@ -79,6 +79,34 @@ fn a_gap_that_a_dead_process_zeroed_is_zero_after_the_next_write() {
     }
 }
 
+/// A process died while it raised the session, between the store of the pool's state line and its
+/// fence. The next one saw that line in the cache and stored the slots' lines of the session above it;
+/// then the power went. The slots were two sessions ahead of the pool, which no longer opened.
+#[test]
+fn a_session_that_a_dead_process_began_does_not_part_slots_from_pool() {
+    let recorder = Arc::new(Recorder::default());
+    let (fs, mut hardware) = fresh(&recorder);
+    drop(fs);
+    drop(hardware.forget_threads());
+    drop(open_pool(shown(&hardware, &recorder), Form::Auto, 1).unwrap());
+    let dying = recorder.take();
+    for died_at in 0..=dying.len() {
+        let mut memory = hardware.clone();
+        for event in &dying[..died_at] {
+            memory.apply(event);
+        }
+        drop(memory.forget_threads());
+        drop(open_pool(shown(&memory, &recorder), Form::Auto, 2).unwrap());
+        for event in recorder.take() {
+            memory.apply(&event);
+            let mut cut = memory.clone();
+            cut.lose_pending();
+            let opened = open_pool(shown(&cut, &Arc::new(Recorder::default())), Form::Auto, 3);
+            assert!(opened.is_ok(), "died at {died_at}, cut behind {}: {opened:?}", event.site);
+        }
+    }
+}
+
 fn fresh(recorder: &Arc<Recorder>) -> (Fs, Hardware) {
     let mut hardware = Hardware::zeroed(&[POOL_BYTES]);
     let pm = memory(recorder);

@@ -92,8 +92,8 @@ impl Fs {
             opened.refuse_damage()?;
             pool.check_writable()?;
             pool.repair_copies(&pm);
-            repair(&pm, &opened);
-            pool.raise_session(&pm);
+            let installed = repair(&pm, &pool, &opened);
+            pool.raise_session(&pm, installed);
             Unrecovered::default()
         };
         build(pm, &arena, (&options, unrecovered), &pool, &lanes, &opened)
@@ -204,13 +204,16 @@ impl Opened {
     }
 }
 
-/// Makes media say by its own lines what stands, so that the next session needs no judgement.
+/// Makes media say by its own lines what stands, so that the next session needs no judgement. The
+/// own lines are durable with the caller's next fence.
 ///
 /// Rejected records go first and durably: a certificate has the op_seq of the record that it puts
 /// behind, and a recovery cut off between the two would take it for the proof that the record had
-/// been committed. Without the record the pool reads as if it had never arrived.
-fn repair(pm: &Pm, opened: &Opened) {
-    let mut pending = Flushed::none();
+/// been committed. Without the record the pool reads as if it had never arrived. The state lines are
+/// written back by then as well: the process that stored them may have died before its fence, and the
+/// session's new ones take the place of the older two.
+fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
+    let mut pending = pool.write_back(pm);
     for at in &opened.rejected_records {
         pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
     }
@@ -221,7 +224,7 @@ fn repair(pm: &Pm, opened: &Opened) {
         let at = place.addr.add(if *slot == 0 { first } else { second });
         pending = pending.and(pm.stream(at, &line.encode(place.seed), Purpose::Commit));
     }
-    pm.fence(pending).end();
+    pending
 }
 
 fn build(
@@ -322,14 +325,13 @@ impl Fs {
         self.allocator.drain(self.arena(), op)?;
         self.allocator.drain_kept(self.arena(), op)?;
         let mut pool = Pool::read(&self.pm)?;
-        let state = if self.has_settled() {
+        let (state, mut pending) = if self.has_settled() {
             // The allocator may have lost track of pages: the next opening finds them by its scan.
-            saved::without(&pool)
+            (saved::without(&pool), Flushed::none())
         } else {
             saved::write(self, op, &pool)?
         };
         // The own lines behind the last record of each lane are still in the caches.
-        let mut pending = Flushed::none();
         for lane in 0..self.allocator.lane_count() {
             let lane = self.allocator.lock_lane(self.arena(), op, lane)?;
             for addr in lane.own_lines() {

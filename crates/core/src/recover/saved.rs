@@ -103,16 +103,16 @@ pub(crate) fn without(pool: &Pool) -> PoolState {
     PoolState { flags: PoolState::CLEAN, saved_root: PmAddr::NULL, ..pool.state }
 }
 
-/// Writes the bitmaps into free pages, durably; returns the clean state line that names them. A
-/// pool too full for them is clean without: the next opening scans.
-pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<PoolState> {
+/// Writes the bitmaps into free pages; returns the clean state line that names them, to be stored
+/// behind a fence. A pool too full for them is clean without: the next opening scans.
+pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<(PoolState, Flushed)> {
     let clean = without(pool);
     let bytes = encode_words(&snapshot(fs)?);
     let payload = SAVED_PAYLOAD_BYTES_MAX as usize;
     let pages = bytes.len().div_ceil(payload) as u64;
     let arena = fs.arena();
     let Ok(extents) = fs.allocator.take_all(arena, op, 0, pages, Need::Release) else {
-        return Ok(clean);
+        return Ok((clean, Flushed::none()));
     };
     let mut pending = Flushed::none();
     for (index, part) in bytes.chunks(payload).enumerate() {
@@ -127,15 +127,15 @@ pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<PoolState> {
         debug_assert!(image.len() as u64 <= PAGE);
         pending = pending.and(fs.pm().stream(page, &image, Purpose::Other));
     }
-    fs.pm().fence(pending).end();
     let mut crc = Crc32c::new();
     crc.update(&bytes);
-    Ok(PoolState {
+    let named = PoolState {
         saved_root: page_at(&extents, 0),
         saved_bytes: bytes.len() as u64,
         saved_crc: crc.finish(),
         ..clean
-    })
+    };
+    Ok((named, pending))
 }
 
 /// The bitmaps' words: each slot's pages, then each chunk's inode numbers.
