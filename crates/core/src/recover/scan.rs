@@ -306,6 +306,7 @@ struct Accepted<'a> {
 }
 
 impl Accepted<'_> {
+    #[track_caller]
     fn write_back(&mut self, addr: PmAddr, len: u64, purpose: Purpose) {
         if !addr.is_null() {
             let pending = std::mem::replace(&mut self.pending, Flushed::none());
