@@ -57,7 +57,7 @@ impl Fs {
         let room = Room::make(&env, view, (0..entries).map(|_| 1), Need::Release)?;
         let mut next = locked.next_state();
         let gap = match set.size {
-            Some(size) if size > old_size => self.zero_gap(locked, &mut next, size)?,
+            Some(size) if size > old_size => self.zero_gap(locked, size)?,
             _ => None,
         };
         let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
@@ -181,7 +181,7 @@ impl Fs {
         };
         let mut next = locked.next_state();
         let size = if how == Fallocate::Extend { next.size.max(end) } else { next.size };
-        let mut pending = self.zero_gap(locked, &mut next, size)?.unwrap_or_else(Flushed::none);
+        let mut pending = self.zero_gap(locked, size)?.unwrap_or_else(Flushed::none);
         let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
         for (page, extent) in entries {
             let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);

@@ -14,7 +14,7 @@ use novale_pm::{Flushed, Purpose};
 use novale_policy::{Method, WriteShape};
 
 use crate::alloc::{Need, pages_touched};
-use crate::commit::{self, Rest};
+use crate::commit::Rest;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
@@ -277,8 +277,8 @@ impl Fs {
             }
         };
         self.fill_partials(view, &mut prepared)?;
-        let mut next = locked.next_state();
-        let gap = self.zero_gap(locked, &mut next, prepared.offset)?;
+        let next = locked.next_state();
+        let gap = self.gap_before(locked, prepared.offset)?;
         let pending = std::mem::replace(&mut prepared.pending, Flushed::none());
         let stored = Stored {
             first_page,
@@ -385,17 +385,24 @@ impl Fs {
         Ok(())
     }
 
+    /// Zeroes what a write at `offset` leaves between the old end of the file and itself. A page that
+    /// the write replaces has zeros there already.
+    pub(crate) fn gap_before(&self, locked: &Locked<'_>, offset: u64) -> Result<Option<Flushed>> {
+        if offset / PAGE == locked.view.size() / PAGE {
+            return Ok(None);
+        }
+        self.zero_gap(locked, offset)
+    }
+
     /// Whoever raises the end of the file zeroes the bytes between the old end and what it writes,
     /// as far as the old last page holds others, and makes sure of the zeros that it holds. They are
-    /// dead until the commit, so they change in place; a certificate comes first where the last
-    /// commit's checksum may cover them.
-    pub(crate) fn zero_gap(
-        &self,
-        locked: &Locked<'_>,
-        next: &mut State,
-        to: u64,
-    ) -> Result<Option<Flushed>> {
-        let size = next.size;
+    /// dead until the commit, so they change in place.
+    ///
+    /// No certificate is needed first: what the last commit's checksum covers of a page that it maps
+    /// are zeros behind the end of the file. Others lie there only since a later commit has cut the
+    /// file, and that one covers no page.
+    pub(crate) fn zero_gap(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
+        let size = locked.view.size();
         let from = in_page(size);
         if from == 0 || to <= size {
             return Ok(None);
@@ -413,13 +420,6 @@ impl Fs {
             // fence, and nothing committed made recovery look at them.
             let shown = self.pm.write_back_range(addr.add(from as u64), len as u64, Purpose::Data);
             return Ok(Some(shown));
-        }
-        if next.checksummed {
-            // The certificate takes the op_seq of this operation, and the commit the one behind.
-            let line = commit::certificate(&self.pm, self.session, &locked.place, next);
-            self.pm.fence(line).end();
-            locked.view.publish(|| locked.view.set_state(next));
-            next.op_seq += 1;
         }
         Ok(Some(self.pm.stream_zero(addr.add(from as u64), len as u64, Purpose::Data)))
     }

@@ -62,8 +62,8 @@ impl Fs {
                 return Err(error);
             }
         };
-        let mut next = locked.next_state();
-        let gap = self.zero_gap(locked, &mut next, offset)?;
+        let next = locked.next_state();
+        let gap = self.gap_before(locked, offset)?;
         let single = gap.is_none() && self.options.form.is_single(data.len() as u64);
         let (pending, crcs) = self.store_pages_of(view, (offset, data), &extents, single)?;
         let stored = Stored {
