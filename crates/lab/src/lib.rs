@@ -11,6 +11,7 @@ pub mod damage;
 pub mod diff;
 pub mod images;
 pub mod mounted;
+pub mod mutants;
 pub mod pool_file;
 pub mod watchdog;
 pub mod workload;

@@ -13,6 +13,7 @@
 
 mod images;
 mod list;
+mod mutants;
 mod replay;
 mod run;
 
@@ -28,7 +29,8 @@ use clap::{Parser, Subcommand};
   novale-lab run --seconds 60            cut the power for a minute, in all workloads
   novale-lab run --workload pairs --json only the pairs of operations; one JSON object
   novale-lab replay failure.txt          run a failure's sequence again
-  novale-lab images --seconds 60         damage pools for a minute"
+  novale-lab images --seconds 60         damage pools for a minute
+  novale-lab mutants --seconds 240       take each store, write-back and fence away"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -39,6 +41,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Images(images::Args),
+    Mutants(mutants::Args),
     List(list::Args),
     Replay(replay::Args),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let found = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Images(args) => images::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::List(args) => Ok(list::run(&args)),
         Command::Replay(args) => replay::run(&args),
     };

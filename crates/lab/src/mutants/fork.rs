@@ -1,0 +1,122 @@
+//! Recoveries of a run: from an act of it the power goes, or the process dies, and what is recovered
+//! is used a little and closed.
+
+use fastrand::Rng;
+use novale_layout::{PAGE, SLOT_HEADER_OFFSET};
+use novale_model::Model;
+
+use super::recording::{Act, BEHIND_CUT, BEHIND_DEATH, Pool, Recording, shown};
+use super::trial::Stretch;
+use super::workloads::Plan;
+use crate::crash::{Effort, Event, Hardware, LINE_BYTES, LineKey, State, What, images};
+use crate::diff::{CoreMachine, Machine, snapshot};
+use crate::workload::parse_steps;
+
+/// What is done with a recovered file system.
+const USE: &str = "
+    create /afterwards kind=file mode=600 uid=0 gid=0 rdev=0 target=%
+    write /afterwards offset=100 len=5000 fill=9
+    create /beside kind=directory mode=700 uid=0 gid=0 rdev=0 target=%
+    unlink /afterwards
+";
+
+/// The end of a run's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The power goes.
+    PowerCut,
+    /// The process dies; what it stored stays in the caches.
+    Death,
+}
+
+/// A recovery and what follows, with the memory before it.
+pub(super) fn fork(
+    plan: &Plan,
+    before: &Hardware,
+    act: &Act,
+    end: End,
+    random: &mut Rng,
+) -> Result<(Stretch, Vec<Act>), String> {
+    let mut hardware = before.clone();
+    if act.behind_death {
+        hardware.forget_threads();
+    }
+    let events = &act.keyed.events;
+    let done = events_done(events, random);
+    for event in events.iter().take(done) {
+        hardware.apply(event);
+    }
+    match end {
+        End::Death => drop(hardware.forget_threads()),
+        End::PowerCut => {
+            let images = images(&hardware, Effort::default(), random);
+            let image = random.choice(images);
+            hardware.lose_pending();
+            hardware.set_durable(&image.map(|image| image.lines).unwrap_or_default());
+        }
+    }
+    if end == End::PowerCut && random.u8(0..5) == 0 {
+        damage_a_copy(&mut hardware, random);
+    }
+    let mut run = Recording::on(plan, &visible(&hardware))?;
+    let during = if end == End::Death { BEHIND_DEATH } else { BEHIND_CUT };
+    let mut recovery = run.recover(during, act.now_ns, |machine| which(machine, act))?;
+    // Cut off it shows nothing yet; what it decided may still be lost.
+    recovery.during = if done < events.len() { act.during.clone() } else { act.after.clone() };
+    recovery.during.pool = Pool::Used;
+    let mut acts = vec![recovery];
+    for step in parse_steps(USE)? {
+        acts.extend(run.step(&step, act.now_ns + 1)?);
+    }
+    acts.push(run.close(act.now_ns + 2)?);
+    Ok((Stretch::new(hardware, plan.core.form)?, acts))
+}
+
+/// Spoils one of the two copies of what a pool keeps twice.
+fn damage_a_copy(hardware: &mut Hardware, random: &mut Rng) {
+    let slot = random.usize(0..hardware.durable().len());
+    let last = hardware.durable().get(slot).map_or(0, Vec::len) as u64 / PAGE - 1;
+    let page = if random.bool() { 0 } else { last };
+    let offset = if random.bool() { 0 } else { SLOT_HEADER_OFFSET };
+    let slot = u8::try_from(slot).unwrap_or(0);
+    let key = LineKey { slot, line: (page * PAGE + offset) / LINE_BYTES as u64 };
+    hardware.set_durable(&[(key, [0x5a; LINE_BYTES])]);
+}
+
+/// How many of an act's events happen before the end: rather all before a fence.
+fn events_done(events: &[Event], random: &mut Rng) -> usize {
+    let fences = events.iter().enumerate().filter(|(_, event)| matches!(event.what, What::Fence));
+    let fences: Vec<usize> = fences.map(|(index, _)| index).collect();
+    match random.choice(fences) {
+        Some(index) if random.u8(0..4) > 0 => index,
+        _ => random.usize(0..=events.len()),
+    }
+}
+
+/// What a process sees: every store, durable or not.
+fn visible(hardware: &Hardware) -> Vec<Vec<u8>> {
+    let mut memory = hardware.durable().to_vec();
+    for key in hardware.pending().keys() {
+        let LineKey { slot, line } = *key;
+        let start = usize::try_from(line).unwrap_or(usize::MAX).saturating_mul(LINE_BYTES);
+        let slot = memory.get_mut(usize::from(slot));
+        if let Some(place) = slot.and_then(|slot| slot.get_mut(start..start + LINE_BYTES)) {
+            place.copy_from_slice(&hardware.line_with(*key, |_| true));
+        }
+    }
+    memory
+}
+
+/// Which model was recovered.
+fn which(machine: &mut CoreMachine, act: &Act) -> Result<Model, String> {
+    let inodes = machine.inode_count().unwrap_or(0);
+    let found = State::new("found", snapshot(machine, act.now_ns)?, inodes);
+    for model in &act.models {
+        if shown(model)?.hash() == found.hash() {
+            let mut model = Model::clone(model);
+            model.release_all();
+            return Ok(model);
+        }
+    }
+    Err(format!("{}: recovered as neither state of the original", act.name))
+}

@@ -1,0 +1,309 @@
+//! Mutants that survive because nothing needs what they take away, each with the proof; and the calls
+//! that no run reaches.
+
+use std::path::Path;
+
+use super::key::{Does, How, Mutant, Site};
+use super::sites::Call;
+
+/// Survivors of one kind.
+struct Needless {
+    file: &'static str,
+    /// A part of the source line of the call.
+    code: &'static str,
+    how: &'static [Taken],
+    /// A part of the kind of operation and form, where it is needless in these alone.
+    only: &'static str,
+    /// What it does, where the line does several things.
+    does: Option<Does>,
+    /// A part of the source line of what is beside it ([`super::Key::beside`]).
+    beside: &'static str,
+    /// A part of the source line of what it is put behind.
+    next: &'static str,
+    why: &'static str,
+}
+
+/// What of a place is needless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Removed,
+    Behind,
+}
+
+use Taken::{Behind, Removed};
+
+const NEEDLESS: &[Needless] = &[
+    Needless {
+        file: "core/src/file.rs",
+        code: "self.pm.",
+        how: &[Removed, Behind],
+        only: "look",
+        does: None,
+        beside: "",
+        next: "",
+        why: "an access time may be lost, and nothing waits for it; the order of its words is kept",
+    },
+    Needless {
+        file: "core/src/alloc/inodes.rs",
+        code: "pm.fence(pending)",
+        how: &[Behind],
+        only: "create",
+        does: None,
+        beside: "",
+        next: "self.pm.stream(",
+        why: "the next store goes to where nothing leads yet: a new log page, or behind the tail",
+    },
+    Needless {
+        file: "core/src/alloc/inodes.rs",
+        code: "pm.fence(pending)",
+        how: &[Removed],
+        only: "two-fence",
+        does: None,
+        beside: "pm.write_back(word)",
+        next: "",
+        why: "the create fences again before its record; but another thread may take a number of these pages as soon as they are in the arena, and its fence does not complete this one's write-backs",
+    },
+    Needless {
+        file: "core/src/alloc/inodes.rs",
+        code: "pm.write_back(word)",
+        how: &[Behind],
+        only: "create",
+        does: None,
+        beside: "",
+        next: "",
+        why: "as the fence behind it: the create fences again on this thread, another thread counts on it",
+    },
+    Needless {
+        file: "core/src/alloc/inodes.rs",
+        code: "pm.fence(pm.write_back(word))",
+        how: &[Removed],
+        only: "create",
+        does: Some(Does::Fences),
+        beside: "",
+        next: "",
+        why: "the making of the chunk's first pages fences again on this thread; another thread may make pages in the chunk as soon as it is in the arena, and counts on it",
+    },
+    Needless {
+        file: "core/src/alloc/inodes.rs",
+        code: "pm.fence(pm.write_back(word))",
+        how: &[Behind],
+        only: "create",
+        does: None,
+        beside: "",
+        next: "",
+        why: "as without the fence",
+    },
+    Needless {
+        file: "core/src/commit.rs",
+        code: "pm.write_back_range(addr, LINE",
+        how: &[Behind],
+        only: "two-fence",
+        does: None,
+        beside: "",
+        next: "",
+        why: "the own lines of a record are due before its space is used again, by the next record but one: the fence behind this record is early enough",
+    },
+    Needless {
+        file: "core/src/commit.rs",
+        code: "pm.stream(self.commit_addr(slot)",
+        how: &[Behind],
+        only: "two-fence",
+        does: None,
+        beside: "self.pm.fence(pending.and(line))",
+        next: "",
+        why: "a certificate puts a checksum behind, and this form has none; collection does not ask for the form",
+    },
+    Needless {
+        file: "core/src/recover/mod.rs",
+        code: "pm.fence(directory",
+        how: &[Removed, Behind],
+        only: "recovery",
+        does: None,
+        beside: "",
+        next: "",
+        why: "opened for writing, the fence of the repairs completes the same; opened for reading it is the last one",
+    },
+    Needless {
+        file: "core/src/recover/journal.rs",
+        code: "pm.write_back_range(record.at",
+        how: &[Behind],
+        only: "recovery",
+        does: None,
+        beside: "",
+        next: "",
+        why: "as the fence behind it",
+    },
+    Needless {
+        file: "core/src/recover/chunks.rs",
+        code: "pm.write_back_range(",
+        how: &[Behind],
+        only: "recovery",
+        does: None,
+        beside: "",
+        next: "",
+        why: "as the fence behind it",
+    },
+    Needless {
+        file: "core/src/recover/mod.rs",
+        code: "pm.fence(pending)",
+        how: &[Behind],
+        only: "",
+        does: None,
+        beside: "pm.write_back_range(at, LINE",
+        next: "pm.stream(at, &line.encode(place.seed)",
+        why: "certificates need this fence where records were erased before them, and there it is caught; here none was",
+    },
+    Needless {
+        file: "core/src/recover/mod.rs",
+        code: "pm.fence(pending)",
+        how: &[Behind],
+        only: "behind a power cut",
+        does: None,
+        beside: "",
+        next: "pm.stream(at, &state.encode(",
+        why: "behind a power cut the state lines are durable; behind a death it is caught",
+    },
+    Needless {
+        file: "core/src/recover/mod.rs",
+        code: "pm.fence(pending)",
+        how: &[Behind],
+        only: "opening",
+        does: None,
+        beside: "",
+        next: "pm.stream(at, &state.encode(",
+        why: "behind an orderly end the state lines are durable; behind a death it is caught",
+    },
+    Needless {
+        file: "core/src/recover/mod.rs",
+        code: "self.pm.fence(pending)",
+        how: &[Removed],
+        only: "closing",
+        does: None,
+        beside: "fs.pm().stream(",
+        next: "",
+        why: "a saved allocator that did not arrive is not believed, and the logs are scanned; where own lines are written back too, it is caught",
+    },
+    Needless {
+        file: "core/src/commit.rs",
+        code: "pm.fence(pending)",
+        how: &[Behind],
+        only: "",
+        does: None,
+        beside: "self.pm.write_back_range(addr.add(from as u64)",
+        next: "pm.stream(self.commit_addr(slot)",
+        why: "zeros that are seen and written back again are durable already, unless a process died behind \
+              their store: `what_the_lab_found` has that",
+    },
+    Needless {
+        file: "core/src/alloc/inodes.rs",
+        code: "pm.store_u64(at",
+        how: &[Behind],
+        only: "create",
+        does: None,
+        beside: "",
+        next: "pm.write_back(word)",
+        why: "the four words of a turn lie in one line, and the write-back of the next takes this one along; \
+              the last one's page is used only behind many further fences",
+    },
+    Needless {
+        file: "core/src/copies.rs",
+        code: "pm.fence(pm.stream(",
+        how: &[Removed],
+        only: "recovery",
+        does: Some(Does::Fences),
+        beside: "",
+        next: "",
+        why: "the other copy stands meanwhile, and the fence of the repairs follows before the session rises",
+    },
+    Needless {
+        file: "core/src/copies.rs",
+        code: "pm.fence(pm.stream(",
+        how: &[Behind],
+        only: "recovery",
+        does: None,
+        beside: "",
+        next: "",
+        why: "as without the fence",
+    },
+    Needless {
+        file: "core/src/recover/scan.rs",
+        code: "accepted.write_back(page",
+        how: &[Removed, Behind],
+        only: "two-fence",
+        does: None,
+        beside: "",
+        next: "",
+        why: "in this form the entries were durable before the line that is accepted was stored",
+    },
+    Needless {
+        file: "core/src/recover/scan.rs",
+        code: "accepted.write_back(addr, u64::from(count)",
+        how: &[Removed, Behind],
+        only: "two-fence",
+        does: None,
+        beside: "",
+        next: "",
+        why: "in this form the data was durable before the line that is accepted was stored",
+    },
+];
+
+/// Calls that no run of the mutants reaches.
+const UNREACHED: &[(&str, &str, &str)] = &[
+    (
+        "cow.rs",
+        "self.pm.fence(prepared.pending)",
+        "a write that is given up after its data was streamed: only when another thread wins a race, or \
+         when the arena is full just then (`failures_and_races_lose_nothing` has both)",
+    ),
+    ("recover/scan.rs", "accepted.write_back(addr, PAGE", "settling alone: as below"),
+    ("recover/scan.rs", "accepted.write_back(*addr, count * PAGE", "settling alone: as below"),
+    (
+        "settle.rs",
+        "",
+        "what a survivor does for a client that died is not recorded here: `novale-lab clients` kills at \
+         each store",
+    ),
+];
+
+/// Why a survivor may survive; `None` if nothing is known.
+pub(super) fn why(mutant: &Mutant) -> Option<&'static str> {
+    let (taken, next) = match mutant.how {
+        How::Removed => (Taken::Removed, None),
+        How::Cached => return None,
+        How::Behind(next) => (Taken::Behind, Some(next.site)),
+    };
+    let line = source_line(mutant.key.site)?;
+    let beside = mutant.key.beside.and_then(source_line).unwrap_or_default();
+    let next = next.and_then(source_line).unwrap_or_default();
+    let found = NEEDLESS.iter().find(|row| {
+        row.how.contains(&taken)
+            && mutant.key.site.file.ends_with(row.file)
+            && line.contains(row.code)
+            && beside.contains(row.beside)
+            && (taken == Taken::Removed || next.contains(row.next))
+            && row.does.is_none_or(|does| does == mutant.key.does)
+            && (mutant.key.during.contains(row.only) || mutant.key.form.contains(row.only))
+    });
+    found.map(|row| row.why)
+}
+
+/// Why a call may stay unreached.
+pub(super) fn why_unreached(call: &Call) -> Option<&'static str> {
+    let path = Path::new("crates/core/src").join(&call.file);
+    let line = line_of(&path, call.line)?;
+    let found = UNREACHED
+        .iter()
+        .find(|(file, code, _)| call.file.as_path() == Path::new(file) && line.contains(code));
+    found.map(|(_, _, why)| *why)
+}
+
+/// The line of the source that a site is in.
+fn source_line(site: Site) -> Option<String> {
+    line_of(Path::new(site.file), site.line)
+}
+
+fn line_of(file: &Path, line: u32) -> Option<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join(file)).ok()?;
+    text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?).map(str::to_owned)
+}

@@ -1,0 +1,381 @@
+//! All mutants over all workloads, on several threads, until the time is up or all are caught.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::fork::{End, fork};
+use super::key::{Key, Mutant, Site};
+use super::needless;
+use super::recording::{Act, BEHIND_DEATH, Pool, Recording};
+use super::sites::{Call, calls_in_core};
+use super::trial::{Outcome, Stretch};
+use super::workloads::{FIXED_COUNT, Plan, plan};
+use crate::diff::now_ns_at;
+
+/// Acts behind the mutated one in which its consequences may show.
+const ACTS_AHEAD: usize = 10;
+/// Places of one run at which a mutant is tried, those in its recoveries included.
+const TRIES_A_RUN: u32 = 6;
+/// Places of one run and its recoveries at which a mutant is tried before only the run itself is.
+const TRIES_IN_RECOVERIES: u32 = 3;
+/// Places at which a mutant is tried before it counts as a survivor.
+const TRIES_MAX: u32 = 40;
+/// The same for one that is proved to change nothing that counts: it must not be caught.
+const NEEDLESS_TRIES_MAX: u32 = 6;
+/// Places at which a mutant made no difference before it is taken for the original.
+const ALIKE_MAX: u32 = 200;
+/// One in so many acts is judged unchanged: no image of it may be wrong.
+const UNCHANGED_ONE_IN: u32 = 24;
+
+/// What to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// No run starts later than this.
+    pub time: Duration,
+    /// Runs beside each other.
+    pub threads: usize,
+    /// Seed of the random runs and images.
+    pub seed: u64,
+}
+
+/// How a mutant fared.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fate {
+    /// Places at which it was tried and made a difference to the memory.
+    pub tries: u32,
+    /// Places at which it made none.
+    pub alike: u32,
+    /// It is proved that nothing needs what it lacks.
+    pub is_needless: bool,
+    /// The run in which it was caught, the cut and what was wrong.
+    pub caught: Option<[String; 3]>,
+}
+
+impl Fate {
+    /// It is worth another try.
+    fn is_open(&self) -> bool {
+        let tries_max = if self.is_needless { NEEDLESS_TRIES_MAX } else { TRIES_MAX };
+        self.caught.is_none() && self.tries < tries_max && self.alike < ALIKE_MAX
+    }
+
+    /// The memory was never in a state that the original can't be in.
+    fn is_original(&self) -> bool {
+        self.tries == 0 && self.alike > 0
+    }
+}
+
+/// Figures on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Score {
+    /// Mutants met.
+    pub mutants: usize,
+    /// Of them caught.
+    pub caught: usize,
+    /// Survivors that are proved needless.
+    pub needless: usize,
+    /// Places at which a mutant was replayed.
+    pub trials: u64,
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The figures.
+    pub score: Score,
+    /// Each mutant.
+    pub fates: BTreeMap<Mutant, Fate>,
+    /// Survivors that nothing explains.
+    pub survivors: Vec<Mutant>,
+    /// Mutants that were not caught yet when the time was up.
+    pub undecided: Vec<Mutant>,
+    /// Mutants that never made a difference to the memory: what they take away was always done by
+    /// something else as well.
+    pub original: Vec<Mutant>,
+    /// Survivors with the proof that nothing needs what they lack.
+    pub explained: Vec<(Mutant, &'static str)>,
+    /// Calls in the source of `core`.
+    pub calls: Vec<Call>,
+    /// Those that no run reached.
+    pub unreached: Vec<Call>,
+    /// Those that no run reaches, with the reason.
+    pub excused: Vec<(Call, &'static str)>,
+    /// What was wrong without any mutant.
+    pub broken: Vec<String>,
+    /// There was time for all runs that are always the same.
+    pub all_runs: bool,
+}
+
+impl Report {
+    /// Nothing survived unexplained, nothing was left unreached by all runs, nothing was caught that is
+    /// explained as needless, and the product was right.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let unreached = self.all_runs && !self.unreached.is_empty();
+        let violated = !self.broken.is_empty() || self.wrongly_explained().next().is_some();
+        self.survivors.is_empty() && !unreached && !violated
+    }
+
+    /// Mutants that were caught although they are said to be needless.
+    pub fn wrongly_explained(&self) -> impl Iterator<Item = (&Mutant, &Fate)> {
+        self.fates.iter().filter(|(_, fate)| fate.is_needless && fate.caught.is_some())
+    }
+}
+
+/// Tries all mutants; `progress` hears of the figures now and then.
+pub fn run(options: &Options, progress: &(dyn Fn(Score) + Sync)) -> Report {
+    let shared = Shared {
+        options: *options,
+        deadline: Instant::now() + options.time,
+        next: AtomicUsize::new(0),
+        state: Mutex::new(State::default()),
+        progress,
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| shared.work());
+        }
+    });
+    let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report(state)
+}
+
+fn report(state: State) -> Report {
+    let all_runs = state.runs >= FIXED_COUNT;
+    let (score, broken) = (state.score(), state.broken);
+    let mut report = Report { score, broken, all_runs, ..Report::default() };
+    for (mutant, fate) in state.fates.iter().filter(|(_, fate)| fate.caught.is_none()) {
+        match needless::why(mutant) {
+            Some(why) => report.explained.push((*mutant, why)),
+            None if fate.is_original() => report.original.push(*mutant),
+            None if fate.is_open() => report.undecided.push(*mutant),
+            None => report.survivors.push(*mutant),
+        }
+    }
+    report.score.needless = report.explained.len();
+    match calls_in_core() {
+        Ok(calls) => report.calls = calls,
+        Err(why) => report.broken.push(format!("the source of core: {why}")),
+    }
+    let reached: BTreeSet<(String, u32)> =
+        state.fates.keys().map(|mutant| place(mutant.key.site)).collect();
+    let is_reached = |call: &Call| reached.contains(&(call.file.display().to_string(), call.line));
+    for call in report.calls.iter().filter(|call| !is_reached(call)) {
+        match needless::why_unreached(call) {
+            Some(why) => report.excused.push((call.clone(), why)),
+            None => report.unreached.push(call.clone()),
+        }
+    }
+    report.fates = state.fates;
+    report
+}
+
+/// A site as the scan of the source names it.
+fn place(site: Site) -> (String, u32) {
+    let file = site.file.rsplit_once("core/src/").map_or(site.file, |(_, file)| file);
+    (file.to_owned(), site.line)
+}
+
+#[derive(Debug, Default)]
+struct State {
+    fates: BTreeMap<Mutant, Fate>,
+    broken: Vec<String>,
+    trials: u64,
+    /// Runs that came to their end.
+    runs: usize,
+}
+
+impl State {
+    fn score(&self) -> Score {
+        Score {
+            mutants: self.fates.len(),
+            caught: self.fates.values().filter(|fate| fate.caught.is_some()).count(),
+            needless: 0,
+            trials: self.trials,
+        }
+    }
+
+    /// Every mutant met so far is caught, or was tried often enough.
+    fn is_settled(&self) -> bool {
+        self.fates.values().all(|fate| !fate.is_open())
+    }
+}
+
+struct Shared<'p> {
+    options: Options,
+    deadline: Instant,
+    next: AtomicUsize,
+    state: Mutex<State>,
+    progress: &'p (dyn Fn(Score) + Sync),
+}
+
+impl Shared<'_> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Takes one run after the other.
+    fn work(&self) {
+        while !self.is_over() {
+            let turn = self.next.fetch_add(1, Ordering::Relaxed);
+            if turn >= FIXED_COUNT + 2 && self.state().is_settled() {
+                break;
+            }
+            let plan = plan(turn, self.options.seed);
+            let mut worker = Worker {
+                shared: self,
+                plan: &plan,
+                random: Rng::with_seed(self.options.seed ^ turn as u64),
+                tries: BTreeMap::new(),
+                forks: BTreeMap::new(),
+            };
+            if let Err(why) = worker.run() {
+                self.state().broken.push(format!("{}: {why}", plan.name));
+            }
+            let score = {
+                let mut state = self.state();
+                state.runs += usize::from(!self.is_over());
+                state.score()
+            };
+            (self.progress)(score);
+        }
+    }
+}
+
+/// One run and its mutants.
+struct Worker<'s, 'p> {
+    shared: &'s Shared<'p>,
+    plan: &'s Plan,
+    random: Rng,
+    tries: BTreeMap<Mutant, u32>,
+    /// Acts from which recoveries may have been made, by what they do.
+    forks: BTreeMap<Key, u32>,
+}
+
+impl Worker<'_, '_> {
+    fn run(&mut self) -> Result<(), String> {
+        let (mut recording, memory, acts) = Recording::begin(self.plan)?;
+        let mut stretch = Stretch::new(memory, self.plan.core.form)?;
+        let mut window = VecDeque::from(acts);
+        if !self.plan.setup.is_empty() {
+            self.finish(&mut stretch, &mut window)?;
+            for (index, step) in (1..).zip(&self.plan.setup) {
+                recording.set_up(step, now_ns_at(index), &mut stretch.hardware)?;
+            }
+            stretch = Stretch::new(stretch.hardware, self.plan.core.form)?;
+        }
+        for (index, step) in (1 + self.plan.setup.len()..).zip(&self.plan.steps) {
+            window.extend(recording.step(step, now_ns_at(index))?);
+            while window.len() > ACTS_AHEAD {
+                self.take_front(&mut stretch, &mut window)?;
+            }
+            if self.shared.is_over() {
+                return Ok(());
+            }
+        }
+        self.finish(&mut stretch, &mut window)
+    }
+
+    fn finish(&mut self, stretch: &mut Stretch, window: &mut VecDeque<Act>) -> Result<(), String> {
+        while !window.is_empty() && !self.shared.is_over() {
+            self.take_front(stretch, window)?;
+        }
+        Ok(())
+    }
+
+    /// Tries the mutants of the first act and of recoveries from it, and lets it happen.
+    fn take_front(
+        &mut self,
+        stretch: &mut Stretch,
+        window: &mut VecDeque<Act>,
+    ) -> Result<(), String> {
+        self.try_mutants(stretch, window, TRIES_A_RUN)?;
+        let Some(act) = window.pop_front() else { return Ok(()) };
+        for _ in 0..self.forks_of(&act) {
+            for end in [End::PowerCut, End::Death] {
+                let (hardware, random) = (&stretch.hardware, &mut self.random);
+                let (mut stretch, acts) = fork(self.plan, hardware, &act, end, random)
+                    .map_err(|why| format!("{}, {end:?}: {why}", act.name))?;
+                let mut acts = VecDeque::from(acts);
+                while !acts.is_empty() {
+                    self.try_mutants(&mut stretch, &acts, TRIES_IN_RECOVERIES)?;
+                    acts.pop_front().map_or(Ok(()), |act| stretch.advance(&act))?;
+                }
+            }
+        }
+        stretch.advance(&act)
+    }
+
+    /// How many pairs of recoveries are made from this act: the more, the rarer what it does.
+    fn forks_of(&mut self, act: &Act) -> u32 {
+        if act.during.pool != Pool::Used || !self.plan.recoveries {
+            return 0;
+        }
+        let mut seldom = u32::MAX;
+        for key in &act.keyed.keys {
+            let count = self.forks.entry(*key).or_default();
+            *count += 1;
+            seldom = seldom.min(*count);
+        }
+        let opens = ["opening", BEHIND_DEATH, "closing"];
+        let often = act.keyed.keys.first().is_some_and(|key| opens.contains(&key.during));
+        match seldom {
+            0..=6 if often => 3,
+            0..=3 => 1,
+            _ => u32::from(self.random.u32(0..16) == 0),
+        }
+    }
+
+    fn try_mutants(
+        &mut self,
+        stretch: &mut Stretch,
+        acts: &VecDeque<Act>,
+        tries_max: u32,
+    ) -> Result<(), String> {
+        let Some(act) = acts.front() else { return Ok(()) };
+        if self.random.u32(0..UNCHANGED_ONE_IN) == 0
+            && let Outcome::Caught { cut, what } =
+                stretch.catch(None, acts.iter(), &mut self.random)?
+        {
+            self.shared.state().broken.push(format!("{}: {cut}: {what}", self.plan.name));
+        }
+        for mutant in act.keyed.mutants() {
+            if !self.is_wanted(&mutant, tries_max) {
+                continue;
+            }
+            let outcome = stretch.catch(Some(&mutant), acts.iter(), &mut self.random)?;
+            let mut state = self.shared.state();
+            state.trials += 1;
+            let fate = state.fates.entry(mutant).or_default();
+            match outcome {
+                Outcome::NoDifference => {
+                    fate.alike += 1;
+                    continue;
+                }
+                Outcome::Survived => fate.tries += 1,
+                Outcome::Caught { cut, what } => {
+                    fate.tries += 1;
+                    fate.caught.get_or_insert([self.plan.name.clone(), cut, what]);
+                }
+            }
+            drop(state);
+            *self.tries.entry(mutant).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, mutant: &Mutant, tries_max: u32) -> bool {
+        let tries = self.tries.get(mutant).copied().unwrap_or(0);
+        let mut state = self.shared.state();
+        let new = || Fate { is_needless: needless::why(mutant).is_some(), ..Fate::default() };
+        let fate = state.fates.entry(*mutant).or_insert_with(new);
+        !self.shared.is_over() && tries < tries_max && fate.is_open()
+    }
+}

@@ -1,0 +1,363 @@
+//! One mutant on one stretch of a run: replayed beside the original, judged where they differ.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::thread::ThreadId;
+
+use fastrand::Rng;
+use novale_core::Form;
+use novale_pm::StoreKind;
+
+use super::key::Mutant;
+use super::recording::{Act, Expected, Pool};
+use crate::crash::{Bench, Choice, Depth, Event, Hardware, Image, LineBytes, LineKey, What};
+use crate::diff::now_ns_at;
+
+/// Lines that are kept or lost one by one, at each point.
+const LINES_MAX: usize = 6;
+/// Calls whose stores are kept or lost together, at each point.
+const SITES_MAX: usize = 8;
+/// Lines of which all subsets are tried.
+const SUBSET_LINES_MAX: usize = 4;
+
+/// What came of a mutant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// An image was wrong.
+    Caught {
+        /// The operation, where the power was cut, what the memory kept.
+        cut: String,
+        /// What was wrong.
+        what: String,
+    },
+    /// Every image was right.
+    Survived,
+    /// The memory was never in a state that the original can't be in.
+    NoDifference,
+}
+
+/// The memory before a stretch of a run, and a pool to lay images out in.
+pub(super) struct Stretch {
+    pub(super) hardware: Hardware,
+    bench: Bench,
+    form: Form,
+}
+
+impl Stretch {
+    pub(super) fn new(hardware: Hardware, form: Form) -> Result<Self, String> {
+        let bench = Bench::new(&hardware, form, now_ns_at(1 << 20))?;
+        Ok(Self { hardware, bench, form })
+    }
+
+    /// Lets an act happen.
+    pub(super) fn advance(&mut self, act: &Act) -> Result<(), String> {
+        if act.behind_death {
+            self.hardware.forget_threads();
+        }
+        for event in &act.keyed.events {
+            let changed = self.hardware.apply(event);
+            self.bench.update(&self.hardware, &changed)?;
+        }
+        Ok(())
+    }
+
+    /// Tries a mutant on the acts; `None` for the original itself, of which every image must be
+    /// right.
+    pub(super) fn catch<'a>(
+        &mut self,
+        mutant: Option<&Mutant>,
+        acts: impl Iterator<Item = &'a Act>,
+        random: &mut Rng,
+    ) -> Result<Outcome, String> {
+        let mut trial = Trial {
+            bench: &mut self.bench,
+            mutant,
+            form: self.form,
+            mutated: self.hardware.clone(),
+            original: self.hardware.clone(),
+            touched: BTreeSet::new(),
+            streaming: BTreeMap::new(),
+            images: 0,
+            random,
+        };
+        let caught = trial.run(acts)?;
+        let touched: Vec<LineKey> = trial.touched.iter().copied().collect();
+        let images = trial.images;
+        if let Some((cut, what)) = caught {
+            // A wrong image may have left no bench.
+            self.bench = Bench::new(&self.hardware, self.form, now_ns_at(1 << 20))?;
+            return Ok(Outcome::Caught { cut, what });
+        }
+        self.bench.update(&self.hardware, &touched)?;
+        Ok(if images > 0 { Outcome::Survived } else { Outcome::NoDifference })
+    }
+}
+
+/// Where the power was cut and what was wrong then.
+type Wrong = (String, String);
+
+struct Trial<'t> {
+    bench: &'t mut Bench,
+    mutant: Option<&'t Mutant>,
+    form: Form,
+    mutated: Hardware,
+    original: Hardware,
+    touched: BTreeSet<LineKey>,
+    /// The 8-byte units that streaming stores go to which their thread has not fenced.
+    streaming: BTreeMap<(u8, u64), ThreadId>,
+    images: u64,
+    random: &'t mut Rng,
+}
+
+impl Trial<'_> {
+    fn run<'a>(&mut self, acts: impl Iterator<Item = &'a Act>) -> Result<Option<Wrong>, String> {
+        for act in acts {
+            if act.behind_death {
+                self.mutated.forget_threads();
+                self.original.forget_threads();
+                self.streaming.clear();
+            }
+            if let Some(caught) = self.try_act(act)? {
+                return Ok(Some(caught));
+            }
+        }
+        Ok(None)
+    }
+
+    fn try_act(&mut self, act: &Act) -> Result<Option<Wrong>, String> {
+        let events = match self.mutant {
+            Some(mutant) => act.keyed.mutated(mutant),
+            None => act.keyed.events.iter().cloned().enumerate().collect(),
+        };
+        let mut done = 0;
+        for (index, event) in &events {
+            if matches!(event.what, What::Fence) {
+                let up_to = done.max(*index);
+                self.follow(act, done..up_to);
+                done = up_to;
+                let place = format!("{}, at the fence at {}", act.name, event.site);
+                let caught = self.cut(&place, &act.during);
+                if caught.is_some() {
+                    return Ok(caught);
+                }
+            }
+            if let Some(what) = self.overtaken(event) {
+                return Ok(Some((format!("{}, at {}", act.name, event.site), what)));
+            }
+            self.apply(event)?;
+        }
+        self.follow(act, done..act.keyed.events.len());
+        Ok(self.cut(&format!("behind {}", act.name), &act.after))
+    }
+
+    /// A streaming store is not ordered before a plain store, nor before one of another thread, to the
+    /// same bytes, until its own thread fences it: which of the two lasts is left to the machine.
+    fn overtaken(&mut self, event: &Event) -> Option<String> {
+        let What::Store { addr, bytes, kind, .. } = &event.what else {
+            if matches!(event.what, What::Fence) {
+                self.streaming.retain(|_, thread| *thread != event.thread);
+            }
+            return None;
+        };
+        let units = addr.byte() / 8..(addr.byte() + bytes.len() as u64).div_ceil(8);
+        for unit in units {
+            let key = (addr.slot(), unit);
+            let streams = *kind == StoreKind::Streaming;
+            if let Some(thread) = self.streaming.get(&key)
+                && !(streams && *thread == event.thread)
+            {
+                return Some(format!("a store at {addr} over a streaming one that is not fenced"));
+            }
+            if streams {
+                self.streaming.insert(key, event.thread);
+            }
+        }
+        None
+    }
+
+    /// Lets the original go on to the same place.
+    fn follow(&mut self, act: &Act, range: std::ops::Range<usize>) {
+        for event in act.keyed.events.get(range).unwrap_or_default() {
+            let changed = self.original.apply(event);
+            self.touched.extend(changed);
+        }
+    }
+
+    fn apply(&mut self, event: &Event) -> Result<(), String> {
+        let changed = self.mutated.apply(event);
+        self.bench.update(&self.mutated, &changed)?;
+        self.touched.extend(changed);
+        Ok(())
+    }
+
+    /// The lines of which a crash of the mutant may keep something else than one of the original.
+    fn different_lines(&self) -> Vec<LineKey> {
+        if self.mutant.is_none() {
+            return self.mutated.pending().keys().copied().collect();
+        }
+        let (ours, theirs) = (&self.mutated, &self.original);
+        let pending = ours.pending().keys().chain(theirs.pending().keys());
+        let lines: BTreeSet<LineKey> = pending.chain(&self.touched).copied().collect();
+        let count =
+            |hardware: &Hardware, key: &LineKey| hardware.pending().get(key).map_or(0, Vec::len);
+        let differs = |key: &LineKey| {
+            count(ours, key) != count(theirs, key)
+                || ours.durable_line(*key) != theirs.durable_line(*key)
+                || ours.line_with(*key, |_| true) != theirs.line_with(*key, |_| true)
+        };
+        lines.into_iter().filter(differs).collect()
+    }
+
+    fn cut(&mut self, place: &str, expected: &Expected) -> Option<Wrong> {
+        let different = self.different_lines();
+        if different.is_empty() {
+            return None;
+        }
+        for (choice, lines) in self.images(&different) {
+            self.images += 1;
+            let deep = self.images.is_multiple_of(8) || expected.pool == Pool::Closed;
+            let depth = if deep { Depth::Used } else { Depth::Once };
+            let image = Image { lines, state: self.mutated.state(), choice: Choice::Random };
+            if let Err(what) = self.judge(&image, expected, depth) {
+                return Some((format!("power cut {place}, keeping {choice}"), what));
+            }
+        }
+        None
+    }
+
+    fn judge(&mut self, image: &Image, expected: &Expected, depth: Depth) -> Result<(), String> {
+        let is_whole = matches!(expected.pool, Pool::Whole | Pool::Closed);
+        let mut judged = self.bench.judge(&self.mutated, image, &expected.states, depth);
+        if !is_whole && judged.as_ref().is_err_and(|why| is_copy_shown(why)) {
+            // Opened for writing, the copy is rewritten.
+            *self.bench = Bench::new(&self.mutated, self.form, now_ns_at(1 << 20))?;
+            judged = self.bench.judge(&self.mutated, image, &expected.states, Depth::Once);
+        }
+        let refused = match (&judged, expected.pool) {
+            (Err(why), Pool::Cleared) => why.contains("open: ") || why.contains("check found"),
+            (Err(why), Pool::Made) => is_no_pool(why),
+            // The pool may be too full for what is tried with it.
+            (Err(why), _) => why.starts_with("in use afterwards: ") && why.contains("NoSpace"),
+            _ => false,
+        };
+        if refused {
+            // It leaves no bench.
+            *self.bench = Bench::new(&self.mutated, self.form, now_ns_at(1 << 20))?;
+            return Ok(());
+        }
+        let judged = judged?;
+        if expected.pool == Pool::Closed && !judged.report.from_saved {
+            return Err("closed in order, but the logs were scanned".to_owned());
+        }
+        if is_whole && judged.recovery.iter().any(rewrites_copy) {
+            return Err("a copy of what the pool keeps twice had to be rewritten".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether a line's pending stores keep their order.
+    fn is_ordered(&self, key: LineKey) -> bool {
+        let stores = self.mutated.pending().get(&key).and_then(|stores| stores.first());
+        stores.is_some_and(|store| store.ordered)
+    }
+
+    /// The images to try, each once.
+    fn images(&mut self, different: &[LineKey]) -> Vec<Chosen> {
+        let mut images = Images { hardware: &self.mutated, seen: HashSet::new(), all: Vec::new() };
+        let is_different = |key: LineKey| different.binary_search(&key).is_ok();
+        images.add("all pending stores", |_, _| true);
+        images.add("all but what differs", |key, _| !is_different(key));
+        images.add("what differs alone", |key, _| is_different(key));
+        images.add("none of the pending stores", |_, _| false);
+        for at in self.random.choose_multiple(different.iter().copied(), LINES_MAX) {
+            images.add("all but a line", |key, _| key != at);
+            images.add("a line alone", |key, _| key == at);
+            let stores = self.mutated.pending().get(&at).map_or(0, Vec::len);
+            let ordered = self.is_ordered(at);
+            for end in (1..stores).filter(|_| ordered) {
+                images.add("a line in part, and all others", |key, i| key != at || i < end);
+                images.add("a line in part alone", |key, i| key == at && i < end);
+            }
+        }
+        let pending: Vec<LineKey> = self.mutated.pending().keys().copied().collect();
+        // Lines stored by one call of the source go together: the few of one are not lost among the
+        // many of another.
+        let site = |key: LineKey| {
+            let stores = self.mutated.pending().get(&key).and_then(|stores| stores.last());
+            stores.map(|store| (store.site.file(), store.site.line()))
+        };
+        let sites: BTreeSet<_> = pending.iter().map(|key| site(*key)).collect();
+        for of in sites.into_iter().take(SITES_MAX) {
+            images.add("all but what one call stored", |key, _| site(key) != of);
+            images.add("what one call stored alone", |key, _| site(key) == of);
+            images.add("what differs and what one call stored", |key, _| {
+                is_different(key) || site(key) == of
+            });
+        }
+        let others = pending.iter().copied().filter(|key| !is_different(*key));
+        for at in self.random.choose_multiple(others, LINES_MAX) {
+            images.add("all but what differs and a line", |key, _| !is_different(key) && key != at);
+            images.add("what differs and a line alone", |key, _| is_different(key) || key == at);
+            images.add("a line alone", |key, _| key == at);
+            images.add("all but a line", |key, _| key != at);
+        }
+        if pending.len() <= SUBSET_LINES_MAX {
+            for bits in 0..1_u32 << pending.len() {
+                let kept = |key| pending.binary_search(&key).is_ok_and(|at| bits >> at & 1 == 1);
+                images.add("some lines", |key, _| kept(key));
+            }
+        }
+        for _ in 0..4 {
+            let seed = self.random.u64(..);
+            images.add("a random subset", |key, index| {
+                let ordered = self.is_ordered(key);
+                let unit = if ordered { 0 } else { index as u64 };
+                Rng::with_seed(seed ^ key.line ^ unit << 40).bool()
+            });
+        }
+        images.all
+    }
+}
+
+/// Whether an opening was refused since nothing makes a pool of the slots yet: no superblock stands.
+fn is_no_pool(why: &str) -> bool {
+    let says =
+        ["no slot of a Novale pool", "superblock", "slot header is damaged", "format version 0"];
+    let why = why.strip_prefix("read-only: ").unwrap_or(why);
+    why.starts_with("open: ") && says.iter().any(|text| why.contains(text))
+}
+
+/// Whether a pool shown read-only was refused for a damaged copy of what it keeps twice.
+fn is_copy_shown(why: &str) -> bool {
+    why.starts_with("read-only: check found") && why.contains("damaged, the other one stands")
+}
+
+/// Whether an event of an opening rewrites the superblock or a slot's header.
+fn rewrites_copy(event: &Event) -> bool {
+    event.site.file().ends_with("copies.rs")
+}
+
+/// What was kept, and the lines that differ from the durable ones then.
+type Chosen = (&'static str, Vec<(LineKey, LineBytes)>);
+
+/// Collects images of one memory.
+struct Images<'h> {
+    hardware: &'h Hardware,
+    seen: HashSet<Vec<(LineKey, LineBytes)>>,
+    all: Vec<Chosen>,
+}
+
+impl Images<'_> {
+    /// Adds the image that keeps the pending stores that `keep` says, by line and index.
+    fn add(&mut self, choice: &'static str, keep: impl Fn(LineKey, usize) -> bool) {
+        let mut lines = Vec::new();
+        for key in self.hardware.pending().keys() {
+            let line = self.hardware.line_with(*key, |index| keep(*key, index));
+            if line != self.hardware.durable_line(*key) {
+                lines.push((*key, line));
+            }
+        }
+        if self.seen.insert(lines.clone()) {
+            self.all.push((choice, lines));
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! What the mutants are tried on: sequences that reach every call of `pm` in `core`.
+
+use std::fmt::{self, Write as _};
+
+use novale_core::Form;
+
+use crate::crash::small_step;
+use crate::diff::CoreOptions;
+use crate::workload::{Flavor, Generator, Step, parse_steps};
+
+const MB: u64 = 1 << 20;
+
+/// A run.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) name: String,
+    pub(super) core: CoreOptions,
+    /// Two of three operations are done by a thread of their own, which never fences again.
+    pub(super) many_threads: bool,
+    /// Each read changes the access time.
+    pub(super) strict_atime: bool,
+    /// Recoveries are made from its acts.
+    pub(super) recoveries: bool,
+    /// Steps of which no mutant is made.
+    pub(super) setup: Vec<Step>,
+    pub(super) steps: Vec<Step>,
+}
+
+impl Plan {
+    fn new(name: &str, core: CoreOptions, setup: &str, steps: &str) -> Self {
+        // A test parses all texts.
+        let parsed = |text| parse_steps(text).unwrap_or_default();
+        Self {
+            name: format!("{name}, {:?}", core.form),
+            core,
+            many_threads: false,
+            strict_atime: false,
+            recoveries: true,
+            setup: parsed(setup),
+            steps: parsed(steps),
+        }
+    }
+
+    fn with_threads(self) -> Self {
+        Self { name: format!("{}, threads", self.name), many_threads: true, ..self }
+    }
+}
+
+/// Every operation, in every way in which it touches the pool differently.
+const OPERATIONS: &str = "
+    create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /A/foo kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    write /A/foo offset=0 len=5000 fill=1
+    write /A/foo offset=100 len=8 fill=2
+    write /A/foo offset=4096 len=4096 fill=3
+    append /A/foo len=10 fill=4
+    write /A/foo offset=20000 len=100 fill=5
+    set /A/foo size=5000
+    write /A/foo offset=6000 len=77 fill=6
+    set /A/foo size=6001
+    set /A/foo size=9000
+    set /A/foo size=7001
+    append /A/foo len=20000 fill=7
+    write /A/foo offset=3 len=20001 fill=8
+    write /A/foo offset=65536 len=16384 fill=9
+    set /A/foo size=300
+    allocate /A/foo extend=1 offset=1000 len=30000
+    set /A/foo size=100
+    allocate /A/foo extend=0 offset=0 len=20000
+    link /A/foo /B/link
+    unlink /A/foo
+    create /A/bar kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    append /A/bar len=4096 fill=10
+    rename /A/bar /B/link mode=replace
+    create /B/symlink kind=symlink mode=777 uid=0 gid=0 rdev=0 target=t*100
+    create /B/device kind=char mode=600 uid=0 gid=0 rdev=259 target=%
+    create /A/n*200 kind=directory mode=2755 uid=1 gid=1 rdev=0 target=%
+    rename /A/n*200 /B/moved mode=replace
+    rename /A /B mode=exchange
+    create /one kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    create /two kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    rename /one /two mode=exchange
+    set /one mode=6755 uid=3
+    set /one mtime=5 atime=-7
+    set /one gid=2 clear_set_id=1 size=300
+    hold /one slot=1
+    unlink /one
+    write /two offset=0 len=8 fill=11
+    release slot=1
+    rmdir /A/moved
+    unlink /A/symlink
+    remount
+    write /two offset=1 len=20 fill=12
+    remount
+    write /two offset=1 len=20 fill=13
+    write /two offset=0 len=9000 fill=13
+    set /two size=5000
+    write /two offset=20000 len=100 fill=14
+    remount
+    create /three kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    die
+    write /two offset=1 len=20 fill=13
+    unlink /three
+    remount
+";
+
+/// The runs that are always the same, each in both forms.
+const FIXED: [fn(Form) -> Plan; 11] = [
+    |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
+    |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
+    |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
+    access_times,
+    names,
+    names_in_little_space,
+    overwrites,
+    fragments,
+    full,
+    slots,
+    inodes,
+];
+
+/// Number of runs that are always the same.
+pub(super) const FIXED_COUNT: usize = 2 * FIXED.len();
+
+/// The runs in order: the fixed ones, then random ones from `seed` on, without end.
+pub(super) fn plan(turn: usize, seed: u64) -> Plan {
+    let form = if turn.is_multiple_of(2) { Form::Single } else { Form::Two };
+    match FIXED.get(turn / 2) {
+        Some(make) => make(form),
+        None => random(seed + (turn - FIXED_COUNT) as u64, form),
+    }
+}
+
+fn one_slot(lanes: u32, form: Form, pool_mb: u64) -> CoreOptions {
+    CoreOptions { slots: vec![pool_mb * MB], lanes, form }
+}
+
+/// Operations on inodes that the next ones do not touch, so that own lines count for long.
+const IN_TURN: &str = "
+    create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /C kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /A/a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    create /B/b kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    create /C/c kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    link /A/a /A/a2
+    link /B/b /B/b2
+    link /C/c /C/c2
+    rename /A/a /A/a3 mode=replace
+    rename /B/b /B/b3 mode=replace
+    rename /C/c /C/c3 mode=replace
+    rename /A/a2 /A/a3 mode=exchange
+    rename /B/b2 /B/b3 mode=exchange
+    rename /C/c2 /C/c3 mode=exchange
+    unlink /A/a2
+    unlink /B/b2
+    unlink /C/c2
+    unlink /A/a3
+    unlink /B/b3
+    unlink /C/c3
+    rmdir /A
+    rmdir /B
+    rmdir /C
+";
+
+fn access_times(form: Form) -> Plan {
+    let work = "
+        create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        append /f len=10 fill=1
+        set /f mode=640
+        read /f offset=0 len=10
+        read /f offset=0 len=10
+        remount
+        read /f offset=0 len=10
+    ";
+    let plan = Plan::new("access times", one_slot(1, form, 3), "", work);
+    Plan { strict_atime: true, recoveries: false, ..plan }
+}
+
+/// Text, a line at a time.
+fn add(text: &mut String, line: fmt::Arguments<'_>) {
+    // To write into a string never fails.
+    text.write_fmt(line).unwrap_or_default();
+    text.push('\n');
+}
+
+/// The last two thirds of a run are cut; before, its logs grow.
+fn cut_late(mut plan: Plan) -> Plan {
+    let late = plan.steps.split_off(plan.steps.len() / 3);
+    Plan { setup: plan.steps, steps: late, ..plan }
+}
+
+/// What leaves little space, so that pages which are freed are soon used again.
+fn ballast(pages: u32) -> String {
+    let mut text = String::from("create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n");
+    text.push_str(&"append /ballast len=65536 fill=3\n".repeat(pages as usize / 16));
+    text
+}
+
+/// Takes most free pages and gives as many back.
+fn use_free_pages(text: &mut String, turn: u32) {
+    let len = if turn.is_multiple_of(2) { 122_880 } else { 65536 };
+    add(text, format_args!("write /ballast offset=0 len={len} fill={}", turn % 200 + 1));
+}
+
+/// A directory whose names come and go until both collectors have run.
+fn names(form: Form) -> Plan {
+    cut_late(Plan::new("names", one_slot(1, form, 4), "", &coming_and_going(&|_, _| ())))
+}
+
+/// The same where each page that is freed is soon used again.
+fn names_in_little_space(form: Form) -> Plan {
+    let steps = coming_and_going(&|text, index| use_free_pages(text, index));
+    let plan = Plan::new("names in little space", one_slot(1, form, 2), "", &steps);
+    let ballast = parse_steps(&ballast(416)).unwrap_or_default();
+    let plan = cut_late(plan);
+    Plan { setup: ballast.into_iter().chain(plan.setup).collect(), ..plan }
+}
+
+fn coming_and_going(between: &dyn Fn(&mut String, u32)) -> String {
+    let mut text = String::from("create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%\n");
+    for index in 0..130 {
+        // Dentries of several lines now and then leave a page's last lines blank.
+        let long = if index % 3 == 1 { "_of_four_lines".repeat(13) } else { String::new() };
+        let kind = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+        add(&mut text, format_args!("create /d/n{index}{long} {kind}"));
+        if index % 5 != 0 {
+            add(&mut text, format_args!("unlink /d/n{index}{long}"));
+        }
+        between(&mut text, index);
+        if index % 40 == 39 {
+            let from = index / 40 * 40;
+            add(&mut text, format_args!("rename /d/n{from} /d/again mode=replace"));
+        }
+    }
+    text
+}
+
+/// A file overwritten here and there and cut off now and then, until both collectors have run.
+fn overwrites(form: Form) -> Plan {
+    let mut text = ballast(432);
+    text.push_str("create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n");
+    for index in 0..330 {
+        let (offset, fill) = (index * 7 % 11 * 4096, index % 250 + 1);
+        add(&mut text, format_args!("write /f offset={offset} len=64 fill={fill}"));
+        if index % 4 == 3 && index > 150 {
+            use_free_pages(&mut text, index / 4);
+        }
+        if index % 50 == 49 {
+            add(&mut text, format_args!("set /f size={offset}"));
+            let mode = if index % 100 == 49 { 600 } else { 640 };
+            add(&mut text, format_args!("set /f mode={mode}"));
+        }
+    }
+    cut_late(Plan::new("overwrites", one_slot(1, form, 2), "", &text))
+}
+
+/// Free space in single pages: a small write has several entries, and a commit may lie on both sides
+/// of a log page's end.
+fn fragments(form: Form) -> Plan {
+    let mut setup = String::new();
+    for index in 0..700 {
+        let kind = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+        add(&mut setup, format_args!("create /s{index} {kind}"));
+        add(&mut setup, format_args!("append /s{index} len=4096 fill=1"));
+    }
+    for index in (0..700).step_by(2) {
+        add(&mut setup, format_args!("unlink /s{index}"));
+    }
+    add(&mut setup, format_args!("remount"));
+    let mut text = String::from("create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n");
+    for index in 0..110 {
+        let (offset, len) = (index * 7 % 5 * 8192, if index % 3 == 0 { 5000 } else { 8192 });
+        add(&mut text, format_args!("write /f offset={offset} len={len} fill={}", index + 1));
+    }
+    let mut plan = Plan::new("fragments", one_slot(1, form, 4), &setup, &text);
+    // A first third of the writes only fills the log.
+    let late = plan.steps.split_off(plan.steps.len() / 3);
+    plan.setup.append(&mut plan.steps);
+    Plan { steps: late, ..plan }
+}
+
+/// More inodes than a chunk's table names, on pages that were used before.
+fn inodes(form: Form) -> Plan {
+    let kind = "kind=fifo mode=644 uid=0 gid=0 rdev=0 target=%";
+    let mut setup = String::from("create /big kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n");
+    for _ in 0..60 {
+        setup.push_str("append /big len=65536 fill=77\n");
+    }
+    setup.push_str("unlink /big\n");
+    for index in 0..8187 {
+        add(&mut setup, format_args!("create /i{index} {kind}"));
+    }
+    let mut text = String::new();
+    for index in 0..8 {
+        add(&mut text, format_args!("create /j{index} {kind}"));
+    }
+    let plan = Plan::new("inodes", one_slot(1, form, 8), &setup, &text);
+    Plan { recoveries: false, ..plan }
+}
+
+/// A pool in which nothing fits any more.
+fn full(form: Form) -> Plan {
+    let mut setup =
+        String::from("create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n");
+    setup.push_str(&"append /ballast len=65536 fill=3\n".repeat(28));
+    setup.push_str(&"append /ballast len=4096 fill=3\n".repeat(20));
+    let work = "
+        create /f kind=file mode=600 uid=0 gid=0 rdev=0 target=%
+        write /ballast offset=8192 len=16384 fill=4
+        write /ballast offset=9000 len=16384 fill=5
+        set /ballast size=1500000
+        append /ballast len=65536 fill=6
+        append /ballast len=40960 fill=6
+        append /ballast len=12288 fill=6
+        write /ballast offset=0 len=40960 fill=7
+        remount
+    ";
+    Plan::new("full", one_slot(1, form, 2), &setup, work)
+}
+
+fn slots(form: Form) -> Plan {
+    let mut plan = random(7, form);
+    plan.steps.truncate(25);
+    plan.steps.extend(parse_steps("die\nremount").unwrap_or_default());
+    plan.core = CoreOptions { slots: vec![2 * MB, MB, MB], lanes: 2, form };
+    Plan { name: format!("three slots, {form:?}"), ..plan }
+}
+
+fn random(seed: u64, form: Form) -> Plan {
+    let generated = Generator::new(seed, Flavor::of_seed(seed)).steps(60, 1000);
+    let lanes = if seed.is_multiple_of(4) { 2 } else { 1 };
+    let plan = Plan::new(&format!("random, seed {seed}"), one_slot(lanes, form, 4), "", "");
+    let steps = generated.into_iter().map(small_step).collect();
+    Plan { many_threads: seed.is_multiple_of(3), steps, ..plan }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fixed_run_has_steps() {
+        for turn in 0..FIXED_COUNT {
+            let plan = plan(turn, 1);
+            assert!(plan.steps.len() > 6, "{}", plan.name);
+        }
+        assert!(parse_steps(OPERATIONS).unwrap().len() > 40);
+        assert!(parse_steps(IN_TURN).unwrap().len() > 20);
+    }
+}
