@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
-use crate::small::SMALL_BYTES_MAX;
+use crate::small::{At, SMALL_BYTES_MAX};
 use crate::types::Ctx;
 use crate::view::{State, View};
 
@@ -115,7 +115,7 @@ impl Fs {
 
     fn copy_on_write(&self, call: &Call<'_>, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         if data.len() <= SMALL_BYTES_MAX {
-            return self.write_small(call, ino, Some(offset), data).map(|_| data.len());
+            return self.write_small(call, ino, At::Offset(offset), data).map(|_| data.len());
         }
         let prepared = self.prepare(call, ino, offset, data)?;
         let (locked, prepared) = self.lock_or_discard(call, ino, prepared)?;
@@ -129,12 +129,12 @@ impl Fs {
     /// As [`Fs::write`].
     pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
         let call = self.begin(OpKind::Write, ctx)?;
-        self.check_file(&call, ino)?;
+        let end = self.read_view(&call, ino, |view, kind| regular(kind).map(|()| view.size()))?;
         if data.is_empty() {
-            return self.getattr(ino).map(|attr| attr.size);
+            return Ok(end);
         }
         if data.len() <= SMALL_BYTES_MAX {
-            return self.write_small(&call, ino, None, data);
+            return self.write_small(&call, ino, At::End(end), data);
         }
         for _ in 0..APPEND_TRIES {
             let offset = self.read_view(&call, ino, |view, _| Ok(view.size()))?;

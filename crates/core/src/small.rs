@@ -4,8 +4,10 @@
 //! Why a copy. No user memory is touched under a lock, and taking a lock waits for streaming stores,
 //! so that stores before it would pay the way to the memory twice. And the checksum of a
 //! single-fence commit must be of the bytes stored: the caller's may change while they are written.
+//! Pages that the write covers whole are summed while they are copied.
 
-use arrayvec::ArrayVec;
+use std::mem::MaybeUninit;
+
 use novale_layout::{Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
@@ -23,49 +25,74 @@ pub(crate) const SMALL_BYTES_MAX: usize = 8192;
 /// Pages that it touches at most.
 const PAGES_MAX: usize = SMALL_BYTES_MAX / PAGE_BYTES + 1;
 
+/// Where a write goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum At {
+    /// To this byte.
+    Offset(u64),
+    /// To the end of the file, which was here lately.
+    End(u64),
+}
+
+/// A write whose bytes nobody else changes any more.
+struct Copied<'a> {
+    offset: u64,
+    data: &'a [u8],
+    /// The checksums of the first pages, where they are known.
+    sums: &'a [u32],
+}
+
 impl Fs {
-    /// Writes up to [`SMALL_BYTES_MAX`] bytes at `at`, or at the end of the file; returns where.
+    /// Writes up to [`SMALL_BYTES_MAX`] bytes where `at` says; returns where that was.
     pub(crate) fn write_small(
         &self,
         call: &Call<'_>,
         ino: Ino,
-        at: Option<u64>,
+        at: At,
         data: &[u8],
     ) -> Result<u64> {
-        let mut copy = ArrayVec::<u8, SMALL_BYTES_MAX>::new();
-        copy.try_extend_from_slice(data).map_err(|_| Error::TooLarge)?;
+        let mut room = [MaybeUninit::uninit(); SMALL_BYTES_MAX];
+        let mut sums = [0; PAGES_MAX];
+        // Whole pages are summed on the way, where it is pages that they will be.
+        let (At::Offset(expected) | At::End(expected)) = at;
+        let is_summed = expected % PAGE == 0 && self.options.form.is_single(data.len() as u64);
+        let whole = if is_summed { data.len() / PAGE_BYTES } else { 0 };
+        let sums = sums.get_mut(..whole).unwrap_or_default();
+        let data = novale_crc::copy(data, &mut room, PAGE_BYTES, sums).ok_or(Error::TooLarge)?;
         let locked = self.lock(call, ino)?;
         regular(locked.kind)?;
-        let offset = at.unwrap_or(locked.view.size());
-        self.write_copy(call, &locked, offset, &copy)?;
+        let offset = match at {
+            At::Offset(offset) => offset,
+            At::End(_) => locked.view.size(),
+        };
+        let sums = if offset % PAGE == 0 { &*sums } else { &[] };
+        self.write_copy(call, &locked, &Copied { offset, data, sums })?;
         Ok(offset)
     }
 
-    fn write_copy(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
+    fn write_copy(&self, call: &Call<'_>, locked: &Locked<'_>, copied: &Copied<'_>) -> Result<()> {
+        let Copied { offset, data, .. } = *copied;
         let view = &locked.view;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
         let first_page = offset / PAGE;
         let pages = pages_touched(offset, data.len() as u64);
-        // All that can fail comes first.
         let extents = self.take_pages(call, pages, self.small_need(view, first_page, pages)?)?;
+        // The stores come before all that needs no address of theirs: they are on their way meanwhile.
+        let summed = self.options.form.is_single(data.len() as u64);
+        let (pending, crcs) = self.store_pages_of(view, copied, &extents, summed)?;
         let room = match self.write_room(call, view, first_page, &extents) {
             Ok(room) => room,
             Err(error) => {
+                // Whoever gets the pages next must not be overtaken by the stores.
+                self.pm.fence(pending).end();
                 self.give(call, &extents)?;
                 return Err(error);
             }
         };
         let next = locked.next_state();
         let gap = self.gap_before(locked, offset)?;
-        let single = gap.is_none() && self.options.form.is_single(data.len() as u64);
-        let (pending, crcs) = self.store_pages_of(view, (offset, data), &extents, single)?;
+        let single = summed && gap.is_none();
         let stored = Stored {
             first_page,
             end,
@@ -97,11 +124,13 @@ impl Fs {
     fn store_pages_of(
         &self,
         view: &View<'_>,
-        (offset, data): (u64, &[u8]),
+        copied: &Copied<'_>,
         extents: &Extents,
         checksums: bool,
     ) -> Result<(Flushed, [u32; PAGES_MAX])> {
+        let Copied { offset, data, sums } = *copied;
         let mut crcs = [0; PAGES_MAX];
+        let mut sums = sums.iter();
         let mut pending = Flushed::none();
         let mut rest = data;
         let mut from = usize::try_from(offset % PAGE).unwrap_or(0);
@@ -121,7 +150,7 @@ impl Fs {
             pending = pending.and(self.pm.stream(page_at(extents, index), bytes, Purpose::Data));
             if checksums {
                 // Behind the stores: they drain meanwhile.
-                *crc = page_crc(bytes);
+                *crc = sums.next().copied().unwrap_or_else(|| page_crc(bytes));
             }
             (rest, from) = (later, 0);
         }

@@ -1,11 +1,15 @@
 //! CRC32C: of short structures by the CPU's instruction, without set-up; of pages by carry-less
-//! multiplication.
+//! multiplication, while they are copied ([`copy()`]) or by themselves.
 //!
 //! An operation sums some 25 lines and words of 4 to 320 bytes. The general crates prepare each
 //! time for long input, which costs more than such a sum itself. They still do what is long, and
 //! all of it on a CPU without the instruction.
 
 #![allow(unsafe_code, reason = "a function for a CPU feature is called where that was detected")]
+
+mod copy;
+
+pub use copy::copy;
 
 /// From this length on, folding by carry-less multiplication beats the CRC32 instruction.
 const LONG: usize = 512;
@@ -39,7 +43,7 @@ fn long(crc: u32, bytes: &[u8]) -> u32 {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
     let (words, rest) = bytes.as_chunks::<8>();
     let mut wide = u64::from(!crc);

@@ -31,7 +31,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "novale-policy", uses: &["novale-layout"], never: WORLD },
     Layer {
         name: "novale-core",
-        uses: &["novale-layout", "novale-pm", "novale-policy", "novale-arena"],
+        uses: &["novale-crc", "novale-layout", "novale-pm", "novale-policy", "novale-arena"],
         never: WORLD,
     },
     Layer { name: "novale-posix", uses: &["novale-core"], never: Never::These(&["fuser"]) },
