@@ -36,3 +36,6 @@ image_eats_memory() {
   [ "$status" = 1 ] && grep -Eq '^(tree|logs|slots|full) (closed|crashed); ' "$found/canary"
 }
 check 'an image that eats memory is found' image_eats_memory
+
+check "clients that are killed, $((seconds / 2)) s, seed $seed" \
+  "$lab" clients --seconds $((seconds / 2)) --seed "$seed"

@@ -123,6 +123,12 @@ impl Fs {
         Ok(fs)
     }
 
+    /// Clients attached, this one and dead ones that nobody has settled for included.
+    #[must_use]
+    pub fn clients(&self) -> u32 {
+        u32::try_from(self.arena().clients().count()).unwrap_or(u32::MAX)
+    }
+
     /// Says where everything is, for clients to come.
     pub(crate) fn announce(&self) {
         let root = self.arena().root();

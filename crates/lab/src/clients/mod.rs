@@ -1,7 +1,13 @@
 //! Clients that die. Comes in: what was done before, and an operation in the middle of which its
-//! client dies. Goes out: what the survivors make of it. Called by the tests and `novale-lab
-//! clients`. Never in here: how settling works.
+//! client dies; or how many processes are to be killed at any time. Goes out: what the survivors make
+//! of it. Called by the tests and `novale-lab clients`. Never in here: how settling works.
 
 mod death;
+mod field;
+mod hunt;
+mod judge;
+mod worker;
 
 pub use death::{DeathOptions, DeathSummary, die_everywhere};
+pub use hunt::{Hunt, HuntReport};
+pub use worker::{WorkerArgs, work};

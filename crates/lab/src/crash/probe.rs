@@ -15,6 +15,15 @@ const BYTES_ROOMY: u64 = 1 << 20;
 /// What did not work.
 pub fn probe(machine: &mut impl Machine, now_ns: i64) -> Result<(), String> {
     let is_roomy = machine.bytes_available().is_none_or(|bytes| bytes > BYTES_ROOMY);
+    probe_below(machine, is_roomy, now_ns)
+}
+
+/// As [`probe`], of what may be a part of a file system only; on a roomy one nothing may be refused
+/// for want of space.
+///
+/// # Errors
+/// What did not work.
+pub fn probe_below(machine: &mut impl Subject, is_roomy: bool, now_ns: i64) -> Result<(), String> {
     let refused = |why: &Failure| *why == Failure::Error(Error::NoSpace) && !is_roomy;
     match use_new_files(machine, now_ns) {
         Err(why) if !refused(&why) => return Err(format!("new files: {why:?}")),

@@ -11,6 +11,7 @@
     reason = "a program's output is what it is for"
 )]
 
+mod clients;
 mod images;
 mod list;
 mod mutants;
@@ -28,9 +29,10 @@ use clap::{Parser, Subcommand};
     after_help = "Examples:
   novale-lab run --seconds 60            cut the power for a minute, in all workloads
   novale-lab run --workload pairs --json only the pairs of operations; one JSON object
-  novale-lab replay failure.txt          run a failure's sequence again
   novale-lab images --seconds 60         damage pools for a minute
-  novale-lab mutants --seconds 240       take each store, write-back and fence away"
+  novale-lab clients --seconds 60        kill processes that share a pool, for a minute
+  novale-lab mutants --seconds 240       take each store, write-back and fence away
+  novale-lab replay failure.txt          run a failure's sequence again"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -43,6 +45,9 @@ enum Command {
     Images(images::Args),
     Mutants(mutants::Args),
     List(list::Args),
+    Clients(clients::Args),
+    #[command(hide = true)]
+    ClientWorker(clients::WorkerArgs),
     Replay(replay::Args),
 }
 
@@ -58,6 +63,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Mutants(args) => mutants::run(&args),
+        Command::Clients(args) => clients::run(&args),
+        Command::ClientWorker(args) => clients::work(args),
         Command::List(args) => Ok(list::run(&args)),
         Command::Replay(args) => replay::run(&args),
     };

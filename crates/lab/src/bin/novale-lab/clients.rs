@@ -1,0 +1,135 @@
+//! `novale-lab clients`: processes that share a pool, killed at any time.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+use novale_lab::clients::{Hunt, HuntReport, work as work_in};
+use serde::Serialize;
+
+use super::Verdict;
+
+/// Kill processes that work on one pool, at any instant, and see what the survivors find.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// No death later than this.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// The seed of everything but the instants.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Processes at a time.
+    #[arg(long, default_value_t = 3)]
+    processes: usize,
+    /// Deaths at most [default: what the time allows].
+    #[arg(long)]
+    deaths: Option<u64>,
+    /// A folder in memory for the pool and the arena.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    memory: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Summary {
+    deaths: u64,
+    deaths_in_operation: u64,
+    operations_found_done: u64,
+    operations_acknowledged: u64,
+    ended: u64,
+    stopped_and_continued: u64,
+    rounds: u64,
+    violations: u32,
+    violation: Option<String>,
+    seconds: f64,
+    seed: u64,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let folder = tempfile::Builder::new()
+        .prefix("novale-lab-")
+        .tempdir_in(&args.memory)
+        .with_context(|| format!("a folder in {}", args.memory.display()))?;
+    let program = std::env::current_exe().context("this program's own path")?;
+    let hunt = Hunt {
+        worker: (&program, &["client-worker"]),
+        folder: folder.path(),
+        processes: args.processes.max(1),
+        time: Duration::from_secs(args.seconds),
+        deaths_max: args.deaths.unwrap_or(u64::MAX),
+        seed: args.seed,
+    };
+    let style = ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")?;
+    let bar = ProgressBar::new(args.seconds).with_style(style);
+    let start = Instant::now();
+    let latest = std::cell::Cell::new(HuntReport::default());
+    let result = hunt.run(&|report| {
+        latest.set(*report);
+        let seconds = start.elapsed().as_secs();
+        bar.set_position(seconds);
+        let rate = report.deaths / seconds.max(1);
+        bar.set_message(format!("{} deaths, {rate} a second", report.deaths));
+    });
+    bar.finish_and_clear();
+    let report = *result.as_ref().unwrap_or(&latest.get());
+    let summary = Summary {
+        deaths: report.deaths,
+        deaths_in_operation: report.in_operation,
+        operations_found_done: report.found_done,
+        operations_acknowledged: report.operations,
+        ended: report.ended,
+        stopped_and_continued: report.stopped,
+        rounds: report.rounds,
+        violations: u32::from(result.is_err()),
+        violation: result.err(),
+        seconds: start.elapsed().as_secs_f64(),
+        seed: args.seed,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        tell(&summary);
+    }
+    Ok(if summary.violation.is_none() { Verdict::Clean } else { Verdict::Violated })
+}
+
+fn tell(summary: &Summary) {
+    println!(
+        "{} deaths in {:.0} s, {} of them in an operation ({} found done); {} stopped and \
+         continued; {} ended by themselves",
+        summary.deaths,
+        summary.seconds,
+        summary.deaths_in_operation,
+        summary.operations_found_done,
+        summary.stopped_and_continued,
+        summary.ended
+    );
+    println!(
+        "{} operations acknowledged by the dead, all found; the pool closed and checked {} times",
+        summary.operations_acknowledged, summary.rounds
+    );
+    if let Some(violation) = &summary.violation {
+        println!("violation: {violation}");
+    }
+}
+
+/// A process that works on a pool (started by `clients`).
+#[derive(Debug, clap::Args)]
+pub(super) struct WorkerArgs {
+    folder: PathBuf,
+    name: String,
+    seed: u64,
+    operations: u64,
+    die_at: u64,
+}
+
+pub(super) fn work(args: WorkerArgs) -> anyhow::Result<Verdict> {
+    let WorkerArgs { folder, name, seed, operations, die_at } = args;
+    work_in(&novale_lab::clients::WorkerArgs { folder, name, seed, operations, die_at })
+        .map_err(|why| anyhow!(why))?;
+    Ok(Verdict::Clean)
+}

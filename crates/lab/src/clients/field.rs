@@ -1,0 +1,133 @@
+//! What processes that work on one pool share: a folder with the pool's file and the arena's, and a
+//! file for each worker, in which it counts what it has begun and done.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use novale_arena::{Arena, Identity, PidInfo};
+use novale_core::{Atime, Fs, Ino, OpenOptions, Serial};
+use novale_pm::{Pm, PmOptions, SlotSpec};
+
+use crate::diff::{OnFs, make_pool, now_ns_at};
+use crate::workload::Failure;
+
+/// Bytes of the pool: it must never be full, and each run leaves little of it in use.
+const POOL_BYTES: u64 = 512 << 20;
+const ARENA_BYTES: u64 = 512 << 20;
+const IDENTITY: Identity = Identity { pool_uuid: [0xab; 16], abi: 1 };
+
+/// The folder, by its path.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    folder: PathBuf,
+}
+
+impl Field {
+    pub(super) fn at(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn arena(&self) -> PathBuf {
+        self.folder.join("arena")
+    }
+
+    /// There once the workers are to stop.
+    pub(super) fn stop(&self) -> PathBuf {
+        self.folder.join("stop")
+    }
+
+    /// The pool, mapped.
+    pub(super) fn pm(&self, options: PmOptions) -> Result<Pm, String> {
+        let slot = SlotSpec::new(self.folder.join("slot"));
+        // The one that opened the pool first has the lock.
+        Pm::open(&[slot], &PmOptions { lock_held: true, ..options }).map_err(|why| why.to_string())
+    }
+
+    /// Makes a pool and opens it, as the first client.
+    pub(super) fn open(&self, lanes: u32) -> Result<Fs, String> {
+        let text = |why: io::Error| why.to_string();
+        for name in ["arena", "slot", "stop"] {
+            match std::fs::remove_file(self.folder.join(name)) {
+                Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why.to_string()),
+                _ => {}
+            }
+        }
+        let slot = File::create_new(self.folder.join("slot")).map_err(text)?;
+        slot.set_len(POOL_BYTES).map_err(text)?;
+        make_pool(&self.pm(PmOptions::default())?, lanes)?;
+        let arena = Arena::create(&self.arena(), ARENA_BYTES, IDENTITY);
+        let arena = arena.map_err(|why| why.to_string())?;
+        let pm = self.pm(PmOptions::default())?;
+        Fs::open(pm, arena, &options(), &Serial, &|_| ()).map_err(|why| why.to_string())
+    }
+
+    /// Joins those who have the pool open.
+    pub(super) fn attach(&self, options_of_pm: PmOptions) -> Result<Fs, String> {
+        let arena = Arena::open(&self.arena(), IDENTITY).map_err(|why| why.to_string())?;
+        let pm = self.pm(options_of_pm)?;
+        Fs::attach(pm, &arena, &options(), PidInfo::current()).map_err(|why| why.to_string())
+    }
+}
+
+fn options() -> OpenOptions {
+    OpenOptions { atime: Atime::Noatime, now_ns: now_ns_at(0), ..OpenOptions::default() }
+}
+
+/// A directory as a worker's root.
+pub(super) struct Home<'f> {
+    pub(super) fs: &'f Fs,
+    pub(super) root: Ino,
+}
+
+impl OnFs for Home<'_> {
+    fn fs(&self) -> Result<&Fs, Failure> {
+        Ok(self.fs)
+    }
+
+    fn root(&self) -> Ino {
+        self.root
+    }
+}
+
+/// What a worker has begun and done, in a file that outlives it.
+#[derive(Debug)]
+pub(super) struct Count {
+    file: File,
+}
+
+impl Count {
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        let this = Self { file };
+        this.begin(0)?;
+        this.done(0)?;
+        Ok(this)
+    }
+
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::options().read(true).write(true).open(path)? })
+    }
+
+    pub(super) fn begin(&self, count: u64) -> io::Result<()> {
+        self.file.write_all_at(&count.to_le_bytes(), 0)
+    }
+
+    pub(super) fn done(&self, count: u64) -> io::Result<()> {
+        self.file.write_all_at(&count.to_le_bytes(), 8)
+    }
+
+    /// Begun, and done.
+    pub(super) fn read(&self) -> io::Result<(u64, u64)> {
+        let mut word = [0; 8];
+        self.file.read_exact_at(&mut word, 0)?;
+        let begun = u64::from_le_bytes(word);
+        self.file.read_exact_at(&mut word, 8)?;
+        Ok((begun, u64::from_le_bytes(word)))
+    }
+}

@@ -1,0 +1,257 @@
+//! Several processes at work on one pool, killed at any time: the survivors go on, nothing that was
+//! acknowledged is lost, and in the end all is sound.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use novale_core::Fs;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::field::{Count, Field};
+use super::judge::{close_and_check, empty_and_remove, judge, make_directory};
+use super::worker::SHARED;
+
+/// Deaths between two closings of the pool.
+const DEATHS_A_ROUND: u64 = 40;
+/// Workers that nobody kills end after fewer operations.
+const OPERATIONS_MAX: u64 = 1_500;
+/// Workers that kill themselves do so before this many stores, write-backs and fences.
+const EVENTS_MAX: u64 = 6_000;
+/// A worker that does not move for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct Hunt<'a> {
+    /// The program and its first arguments that start a worker; folder, name, seed, operations and event
+    /// follow.
+    pub worker: (&'a Path, &'a [&'a str]),
+    /// An empty folder on a tmpfs.
+    pub folder: &'a Path,
+    /// Workers at a time.
+    pub processes: usize,
+    /// No death later than this.
+    pub time: Duration,
+    /// Deaths at most.
+    pub deaths_max: u64,
+    /// The seed of everything.
+    pub seed: u64,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HuntReport {
+    /// Workers that were killed, or killed themselves between two stores.
+    pub deaths: u64,
+    /// Of these, deaths in the middle of an operation.
+    pub in_operation: u64,
+    /// Of these, operations that were found done.
+    pub found_done: u64,
+    /// Workers that ended by themselves.
+    pub ended: u64,
+    /// Workers that were stopped and went on.
+    pub stopped: u64,
+    /// Operations that the dead had acknowledged, all found.
+    pub operations: u64,
+    /// Times that the pool was closed, checked and opened again.
+    pub rounds: u64,
+}
+
+struct Worker {
+    child: Child,
+    name: String,
+    seed: u64,
+    count: Count,
+}
+
+impl Hunt<'_> {
+    /// Hunts until the time is up; `progress` is told after each death.
+    ///
+    /// # Errors
+    /// What was found wrong.
+    pub fn run(&self, progress: &dyn Fn(&HuntReport)) -> Result<HuntReport, String> {
+        let mut report = HuntReport::default();
+        let mut random = Rng::with_seed(self.seed);
+        let start = Instant::now();
+        while start.elapsed() < self.time && report.deaths < self.deaths_max {
+            let lanes = random.u32(1..5);
+            Round { hunt: self, random: &mut random, report: &mut report, made: 0 }
+                .run(lanes, start, progress)?;
+            report.rounds += 1;
+        }
+        Ok(report)
+    }
+}
+
+struct Round<'r> {
+    hunt: &'r Hunt<'r>,
+    random: &'r mut Rng,
+    report: &'r mut HuntReport,
+    made: u64,
+}
+
+impl Round<'_> {
+    fn run(
+        &mut self,
+        lanes: u32,
+        start: Instant,
+        progress: &dyn Fn(&HuntReport),
+    ) -> Result<(), String> {
+        let field = Field::at(self.hunt.folder);
+        let fs = field.open(lanes)?;
+        make_directory(&fs, SHARED)?;
+        let mut workers = Vec::new();
+        for _ in 0..self.hunt.processes {
+            workers.push(self.start(&fs, &field)?);
+        }
+        let hunted = self.hunt_workers(&fs, &field, &mut workers, start, progress);
+        let told = std::fs::write(field.stop(), "").map_err(|why| why.to_string());
+        for worker in &mut workers {
+            if hunted.is_err() {
+                let _ended = worker.child.kill();
+            }
+            self.end(&fs, worker, hunted.is_err())?;
+        }
+        hunted.and(told)?;
+        close_and_check(&fs, &field)
+    }
+
+    fn hunt_workers(
+        &mut self,
+        fs: &Fs,
+        field: &Field,
+        workers: &mut [Worker],
+        start: Instant,
+        progress: &dyn Fn(&HuntReport),
+    ) -> Result<(), String> {
+        let until = self.report.deaths + DEATHS_A_ROUND;
+        let until = until.min(self.hunt.deaths_max);
+        let mut idle = Instant::now();
+        while self.report.deaths < until && start.elapsed() < self.hunt.time {
+            // Chance decides when: that is the point of it.
+            std::thread::park_timeout(Duration::from_micros(self.random.u64(0..8_000)));
+            let chosen = self.random.usize(0..workers.len());
+            let Some(worker) = workers.get_mut(chosen) else { continue };
+            if self.random.u32(0..10) == 0 {
+                self.stop_and_go(worker)?;
+                continue;
+            }
+            let dead = worker.child.try_wait().map_err(|why| why.to_string())?;
+            // Some kill themselves at an event; the others are killed now.
+            if dead.is_none() && self.random.bool() {
+                if idle.elapsed() > PATIENCE {
+                    return Err(format!("{} hangs", worker.name));
+                }
+                continue;
+            }
+            idle = Instant::now();
+            let mut worker = std::mem::replace(worker, self.start(fs, field)?);
+            worker.child.kill().map_err(|why| why.to_string())?;
+            self.judge_dead(fs, &mut worker)?;
+            progress(self.report);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, fs: &Fs, field: &Field) -> Result<Worker, String> {
+        self.made += 1;
+        let name = format!("w{}", self.made);
+        let seed = self.random.u64(..);
+        make_directory(fs, name.as_bytes())?;
+        let count = Count::create(&field.folder().join(&name)).map_err(|why| why.to_string())?;
+        let die_at = if self.random.bool() { self.random.u64(1..EVENTS_MAX) } else { 0 };
+        let operations = self.random.u64(1..OPERATIONS_MAX);
+        let (program, first) = self.hunt.worker;
+        let child = Command::new(program)
+            .args(first)
+            .arg(field.folder())
+            .args([name.clone(), seed.to_string(), operations.to_string(), die_at.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|why| format!("{}: {why}", program.display()))?;
+        Ok(Worker { child, name, seed, count })
+    }
+
+    fn stop_and_go(&mut self, worker: &Worker) -> Result<(), String> {
+        let pid = i32::try_from(worker.child.id()).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid else { return Ok(()) };
+        let signal = |signal| kill_process(pid, signal).map_err(|why| why.to_string());
+        signal(Signal::STOP)?;
+        std::thread::park_timeout(Duration::from_millis(self.random.u64(1..30)));
+        signal(Signal::CONT)?;
+        self.report.stopped += 1;
+        Ok(())
+    }
+
+    /// What the dead had acknowledged must be there, and what it was doing all or nothing. Then its
+    /// directory is used and removed.
+    fn judge_dead(&mut self, fs: &Fs, worker: &mut Worker) -> Result<(), String> {
+        let status = worker.child.wait().map_err(|why| why.to_string())?;
+        if status.code().is_some() {
+            return self.judge_ended(fs, worker, status);
+        }
+        let (begun, done) = worker.count.read().map_err(|why| why.to_string())?;
+        self.report.deaths += 1;
+        self.report.operations += done;
+        // An operation that died may be found done later than at first, but not undone again.
+        let at_first = judge(fs, &worker.name, worker.seed, (begun, done))?;
+        fs.settle_dead().map_err(|why| format!("settling for {}: {why}", worker.name))?;
+        let found_done = judge(fs, &worker.name, worker.seed, (begun, done))?;
+        if at_first && !found_done {
+            return Err(format!("{}, seed {}: undone by settling", worker.name, worker.seed));
+        }
+        self.report.in_operation += u64::from(begun > done);
+        self.report.found_done += u64::from(found_done);
+        empty_and_remove(fs, &worker.name)
+    }
+
+    /// Waits for a worker that was told to stop.
+    fn end(&mut self, fs: &Fs, worker: &mut Worker, killed: bool) -> Result<(), String> {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = worker.child.try_wait().map_err(|why| why.to_string())? {
+                break status;
+            }
+            if start.elapsed() > PATIENCE {
+                let _ended = worker.child.kill();
+                return Err(format!("{} does not stop", worker.name));
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        };
+        if killed {
+            return Ok(());
+        }
+        if status.code().is_none() {
+            return self.judge_dead(fs, worker);
+        }
+        self.judge_ended(fs, worker, status)
+    }
+
+    fn judge_ended(
+        &mut self,
+        fs: &Fs,
+        worker: &mut Worker,
+        status: ExitStatus,
+    ) -> Result<(), String> {
+        if !status.success() {
+            return Err(format!("{}: {}", worker.name, said(&mut worker.child)));
+        }
+        self.report.ended += 1;
+        let (begun, done) = worker.count.read().map_err(|why| why.to_string())?;
+        judge(fs, &worker.name, worker.seed, (done.min(begun), done))?;
+        empty_and_remove(fs, &worker.name)
+    }
+}
+
+fn said(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _read = stderr.read_to_string(&mut text);
+    }
+    text
+}

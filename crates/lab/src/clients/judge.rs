@@ -1,0 +1,95 @@
+//! What must be true of a pool that processes work on: what a worker had acknowledged is there, and
+//! once all have gone, the pool is sound.
+
+use novale_core::{Ctx, FileKind, Fs, Ino, NewInode};
+use novale_model::{Atime, Model, Tree};
+use novale_pm::PmOptions;
+
+use super::field::{Field, Home};
+use super::worker::steps;
+use crate::crash::probe_below;
+use crate::diff::{check_opened, check_pool, now_ns_at, open_pool, snapshot};
+use crate::workload::{Session, run_step};
+
+fn ctx() -> Ctx {
+    Ctx { now_ns: now_ns_at(0), hint: 0 }
+}
+
+pub(super) fn make_directory(fs: &Fs, name: &[u8]) -> Result<(), String> {
+    let kind = FileKind::Directory;
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.create(&ctx(), Ino::ROOT, name, &new).map(drop).map_err(|why| why.to_string())
+}
+
+fn home<'f>(fs: &'f Fs, name: &str) -> Result<Home<'f>, String> {
+    let attr = fs.lookup(&ctx(), Ino::ROOT, name.as_bytes()).map_err(|why| why.to_string())?;
+    Ok(Home { fs, root: attr.ino })
+}
+
+/// Compares a worker's directory with the model; says whether the operation in flight was found done.
+pub(super) fn judge(
+    fs: &Fs,
+    name: &str,
+    seed: u64,
+    (begun, done): (u64, u64),
+) -> Result<bool, String> {
+    let mut model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime);
+    let mut session = Session::default();
+    let mut states = Vec::new();
+    let mut last = String::new();
+    for (index, step) in (1..=begun).zip(steps(seed)) {
+        if index == done + 1 {
+            states.push(visible(&model)?);
+            last = step.to_string();
+        }
+        let now_ns = now_ns_at(usize::try_from(index).unwrap_or(usize::MAX));
+        run_step(&mut model, &mut session, &step, now_ns);
+    }
+    states.push(visible(&model)?);
+    let mut home = home(fs, name)?;
+    let found = snapshot(&mut home, now_ns_at(0)).map_err(|why| format!("{name}: {why}"))?;
+    if let Some(place) = states.iter().position(|state| *state == found) {
+        return Ok(place == 1);
+    }
+    let text = |tree: &Tree| tree.difference(&found, ("expected", "found")).clone();
+    let texts: Vec<String> = states.iter().map(text).collect();
+    let at = format!("{name}, seed {seed}, {done} operations done, {begun} begun ({last})");
+    Err(format!("{at}:\n{}", texts.join("\nnor:\n")))
+}
+
+fn visible(model: &Model) -> Result<Tree, String> {
+    let mut model = model.clone();
+    model.release_all();
+    Tree::of(&model).map_err(|why| why.to_string())
+}
+
+pub(super) fn empty_and_remove(fs: &Fs, name: &str) -> Result<(), String> {
+    probe_below(&mut home(fs, name)?, true, now_ns_at(0))
+        .map_err(|why| format!("{name}, in use: {why}"))?;
+    fs.rmdir(&ctx(), Ino::ROOT, name.as_bytes()).map_err(|why| format!("{name}: {why}"))
+}
+
+/// The last client closes the pool; then it must be sound, and what it holds as it was.
+pub(super) fn close_and_check(fs: &Fs, field: &Field) -> Result<(), String> {
+    let all = |fs: &Fs| snapshot(&mut Home { fs, root: Ino::ROOT }, now_ns_at(0));
+    let before = all(fs)?;
+    fs.settle_dead().map_err(|why| why.to_string())?;
+    let clients = fs.clients();
+    if clients != 1 {
+        return Err(format!("{clients} clients are there, not one"));
+    }
+    fs.close().map_err(|why| format!("close: {why}"))?;
+    let pm = field.pm(PmOptions::default())?;
+    let report = novale_core::inspect(&pm).map_err(|why| why.to_string())?;
+    if !report.clean {
+        return Err("closed, but not clean".to_owned());
+    }
+    check_pool(&pm)?;
+    let fs = open_pool(pm, novale_core::Form::Auto, now_ns_at(1))?;
+    check_opened(&fs)?;
+    let after = all(&fs)?;
+    if after != before {
+        return Err(format!("opened again:\n{}", before.difference(&after, ("before", "after"))));
+    }
+    fs.close().map_err(|why| format!("close: {why}"))
+}

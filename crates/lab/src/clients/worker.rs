@@ -1,0 +1,153 @@
+//! A process that works until it is killed or told to stop: a sequence of operations in a directory
+//! of its own, which somebody else can judge, and between them operations in a directory that all
+//! share.
+
+use std::panic::Location;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fastrand::Rng;
+use novale_core::{Ctx, FileKind, Fs, Ino, NewInode, RenameMode};
+use novale_layout::PmAddr;
+use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
+
+use super::field::{Count, Field, Home};
+use crate::crash::small_step;
+use crate::diff::now_ns_at;
+use crate::workload::{Failure, Flavor, Generator, Outcome, Session, Step, run_step};
+
+/// The directory that all workers share.
+pub(super) const SHARED: &[u8] = b"shared";
+/// One in so many operations is followed by one in the shared directory.
+const SHARED_ONE_IN: u32 = 3;
+/// Names in the shared directory.
+const SHARED_NAMES: u32 = 12;
+
+/// What a worker is told on its command line.
+#[derive(Debug, Clone)]
+pub struct WorkerArgs {
+    /// The folder shared with the others.
+    pub folder: PathBuf,
+    /// Its directory's name in the pool, and its file's in the folder.
+    pub name: String,
+    /// Where its random sequence starts.
+    pub seed: u64,
+    /// Operations to do.
+    pub operations: u64,
+    /// Kill itself before so many stores, write-backs and fences; 0: never.
+    pub die_at: u64,
+}
+
+/// The steps of a worker: the same for the same seed.
+pub(super) fn steps(seed: u64) -> impl Iterator<Item = Step> {
+    let mut generator = Generator::new(seed, Flavor::of_seed(seed));
+    std::iter::from_fn(move || Some(small_step(generator.step())))
+        .filter(|step| !matches!(step, Step::Compare | Step::Remount | Step::Die))
+}
+
+/// Kills the process before the event that the counter reaches 0 at.
+struct Fuse {
+    left: AtomicU64,
+}
+
+impl Fuse {
+    fn burn(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let me = rustix::process::getpid();
+            let _killed = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Observer for Fuse {
+    fn store(&self, _: StoreEvent<'_>) {
+        self.burn();
+    }
+
+    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {
+        self.burn();
+    }
+
+    fn fence(&self, _: &'static Location<'static>) {
+        self.burn();
+    }
+}
+
+/// Works until all is done, or the folder says stop.
+///
+/// # Errors
+/// What went wrong that should not.
+pub fn work(args: &WorkerArgs) -> Result<(), String> {
+    let field = Field::at(&args.folder);
+    let observer = (args.die_at > 0)
+        .then(|| Arc::new(Fuse { left: AtomicU64::new(args.die_at) }) as Arc<dyn Observer>);
+    let fs = field.attach(PmOptions { observer, ..PmOptions::default() })?;
+    let count = Count::open(&args.folder.join(&args.name)).map_err(|why| why.to_string())?;
+    let hint = u32::try_from(args.seed % 64).unwrap_or(0);
+    let find = |name: &[u8]| {
+        fs.lookup(&Ctx { now_ns: 0, hint }, Ino::ROOT, name).map_err(|why| why.to_string())
+    };
+    let mut home = Home { fs: &fs, root: find(args.name.as_bytes())?.ino };
+    let shared = find(SHARED)?.ino;
+    let mut session = Session::default();
+    let mut random = Rng::with_seed(args.seed);
+    let stop = field.stop();
+    for (index, step) in (1..=args.operations).zip(steps(args.seed)) {
+        if index % 16 == 0 && stop.exists() {
+            break;
+        }
+        count.begin(index).map_err(|why| why.to_string())?;
+        let now_ns = now_ns_at(usize::try_from(index).unwrap_or(usize::MAX));
+        let outcome = run_step(&mut home, &mut session, &step, now_ns);
+        if let Outcome::Failed(Failure::Broken(why)) = outcome {
+            return Err(format!("step {index} ({step}): {why}"));
+        }
+        count.done(index).map_err(|why| why.to_string())?;
+        if random.u32(..).is_multiple_of(SHARED_ONE_IN) {
+            work_shared(&fs, shared, &mut random, hint);
+        }
+    }
+    fs.close().map_err(|why| why.to_string())
+}
+
+/// Any operation on any name of the shared directory; it may be refused, as others do the same.
+fn work_shared(fs: &Fs, shared: Ino, random: &mut Rng, hint: u32) {
+    let ctx = Ctx { now_ns: now_ns_at(1), hint };
+    let mut name = || format!("n{}", random.u32(0..SHARED_NAMES));
+    let (name, other) = (name(), name());
+    let (name, other) = (name.as_bytes(), other.as_bytes());
+    let kind = if random.bool() { FileKind::File } else { FileKind::Directory };
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let _refused = match random.u32(0..8) {
+        0 | 1 => fs.create(&ctx, shared, name, &new).map(drop),
+        2 => fs.unlink(&ctx, shared, name),
+        3 => fs.rmdir(&ctx, shared, name),
+        4 => fs.rename(&ctx, shared, name, shared, other, RenameMode::Replace),
+        5 => fs.rename(&ctx, shared, name, shared, other, RenameMode::Exchange),
+        6 => with_held(fs, &ctx, (shared, name), |ino| fs.link(&ctx, ino, shared, other).map(drop)),
+        _ => {
+            let bytes = vec![1; random.usize(1..30_000)];
+            let offset = random.u64(0..20_000);
+            with_held(fs, &ctx, (shared, name), |ino| {
+                fs.write(&ctx, ino, offset, &bytes).and_then(|_| fs.append(&ctx, ino, &[2; 100]))
+            })
+            .map(drop)
+        }
+    };
+}
+
+/// Uses an inode while it is held: another one may have its number once the name is gone.
+fn with_held<T>(
+    fs: &Fs,
+    ctx: &Ctx,
+    (directory, name): (Ino, &[u8]),
+    used: impl FnOnce(Ino) -> novale_core::Result<T>,
+) -> novale_core::Result<T> {
+    let found = fs.lookup(ctx, directory, name)?;
+    fs.hold(found.ino)?;
+    let same = fs.getattr(found.ino).is_ok_and(|now| now.generation == found.generation);
+    let result = if same { used(found.ino) } else { Err(novale_core::Error::Stale) };
+    fs.release(ctx, found.ino, 1)?;
+    result
+}
