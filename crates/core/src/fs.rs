@@ -72,6 +72,22 @@ pub(crate) enum OpKind {
     Settle,
 }
 
+impl OpKind {
+    /// Whether it may give its inodes new numbers.
+    fn counts_on(self) -> bool {
+        match self {
+            Self::Write
+            | Self::Truncate
+            | Self::Attributes
+            | Self::Create
+            | Self::Link
+            | Self::Unlink
+            | Self::Rename => true,
+            Self::Load | Self::Release | Self::Atime | Self::Manage | Self::Settle => false,
+        }
+    }
+}
+
 /// A Novale file system, open on a pool.
 ///
 /// All methods may be called from many threads at once. In strict mode (the only one so far) each
@@ -107,6 +123,7 @@ impl std::fmt::Debug for Fs {
 /// A running operation: its record, and what the caller handed in.
 pub(crate) struct Call<'a> {
     pub(crate) op: Op<'a>,
+    pub(crate) kind: OpKind,
     pub(crate) now_ns: i64,
     pub(crate) hint: u32,
 }
@@ -172,7 +189,7 @@ impl Fs {
     pub(crate) fn call(&self, kind: OpKind, ctx: &Ctx) -> Call<'_> {
         let mut op = self.client.op(kind as u32, ctx.hint);
         op.set_settler(self);
-        Call { op, now_ns: ctx.now_ns, hint: ctx.hint }
+        Call { op, kind, now_ns: ctx.now_ns, hint: ctx.hint }
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -230,6 +247,9 @@ impl Fs {
             })?;
         }
         let kind = view.kind().ok_or(Error::Stale)?;
+        if call.kind.counts_on() {
+            load::check_numbers(ino, &place, view.state().op_seq, view.tail_page_seq())?;
+        }
         let id = self.log_id(ino, view.generation());
         Ok(Locked { view, place, id, kind, session: self.session, _guard: guard })
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use novale_arena::Arena;
 use novale_layout::{
     Attributes, COMMIT_OFFSETS, CommitLine, DentryRef, Entry, FileKind, IDENTITY_OFFSET,
-    IdentityLine, Ino, LayoutError, PAGE, PmAddr, VOLATILE_OFFSET, VolatileLine,
+    IdentityLine, Ino, LayoutError, PAGE, PmAddr, SEQ_RISE_LIMIT, VOLATILE_OFFSET, VolatileLine,
 };
 use novale_pm::Pm;
 
@@ -61,10 +61,16 @@ impl MediaInode {
         errors.into_iter().find(|error| *error != LayoutError::Blank)
     }
 
-    /// What is wrong with a line that no crash can have torn, its checksum being right.
-    pub(crate) fn absurd_line(&self) -> Option<LayoutError> {
-        let errors = self.lines.iter().filter_map(|line| line.err());
-        errors.into_iter().find(|error| matches!(error, LayoutError::Field { .. }))
+    /// What no crash can have left: a line that is absurd though its checksum is right, or two lines
+    /// of one number that differ, so that neither is the newer.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        if let [Ok(first), Ok(second)] = &self.lines {
+            let differ = first.op_seq == second.op_seq && first != second;
+            return differ.then(|| format!("two of op_seq {:#x} that differ", first.op_seq));
+        }
+        let mut errors = self.lines.iter().filter_map(|line| line.err());
+        let absurd = errors.find(|error| matches!(error, LayoutError::Field { .. }))?;
+        Some(absurd.to_string())
     }
 
     /// Never used: both lines are blank.
@@ -102,6 +108,20 @@ pub(crate) fn free_inode(
     Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"))
 }
 
+/// Refuses an inode with a number that can't be counted on from.
+pub(crate) fn check_numbers(
+    ino: Ino,
+    place: &InodePlace,
+    op_seq: u64,
+    page_seq: u64,
+) -> Result<()> {
+    if op_seq < SEQ_RISE_LIMIT && page_seq < SEQ_RISE_LIMIT {
+        return Ok(());
+    }
+    let found = format!("op_seq {op_seq:#x}, log pages up to {page_seq:#x}: all used up");
+    Err(Error::damaged_inode(ino, "numbers", place.addr, found))
+}
+
 /// The error of a number in use that the allocator handed out as free.
 pub(crate) fn called_free(ino: Ino, place: &InodePlace) -> Error {
     Error::damaged_inode(ino, "commit lines", place.addr, "in use, but the allocator calls it free")
@@ -118,6 +138,9 @@ pub(crate) fn load(
 ) -> Result<()> {
     let ino = view.ino();
     let media = MediaInode::read(pm, pool)?;
+    if let Some(found) = media.contradiction() {
+        return Err(Error::damaged_inode(ino, "commit lines", pool.addr, found));
+    }
     let standing = unrecovered.line(pool).map(|line| (line, 0));
     let Some((line, slot)) = standing.or(media.newest()) else {
         if media.is_blank() {

@@ -136,6 +136,7 @@ impl Fs {
             view.set_identity(ino, generation, FileKind::File, false);
         }
         let (last, generation) = (view.state(), view.generation());
+        load::check_numbers(ino, &place, last.op_seq, 0)?;
         load::reset(self.arena(), &view)?;
         let next = State {
             op_seq: last.next_op_seq(self.session),

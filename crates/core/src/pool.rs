@@ -2,7 +2,7 @@
 
 use novale_layout::{
     FIRST_FREE_PAGE, INODES_PER_CHUNK, LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState,
-    SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
+    SEQ_RISE_LIMIT, SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -193,6 +193,20 @@ impl Pool {
             "the pool uses features that this program can't write ({unknown:#x}): mount it \
              read-only, or use a newer release"
         )))
+    }
+
+    /// Refuses a pool whose own lines have a number that can't be counted on from.
+    pub(crate) fn check_numbers(&self) -> Result<()> {
+        let pool = (PmAddr::new(0, turn(POOL_STATE_OFFSETS, self.state.seq)), self.state.seq);
+        let slots = self.slots.iter().map(|(header, state)| {
+            (PmAddr::new(header.index, turn(SLOT_STATE_OFFSETS, state.seq)), state.seq)
+        });
+        match slots.chain([pool]).find(|(_, seq)| *seq >= SEQ_RISE_LIMIT) {
+            Some((at, seq)) => {
+                Err(Error::damaged("state line", at, format!("seq {seq:#x}: all used up")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Rewrites, durably, the copies that do not say what stands.

@@ -320,7 +320,9 @@ impl Fs {
             let kind = self.load_held(held);
             held.view.holds().store(0, Ordering::Relaxed);
             let Some(kind) = kind? else { continue };
-            let call = Call { op: self.client.op(OpKind::Release as u32, 0), now_ns: 0, hint: 0 };
+            let kind_of_call = OpKind::Release;
+            let op = self.client.op(kind_of_call as u32, 0);
+            let call = Call { op, kind: kind_of_call, now_ns: 0, hint: 0 };
             let id = self.log_id(held.ino, held.view.generation());
             self.reclaim_view(&call, &held.view, &id, kind)?;
         }

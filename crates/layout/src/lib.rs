@@ -49,7 +49,8 @@ pub use kind::FileKind;
 pub use log::{LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use number::{
-    COOKIE_LIMIT, COOKIE_MIN, FilePage, INO_LIMIT, Ino, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT,
+    COOKIE_LIMIT, COOKIE_MIN, FilePage, INO_LIMIT, Ino, SEQ_LIMIT, SEQ_RISE_LIMIT, SESSION_LIMIT,
+    SIZE_LIMIT,
 };
 pub use pair::PairLine;
 pub use pool_state::{POOL_STATE_OFFSETS, PoolState};

@@ -11,6 +11,9 @@ pub const INO_LIMIT: u64 = 1 << 40;
 /// What counts operations, records and writes of a line lies below this. Nothing lives long enough
 /// to get there, so a greater one is damage; and a program may add to one without a check.
 pub const SEQ_LIMIT: u64 = 1 << 63;
+/// What has such a number already is read, but not changed any more: a session could count it up to
+/// [`SEQ_LIMIT`].
+pub const SEQ_RISE_LIMIT: u64 = SEQ_LIMIT - (1 << 48);
 /// Sessions lie below this, so that `op_seq`, which rises with them, stays below [`SEQ_LIMIT`].
 pub const SESSION_LIMIT: u32 = 1 << 31;
 /// A file is shorter than this, in bytes: offsets are signed in the system's calls.

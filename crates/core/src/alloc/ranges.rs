@@ -148,7 +148,8 @@ impl Ranges {
     fn place_of(&self, addr: PmAddr) -> Result<(u64, u64)> {
         let page = addr.byte() / PAGE;
         let slot = self.slots.get(usize::from(addr.slot())).filter(|slot| page < slot.pages);
-        let slot = slot.ok_or_else(|| Error::BadArena(format!("page {addr} of no slot")))?;
+        // A log named it: pages are taken from slots alone.
+        let slot = slot.ok_or_else(|| Error::damaged("a page", addr, "in none of the slots"))?;
         Ok((slot.first + page / RANGE_PAGES, page % RANGE_PAGES))
     }
 

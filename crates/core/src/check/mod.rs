@@ -13,16 +13,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use novale_layout::{Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, Seed};
 use novale_pm::Pm;
 
+use crate::commit::InodePlace;
 use crate::copies::BadCopy;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
+use crate::load;
 use crate::log::{self, Item, LogId};
 use crate::pool::Pool;
 use crate::recover::chunks::Chunks;
 use crate::recover::coverage::{Mapping, resolve};
 use crate::recover::journal::{self, Journal};
 use crate::recover::marks::PageMarks;
-use crate::recover::{scan, standing};
+use crate::recover::scan;
+use crate::recover::standing::{self, Standing};
 
 /// Inodes of one task.
 const TASK_INODES: u64 = 256;
@@ -117,6 +120,8 @@ pub fn check(
     let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &pages)?;
     let mut journal = Journal::read(pm, seed, &lanes)?;
     journal.judge(pm, seed, session, &|ino| chunks.place(seed, ino))?;
+    let numbers = [pool.check_numbers(), Journal::check_numbers(&journal.last_seq, &lanes)];
+    gathered.findings.extend(numbers.iter().filter_map(|all| all.as_ref().err()).map(finding));
     let lost = chunks.lost().iter().map(|lost| &lost.why);
     gathered.findings.extend(lost.chain(journal.doubts()).map(finding));
     let checker = Checker {
@@ -189,17 +194,12 @@ impl Checker<'_> {
         let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
         let standing =
             standing::decide(self.pm, self.seed, Some(self.session), self.journal, ino, &place)?;
-        let Some(standing) = standing.filter(|standing| standing.line.nlink > 0) else {
-            return Ok(());
-        };
-        if self.clean
-            && let Some(error) = standing.torn
-        {
-            return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
+        let Some(standing) = standing else { return Ok(()) };
+        if self.clean {
+            refuse_unclean(ino, &place, &standing)?;
         }
-        if self.clean && standing.rejected > 0 {
-            let what = "what its data checksum covers has changed";
-            return Err(Error::damaged_inode(ino, "commit lines", place.addr, what));
+        if standing.line.nlink == 0 {
+            return Ok(());
         }
         let line = standing.line;
         let identity = standing
@@ -209,9 +209,12 @@ impl Checker<'_> {
         all.inodes.insert(ino, Seen { generation, kind, nlink: line.nlink });
         let id = LogId::new(self.seed, ino, generation);
         let owner = || format!("inode {}", ino.get());
-        let mut replay = Replay::default();
+        let (mut replay, mut page_seq) = (Replay::default(), 0);
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| match item {
-            Item::Page { addr, .. } => self.pages.mark(addr, 1, &owner),
+            Item::Page { addr, seq } => {
+                page_seq = seq;
+                self.pages.mark(addr, 1, &owner)
+            }
             Item::Entry { addr, header, entry, .. } => {
                 all.log_entries += 1;
                 log::check_entry((ino, kind, line.op_seq), addr, &header, entry)?;
@@ -222,11 +225,29 @@ impl Checker<'_> {
         resolve(&replay.mappings, &mut |_, extent| {
             self.pages.mark(extent.addr, extent.pages, &owner)
         })?;
+        load::check_numbers(ino, &place, line.op_seq, page_seq)
+            .unwrap_or_else(|error| all.findings.push(finding(&error)));
         if kind == FileKind::Directory {
             replay.names(ino, place.addr, line.size, all);
         }
         Ok(())
     }
+}
+
+/// Refuses what closing a pool leaves nowhere.
+fn refuse_unclean(ino: Ino, place: &InodePlace, standing: &Standing) -> Result<()> {
+    if let Some(error) = standing.torn {
+        return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
+    }
+    if standing.by_record {
+        return Err(standing::only_in_record(ino, place));
+    }
+    // What a file without names had may be another's by now.
+    if standing.rejected > 0 && standing.line.nlink > 0 {
+        let what = "what its data checksum covers has changed";
+        return Err(Error::damaged_inode(ino, "commit lines", place.addr, what));
+    }
+    Ok(())
 }
 
 /// A log's end result.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use novale_layout::{
     CommitLine, IDENTITY_OFFSET, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES, JournalRecord,
-    LANE_TABLE_PAGE, PAGE, PmAddr, Seed, decode_page_word,
+    LANE_TABLE_PAGE, PAGE, PmAddr, SEQ_RISE_LIMIT, Seed, decode_page_word,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -39,6 +39,13 @@ pub(crate) struct Record {
     pub(crate) good: bool,
     /// Why it can't be judged: nothing that it speaks of can be believed then.
     doubt: Option<Error>,
+    /// That one of its inodes has no place. What it says of the others may count all the same.
+    placeless: Option<Error>,
+}
+
+/// Inode pages are never given back, and durable before a record speaks of their inodes.
+fn placeless(ino: Ino, record: PmAddr) -> Error {
+    Error::damaged_inode(ino, "journal record", record, "a number without a place")
 }
 
 /// All records of all lanes.
@@ -71,11 +78,22 @@ impl Journal {
                 for (ino, line) in record.lines.iter() {
                     this.by_ino.entry(*ino).or_default().push((index, *line));
                 }
-                this.records.push(Record { at, body: record, good: false, doubt: None });
+                let (doubt, placeless) = (None, None);
+                this.records.push(Record { at, body: record, good: false, doubt, placeless });
             }
             this.last_seq.push(last_seq);
         }
         Ok(this)
+    }
+
+    /// Refuses a lane whose records have a number that can't be counted on from.
+    pub(crate) fn check_numbers(last_seq: &[u64], pages: &[PmAddr]) -> Result<()> {
+        match last_seq.iter().zip(pages).find(|(seq, _)| **seq >= SEQ_RISE_LIMIT) {
+            Some((seq, page)) => {
+                Err(Error::damaged("journal", *page, format!("lane_seq {seq:#x}: all used up")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Keeps the records that name one of these inodes.
@@ -105,6 +123,8 @@ impl Journal {
         for index in 0..self.records.len() {
             let judged = self.is_good(pm, pool, session, index, place);
             let Some(record) = self.records.get_mut(index) else { continue };
+            let lost = record.body.lines.iter().find(|(ino, _)| place(*ino).is_none());
+            record.placeless = lost.map(|(ino, _)| placeless(*ino, record.at));
             match judged {
                 Ok(good) => record.good = good,
                 Err(error @ Error::Damaged { .. }) => record.doubt = Some(error),
@@ -132,7 +152,7 @@ impl Journal {
             return Ok(true);
         }
         let known = |(ino, line): &(Ino, CommitLine)| -> Result<bool> {
-            let Some(place) = place(*ino) else { return Ok(false) };
+            let place = place(*ino).ok_or_else(|| placeless(*ino, *at))?;
             let media = MediaInode::read(pm, &place)?;
             let own = media.lines.iter().flatten().any(|own| own.op_seq >= line.op_seq);
             Ok(own || self.has_newer(*ino, line.op_seq))
@@ -145,9 +165,7 @@ impl Journal {
         let mut lines = Vec::new();
         let mut identities = Vec::new();
         for (bit, (ino, line)) in record.lines.iter().enumerate() {
-            let place = place(*ino).ok_or_else(|| {
-                Error::damaged_inode(*ino, "journal record", *at, "a number without a place")
-            })?;
+            let Some(place) = place(*ino) else { return Ok(false) };
             let media = MediaInode::read(pm, &place)?;
             let identity = media.identity.ok();
             let generation = identity.as_ref().map_or(0, |identity| identity.generation);
@@ -191,9 +209,9 @@ impl Journal {
         self.of(ino).iter().find_map(|(index, _)| self.records.get(*index)?.doubt.as_ref())
     }
 
-    /// The records that can't be judged: why.
+    /// The records that can't be judged, or not be taken whole: why.
     pub(crate) fn doubts(&self) -> impl Iterator<Item = &Error> {
-        self.records.iter().filter_map(|record| record.doubt.as_ref())
+        self.records.iter().filter_map(|record| record.doubt.as_ref().or(record.placeless.as_ref()))
     }
 
     /// The records that speak of an inode, with its line in each.

@@ -91,6 +91,8 @@ impl Fs {
         } else {
             opened.refuse_damage()?;
             pool.check_writable()?;
+            pool.check_numbers()?;
+            Journal::check_numbers(&opened.last_seq, &lanes)?;
             pool.repair_copies(&pm);
             let installed = repair(&pm, &pool, &opened);
             pool.raise_session(&pm, installed);
@@ -109,7 +111,7 @@ struct Opened {
     saved: Option<saved::Saved>,
     last_seq: Vec<u64>,
     found: Found,
-    /// Records that can't be judged: why.
+    /// Records that can't be judged, or not be taken whole: why.
     doubts: Vec<Error>,
     rejected_records: Vec<PmAddr>,
 }

@@ -161,6 +161,9 @@ impl Scan<'_> {
         let (pm, crashed) = (self.pm, self.crashed);
         let standing = standing::decide(pm, self.seed, crashed, self.journal, ino, place)?;
         let Some(standing) = standing else { return Ok(Flushed::none()) };
+        if crashed.is_none() && standing.by_record {
+            return Err(standing::only_in_record(ino, place));
+        }
         match standing.torn {
             Some(error) if crashed.is_none() => {
                 return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));

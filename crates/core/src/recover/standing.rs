@@ -11,7 +11,7 @@ use novale_pm::Pm;
 use super::journal::Journal;
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
-use crate::load::MediaInode;
+use crate::load::{self, MediaInode};
 use crate::log::{self, LogId};
 
 /// An inode as it stands.
@@ -25,6 +25,8 @@ pub(crate) struct Standing {
     pub(crate) rejected: u32,
     /// What is wrong with one of its own lines that does not validate and is not blank.
     pub(crate) torn: Option<LayoutError>,
+    /// The line is from a record, and the inode's own are older: never in a pool closed clean.
+    pub(crate) by_record: bool,
     /// The line was written in the session that crashed.
     pub(crate) is_recent: bool,
 }
@@ -47,8 +49,8 @@ pub(crate) fn decide(
     if let Some(error) = journal.doubt(ino) {
         return Err(error.clone());
     }
-    if let Some(error) = media.absurd_line() {
-        return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
+    if let Some(found) = media.contradiction() {
+        return Err(Error::damaged_inode(ino, "commit lines", place.addr, found));
     }
     let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
     let id = LogId::new(pool, ino, generation);
@@ -90,16 +92,27 @@ pub(crate) fn decide(
         ..line
     };
     let needed = record_wins || own.rejected > 0 || torn.is_some() || op_seq_max > line.op_seq;
+    if needed {
+        load::check_numbers(ino, place, op_seq_max, 0)?;
+    }
     let slots = if needed { slots_to_write(&media, own_slot) } else { [false; 2] };
     let install = slots.map(|write| write.then_some(certificate));
     Ok(Some(Standing {
         identity: media.identity,
+        by_record: record_wins,
         is_recent: crashed == Some(line.session),
         line,
         install,
         rejected: own.rejected,
         torn,
     }))
+}
+
+/// The error of an inode of which a record says more than its own lines, where the pool was closed
+/// clean and every line with it.
+pub(crate) fn only_in_record(ino: Ino, place: &InodePlace) -> Error {
+    let found = "older than its journal record, though the pool was closed clean";
+    Error::damaged_inode(ino, "commit lines", place.addr, found)
 }
 
 /// Which lines a certificate is written to: the one beside the line that stands; with none standing,

@@ -122,11 +122,19 @@ fn of_a_log_entry() {
     }
 }
 
+/// Makes an inode's newest line older by one, and its only one.
+fn set_back(pm: &Pm, ino: Ino) {
+    let (newest, _) = newest(pm, ino);
+    let other = COMMIT_OFFSETS.map(|offset| place(pm, ino).add(offset)).into_iter();
+    other.filter(|at| *at != newest).for_each(|at| put(pm, at, &[0; 64]));
+    change_line(pm, ino, |line| line.op_seq -= 1);
+}
+
 /// An entry newer than the line that names the log's tail was taken by all but `check`.
 #[test]
 fn of_an_entry_newer_than_its_inode() {
     let pm = pool();
-    change_line(&pm, FILE, |line| line.op_seq -= 1);
+    set_back(&pm, FILE);
     let said = told(pm);
     assert!(said.contains("inode 3 log entry at ") && said.contains("the inode's is"), "{said}");
 }
@@ -200,6 +208,134 @@ fn of_a_slots_length() {
         let said = try_open(pm).unwrap_err().to_string();
         assert!(said.contains("pages: expected 10 to 2^36"), "{pages}: {said}");
     }
+}
+
+/// A number just below its limit was counted on from: the next operation stored a line or a page
+/// that nothing could read any more, and the file was lost.
+#[test]
+fn of_numbers_that_end_here() {
+    type Wound = fn(&Pm);
+    let cases: [(&str, Wound); 5] = [
+        ("inode 3 numbers at ", |pm| change_line(pm, FILE, |line| line.op_seq = SEQ_LIMIT - 1)),
+        ("inode 3 numbers at ", |pm| {
+            let (_, line) = newest(pm, FILE);
+            let of_page = seed().ino(FILE).generation(1).addr(line.log_head);
+            let header = pm.load_line(line.log_head).unwrap();
+            let mut header = LogPageHeader::decode(&header, of_page).unwrap();
+            header.page_seq = SEQ_LIMIT - 1;
+            put(pm, line.log_head, &header.encode(of_page));
+        }),
+        ("journal at ", |pm| {
+            let page = word(pm, PmAddr::new(0, LANE_TABLE_PAGE * PAGE));
+            let records = JOURNAL_OFFSETS.iter().filter_map(|offset| {
+                let mut bytes = [0; JOURNAL_RECORD_BYTES];
+                pm.load(page.add(*offset), &mut bytes).unwrap();
+                Some((page.add(*offset), JournalRecord::decode(&bytes, seed()).ok()?))
+            });
+            let (at, mut record) = records.max_by_key(|(_, record)| record.lane_seq).unwrap();
+            record.lane_seq = SEQ_LIMIT - 1;
+            let (bytes, len) = record.encode(seed());
+            put(pm, at, &bytes[..len]);
+            mark_unclean(pm);
+        }),
+        ("state line at ", |pm| {
+            let at = PmAddr::new(0, POOL_STATE_OFFSETS[0]);
+            let mut state = PoolState::decode(&pm.load_line(at).unwrap(), seed()).unwrap();
+            (state.seq, state.session) = (SEQ_LIMIT - 1, 2);
+            put(pm, at, &state.encode(seed()));
+        }),
+        ("state line at ", |pm| {
+            let (at, of_slot) =
+                (PmAddr::new(0, SLOT_STATE_OFFSETS[0]), seed().addr(PmAddr::new(0, 0)));
+            let mut state = SlotState::decode(&pm.load_line(at).unwrap(), of_slot).unwrap();
+            (state.seq, state.session) = (SEQ_LIMIT - 1, 2);
+            put(pm, at, &state.encode(of_slot));
+        }),
+    ];
+    for (index, (expected, wound)) in cases.into_iter().enumerate() {
+        let pm = pool();
+        wound(&pm);
+        let found = findings(&pm);
+        assert!(found.iter().any(|what| what.contains(expected)), "{index}: {found:?}");
+        let said = match try_open(pm) {
+            Ok(fs) => {
+                assert_eq!(fs.getattr(FILE).unwrap().size, 5000);
+                let said = fs.append(&ctx(), FILE, &[1; 9000]).unwrap_err().to_string();
+                assert!(fs.unlink(&ctx(), Ino::ROOT, b"f").is_err());
+                fs.close().unwrap();
+                assert_eq!(findings(&fs.into_pm()).len(), 1, "{index}");
+                said
+            }
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains(expected) && said.contains("used up"), "{index}: {said}");
+    }
+}
+
+/// In a pool closed clean a mount reads the inodes' own lines, and `check` took a newer one from the
+/// journal: it called sound what could not be used, and after its use a directory had no way to it.
+#[test]
+fn of_a_record_newer_than_what_was_closed() {
+    let pm = pool();
+    set_back(&pm, DIR);
+    let text = "commit lines at ";
+    let found = findings(&pm);
+    assert!(found[0].contains("inode 2 ") && found[0].contains(text), "{found:?}");
+    assert!(found[0].contains("older than its journal record"), "{found:?}");
+}
+
+/// Of two different lines of one number recovery and `check` took the first, and the loading of the
+/// inode the second.
+#[test]
+fn of_two_lines_of_one_number() {
+    for clean in [true, false] {
+        let pm = pool();
+        let (_, other) = newest(&pm, DIR);
+        for (mtime_ns, offset) in (0..).zip(COMMIT_OFFSETS) {
+            let line = CommitLine { mtime_ns, flags: 0, ..other };
+            put(&pm, place(&pm, DIR).add(offset), &line.encode(seed().ino(DIR)));
+        }
+        if !clean {
+            mark_unclean(&pm);
+        }
+        assert!(findings(&pm)[0].contains("that differ"));
+        let said = match try_open(pm) {
+            Ok(fs) => fs.getattr(DIR).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(
+            said.contains("inode 2 commit lines at ") && said.contains("that differ"),
+            "{said}"
+        );
+    }
+}
+
+/// A record that needs no judging was believed of an inode that has no place: what it said of that
+/// inode was dropped in silence, and what it said of the others was taken.
+#[test]
+fn of_a_record_of_an_inode_without_a_place() {
+    let pm = pool();
+    let page = word(&pm, PmAddr::new(0, LANE_TABLE_PAGE * PAGE));
+    for offset in JOURNAL_OFFSETS {
+        let at = page.add(offset);
+        let mut bytes = [0; JOURNAL_RECORD_BYTES];
+        pm.load(at, &mut bytes).unwrap();
+        let mut record = JournalRecord::decode(&bytes, seed()).unwrap();
+        let mut lines = JournalLines::new();
+        for (ino, line) in record.lines.iter() {
+            let ino = if *ino == Ino::ROOT { *ino } else { Ino::new(8000) };
+            lines.push(ino, *line).unwrap();
+        }
+        (record.lines, record.data_crc) = (lines, None);
+        let (bytes, len) = record.encode(seed());
+        put(&pm, at, &bytes[..len]);
+    }
+    mark_unclean(&pm);
+    assert!(findings(&pm).iter().any(|found| found.contains("inode 8000 journal record at ")));
+    let fs = open_read_only(pm).unwrap();
+    assert_eq!(fs.lookup(&ctx(), Ino::ROOT, b"f").unwrap().size, 5000);
+    let said = try_open(fs.into_pm()).unwrap_err().to_string();
+    assert!(said.contains("inode 8000 journal record at "), "{said}");
 }
 
 /// A name of an inode that is not in use was looked up 65536 times and then not found; one of another
@@ -291,4 +427,24 @@ fn of_a_page_given_back_twice() {
     drop(fs.unlink(&ctx(), Ino::ROOT, b"f"));
     let said = fs.close().unwrap_err().to_string();
     assert!(said.contains(&format!("a page at {}", line.log_head)), "{said}");
+}
+
+/// The header says one page less than the slot has, and a file names that page: "damaged arena".
+#[test]
+fn of_a_page_behind_the_last() {
+    let pm = pool();
+    let last = PmAddr::new(0, 16 * MB - PAGE);
+    let write =
+        Entry::Write { file_page: FilePage::new(0), addr: last, count: 1, snapshot_epoch: 0 };
+    change_last_entry(&pm, FILE, &write);
+    let at = PmAddr::new(0, SLOT_HEADER_OFFSET);
+    let mut bytes = [0; SLOT_HEADER_BYTES];
+    pm.load(at, &mut bytes).unwrap();
+    let mut header = SlotHeader::decode(&bytes).unwrap();
+    header.pages -= 1;
+    put(&pm, at, &header.encode());
+    let fs = try_open(pm).unwrap();
+    drop(fs.unlink(&ctx(), Ino::ROOT, b"f"));
+    let said = fs.close().unwrap_err().to_string();
+    assert!(said.contains(&format!("a page at {last}: in none of the slots")), "{said}");
 }
