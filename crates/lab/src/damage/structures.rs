@@ -237,7 +237,9 @@ impl Surgeon<'_> {
         }
         let (bytes, len) = record.encode(self.seed);
         self.put(at, bytes.get(..len)?);
-        Some(format!("the record at {at}: {record:?}"))
+        let (lane_seq, session) = (record.lane_seq, record.session);
+        let lines: Vec<_> = record.lines.iter().collect();
+        Some(format!("the record at {at}: {lane_seq} of session {session}, {lines:?}"))
     }
 
     fn change_line(&self, line: &mut CommitLine, random: &mut Rng) {

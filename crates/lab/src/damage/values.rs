@@ -37,7 +37,7 @@ pub(super) fn addr(random: &mut Rng, old: PmAddr, pages: u64) -> PmAddr {
         1 => page(pages),
         2 => page(pages.saturating_sub(1)),
         3 => PmAddr::new(random.u8(1..64), PAGE * 9),
-        4 => page(old.byte() / PAGE + 1),
+        4 => page((old.byte() / PAGE + 1) % (1 << 36)),
         5 => page((old.byte() / PAGE).saturating_sub(1)),
         6 => page(random.u64(0..12)),
         7 => PmAddr::new(0, old.byte() ^ (64 << random.u32(0..6))),

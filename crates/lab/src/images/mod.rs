@@ -5,6 +5,7 @@
 //! here: how a structure is damaged (`damage`).
 
 mod hunt;
+mod message;
 mod pools;
 mod recipe;
 mod try_one;

@@ -16,6 +16,7 @@ use novale_core::{
 use novale_layout::PmAddr;
 use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
 
+use super::message::kind_of;
 use super::pools::Pools;
 use super::recipe::Recipe;
 use crate::damage::wound;
@@ -28,8 +29,6 @@ const ARENA_BYTES: u64 = 64 << 20;
 const NAMES_MAX: usize = 4000;
 /// Inodes changed.
 const CHANGED_MAX: usize = 120;
-/// A message is told apart by its beginning.
-const MESSAGE_CHARS: usize = 160;
 
 /// What became of an image.
 #[derive(Debug, Default)]
@@ -38,7 +37,7 @@ pub struct Outcome {
     pub wounds: Vec<String>,
     /// What was wrong with the answer.
     pub wrong: Vec<String>,
-    /// Messages without their numbers, each behind the stage that it came in.
+    /// The kinds of messages, each behind the stage that it came in.
     pub messages: BTreeSet<String>,
     /// It was opened for writing.
     pub opened: bool,
@@ -56,7 +55,7 @@ pub fn try_recipe(pools: &mut Pools, recipe: &Recipe) -> Result<Outcome, String>
     let mut outcome = Outcome::default();
     let pool = make_image(pools, recipe, &mut outcome.wounds)?;
     let sites = Arc::new(Sites::default());
-    let mut trial = Trial { pool: &pool, sites: &sites, outcome: &mut outcome };
+    let mut trial = Trial { pool: &pool, sites: &sites, sound: false, outcome: &mut outcome };
     let ran = catch_unwind(AssertUnwindSafe(|| trial.run()));
     if let Err(payload) = ran {
         outcome.wrong.push(format!("panic: {}", panic_text(payload.as_ref())));
@@ -108,13 +107,16 @@ fn number_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Whether a read-only opening may not fail by this: it is about one inode, and not the root.
+/// Whether a read-only opening may not fail by this: it is about one inode, and not the root, nor
+/// a record that may speak of it.
 fn must_be_shown(error: &Error) -> bool {
     let Error::Damaged { what, .. } = error else {
         return matches!(error, Error::Unrecoverable { .. });
     };
     let mut words = what.split(' ');
-    words.next() == Some("inode") && words.next() != Some("1") && !what.contains("directory")
+    words.next() == Some("inode")
+        && words.next() != Some("1")
+        && !["directory", "journal record"].iter().any(|part| what.contains(part))
 }
 
 /// The places in the code that stored, wrote back or fenced.
@@ -158,12 +160,14 @@ struct Name {
 struct Trial<'t> {
     pool: &'t PoolFile,
     sites: &'t Arc<Sites>,
+    /// The check found nothing.
+    sound: bool,
     outcome: &'t mut Outcome,
 }
 
 impl Trial<'_> {
     fn run(&mut self) {
-        self.look();
+        self.sound = self.look();
         if let Some(fs) = self.open("show", true) {
             self.outcome.shown = true;
             self.walk("show", &fs);
@@ -176,8 +180,13 @@ impl Trial<'_> {
         self.empty(&fs, &names);
         self.note("use", fs.close());
         drop(fs);
-        if let Some(pm) = self.pm("after", true) {
-            self.note("after", check(&pm, &Serial, &|_| ()));
+        if let Some(pm) = self.pm("after", true)
+            && let Some(report) = self.note("after", check(&pm, &Serial, &|_| ()))
+            && self.sound
+        {
+            let first = report.findings.first();
+            let wrong = first.map(|finding| format!("sound, yet after its use {}", finding.what));
+            self.outcome.wrong.extend(wrong);
         }
         drop(self.open("after", false));
     }
@@ -225,19 +234,7 @@ impl Trial<'_> {
 
     /// Takes a message in.
     fn meet(&mut self, stage: &str, message: &str) {
-        let mut short = format!("{stage}: ");
-        let mut in_number = false;
-        for letter in message.chars().take(MESSAGE_CHARS) {
-            let digit = letter.is_ascii_digit() || in_number && letter.is_ascii_hexdigit();
-            if digit && !in_number {
-                short.push('#');
-            } else if !digit {
-                short.push(letter);
-            }
-            // A hexadecimal number goes on behind its x.
-            in_number = digit || in_number && letter == 'x';
-        }
-        self.outcome.messages.insert(short);
+        self.outcome.messages.insert(format!("{stage}: {}", kind_of(message)));
     }
 
     /// Takes a result in and judges its error.
@@ -256,21 +253,25 @@ impl Trial<'_> {
         if blames_nobody {
             self.outcome.wrong.push(format!("{stage}: {text}"));
         }
+        if self.sound && matches!(error, Error::Damaged { .. } | Error::Unrecoverable { .. }) {
+            self.outcome.wrong.push(format!("sound by its check, yet {stage}: {text}"));
+        }
         None
     }
 
-    fn look(&mut self) {
-        let Some(pm) = self.pm("look", true) else { return };
+    /// What describes and checks it; whether the check found nothing.
+    fn look(&mut self) -> bool {
+        let Some(pm) = self.pm("look", true) else { return false };
         self.note("info", inspect(&pm));
         self.note("info", space(&pm));
         for slot in 0..pm.slot_count() {
             self.note("info", identify_slot(&pm, slot));
         }
-        if let Some(report) = self.note("check", check(&pm, &Serial, &|_| ())) {
-            for finding in report.findings {
-                self.meet("finding", &finding.what);
-            }
+        let Some(report) = self.note("check", check(&pm, &Serial, &|_| ())) else { return false };
+        for finding in &report.findings {
+            self.meet("finding", &finding.what);
         }
+        report.findings.is_empty()
     }
 
     /// Lists the whole tree, and reads what it leads to.

@@ -96,7 +96,8 @@ pub(super) fn run(
             outcome.messages.into_iter().map(Word::Message).for_each(|word| word.say());
         }
         if let Some(what) = outcome.wrong.first() {
-            Word::Wrong(hunt.shrunk(&recipe).to_string(), what.clone()).say();
+            let what = format!("{what}\n  done to it: {}", outcome.wounds.join("; "));
+            Word::Wrong(hunt.shrunk(&recipe).to_string(), what).say();
         }
     }
     Ok(())
