@@ -107,6 +107,37 @@ fn a_session_that_a_dead_process_began_does_not_part_slots_from_pool() {
     }
 }
 
+/// A file without a name was written to by whoever held it, and released; another file's write took
+/// its page. So the checksum of the first one's newest line held no more, and recovery, cut off while
+/// it wrote a certificate there, left that line torn. The older line, without a name as well, was then
+/// asked for its own checksum, over the same page: neither line counted, and the pool did not open.
+#[test]
+fn what_a_nameless_file_held_may_be_in_use_elsewhere() {
+    let steps = parse_steps(
+        "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+         hold /f slot=2
+         unlink /f
+         create /b kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+         create /f kind=symlink mode=644 uid=0 gid=0 rdev=0 target=v
+         append @2 len=8128 fill=25
+         write @2 offset=0 len=1 fill=1
+         release slot=2
+         write /b offset=0 len=1 fill=1",
+    )
+    .unwrap();
+    let options = CrashOptions {
+        from_step: 8,
+        effort: Effort { subset_lines_max: 5, data_lines_max: 3, ..Effort::default() },
+        used_one_in: 0,
+        nested_one_in: 1,
+        cut_off_one_in: 0,
+        ..CrashOptions::default()
+    };
+    if let Err(failure) = explore(&steps, &options) {
+        panic!("{failure}");
+    }
+}
+
 fn fresh(recorder: &Arc<Recorder>) -> (Fs, Hardware) {
     let mut hardware = Hardware::zeroed(&[POOL_BYTES]);
     let pm = memory(recorder);

@@ -3,7 +3,8 @@
 //! Candidates are its two lines and its lines in the journal's records; the greatest op_seq wins. A
 //! line with a data checksum counts, in the session that crashed, only if the checksum holds, unless
 //! a record shows a newer one of the inode, or a newer line was rejected: then it was durable before
-//! that one was stored.
+//! that one was stored. A line without names counts in any case: only a durable record takes the last
+//! name, and what its checksum covers may be in use elsewhere since.
 
 use novale_layout::{CommitLine, IdentityLine, Ino, LayoutError, Seed};
 use novale_pm::Pm;
@@ -150,6 +151,7 @@ fn choose_own(
     let mut own = Own::default();
     for (line, slot) in lines {
         let asked = line.has_data_crc()
+            && line.nlink > 0
             && crashed == Some(line.session)
             && own.rejected == 0
             && !journal.has_newer(id.ino, line.op_seq);
