@@ -206,6 +206,27 @@ const NEEDLESS: &[Needless] = &[
               the last one's page is used only behind many further fences",
     },
     Needless {
+        file: "core/src/mkfs.rs",
+        code: "pm.fence(pending)",
+        how: &[Behind],
+        only: "mkfs",
+        does: None,
+        beside: "",
+        next: "pm.stream(self.addr.add(IDENTITY_OFFSET)",
+        why: "the identity line is streamed by the thread that streamed the zeros, and stays behind them; what is \
+              stored plainly comes behind the fence, and where it does not it is caught",
+    },
+    Needless {
+        file: "core/src/mkfs.rs",
+        code: ".and(pm.write_back(named))",
+        how: &[Behind],
+        only: "mkfs",
+        does: None,
+        beside: "",
+        next: "pm.fence(pending)",
+        why: "the words are needed with the superblock, two fences later",
+    },
+    Needless {
         file: "core/src/copies.rs",
         code: "pm.fence(pm.stream(",
         how: &[Removed],

@@ -106,10 +106,11 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 11] = [
+const FIXED: [fn(Form) -> Plan; 12] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
+    |form| Plan::new("openings", one_slot(1, form, 2), "", OPENINGS),
     access_times,
     names,
     names_in_little_space,
@@ -135,6 +136,21 @@ pub(super) fn plan(turn: usize, seed: u64) -> Plan {
 fn one_slot(lanes: u32, form: Form, pool_mb: u64) -> CoreOptions {
     CoreOptions { slots: vec![pool_mb * MB], lanes, form }
 }
+
+/// One opening after the other, so that many end in the middle.
+const OPENINGS: &str = "
+    create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    die
+    append /a len=10 fill=1
+    die
+    remount
+    die
+    die
+    link /a /b
+    remount
+    remount
+    die
+";
 
 /// Operations on inodes that the next ones do not touch, so that own lines count for long.
 const IN_TURN: &str = "
@@ -200,8 +216,7 @@ fn ballast(pages: u32) -> String {
 
 /// Takes most free pages and gives as many back.
 fn use_free_pages(text: &mut String, turn: u32) {
-    let len = if turn.is_multiple_of(2) { 122_880 } else { 65536 };
-    add(text, format_args!("write /ballast offset=0 len={len} fill={}", turn % 200 + 1));
+    add(text, format_args!("write /ballast offset=0 len=122880 fill={}", turn % 200 + 1));
 }
 
 /// A directory whose names come and go until both collectors have run.
@@ -213,22 +228,28 @@ fn names(form: Form) -> Plan {
 fn names_in_little_space(form: Form) -> Plan {
     let steps = coming_and_going(&|text, index| use_free_pages(text, index));
     let plan = Plan::new("names in little space", one_slot(1, form, 2), "", &steps);
-    let ballast = parse_steps(&ballast(416)).unwrap_or_default();
+    let ballast = parse_steps(&ballast(440)).unwrap_or_default();
     let plan = cut_late(plan);
     Plan { setup: ballast.into_iter().chain(plan.setup).collect(), ..plan }
+}
+
+/// Dentries of several lines now and then leave a page's last lines blank.
+fn long_end(index: u32) -> String {
+    if index % 3 == 1 { "_of_four_lines".repeat(13) } else { String::new() }
 }
 
 fn coming_and_going(between: &dyn Fn(&mut String, u32)) -> String {
     let mut text = String::from("create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%\n");
     for index in 0..130 {
-        // Dentries of several lines now and then leave a page's last lines blank.
-        let long = if index % 3 == 1 { "_of_four_lines".repeat(13) } else { String::new() };
         let kind = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
-        add(&mut text, format_args!("create /d/n{index}{long} {kind}"));
-        if index % 5 != 0 {
-            add(&mut text, format_args!("unlink /d/n{index}{long}"));
-        }
+        let name = |index: u32| format!("/d/n{index}{}", long_end(index));
+        add(&mut text, format_args!("create {} {kind}", name(index)));
         between(&mut text, index);
+        // A name goes some operations after it came, so that its inode's own line counts for long.
+        if index >= 3 && (index - 3) % 5 != 0 {
+            add(&mut text, format_args!("unlink {}", name(index - 3)));
+            between(&mut text, index + 1);
+        }
         if index % 40 == 39 {
             let from = index / 40 * 40;
             add(&mut text, format_args!("rename /d/n{from} /d/again mode=replace"));
