@@ -7,7 +7,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fastrand::Rng;
 use novale_arena::Arena;
 use novale_core::{
     Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode, Seek,
@@ -16,10 +15,10 @@ use novale_core::{
 use novale_layout::PmAddr;
 use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
 
+use super::image::Image;
 use super::message::kind_of;
 use super::pools::Pools;
 use super::recipe::Recipe;
-use crate::damage::wound;
 use crate::diff::{now_ns_at, panic_text};
 use crate::pool_file::PoolFile;
 
@@ -52,8 +51,8 @@ pub struct Outcome {
 /// # Errors
 /// The sound pool can't be made, or the machine has no memory files.
 pub fn try_recipe(pools: &mut Pools, recipe: &Recipe) -> Result<Outcome, String> {
-    let mut outcome = Outcome::default();
-    let pool = make_image(pools, recipe, &mut outcome.wounds)?;
+    let Image { pool, wounds, .. } = Image::new(pools, recipe)?;
+    let mut outcome = Outcome { wounds, ..Outcome::default() };
     let sites = Arc::new(Sites::default());
     let mut trial = Trial { pool: &pool, sites: &sites, sound: false, outcome: &mut outcome };
     let ran = catch_unwind(AssertUnwindSafe(|| trial.run()));
@@ -63,42 +62,6 @@ pub fn try_recipe(pools: &mut Pools, recipe: &Recipe) -> Result<Outcome, String>
     outcome.reached.extend(sites.take());
     outcome.reached.extend(outcome.messages.iter().map(number_of));
     Ok(outcome)
-}
-
-fn make_image(
-    pools: &mut Pools,
-    recipe: &Recipe,
-    said: &mut Vec<String>,
-) -> Result<PoolFile, String> {
-    let slots = pools.slots(recipe.shape, recipe.closed)?;
-    let lens: Vec<u64> = slots.iter().map(|slot| slot.len() as u64).collect();
-    let file = fill(&lens, slots)?;
-    let pm = file.open(&PmOptions::default())?;
-    for (kind, seed) in &recipe.wounds {
-        said.extend(wound(&pm, *kind, &mut Rng::with_seed(*seed)));
-    }
-    drop(pm);
-    let Some(cut) = recipe.cut else { return Ok(file) };
-    let mut lens = lens;
-    let mut slots: Vec<Vec<u8>> = (0..)
-        .zip(&lens)
-        .map(|(slot, _)| file.contents(slot))
-        .collect::<Result<_, _>>()
-        .map_err(|why| why.to_string())?;
-    if let (Some(len), Some(last)) = (lens.last_mut(), slots.last_mut()) {
-        *len = cut.bytes.min(*len);
-        last.truncate(usize::try_from(*len).unwrap_or(usize::MAX));
-        said.push(format!("the last slot ends at byte {len}"));
-    }
-    fill(&lens, &slots)
-}
-
-fn fill(lens: &[u64], slots: &[Vec<u8>]) -> Result<PoolFile, String> {
-    let file = PoolFile::zeroed(lens).map_err(|why| why.to_string())?;
-    for (slot, bytes) in (0..).zip(slots) {
-        file.put(slot, 0, bytes).map_err(|why| why.to_string())?;
-    }
-    Ok(file)
 }
 
 fn number_of(value: impl Hash) -> u64 {
