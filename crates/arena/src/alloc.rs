@@ -119,6 +119,9 @@ impl Arena {
 
     #[inline]
     fn take(&self, id: u8, words: u64, clear: bool) -> Result<Off, Full> {
+        if !self.grants() {
+            return Err(self.full(words.saturating_mul(8)));
+        }
         let (head, size) = self.class_line(id);
         if !is_size(size, words) {
             return self.bump(words);

@@ -56,11 +56,15 @@ pub struct Identity {
 /// Says of a client whether something other than its process proves that it lives.
 pub(crate) type AliveProbe = Box<dyn Fn(&ClientInfo) -> bool + Send + Sync>;
 
+/// Says whether an allocation is granted.
+pub(crate) type GrantProbe = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// A shared segment of words. Cloning gives another handle on the same mapping.
 #[derive(Clone)]
 pub struct Arena {
     segment: Arc<Segment>,
     alive: Arc<OnceLock<AliveProbe>>,
+    granted: Arc<OnceLock<GrantProbe>>,
 }
 
 impl std::fmt::Debug for Arena {
@@ -144,13 +148,13 @@ impl Arena {
         let blocks = self.slice(Off::from_raw(FIXED), used.saturating_sub(FIXED) / 8);
         let fixed = self.segment.fixed::<HEADER_AT, { FIXED_WORDS }>();
         fixed.iter().chain(blocks.unwrap_or_default()).for_each(|word| word.store(0, Relaxed));
-        let arena = Self { segment: self.segment, alive: Arc::default() };
+        let arena = Self { segment: self.segment, alive: Arc::default(), granted: Arc::default() };
         arena.initialise(&Identity { pool_uuid: [0; 16], abi: 0 });
         Ok(arena)
     }
 
     fn of(segment: Segment) -> Self {
-        Self { segment: Arc::new(segment), alive: Arc::default() }
+        Self { segment: Arc::new(segment), alive: Arc::default(), granted: Arc::default() }
     }
 
     fn initialise(&self, identity: &Identity) {
@@ -270,6 +274,21 @@ impl Arena {
 
     pub(crate) fn alive_probe(&self) -> Option<&AliveProbe> {
         self.alive.get()
+    }
+
+    /// Lets `granted` decide on each allocation that comes, of memory here and of whatever else asks
+    /// [`Arena::grants`]: how refusals are tried out. The first call counts; says whether this was it.
+    #[must_use]
+    pub fn set_grant_probe(&self, granted: GrantProbe) -> bool {
+        self.granted.set(granted).is_ok()
+    }
+
+    /// Whether an allocation that there is room for may be made: yes, but where refusals are tried
+    /// out.
+    #[inline]
+    #[must_use]
+    pub fn grants(&self) -> bool {
+        self.granted.get().is_none_or(|granted| granted())
     }
 
     #[inline]

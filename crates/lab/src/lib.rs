@@ -13,5 +13,6 @@ pub mod images;
 pub mod mounted;
 pub mod mutants;
 pub mod pool_file;
+pub mod refusals;
 pub mod watchdog;
 pub mod workload;

@@ -7,55 +7,20 @@
     reason = "a test panics and tells"
 )]
 
+mod support;
+
 use novale_core::Form;
 use novale_lab::clients::{DeathOptions, DeathSummary, die_everywhere};
 use novale_lab::diff::CoreOptions;
 use novale_lab::workload::parse_steps;
-
-const FILE: &str = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
-const DIR: &str = "kind=directory mode=755 uid=0 gid=0 rdev=0 target=%";
-
-/// Every operation, with something there for it to work on.
-fn cases() -> (String, Vec<String>) {
-    let setup = format!(
-        "create /d {DIR}\ncreate /d/e {DIR}\ncreate /g {DIR}\ncreate /f {FILE}\ncreate /d/f {FILE}\n\
-         create /g/f {FILE}\nwrite /f offset=0 len=20000 fill=1\nwrite /d/f offset=4000 len=300 fill=2\n\
-         link /f /d/l\ncreate /gone {FILE}\nappend /gone len=9000 fill=3\nunlink /gone\n"
-    );
-    let victims = [
-        format!("create /new {FILE}"),
-        format!("create /d/new {DIR}"),
-        "create /link kind=symlink mode=777 uid=0 gid=0 rdev=0 target=some/where".to_owned(),
-        "write /f offset=4096 len=4096 fill=7".to_owned(),
-        "write /f offset=100 len=64 fill=7".to_owned(),
-        "write /f offset=30000 len=64 fill=7".to_owned(),
-        "write /f offset=1000 len=18000 fill=7".to_owned(),
-        "append /d/f len=12 fill=7".to_owned(),
-        "append /d/f len=70000 fill=7".to_owned(),
-        "set /f size=5000".to_owned(),
-        "set /f size=50000".to_owned(),
-        "set /f mode=600".to_owned(),
-        "allocate /f extend=1 offset=8192 len=40000".to_owned(),
-        "link /f /g/l".to_owned(),
-        "unlink /d/l".to_owned(),
-        "unlink /d/f".to_owned(),
-        "rmdir /d/e".to_owned(),
-        "rename /f /new mode=replace".to_owned(),
-        "rename /f /d/f mode=replace".to_owned(),
-        "rename /d/e /g/e mode=replace".to_owned(),
-        "rename /d /g/f mode=exchange".to_owned(),
-    ];
-    (setup, victims.to_vec())
-}
+use support::{FILE, cases};
 
 fn run(form: Form, lanes: u32, power: bool) {
     let core = CoreOptions { slots: vec![4 << 20], lanes, form };
     let options = DeathOptions { core, power, seed: 1 };
     let (setup, victims) = cases();
-    let setup = parse_steps(&setup).unwrap();
     let mut total = DeathSummary::default();
-    for victim in &victims {
-        let victim = parse_steps(victim).unwrap().remove(0);
+    for victim in victims {
         match die_everywhere(&setup, &victim, &options) {
             Ok(summary) => total += summary,
             Err(why) => panic!("{why}"),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use novale_arena::{Arena, Off, Op, Owner};
 use novale_layout::PmAddr;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extent::Extent;
 
 /// A word for each client slot: where its table lies, 0 before its first page is kept.
@@ -80,9 +80,15 @@ impl Kept {
         Ok(Some(Extent { addr: PmAddr::from_raw(page), pages: 1 }))
     }
 
-    /// Keeps a freed page, if the operation's record has none; says whether.
+    /// Keeps a freed page, if the operation's record has none; says whether. Giving a page back
+    /// needs no memory, so where there is none for a table, nothing is kept.
     pub(super) fn put(&self, arena: &Arena, op: &Op<'_>, page: PmAddr) -> Result<bool> {
-        let word = Self::word(arena, self.table(arena, op.owner())?, op.owner().record())?;
+        let table = match self.table(arena, op.owner()) {
+            Ok(table) => table,
+            Err(Error::NoMemory) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let word = Self::word(arena, table, op.owner().record())?;
         if word.load(Ordering::Relaxed) != 0 {
             return Ok(false);
         }

@@ -183,6 +183,9 @@ impl Allocator {
         want: u64,
         need: Need,
     ) -> Result<Extent> {
+        if need != Need::Release && !arena.grants() {
+            return Err(Error::NoSpace);
+        }
         // A single page freed here before is as good as any, and saves the bitmap two visits; in a
         // pool that is nearly full it belongs to the reserve.
         let reuse = want == 1 && (need == Need::Release || self.is_roomy(arena)?);

@@ -1,0 +1,193 @@
+//! Allocations that are refused: each one that an operation makes, of memory or of pages, alone or
+//! with all that follow. The operation must be done, or refused with nothing changed; and what comes
+//! behind it finds a file system in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_core::{Atime, Fs, OpenOptions, Serial};
+use novale_model::{Error, Model, Tree};
+use novale_pm::PmOptions;
+
+use crate::crash::probe;
+use crate::diff::{
+    CoreMachine, CoreOptions, Machine, check_opened, check_pool, make_pool, new_arena, now_ns_at,
+    open_pool, snapshot,
+};
+use crate::pool_file::PoolFile;
+use crate::workload::{Failure, Outcome, Session, Step, run_step};
+
+/// Allocations of one operation at most.
+const ALLOCATIONS_MAX: u64 = 10_000;
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RefusalSummary {
+    /// Refusals.
+    pub refusals: u64,
+    /// Operations that were refused for it.
+    pub refused: u64,
+    /// Operations that were done all the same.
+    pub done: u64,
+}
+
+impl std::ops::AddAssign for RefusalSummary {
+    fn add_assign(&mut self, other: Self) {
+        self.refusals += other.refusals;
+        self.refused += other.refused;
+        self.done += other.done;
+    }
+}
+
+/// Which allocation is refused next.
+#[derive(Debug, Default)]
+struct Refusal {
+    /// Allocations that were asked for while this counts.
+    asked: AtomicU64,
+    /// The first one that is refused, and the one behind the last.
+    from: AtomicU64,
+    to: AtomicU64,
+}
+
+impl Refusal {
+    fn grants(&self) -> bool {
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        number < self.from.load(Ordering::Relaxed) || number >= self.to.load(Ordering::Relaxed)
+    }
+
+    fn arm(&self, from: u64, to: u64) {
+        self.asked.store(0, Ordering::Relaxed);
+        self.from.store(from, Ordering::Relaxed);
+        self.to.store(to, Ordering::Relaxed);
+    }
+
+    /// Refuses nothing any more; returns how many allocations were asked for.
+    fn disarm(&self) -> u64 {
+        let asked = self.asked.load(Ordering::Relaxed);
+        self.arm(0, 0);
+        asked
+    }
+}
+
+/// Refuses each allocation of `victim`, one after the other, behind `setup`; with `reopened`, behind
+/// closing and opening the pool as well, so that what it meets has to be loaded.
+///
+/// # Errors
+/// The first refusal that did harm, and what was wrong.
+pub fn refuse_everywhere(
+    setup: &[Step],
+    victim: &Step,
+    options: &CoreOptions,
+    reopened: bool,
+) -> Result<RefusalSummary, String> {
+    let mut summary = RefusalSummary::default();
+    for lasting in [false, true] {
+        for number in 0..ALLOCATIONS_MAX {
+            let to = if lasting { u64::MAX } else { number + 1 };
+            let tried = refuse(setup, victim, (options, reopened), (number, to));
+            let at = || {
+                format!(
+                    "{victim}: allocation {number} refused, lasting {lasting}, reopened {reopened}"
+                )
+            };
+            match tried.map_err(|why| format!("{}: {why}", at()))? {
+                Some(found) => summary += found,
+                None => break,
+            }
+        }
+    }
+    Ok(summary)
+}
+
+/// Refuses a part of the allocations; `None` if there are fewer.
+fn refuse(
+    setup: &[Step],
+    victim: &Step,
+    (options, reopened): (&CoreOptions, bool),
+    (from, to): (u64, u64),
+) -> Result<Option<RefusalSummary>, String> {
+    let refusal = Arc::new(Refusal::default());
+    let pool = PoolFile::zeroed(&options.slots).map_err(|why| why.to_string())?;
+    make_pool(&pool.open(&PmOptions::default())?, options.lanes)?;
+    let mut machine = CoreMachine::around(open(&pool, options, &refusal)?);
+    let mut model = Model::new(0o755, 0, 0, now_ns_at(0), novale_model::Atime::Noatime);
+    let (mut session, mut model_session) = (Session::default(), Session::default());
+    for (index, step) in setup.iter().enumerate() {
+        let now_ns = now_ns_at(index + 1);
+        let found = run_step(&mut machine, &mut session, step, now_ns);
+        let expected = run_step(&mut model, &mut model_session, step, now_ns);
+        if failed(&found) || failed(&expected) {
+            return Err(format!("setup {step}: {found:?}, model {expected:?}"));
+        }
+    }
+    if reopened {
+        machine.close()?;
+        machine = CoreMachine::around(open(&pool, options, &refusal)?);
+    }
+    let now_ns = now_ns_at(setup.len() + 1);
+    refusal.arm(from, to);
+    let found = run_step(&mut machine, &mut session, victim, now_ns);
+    if refusal.disarm() <= from {
+        return Ok(None);
+    }
+    let mut summary = RefusalSummary { refusals: 1, ..RefusalSummary::default() };
+    if let Outcome::Failed(why) = &found {
+        if !matches!(why, Failure::Error(Error::NoSpace | Error::NoMemory)) {
+            return Err(format!("{why:?}"));
+        }
+        summary.refused = 1;
+    } else {
+        summary.done = 1;
+        let expected = run_step(&mut model, &mut model_session, victim, now_ns);
+        if failed(&expected) {
+            return Err(format!("{found:?}, model {expected:?}"));
+        }
+    }
+    judge(machine, &pool, options, &model)?;
+    Ok(Some(summary))
+}
+
+fn failed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(_))
+}
+
+fn open(pool: &PoolFile, options: &CoreOptions, refusal: &Arc<Refusal>) -> Result<Fs, String> {
+    let arena = new_arena()?;
+    let asked = refusal.clone();
+    if !arena.set_grant_probe(Box::new(move || asked.grants())) {
+        return Err("somebody else decides on allocations".to_owned());
+    }
+    let form = options.form;
+    let options =
+        OpenOptions { atime: Atime::Noatime, form, now_ns: now_ns_at(0), ..OpenOptions::default() };
+    Fs::open(pool.open(&PmOptions::default())?, arena, &options, &Serial, &|_| ())
+        .map_err(|why| why.to_string())
+}
+
+/// The tree is the model's now, and when the pool was closed and opened again; then everything is
+/// used and removed, and every page is free.
+fn judge(
+    mut machine: CoreMachine,
+    pool: &PoolFile,
+    options: &CoreOptions,
+    model: &Model,
+) -> Result<(), String> {
+    let now_ns = now_ns_at(1 << 20);
+    let tree = Tree::of(model).map_err(|why| why.to_string())?;
+    let same = |found: &Tree| {
+        let differs = || tree.difference(found, ("expected", "found")).clone();
+        if tree == *found { Ok(()) } else { Err(differs()) }
+    };
+    same(&snapshot(&mut machine, now_ns)?)?;
+    machine.close()?;
+    let pm = pool.open(&PmOptions::default())?;
+    check_pool(&pm).map_err(|why| format!("closed: {why}"))?;
+    let fs = open_pool(pm, options.form, now_ns)?;
+    check_opened(&fs).map_err(|why| format!("opened again: {why}"))?;
+    let mut again = CoreMachine::around(fs);
+    same(&snapshot(&mut again, now_ns)?).map_err(|why| format!("opened again: {why}"))?;
+    if again.inode_count() != Some(model.inode_count() as u64) {
+        return Err(format!("opened again, it has {:?} inodes", again.inode_count()));
+    }
+    probe(&mut again, now_ns)
+}

@@ -1,0 +1,88 @@
+//! The promise: when memory or space is refused at any point of an operation, the operation is done
+//! or nothing has changed, and the file system goes on.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test panics and tells"
+)]
+
+mod support;
+
+use novale_core::Form;
+use novale_lab::diff::CoreOptions;
+use novale_lab::refusals::{RefusalSummary, refuse_everywhere};
+use novale_lab::workload::{Step, parse_steps};
+use support::{FILE, cases};
+
+fn run(setup: &[Step], victims: &[Step], options: &CoreOptions) -> RefusalSummary {
+    let mut total = RefusalSummary::default();
+    for (victim, reopened) in victims.iter().flat_map(|victim| [(victim, false), (victim, true)]) {
+        match refuse_everywhere(setup, victim, options, reopened) {
+            Ok(summary) => total += summary,
+            Err(why) => panic!("{why}"),
+        }
+    }
+    println!("{total:?}");
+    assert!(total.refused > 0, "{total:?}");
+    total
+}
+
+fn pool(form: Form, lanes: u32) -> CoreOptions {
+    CoreOptions { slots: vec![4 << 20], lanes, form }
+}
+
+#[test]
+fn of_every_operation() {
+    let (setup, victims) = cases();
+    run(&setup, &victims, &pool(Form::Auto, 2));
+    run(&setup, &victims, &pool(Form::Two, 1));
+}
+
+/// The log grows at some of these writes, and collection runs.
+#[test]
+fn while_a_log_grows() {
+    for writes in [62, 63, 125, 126, 188, 189, 251, 252, 314, 315] {
+        let writes = "write /f offset=0 len=64 fill=1\n".repeat(writes);
+        let setup = parse_steps(&format!("create /f {FILE}\n{writes}")).unwrap();
+        let victim = parse_steps("write /f offset=4096 len=64 fill=2").unwrap();
+        run(&setup, &victim, &pool(Form::Auto, 1));
+    }
+}
+
+/// Names come and go until their directory's log and index have grown and been collected.
+#[test]
+fn while_a_directory_grows() {
+    let name = |n: usize| format!("/{n}{}", "x".repeat(n % 5 * 50));
+    for names in [14, 15, 16, 40, 41, 63, 64, 65, 127, 128, 129] {
+        let created = (0..names).map(|n| format!("create {} {FILE}\n", name(n)));
+        let removed = (0..names).step_by(3).map(|n| format!("unlink {}\n", name(n)));
+        let setup: String = created.chain(removed).collect();
+        let victims = format!(
+            "create /new {FILE}\nunlink {}\nrename {} /other mode=replace\nlink {} /link\n",
+            name(1),
+            name(2),
+            name(4)
+        );
+        let (setup, victims) = (parse_steps(&setup).unwrap(), parse_steps(&victims).unwrap());
+        run(&setup, &victims, &pool(Form::Auto, 1));
+    }
+}
+
+/// A file of many extents is written to, cut, and removed.
+#[test]
+fn of_a_file_in_many_pieces() {
+    let piece = |n| format!("write /f offset={} len=4096 fill=1\n", n * 7 % 100 * 8192);
+    let setup: String = (0..100).map(piece).collect();
+    let setup = parse_steps(&format!("create /f {FILE}\ncreate /g {FILE}\n{setup}")).unwrap();
+    let victims = parse_steps(
+        "unlink /f
+         set /f size=0
+         set /f size=100000
+         write /f offset=1000 len=700000 fill=3
+         allocate /f extend=1 offset=0 len=1000000
+         rename /g /f mode=replace",
+    )
+    .unwrap();
+    run(&setup, &victims, &pool(Form::Auto, 2));
+}

@@ -1,0 +1,40 @@
+//! What tests of every operation have in common.
+
+use novale_lab::workload::{Step, parse_steps};
+
+pub(crate) const FILE: &str = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+const DIR: &str = "kind=directory mode=755 uid=0 gid=0 rdev=0 target=%";
+
+/// A tree, and every operation, with something there for it to work on.
+pub(crate) fn cases() -> (Vec<Step>, Vec<Step>) {
+    let setup = format!(
+        "create /d {DIR}\ncreate /d/e {DIR}\ncreate /g {DIR}\ncreate /f {FILE}\ncreate /d/f {FILE}\n\
+         create /g/f {FILE}\nwrite /f offset=0 len=20000 fill=1\nwrite /d/f offset=4000 len=300 fill=2\n\
+         link /f /d/l\ncreate /gone {FILE}\nappend /gone len=9000 fill=3\nunlink /gone\n"
+    );
+    let victims = [
+        format!("create /new {FILE}"),
+        format!("create /d/new {DIR}"),
+        "create /link kind=symlink mode=777 uid=0 gid=0 rdev=0 target=some/where".to_owned(),
+        "write /f offset=4096 len=4096 fill=7".to_owned(),
+        "write /f offset=100 len=64 fill=7".to_owned(),
+        "write /f offset=30000 len=64 fill=7".to_owned(),
+        "write /f offset=1000 len=18000 fill=7".to_owned(),
+        "append /d/f len=12 fill=7".to_owned(),
+        "append /d/f len=70000 fill=7".to_owned(),
+        "set /f size=5000".to_owned(),
+        "set /f size=50000".to_owned(),
+        "set /f mode=600".to_owned(),
+        "allocate /f extend=1 offset=8192 len=40000".to_owned(),
+        "link /f /g/l".to_owned(),
+        "unlink /d/l".to_owned(),
+        "unlink /d/f".to_owned(),
+        "rmdir /d/e".to_owned(),
+        "rename /f /new mode=replace".to_owned(),
+        "rename /f /d/f mode=replace".to_owned(),
+        "rename /d/e /g/e mode=replace".to_owned(),
+        "rename /d /g/f mode=exchange".to_owned(),
+    ];
+    let steps = |text: &str| parse_steps(text).unwrap();
+    (steps(&setup), steps(&victims.join("\n")))
+}
