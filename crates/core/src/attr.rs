@@ -124,7 +124,7 @@ impl Fs {
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
-        let locked = self.lock(&call, ino)?;
+        let locked = self.lock_file(&call, ino)?;
         let holes = self.holes(&locked, offset / PAGE, end.div_ceil(PAGE))?;
         let pages = holes.iter().map(|(_, pages)| pages).sum();
         let extents = self.take_pages(&call, pages, Need::Growth)?;

@@ -150,7 +150,7 @@ impl Fs {
         // Others append all the time: hold the lock, over a copy, so that no user memory is
         // touched meanwhile.
         let data = data.to_vec();
-        let locked = self.lock(&call, ino)?;
+        let locked = self.lock_file(&call, ino)?;
         let offset = locked.view.size();
         let prepared = self.prepare(&call, ino, offset, &data)?;
         self.write_locked(&call, &locked, prepared)?;
@@ -161,14 +161,22 @@ impl Fs {
         regular(self.read_view(call, ino, |_, kind| Ok(kind))?)
     }
 
-    /// Locks the inode; if it is gone, what was prepared for it is given back.
+    /// Locks a regular file. It was one before, but without the lock: a number that was removed
+    /// meanwhile may be a directory's by now, and its index would get file pages.
+    pub(crate) fn lock_file<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Locked<'a>> {
+        let locked = self.lock(call, ino)?;
+        regular(locked.kind)?;
+        Ok(locked)
+    }
+
+    /// Locks the file; if it is gone, what was prepared for it is given back.
     fn lock_or_discard<'a>(
         &'a self,
         call: &'a Call<'_>,
         ino: Ino,
         prepared: Prepared,
     ) -> Result<(Locked<'a>, Prepared)> {
-        match self.lock(call, ino) {
+        match self.lock_file(call, ino) {
             Ok(locked) => Ok((locked, prepared)),
             Err(error) => {
                 self.discard(call, prepared)?;

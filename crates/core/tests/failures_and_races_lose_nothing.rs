@@ -138,6 +138,44 @@ fn an_append_to_a_file_that_goes_away_gives_its_pages_back() {
     assert_eq!(findings(fs.pm()), Vec::<String>::new());
 }
 
+/// A write found a file, and stored its pages before it took the lock. By then the number was a
+/// directory's, whose index of names got the pages: listing it told of damage.
+#[test]
+fn a_write_to_a_number_that_becomes_a_directorys_is_refused() {
+    for appends in [false, true] {
+        let hook = Arc::new(Hook { on: AtomicBool::new(false), run: OnceLock::new() });
+        let pm = pool_with(
+            &[16 * MB],
+            1,
+            &PmOptions { observer: Some(hook.clone()), ..PmOptions::default() },
+        );
+        let fs: &'static Fs = Box::leak(Box::new(open(pm)));
+        let file = fs.create(&ctx(10), Ino::ROOT, b"f", &new(FileKind::File)).unwrap().ino;
+        let reuse = move || {
+            fs.unlink(&ctx(11), Ino::ROOT, b"f").unwrap();
+            let mut directories = (0..200).map(|index| {
+                let name = format!("d{index}");
+                fs.create(&ctx(11), Ino::ROOT, name.as_bytes(), &new(FileKind::Directory)).unwrap()
+            });
+            assert!(directories.any(|made| made.ino == file));
+        };
+        assert!(hook.run.set(Box::new(reuse)).is_ok());
+        hook.on.store(true, Ordering::Relaxed);
+        let data = vec![1; 8 * 4096];
+        let refused = if appends {
+            fs.append(&ctx(12), file, &data).err()
+        } else {
+            fs.write(&ctx(12), file, 0, &data).err()
+        };
+        assert!(matches!(refused, Some(Error::IsDirectory)), "{refused:?}");
+        assert!(!hook.on.load(Ordering::Relaxed), "the number was used again meanwhile");
+        fs.readdir(&ctx(13), file, 0, &mut |entry| panic!("{entry:?} in an empty directory"))
+            .unwrap();
+        fs.close().unwrap();
+        assert_eq!(findings(fs.pm()), Vec::<String>::new());
+    }
+}
+
 /// Two look-ups without a lock, one before and one behind the other's rename, looked like two names
 /// of one inode, which is nothing to do and no error.
 #[test]
