@@ -2,12 +2,14 @@
 //! client dies; or how many processes are to be killed at any time. Goes out: what the survivors make
 //! of it. Called by the tests and `novale-lab clients`. Never in here: how settling works.
 
+mod calls;
 mod death;
 mod field;
 mod hunt;
 mod judge;
 mod worker;
 
+pub use calls::{CallsReport, fail_calls};
 pub use death::{DeathOptions, DeathSummary, die_everywhere};
 pub use hunt::{Hunt, HuntReport};
 pub use worker::{WorkerArgs, work};

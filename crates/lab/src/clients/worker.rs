@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fastrand::Rng;
 use novale_core::{Ctx, FileKind, Fs, Ino, NewInode, RenameMode};
 use novale_layout::PmAddr;
+use novale_model::Error;
 use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
 
 use super::field::{Count, Field, Home};
@@ -102,6 +103,9 @@ pub fn work(args: &WorkerArgs) -> Result<(), String> {
         let outcome = run_step(&mut home, &mut session, &step, now_ns);
         if let Outcome::Failed(Failure::Broken(why)) = outcome {
             return Err(format!("step {index} ({step}): {why}"));
+        }
+        if let Outcome::Failed(Failure::Error(why @ (Error::NoSpace | Error::NoMemory))) = outcome {
+            return Err(format!("step {index} ({step}): {why:?}"));
         }
         count.done(index).map_err(|why| why.to_string())?;
         if random.u32(..).is_multiple_of(SHARED_ONE_IN) {

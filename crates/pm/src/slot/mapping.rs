@@ -30,8 +30,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `place` and belongs to this value alone; `Pm` gives no
         // pointer into it that outlives itself.
-        let unmapped = unsafe { munmap(self.base.cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping fails: {unmapped:?}");
+        // If the kernel refuses, the range stays in use until the process ends.
+        let _unmapped = unsafe { munmap(self.base.cast(), self.len) };
     }
 }
 

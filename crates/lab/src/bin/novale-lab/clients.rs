@@ -1,11 +1,11 @@
 //! `novale-lab clients`: processes that share a pool, killed at any time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
-use novale_lab::clients::{Hunt, HuntReport, work as work_in};
+use novale_lab::clients::{CallsReport, Hunt, HuntReport, fail_calls, work as work_in};
 use serde::Serialize;
 
 use super::Verdict;
@@ -25,6 +25,9 @@ pub(super) struct Args {
     /// Deaths at most [default: what the time allows].
     #[arg(long)]
     deaths: Option<u64>,
+    /// Let each system call of a client fail in turn instead (by strace).
+    #[arg(long)]
+    calls: bool,
     /// A folder in memory for the pool and the arena.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     memory: PathBuf,
@@ -55,6 +58,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         .tempdir_in(&args.memory)
         .with_context(|| format!("a folder in {}", args.memory.display()))?;
     let program = std::env::current_exe().context("this program's own path")?;
+    if args.calls {
+        return run_calls(args, (&program, &["client-worker"]), folder.path());
+    }
     let hunt = Hunt {
         worker: (&program, &["client-worker"]),
         folder: folder.path(),
@@ -93,6 +99,62 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         println!("{}", serde_json::to_string(&summary)?);
     } else {
         tell(&summary);
+    }
+    Ok(if summary.violation.is_none() { Verdict::Clean } else { Verdict::Violated })
+}
+
+/// What `--calls --json` prints.
+#[derive(Serialize)]
+struct CallsSummary {
+    kinds: u64,
+    calls_failed: u64,
+    clients_ended: u64,
+    clients_without_memory: u64,
+    clients_went_on: u64,
+    violations: u32,
+    violation: Option<String>,
+    seconds: f64,
+    seed: u64,
+}
+
+fn run_calls(args: &Args, worker: (&Path, &[&str]), folder: &Path) -> anyhow::Result<Verdict> {
+    let bar = ProgressBar::new_spinner();
+    let start = Instant::now();
+    let latest = std::cell::Cell::new(CallsReport::default());
+    let result = fail_calls(worker, folder, args.seed, &|report| {
+        latest.set(*report);
+        bar.set_message(format!("{} system calls failed", report.failed));
+        bar.tick();
+    });
+    bar.finish_and_clear();
+    let report = *result.as_ref().unwrap_or(&latest.get());
+    let summary = CallsSummary {
+        kinds: report.kinds,
+        calls_failed: report.failed,
+        clients_ended: report.ended,
+        clients_without_memory: report.without_memory,
+        clients_went_on: report.went_on,
+        violations: u32::from(result.is_err()),
+        violation: result.err(),
+        seconds: start.elapsed().as_secs_f64(),
+        seed: args.seed,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        println!(
+            "{} system calls of {} kinds failed in {:.0} s: {} clients ended with a message, {} for \
+             want of memory, {} went on",
+            summary.calls_failed,
+            summary.kinds,
+            summary.seconds,
+            summary.clients_ended,
+            summary.clients_without_memory,
+            summary.clients_went_on
+        );
+        if let Some(violation) = &summary.violation {
+            println!("violation: {violation}");
+        }
     }
     Ok(if summary.violation.is_none() { Verdict::Clean } else { Verdict::Violated })
 }
