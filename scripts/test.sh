@@ -82,6 +82,7 @@ if [ ! -x "$novale" ]; then
   exit
 fi
 part mount 300 scripts/suites/mount.sh
+part calls 300 scripts/suites/calls.sh
 part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh

@@ -39,3 +39,9 @@ check 'an image that eats memory is found' image_eats_memory
 
 check "clients that are killed, $((seconds / 2)) s, seed $seed" \
   "$lab" clients --seconds $((seconds / 2)) --seed "$seed"
+
+if need strace strace && strace -qq -o /dev/null true; then
+  check 'clients whose system calls fail' "$lab" clients --calls --seed "$seed"
+else
+  tally skipped 1 'lab: clients whose system calls fail: strace is missing or may not trace'
+fi

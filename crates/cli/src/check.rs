@@ -78,25 +78,20 @@ fn facts(report: CheckReport) -> Facts {
 }
 
 fn print(facts: &Facts, json: bool) -> Result<()> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(facts)?);
-    } else {
-        show(facts);
-    }
-    Ok(())
+    if json { say!("{}", serde_json::to_string_pretty(facts)?) } else { show(facts) }
 }
 
-fn show(facts: &Facts) {
+fn show(facts: &Facts) -> Result<()> {
     for error in &facts.errors {
         match &error.at {
-            Some(at) => println!("error: {} (at {at})", error.what),
-            None => println!("error: {}", error.what),
+            Some(at) => say!("error: {} (at {at})", error.what)?,
+            None => say!("error: {}", error.what)?,
         }
     }
     if !facts.clean {
-        println!("the pool was not closed clean; it was checked as the next mount will recover it");
+        say!("the pool was not closed clean; it was checked as the next mount will recover it")?;
     }
-    println!(
+    say!(
         "{} inodes ({} directories), {} names, {} log entries, {} of {} pages used",
         facts.inodes,
         facts.directories,
@@ -104,9 +99,9 @@ fn show(facts: &Facts) {
         facts.log_entries,
         facts.pages_used,
         facts.pages
-    );
+    )?;
     match facts.errors.len() as u64 + facts.errors_left_out {
-        0 => println!("no errors"),
-        count => println!("{count} errors"),
+        0 => say!("no errors"),
+        count => say!("{count} errors"),
     }
 }

@@ -101,7 +101,7 @@ fn announce(request: &Request, found: &Found, server: &Server) -> Result<()> {
         return background::ready(request.args.log.as_deref());
     }
     let target = server.target().display();
-    println!(
+    let _unheard = say!(
         "mounted {} on {target}; end it with Ctrl-C or `novale umount`",
         slots::shown(&found.paths)
     );
@@ -117,7 +117,7 @@ fn end(
 ) -> Result<()> {
     let seconds = grace_seconds(request);
     if event == Event::Signal && !request.args.daemon {
-        println!("unmounting; open files have {seconds} s");
+        let _unheard = say!("unmounting; open files have {seconds} s");
     }
     let how = server.shut_down(Duration::from_secs(seconds));
     if let Some(record) = record
@@ -168,7 +168,7 @@ fn tell_bad_copies(request: &Request, found: &Found) {
     let writes = !request.words.options.read_only;
     for bad in &found.info.bad_copies {
         let then = if writes { "it is rewritten" } else { "mounting it for writing rewrites it" };
-        eprintln!("novale: {}: {bad}; {then}", slots::shown(&found.paths));
+        remark!("novale: {}: {bad}; {then}", slots::shown(&found.paths));
     }
 }
 
@@ -176,14 +176,16 @@ fn tell_recovery(report: &OpenReport, read_only: bool) {
     let how =
         if read_only { "read-only, showing what recovery would leave" } else { "recovered it" };
     if !report.clean {
-        eprintln!(
+        remark!(
             "novale: the pool was not closed clean; {how}: {} inodes, {} pages used, {} log entries \
              read",
-            report.inodes, report.pages_used, report.log_entries
+            report.inodes,
+            report.pages_used,
+            report.log_entries
         );
     }
     if report.damaged > 0 {
-        eprintln!(
+        remark!(
             "novale: {} damaged places, which `novale check` names; what they hold can't be read \
              (\"Structure needs cleaning\")",
             report.damaged
@@ -251,7 +253,7 @@ impl ArenaName {
     fn remove(&self) {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                eprintln!("novale: {}: {error}", self.path.display());
+                remark!("novale: {}: {error}", self.path.display());
             }
             _ => {}
         }

@@ -84,7 +84,7 @@ fn run(args: HelperArgs) -> Result<ExitCode> {
     Words::parse(&words)?;
     if args.verbose {
         let how = if args.fake { "would mount" } else { "mounting" };
-        println!("novale: {how} {} on {}", args.source.display(), args.dir.display());
+        say!("novale: {how} {} on {}", args.source.display(), args.dir.display())?;
     }
     if args.fake {
         return Ok(ExitCode::SUCCESS);

@@ -51,9 +51,9 @@ struct SlotFacts {
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
     let facts = facts(&slots::find(&args.slots)?)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&facts)?);
+        say!("{}", serde_json::to_string_pretty(&facts)?)?;
     } else {
-        show(&facts);
+        show(&facts)?;
     }
     Ok(())
 }
@@ -101,8 +101,12 @@ fn facts(found: &Found) -> Result<Facts> {
 fn live_space(target: &Path) -> Result<Option<Space>, RecvTimeoutError> {
     let (answer, answered) = std::sync::mpsc::channel();
     let target = target.to_owned();
-    // Not joined: one that waits for the daemon ends with this process.
-    std::thread::spawn(move || answer.send(rustix::fs::statvfs(target)).unwrap_or_default());
+    // Not joined: one that waits for the daemon ends with this process. Without a thread nothing is
+    // asked.
+    let ask = move || answer.send(rustix::fs::statvfs(target)).unwrap_or_default();
+    if std::thread::Builder::new().spawn(ask).is_err() {
+        return Ok(None);
+    }
     let answer = answered.recv_timeout(ANSWER_MAX)?;
     let Some(space) = answer.ok().filter(|space| space.f_blocks > 0) else { return Ok(None) };
     let bytes = space.f_bavail.saturating_mul(space.f_frsize);
@@ -110,30 +114,31 @@ fn live_space(target: &Path) -> Result<Option<Space>, RecvTimeoutError> {
     Ok(Some(Space { pages_available: bytes / PAGE, inodes }))
 }
 
-fn show(facts: &Facts) {
-    println!("pool      {}", facts.uuid);
-    println!("format    version {}", facts.format_version);
-    println!("lanes     {}", facts.lanes);
-    println!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1));
-    println!("state     {}", state(facts));
+fn show(facts: &Facts) -> Result<()> {
+    say!("pool      {}", facts.uuid)?;
+    say!("format    version {}", facts.format_version)?;
+    say!("lanes     {}", facts.lanes)?;
+    say!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1))?;
+    say!("state     {}", state(facts))?;
     for target in &facts.mounted_at {
         let how = match (facts.used_by, facts.answers) {
             (None, _) => " (dead: its daemon is gone)",
             (Some(_), false) => " (its daemon does not answer)",
             (Some(_), true) => "",
         };
-        println!("mounted   {target}{how}");
+        say!("mounted   {target}{how}")?;
     }
     for bad in &facts.bad_copies {
-        println!("damaged   {bad}");
+        say!("damaged   {bad}")?;
     }
     if let (Some(free), Some(inodes)) = (facts.bytes_free, facts.inodes) {
         let bytes = facts.slots.iter().map(|slot| slot.bytes).sum();
-        println!("free      {} of {}, {inodes} inodes in use", show_size(free), show_size(bytes));
+        say!("free      {} of {}, {inodes} inodes in use", show_size(free), show_size(bytes))?;
     }
     for slot in &facts.slots {
-        println!("slot {:<4} {}  {}  {}", slot.index, show_size(slot.bytes), slot.path, slot.uuid);
+        say!("slot {:<4} {}  {}  {}", slot.index, show_size(slot.bytes), slot.path, slot.uuid)?;
     }
+    Ok(())
 }
 
 fn state(facts: &Facts) -> String {

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &InstallArgs) -> Result<()> {
     let link = args.dir.join(HELPER_NAME);
     if let Some(old) = what_is_there(&link)? {
         if old == program {
-            println!("{} is this program already", link.display());
+            say!("{} is this program already", link.display())?;
             return Ok(());
         }
         if !args.force {
@@ -25,8 +25,8 @@ pub(crate) fn run(args: &InstallArgs) -> Result<()> {
     symlink(&program, &link).with_context(|| {
         format!("linking {} (as root, or with --dir to a directory of yours)", link.display())
     })?;
-    println!("linked {} to {}", link.display(), program.display());
-    println!("now works: mount -t fuse.novale SLOT[:SLOT...] DIR");
+    say!("linked {} to {}", link.display(), program.display())?;
+    say!("now works: mount -t fuse.novale SLOT[:SLOT...] DIR")?;
     Ok(())
 }
 

@@ -5,11 +5,15 @@
 //! the facts, standard error everything else; 0 is success, 1 failure, 2 a wrong call, and `check`
 //! has codes of its own. Never here: what a user of the libraries would want.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program's output is what it is for"
-)]
+/// Prints a line of facts. Where nobody takes it, that is an error of the command.
+macro_rules! say {
+    ($($line:tt)*) => { $crate::print(format_args!($($line)*)) };
+}
+
+/// Tells a person something, if one listens: a closed standard error ends nothing.
+macro_rules! remark {
+    ($($line:tt)*) => { $crate::mutter(format_args!($($line)*)) };
+}
 
 mod args;
 mod background;
@@ -32,9 +36,12 @@ mod voice;
 mod words;
 
 use std::ffi::OsStr;
+use std::fmt::Arguments;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
 
 use args::{Cli, Command};
@@ -66,13 +73,21 @@ fn main() -> ExitCode {
 /// Says why a command failed; whoever asked for JSON gets an object with `error` too.
 fn fail(error: &anyhow::Error, json: bool) {
     if json {
-        println!("{}", serde_json::json!({ "error": in_words(error) }));
+        let _unheard = say!("{}", serde_json::json!({ "error": in_words(error) }));
     }
     tell(error);
 }
 
 fn tell(error: &anyhow::Error) {
-    eprintln!("novale: {}", in_words(error));
+    remark!("novale: {}", in_words(error));
+}
+
+fn print(line: Arguments<'_>) -> anyhow::Result<()> {
+    writeln!(std::io::stdout().lock(), "{line}").context("writing to standard output")
+}
+
+fn mutter(line: Arguments<'_>) {
+    let _unheard = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// An error with all that led to it, on one line. Some errors say their cause themselves.

@@ -64,9 +64,9 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     created.keep();
     let made = facts(&paths, &lens, &options);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&made)?);
+        say!("{}", serde_json::to_string_pretty(&made)?)?;
     } else {
-        show(&made, &slots::shown(&paths));
+        show(&made, &slots::shown(&paths))?;
     }
     Ok(())
 }
@@ -175,7 +175,7 @@ impl Drop for Created {
     fn drop(&mut self) {
         for path in &self.paths {
             if let Err(error) = fs::remove_file(path) {
-                eprintln!("novale: {} was created and cannot be removed: {error}", path.display());
+                remark!("novale: {} was created and cannot be removed: {error}", path.display());
             }
         }
     }
@@ -193,10 +193,10 @@ fn facts(paths: &[PathBuf], lens: &[u64], options: &MkfsOptions) -> Facts {
     }
 }
 
-fn show(made: &Facts, paths: &str) {
-    println!("made pool {}, {} lanes", made.uuid, made.lanes);
+fn show(made: &Facts, paths: &str) -> Result<()> {
+    say!("made pool {}, {} lanes", made.uuid, made.lanes)?;
     for (index, slot) in made.slots.iter().enumerate() {
-        println!("  slot {index}  {}  {}", show_size(slot.bytes), slot.path);
+        say!("  slot {index}  {}  {}", show_size(slot.bytes), slot.path)?;
     }
-    println!("mount it: novale mount {paths} DIR");
+    say!("mount it: novale mount {paths} DIR")
 }

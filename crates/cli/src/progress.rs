@@ -1,12 +1,14 @@
 //! How far long work is, drawn on a terminal once it has taken a while; and the threads that do it.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use novale_core::{Executor, Progress};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// Work shorter than this shows nothing.
 const QUIET: Duration = Duration::from_millis(500);
@@ -18,7 +20,13 @@ pub(crate) struct AllCpus;
 
 impl Executor for AllCpus {
     fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        (0..tasks).into_par_iter().for_each(task);
+        // Where no threads can be had, this one does it all.
+        static THREADS: LazyLock<Option<ThreadPool>> =
+            LazyLock::new(|| ThreadPoolBuilder::new().build().ok());
+        match &*THREADS {
+            Some(threads) => threads.install(|| (0..tasks).into_par_iter().for_each(task)),
+            None => (0..tasks).for_each(task),
+        }
     }
 }
 
@@ -75,8 +83,19 @@ fn bar_for(progress: Progress) -> ProgressBar {
 /// Runs work of unknown length beside a spinner.
 pub(crate) fn spin<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
     let spinner = ProgressBar::new_spinner().with_message(what);
-    spinner.enable_steady_tick(TICK);
-    let done = work();
-    spinner.finish_and_clear();
-    done
+    let spinner = &spinner;
+    thread::scope(|scope| {
+        let (end, ended) = channel::<()>();
+        let turn = move || {
+            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                spinner.tick();
+            }
+            spinner.finish_and_clear();
+        };
+        // Without a thread for it, nothing is shown.
+        let _turning = thread::Builder::new().spawn_scoped(scope, turn);
+        let done = work();
+        drop(end);
+        done
+    })
 }

@@ -78,7 +78,7 @@ impl Kept {
     /// The pool is closed.
     pub(crate) fn remove(self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            eprintln!("novale: {}: {error}", self.path.display());
+            remark!("novale: {}: {error}", self.path.display());
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
         }
         let late = for_the_next_mount(words, &record);
         if !late.is_empty() {
-            eprintln!(
+            remark!(
                 "novale: {shown}: {} can't be changed while mounted: unmount it, and mount it so",
                 late.join(" and ")
             );

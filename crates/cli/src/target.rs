@@ -10,9 +10,7 @@ pub(crate) fn prepare(target: &Path) -> Result<PathBuf> {
     let dead = detach_dead(target)?;
     if dead > 0 {
         let shown = target.display();
-        eprintln!(
-            "novale: {shown}: the daemon of an earlier mount is gone; detached the dead mount"
-        );
+        remark!("novale: {shown}: the daemon of an earlier mount is gone; detached the dead mount");
     }
     target.canonicalize().with_context(|| {
         format!("cannot mount on {}: it has to be a directory that is there", target.display())

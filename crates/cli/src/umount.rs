@@ -38,7 +38,7 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
         None => {
             let shown = target.display();
             record::forget(entry.device);
-            eprintln!("novale: {shown}: its daemon is gone; detached the dead mount");
+            remark!("novale: {shown}: its daemon is gone; detached the dead mount");
         }
         Some(_) if how == Unmount::Lazily => {}
         Some(daemon) => daemon.close(target)?,
@@ -124,7 +124,7 @@ impl Daemon {
         if spin(what, || process.wait(QUIET_MAX))? {
             return Ok(());
         }
-        eprintln!("novale: {shown}: waiting for process {} to close the pool", process.pid);
+        remark!("novale: {shown}: waiting for process {} to close the pool", process.pid);
         if !spin(what, || process.wait(CLOSE_MAX))? {
             let seconds = CLOSE_MAX.as_secs();
             bail!("{shown}: process {} still has the pool open after {seconds} s", process.pid);

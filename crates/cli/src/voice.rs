@@ -52,7 +52,7 @@ impl Voice {
     }
 
     fn put(&self, text: &str) {
-        eprintln!("novale: {text}");
+        remark!("novale: {text}");
         self.send(text);
     }
 

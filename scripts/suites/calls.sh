@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Each system call of the program's commands, and of a mount's daemon, fails in turn, by strace: the
+# command ends with a message, or goes on, and the pool is whole afterwards. Of each kind so many
+# calls fail, the first ones.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../lib.sh"
+
+of_each_kind=${1:-1}
+if ! need strace strace || ! strace -qq -o /dev/null true; then
+  tally skipped 1 'calls: strace is missing or may not trace'
+  exit
+fi
+scratch
+pool=$pools/pool
+dir=$mounts/dir
+mkdir "$dir"
+
+# Calls that can't fail, or without which no process starts or ends.
+sure='execve|exit|exit_group|rt_sigreturn|getpid|gettid|getuid|geteuid|getgid|getegid|getppid|umask'
+
+count_calls() { # TRACE: lines of "KIND COUNT"
+  sed -nE 's/^[0-9]+ +([a-z0-9_]+)\(.*/\1/p' "$1" | grep -vxE "$sure" | sort | uniq -c |
+    awk '{ print $2, $1 }'
+}
+
+strace -f -qq -o "$pools/start" "$novale" --version >/dev/null
+count_calls "$pools/start" >"$pools/started"
+
+error_of() { # KIND
+  case $1 in mmap | brk | mremap | clone3 | clone) echo ENOMEM ;; *) echo EIO ;; esac
+}
+
+sound() { # STATUS OUTPUT KIND: how a command may end whose call failed
+  # Without these, the language's run-time gives up.
+  if [ "$3" = getrandom ] || [ "$3" = futex ]; then return 0; fi
+  if grep -q 'panicked at' "$2"; then return 1; fi
+  case $1 in
+  0) ;;
+  134) grep -q 'memory allocation of' "$2" ;;
+  *) [ "$1" -lt 124 ] && [ -s "$2" ] ;;
+  esac
+}
+
+fail_each() { # RUN JUDGE: RUN's arguments are strace's
+  local kind count first number status failures=0 runs=0
+  "$1" -f -qq -o "$pools/trace" >/dev/null 2>&1 || return 1
+  while read -r kind count; do
+    first=$(awk -v kind="$kind" '$1 == kind { n = $2 } END { print n + 1 }' "$pools/started")
+    for ((number = first; number <= count && number < first + of_each_kind; number++)); do
+      status=0
+      "$1" -f -qq -o /dev/null -e "trace=$kind" \
+        -e "inject=$kind:error=$(error_of "$kind"):when=$number" >"$pools/said" 2>&1 || status=$?
+      runs=$((runs + 1))
+      if ! sound "$status" "$pools/said" "$kind" || ! "$2"; then
+        printf '%s number %s failed: exit status %s:\n' "$kind" "$number" "$status"
+        cat "$pools/said"
+        failures=$((failures + 1))
+      fi
+    done
+  done < <(count_calls "$pools/trace")
+  printf '%s calls failed in turn\n' "$runs"
+  [ "$failures" = 0 ] && [ "$runs" -gt 0 ]
+}
+
+whole() { "$novale" check "$pool" >"$pools/checked" 2>&1 || { cat "$pools/checked" && false; }; }
+
+run_mkfs() { rm -f "$pool" && timeout 30 strace "$@" "$novale" mkfs --size 16M "$pool"; }
+made_at_last() { "$novale" mkfs --force --size 16M "$pool" >/dev/null && whole; }
+check 'mkfs' fail_each run_mkfs made_at_last
+
+run_info() { timeout 30 strace "$@" "$novale" info "$pool"; }
+check 'info' fail_each run_info whole
+run_check() { timeout 30 strace "$@" "$novale" check "$pool"; }
+check 'check' fail_each run_check whole
+
+if ! reason=$(why_no_mount); then
+  tally skipped 1 "calls of a mount: $reason"
+  exit
+fi
+
+acknowledged=
+run_mount() { # mounts, writes a file, unmounts; the daemon's exit status
+  local pid status=0
+  acknowledged=
+  timeout 60 strace "$@" "$novale" mount --foreground "$pool" "$dir" &
+  pid=$!
+  until mounted "$dir" || gone "$pid"; do sleep 0.02; done
+  if mounted "$dir"; then
+    if timeout 10 dd if=/dev/urandom of="$dir/file" bs=4096 count=8 conv=fsync status=none; then
+      acknowledged=$(timeout 10 sha256sum <"$dir/file") || acknowledged=
+    fi
+    timeout 30 "$novale" umount "$dir" || umount -l "$dir" || true
+  fi
+  wait "$pid" || status=$?
+  ! mounted "$dir" || umount -l "$dir"
+  return "$status"
+}
+kept() { # what was acknowledged is there
+  local status=0
+  await 10 no_daemons "$pool" && whole || return 1
+  [ -n "$acknowledged" ] || return 0
+  "$novale" mount "$pool" "$dir" || return 1
+  [ "$(sha256sum <"$dir/file")" = "$acknowledged" ] || status=1
+  "$novale" umount "$dir" && return "$status"
+}
+check 'mount' fail_each run_mount kept
