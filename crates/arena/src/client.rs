@@ -132,16 +132,43 @@ impl Arena {
     /// The words of a record; none if the slot never had a client.
     pub(crate) fn record_words(
         &self,
-        client: &ClientInfo,
+        slot: u32,
         index: u32,
     ) -> Result<Option<RecordWords<'_>>, BadOffset> {
-        let first = self.slot(client.slot as usize).word(SLOT_RECORDS).load(Acquire);
+        let first = self.slot(slot as usize).word(SLOT_RECORDS).load(Acquire);
         if first == 0 {
             return Ok(None);
         }
         let all = self.block::<{ RECORDS * RECORD_WORDS }>(Off::from_raw(first))?;
         let (records, _) = all.as_chunks::<RECORD_WORDS>();
         Ok(records.get(index as usize).map(RecordWords::new))
+    }
+
+    /// The lasting word ([`Op::lasting_word`]) of a record that a lock word names; none if its slot
+    /// never had a client.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn lasting_word(&self, owner: Owner) -> Result<Option<&AtomicU64>, BadOffset> {
+        if owner.slot() as usize >= CLIENTS {
+            return Ok(None);
+        }
+        let words = self.record_words(owner.slot(), owner.record())?;
+        Ok(words.map(RecordWords::lasting))
+    }
+
+    /// Visits the lasting words of all records that there are.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn lasting_words(&self, visit: &mut dyn FnMut(&AtomicU64)) -> Result<(), BadOffset> {
+        for slot in 0..index_u32(CLIENTS) {
+            for record in 0..index_u32(RECORDS) {
+                let Some(words) = self.record_words(slot, record)? else { break };
+                visit(words.lasting());
+            }
+        }
+        Ok(())
     }
 
     /// The lock under which a slot's dead client is settled.

@@ -54,6 +54,14 @@ impl<'a> Op<'a> {
         self.owner
     }
 
+    /// A word that outlasts the operation: the next one that gets this record finds it, be it another
+    /// client's. 0 before anything was stored.
+    #[inline]
+    #[must_use]
+    pub fn lasting_word(&self) -> &'a AtomicU64 {
+        self.record.lasting()
+    }
+
     /// The segment.
     #[must_use]
     pub fn arena(&self) -> &'a Arena {

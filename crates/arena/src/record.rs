@@ -5,8 +5,8 @@
 //! are published after what they count, so a settler reads whole entries only.
 //!
 //! A record is 12 lines: state, phase, counts | 8 lock intents | 8 free words | 8 commits (2 words
-//! each) | 12 extents taken (2 words each) | 12 extents to be freed. Longer lists go on in blocks
-//! of the segment.
+//! each) | 12 extents taken (2 words each) | 12 extents to be freed | a word that outlasts the
+//! operation. Longer lists go on in blocks of the segment.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -29,6 +29,7 @@ const COUNTS: usize = 2;
 const LOCKS: usize = 8;
 const WORDS: usize = 16;
 const COMMITS: usize = 24;
+const LASTING: usize = 88;
 
 /// Locks that one operation can hold at a time.
 pub(crate) const LOCKS_MAX: usize = 8;
@@ -185,6 +186,12 @@ impl<'a> RecordWords<'a> {
     #[inline]
     pub(crate) fn set_phase(self, kind: u32, phase: Phase) {
         self.0[KIND_PHASE].store(u64::from(kind) << 32 | u64::from(phase as u32), Release);
+    }
+
+    /// The word that the record's operations hand on to each other.
+    #[inline]
+    pub(crate) fn lasting(self) -> &'a AtomicU64 {
+        &self.0[LASTING]
     }
 
     /// The word that announces the `index`-th lock.

@@ -23,7 +23,7 @@ impl Arena {
     pub fn records(&self, client: &ClientInfo) -> Result<Vec<Record>, BadOffset> {
         let mut found = Vec::new();
         for index in 0..index_u32(RECORDS) {
-            let Some(words) = self.record_words(client, index)? else {
+            let Some(words) = self.record_words(client.slot, index)? else {
                 continue;
             };
             found.extend(words.read(self, Owner::new(client.slot, index, client.epoch))?);
@@ -145,6 +145,6 @@ impl Recovery<'_> {
     }
 
     fn words_of(&self, record: &Record) -> Result<Option<RecordWords<'_>>, BadOffset> {
-        self.arena.record_words(&self.client, record.owner.record())
+        self.arena.record_words(self.client.slot, record.owner.record())
     }
 }

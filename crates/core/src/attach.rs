@@ -26,7 +26,7 @@ use crate::view::Views;
 const STAGE: usize = 0;
 const SESSION: usize = 1;
 const PLACES: usize = 2;
-const PLACES_END: usize = PLACES + 11;
+const PLACES_END: usize = PLACES + 10;
 /// Dead clients that were settled for.
 const SETTLED: usize = 16;
 /// A bit for each client slot whose client has left.
@@ -93,14 +93,14 @@ impl Fs {
             return Err(Error::BadArena(format!("{found}, the pool's is {}", pool.state.session)));
         }
         let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
-        let places = [0, 1, 2, 3, 4, 5, 6].map(|index| word(PLACES + index));
+        let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
         let client = arena.attach(process)?;
         let fs = Self {
             pm,
             allocator: Allocator::attach(&pages, places, Box::new(Spread)),
-            inodes: Inodes::attach(word(PLACES + 7), PmAddr::from_raw(word(PLACES + 8))),
-            views: Views::attach(word(PLACES + 9)),
-            rename_lock: Off::from_raw(word(PLACES + 10)),
+            inodes: Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7))),
+            views: Views::attach(word(PLACES + 8)),
+            rename_lock: Off::from_raw(word(PLACES + 9)),
             client,
             seed: pool.seed,
             session: pool.state.session,

@@ -29,6 +29,7 @@ pub(crate) struct Extents {
 
 impl Extents {
     /// Appends an extent, merging it with the last one where the two touch.
+    #[inline]
     pub(crate) fn push(&mut self, extent: Extent) {
         if let Some(last) = self.last_mut()
             && last.end() == extent.addr
@@ -49,6 +50,7 @@ impl Extents {
         self.push(Extent { addr, pages: 1 });
     }
 
+    #[inline]
     fn last_mut(&mut self) -> Option<&mut Extent> {
         if let Some(last) = self.spill.as_mut().and_then(|spill| spill.last_mut()) {
             return Some(last);
@@ -63,10 +65,10 @@ impl Extents {
     }
 
     /// The page, where there is exactly one.
+    #[inline]
     pub(crate) fn only_page(&self) -> Option<PmAddr> {
-        let mut all = self.iter();
-        match (all.next(), all.next()) {
-            (Some(Extent { addr, pages: 1 }), None) => Some(addr),
+        match (self.inline_len, self.inline) {
+            (1, [Extent { addr, pages: 1 }, _]) => Some(addr),
             _ => None,
         }
     }

@@ -207,6 +207,11 @@ impl Fs {
 
     /// Frees pages that nothing durable names any more.
     pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
+        // One page goes by a single store: there is nothing to be gone on with.
+        call.op.clear_notes();
+        if extents.is_empty() || self.allocator.keep(self.arena(), &call.op, extents)? {
+            return Ok(());
+        }
         note_free(call, extents);
         self.give_noted(call, extents)
     }

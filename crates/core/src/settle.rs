@@ -23,6 +23,7 @@ use novale_layout::{
 };
 use novale_pm::{Flushed, Purpose};
 
+use crate::alloc::Allocator;
 use crate::alloc::lane::Lane;
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
@@ -372,7 +373,7 @@ impl Fs {
         for raw in all.difference(named) {
             let page = PmAddr::from_raw(*raw);
             let held = holdings.lanes.iter().any(|lane| lane.holds_page(page));
-            if !held && !self.allocator.is_kept(self.arena(), record.owner, page)? {
+            if !held && !Allocator::is_kept(self.arena(), record.owner, page)? {
                 own.push_page(page);
             }
         }

@@ -24,7 +24,6 @@ use novale_policy::{SlotLoad, SlotPolicy};
 
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
-use kept::Kept;
 use lane::Lane;
 use ranges::Ranges;
 
@@ -47,7 +46,6 @@ pub(crate) struct Allocator {
     pub(crate) ranges: Ranges,
     lanes: Off,
     lane_count: u32,
-    kept: Kept,
     /// Free pages in the bitmap (those that lanes and records hold are not counted).
     free: Off,
     reserve: u64,
@@ -75,33 +73,31 @@ impl Allocator {
         let ranges = Ranges::create(arena, pages)?;
         let words = u64::from(lane_count) * lane::LANE_BYTES / 8;
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
-        let kept = Kept::create(arena)?;
         let free = arena.alloc_table(3)?;
         let reserve = reserve_of(ranges.usable_pages());
-        Ok(Self { ranges, lanes, lane_count, kept, free, reserve, policy })
+        Ok(Self { ranges, lanes, lane_count, free, reserve, policy })
     }
 
     /// The allocator that another client has made, where it said ([`Self::places`]).
-    pub(crate) fn attach(pages: &[u64], places: [u64; 7], policy: Box<dyn SlotPolicy>) -> Self {
-        let [lanes, lane_count, kept, free, table, summaries, groups] = places;
+    pub(crate) fn attach(pages: &[u64], places: [u64; 6], policy: Box<dyn SlotPolicy>) -> Self {
+        let [lanes, lane_count, free, table, summaries, groups] = places;
         let ranges = Ranges::attach(pages, [table, summaries, groups]);
         Self {
             reserve: reserve_of(ranges.usable_pages()),
             ranges,
             lanes: Off::from_raw(lanes),
             lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
-            kept: Kept::attach(kept),
             free: Off::from_raw(free),
             policy,
         }
     }
 
     /// Where all of it is in the arena.
-    pub(crate) fn places(&self) -> [u64; 7] {
+    pub(crate) fn places(&self) -> [u64; 6] {
         let [table, summaries, groups] = self.ranges.places();
         let lane_count = u64::from(self.lane_count);
-        let (lanes, kept, free) = (self.lanes.raw(), self.kept.place(), self.free.raw());
-        [lanes, lane_count, kept, free, table, summaries, groups]
+        let (lanes, free) = (self.lanes.raw(), self.free.raw());
+        [lanes, lane_count, free, table, summaries, groups]
     }
 
     /// The lane whose lock is at `lock`, if it is one's, for whoever settles for its dead owner.
@@ -116,8 +112,8 @@ impl Allocator {
     }
 
     /// Whether an operation's record keeps this page for its next one.
-    pub(crate) fn is_kept(&self, arena: &Arena, owner: Owner, page: PmAddr) -> Result<bool> {
-        self.kept.has(arena, owner, page)
+    pub(crate) fn is_kept(arena: &Arena, owner: Owner, page: PmAddr) -> Result<bool> {
+        kept::has(arena, owner, page)
     }
 
     /// Takes over the bitmap found at mount.
@@ -127,6 +123,7 @@ impl Allocator {
         Ok(())
     }
 
+    #[inline]
     fn free_word<'a>(&self, arena: &'a Arena) -> Result<&'a AtomicU64> {
         Ok(arena.word(self.free)?)
     }
@@ -136,6 +133,7 @@ impl Allocator {
     }
 
     /// Whether the pool is far from full, so that nobody needs to ask what pages are wanted for.
+    #[inline]
     pub(crate) fn is_roomy(&self, arena: &Arena) -> Result<bool> {
         Ok(self.free_word(arena)?.load(Ordering::Relaxed) > self.reserve * 3)
     }
@@ -189,7 +187,7 @@ impl Allocator {
         // A single page freed here before is as good as any, and saves the bitmap two visits; in a
         // pool that is nearly full it belongs to the reserve.
         let reuse = want == 1 && (need == Need::Release || self.is_roomy(arena)?);
-        if reuse && let Some(extent) = self.kept.take(arena, op)? {
+        if reuse && let Some(extent) = kept::take(op)? {
             return Ok(extent);
         }
         for attempt in 0..2 {
@@ -315,13 +313,7 @@ impl Allocator {
     ) -> Result<()> {
         // What the operation had taken has its place by now, or goes back here.
         op.forget_taken();
-        if extents.is_empty() {
-            return Ok(());
-        }
-        if let Some(page) = extents.only_page()
-            && self.is_roomy(arena)?
-            && self.kept.put(arena, op, page)?
-        {
+        if extents.is_empty() || self.keep(arena, op, extents)? {
             return Ok(());
         }
         let lane = self.lane(arena, op, hint)?;
@@ -335,6 +327,16 @@ impl Allocator {
             }
         }
         Ok(())
+    }
+
+    /// Keeps a single page with the operation's record, where that has none and the pool is far from
+    /// full; says whether.
+    #[inline]
+    pub(crate) fn keep(&self, arena: &Arena, op: &Op<'_>, extents: &Extents) -> Result<bool> {
+        match extents.only_page() {
+            Some(page) => Ok(self.is_roomy(arena)? && kept::put(op, page)),
+            None => Ok(false),
+        }
     }
 
     fn flush_batch(&self, arena: &Arena, op: &Op<'_>, lane: &Lane<'_>) -> Result<()> {
@@ -357,19 +359,15 @@ impl Allocator {
 
     /// Gives the pages that operation records keep back to the bitmap; nobody else is at work.
     pub(crate) fn drain_kept(&self, arena: &Arena, op: &Op<'_>) -> Result<()> {
-        self.kept.for_each(arena, &mut |word| match word.swap(0, Ordering::Relaxed) {
-            0 => Ok(()),
-            page => self.give_now(arena, op, Extent { addr: PmAddr::from_raw(page), pages: 1 }),
-        })
+        kept::drain(arena)?
+            .into_iter()
+            .try_for_each(|addr| self.give_now(arena, op, Extent { addr, pages: 1 }))
     }
 
     /// Free pages, those that lanes and records hold included.
     pub(crate) fn pages_free(&self, arena: &Arena) -> Result<u64> {
         let mut free = self.free_word(arena)?.load(Ordering::Relaxed);
-        self.kept.for_each(arena, &mut |word| {
-            free += u64::from(word.load(Ordering::Relaxed) != 0);
-            Ok(())
-        })?;
+        free += kept::count(arena)?;
         for index in 0..self.lane_count {
             free += lane::held_pages(arena, self.lane_at(index).1)?;
         }
