@@ -32,6 +32,7 @@ pub(crate) struct InodePlace {
 }
 
 impl InodePlace {
+    #[inline]
     pub(crate) fn new(pool: Seed, ino: Ino, addr: PmAddr) -> Self {
         Self { addr, seed: pool.ino(ino) }
     }

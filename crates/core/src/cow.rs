@@ -9,7 +9,7 @@
 //! taken, and the ends of one that is not page-aligned to a buffer that is filled up under it. It takes
 //! the two-fence form: its bytes may change while they are read, so a checksum of them means nothing.
 
-use novale_layout::{Entry, FilePage, Ino, PAGE, PmAddr};
+use novale_layout::{Entry, FileKind, FilePage, Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 use novale_policy::{Method, WriteShape};
 
@@ -30,6 +30,13 @@ pub(crate) const FILE_BYTES_MAX: u64 = FILE_PAGES_MAX * PAGE;
 const APPEND_TRIES: usize = 4;
 /// Largest write that is checked for being an overwrite, in pages.
 const OVERWRITE_PAGES_MAX: u64 = 512;
+
+/// A file that is to be written, and its view where that was found without a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) view: Option<View<'a>>,
+}
 
 /// A page that the write covers in part, with the written bytes in place.
 struct Partial {
@@ -81,6 +88,7 @@ impl Prepared {
 }
 
 /// The address of the `index`th page of a list of extents.
+#[inline]
 pub(crate) fn page_at(extents: &Extents, mut index: u64) -> PmAddr {
     for extent in extents.iter() {
         if index < extent.pages {
@@ -103,20 +111,40 @@ impl Fs {
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
     pub fn write(&self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let call = self.begin(OpKind::Write, ctx)?;
-        let size = self.read_view(&call, ino, |view, kind| regular(kind).map(|()| view.size()))?;
+        let (file, size) = self.find_file(&call, ino)?;
         if data.is_empty() {
             return Ok(0);
         }
         let shape = WriteShape { offset, len: data.len() as u64, size };
         match self.policy.decide(&shape) {
-            Method::CopyOnWrite => self.copy_on_write(&call, ino, offset, data),
+            Method::CopyOnWrite => self.copy_on_write(&call, file, offset, data),
         }
     }
 
-    fn copy_on_write(&self, call: &Call<'_>, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        if data.len() <= SMALL_BYTES_MAX {
-            return self.write_small(call, ino, At::Offset(offset), data).map(|_| data.len());
+    /// A regular file, and its size just now.
+    fn find_file(&self, call: &Call<'_>, ino: Ino) -> Result<(Found<'_>, u64)> {
+        let mut size_of = |view: &View<'_>, kind: FileKind| regular(kind).map(|()| view.size());
+        let view = self.views.find(self.arena(), ino)?;
+        if let Some(view) = view
+            && let Some(size) = Self::read_of(&view, &mut size_of)?
+        {
+            return Ok((Found { ino, view: Some(view) }, size));
         }
+        let size = self.read_view(call, ino, size_of)?;
+        Ok((Found { ino, view: None }, size))
+    }
+
+    fn copy_on_write(
+        &self,
+        call: &Call<'_>,
+        file: Found<'_>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        if data.len() <= SMALL_BYTES_MAX {
+            return self.write_small(call, file, At::Offset(offset), data).map(|_| data.len());
+        }
+        let ino = file.ino;
         let prepared = self.prepare(call, ino, offset, data)?;
         let (locked, prepared) = self.lock_or_discard(call, ino, prepared)?;
         self.write_locked(call, &locked, prepared)?;
@@ -129,12 +157,12 @@ impl Fs {
     /// As [`Fs::write`].
     pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
         let call = self.begin(OpKind::Write, ctx)?;
-        let end = self.read_view(&call, ino, |view, kind| regular(kind).map(|()| view.size()))?;
+        let (file, end) = self.find_file(&call, ino)?;
         if data.is_empty() {
             return Ok(end);
         }
         if data.len() <= SMALL_BYTES_MAX {
-            return self.write_small(&call, ino, At::End(end), data);
+            return self.write_small(&call, file, At::End(end), data);
         }
         for _ in 0..APPEND_TRIES {
             let offset = self.read_view(&call, ino, |view, _| Ok(view.size()))?;

@@ -241,8 +241,22 @@ impl Fs {
 
     /// Locks an inode in use and makes sure that its view is loaded.
     pub(crate) fn lock<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Locked<'a>> {
-        let place = self.place(ino)?;
-        let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
+        let found = self.views.find(self.arena(), ino)?;
+        self.lock_found(call, ino, found)
+    }
+
+    /// As [`Fs::lock`], with the view that the inode was found to have.
+    pub(crate) fn lock_found<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        ino: Ino,
+        found: Option<View<'a>>,
+    ) -> Result<Locked<'a>> {
+        let view = match found.filter(|view| !view.place().is_null()) {
+            Some(view) => view,
+            None => self.placed_view(call, ino)?,
+        };
+        let place = InodePlace::new(self.seed, ino, view.place());
         let guard = call.op.lock(view.lock_off())?;
         if view.kind().is_none() {
             self.unrecovered.check(ino)?;
@@ -255,8 +269,17 @@ impl Fs {
         if call.kind.counts_on() {
             load::check_numbers(ino, &place, view.state().op_seq, view.tail_page_seq())?;
         }
-        let id = self.log_id(ino, view.generation());
+        let id = LogId::in_place(ino, view.generation(), &place);
         Ok(Locked { view, place, id, kind, session: self.session, _guard: guard })
+    }
+
+    /// The view of an inode that has a place on media, made where there is none; it notes the place.
+    #[cold]
+    fn placed_view(&self, call: &Call<'_>, ino: Ino) -> Result<View<'_>> {
+        let place = self.place(ino)?;
+        let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
+        view.note_place(place.addr);
+        Ok(view)
     }
 
     /// Locks several inodes in the order of their numbers; the result is in the order asked for,
@@ -308,13 +331,21 @@ impl Fs {
     ) -> Result<Option<T>> {
         self.check_open()?;
         let Some(view) = self.views.find(self.arena(), ino)? else { return Ok(None) };
+        Self::read_of(&view, read)
+    }
+
+    /// As [`Fs::read_unlocked`], of the view itself.
+    pub(crate) fn read_of<T>(
+        view: &View<'_>,
+        read: &mut impl FnMut(&View<'_>, FileKind) -> Result<T>,
+    ) -> Result<Option<T>> {
         for _ in 0..READ_TRIES {
             let Some(begun) = view.read_begin() else {
                 std::hint::spin_loop();
                 continue;
             };
             let Some(kind) = view.kind() else { break };
-            let result = read(&view, kind);
+            let result = read(view, kind);
             if view.read_valid(begun) {
                 return result.map(Some);
             }

@@ -109,6 +109,7 @@ pub(crate) fn free_inode(
 }
 
 /// Refuses an inode with a number that can't be counted on from.
+#[inline]
 pub(crate) fn check_numbers(
     ino: Ino,
     place: &InodePlace,

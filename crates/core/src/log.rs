@@ -13,6 +13,7 @@ use novale_layout::{
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::alloc::{Allocator, Need};
+use crate::commit::InodePlace;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::view::{State, View};
@@ -67,6 +68,12 @@ pub(crate) struct LogId {
 impl LogId {
     pub(crate) fn new(pool: Seed, ino: Ino, generation: u32) -> Self {
         Self { ino, generation, seed: pool.ino(ino).generation(generation) }
+    }
+
+    /// That of an inode whose place is known.
+    #[inline]
+    pub(crate) fn in_place(ino: Ino, generation: u32, place: &InodePlace) -> Self {
+        Self { ino, generation, seed: place.seed.generation(generation) }
     }
 }
 

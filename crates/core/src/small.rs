@@ -8,11 +8,11 @@
 
 use std::mem::MaybeUninit;
 
-use novale_layout::{Ino, PAGE, PmAddr};
+use novale_layout::{PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
 use crate::alloc::{Need, pages_touched};
-use crate::cow::{FILE_BYTES_MAX, Stored, page_at};
+use crate::cow::{FILE_BYTES_MAX, Found, Stored, page_at};
 use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, need, regular};
@@ -24,6 +24,10 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) const SMALL_BYTES_MAX: usize = 8192;
 /// Pages that it touches at most.
 const PAGES_MAX: usize = SMALL_BYTES_MAX / PAGE_BYTES + 1;
+
+/// Room for the copy: stores of whole lines.
+#[repr(align(64))]
+struct Room([MaybeUninit<u8>; SMALL_BYTES_MAX]);
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy)]
@@ -47,19 +51,20 @@ impl Fs {
     pub(crate) fn write_small(
         &self,
         call: &Call<'_>,
-        ino: Ino,
+        file: Found<'_>,
         at: At,
         data: &[u8],
     ) -> Result<u64> {
-        let mut room = [MaybeUninit::uninit(); SMALL_BYTES_MAX];
+        let mut room = Room([MaybeUninit::uninit(); SMALL_BYTES_MAX]);
         let mut sums = [0; PAGES_MAX];
         // Whole pages are summed on the way, where it is pages that they will be.
         let (At::Offset(expected) | At::End(expected)) = at;
         let is_summed = expected % PAGE == 0 && self.options.form.is_single(data.len() as u64);
         let whole = if is_summed { data.len() / PAGE_BYTES } else { 0 };
         let sums = sums.get_mut(..whole).unwrap_or_default();
-        let data = novale_crc::copy(data, &mut room, PAGE_BYTES, sums).ok_or(Error::TooLarge)?;
-        let locked = self.lock(call, ino)?;
+        let data = novale_crc::copy(data, &mut room.0, PAGE_BYTES, sums);
+        let Some(data) = data else { return Err(Error::TooLarge) };
+        let locked = self.lock_found(call, file.ino, file.view)?;
         regular(locked.kind)?;
         let offset = match at {
             At::Offset(offset) => offset,
@@ -74,7 +79,7 @@ impl Fs {
         let Copied { offset, data, .. } = *copied;
         let view = &locked.view;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Error::TooLarge)?;
+        let Some(end) = end else { return Err(Error::TooLarge) };
         let first_page = offset / PAGE;
         let pages = pages_touched(offset, data.len() as u64);
         let extents = self.take_pages(call, pages, self.small_need(view, first_page, pages)?)?;

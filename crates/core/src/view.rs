@@ -37,8 +37,8 @@ const BIRTH: usize = 14;
 const ATIME: usize = 15;
 const INDEX: usize = 16;
 const HOLDS: usize = 17;
-/// Two words, at the start of a line.
-const NAMES: u64 = 24;
+/// Two words, at the start of the last line.
+const NAMES_LINE: usize = 8;
 const LOG_PAGES: usize = 20;
 const SPARE_ADDR: usize = 21;
 const SPARE_PAGES: usize = 22;
@@ -50,6 +50,7 @@ const PARENT: usize = 27;
 const NEXT_COOKIE: usize = 28;
 const TAIL_PAGE_SEQ: usize = 29;
 const POLICY_PROJECT: usize = 30;
+const PLACE: usize = 31;
 
 const LOADED: u64 = 1 << 8;
 
@@ -147,9 +148,12 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 impl<'a> View<'a> {
+    #[inline]
     pub(crate) fn at(arena: &'a Arena, off: Off) -> Result<Self> {
-        let names = arena.block::<2>(off.add(NAMES * 8))?;
-        Ok(Self { words: arena.block::<WORDS>(off)?, names, off })
+        let words = arena.block::<WORDS>(off)?;
+        let names = words.last_chunk::<NAMES_LINE>().and_then(|line| line.first_chunk());
+        let names = names.ok_or(Error::Invalid("a view of less than a line"))?;
+        Ok(Self { words, names, off })
     }
 
     fn get(&self, index: usize) -> u64 {
@@ -197,6 +201,15 @@ impl<'a> View<'a> {
 
     pub(crate) fn generation(&self) -> u32 {
         halves(self.get(KIND)).0
+    }
+
+    /// Where the inode lies on media, which never changes; null until it is noted.
+    pub(crate) fn place(&self) -> PmAddr {
+        PmAddr::from_raw(self.get(PLACE))
+    }
+
+    pub(crate) fn note_place(&self, addr: PmAddr) {
+        self.set(PLACE, addr.raw());
     }
 
     /// The kind; `None` while the view is not loaded.
@@ -452,6 +465,7 @@ impl Views {
         Ok(Self { shards: arena.alloc_table((SHARDS * SHARD_WORDS).ilog2())? })
     }
 
+    #[inline]
     fn shard(self, ino: Ino) -> (Off, u64) {
         // 64 neighbours share a shard, so that their keys are neighbours in its tree.
         let (group, low) = (ino.get() / 64, ino.get() % 64);
@@ -459,6 +473,7 @@ impl Views {
     }
 
     /// The view of an inode, where there is one.
+    #[inline]
     pub(crate) fn find(self, arena: &Arena, ino: Ino) -> Result<Option<View<'_>>> {
         let (shard, key) = self.shard(ino);
         let off = Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?).get(arena, key)?;

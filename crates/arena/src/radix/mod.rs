@@ -73,10 +73,14 @@ impl<'a> Radix<'a> {
         if last == 0 && !matches!(self.root(), Root::Node { .. }) {
             return Ok(());
         }
-        self.grow(arena, last)?;
-        for first in (key & !63..=last).step_by(64) {
-            let keys = first.max(key)..=last.min(first | 63);
-            mark(self.leaf(arena, first)?, bits(index(*keys.start(), 0), index(*keys.end(), 0)));
+        if !matches!(self.root(), Root::Node { height, .. } if covers(height, last)) {
+            self.grow(arena, last)?;
+        }
+        let mut first = key;
+        while first <= last {
+            let end = last.min(first | 63);
+            mark(self.leaf(arena, first)?, bits(index(first, 0), index(end, 0)));
+            first = end + 1;
         }
         Ok(())
     }
