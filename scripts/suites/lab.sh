@@ -45,3 +45,16 @@ if need strace strace && strace -qq -o /dev/null true; then
 else
   tally skipped 1 'lab: clients whose system calls fail: strace is missing or may not trace'
 fi
+
+check "mutants of core, $((seconds / 3)) s, seed $seed" \
+  "$lab" mutants --seconds $((seconds / 3)) --seed "$seed" --threads 2
+check 'every seeded bug is caught' "$lab" bugs
+
+# A canary: a sequence without its bug catches nothing, and that is a failure.
+no_bug() {
+  local status=0
+  "$lab" bugs --canary >"$found/no-bug" || status=$?
+  cat "$found/no-bug"
+  [ "$status" = 1 ] && grep -q '^MISSED ' "$found/no-bug"
+}
+check 'a seeded bug that is switched off is missed' no_bug

@@ -14,8 +14,9 @@ use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
+use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, Fallocate, SetAttr};
-use crate::view::Attrs;
+use crate::view::{Attrs, View};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -83,6 +84,10 @@ impl Fs {
             Rest::new(single, pending.and(gap.unwrap_or_else(Flushed::none)), appended.crc)
         };
         let mut freed = Extents::default();
+        let early = seeded::is_on(Bug::FreedEarly);
+        if let Some(page) = first_dead.filter(|_| cuts && early) {
+            self.give_early(call, view, page)?;
+        }
         let op_seq = next.op_seq;
         self.commit(call, locked, next, rest, || {
             appended.publish(view);
@@ -94,14 +99,28 @@ impl Fs {
             let Some(page) = first_dead.filter(|_| cuts) else {
                 return Ok(());
             };
+            if seeded::is_on(Bug::CutPagesStay) {
+                return Ok(());
+            }
             view.index().remove_range(arena, page, FILE_PAGES_MAX, &mut |_, addr| {
                 freed.push_page(PmAddr::from_raw(addr));
             })?;
             view.set_data_pages(view.data_pages() - freed.pages());
             Ok(())
         })?;
-        self.give(call, &freed)?;
+        self.give(call, &if early { Extents::default() } else { freed })?;
         self.collect_if_grown(call, locked, &appended)
+    }
+
+    /// [`Bug::FreedEarly`]: gives the pages back that a truncation will cut.
+    fn give_early(&self, call: &Call<'_>, view: &View<'_>, from: u64) -> Result<()> {
+        let mut cut = Extents::default();
+        view.index().for_each(self.arena(), &mut |page, addr| {
+            if page >= from {
+                cut.push_page(PmAddr::from_raw(addr));
+            }
+        })?;
+        self.give(call, &cut)
     }
 
     /// Reserves pages for a range; they read as zeros. [`Fallocate::Extend`] raises the size.

@@ -22,6 +22,7 @@ use novale_layout::{
 use novale_pm::{Dirty, Durable, Flushed, Pm, Purpose};
 
 use crate::alloc::lane::Lane;
+use crate::seeded::{self, Bug};
 use crate::view::State;
 
 /// Where an inode lies on media, and the seed of its lines.
@@ -95,8 +96,12 @@ pub(crate) fn one(
     next: &mut State,
     rest: Rest,
 ) -> Durable {
-    next.slot ^= 1;
+    next.slot ^= u8::from(!seeded::is_on(Bug::LineOverStanding));
     match rest {
+        Rest::Pending(pending) if seeded::is_on(Bug::NoFenceBehindData) => {
+            drop(pending);
+            line_alone(pm, session, place, next)
+        }
         Rest::Pending(pending) => {
             let durable = pm.fence(pending);
             line_behind(pm, session, place, next, durable)
@@ -135,6 +140,12 @@ pub(crate) fn certificate(pm: &Pm, session: u32, place: &InodePlace, state: &mut
     state.slot ^= 1;
     state.checksummed = false;
     place.stream_line(pm, state.slot, &state.line(session, None))
+}
+
+/// [`Bug::LinkCountInPlace`]: raises the link count in the line that stands.
+pub(crate) fn raise_links_in_place(pm: &Pm, session: u32, place: &InodePlace, state: &State) {
+    let raised = State { nlink: state.nlink + 1, ..*state };
+    pm.fence(place.stream_line(pm, state.slot, &raised.line(session, None))).end();
 }
 
 /// One inode's share of a commit of several.
@@ -177,7 +188,8 @@ pub(crate) fn many(
 ) -> Durable {
     let (page, seq) = lane.journal();
     let seq = seq + 1;
-    for addr in lane.own_lines() {
+    let forgotten = seeded::is_on(Bug::OwnLinesForgotten);
+    for addr in lane.own_lines().filter(|_| !forgotten) {
         pending = pending.and(pm.write_back_range(addr, LINE, Purpose::Commit));
     }
     if !single {

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
+use crate::seeded::{self, Bug};
 use crate::small::{At, SMALL_BYTES_MAX};
 use crate::types::Ctx;
 use crate::view::{State, View};
@@ -110,6 +111,13 @@ impl Fs {
     /// [`Error::NoSpace`], [`Error::NoMemory`] and [`Error::TooLarge`] before anything changed;
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
     pub fn write(&self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        if let Some((first, rest)) = data.split_at_checked(PAGE_BYTES)
+            && !rest.is_empty()
+            && seeded::is_on(Bug::WriteInTwo)
+        {
+            let written = self.write(ctx, ino, offset, first)?;
+            return Ok(written + self.write(ctx, ino, offset + PAGE, rest)?);
+        }
         let call = self.begin(OpKind::Write, ctx)?;
         let (file, size) = self.find_file(&call, ino)?;
         if data.is_empty() {
@@ -396,7 +404,11 @@ impl Fs {
             let Some(mut part) = part else { continue };
             self.fill(view, prepared.first_page() + index, &mut part)?;
             let addr = prepared.page_addr(index);
-            let stored = self.pm.stream(addr, &part.bytes, Purpose::Data);
+            let stored = if seeded::is_on(Bug::EdgeNotFlushed) {
+                seeded::stream_but_a_line(&self.pm, addr, &part.bytes, part.from / 64 * 64)
+            } else {
+                self.pm.stream(addr, &part.bytes, Purpose::Data)
+            };
             prepared.also(stored);
         }
         Ok(())
@@ -440,7 +452,7 @@ impl Fs {
     pub(crate) fn zero_gap(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
         let size = locked.view.size();
         let from = in_page(size);
-        if from == 0 || to <= size {
+        if from == 0 || to <= size || seeded::is_on(Bug::GapNotZeroed) {
             return Ok(None);
         }
         let addr = PmAddr::from_raw(locked.view.index().get(self.arena(), size / PAGE)?);

@@ -19,6 +19,7 @@ use crate::load;
 use crate::log::{Appended, LogEnv, LogId};
 use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
+use crate::seeded::{self, Bug};
 use crate::settle;
 use crate::types::{Attr, Ctx, StatFs};
 use crate::view::{State, View, Views};
@@ -460,6 +461,10 @@ impl Fs {
     ) -> Result<()> {
         call.op.note_commit(locked.id.ino.get(), next.op_seq, next.slot ^ 1);
         call.op.set_phase(Phase::Committing);
+        if seeded::is_on(Bug::ShownEarly) {
+            let slot = next.slot ^ 1;
+            locked.view.publish(|| locked.view.set_state(&State { slot, ..next }));
+        }
         commit::one(&self.pm, self.session, &locked.place, &mut next, rest).end();
         call.op.set_phase(Phase::Fenced);
         let published = locked.view.publish(|| {
@@ -534,6 +539,9 @@ impl Locked<'_> {
     /// The state that the next commit goes on from, under the next op_seq.
     pub(crate) fn next_state(&self) -> State {
         let state = self.view.state();
+        if seeded::is_on(Bug::SameNumber) && state.op_seq > 0 {
+            return state;
+        }
         State { op_seq: state.next_op_seq(self.session), ..state }
     }
 

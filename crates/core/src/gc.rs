@@ -34,6 +34,7 @@ use crate::error::Result;
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked};
 use crate::log::{self, Appended, Item, Until, page_of};
+use crate::seeded::{self, Bug};
 use crate::view::View;
 
 /// Most pages that one step looks at.
@@ -350,10 +351,18 @@ impl Fs {
             return self.commit(call, locked, next, rest, publish);
         }
         let mut state = locked.next_state();
-        let line = commit::certificate(&self.pm, self.session, &locked.place, &mut state);
+        let line = if seeded::is_on(Bug::NoCertificate) {
+            Flushed::none()
+        } else {
+            commit::certificate(&self.pm, self.session, &locked.place, &mut state)
+        };
         self.pm.fence(pending.and(line)).end();
         let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), first.raw(), Purpose::Log);
-        self.pm.fence(self.pm.write_back(word)).end();
+        if seeded::is_on(Bug::SkipNotFenced) {
+            drop(word);
+        } else {
+            self.pm.fence(self.pm.write_back(word)).end();
+        }
         view.publish(|| {
             view.set_state(&state);
             publish()
@@ -399,7 +408,7 @@ impl Window {
 
     /// Drops the cancelling entries that go with all that they cancel.
     fn drop_cancelled(&mut self) {
-        let at_head = self.before.is_null();
+        let at_head = self.before.is_null() || seeded::is_on(Bug::CollectionResurrects);
         let mut dead: BTreeSet<u64> = BTreeSet::new();
         for page in &mut self.pages {
             dead.extend(&page.dead_adds);

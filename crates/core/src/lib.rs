@@ -27,6 +27,7 @@ mod namespace;
 mod pool;
 mod recover;
 mod rename;
+pub mod seeded;
 mod settle;
 mod small;
 mod types;

@@ -16,6 +16,7 @@ use crate::alloc::{Allocator, Need};
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
+use crate::seeded::{self, Bug};
 use crate::view::{State, View};
 use novale_arena::Arena;
 
@@ -251,6 +252,7 @@ pub(crate) fn covered_crc(
         cover_entry(&mut crc, addr, first, bytes);
         if let Entry::Write { addr, count, .. } = *entry
             && !addr.is_null()
+            && !seeded::is_on(Bug::DataNotSummed)
         {
             cover_pages(pm, &mut crc, Extent { addr, pages: u64::from(count) })?;
         }
@@ -484,7 +486,11 @@ impl<'a> Appender<'a> {
         }
         let addr = self.tail.add(LINE);
         cover_entry(&mut self.crc, addr, addr.byte() % PAGE == LINE, bytes);
-        let stored = self.pm.stream(addr, bytes, Purpose::Log);
+        let stored = if bytes.len() > LINE_BYTES && seeded::is_on(Bug::LongNamesCut) {
+            seeded::stream_but_a_line(self.pm, addr, bytes, LINE_BYTES)
+        } else {
+            self.pm.stream(addr, bytes, Purpose::Log)
+        };
         self.also(stored);
         self.tail = addr.add(len as u64 - LINE);
         addr
@@ -492,7 +498,9 @@ impl<'a> Appender<'a> {
 
     /// Adds the checksum ([`page_crc`]) of the next page that the last entry maps.
     pub(crate) fn cover_page(&mut self, crc: u32) {
-        self.crc.crc(crc);
+        if !seeded::is_on(Bug::DataNotSummed) {
+            self.crc.crc(crc);
+        }
     }
 
     /// Links the next page of the room behind the tail's page; the tail moves to its header.

@@ -5,7 +5,9 @@
 //! every line that stands is the old one; behind it recovery finds all new lines in the record.
 
 use novale_arena::Phase;
-use novale_layout::{COOKIE_LIMIT, DataCrc, Entry, FileKind, Ino, JournalKind, Name, Seed};
+use novale_layout::{
+    COOKIE_LIMIT, DataCrc, Entry, FileKind, IDENTITY_OFFSET, Ino, JournalKind, Name, Seed,
+};
 use novale_pm::Flushed;
 
 use crate::alloc::Need;
@@ -14,6 +16,7 @@ use crate::dir::{self, Found};
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked};
 use crate::log::{Appended, Appender, Room};
+use crate::seeded::{self, Bug};
 use crate::view::{State, View};
 
 /// A name to be added.
@@ -53,7 +56,11 @@ impl<'a> InodeChange<'a> {
             view: locked.view,
             place: locked.place,
             crc: no_entries_crc(
-                if nlink == 0 { locked.place.seed } else { locked.id.seed },
+                if nlink == 0 && !seeded::is_on(Bug::EndedWithGeneration) {
+                    locked.place.seed
+                } else {
+                    locked.id.seed
+                },
                 next.op_seq,
             ),
             next,
@@ -118,7 +125,8 @@ impl Fs {
         for (index, add) in change.adds.iter().enumerate() {
             dir::reserve(&self.pm, arena, view, add.name, first_cookie + index as u64)?;
         }
-        let need = if change.adds.is_empty() { Need::Release } else { Need::Growth };
+        let reserved = change.adds.is_empty() && !seeded::is_on(Bug::NoReserve);
+        let need = if reserved { Need::Release } else { Need::Growth };
         let room = Room::make(&self.env(call), view, change.lines(), need)?;
         Ok(Ready { room, first_cookie })
     }
@@ -150,7 +158,13 @@ impl Fs {
         }
         for inode in inodes {
             if let Some(identity) = &inode.identity {
-                pending = pending.and(inode.place.store_identity(&self.pm, identity));
+                let flushed = if seeded::is_on(Bug::IdentityNotFlushed) {
+                    let at = inode.place.addr.add(IDENTITY_OFFSET);
+                    seeded::stream_but_a_line(&self.pm, at, identity, 0)
+                } else {
+                    inode.place.store_identity(&self.pm, identity)
+                };
+                pending = pending.and(flushed);
             }
             parts.push(Part {
                 ino: inode.view.ino(),

@@ -5,7 +5,7 @@ use novale_layout::{FileKind, IDENTITY_VERSION, IdentityLine, Ino, JournalKind, 
 use novale_pm::{Flushed, Purpose};
 
 use crate::alloc::Need;
-use crate::commit::InodePlace;
+use crate::commit::{self, InodePlace};
 use crate::cow::write_entry;
 use crate::dir::{self, Found, Stale};
 use crate::error::{Error, Result};
@@ -14,6 +14,7 @@ use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::load;
 use crate::log::{Appender, LogId, Room, page_crc};
 use crate::names::{Add, DirChange, InodeChange, no_entries_crc};
+use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, NewInode};
 use crate::view::{Attrs, State, View};
 
@@ -139,7 +140,11 @@ impl Fs {
         load::check_numbers(ino, &place, last.op_seq, 0)?;
         load::reset(self.arena(), &view)?;
         let next = State {
-            op_seq: last.next_op_seq(self.session),
+            op_seq: if seeded::is_on(Bug::NumbersAnew) {
+                State { op_seq: 0, ..last }.next_op_seq(self.session)
+            } else {
+                last.next_op_seq(self.session)
+            },
             log_head: PmAddr::NULL,
             log_tail: PmAddr::NULL,
             size: 0,
@@ -228,6 +233,9 @@ impl Fs {
             adds: vec![Add { name, ino, generation: inode.id.generation, kind: inode.kind }],
             subdirs: 0,
         }];
+        if seeded::is_on(Bug::LinkCountInPlace) {
+            commit::raise_links_in_place(&self.pm, self.session, &inode.place, &inode.view.state());
+        }
         let ready = self.ready(&call, &changes)?;
         let change = InodeChange::links(inode, ctx.now_ns, nlink + 1);
         self.commit_names(&call, JournalKind::Link, (&changes, ready), &[change], Flushed::none())?;

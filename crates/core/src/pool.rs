@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::recover::chunks::Chunks;
 use crate::recover::marks::PageMarks;
 use crate::recover::saved;
+use crate::seeded::{self, Bug};
 
 /// A pool's description, read and checked.
 #[derive(Debug, Clone)]
@@ -237,7 +238,14 @@ impl Pool {
             state.session = u64::from(session);
             pending = pending.and(store_slot_state(pm, self.seed, header.index, state));
         }
-        pm.fence(pending).end();
+        if seeded::is_on(Bug::StateLinesTogether) {
+            drop(pending);
+        } else {
+            pm.fence(pending).end();
+        }
+        if seeded::is_on(Bug::CleanMarkStays) {
+            return self.write_state(pm, PoolState { session, ..self.state });
+        }
         let state = PoolState {
             session,
             flags: 0,
@@ -259,7 +267,7 @@ impl Pool {
 /// The place of a line by its sequence number: the two lines are written in turn.
 fn turn(offsets: [u64; 2], seq: u64) -> u64 {
     let [first, second] = offsets;
-    if seq.is_multiple_of(2) { first } else { second }
+    if seq.is_multiple_of(2) && !seeded::is_on(Bug::StateInPlace) { first } else { second }
 }
 
 pub(crate) fn store_pool_state(pm: &Pm, seed: Seed, state: &PoolState) -> Flushed {

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::names::{Add, DirChange, InodeChange};
 use crate::namespace::{NAME_TRIES, among, unlinked};
+use crate::seeded::{self, Bug};
 use crate::types::{Ctx, RenameMode};
 
 /// Directories between one and the root, at most.
@@ -194,7 +195,12 @@ impl Fs {
         } else {
             let replaced = victim_name.into_iter().collect();
             vec![
-                DirChange { dir: old, removes, adds: Vec::new(), subdirs: -is_dir },
+                DirChange {
+                    dir: old,
+                    removes,
+                    adds: Vec::new(),
+                    subdirs: if seeded::is_on(Bug::ParentKeepsCount) { 0 } else { -is_dir },
+                },
                 DirChange {
                     dir: new,
                     removes: replaced,
@@ -203,11 +209,20 @@ impl Fs {
                 },
             ]
         };
-        let ready = self.ready(call, &changes)?;
+        let mut changes = &changes[..];
+        if let [apart, _] = changes
+            && seeded::is_on(Bug::RenameInTwo)
+        {
+            let apart = std::slice::from_ref(apart);
+            let ready = self.ready(call, apart)?;
+            self.commit_names(call, JournalKind::Rename, (apart, ready), &[], Flushed::none())?;
+            changes = changes.get(1..).unwrap_or_default();
+        }
+        let ready = self.ready(call, changes)?;
         let mut inodes = vec![InodeChange::links(moved, call.now_ns, moved.view.state().nlink)];
         inodes.extend(victim.map(|(_, victim)| unlinked(victim, call.now_ns)));
         let gone = inodes.get(1).is_some_and(|victim| victim.next.nlink == 0);
-        self.commit_names(call, JournalKind::Rename, (&changes, ready), &inodes, Flushed::none())?;
+        self.commit_names(call, JournalKind::Rename, (changes, ready), &inodes, Flushed::none())?;
         if is_dir == 1 {
             moved.view.set_parent(new.view.ino());
         }

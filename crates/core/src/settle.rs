@@ -33,6 +33,7 @@ use crate::load;
 use crate::recover::journal::{Journal, lane_pages};
 use crate::recover::scan::AcceptedLog;
 use crate::recover::standing::{self, Standing};
+use crate::seeded::{self, Bug};
 use crate::view::View;
 
 /// The word of an operation's record that counts the extents of its list that it began to give.
@@ -173,7 +174,8 @@ impl Fs {
         let started = record.words.get(GIVEN).copied().flatten().unwrap_or(0);
         let rest = record.free.iter().skip(usize::try_from(started).unwrap_or(usize::MAX));
         let rest: Vec<Extent> = if giving { rest.map(extent_of).collect() } else { Vec::new() };
-        for held in &holdings.inodes {
+        let stay = seeded::is_on(Bug::SettledViewStays);
+        for held in holdings.inodes.iter().filter(|_| !stay) {
             self.drop_view(held)?;
         }
         if record.kind == OpKind::Rename as u32 {
@@ -234,8 +236,10 @@ impl Fs {
                 held.ino,
                 &held.place,
             )?;
-            let range = pm.write_back_range(held.place.addr, INODE_SIZE, Purpose::Inode);
-            pending = pending.and(range);
+            if !seeded::is_on(Bug::SettledNotFlushed) {
+                let range = pm.write_back_range(held.place.addr, INODE_SIZE, Purpose::Inode);
+                pending = pending.and(range);
+            }
             let Some(standing) = held.standing.as_ref().filter(|_| held.has_log()) else {
                 continue;
             };
@@ -370,6 +374,8 @@ impl Fs {
             })
             .collect();
         let mut own = Extents::default();
+        let none = BTreeSet::new();
+        let named = if seeded::is_on(Bug::SettledPagesTwice) { &none } else { named };
         for raw in all.difference(named) {
             let page = PmAddr::from_raw(*raw);
             let held = holdings.lanes.iter().any(|lane| lane.holds_page(page));

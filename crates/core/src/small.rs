@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, need, regular};
 use crate::log::page_crc;
+use crate::seeded::{self, Bug};
 use crate::view::View;
 
 const PAGE_BYTES: usize = 4096;
@@ -152,7 +153,13 @@ impl Fs {
                 self.fill_page(view, offset / PAGE + index, (from, piece), &mut page)?;
                 &page[..]
             };
-            pending = pending.and(self.pm.stream(page_at(extents, index), bytes, Purpose::Data));
+            let at = page_at(extents, index);
+            let stored = if seeded::is_on(Bug::StreamTailCached) {
+                seeded::stream_but_a_line(&self.pm, at, bytes, PAGE_BYTES - 64)
+            } else {
+                self.pm.stream(at, bytes, Purpose::Data)
+            };
+            pending = pending.and(stored);
             if checksums {
                 // Behind the stores: they drain meanwhile.
                 *crc = sums.next().copied().unwrap_or_else(|| page_crc(bytes));

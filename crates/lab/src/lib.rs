@@ -4,6 +4,7 @@
 //!
 //! A failed test prints its seed and a short sequence as text: `workload::parse_steps` replays it.
 
+pub mod bugs;
 pub mod campaign;
 pub mod clients;
 pub mod crash;

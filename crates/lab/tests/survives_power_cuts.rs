@@ -18,6 +18,7 @@ fn run(names: &[&str]) {
         seed: budget.seed,
         time: budget.time,
         threads: 1,
+        violations_max: 10,
         rates: Rates::default(),
     };
     let report = campaign.run(&|_| ());

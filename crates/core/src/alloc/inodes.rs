@@ -22,6 +22,7 @@ use crate::cow::page_at;
 use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::log::LogEnv;
+use crate::seeded::{self, Bug};
 
 /// Inode pages made at once: those of a word of 64 numbers.
 pub(crate) const INODE_PAGES_AT_ONCE: u64 = 64 / INODES_PER_PAGE;
@@ -341,7 +342,11 @@ fn take_zeroed(env: &LogEnv<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
     for extent in extents.iter() {
         pending = pending.and(pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Inode));
     }
-    pm.fence(pending).end();
+    if seeded::is_on(Bug::PagesNamedEarly) {
+        drop(pending);
+    } else {
+        pm.fence(pending).end();
+    }
     // They are named next, on media: whoever settles for a dead owner must not give them back.
     op.forget_taken();
     Ok(extents)

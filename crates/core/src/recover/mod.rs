@@ -34,6 +34,7 @@ use crate::exec::{Executor, Progress};
 use crate::fs::{Call, Fs, OpKind, OpenOptions};
 use crate::gc::GcCounters;
 use crate::pool::Pool;
+use crate::seeded::{self, Bug};
 use crate::types::Ctx;
 use crate::view::Views;
 use chunks::Chunks;
@@ -94,8 +95,13 @@ impl Fs {
             pool.check_numbers()?;
             Journal::check_numbers(&opened.last_seq, &lanes)?;
             pool.repair_copies(&pm);
-            let installed = repair(&pm, &pool, &opened);
-            pool.raise_session(&pm, installed);
+            if seeded::is_on(Bug::SessionFirst) {
+                pool.raise_session(&pm, Flushed::none());
+                pm.fence(repair(&pm, &pool, &opened)).end();
+            } else {
+                let installed = repair(&pm, &pool, &opened);
+                pool.raise_session(&pm, installed);
+            }
             Unrecovered::default()
         };
         build(pm, &arena, (&options, unrecovered), &pool, &lanes, &opened)
@@ -216,11 +222,16 @@ impl Opened {
 /// session's new ones take the place of the older two.
 fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
     let mut pending = pool.write_back(pm);
-    for at in &opened.rejected_records {
+    let stay = seeded::is_on(Bug::RejectedRecordStays);
+    for at in opened.rejected_records.iter().filter(|_| !stay) {
         pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
     }
-    pm.fence(pending).end();
-    let mut pending = Flushed::none();
+    let mut pending = if seeded::is_on(Bug::RecordsErasedLate) {
+        pending
+    } else {
+        pm.fence(pending).end();
+        Flushed::none()
+    };
     for (place, slot, line) in &opened.found.installs {
         let [first, second] = COMMIT_OFFSETS;
         let at = place.addr.add(if *slot == 0 { first } else { second });

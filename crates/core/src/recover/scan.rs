@@ -22,6 +22,7 @@ use crate::exec::{Executor, Progress};
 use crate::extent::Extent;
 use crate::log::{self, Item, LogId};
 use crate::pool::Pool;
+use crate::seeded::{self, Bug};
 
 /// Inodes of one task.
 const TASK_INODES: u64 = 256;
@@ -184,7 +185,7 @@ impl Scan<'_> {
                 pending = pm.write_back_range(place.addr, INODE_SIZE, Purpose::Inode);
             }
         }
-        if standing.line.nlink == 0 {
+        if standing.line.nlink == 0 && !seeded::is_on(Bug::EndedLogWalked) {
             return Ok(pending);
         }
         if pass != Pass::Shared {
@@ -311,7 +312,8 @@ struct Accepted<'a> {
 impl Accepted<'_> {
     #[track_caller]
     fn write_back(&mut self, addr: PmAddr, len: u64, purpose: Purpose) {
-        if !addr.is_null() {
+        let bugs = [Bug::AcceptedNotFlushed, Bug::SettledNotFlushed];
+        if !addr.is_null() && !bugs.into_iter().any(seeded::is_on) {
             let pending = std::mem::replace(&mut self.pending, Flushed::none());
             self.pending = pending.and(self.pm.write_back_range(addr, len, purpose));
         }

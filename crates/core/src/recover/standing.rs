@@ -6,7 +6,7 @@
 //! that one was stored. A line without names counts in any case: only a durable record takes the last
 //! name, and what its checksum covers may be in use elsewhere since.
 
-use novale_layout::{CommitLine, IdentityLine, Ino, LayoutError, Seed};
+use novale_layout::{CommitLine, IdentityLine, Ino, LayoutError, PmAddr, Seed};
 use novale_pm::Pm;
 
 use super::journal::Journal;
@@ -14,6 +14,7 @@ use crate::commit::InodePlace;
 use crate::error::{Error, Result};
 use crate::load::{self, MediaInode};
 use crate::log::{self, LogId};
+use crate::seeded::{self, Bug};
 
 /// An inode as it stands.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ pub(crate) fn decide(
         .iter()
         .filter(|(record, _)| journal.is_good_record(*record))
         .map(|(_, line)| *line)
-        .max_by_key(|line| line.op_seq);
+        .max_by_key(|line| if seeded::is_on(Bug::LaneOrder) { 0 } else { line.op_seq });
     let seen = media.lines.iter().flatten().map(|line| line.op_seq);
     let op_seq_max = seen.chain(records.iter().map(|(_, line)| line.op_seq)).max().unwrap_or(0);
     let record_wins = match (&from_record, &own.line) {
@@ -86,13 +87,15 @@ pub(crate) fn decide(
     // found later is damage.
     let torn = media.torn_line();
     let certificate = CommitLine {
-        op_seq: op_seq_max + 1,
+        op_seq: op_seq_max + u64::from(!seeded::is_on(Bug::CertificateSameNumber)),
+        log_tail: certificate_tail(&media, &line),
         flags: line.flags & !CommitLine::HAS_DATA_CRC,
         data_crc: 0,
         session: crashed.unwrap_or(line.session),
         ..line
     };
-    let needed = record_wins || own.rejected > 0 || torn.is_some() || op_seq_max > line.op_seq;
+    let open = own.rejected > 0 || torn.is_some() || op_seq_max > line.op_seq;
+    let needed = record_wins || (open && !seeded::is_on(Bug::RejectedNotEnded));
     if needed {
         load::check_numbers(ino, place, op_seq_max, 0)?;
     }
@@ -114,6 +117,15 @@ pub(crate) fn decide(
 pub(crate) fn only_in_record(ino: Ino, place: &InodePlace) -> Error {
     let found = "older than its journal record, though the pool was closed clean";
     Error::damaged_inode(ino, "commit lines", place.addr, found)
+}
+
+/// The log's tail in a certificate: that of the line that stands.
+fn certificate_tail(media: &MediaInode, line: &CommitLine) -> PmAddr {
+    if !seeded::is_on(Bug::TailOfRejected) {
+        return line.log_tail;
+    }
+    let newest = media.lines.iter().flatten().max_by_key(|line| line.op_seq);
+    newest.map_or(PmAddr::NULL, |newest| newest.log_tail)
 }
 
 /// Which lines a certificate is written to: the one beside the line that stands; with none standing,
@@ -154,6 +166,7 @@ fn choose_own(
             && line.nlink > 0
             && crashed == Some(line.session)
             && own.rejected == 0
+            && !(media.torn_line().is_some() && seeded::is_on(Bug::TornNotAsked))
             && !journal.has_newer(id.ino, line.op_seq);
         if asked && !holds(pm, id, &line)? {
             own.rejected += 1;

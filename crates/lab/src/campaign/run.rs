@@ -22,6 +22,8 @@ pub struct Campaign {
     pub threads: usize,
     /// How deep images are judged, where that is not the workload's business.
     pub rates: Rates,
+    /// It ends when it has found so much.
+    pub violations_max: usize,
 }
 
 /// One in so many images is judged deeper; `None` leaves it to the workload, 0 is never.
@@ -60,9 +62,6 @@ pub struct Report {
     /// What was wrong.
     pub violations: Vec<Violation>,
 }
-
-/// A campaign that has found so much ends.
-const VIOLATIONS_MAX: usize = 10;
 
 /// No sequence takes so long, shrinking included, unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -112,7 +111,7 @@ impl Campaign {
             }
             note(&mut report, tracker, turns);
             progress(&report);
-            if report.violations.len() >= VIOLATIONS_MAX {
+            if report.violations.len() >= self.violations_max {
                 tracker.stop();
             }
         }

@@ -11,6 +11,7 @@
     reason = "a program's output is what it is for"
 )]
 
+mod bugs;
 mod clients;
 mod images;
 mod list;
@@ -44,6 +45,7 @@ enum Command {
     Run(run::Args),
     Images(images::Args),
     Mutants(mutants::Args),
+    Bugs(bugs::Args),
     List(list::Args),
     Clients(clients::Args),
     #[command(hide = true)]
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     let found = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Images(args) => images::run(&args),
+        Command::Bugs(args) => bugs::run(&args),
         Command::Mutants(args) => mutants::run(&args),
         Command::Clients(args) => clients::run(&args),
         Command::ClientWorker(args) => clients::work(args),

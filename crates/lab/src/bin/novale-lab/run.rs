@@ -51,6 +51,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         seed: args.seed,
         time: Duration::from_secs(args.seconds),
         threads: threads.unwrap_or(1).max(1),
+        violations_max: 10,
         rates: Rates { used_one_in: args.used_one_in, nested_one_in: args.nested_one_in },
     };
     ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
@@ -75,7 +76,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(if report.violations.is_empty() { Verdict::Clean } else { Verdict::Violated })
 }
 
-fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {
+pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {
     if names.is_empty() {
         return Ok(WORKLOADS.to_vec());
     }

@@ -1,0 +1,121 @@
+//! Bugs that the lab switches on, one at a time, to see that it finds them. Each is one of another file
+//! system, found by others in published work, or a trap of this design; `novale-lab bugs` says which.
+//!
+//! Only the feature `seeded-bugs`, which nothing but the lab asks for, compiles them in. Without it
+//! [`is_on`] is a constant, and what stands behind it is gone.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use novale_layout::{LINE, PmAddr};
+use novale_pm::{Flushed, Pm, Purpose};
+
+/// A bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Bug {
+    /// Recovery reads as many lanes' journals as there are CPUs: one.
+    LanesByCpus = 1,
+    /// A new inode's identity line stays in the cache.
+    IdentityNotFlushed,
+    /// Recovery's certificate takes the log's tail from the line that it rejects.
+    TailOfRejected,
+    /// A rename to another directory deletes the old name in a commit of its own.
+    RenameInTwo,
+    /// A directory that is moved away still counts in its old parent.
+    ParentKeepsCount,
+    /// A further name raises the link count in the line that stands.
+    LinkCountInPlace,
+    /// An operation commits under the number of the one before.
+    SameNumber,
+    /// A truncated file's pages stay in its index.
+    CutPagesStay,
+    /// The last line of a streamed page stays in the cache.
+    StreamTailCached,
+    /// Of a name's dentry only the first line is stored past the cache.
+    LongNamesCut,
+    /// The slots' state lines and the pool's share a fence.
+    StateLinesTogether,
+    /// Inode pages are named before their zeros are fenced.
+    PagesNamedEarly,
+    /// Settling gives pages back that the logs name.
+    SettledPagesTwice,
+    /// Recovery leaves a rejected line without a certificate.
+    RejectedNotEnded,
+    /// Rejected records are erased together with the certificates.
+    RecordsErasedLate,
+    /// The commit line does not wait for what it rests on.
+    NoFenceBehindData,
+    /// The first line that an unaligned write touches stays in the cache.
+    EdgeNotFlushed,
+    /// Of an inode's records the last lane's counts.
+    LaneOrder,
+    /// A write of more than a page is two commits.
+    WriteInTwo,
+    /// A commit is shown before it is durable.
+    ShownEarly,
+    /// A truncation gives its pages back before it commits.
+    FreedEarly,
+    /// A record's own lines are not written back before its space is used again.
+    OwnLinesForgotten,
+    /// A line beside a torn one is believed without its checksum.
+    TornNotAsked,
+    /// The data checksum does not cover the data.
+    DataNotSummed,
+    /// The operations of a used inode number are counted anew.
+    NumbersAnew,
+    /// A commit overwrites the line that stands.
+    LineOverStanding,
+    /// Recovery does not erase rejected records.
+    RejectedRecordStays,
+    /// Recovery does not write back what it accepts of a log.
+    AcceptedNotFlushed,
+    /// Recovery walks the logs of inodes that have ended.
+    EndedLogWalked,
+    /// A gap behind the old end of a file is not zeroed.
+    GapNotZeroed,
+    /// State lines are always written to the same place.
+    StateInPlace,
+    /// Collection drops every delete.
+    CollectionResurrects,
+    /// A session begins without clearing the clean mark.
+    CleanMarkStays,
+    /// Removing takes no pages of the reserve.
+    NoReserve,
+    /// Collection skips a page without a certificate before.
+    NoCertificate,
+    /// A skipped log page is used again before the pointer past it is fenced.
+    SkipNotFenced,
+    /// Settling does not make durable what it accepts.
+    SettledNotFlushed,
+    /// Settling leaves the views of a dead client's inodes as they were.
+    SettledViewStays,
+    /// The session rises before recovery has stored what stands.
+    SessionFirst,
+    /// A line that ends an inode is summed with the generation of its log.
+    EndedWithGeneration,
+    /// A certificate takes the number of the line that it puts behind.
+    CertificateSameNumber,
+}
+
+static SWITCH: AtomicU8 = AtomicU8::new(0);
+
+/// Switches a bug on, and every other one off, in all of this process.
+#[cfg(feature = "seeded-bugs")]
+pub fn switch(bug: Option<Bug>) {
+    SWITCH.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
+}
+
+/// Whether the bug is switched on.
+pub(crate) fn is_on(bug: Bug) -> bool {
+    cfg!(feature = "seeded-bugs") && SWITCH.load(Ordering::Relaxed) == bug as u8
+}
+
+/// Streams all of `bytes` but the line at byte `cached`, which is left in the cache.
+pub(crate) fn stream_but_a_line(pm: &Pm, addr: PmAddr, bytes: &[u8], cached: usize) -> Flushed {
+    let (before, rest) = bytes.split_at(cached.min(bytes.len()));
+    let (line, behind) = rest.split_at(rest.len().min(64));
+    let at = addr.add(before.len() as u64);
+    drop(pm.store(at, line, Purpose::Data));
+    let behind = pm.stream(at.add(LINE), behind, Purpose::Data);
+    pm.stream(addr, before, Purpose::Data).and(behind)
+}

@@ -1,0 +1,148 @@
+//! `novale-lab bugs`: known bugs, switched on one by one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use novale_lab::bugs::{BUGS, Fate, SeededBug, Tried, find, named, run_canary, run_one};
+use novale_lab::campaign::{Campaign, Rates};
+use serde::Serialize;
+
+use super::Verdict;
+
+/// Switch known bugs on, one by one: is each found by the sequence kept for it?
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A bug by its name; may be given several times [default: all].
+    #[arg(long, value_name = "NAME")]
+    bug: Vec<String>,
+    /// Run the sequence of this file instead of those that are kept.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Look for new sequences instead, so long for each bug.
+    #[arg(long, value_name = "SECONDS")]
+    find: Option<u64>,
+    /// Look in this workload alone; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    workload: Vec<String>,
+    /// Where new sequences go.
+    #[arg(long, value_name = "DIR", default_value = "crates/lab/bugs")]
+    out: PathBuf,
+    /// Sequences beside each other when looking for new ones.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Seed of the search.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Run a sequence with no bug switched on: it must be missed, and the command fail.
+    #[arg(long)]
+    canary: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Summary {
+    bugs: Vec<BugSummary>,
+    caught: usize,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct BugSummary {
+    name: &'static str,
+    from: &'static str,
+    caught: bool,
+    found: String,
+    seconds: f64,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let mut bugs: Vec<SeededBug> = BUGS.to_vec();
+    if !args.bug.is_empty() {
+        let find = |name: &String| named(name).with_context(|| format!("no bug `{name}`"));
+        bugs = args.bug.iter().map(find).collect::<anyhow::Result<_>>()?;
+    }
+    if let Some(seconds) = args.find {
+        return find_all(args, &bugs, Duration::from_secs(seconds));
+    }
+    if args.canary {
+        bugs.truncate(1);
+    }
+    let read =
+        |file: &PathBuf| std::fs::read_to_string(file).with_context(|| file.display().to_string());
+    let file = args.file.as_ref().map(read).transpose()?;
+    let run = if args.canary { run_canary } else { run_one };
+    let mut all = Vec::new();
+    for bug in &bugs {
+        let tried = run(bug, file.as_deref().unwrap_or(bug.sequence));
+        if !args.json {
+            tell(bug, &tried);
+        }
+        all.push(summary(bug, &tried));
+    }
+    let caught = all.iter().filter(|bug| bug.caught).count();
+    let seconds = all.iter().map(|bug| bug.seconds).sum();
+    let verdict = if caught == all.len() { Verdict::Clean } else { Verdict::Violated };
+    if args.json {
+        println!("{}", serde_json::to_string(&Summary { bugs: all, caught, seconds })?);
+    } else {
+        println!("{caught} of {} seeded bugs caught, {seconds:.1} s", all.len());
+    }
+    Ok(verdict)
+}
+
+fn summary(bug: &SeededBug, tried: &Tried) -> BugSummary {
+    let found = match &tried.fate {
+        Fate::Caught(what) | Fate::Broken(what) => first_line(what).to_owned(),
+        Fate::Missed => String::new(),
+    };
+    BugSummary {
+        name: bug.name,
+        from: bug.from,
+        caught: matches!(tried.fate, Fate::Caught(_)),
+        found,
+        seconds: tried.time.as_secs_f64(),
+    }
+}
+
+fn tell(bug: &SeededBug, tried: &Tried) {
+    let (name, from, what) = (bug.name, bug.from, bug.what);
+    let seconds = tried.time.as_secs_f64();
+    match &tried.fate {
+        Fate::Caught(found) => {
+            println!("caught {name}, {seconds:.1} s ({from}: {what})\n  {}", first_line(found));
+        }
+        Fate::Missed => println!("MISSED {name} ({from}: {what})"),
+        Fate::Broken(why) => println!("BROKEN {name}: without the bug: {why}"),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn find_all(args: &Args, bugs: &[SeededBug], time: Duration) -> anyhow::Result<Verdict> {
+    let campaign = Campaign {
+        workloads: super::run::chosen(&args.workload)?,
+        seed: args.seed,
+        time,
+        threads: args.threads,
+        rates: Rates::default(),
+        violations_max: 1,
+    };
+    let mut missed = 0;
+    for bug in bugs {
+        let Some(text) = find(bug, &campaign) else {
+            missed += 1;
+            println!("no sequence for {}", bug.name);
+            continue;
+        };
+        let path = args.out.join(format!("{}.txt", bug.name));
+        std::fs::write(&path, &text).with_context(|| format!("write {}", path.display()))?;
+        println!("{}: {}", path.display(), first_line(&text));
+    }
+    Ok(if missed == 0 { Verdict::Clean } else { Verdict::Violated })
+}

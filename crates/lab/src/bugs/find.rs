@@ -1,0 +1,86 @@
+//! Looks for a sequence that catches a bug, and makes it short.
+
+use std::time::{Duration, Instant};
+
+use novale_core::Form;
+use novale_core::seeded::{Bug, switch};
+
+use super::run::under;
+use super::table::{By, SeededBug};
+use crate::campaign::{Campaign, Case, print_replay};
+use crate::crash::CrashOptions;
+use crate::diff::{CoreOptions, shrink};
+use crate::workload::{Step, parse_steps};
+
+/// Shorter sequences that are tried at most where clients die.
+const RUNS_MAX: usize = 40;
+
+/// What clients do when they die.
+const VICTIMS: [&str; 9] = [
+    "write /f offset=4096 len=4096 fill=7",
+    "write /f offset=100 len=64 fill=7",
+    "append /d/f len=70000 fill=7",
+    "set /f size=5000",
+    "create /new kind=file mode=644 uid=0 gid=0 rdev=0 target=%",
+    "link /f /g/l",
+    "unlink /d/f",
+    "rename /f /d/f mode=replace",
+    "rename /d/e /g/e mode=replace",
+];
+
+/// What they find.
+const SETUP: &str = "
+    create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /d/e kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /g kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    create /d/f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    write /f offset=0 len=20000 fill=1
+    write /d/f offset=4000 len=300 fill=2
+";
+
+/// The text of a replay file of a sequence that catches the bug, if one is found in the time.
+#[must_use]
+pub fn find(seeded: &SeededBug, campaign: &Campaign) -> Option<String> {
+    match seeded.by {
+        By::PowerCut => find_cut(seeded.bug, campaign),
+        By::Death => find_death(seeded.bug, campaign.time, campaign.seed),
+    }
+}
+
+fn find_cut(bug: Bug, campaign: &Campaign) -> Option<String> {
+    switch(Some(bug));
+    let report = campaign.run(&|_| ());
+    switch(None);
+    let mut found = report.violations.into_iter().min_by_key(|found| found.case.steps.len())?;
+    if found.case.steps.is_empty() {
+        // It shows before the first step; a sequence has one.
+        found.case.steps.push(Step::Remount);
+    }
+    Some(print_replay(&found.case, &found.failure.to_string()))
+}
+
+fn find_death(bug: Bug, time: Duration, seed: u64) -> Option<String> {
+    let deadline = Instant::now() + time;
+    let setup = parse_steps(SETUP).ok()?;
+    for form in [Form::Auto, Form::Two] {
+        for victim in VICTIMS.iter().take_while(|_| Instant::now() < deadline) {
+            let victim = parse_steps(victim).ok()?;
+            let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form };
+            let options = CrashOptions { core, seed, ..CrashOptions::default() };
+            let with =
+                |setup: &[_]| Case { steps: [setup, &victim].concat(), options: options.clone() };
+            let fails = |setup: &[_]| {
+                under(Some(bug), By::Death, &with(setup)).is_err()
+                    && under(None, By::Death, &with(setup)).is_ok()
+            };
+            if !fails(&setup) {
+                continue;
+            }
+            let short = with(&shrink(setup, RUNS_MAX, &mut |setup| fails(setup)));
+            let what = under(Some(bug), By::Death, &short).err().unwrap_or_default();
+            return Some(print_replay(&short, &what));
+        }
+    }
+    None
+}

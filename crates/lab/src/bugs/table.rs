@@ -1,0 +1,116 @@
+//! The seeded bugs: a row each, in the order of where they come from.
+
+use novale_core::seeded::Bug;
+
+/// A bug, and what catches it.
+#[derive(Debug, Clone, Copy)]
+pub struct SeededBug {
+    /// Its name on the command line, and of its sequence's file.
+    pub name: &'static str,
+    /// The switch.
+    pub bug: Bug,
+    /// The file system that had it, or the section of the design that warns of it.
+    pub from: &'static str,
+    /// What it is, in a line.
+    pub what: &'static str,
+    /// How it shows.
+    pub by: By,
+    /// A replay file with the sequence that catches it.
+    pub sequence: &'static str,
+}
+
+/// What is done to a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The power is cut at its fences.
+    PowerCut,
+    /// A client dies at each store of its last step, another settles, and the power is cut then.
+    Death,
+}
+
+/// The bug of that name.
+#[must_use]
+pub fn named(name: &str) -> Option<SeededBug> {
+    BUGS.iter().find(|seeded| seeded.name == name).copied()
+}
+
+/// A row, with the sequence from the folder of sequences.
+macro_rules! bug {
+    ($name:literal, $bug:ident, $by:ident, $from:literal, $what:literal) => {
+        SeededBug {
+            name: $name,
+            bug: Bug::$bug,
+            from: $from,
+            what: $what,
+            by: By::$by,
+            sequence: include_str!(concat!("../../bugs/", $name, ".txt")),
+        }
+    };
+}
+
+/// All seeded bugs. Those of other file systems are from the studies Chipmunk (`EuroSys` '23) and
+/// Vinter (ATC '22).
+#[rustfmt::skip]
+pub const BUGS: &[SeededBug] = &[
+    bug!("lanes-by-cpus", LanesByCpus, PowerCut, "NOVA", "recovery indexes by the number of CPUs: it reads one lane's journal"),
+    bug!("identity-not-flushed", IdentityNotFlushed, PowerCut, "NOVA", "a missing line flush leaves a new inode invalid"),
+    bug!("tail-of-rejected", TailOfRejected, PowerCut, "NOVA", "recovery takes head and tail of a log from different states"),
+    bug!("rename-in-two", RenameInTwo, PowerCut, "NOVA", "rename deletes the old dentry before the new one commits"),
+    bug!("parent-keeps-count", ParentKeepsCount, PowerCut, "NOVA", "rename across directories leaves the parent undeletable"),
+    bug!("link-count-in-place", LinkCountInPlace, PowerCut, "NOVA", "a link count is updated in place"),
+    bug!("same-number", SameNumber, PowerCut, "NOVA", "entries of two callers are committed without an order"),
+    bug!("cut-pages-stay", CutPagesStay, PowerCut, "NOVA", "pages are wrong behind truncate and allocate"),
+    bug!("stream-tail-cached", StreamTailCached, PowerCut, "NOVA", "the tail of a streaming copy stays in the cache"),
+    bug!("long-names-cut", LongNamesCut, PowerCut, "NOVA", "long names are inaccessible after a crash"),
+    bug!("state-lines-together", StateLinesTogether, PowerCut, "NOVA-Fortis", "a fence is missing between what is kept twice: the session of slots and pool"),
+    bug!("pages-named-early", PagesNamedEarly, PowerCut, "NOVA-Fortis", "two things are not made atomically: inode pages and the word that names them"),
+    bug!("settled-pages-twice", SettledPagesTwice, Death, "NOVA-Fortis", "blocks are freed twice in recovery"),
+    bug!("rejected-not-ended", RejectedNotEnded, PowerCut, "NOVA-Fortis", "a refused checksum is left for the next recovery"),
+    bug!("records-erased-late", RecordsErasedLate, PowerCut, "PMFS", "recovery replays one list before it has looked at the other: certificates before records are erased"),
+    bug!("no-fence-behind-data", NoFenceBehindData, PowerCut, "PMFS, WineFS", "a fence is missing behind data"),
+    bug!("edge-not-flushed", EdgeNotFlushed, PowerCut, "PMFS, WineFS", "an edge line of an unaligned write is not flushed"),
+    bug!("lane-order", LaneOrder, PowerCut, "WineFS", "per-CPU journals are read in the wrong order"),
+    bug!("write-in-two", WriteInTwo, PowerCut, "WineFS", "a write is not atomic in strict mode"),
+    bug!("shown-early", ShownEarly, Death, "DESIGN 1", "readers see what is later rolled back"),
+    bug!("freed-early", FreedEarly, Death, "DESIGN 1", "pages are freed before the commit that frees them"),
+    bug!("settled-not-flushed", SettledNotFlushed, Death, "DESIGN 4", "settling does not make durable what it accepts"),
+    bug!("settled-view-stays", SettledViewStays, Death, "DESIGN 1", "the view of a dead client's inode is believed"),
+    bug!("own-lines-forgotten", OwnLinesForgotten, PowerCut, "DESIGN 3, 4", "a fence completes its own thread's write-backs only: a record's own lines are not written back again"),
+    bug!("torn-not-asked", TornNotAsked, PowerCut, "DESIGN 4", "the newest line is not checked beside a torn one"),
+    bug!("data-not-summed", DataNotSummed, PowerCut, "DESIGN 4", "the data checksum leaves out what the commit needs"),
+    bug!("numbers-anew", NumbersAnew, PowerCut, "DESIGN 4", "op_seq starts anew when an inode is used again"),
+    bug!("line-over-standing", LineOverStanding, PowerCut, "DESIGN 4", "the line that stands is overwritten"),
+    bug!("rejected-record-stays", RejectedRecordStays, PowerCut, "DESIGN 4", "a rejected record is not erased"),
+    bug!("certificate-same-number", CertificateSameNumber, PowerCut, "DESIGN 4", "a certificate has the number of what it puts behind"),
+    bug!("accepted-not-flushed", AcceptedNotFlushed, PowerCut, "DESIGN 4", "recovery does not write back what it accepts"),
+    bug!("session-first", SessionFirst, PowerCut, "DESIGN 4", "the session rises before rejected op_seqs have ended"),
+    bug!("ended-log-walked", EndedLogWalked, PowerCut, "DESIGN 4", "recovery walks the log of an inode that has ended"),
+    bug!("ended-with-generation", EndedWithGeneration, PowerCut, "DESIGN 4", "a record that ends an inode is judged by its next generation"),
+    bug!("gap-not-zeroed", GapNotZeroed, PowerCut, "DESIGN 4", "whoever raises the end does not zero the gap"),
+    bug!("state-in-place", StateInPlace, PowerCut, "DESIGN 4", "session and slot state change in place"),
+    bug!("collection-resurrects", CollectionResurrects, PowerCut, "DESIGN 6", "collection drops a delete before what it cancels"),
+    bug!("no-certificate", NoCertificate, PowerCut, "DESIGN 4, 6", "bytes that a checksum covers change without a certificate: collection skips a page"),
+    bug!("skip-not-fenced", SkipNotFenced, PowerCut, "DESIGN 4, 6", "a log page is recycled before the pointer past it is durable"),
+    bug!("clean-mark-stays", CleanMarkStays, PowerCut, "DESIGN 6", "the clean mark is not cleared before the first store"),
+    bug!("no-reserve", NoReserve, PowerCut, "DESIGN 6", "deletes fail on a full pool"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::campaign::parse_replay;
+
+    #[test]
+    fn each_switch_has_a_row_with_a_name_and_a_sequence() {
+        let switches: BTreeSet<usize> = BUGS.iter().map(|seeded| seeded.bug as usize).collect();
+        assert!(switches.into_iter().eq(1..=BUGS.len()));
+        let names: BTreeSet<_> = BUGS.iter().map(|seeded| seeded.name).collect();
+        assert_eq!(names.len(), BUGS.len());
+        for seeded in BUGS {
+            let parsed = parse_replay(seeded.sequence);
+            assert!(parsed.is_ok(), "{}: {parsed:?}", seeded.name);
+        }
+    }
+}
