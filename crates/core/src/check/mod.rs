@@ -199,7 +199,7 @@ impl Checker<'_> {
             refuse_unclean(ino, &place, &standing)?;
         }
         if standing.line.nlink == 0 {
-            return Ok(());
+            return load::check_numbers(ino, &place, standing.line.op_seq, 0);
         }
         let line = standing.line;
         let identity = standing

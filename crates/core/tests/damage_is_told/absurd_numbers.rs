@@ -272,6 +272,23 @@ fn of_numbers_that_end_here() {
     }
 }
 
+/// Of a number that no inode has `check` did not look at the line, and the next create met it.
+#[test]
+fn of_a_free_inodes_numbers() {
+    let fs = try_open(pool()).unwrap();
+    fs.unlink(&ctx(), Ino::ROOT, b"f").unwrap();
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    change_line(&pm, FILE, |line| line.op_seq = SEQ_LIMIT - 1);
+    let found = findings(&pm);
+    assert!(found.len() == 1 && found[0].contains("inode 3 numbers at "), "{found:?}");
+    let fs = try_open(pm).unwrap();
+    let create = |name| fs.create(&ctx(), Ino::ROOT, name, &new(FileKind::File));
+    let said = create(b"a").unwrap_err().to_string();
+    assert!(said.contains("inode 3 numbers at "), "{said}");
+    assert!(create(b"a").unwrap().ino != FILE);
+}
+
 /// In a pool closed clean a mount reads the inodes' own lines, and `check` took a newer one from the
 /// journal: it called sound what could not be used, and after its use a directory had no way to it.
 #[test]
