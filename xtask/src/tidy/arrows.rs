@@ -43,10 +43,11 @@ const LAYERS: &[Layer] = &[
         uses: &["novale-fuse", "novale-preload", "novale-capi"],
         never: Never::Nothing,
     },
+    Layer { name: "novale-edges", uses: &[], never: Never::Anything },
     Layer { name: "novale-model", uses: &[], never: Never::Anything },
     Layer {
         name: "novale-lab",
-        uses: &["novale-core", "novale-posix", "novale-model", "novale-pm"],
+        uses: &["novale-core", "novale-posix", "novale-model", "novale-pm", "novale-edges"],
         never: Never::Nothing,
     },
     Layer {

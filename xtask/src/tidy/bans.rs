@@ -32,7 +32,7 @@ const ABOVE_LAYOUT: Crates = Crates::Only(&["core", "policy", "posix", "fuse", "
 pub(super) const BANS: &[Ban] = &[
     Ban {
         tokens: &["unsafe"],
-        crates: Crates::AllBut(&["pm", "arena", "crc", "preload", "capi"]),
+        crates: Crates::AllBut(&["pm", "arena", "crc", "edges", "preload", "capi"]),
         tests: Tests::Banned,
         instead: "a function of `pm` or `arena`; unsafe stays in the few crates that need it",
     },

@@ -10,6 +10,8 @@ use super::try_one::{Outcome, try_recipe};
 
 /// One in so many recipes starts afresh.
 const FRESH_ONE_IN: u32 = 5;
+/// So many of those kept count as new.
+const NEWEST: usize = 64;
 
 /// What a search has met.
 #[derive(Debug, Default, Clone)]
@@ -20,6 +22,8 @@ pub struct Tally {
     pub opened: u64,
     /// How many could be opened read-only.
     pub shown: u64,
+    /// Branches that ran, where they are counted.
+    pub edges: u64,
     /// Messages met, without their numbers.
     pub messages: BTreeSet<String>,
 }
@@ -33,6 +37,8 @@ pub struct Hunt {
     given: Vec<Recipe>,
     kept: Vec<Recipe>,
     reached: HashSet<u64>,
+    /// For each branch a bit for each of how often it ran.
+    edges: Vec<u8>,
     tally: Tally,
 }
 
@@ -46,6 +52,7 @@ impl Hunt {
             given,
             kept: Vec::new(),
             reached: HashSet::new(),
+            edges: vec![0; novale_edges::count()],
             tally: Tally::default(),
         }
     }
@@ -55,8 +62,10 @@ impl Hunt {
         if let Some(given) = self.given.pop() {
             return given;
         }
+        // Half of the time what was kept last, which was changed least so far.
+        let first = if self.random.bool() { self.kept.len().saturating_sub(NEWEST) } else { 0 };
         if self.random.u32(0..FRESH_ONE_IN) != 0
-            && let Some(kept) = self.random.choice(&self.kept)
+            && let Some(kept) = self.random.choice(self.kept.get(first..).unwrap_or_default())
         {
             return kept.changed(&mut self.random);
         }
@@ -75,11 +84,28 @@ impl Hunt {
         self.tally.messages.extend(outcome.messages.iter().cloned());
         let known = self.reached.len();
         self.reached.extend(&outcome.reached);
-        let is_new = self.reached.len() > known;
+        let is_new = self.met_edges(&outcome.edges) | (self.reached.len() > known);
         if is_new {
             self.kept.push(recipe.clone());
         }
         Ok((outcome, is_new))
+    }
+
+    /// Takes in which branches ran; whether one never had, or never so often.
+    fn met_edges(&mut self, ran: &[(usize, u8)]) -> bool {
+        let mut is_new = false;
+        for (edge, times) in ran {
+            let Some(met) = self.edges.get_mut(*edge) else { continue };
+            let often = match times {
+                0 | 1 => 1,
+                2..=15 => 2,
+                _ => 4,
+            };
+            self.tally.edges += u64::from(*met == 0);
+            is_new |= *met & often == 0;
+            *met |= often;
+        }
+        is_new
     }
 
     /// Leaves out wounds for as long as something is wrong.

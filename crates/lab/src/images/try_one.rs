@@ -44,6 +44,8 @@ pub struct Outcome {
     pub shown: bool,
     /// Messages and the code's places that stored something, as numbers.
     pub reached: BTreeSet<u64>,
+    /// The branches that ran, and how often; none where they are not counted.
+    pub edges: Vec<(usize, u8)>,
 }
 
 /// Makes the image and puts it through everything.
@@ -55,7 +57,9 @@ pub fn try_recipe(pools: &mut Pools, recipe: &Recipe) -> Result<Outcome, String>
     let mut outcome = Outcome { wounds, ..Outcome::default() };
     let sites = Arc::new(Sites::default());
     let mut trial = Trial { pool: &pool, sites: &sites, sound: false, outcome: &mut outcome };
+    novale_edges::take(&mut |_, _| ());
     let ran = catch_unwind(AssertUnwindSafe(|| trial.run()));
+    novale_edges::take(&mut |edge, times| outcome.edges.push((edge, times)));
     if let Err(payload) = ran {
         outcome.wrong.push(format!("panic: {}", panic_text(payload.as_ref())));
     }

@@ -63,6 +63,8 @@ struct Found {
     shown: u64,
     messages: BTreeSet<String>,
     kept: Vec<String>,
+    /// Branches that one worker met at most.
+    edges: u64,
     violations: Vec<Violation>,
 }
 
@@ -79,6 +81,8 @@ struct Summary<'f> {
     shown: u64,
     messages: usize,
     kept: usize,
+    edges: u64,
+    edges_counted: usize,
     violations: &'f [Violation],
     seconds: f64,
     seed: u64,
@@ -145,6 +149,7 @@ impl Found {
                 worker::Word::Opened => self.opened += 1,
                 worker::Word::Shown => self.shown += 1,
                 worker::Word::Message(text) => drop(self.messages.insert(text)),
+                worker::Word::Edges(count) => self.edges = self.edges.max(count),
                 worker::Word::Kept(recipe) => self.kept.push(recipe),
                 worker::Word::Wrong(recipe, what) => {
                     self.violations.push(Violation { recipe, what });
@@ -243,6 +248,8 @@ fn show(args: &Args, found: &Found, time: Duration) -> anyhow::Result<()> {
             shown: found.shown,
             messages: found.messages.len(),
             kept: found.kept.len(),
+            edges: found.edges,
+            edges_counted: novale_edges::count(),
             violations: &found.violations,
             seconds: time.as_secs_f64(),
             seed: args.seed,
@@ -262,6 +269,9 @@ fn show(args: &Args, found: &Found, time: Duration) -> anyhow::Result<()> {
         found.messages.len(),
         found.kept.len()
     );
+    if novale_edges::count() > 0 {
+        println!("one worker reached {} of {} branches", found.edges, novale_edges::count());
+    }
     println!("{} violations", found.violations.len());
     Ok(())
 }

@@ -22,6 +22,8 @@ pub(super) enum Word {
     Message(String),
     /// The recipe reached something new.
     Kept(String),
+    /// So many branches ran until now.
+    Edges(u64),
     /// The recipe's answer was wrong: how.
     Wrong(String, String),
 }
@@ -34,6 +36,7 @@ impl Word {
             Self::Shown => println!("shown"),
             Self::Message(text) => println!("message {}", one_line(text)),
             Self::Kept(recipe) => println!("kept {recipe}"),
+            Self::Edges(count) => println!("edges {count}"),
             Self::Wrong(recipe, what) => println!("wrong {recipe}\t{}", one_line(what)),
         }
     }
@@ -46,6 +49,7 @@ impl Word {
             "opened" => Self::Opened,
             "shown" => Self::Shown,
             "message" => Self::Message(rest.to_owned()),
+            "edges" => Self::Edges(rest.parse().ok()?),
             "kept" => Self::Kept(rest.to_owned()),
             "wrong" => {
                 let (recipe, what) = rest.split_once('\t')?;
@@ -90,6 +94,7 @@ pub(super) fn run(
         }
         if is_new {
             Word::Kept(recipe.to_string()).say();
+            Word::Edges(hunt.tally().edges).say();
         }
         if hunt.tally().messages.len() > known {
             known = hunt.tally().messages.len();
