@@ -60,6 +60,8 @@ pub struct Shown {
     pub bytes: Vec<u8>,
     /// The first path of the same inode.
     pub first_path: Vec<u8>,
+    /// mtime and ctime, ns since 1970.
+    pub times: (i64, i64),
 }
 
 /// A tree beyond this many paths runs in circles.
@@ -95,9 +97,19 @@ pub fn look_at_all(root: &OwnedFd) -> Result<BTreeMap<Vec<u8>, Shown>, Errno> {
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Vec::new(),
         };
         let first_path = first_paths.entry(stat.st_ino).or_insert_with(|| path.clone()).clone();
-        shown.insert(path, Shown { meta, bytes, first_path });
+        let times = (
+            stat.st_mtime * SECOND_NS + nanoseconds(stat.st_mtime_nsec),
+            stat.st_ctime * SECOND_NS + nanoseconds(stat.st_ctime_nsec),
+        );
+        shown.insert(path, Shown { meta, bytes, first_path, times });
     }
     Ok(shown)
+}
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+fn nanoseconds(part: u64) -> i64 {
+    i64::try_from(part).unwrap_or(0)
 }
 
 /// The names in a directory in byte order, read with a buffer for about `at_a_time` short ones.
