@@ -1,6 +1,7 @@
 //! The campaign: workers take the next case, until the time is up.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::reduce::reduced;
@@ -69,7 +70,12 @@ const PATIENCE: Duration = Duration::from_secs(900);
 impl Campaign {
     /// Runs it; `progress` is told what was seen so far, now and then.
     pub fn run(&self, progress: &(dyn Fn(&Report) + Sync)) -> Report {
-        let tracker = Tracker::until(Some(Instant::now() + self.time));
+        self.run_until(&Arc::default(), progress)
+    }
+
+    /// As [`Self::run`], but no longer than until `stop` is set, by whomever.
+    pub fn run_until(&self, stop: &Arc<AtomicBool>, progress: &(dyn Fn(&Report) + Sync)) -> Report {
+        let tracker = Tracker::until(Some(Instant::now() + self.time)).stopped_by(stop);
         let turns = Turns::new(&self.workloads, self.seed);
         let report = Mutex::new(Report::default());
         std::thread::scope(|scope| {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use novale_core::Fs;
@@ -40,7 +41,7 @@ pub struct CallsReport {
 }
 
 /// Fails the calls of the worker that `(program, arguments)` starts, one by one, in an empty folder
-/// on a tmpfs; `progress` is told after each.
+/// on a tmpfs, until all have or `stop` says so; `progress` is told after each.
 ///
 /// # Errors
 /// What was found wrong, or that strace can't be used.
@@ -48,6 +49,7 @@ pub fn fail_calls(
     worker: (&Path, &[&str]),
     folder: &Path,
     seed: u64,
+    stop: &AtomicBool,
     progress: &dyn Fn(&CallsReport),
 ) -> Result<CallsReport, String> {
     let field = Field::at(folder);
@@ -62,13 +64,16 @@ pub fn fail_calls(
         let first = idle.get(kind).copied().unwrap_or(0) + 1;
         report.kinds += u64::from(first <= *count);
         for number in (first..=*count).take(usize::try_from(OF_ONE_KIND_MAX).unwrap_or(0)) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
             trial
                 .fail(kind, number, &mut report)
                 .map_err(|why| format!("{kind} number {number} failed: {why}"))?;
             progress(&report);
         }
     }
-    if report.failed == 0 {
+    if report.failed == 0 && !stop.load(Ordering::Relaxed) {
         return Err("no call of the worker failed".to_owned());
     }
     close_and_check(&fs, &field)?;
@@ -127,6 +132,7 @@ impl Trial<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(|why| format!("strace: {why}"))?;
         let start = Instant::now();

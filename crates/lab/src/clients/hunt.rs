@@ -2,8 +2,10 @@
 //! acknowledged is lost, and in the end all is sound.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -39,6 +41,8 @@ pub struct Hunt<'a> {
     pub deaths_max: u64,
     /// The seed of everything.
     pub seed: u64,
+    /// Ends it early.
+    pub stop: &'a AtomicBool,
 }
 
 /// What was done.
@@ -76,13 +80,17 @@ impl Hunt<'_> {
         let mut report = HuntReport::default();
         let mut random = Rng::with_seed(self.seed);
         let start = Instant::now();
-        while start.elapsed() < self.time && report.deaths < self.deaths_max {
+        while !self.is_over(start) && report.deaths < self.deaths_max {
             let lanes = random.u32(1..5);
             Round { hunt: self, random: &mut random, report: &mut report, made: 0 }
                 .run(lanes, start, progress)?;
             report.rounds += 1;
         }
         Ok(report)
+    }
+
+    fn is_over(&self, start: Instant) -> bool {
+        start.elapsed() >= self.time || self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -130,7 +138,7 @@ impl Round<'_> {
         let until = self.report.deaths + DEATHS_A_ROUND;
         let until = until.min(self.hunt.deaths_max);
         let mut idle = Instant::now();
-        while self.report.deaths < until && start.elapsed() < self.hunt.time {
+        while self.report.deaths < until && !self.hunt.is_over(start) {
             // Chance decides when: that is the point of it.
             std::thread::park_timeout(Duration::from_micros(self.random.u64(0..8_000)));
             let chosen = self.random.usize(0..workers.len());
@@ -172,6 +180,8 @@ impl Round<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            // What a terminal sends is for the hunt, which ends them.
+            .process_group(0)
             .spawn()
             .map_err(|why| format!("{}: {why}", program.display()))?;
         Ok(Worker { child, name, seed, count })

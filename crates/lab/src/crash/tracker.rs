@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// A table of this many parts, so that threads rarely wait for each other.
@@ -23,7 +23,7 @@ pub struct Tracker {
     distinct: AtomicU64,
     reached: Mutex<HashSet<u64>>,
     end: Option<Instant>,
-    stopped: AtomicBool,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Default for Tracker {
@@ -41,8 +41,14 @@ impl Tracker {
             distinct: AtomicU64::new(0),
             reached: Mutex::default(),
             end,
-            stopped: AtomicBool::new(false),
+            stopped: Arc::default(),
         }
+    }
+
+    /// The same, where others may end them too.
+    #[must_use]
+    pub fn stopped_by(self, stop: &Arc<AtomicBool>) -> Self {
+        Self { stopped: stop.clone(), ..self }
     }
 
     /// Crash states judged so far, each counted once.

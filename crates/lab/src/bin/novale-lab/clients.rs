@@ -9,6 +9,7 @@ use novale_lab::clients::{CallsReport, Hunt, HuntReport, fail_calls, work as wor
 use serde::Serialize;
 
 use super::Verdict;
+use super::stop::Stop;
 
 /// Kill processes that work on one pool, at any instant, and see what the survivors find.
 #[derive(Debug, clap::Args)]
@@ -53,13 +54,15 @@ struct Summary {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    // Before there is a folder that must not stay behind.
+    let stop = Stop::on_signals()?;
     let folder = tempfile::Builder::new()
         .prefix("novale-lab-")
         .tempdir_in(&args.memory)
         .with_context(|| format!("a folder in {}", args.memory.display()))?;
     let program = std::env::current_exe().context("this program's own path")?;
     if args.calls {
-        return run_calls(args, (&program, &["client-worker"]), folder.path());
+        return run_calls(args, (&program, &["client-worker"]), folder.path(), &stop);
     }
     let hunt = Hunt {
         worker: (&program, &["client-worker"]),
@@ -68,6 +71,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         time: Duration::from_secs(args.seconds),
         deaths_max: args.deaths.unwrap_or(u64::MAX),
         seed: args.seed,
+        stop: stop.asked(),
     };
     let style = ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")?;
     let bar = ProgressBar::new(args.seconds).with_style(style);
@@ -100,7 +104,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     } else {
         tell(&summary);
     }
-    Ok(if summary.violation.is_none() { Verdict::Clean } else { Verdict::Violated })
+    Ok(Verdict::of(summary.violation.is_some(), &stop))
 }
 
 /// What `--calls --json` prints.
@@ -117,11 +121,16 @@ struct CallsSummary {
     seed: u64,
 }
 
-fn run_calls(args: &Args, worker: (&Path, &[&str]), folder: &Path) -> anyhow::Result<Verdict> {
+fn run_calls(
+    args: &Args,
+    worker: (&Path, &[&str]),
+    folder: &Path,
+    stop: &Stop,
+) -> anyhow::Result<Verdict> {
     let bar = ProgressBar::new_spinner();
     let start = Instant::now();
     let latest = std::cell::Cell::new(CallsReport::default());
-    let result = fail_calls(worker, folder, args.seed, &|report| {
+    let result = fail_calls(worker, folder, args.seed, stop.asked(), &|report| {
         latest.set(*report);
         bar.set_message(format!("{} system calls failed", report.failed));
         bar.tick();
@@ -156,7 +165,7 @@ fn run_calls(args: &Args, worker: (&Path, &[&str]), folder: &Path) -> anyhow::Re
             println!("violation: {violation}");
         }
     }
-    Ok(if summary.violation.is_none() { Verdict::Clean } else { Verdict::Violated })
+    Ok(Verdict::of(summary.violation.is_some(), stop))
 }
 
 fn tell(summary: &Summary) {
@@ -190,6 +199,9 @@ pub(super) struct WorkerArgs {
 }
 
 pub(super) fn work(args: WorkerArgs) -> anyhow::Result<Verdict> {
+    // Nobody is left behind, however the program that started this one ends.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .context("ending with the program that started this")?;
     let WorkerArgs { folder, name, seed, operations, die_at } = args;
     work_in(&novale_lab::clients::WorkerArgs { folder, name, seed, operations, die_at })
         .map_err(|why| anyhow!(why))?;

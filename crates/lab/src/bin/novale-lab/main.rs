@@ -3,7 +3,8 @@
 //! Each command is a file here with its arguments (`Args`) and a function `run`, and a line in
 //! [`Command`] and in `main`. Standard output has the facts, standard error everything else. The exit
 //! code is 0 if nothing was found, 1 for a violation, 2 for a command line or file that makes no
-//! sense. Never here: what a test would want to call; that is in the library.
+//! sense, 128 and its number for a signal that ended it before anything was found. Never here: what a
+//! test would want to call; that is in the library.
 
 #![allow(
     clippy::print_stdout,
@@ -18,10 +19,13 @@ mod list;
 mod mutants;
 mod replay;
 mod run;
+mod stop;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use self::stop::Stop;
 
 /// Novale's crash lab: power cuts, dead clients and damaged pools, by the thousand.
 #[derive(Debug, Parser)]
@@ -58,6 +62,18 @@ enum Command {
 enum Verdict {
     Clean,
     Violated,
+    /// Ended early with nothing found, with this exit code.
+    Stopped(u8),
+}
+
+impl Verdict {
+    fn of(violated: bool, stop: &Stop) -> Self {
+        match stop.code() {
+            _ if violated => Self::Violated,
+            Some(code) => Self::Stopped(code),
+            None => Self::Clean,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -74,6 +90,7 @@ fn main() -> ExitCode {
     match found {
         Ok(Verdict::Clean) => ExitCode::SUCCESS,
         Ok(Verdict::Violated) => ExitCode::from(1),
+        Ok(Verdict::Stopped(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("novale-lab: {error:#}");
             ExitCode::from(2)

@@ -12,6 +12,7 @@ use novale_lab::campaign::{
 use serde::Serialize;
 
 use super::Verdict;
+use super::stop::Stop;
 
 /// Cut the power in sequences of operations and see what is recovered.
 ///
@@ -55,8 +56,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         rates: Rates { used_one_in: args.used_one_in, nested_one_in: args.nested_one_in },
     };
     ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
+    let stop = Stop::on_signals()?;
     let (start, bar, files) = (Instant::now(), bar(args.seconds), Mutex::new(Vec::new()));
-    let report = campaign.run(&|report| {
+    let report = campaign.run_until(stop.asked(), &|report| {
         show(&bar, start, report);
         // At once: what is found is kept even if the run is ended.
         let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +75,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     } else {
         tell(&report, &summary);
     }
-    Ok(if report.violations.is_empty() { Verdict::Clean } else { Verdict::Violated })
+    Ok(Verdict::of(!report.violations.is_empty(), &stop))
 }
 
 pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {

@@ -1,0 +1,144 @@
+//! The promise: `novale-lab` says what it found in a form that a program can read, by its exit code
+//! too, and tells what is wrong with a file or a name that it is given.
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use novale_lab::campaign::{Case, How, WORKLOADS, parse_replay, print_replay};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn lab(arguments: &[&str], folder: &Path) -> (Option<i32>, String, String) {
+    let program = env!("CARGO_BIN_EXE_novale-lab");
+    let Output { status, stdout, stderr } =
+        Command::new(program).args(arguments).current_dir(folder).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn a_run_is_one_json_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |seconds| {
+        let arguments =
+            ["run", "--json", "--workload", "names", "--threads", "2", "--seconds", seconds];
+        let (code, out, _) = lab(&arguments, folder.path());
+        assert_eq!(code, Some(0), "{out}");
+        let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+        object
+    };
+    let object = run("2");
+    for key in ["crash_states", "violations", "seconds", "seed"] {
+        assert!(object[key].is_number(), "{key} in {object}");
+    }
+    assert!(object["crash_states"].as_u64().unwrap() > 100, "{object}");
+    assert_eq!(object["violations"], 0);
+    assert_eq!(run("0")["crash_states"], 0);
+}
+
+/// `clients` had a pool and an arena of half a gigabyte each in /dev/shm, and whoever ended it by a
+/// signal had them there for good.
+#[test]
+fn a_signal_ends_it_with_what_was_found_and_nothing_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let in_use = || std::fs::read_dir(memory.path()).unwrap().count();
+    let memory_name = memory.path().to_str().unwrap();
+    let clients = ["clients", "--seconds", "600", "--memory", memory_name, "--json"];
+    let run = ["run", "--seconds", "600", "--threads", "1", "--json"];
+    for (arguments, signal, code) in
+        [(&clients[..], Signal::TERM, 143), (&clients, Signal::INT, 130), (&run, Signal::TERM, 143)]
+    {
+        let child = Command::new(env!("CARGO_BIN_EXE_novale-lab"))
+            .args(arguments)
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        wait_until(|| is_caught(pid, signal) && (arguments[0] == "run" || in_use() > 0));
+        kill_process(pid, signal).unwrap();
+        let Output { status, stdout, .. } = child.wait_with_output().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+        let object: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
+        assert_eq!(object["violations"], 0, "{object}");
+        assert!(object["seconds"].as_f64().unwrap() < 300.0, "{object}");
+        assert_eq!(in_use(), 0, "{arguments:?}");
+    }
+}
+
+/// Whether a process has a handler for a signal.
+fn is_caught(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(mask, 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+}
+
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn every_workload_is_listed_with_what_it_is() {
+    let (code, out, _) = lab(&["list"], Path::new("/"));
+    assert_eq!((code, out.lines().count()), (Some(0), WORKLOADS.len()));
+    for (line, workload) in out.lines().zip(WORKLOADS) {
+        assert!(line.starts_with(workload.name) && line.ends_with(workload.what), "{line}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let How::Each(_, make) = WORKLOADS[0].how else { unreachable!("the first is exhaustive") };
+    let good = print_replay(&make(3), "found\nthis");
+    file("none", "create /a\n");
+    file("missing", &good.replace(" lanes=1", ""));
+    file("unknown", &good.replace(" lanes=1", " lanes=1 lames=1"));
+    file("number", &good.replace("lanes=1", "lanes=x"));
+    file("step", &format!("{good}frobnicate /a\n"));
+    file("empty", good.split_inclusive('\n').nth(2).unwrap());
+    let lines = good.lines().count();
+    let unknown_step = format!("line {}: ", lines + 1);
+    for (arguments, reason) in [
+        (vec!["replay", "absent"], "read absent: No such file"),
+        (vec!["replay", "none"], "none: it has no line of options"),
+        (vec!["replay", "missing"], "missing: lanes= is missing"),
+        (vec!["replay", "unknown"], "unknown: lames= is no option"),
+        (vec!["replay", "number"], "number: lanes=x is no number in range"),
+        (vec!["replay", "step"], unknown_step.as_str()),
+        (vec!["replay", "empty"], "empty: it has no steps"),
+        (vec!["run", "--workload", "nonsense"], "no workload `nonsense`"),
+        (vec!["run", "--out", "absent"], "absent is no directory"),
+    ] {
+        let (code, out, err) = lab(&arguments, folder.path());
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {err}");
+        assert!(err.starts_with("novale-lab: ") && err.contains(reason), "{arguments:?}: {err}");
+    }
+    file("good", &good);
+    let (code, out, _) = lab(&["replay", "good"], folder.path());
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.starts_with("no violation in "), "{out}");
+}
+
+#[test]
+fn a_replay_file_holds_all_of_a_case() {
+    for workload in WORKLOADS {
+        for seed in [0, 3, 11] {
+            let case: Case = match workload.how {
+                How::Each(count, make) => make(seed * 31 % count()),
+                How::Drawn(make) | How::Guided(make) => make(seed),
+            };
+            let read = parse_replay(&print_replay(&case, "a failure\n# of two lines"));
+            assert_eq!(read.unwrap(), case, "{}", workload.name);
+        }
+    }
+}
