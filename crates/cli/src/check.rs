@@ -8,7 +8,7 @@ use novale_pm::PmOptions;
 use serde::Serialize;
 
 use crate::args::CheckArgs;
-use crate::holder::{self, Use};
+use crate::holder;
 use crate::progress::{AllCpus, Bar};
 use crate::{fail, slots};
 
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 
 fn verify(args: &CheckArgs) -> Result<Facts> {
     let found = slots::find(&args.slots)?;
-    let _lock = holder::lock(&found.paths, Use::Shared)?;
+    let _lock = holder::lock(&found.paths)?;
     let options = PmOptions { read_only: true, ..PmOptions::default() };
     let pm = slots::open(&found.paths, options)?;
     let bar = Bar::new();

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::args::FormArg;
 use crate::background;
-use crate::holder::{self, Use};
+use crate::holder;
 use crate::mount::Request;
 use crate::progress::{AllCpus, Bar, spin};
 use crate::record::{Kept, Record, atime_word};
@@ -52,10 +52,13 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     // What ps shows; the daemon was started as /proc/self/exe.
     rustix::thread::set_name(c"novale").context("naming the process")?;
     let found = slots::find(&request.slots)?;
-    let _lock = holder::lock(&found.paths, Use::Exclusive)?;
+    let lock = holder::lock(&found.paths)?;
     let arena = ArenaName::new(&found.info)?;
     tell_bad_copies(request, &found);
     let fs = Arc::new(open(request, &found, &arena)?);
+    if !request.words.options.read_only {
+        lock.share()?;
+    }
     tell_recovery(fs.opened(), request.words.options.read_only);
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
     let service = Arc::new(Novale::new(fs, settings(request, voice.clone())));

@@ -1,7 +1,7 @@
 //! Who uses a pool.
 //!
-//! Whoever has a pool open keeps flock(2) locks on the files of all its slots: exclusive to mount or
-//! make it, shared to check it. The kernel drops them with the last descriptor, so a dead process
+//! Whoever has a pool open keeps flock(2) locks on the files of all its slots: exclusive ones to make,
+//! check or open it, shared ones once it is open and others may join. The kernel drops them with the last descriptor, so a dead process
 //! holds none, and closing other descriptors of the file does not (as it would with POSIX record
 //! locks). `/proc/locks` names the process. Looking takes no lock, so it disturbs nobody.
 
@@ -23,19 +23,22 @@ use crate::slots::split_source;
 /// How long a daemon that no longer serves a mount is given to close its pool.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
 
-/// What a command is going to do with a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Alone: mounting and making.
-    Exclusive,
-    /// Beside others that only read.
-    Shared,
-}
-
 /// The locks of a pool in use; dropping it gives them up.
 #[derive(Debug)]
 pub(crate) struct PoolLock {
-    _slots: Vec<File>,
+    slots: Vec<File>,
+}
+
+impl PoolLock {
+    /// Lets others join, once the pool is open. Fails where somebody took it meanwhile: then nothing
+    /// may be stored any more.
+    pub(crate) fn share(&self) -> Result<()> {
+        for slot in &self.slots {
+            rustix::fs::flock(slot, FlockOperation::NonBlockingLockShared)
+                .context("sharing the pool's lock")?;
+        }
+        Ok(())
+    }
 }
 
 /// A process, held on to so that its number cannot become another's.
@@ -66,21 +69,17 @@ impl Process {
 }
 
 /// Takes the locks of a pool's slots, waiting for a daemon that is just closing it.
-pub(crate) fn lock(slots: &[PathBuf], usage: Use) -> Result<PoolLock> {
-    let files = slots.iter().map(|slot| lock_slot(slot, usage)).collect::<Result<_>>()?;
-    Ok(PoolLock { _slots: files })
+pub(crate) fn lock(slots: &[PathBuf]) -> Result<PoolLock> {
+    let slots = slots.iter().map(|slot| lock_slot(slot)).collect::<Result<_>>()?;
+    Ok(PoolLock { slots })
 }
 
-fn lock_slot(slot: &Path, usage: Use) -> Result<File> {
+fn lock_slot(slot: &Path) -> Result<File> {
     // A FIFO would wait for its other end; what is no slot is refused when it is mapped.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(slot, flags, Mode::empty());
     let file = File::from(file.with_context(|| slot.display().to_string())?);
-    let operation = match usage {
-        Use::Exclusive => FlockOperation::NonBlockingLockExclusive,
-        Use::Shared => FlockOperation::NonBlockingLockShared,
-    };
-    let take = || match rustix::fs::flock(&file, operation) {
+    let take = || match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error).with_context(|| format!("locking {}", slot.display())),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::args::MkfsArgs;
-use crate::holder::{self, Use};
+use crate::holder;
 use crate::progress::spin;
 use crate::size::show_size;
 use crate::slots;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
         check_kind(path)?;
     }
     let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
-    let _lock = holder::lock(&there, Use::Exclusive)?;
+    let _lock = holder::lock(&there)?;
     for (index, path) in paths.iter().enumerate() {
         check_slot(args, index, path)?;
     }
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     for path in &missing {
         created.create(path, args.size.unwrap_or(DEFAULT_BYTES))?;
     }
-    let _lock_of_new = holder::lock(&missing, Use::Exclusive)?;
+    let _lock_of_new = holder::lock(&missing)?;
     if let Some(size) = args.size {
         for path in there.iter().filter(|path| path.is_file()) {
             resize(path, size)?;

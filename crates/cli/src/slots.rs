@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use novale_core::{PoolInfo, SLOT_BYTES_MIN, Space, identify_slot, inspect};
 use novale_layout::{PAGE, PmAddr, known_signature};
-use novale_pm::{Pm, PmOptions, SlotSpec};
+use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use uuid::Uuid;
 
 use crate::size::show_size;
@@ -51,7 +51,7 @@ pub(crate) fn absolute(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
 /// Opens slots as they are given; whoever opens them for writing holds their locks.
 pub(crate) fn open(paths: &[PathBuf], options: PmOptions) -> Result<Pm> {
     let specs: Vec<SlotSpec> = paths.iter().map(SlotSpec::new).collect();
-    Ok(Pm::open(&specs, &PmOptions { lock_held: true, ..options })?)
+    Ok(Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..options })?)
 }
 
 fn reading() -> PmOptions {

@@ -73,8 +73,8 @@ fn set_left(arena: &Arena, client: ClientInfo, left: bool) {
 
 impl Fs {
     /// Joins the clients of a pool that one of them has opened in `arena`. `pm` maps the same pool
-    /// for writing, with the lock left to the client that opened it
-    /// ([`lock_held`](novale_pm::PmOptions::lock_held)). When `process` is gone, others settle for
+    /// for writing, with shared locks ([`SlotLock::Shared`](novale_pm::SlotLock::Shared)); the client
+    /// that opened it has shared its own ([`Pm::share`]). When `process` is gone, others settle for
     /// this client: it is the caller's own, but for tests.
     ///
     /// # Errors

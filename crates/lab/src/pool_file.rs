@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use novale_pm::{Pm, PmOptions, SlotSpec};
+use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 /// The slots.
@@ -37,7 +37,7 @@ impl PoolFile {
         let path = |file: &File| SlotSpec::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let slots: Vec<SlotSpec> = self.files.iter().map(path).collect();
         // The machine that died may hold the slots still; nobody else knows of them.
-        let options = PmOptions { lock_held: true, ..options.clone() };
+        let options = PmOptions { lock: SlotLock::Held, ..options.clone() };
         Pm::open(&slots, &options).map_err(|why| why.to_string())
     }
 

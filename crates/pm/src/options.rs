@@ -55,12 +55,21 @@ pub enum SlotKind {
     Anonymous,
 }
 
+/// How slots are locked: two writers that do not know of each other would destroy the pool. The
+/// locks go with the last descriptor of the slots' files, so a dead process holds none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SlotLock {
+    /// For this opening alone; fails where anybody has a lock.
+    #[default]
+    Exclusive,
+    /// Beside others that share one arena: to join them. Fails where somebody has the pool alone.
+    Shared,
+    /// The caller has seen to it.
+    Held,
+}
+
 /// How to open a pool's slots.
 #[derive(Clone, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "switches that have nothing to do with each other"
-)]
 pub struct PmOptions {
     /// Map without write permission; every store is then a programmer error.
     pub read_only: bool,
@@ -74,10 +83,8 @@ pub struct PmOptions {
     pub eadr: Option<bool>,
     /// Told of every store, write-back and fence.
     pub observer: Option<Arc<dyn Observer>>,
-    /// The caller holds the slots' exclusive flock(2) locks already. Otherwise opening for writing
-    /// takes them, and fails where another has one: two writers that do not know of each other
-    /// would destroy the pool.
-    pub lock_held: bool,
+    /// The flock(2) locks that opening for writing takes on the slots.
+    pub lock: SlotLock,
 }
 
 impl std::fmt::Debug for PmOptions {
@@ -89,7 +96,7 @@ impl std::fmt::Debug for PmOptions {
             .field("write_back", &self.write_back)
             .field("eadr", &self.eadr)
             .field("observer", &self.observer.is_some())
-            .field("lock_held", &self.lock_held)
+            .field("lock", &self.lock)
             .finish()
     }
 }

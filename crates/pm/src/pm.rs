@@ -1,6 +1,7 @@
 //! The pool's slots as one address space: opened, bounds-checked, counted.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use novale_layout::PmAddr;
@@ -8,7 +9,9 @@ use novale_layout::PmAddr;
 use crate::counters::{Registry, SLOTS_MAX};
 use crate::cpu::{self, Cpu};
 use crate::slot::Slot;
-use crate::{Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotSpec, to_usize};
+use crate::{
+    Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotLock, SlotSpec, to_usize,
+};
 
 /// A pool's slots, mapped: the only way to its bytes.
 ///
@@ -66,12 +69,21 @@ impl Pm {
             }
             opened.push(slot);
         }
-        if !options.read_only && !options.lock_held {
+        if !options.read_only && options.lock != SlotLock::Held {
             for (slot, spec) in opened.iter().zip(slots) {
-                slot.lock(&spec.path)?;
+                slot.lock(&spec.path, options.lock)?;
             }
         }
         Self::new(opened, options)
+    }
+
+    /// Lets others join ([`SlotLock::Shared`]), once what they need to find is there.
+    ///
+    /// # Errors
+    /// [`PmError::InUse`] where somebody else took a slot alone meanwhile: the kernel gives a lock up
+    /// before it takes the other. Nothing may be stored any more then.
+    pub fn share(&self) -> Result<(), PmError> {
+        self.slots.iter().try_for_each(|slot| slot.lock(Path::new("a slot"), SlotLock::Shared))
     }
 
     /// Maps zeroed private memory, one slot for each length (bytes), for tests and embedding.

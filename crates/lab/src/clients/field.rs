@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, Identity, PidInfo};
 use novale_core::{Atime, Fs, Ino, OpenOptions, Serial};
-use novale_pm::{Pm, PmOptions, SlotSpec};
+use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 
 use crate::diff::{OnFs, make_pool, now_ns_at};
 use crate::workload::Failure;
@@ -43,10 +43,9 @@ impl Field {
     }
 
     /// The pool, mapped.
-    pub(super) fn pm(&self, options: PmOptions) -> Result<Pm, String> {
+    pub(super) fn pm(&self, options: &PmOptions) -> Result<Pm, String> {
         let slot = SlotSpec::new(self.folder.join("slot"));
-        // The one that opened the pool first has the lock.
-        Pm::open(&[slot], &PmOptions { lock_held: true, ..options }).map_err(|why| why.to_string())
+        Pm::open(&[slot], options).map_err(|why| why.to_string())
     }
 
     /// Makes a pool and opens it, as the first client.
@@ -60,17 +59,20 @@ impl Field {
         }
         let slot = File::create_new(self.folder.join("slot")).map_err(text)?;
         slot.set_len(POOL_BYTES).map_err(text)?;
-        make_pool(&self.pm(PmOptions::default())?, lanes)?;
+        make_pool(&self.pm(&PmOptions::default())?, lanes)?;
         let arena = Arena::create(&self.arena(), ARENA_BYTES, IDENTITY);
         let arena = arena.map_err(|why| why.to_string())?;
-        let pm = self.pm(PmOptions::default())?;
-        Fs::open(pm, arena, &options(), &Serial, &|_| ()).map_err(|why| why.to_string())
+        let pm = self.pm(&PmOptions::default())?;
+        let fs =
+            Fs::open(pm, arena, &options(), &Serial, &|_| ()).map_err(|why| why.to_string())?;
+        fs.pm().share().map_err(|why| why.to_string())?;
+        Ok(fs)
     }
 
     /// Joins those who have the pool open.
     pub(super) fn attach(&self, options_of_pm: PmOptions) -> Result<Fs, String> {
         let arena = Arena::open(&self.arena(), IDENTITY).map_err(|why| why.to_string())?;
-        let pm = self.pm(options_of_pm)?;
+        let pm = self.pm(&PmOptions { lock: SlotLock::Shared, ..options_of_pm })?;
         Fs::attach(pm, &arena, &options(), PidInfo::current()).map_err(|why| why.to_string())
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn close_and_check(fs: &Fs, field: &Field) -> Result<(), String> {
         return Err(format!("{clients} clients are there, not one"));
     }
     fs.close().map_err(|why| format!("close: {why}"))?;
-    let pm = field.pm(PmOptions::default())?;
+    let pm = field.pm(&PmOptions::default())?;
     let report = novale_core::inspect(&pm).map_err(|why| why.to_string())?;
     if !report.clean {
         return Err("closed, but not clean".to_owned());

@@ -12,9 +12,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use mapping::Mapping;
+use rustix::fs::FlockOperation;
 use source::Source;
 
-use crate::{PAGE, PmError, PmOptions, SlotKind, SlotSpec};
+use crate::{PAGE, PmError, PmOptions, SlotKind, SlotLock, SlotSpec};
 
 /// The greatest length of a slot, bytes: an address has 48 bits for the byte.
 const SLOT_BYTES_MAX: u64 = 1 << 48;
@@ -54,10 +55,15 @@ impl Slot {
         Ok(Self { kind, file: Some(source.file), identity: Some(source.identity), mapping })
     }
 
-    /// Takes the slot for this opening alone; the lock goes with the file's last descriptor.
-    pub(crate) fn lock(&self, path: &Path) -> Result<(), PmError> {
+    /// Locks the slot, or changes its lock; the lock goes with the file's last descriptor.
+    pub(crate) fn lock(&self, path: &Path, lock: SlotLock) -> Result<(), PmError> {
         let Some(file) = &self.file else { return Ok(()) };
-        match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        let operation = match lock {
+            SlotLock::Held => return Ok(()),
+            SlotLock::Exclusive => FlockOperation::NonBlockingLockExclusive,
+            SlotLock::Shared => FlockOperation::NonBlockingLockShared,
+        };
+        match rustix::fs::flock(file, operation) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(PmError::InUse { path: path.to_owned() }),
             Err(error) => Err(io_error(path, "lock")(error)),
