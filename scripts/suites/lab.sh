@@ -40,6 +40,13 @@ check 'an image that eats memory is found' image_eats_memory
 check "clients that are killed, $((seconds / 2)) s, seed $seed" \
   "$lab" clients --seconds $((seconds / 2)) --seed "$seed"
 
+if reason=$(why_no_mount); then
+  check "clients and a mount's daemon that are killed, $((seconds / 2)) s, seed $seed" \
+    "$lab" clients --seconds $((seconds / 2)) --seed "$seed" --mount "$novale"
+else
+  tally skipped 1 "lab: a mount's daemon that is killed: $reason"
+fi
+
 if need strace strace && strace -qq -o /dev/null true; then
   check 'clients whose system calls fail' "$lab" clients --calls --seed "$seed"
 else

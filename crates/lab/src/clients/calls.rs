@@ -76,7 +76,7 @@ pub fn fail_calls(
     if report.failed == 0 && !stop.load(Ordering::Relaxed) {
         return Err("no call of the worker failed".to_owned());
     }
-    close_and_check(&fs, &field)?;
+    close_and_check(fs, &field, None)?;
     Ok(report)
 }
 

@@ -16,7 +16,8 @@ use crate::workload::Failure;
 /// Bytes of the pool: it must never be full, and each run leaves little of it in use.
 const POOL_BYTES: u64 = 512 << 20;
 const ARENA_BYTES: u64 = 512 << 20;
-const IDENTITY: Identity = Identity { pool_uuid: [0xab; 16], abi: 1 };
+/// What a daemon gives to its arena.
+const ABI: u64 = 1;
 
 /// The folder, by its path.
 #[derive(Debug, Clone)]
@@ -33,8 +34,34 @@ impl Field {
         &self.folder
     }
 
-    fn arena(&self) -> PathBuf {
+    pub(super) fn slot(&self) -> PathBuf {
+        self.folder.join("slot")
+    }
+
+    /// Where the daemon mounts the pool.
+    pub(super) fn mount(&self) -> PathBuf {
+        self.folder.join("mount")
+    }
+
+    /// The arena, or a link that leads to it.
+    pub(super) fn arena_name(&self) -> PathBuf {
         self.folder.join("arena")
+    }
+
+    /// Removes what an earlier round left.
+    pub(super) fn clear(&self) -> Result<(), String> {
+        for path in [self.arena_name(), self.slot(), self.stop()] {
+            match std::fs::remove_file(path) {
+                Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why.to_string()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn pool_uuid(&self) -> Result<[u8; 16], String> {
+        let pm = self.pm(&PmOptions { read_only: true, ..PmOptions::default() })?;
+        Ok(novale_core::inspect(&pm).map_err(|why| why.to_string())?.uuid)
     }
 
     /// There once the workers are to stop.
@@ -44,23 +71,19 @@ impl Field {
 
     /// The pool, mapped.
     pub(super) fn pm(&self, options: &PmOptions) -> Result<Pm, String> {
-        let slot = SlotSpec::new(self.folder.join("slot"));
+        let slot = SlotSpec::new(self.slot());
         Pm::open(&[slot], options).map_err(|why| why.to_string())
     }
 
     /// Makes a pool and opens it, as the first client.
     pub(super) fn open(&self, lanes: u32) -> Result<Fs, String> {
         let text = |why: io::Error| why.to_string();
-        for name in ["arena", "slot", "stop"] {
-            match std::fs::remove_file(self.folder.join(name)) {
-                Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why.to_string()),
-                _ => {}
-            }
-        }
-        let slot = File::create_new(self.folder.join("slot")).map_err(text)?;
+        self.clear()?;
+        let slot = File::create_new(self.slot()).map_err(text)?;
         slot.set_len(POOL_BYTES).map_err(text)?;
         make_pool(&self.pm(&PmOptions::default())?, lanes)?;
-        let arena = Arena::create(&self.arena(), ARENA_BYTES, IDENTITY);
+        let identity = Identity { pool_uuid: self.pool_uuid()?, abi: ABI };
+        let arena = Arena::create(&self.arena_name(), ARENA_BYTES, identity);
         let arena = arena.map_err(|why| why.to_string())?;
         let pm = self.pm(&PmOptions::default())?;
         let fs =
@@ -71,7 +94,10 @@ impl Field {
 
     /// Joins those who have the pool open.
     pub(super) fn attach(&self, options_of_pm: PmOptions) -> Result<Fs, String> {
-        let arena = Arena::open(&self.arena(), IDENTITY).map_err(|why| why.to_string())?;
+        let identity = Identity { pool_uuid: self.pool_uuid()?, abi: ABI };
+        let name = self.arena_name();
+        let path = std::fs::read_link(&name).unwrap_or(name);
+        let arena = Arena::open(&path, identity).map_err(|why| why.to_string())?;
         let pm = self.pm(&PmOptions { lock: SlotLock::Shared, ..options_of_pm })?;
         Fs::attach(pm, &arena, &options(), PidInfo::current()).map_err(|why| why.to_string())
     }

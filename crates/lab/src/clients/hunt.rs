@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use novale_core::Fs;
+use novale_pm::PmOptions;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::field::{Count, Field};
 use super::judge::{close_and_check, empty_and_remove, judge, make_directory};
+use super::mounted::{Daemon, judge_mounted};
 use super::worker::SHARED;
 
 /// Deaths between two closings of the pool.
@@ -33,6 +35,8 @@ pub struct Hunt<'a> {
     pub worker: (&'a Path, &'a [&'a str]),
     /// An empty folder on a tmpfs.
     pub folder: &'a Path,
+    /// The program whose mount is to be a client too.
+    pub novale: Option<&'a Path>,
     /// Workers at a time.
     pub processes: usize,
     /// No death later than this.
@@ -50,9 +54,11 @@ pub struct Hunt<'a> {
 pub struct HuntReport {
     /// Workers that were killed, or killed themselves between two stores.
     pub deaths: u64,
-    /// Of these, deaths in the middle of an operation.
+    /// Mounts' daemons that were killed.
+    pub daemons: u64,
+    /// Deaths of workers in the middle of an operation.
     pub in_operation: u64,
-    /// Of these, operations that were found done.
+    /// Of their operations, those that were found done.
     pub found_done: u64,
     /// Workers that ended by themselves.
     pub ended: u64,
@@ -68,7 +74,15 @@ struct Worker {
     child: Child,
     name: String,
     seed: u64,
+    mounted: bool,
     count: Count,
+}
+
+impl Worker {
+    fn judge(&self, fs: &Fs, counts: (u64, u64)) -> Result<bool, String> {
+        let judged = if self.mounted { judge_mounted } else { judge };
+        judged(fs, &self.name, self.seed, counts)
+    }
 }
 
 impl Hunt<'_> {
@@ -82,7 +96,8 @@ impl Hunt<'_> {
         let start = Instant::now();
         while !self.is_over(start) && report.deaths < self.deaths_max {
             let lanes = random.u32(1..5);
-            Round { hunt: self, random: &mut random, report: &mut report, made: 0 }
+            let daemon = None;
+            Round { hunt: self, random: &mut random, report: &mut report, made: 0, daemon }
                 .run(lanes, start, progress)?;
             report.rounds += 1;
         }
@@ -99,6 +114,7 @@ struct Round<'r> {
     random: &'r mut Rng,
     report: &'r mut HuntReport,
     made: u64,
+    daemon: Option<Daemon>,
 }
 
 impl Round<'_> {
@@ -109,7 +125,13 @@ impl Round<'_> {
         progress: &dyn Fn(&HuntReport),
     ) -> Result<(), String> {
         let field = Field::at(self.hunt.folder);
-        let fs = field.open(lanes)?;
+        let fs = match self.hunt.novale {
+            Some(novale) => {
+                self.daemon = Some(Daemon::start(novale, &field)?);
+                field.attach(PmOptions::default())?
+            }
+            None => field.open(lanes)?,
+        };
         make_directory(&fs, SHARED)?;
         let mut workers = Vec::new();
         for _ in 0..self.hunt.processes {
@@ -124,7 +146,7 @@ impl Round<'_> {
             self.end(&fs, worker, hunted.is_err())?;
         }
         hunted.and(told)?;
-        close_and_check(&fs, &field)
+        close_and_check(fs, &field, self.daemon.as_mut())
     }
 
     fn hunt_workers(
@@ -143,6 +165,10 @@ impl Round<'_> {
             std::thread::park_timeout(Duration::from_micros(self.random.u64(0..8_000)));
             let chosen = self.random.usize(0..workers.len());
             let Some(worker) = workers.get_mut(chosen) else { continue };
+            if self.random.u64(0..DEATHS_A_ROUND * 2) == 0 {
+                self.kill_daemon(fs)?;
+                continue;
+            }
             if self.random.u32(0..10) == 0 {
                 self.stop_and_go(worker)?;
                 continue;
@@ -172,11 +198,14 @@ impl Round<'_> {
         let count = Count::create(&field.folder().join(&name)).map_err(|why| why.to_string())?;
         let die_at = if self.random.bool() { self.random.u64(1..EVENTS_MAX) } else { 0 };
         let operations = self.random.u64(1..OPERATIONS_MAX);
+        let served = self.daemon.as_mut().is_some_and(Daemon::is_alive);
+        let mounted = served && self.random.bool();
         let (program, first) = self.hunt.worker;
         let child = Command::new(program)
             .args(first)
             .arg(field.folder())
             .args([name.clone(), seed.to_string(), operations.to_string(), die_at.to_string()])
+            .args(mounted.then_some("--mounted"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -184,7 +213,18 @@ impl Round<'_> {
             .process_group(0)
             .spawn()
             .map_err(|why| format!("{}: {why}", program.display()))?;
-        Ok(Worker { child, name, seed, count })
+        Ok(Worker { child, name, seed, mounted, count })
+    }
+
+    /// Kills the mount's daemon, if there is one; the workers that need it end by themselves.
+    fn kill_daemon(&mut self, fs: &Fs) -> Result<(), String> {
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        if !daemon.is_alive() {
+            return Ok(());
+        }
+        daemon.kill()?;
+        self.report.daemons += 1;
+        fs.settle_dead().map(drop).map_err(|why| format!("settling for the daemon: {why}"))
     }
 
     fn stop_and_go(&mut self, worker: &Worker) -> Result<(), String> {
@@ -209,9 +249,11 @@ impl Round<'_> {
         self.report.deaths += 1;
         self.report.operations += done;
         // An operation that died may be found done later than at first, but not undone again.
-        let at_first = judge(fs, &worker.name, worker.seed, (begun, done))?;
+        // A look in the middle of which somebody settles sees a part of each; the next one may not.
+        let look = || worker.judge(fs, (begun, done));
+        let at_first = look().or_else(|_| look())?;
         fs.settle_dead().map_err(|why| format!("settling for {}: {why}", worker.name))?;
-        let found_done = judge(fs, &worker.name, worker.seed, (begun, done))?;
+        let found_done = look()?;
         if at_first && !found_done {
             return Err(format!("{}, seed {}: undone by settling", worker.name, worker.seed));
         }
@@ -248,12 +290,13 @@ impl Round<'_> {
         worker: &mut Worker,
         status: ExitStatus,
     ) -> Result<(), String> {
-        if !status.success() {
+        let served = self.daemon.as_mut().is_some_and(Daemon::is_alive);
+        if !status.success() && (served || !worker.mounted) {
             return Err(format!("{}: {}", worker.name, said(&mut worker.child)));
         }
         self.report.ended += 1;
         let (begun, done) = worker.count.read().map_err(|why| why.to_string())?;
-        judge(fs, &worker.name, worker.seed, (done.min(begun), done))?;
+        worker.judge(fs, (begun, done))?;
         empty_and_remove(fs, &worker.name)
     }
 }

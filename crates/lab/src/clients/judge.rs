@@ -6,6 +6,7 @@ use novale_model::{Atime, Model, Tree};
 use novale_pm::PmOptions;
 
 use super::field::{Field, Home};
+use super::mounted::Daemon;
 use super::worker::steps;
 use crate::crash::probe_below;
 use crate::diff::{check_opened, check_pool, now_ns_at, open_pool, snapshot};
@@ -70,15 +71,25 @@ pub(super) fn empty_and_remove(fs: &Fs, name: &str) -> Result<(), String> {
 }
 
 /// The last client closes the pool; then it must be sound, and what it holds as it was.
-pub(super) fn close_and_check(fs: &Fs, field: &Field) -> Result<(), String> {
+pub(super) fn close_and_check(
+    fs: Fs,
+    field: &Field,
+    daemon: Option<&mut Daemon>,
+) -> Result<(), String> {
     let all = |fs: &Fs| snapshot(&mut Home { fs, root: Ino::ROOT }, now_ns_at(0));
-    let before = all(fs)?;
+    let before = all(&fs)?;
     fs.settle_dead().map_err(|why| why.to_string())?;
-    let clients = fs.clients();
-    if clients != 1 {
-        return Err(format!("{clients} clients are there, not one"));
+    let daemon = daemon.and_then(|daemon| daemon.is_alive().then_some(daemon));
+    let (clients, expected) = (fs.clients(), 1 + u32::from(daemon.is_some()));
+    if clients != expected {
+        return Err(format!("{clients} clients are there, not {expected}"));
     }
     fs.close().map_err(|why| format!("close: {why}"))?;
+    // Its locks go with it.
+    drop(fs);
+    if let Some(daemon) = daemon {
+        daemon.unmount()?;
+    }
     let pm = field.pm(&PmOptions::default())?;
     let report = novale_core::inspect(&pm).map_err(|why| why.to_string())?;
     if !report.clean {

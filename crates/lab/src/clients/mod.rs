@@ -7,6 +7,7 @@ mod death;
 mod field;
 mod hunt;
 mod judge;
+mod mounted;
 mod worker;
 
 pub use calls::{CallsReport, fail_calls};

@@ -14,6 +14,7 @@ use novale_model::Error;
 use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
 
 use super::field::{Count, Field, Home};
+use super::mounted::work_mounted;
 use crate::crash::small_step;
 use crate::diff::now_ns_at;
 use crate::workload::{Failure, Flavor, Generator, Outcome, Session, Step, run_step};
@@ -36,6 +37,8 @@ pub struct WorkerArgs {
     pub seed: u64,
     /// Operations to do.
     pub operations: u64,
+    /// Know of nothing but the mount.
+    pub mounted: bool,
     /// Kill itself before so many stores, write-backs and fences; 0: never.
     pub die_at: u64,
 }
@@ -80,6 +83,9 @@ impl Observer for Fuse {
 /// # Errors
 /// What went wrong that should not.
 pub fn work(args: &WorkerArgs) -> Result<(), String> {
+    if args.mounted {
+        return work_mounted(args);
+    }
     let field = Field::at(&args.folder);
     let observer = (args.die_at > 0)
         .then(|| Arc::new(Fuse { left: AtomicU64::new(args.die_at) }) as Arc<dyn Observer>);

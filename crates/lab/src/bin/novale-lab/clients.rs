@@ -29,6 +29,9 @@ pub(super) struct Args {
     /// Let each system call of a client fail in turn instead (by strace).
     #[arg(long)]
     calls: bool,
+    /// The program `novale`: its mount is a client too, and may be killed (as root).
+    #[arg(long, value_name = "NOVALE")]
+    mount: Option<PathBuf>,
     /// A folder in memory for the pool and the arena.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     memory: PathBuf,
@@ -41,6 +44,7 @@ pub(super) struct Args {
 #[derive(Serialize)]
 struct Summary {
     deaths: u64,
+    deaths_of_daemons: u64,
     deaths_in_operation: u64,
     operations_found_done: u64,
     operations_acknowledged: u64,
@@ -67,6 +71,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let hunt = Hunt {
         worker: (&program, &["client-worker"]),
         folder: folder.path(),
+        novale: args.mount.as_deref(),
         processes: args.processes.max(1),
         time: Duration::from_secs(args.seconds),
         deaths_max: args.deaths.unwrap_or(u64::MAX),
@@ -88,6 +93,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let report = *result.as_ref().unwrap_or(&latest.get());
     let summary = Summary {
         deaths: report.deaths,
+        deaths_of_daemons: report.daemons,
         deaths_in_operation: report.in_operation,
         operations_found_done: report.found_done,
         operations_acknowledged: report.operations,
@@ -170,9 +176,10 @@ fn run_calls(
 
 fn tell(summary: &Summary) {
     println!(
-        "{} deaths in {:.0} s, {} of them in an operation ({} found done); {} stopped and \
+        "{} deaths of workers and {} of daemons in {:.0} s, {} of them in an operation ({} found done); {} stopped and \
          continued; {} ended by themselves",
         summary.deaths,
+        summary.deaths_of_daemons,
         summary.seconds,
         summary.deaths_in_operation,
         summary.operations_found_done,
@@ -196,14 +203,16 @@ pub(super) struct WorkerArgs {
     seed: u64,
     operations: u64,
     die_at: u64,
+    #[arg(long)]
+    mounted: bool,
 }
 
 pub(super) fn work(args: WorkerArgs) -> anyhow::Result<Verdict> {
     // Nobody is left behind, however the program that started this one ends.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .context("ending with the program that started this")?;
-    let WorkerArgs { folder, name, seed, operations, die_at } = args;
-    work_in(&novale_lab::clients::WorkerArgs { folder, name, seed, operations, die_at })
+    let WorkerArgs { folder, name, seed, operations, die_at, mounted } = args;
+    work_in(&novale_lab::clients::WorkerArgs { folder, name, seed, operations, die_at, mounted })
         .map_err(|why| anyhow!(why))?;
     Ok(Verdict::Clean)
 }
