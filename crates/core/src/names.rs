@@ -176,13 +176,20 @@ impl Fs {
         }
         self.commit_many((call, &lane), kind, &mut parts, pending).end();
         drop(lane);
+        // No reader sees one of them changed and another not, nor does one whose client dies here
+        // leave it so: a counter that stays odd sends readers to the lock, and so to settle.
+        let views =
+            || dirs.iter().map(|change| &change.dir.view).chain(inodes.iter().map(|i| &i.view));
+        views().for_each(View::publish_begin);
         for (inode, part) in inodes.iter().zip(parts.iter().skip(dirs.len())) {
-            inode.view.publish(|| inode.view.set_state(&part.next));
+            inode.view.set_state(&part.next);
         }
-        // Where a name moves, its new directory shows it before the old one loses it.
-        for ((change, part), (appended, at)) in dirs.iter().zip(&parts).zip(&stored).rev() {
-            self.publish_names(change, &part.next, appended, at)?;
-        }
+        let mut shown = dirs.iter().zip(&parts).zip(&stored);
+        let published = shown.try_for_each(|((change, part), (appended, at))| {
+            self.show_names(change, &part.next, appended, at)
+        });
+        views().for_each(View::publish_end);
+        published?;
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
         for (change, (appended, _)) in dirs.iter().zip(&stored) {
@@ -235,7 +242,8 @@ impl Fs {
         (part, appended, at, pending)
     }
 
-    fn publish_names(
+    /// Shows a directory's new state, while its counter is odd.
+    fn show_names(
         &self,
         change: &DirChange<'_>,
         next: &State,
@@ -243,18 +251,13 @@ impl Fs {
         at: &[(u64, novale_layout::PmAddr)],
     ) -> Result<()> {
         let (view, arena) = (&change.dir.view, self.arena());
-        view.publish(|| {
-            view.set_state(next);
-            appended.publish(view);
-            // Names are added first: room for them was made, and removing could take it away.
-            for (add, (cookie, addr)) in change.adds.iter().zip(at) {
-                dir::add(&self.pm, arena, view, add.name, *cookie, *addr)?;
-            }
-            change
-                .removes
-                .iter()
-                .try_for_each(|(name, found)| dir::remove(arena, view, name, found))
-        })
+        view.set_state(next);
+        appended.publish(view);
+        // Names are added first: room for them was made, and removing could take it away.
+        for (add, (cookie, addr)) in change.adds.iter().zip(at) {
+            dir::add(&self.pm, arena, view, add.name, *cookie, *addr)?;
+        }
+        change.removes.iter().try_for_each(|(name, found)| dir::remove(arena, view, name, found))
     }
 
     /// The dentry of `name`, under the directory's lock.

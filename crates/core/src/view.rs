@@ -186,11 +186,20 @@ impl<'a> View<'a> {
 
     /// Runs `change` with the counter odd.
     pub(crate) fn publish<T>(&self, change: impl FnOnce() -> T) -> T {
-        let counter = SeqCount::new(&self.words[SEQ]);
-        counter.write_begin();
+        self.publish_begin();
         let value = change();
-        counter.write_end();
+        self.publish_end();
         value
+    }
+
+    /// Makes the counter odd: readers wait from here on.
+    pub(crate) fn publish_begin(&self) {
+        SeqCount::new(&self.words[SEQ]).write_begin();
+    }
+
+    /// Makes the counter even again.
+    pub(crate) fn publish_end(&self) {
+        SeqCount::new(&self.words[SEQ]).write_end();
     }
 
     // Identity.
