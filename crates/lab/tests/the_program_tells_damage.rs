@@ -216,6 +216,9 @@ fn program() -> Result<PathBuf, String> {
     }
 }
 
+/// Images that are tried at least.
+const IMAGES_MIN: usize = 12;
+
 #[test]
 fn as_the_library_does() {
     let program = match program() {
@@ -231,7 +234,10 @@ fn as_the_library_does() {
     Rng::with_seed(budget.seed).shuffle(&mut recipes);
     let (watchdog, start, mut pools) = (Watchdog::new(PATIENCE), Instant::now(), Pools::default());
     let mut met: BTreeMap<&str, u32> = BTreeMap::new();
-    for recipe in recipes.into_iter().take_while(|_| start.elapsed() < budget.time) {
+    // However slow the machine is, some are tried.
+    let goes_on =
+        |(index, _): &(usize, Recipe)| *index < IMAGES_MIN || start.elapsed() < budget.time;
+    for (_, recipe) in recipes.into_iter().enumerate().take_while(goes_on) {
         watchdog.begin(recipe.to_string());
         println!("{recipe}");
         let image = Image::new(&mut pools, &recipe).unwrap();
@@ -246,5 +252,4 @@ fn as_the_library_does() {
         }
     }
     println!("{NAME}: {met:?}");
-    assert!(met.get("images").is_some_and(|count| *count > 10), "too few images: {met:?}");
 }
