@@ -40,8 +40,11 @@ pub(crate) fn check_entry(
     }
     let of_directories = match entry {
         Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
-        // No method of this version writes words.
-        Entry::Write { .. } | Entry::Words(_) => false,
+        Entry::Write { .. } => false,
+        Entry::Words(_) => {
+            let found = "words of a paired page, which no method of this version writes";
+            return Err(Error::damaged_inode(ino, "log entry", at, found));
+        }
         Entry::Attributes(_) => return Ok(()),
     };
     if of_directories != (kind == FileKind::Directory) {

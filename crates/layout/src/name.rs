@@ -8,7 +8,7 @@ use crate::error::check;
 /// The longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// A name of 1 to 255 bytes, none of them NUL or a slash, kept inline.
+/// A name of 1 to 255 bytes, none of them NUL or a slash, neither `.` nor `..`, kept inline.
 #[derive(Clone, Copy)]
 pub struct Name {
     bytes: [u8; NAME_BYTES_MAX],
@@ -19,7 +19,8 @@ impl Name {
     /// Takes a name.
     ///
     /// # Errors
-    /// [`LayoutError::Field`] when it is empty, longer than 255 bytes, or holds a NUL or a slash.
+    /// [`LayoutError::Field`] when it is empty, longer than 255 bytes, holds a NUL or a slash, or is
+    /// `.` or `..`.
     pub fn new(name: &[u8]) -> Result<Self, LayoutError> {
         check_name(name)?;
         let mut bytes = [0; NAME_BYTES_MAX];
@@ -51,7 +52,9 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), LayoutError> {
     check(len_ok, "name", "length", "1 to 255", u64::try_from(len).unwrap_or(u64::MAX))?;
     let expected = "neither NUL nor a slash";
     check(!name.contains(&0), "name", "byte", expected, 0)?;
-    check(!name.contains(&b'/'), "name", "byte", expected, b'/'.into())
+    check(!name.contains(&b'/'), "name", "byte", expected, b'/'.into())?;
+    let dots = matches!(name, b"." | b"..");
+    check(!dots, "name", "dots", "neither . nor ..", u64::try_from(len).unwrap_or(u64::MAX))
 }
 
 impl PartialEq for Name {
@@ -77,9 +80,15 @@ mod tests {
         assert_eq!(Name::new(b"a").unwrap().as_bytes(), b"a");
         let longest = [0xff; NAME_BYTES_MAX];
         assert_eq!(Name::new(&longest).unwrap().as_bytes(), longest);
-        for (name, field) in
-            [(&b""[..], "length"), (&[b'x'; 256], "length"), (b"a/b", "byte"), (b"a\0", "byte")]
-        {
+        assert_eq!(Name::new(b"...").unwrap().as_bytes(), b"...");
+        for (name, field) in [
+            (&b""[..], "length"),
+            (&[b'x'; 256], "length"),
+            (b"a/b", "byte"),
+            (b"a\0", "byte"),
+            (b".", "dots"),
+            (b"..", "dots"),
+        ] {
             let error = Name::new(name).unwrap_err();
             assert!(matches!(error, LayoutError::Field { field: f, .. } if f == field), "{error}");
         }

@@ -81,7 +81,8 @@ fn of_a_commit_lines_numbers() {
 }
 
 /// The greatest cookie overflowed when the next one was counted, and others were no key of the
-/// index: "damaged arena". A write in a directory replaced its names, a name in a file its pages.
+/// index: "damaged arena". A write in a directory replaced its names, a name in a file its pages. Words
+/// were refused when the file was used, and not by a check.
 #[test]
 fn of_a_log_entry() {
     let add = |cookie| Entry::DentryAdd {
@@ -103,6 +104,7 @@ fn of_a_log_entry() {
         ("Write in a Directory", write(PmAddr::NULL, u32::MAX - 1)),
     ];
     let file = [
+        ("no method of this version", Entry::Words([WordChange::default(); 2])),
         ("DentryAdd in a File", add(17)),
         ("DentryDelete in a File", delete(17)),
         ("5000 pages at 0:0x1000", write(PmAddr::new(0, 4096), 5000)),

@@ -5,6 +5,7 @@
 //! ends.
 
 mod raw;
+mod resealed;
 mod structures;
 mod values;
 
@@ -55,11 +56,15 @@ pub enum Kind {
     Entry,
     /// Directories name each other in a circle.
     NameCycle,
+    /// Any field of a line, its checksum made right again.
+    Resealed,
+    /// A name with bytes that none may have.
+    Name,
 }
 
 impl Kind {
     /// All kinds, by the names that recipes have for them.
-    pub const ALL: [(&str, Self); 20] = [
+    pub const ALL: [(&str, Self); 22] = [
         ("bits", Self::Bits),
         ("word", Self::Word),
         ("line", Self::Line),
@@ -80,11 +85,20 @@ impl Kind {
         ("log-cycle", Self::LogCycle),
         ("entry", Self::Entry),
         ("name-cycle", Self::NameCycle),
+        ("resealed", Self::Resealed),
+        ("name", Self::Name),
     ];
 
     /// Any kind but [`Kind::CutOff`]; those with most fields more often.
     pub fn any(random: &mut Rng) -> Self {
-        let often = [Self::CommitLine, Self::Entry, Self::Journal, Self::LogPage, Self::Bits];
+        let often = [
+            Self::Resealed,
+            Self::CommitLine,
+            Self::Entry,
+            Self::Journal,
+            Self::LogPage,
+            Self::Bits,
+        ];
         loop {
             let pick = random.usize(0..Self::ALL.len() + often.len());
             let all = Self::ALL.iter().map(|(_, kind)| *kind);
@@ -118,7 +132,9 @@ pub fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
         | Kind::LogPage
         | Kind::LogCycle
         | Kind::Entry
-        | Kind::NameCycle => structures::wound(pm, kind, random),
+        | Kind::NameCycle
+        | Kind::Resealed
+        | Kind::Name => structures::wound(pm, kind, random),
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
         Kind::LogCycle => surgeon.log_cycle(random),
         Kind::Entry => surgeon.entry(random),
         Kind::NameCycle => surgeon.name_cycle(random),
+        Kind::Resealed => surgeon.resealed(random),
+        Kind::Name => surgeon.name(random),
         Kind::Bits
         | Kind::Word
         | Kind::Line
@@ -49,24 +51,25 @@ pub(super) fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
     }
 }
 
-struct Surgeon<'p> {
-    pm: &'p Pm,
-    seed: Seed,
+/// Finds a pool's structures.
+pub(super) struct Surgeon<'p> {
+    pub(super) pm: &'p Pm,
+    pub(super) seed: Seed,
     superblock: Superblock,
     pages: u64,
 }
 
 /// An inode in use or used once.
-struct Patient {
+pub(super) struct Patient {
     ino: Ino,
-    at: PmAddr,
-    seed: Seed,
-    generation: u32,
+    pub(super) at: PmAddr,
+    pub(super) seed: Seed,
+    pub(super) generation: u32,
     lines: Vec<(u64, CommitLine)>,
 }
 
 impl Surgeon<'_> {
-    fn put(&self, at: PmAddr, bytes: &[u8]) {
+    pub(super) fn put(&self, at: PmAddr, bytes: &[u8]) {
         put(self.pm, at, bytes);
     }
 
@@ -256,7 +259,7 @@ impl Surgeon<'_> {
         }
     }
 
-    fn patient(&self, random: &mut Rng) -> Option<Patient> {
+    pub(super) fn patient(&self, random: &mut Rng) -> Option<Patient> {
         let mut found: Vec<Patient> =
             (1..INODES).filter_map(|index| self.patient_of(Ino::new(index))).collect();
         (!found.is_empty()).then(|| found.swap_remove(random.usize(0..found.len())))
@@ -368,13 +371,12 @@ impl Surgeon<'_> {
         })
     }
 
-    /// Changes one entry of a log page, encoded again if that takes as many lines.
-    fn change_entries(
+    /// An entry of one of the inode's log pages: its place, operation, bytes and meaning.
+    pub(super) fn entry_of(
         &self,
         patient: &Patient,
         random: &mut Rng,
-        change: impl Fn(&mut Entry, &mut Rng) -> bool,
-    ) -> Option<String> {
+    ) -> Option<(PmAddr, u64, Vec<u8>, Entry)> {
         let page = self.page_of_log(patient, random)?;
         let seed = patient.seed.generation(patient.generation);
         let bytes: [u8; 4096] = load(self.pm, page)?;
@@ -383,11 +385,24 @@ impl Surgeon<'_> {
         while let Some((header, entry)) =
             bytes.get(at..).and_then(|rest| Entry::decode(rest, seed).ok())
         {
-            places.push((at, header.op_seq, usize::from(header.lines), entry));
-            at += usize::from(header.lines) * 64;
+            let end = at + usize::from(header.lines) * 64;
+            let place = page.add(at as u64);
+            places.push((place, header.op_seq, bytes.get(at..end)?.to_vec(), entry));
+            at = end;
         }
         let count = places.len().max(1);
-        let (at, mut op_seq, lines, mut entry) = places.into_iter().nth(random.usize(0..count))?;
+        places.into_iter().nth(random.usize(0..count))
+    }
+
+    /// Changes one entry of a log page, encoded again if that takes as many lines.
+    fn change_entries(
+        &self,
+        patient: &Patient,
+        random: &mut Rng,
+        change: impl Fn(&mut Entry, &mut Rng) -> bool,
+    ) -> Option<String> {
+        let (at, mut op_seq, bytes, mut entry) = self.entry_of(patient, random)?;
+        let seed = patient.seed.generation(patient.generation);
         let old = format!("{entry:?}");
         if random.u32(0..5) == 0 {
             op_seq = number(random, op_seq);
@@ -396,10 +411,10 @@ impl Surgeon<'_> {
         }
         let mut out = [0; ENTRY_BYTES_MAX];
         let len = entry.encode(op_seq, seed, &mut out);
-        if len != lines * 64 {
+        if len != bytes.len() {
             return None;
         }
-        self.put(page.add(at as u64), out.get(..len)?);
+        self.put(at, out.get(..len)?);
         Some(format!("inode {}: {old} to {entry:?}, {op_seq}", patient.ino.get()))
     }
 
