@@ -17,8 +17,23 @@ use novale_lab::watchdog::Watchdog;
 const CORPUS: &str = include_str!("../corpus/images.txt");
 /// No image takes longer than this, but for a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Messages that the corpus reaches at least, whatever becomes of single recipes.
+/// Kinds of messages that the corpus reaches at least, whatever becomes of single recipes.
 const MESSAGES_MIN: usize = 200;
+/// What the search must have met, by what is said of it.
+const MET: [(&str, &str); 12] = [
+    ("a log in a circle", "log page at #:#x: page number # behind"),
+    ("a directory below itself", "which lies above it"),
+    ("a directory of two names", "names already"),
+    ("a slot cut off", "it was cut off"),
+    ("a slot of no length", "has # bytes, a slot needs at least"),
+    ("random bytes for a superblock", "superblock: magic: expected"),
+    ("a zeroed log page", "log page at #:#x: blank"),
+    ("an address outside the pool", "a page that is not in the pool"),
+    ("an extent beyond its slot", "pages beyond the slot's #"),
+    ("an extent of absurd length", "write entry: count: expected"),
+    ("a tail out of its log", "it ends before its tail"),
+    ("a page of two files", "a page that has another owner too"),
+];
 
 #[test]
 fn by_errors_that_name_structure_and_place() {
@@ -41,6 +56,10 @@ fn by_errors_that_name_structure_and_place() {
         if tried == given {
             let messages = hunt.tally().messages.len();
             assert!(messages >= MESSAGES_MIN, "the corpus reaches {messages} messages only");
+            for (what, text) in MET {
+                let met = hunt.tally().messages.iter().any(|message| message.contains(text));
+                assert!(met, "the corpus has not {what} any more: no `{text}`");
+            }
         }
     }
     let tally = hunt.tally();
