@@ -18,7 +18,7 @@ const CORPUS: &str = include_str!("../corpus/images.txt");
 /// No image takes longer than this, but for a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Kinds of messages that the corpus reaches at least, whatever becomes of single recipes.
-const MESSAGES_MIN: usize = 200;
+const MESSAGES_MIN: usize = 400;
 /// What the search must have met, by what is said of it.
 const MET: [(&str, &str); 12] = [
     ("a log in a circle", "log page at #:#x: page number # behind"),
