@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use novale_core::{Attr, FileKind};
 
-use crate::Opened;
+use crate::{OpenRequest, Opened};
 
 /// When access times change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,14 +48,13 @@ pub(crate) fn attr_timeout(attr: &Attr) -> Duration {
 }
 
 /// What an open file may keep.
-pub(crate) fn opened(atime: Atime, attr: &Attr, read: bool, now_ns: i64) -> Opened {
-    match atime {
-        Atime::Never => Opened { keep_cache: true, direct_io: false },
-        Atime::Relative => {
-            Opened { keep_cache: !read || !relatime_due(attr, now_ns), direct_io: false }
-        }
-        Atime::Always => Opened { keep_cache: false, direct_io: true },
-    }
+pub(crate) fn opened(atime: Atime, attr: &Attr, open: OpenRequest, now_ns: i64) -> Opened {
+    let keep_cache = match atime {
+        Atime::Never => true,
+        Atime::Relative => !open.read || !relatime_due(attr, now_ns),
+        Atime::Always => false,
+    };
+    Opened { keep_cache, direct_io: open.direct || atime == Atime::Always }
 }
 
 /// Whether a read now would change the access time, as `relatime_need_update` in Linux.
@@ -67,7 +66,7 @@ fn relatime_due(attr: &Attr, now_ns: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Atime, DAY_NS, attr_timeout, opened};
+    use super::{Atime, DAY_NS, OpenRequest, attr_timeout, opened};
     use novale_core::{Attr, FileKind, Ino};
     use std::time::Duration;
 
@@ -101,12 +100,13 @@ mod tests {
 
     #[test]
     fn pages_are_dropped_only_when_a_read_must_be_seen() {
-        let keeps = |atime, attr: Attr, read, now| opened(atime, &attr, read, now).keep_cache;
+        let open = |read| OpenRequest { read, ..OpenRequest::default() };
+        let keeps = |atime, attr: Attr, read, now| opened(atime, &attr, open(read), now).keep_cache;
         assert!(keeps(Atime::Relative, attr(), true, 30));
         assert!(!keeps(Atime::Relative, Attr { mtime_ns: 20, ..attr() }, true, 30));
         assert!(keeps(Atime::Relative, Attr { mtime_ns: 20, ..attr() }, false, 30));
         assert!(!keeps(Atime::Relative, attr(), true, 20 + DAY_NS));
         assert!(keeps(Atime::Never, Attr { ctime_ns: 99, ..attr() }, true, 20 + DAY_NS));
-        assert!(opened(Atime::Always, &attr(), true, 30).direct_io);
+        assert!(opened(Atime::Always, &attr(), open(true), 30).direct_io);
     }
 }

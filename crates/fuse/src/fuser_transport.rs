@@ -68,7 +68,12 @@ impl Transport for FuserTransport {
         config.n_threads = Some(self.threads.max(1));
         config.clone_fd = true;
         // Who may ask is the kernel's decision, by allow_other: fuser need not repeat it.
-        let session = Session::from_fd(Adapter(service), device, SessionACL::All, config)?;
+        let session = Session::from_fd(
+            Adapter { service, maps_direct: false },
+            device,
+            SessionACL::All,
+            config,
+        )?;
         Ok(Box::new(FuserConnection(session)))
     }
 }
@@ -81,7 +86,11 @@ impl Connection for FuserConnection {
     }
 }
 
-struct Adapter(Arc<dyn Service>);
+struct Adapter {
+    service: Arc<dyn Service>,
+    /// The kernel can map a file whose reads and writes all come to the service.
+    maps_direct: bool,
+}
 
 thread_local! {
     /// What the last reads of this thread went through; grows to the longest read.
@@ -146,17 +155,10 @@ fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
     NewInode { kind, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" }
 }
 
-fn open_request(flags: i32) -> OpenRequest {
-    OpenRequest {
-        read: OpenFlags(flags).acc_mode() != OpenAccMode::O_WRONLY,
-        truncate: flags & libc::O_TRUNC != 0,
-        exclusive: flags & libc::O_EXCL != 0,
-    }
-}
-
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = WANTED & config.capabilities();
+        self.maps_direct = wanted.contains(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         let set = config
             .add_capabilities(wanted)
             .map_err(|_| ())
@@ -166,18 +168,18 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.0.lookup(ino(parent), name.as_bytes()).transpose() {
+        match self.service.lookup(ino(parent), name.as_bytes()).transpose() {
             Some(found) => reply_entry(reply, found),
             None => reply_absent(reply),
         }
     }
 
     fn forget(&self, _: &Request, node: INodeNo, nlookup: u64) {
-        self.0.forget(ino(node), nlookup);
+        self.service.forget(ino(node), nlookup);
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply_attr(reply, self.0.getattr(ino(node)));
+        reply_attr(reply, self.service.getattr(ino(node)));
     }
 
     fn setattr(
@@ -201,11 +203,11 @@ impl Filesystem for Adapter {
         let mode = mode.map(|mode| mode & 0o7777);
         let (atime, mtime) = (atime.map(time), mtime.map(time));
         let changes = Changes { mode, uid, gid, size, atime, mtime };
-        reply_attr(reply, self.0.setattr(caller(request), ino(node), &changes));
+        reply_attr(reply, self.service.setattr(caller(request), ino(node), &changes));
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
-        match self.0.readlink(ino(node)) {
+        match self.service.readlink(ino(node)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno(error)),
         }
@@ -223,7 +225,7 @@ impl Filesystem for Adapter {
     ) {
         let entry = kind_of_mode(mode).and_then(|kind| {
             let new = NewInode { rdev, ..new_inode(request, kind, mode) };
-            self.0.make(ino(parent), name.as_bytes(), &new)
+            self.service.make(ino(parent), name.as_bytes(), &new)
         });
         reply_entry(reply, entry);
     }
@@ -238,7 +240,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let new = new_inode(request, FileKind::Directory, mode);
-        reply_entry(reply, self.0.make(ino(parent), name.as_bytes(), &new));
+        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new));
     }
 
     fn symlink(
@@ -251,7 +253,7 @@ impl Filesystem for Adapter {
     ) {
         let target = target.as_os_str().as_bytes();
         let new = NewInode { target, ..new_inode(request, FileKind::Symlink, 0o777) };
-        reply_entry(reply, self.0.make(ino(parent), name.as_bytes(), &new));
+        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new));
     }
 
     fn create(
@@ -265,7 +267,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let new = new_inode(request, FileKind::File, mode);
-        match self.0.create(ino(parent), name.as_bytes(), &new, open_request(flags)) {
+        match self.service.create(ino(parent), name.as_bytes(), &new, self.open_request(flags)) {
             Ok((attr, opened)) => reply.created(
                 &attr_timeout(&attr),
                 &file_attr(&attr),
@@ -278,15 +280,15 @@ impl Filesystem for Adapter {
     }
 
     fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(reply, self.0.link(ino(node), ino(parent), name.as_bytes()));
+        reply_entry(reply, self.service.link(ino(node), ino(parent), name.as_bytes()));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.0.unlink(ino(parent), name.as_bytes()));
+        reply_empty(reply, self.service.unlink(ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.0.rmdir(ino(parent), name.as_bytes()));
+        reply_empty(reply, self.service.rmdir(ino(parent), name.as_bytes()));
     }
 
     fn rename(
@@ -301,12 +303,13 @@ impl Filesystem for Adapter {
     ) {
         let from = (ino(parent), name.as_bytes());
         let to = (ino(new_parent), new_name.as_bytes());
-        let renamed = rename_mode(flags.bits()).and_then(|mode| self.0.rename(from, to, mode));
+        let renamed =
+            rename_mode(flags.bits()).and_then(|mode| self.service.rename(from, to, mode));
         reply_empty(reply, renamed);
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.0.open(caller(request), ino(node), open_request(flags.0)) {
+        match self.service.open(caller(request), ino(node), self.open_request(flags.0)) {
             Ok(opened) => reply.opened(NO_HANDLE, opened_flags(opened)),
             Err(error) => reply.error(errno(error)),
         }
@@ -329,7 +332,7 @@ impl Filesystem for Adapter {
                 buffer.resize(size, 0);
             }
             let buffer = buffer.get_mut(..size).unwrap_or_default();
-            match self.0.read(ino(node), offset, buffer) {
+            match self.service.read(ino(node), offset, buffer) {
                 Ok(bytes) => reply.data(buffer.get(..bytes).unwrap_or_default()),
                 Err(error) => reply.error(errno(error)),
             }
@@ -349,7 +352,7 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let clear_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.0.write(ino(node), offset, data, clear_set_id) {
+        match self.service.write(ino(node), offset, data, clear_set_id) {
             Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(error)),
         }
@@ -368,7 +371,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.0.opendir(ino(node)) {
+        match self.service.opendir(ino(node)) {
             Ok(()) => reply.opened(NO_HANDLE, fuser::FopenFlags::empty()),
             Err(error) => reply.error(errno(error)),
         }
@@ -382,7 +385,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.0.readdir(ino(node), offset, &mut |entry| {
+        let listed = self.service.readdir(ino(node), offset, &mut |entry| {
             let name = OsStr::from_bytes(&entry.name);
             let number = INodeNo(entry.ino.get());
             !reply.add(number, entry.cookie, file_type(entry.kind), name)
@@ -401,7 +404,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.0.readdirplus(ino(node), offset, &mut |entry, attr| {
+        let listed = self.service.readdirplus(ino(node), offset, &mut |entry, attr| {
             let name = OsStr::from_bytes(&entry.name);
             let number = INodeNo(entry.ino.get());
             let generation = Generation(attr.generation.into());
@@ -415,7 +418,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.0.statfs() {
+        match self.service.statfs() {
             Ok(space) => reply.statfs(
                 space.pages,
                 space.pages_free,
@@ -440,8 +443,8 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done =
-            fallocate_mode(mode).and_then(|mode| self.0.fallocate(ino(node), mode, offset, length));
+        let done = fallocate_mode(mode)
+            .and_then(|mode| self.service.fallocate(ino(node), mode, offset, length));
         reply_empty(reply, done);
     }
 
@@ -456,7 +459,7 @@ impl Filesystem for Adapter {
     ) {
         let found = seek_kind(whence).and_then(|what| {
             let offset = u64::try_from(offset).map_err(|_| Errno(libc::ENXIO))?;
-            self.0.seek(ino(node), offset, what)
+            self.service.seek(ino(node), offset, what)
         });
         match found {
             Ok(offset) => reply.offset(i64::try_from(offset).unwrap_or(i64::MAX)),
@@ -466,13 +469,25 @@ impl Filesystem for Adapter {
 }
 
 impl Adapter {
+    fn open_request(&self, flags: i32) -> OpenRequest {
+        let mode = OpenFlags(flags).acc_mode();
+        OpenRequest {
+            read: mode != OpenAccMode::O_WRONLY,
+            // A file that can't be read can't be mapped either.
+            direct: mode == OpenAccMode::O_WRONLY
+                || mode == OpenAccMode::O_RDWR && self.maps_direct,
+            truncate: flags & libc::O_TRUNC != 0,
+            exclusive: flags & libc::O_EXCL != 0,
+        }
+    }
+
     /// Flush and fsync. "Not implemented" tells the kernel, once for each kind, that there is never
     /// anything to do; it writes back dirty mapped pages itself before it would ask.
     fn sync(&self, node: INodeNo, reply: ReplyEmpty) {
-        let done = if self.0.durable_at_return() {
+        let done = if self.service.durable_at_return() {
             Err(Errno(libc::ENOSYS))
         } else {
-            self.0.fsync(ino(node))
+            self.service.fsync(ino(node))
         };
         reply_empty(reply, done);
     }

@@ -94,7 +94,7 @@ impl Novale {
     }
 
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
-        cache::opened(self.settings.atime, attr, open.read, ctx.now_ns)
+        cache::opened(self.settings.atime, attr, open, ctx.now_ns)
     }
 
     /// Clears set-id bits if there are any: a look at the mode, and a commit in the rare case.

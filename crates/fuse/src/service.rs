@@ -50,9 +50,13 @@ pub struct Changes {
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of open(2)")]
 pub struct OpenRequest {
     /// For reading.
     pub read: bool,
+    /// For writing, where every write can come to the service as the caller made it: through the page
+    /// cache the kernel may cut one in two, at a page that is not cached.
+    pub direct: bool,
     /// Emptied on the way (`O_TRUNC`).
     pub truncate: bool,
     /// For `create`: it must be new (`O_EXCL`).
