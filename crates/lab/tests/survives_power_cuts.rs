@@ -8,7 +8,8 @@
     reason = "helpers of a test fail and speak as the test does"
 )]
 
-use novale_lab::campaign::{Campaign, Rates, WORKLOADS, Workload, print_replay};
+use novale_lab::campaign::{Campaign, How, Rates, WORKLOADS, Workload, print_replay};
+use novale_lab::crash::{CrashSummary, Effort, explore};
 use novale_lab::diff::Budget;
 
 fn run(names: &[&str]) {
@@ -66,7 +67,30 @@ fn in_a_full_pool() {
 
 #[test]
 fn while_logs_are_collected() {
-    run(&["collect-names", "collect-data", "long"]);
+    run(&["collect-names", "collect-data", "collect-dead", "long"]);
+}
+
+/// For long the workloads for collection met the thorough collector alone: windows of which more than
+/// half lives, around a page that is dead, were never in the stretch that is cut.
+#[test]
+fn while_either_collector_runs() {
+    let mut seen = CrashSummary::default();
+    for (name, seed) in [("collect-names", 1), ("collect-data", 1), ("collect-dead", 1)] {
+        let How::Drawn(make) = Workload::named(name).unwrap().how else { panic!("{name}") };
+        let mut case = make(seed);
+        let options = &mut case.options;
+        options.effort = Effort {
+            subset_lines_max: 2,
+            data_lines_max: 0,
+            pairs: 0,
+            random: 0,
+            at_stores: false,
+        };
+        (options.used_one_in, options.nested_one_in) = (0, 0);
+        seen += explore(&case.steps, options).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    println!("{seen:?}");
+    assert!(seen.collected_fast > 0 && seen.collected_thorough > 0, "{seen:?}");
 }
 
 #[test]

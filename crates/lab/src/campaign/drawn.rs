@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use fastrand::Rng;
 use novale_core::Form;
 
+use super::shapes::ALL;
 use super::workloads::Case;
 use crate::crash::{Caches, CrashOptions, Effort, small_step};
 use crate::diff::CoreOptions;
@@ -15,6 +16,12 @@ const MB: u64 = 1 << 20;
 
 /// Steps of a random sequence that are cut.
 const STEPS: usize = 30;
+
+/// Steps that are cut where a log is collected.
+const STRETCH: usize = 60;
+
+/// One in so many sequences is cut in all the ways of [`ALL`].
+const ALL_ONE_IN: u64 = 16;
 
 /// Lanes: as many as processors is one case among many.
 const LANES: [u32; 5] = [1, 2, 3, 7, 16];
@@ -77,10 +84,15 @@ pub(super) fn long(seed: u64) -> Case {
 fn random_on(seed: u64, form: Form, slots: Vec<u64>) -> Case {
     // Every third sequence has a past: longer logs, more names.
     let from_step = if seed.is_multiple_of(3) { 4 * STEPS } else { 0 };
+    // Some are cut in every way that there is, at each store too.
+    let effort = match seed % ALL_ONE_IN {
+        0 => ALL,
+        _ => Effort { subset_lines_max: 5, data_lines_max: 3, ..Effort::default() },
+    };
     let options = CrashOptions {
         core: CoreOptions { slots, lanes: 2, form },
         from_step,
-        effort: Effort { subset_lines_max: 5, data_lines_max: 3, ..Effort::default() },
+        effort,
         used_one_in: 16,
         seed,
         ..CrashOptions::default()
@@ -148,12 +160,43 @@ pub(super) fn churned_file(seed: u64) -> Case {
     collected(&text, seed, &mut random)
 }
 
+/// A log of much that lives around a run that is dead, cut while it grows from eight pages: the fast
+/// collector takes the dead pages out. A directory's log or a file's.
+pub(super) fn dead_run(seed: u64) -> Case {
+    const LINES: u32 = 8 * 63;
+    let mut random = Rng::with_seed(seed);
+    let directory = random.bool();
+    let kind = if directory { "directory" } else { "file" };
+    let mut text = format!("create /a kind={kind} mode=755 uid=0 gid=0 rdev=0 target=%\n");
+    // Two pages' lines, so that one page at least is dead whole.
+    let dead = random.u32(100..190)..random.u32(320..350);
+    for line in 0..LINES + random.u32(10..50) {
+        let is_dead = dead.contains(&line);
+        let step = match (directory, is_dead && line % 2 == 1) {
+            (true, true) => format!("unlink /a/n{}", line - 1),
+            (true, false) => {
+                format!("create /a/n{line} kind=file mode=644 uid=0 gid=0 rdev=0 target=%")
+            }
+            (false, _) => {
+                let at = if is_dead { 0 } else { u64::from(line) * 4096 };
+                format!("write /a offset={at} len=4096 fill={}", line % 250 + 1)
+            }
+        };
+        writeln!(text, "{step}").unwrap_or_default();
+    }
+    collected_at_the_end(parse_steps(&text).unwrap_or_default(), seed, &mut random)
+}
+
 /// Cuts a stretch of a long sequence, in which about one collection falls.
 fn collected(text: &str, seed: u64, random: &mut Rng) -> Case {
-    const STRETCH: usize = 60;
     let mut steps = parse_steps(text).unwrap_or_default();
     let end = random.usize(STRETCH..steps.len().max(STRETCH + 1));
     steps.truncate(end);
+    collected_at_the_end(steps, seed, random)
+}
+
+/// Cuts the last stretch of a sequence.
+fn collected_at_the_end(steps: Vec<Step>, seed: u64, random: &mut Rng) -> Case {
     let form = if random.bool() { Form::Auto } else { Form::Two };
     let options = CrashOptions {
         core: CoreOptions { slots: vec![6 * MB], lanes: 1, form },

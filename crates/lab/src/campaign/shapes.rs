@@ -11,11 +11,13 @@ use crate::workload::{Step, parse_steps};
 
 const MB: u64 = 1 << 20;
 
-/// What is there before: two directories, a file of one page and a bit with two names, an empty
-/// one, and one of several pages with a hole.
+/// What is there before, at two levels: two directories and an empty one below, a symlink, a file of
+/// one page and a bit with two names, an empty one, and one of several pages with a hole.
 const SETUP: &str = "
     create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
     create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /A/C kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /A/sym kind=symlink mode=777 uid=0 gid=0 rdev=0 target=foo
     create /A/foo kind=file mode=644 uid=0 gid=0 rdev=0 target=%
     write /A/foo offset=0 len=5000 fill=1
     link /A/foo /B/link
@@ -37,15 +39,23 @@ const OPERATIONS: &str = "
     unlink /B/link
     unlink /A/bar
     unlink /big
+    unlink /A/sym
     rmdir /B
     rmdir /A
+    rmdir /A/C
+    create /A/C/deep kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
     rename /A/foo /A/new mode=replace
     rename /A/foo /B/moved mode=replace
     rename /A/foo /A/bar mode=replace
     rename /A/bar /B/link mode=replace
     rename /A/foo /B/link mode=replace
-    rename /A /C mode=noreplace
+    rename /A/sym /A/foo mode=replace
+    rename /A/foo /A/C/foo mode=replace
+    rename /A/C /B/C mode=replace
+    rename /B /A/C mode=replace
+    rename /A /D mode=noreplace
     rename /B /A/B mode=replace
+    rename /A/C /B mode=exchange
     rename /A /B mode=exchange
     rename /A/bar /big mode=exchange
     rename /A/bar /B mode=exchange
@@ -81,10 +91,10 @@ const OPERATIONS: &str = "
 const FORMS: [Form; 2] = [Form::Single, Form::Two];
 
 /// Everything that the model of the memory allows at an operation's points, as far as that can be.
-const ALL: Effort =
+pub(super) const ALL: Effort =
     Effort { subset_lines_max: 12, data_lines_max: 8, pairs: 40, random: 30, at_stores: true };
 
-/// Enough to find most.
+/// As far as the time for one of very many cases goes.
 const SOME: Effort =
     Effort { subset_lines_max: 6, data_lines_max: 2, pairs: 8, random: 4, at_stores: true };
 

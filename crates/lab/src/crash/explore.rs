@@ -69,6 +69,10 @@ pub struct CrashSummary {
     pub recoveries_cut: u64,
     /// Operations cut off for good.
     pub cut_off: u64,
+    /// Log pages that operations which were cut reclaimed, by the fast collector.
+    pub collected_fast: u64,
+    /// The same, by the thorough one.
+    pub collected_thorough: u64,
     /// Places in the product, or findings of recoveries, that nothing before had reached.
     pub new_places: u64,
 }
@@ -100,6 +104,8 @@ impl std::ops::AddAssign for CrashSummary {
         self.known += other.known;
         self.recoveries_cut += other.recoveries_cut;
         self.cut_off += other.cut_off;
+        self.collected_fast += other.collected_fast;
+        self.collected_thorough += other.collected_thorough;
         self.new_places += other.new_places;
     }
 }

@@ -127,6 +127,7 @@ impl<'o> Explorer<'o> {
         let Live::Open(machine) = &mut self.live else {
             return Err(("in running".to_owned(), "it did not open".to_owned()));
         };
+        let collected = machine.collected();
         let session = &mut self.machine_session;
         let mut run = || run_step(machine.as_mut(), session, step, now_ns);
         // Most operations are this thread's; some are another's, or of one that is never seen
@@ -141,6 +142,12 @@ impl<'o> Explorer<'o> {
         if found != Outcome::Failed(Failure::Error(Error::NoSpace)) {
             let expected = run_step(&mut self.model, &mut self.model_session, step, now_ns);
             check_alike(step, &expected, &found).map_err(|what| ("in running".to_owned(), what))?;
+        }
+        if self.cuts {
+            let now = machine.collected();
+            let summary = &mut self.judge.summary;
+            summary.collected_fast += now.fast_pages - collected.fast_pages;
+            summary.collected_thorough += now.thorough_pages - collected.thorough_pages;
         }
         let events = self.recorder.take();
         self.judge.summary.new_places += self.judge.tracker.reach(places(&events));
@@ -248,9 +255,9 @@ impl<'o> Explorer<'o> {
                 self.try_images(&images, &place, allowed)?;
             }
             self.let_happen(std::slice::from_ref(event))?;
-            let at_stores = self.options.effort.at_stores && self.options.caches == Caches::Lost;
-            if is_store && at_stores {
-                let images = images_at_store(&self.hardware, event, self.options.effort);
+            let effort = self.options.effort;
+            if is_store && effort.at_stores && self.options.caches == Caches::Lost {
+                let images = images_at_store(&self.hardware, event, effort, &mut self.random);
                 let place = format!("behind the store of {during} at {}", event.site);
                 self.try_images(&images, &place, allowed)?;
             }

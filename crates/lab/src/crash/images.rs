@@ -124,8 +124,7 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
     }
     for _ in 0..effort.pairs.min(lines.len() * lines.len() / 2) {
         let (Some(a), Some(b)) = (random.choice(&lines), random.choice(&lines)) else { break };
-        choosing.add(Choice::OnlyTwo(*a, *b), |key, _, _| key == *a || key == *b);
-        choosing.add(Choice::AllButTwo(*a, *b), |key, _, _| key != *a && key != *b);
+        choosing.pair(*a, *b);
     }
     for _ in 0..effort.random {
         choosing.random(random);
@@ -135,7 +134,12 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
 
 /// The images to try behind a store: what it stored against all else that is pending.
 #[must_use]
-pub fn images_at_store(hardware: &Hardware, event: &Event, effort: Effort) -> Vec<Image> {
+pub fn images_at_store(
+    hardware: &Hardware,
+    event: &Event,
+    effort: Effort,
+    random: &mut Rng,
+) -> Vec<Image> {
     let mut choosing = Choosing::new(hardware);
     choosing.subsets(effort.subset_lines_max);
     choosing.all_and_nothing();
@@ -143,6 +147,15 @@ pub fn images_at_store(hardware: &Hardware, event: &Event, effort: Effort) -> Ve
     for key in lines.first().into_iter().chain(lines.last()) {
         choosing.alone_and_missing(*key);
         choosing.prefixes(*key);
+    }
+    let others: Vec<LineKey> = hardware.pending().keys().copied().collect();
+    if let Some(newest) = lines.last() {
+        for other in random.choose_multiple(others, effort.pairs) {
+            choosing.pair(*newest, other);
+        }
+    }
+    for _ in 0..effort.random {
+        choosing.random(random);
     }
     choosing.images
 }
@@ -267,6 +280,11 @@ impl<'h> Choosing<'h> {
     fn alone_and_missing(&mut self, key: LineKey) {
         self.add(Choice::Only(key), |other, _, _| other == key);
         self.add(Choice::AllBut(key), |other, _, _| other != key);
+    }
+
+    fn pair(&mut self, a: LineKey, b: LineKey) {
+        self.add(Choice::OnlyTwo(a, b), |key, _, _| key == a || key == b);
+        self.add(Choice::AllButTwo(a, b), |key, _, _| key != a && key != b);
     }
 
     fn subsets(&mut self, lines_max: usize) {

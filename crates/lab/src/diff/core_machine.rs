@@ -2,7 +2,8 @@
 
 use novale_arena::Arena;
 use novale_core::{
-    Atime, CheckReport, Error as FsError, Form, Fs, MkfsOptions, OpenOptions, OpenReport, Serial,
+    Atime, CheckReport, Error as FsError, Form, Fs, GcStats, MkfsOptions, OpenOptions, OpenReport,
+    Serial,
 };
 use novale_model::{Ino, PAGE_BYTES};
 use novale_pm::{Pm, PmOptions};
@@ -83,6 +84,12 @@ impl CoreMachine {
         let (pm, arena) = fs.into_parts();
         let arena = arena.renewed().map_err(|_| "the arena is in use still")?;
         Ok((pm, arena))
+    }
+
+    /// Log pages reclaimed since it was opened; none if it did not open.
+    #[must_use]
+    pub fn collected(&self) -> GcStats {
+        self.fs.as_ref().map(Fs::gc_stats).unwrap_or_default()
     }
 
     /// Closes it; it is of no use afterwards.

@@ -109,7 +109,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
             found.take_in(event);
             bar.set_position(start.elapsed().as_secs());
             let (images, bad) = (found.images, found.violations.len());
-            bar.set_message(format!("{images} images, {bad} violations"));
+            let rate = images / start.elapsed().as_secs().max(1);
+            bar.set_message(format!("{images} images, {rate} a second, {bad} violations"));
         }
     });
     bar.finish_and_clear();
