@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, SetAttr};
 use novale_lab::crash::{CrashOptions, Effort, Hardware, Recorder, explore};
-use novale_lab::diff::{make_pool, open_pool};
+use novale_lab::diff::{CoreOptions, make_pool, open_pool};
 use novale_lab::workload::parse_steps;
 use novale_pm::{Observer, Pm, PmOptions};
 
@@ -136,6 +136,86 @@ fn what_a_nameless_file_held_may_be_in_use_elsewhere() {
     if let Err(failure) = explore(&steps, &options) {
         panic!("{failure}");
     }
+}
+
+/// Steps of which those from `from_step` on are cut in many ways, and each recovery too.
+fn survives(text: &str, from_step: usize, core: CoreOptions, many_threads: bool) {
+    let steps = parse_steps(text).unwrap();
+    let options = CrashOptions {
+        core,
+        from_step,
+        effort: Effort { subset_lines_max: 8, random: 20, ..Effort::default() },
+        used_one_in: 0,
+        nested_one_in: 1,
+        cut_off_one_in: 0,
+        many_threads,
+        ..CrashOptions::default()
+    };
+    if let Err(failure) = explore(&steps, &options) {
+        panic!("{failure}");
+    }
+}
+
+fn one_slot(lanes: u32, form: Form) -> CoreOptions {
+    CoreOptions { slots: vec![POOL_BYTES], lanes, form }
+}
+
+const MADE_TWICE: &str = "
+    create /d kind=symlink mode=644 uid=0 gid=0 rdev=0 target=e
+    unlink /d
+    create /d kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+
+/// A journal record's checksum ran over its lines with their own checksums behind them, where a CRC is
+/// the same for any line. Of a record that lay over an older one only the middle arrived: it passed, and
+/// a name led to an inode that was not there.
+#[test]
+fn a_record_of_which_a_part_arrived_is_refused() {
+    survives(MADE_TWICE, 2, one_slot(1, Form::Two), false);
+}
+
+/// The record of an unlink was judged by the identity of the inode's next life, whose line arrived
+/// alone: the unlink was lost, or the log that it had ended was read and called damaged.
+#[test]
+fn an_unlink_is_judged_by_the_life_that_it_ended() {
+    survives(MADE_TWICE, 2, one_slot(2, Form::Auto), true);
+}
+
+/// Recovery stored certificates before it erased the record that it had rejected, and was cut off in
+/// between. The next one took a certificate, of the record's own op_seq, for the proof that the record
+/// had been committed: half of a create came back.
+#[test]
+fn a_record_stays_rejected_when_its_recovery_is_cut_off() {
+    let text = "
+        create /d kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        rename /d /e mode=replace
+        unlink /e
+        create /b kind=symlink mode=777 uid=1 gid=2 rdev=0 target=p*4061";
+    survives(text, 3, one_slot(2, Form::Auto), false);
+}
+
+/// Recovery erased a rejected record, and then wrote a certificate for the inode that the record would
+/// have made. Cut off there it left a torn line that nothing explained any more, and the pool did not
+/// open.
+#[test]
+fn an_inode_that_was_never_made_stays_blank() {
+    let text = "
+        create /b kind=directory mode=644 uid=0 gid=0 rdev=0 target=%
+        create /b/d kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        write /a offset=0 len=100 fill=1
+        rename /a /b/a mode=replace
+        create /b/c kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+    survives(text, 5, one_slot(2, Form::Auto), false);
+}
+
+/// A crash tore both of an inode's lines while a record in the journal stood for it. Recovery wrote one
+/// of them anew, and the other was damage to whoever loaded the inode.
+#[test]
+fn both_lines_that_a_crash_tore_are_written_anew() {
+    let text = "
+        create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        write /f offset=0 len=63 fill=2";
+    survives(text, 1, one_slot(1, Form::Auto), true);
 }
 
 fn fresh(recorder: &Arc<Recorder>) -> (Fs, Hardware) {
