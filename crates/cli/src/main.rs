@@ -29,6 +29,7 @@ mod progress;
 mod record;
 mod remount;
 mod size;
+mod slot_files;
 mod slots;
 mod target;
 mod umount;

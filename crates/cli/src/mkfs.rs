@@ -1,11 +1,9 @@
 //! `novale mkfs`: everything is checked before anything is changed.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs};
+use anyhow::{Result, bail};
+use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 use novale_pm::PmOptions;
 use novale_posix::wall_clock_ns;
 use serde::Serialize;
@@ -15,6 +13,7 @@ use crate::args::MkfsArgs;
 use crate::holder;
 use crate::progress::spin;
 use crate::size::show_size;
+use crate::slot_files::{self, Changed};
 use crate::slots;
 
 /// The size of a slot that is created when none is given.
@@ -46,22 +45,23 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     }
     let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
     let _lock = holder::lock(&there)?;
+    let mut lens = Vec::new();
     for (index, path) in paths.iter().enumerate() {
-        check_slot(args, index, path)?;
+        lens.push(check_slot(args, index, path)?);
     }
-    let mut created = Created::default();
+    let options = options(args, paths.len());
+    mkfs_check(&lens, options.lanes)?;
+    slot_files::check_room(&paths, &lens)?;
+    let mut changed = Changed::default();
     for path in &missing {
-        created.create(path, args.size.unwrap_or(DEFAULT_BYTES))?;
+        changed.create(path, args.size.unwrap_or(DEFAULT_BYTES))?;
     }
     let _lock_of_new = holder::lock(&missing)?;
     if let Some(size) = args.size {
-        for path in there.iter().filter(|path| path.is_file()) {
-            resize(path, size)?;
-        }
+        changed.resize(there.iter().filter(|path| path.is_file()), size)?;
     }
-    let options = options(args, paths.len());
     let lens = spin("preparing the slots", || make(&paths, &options))?;
-    created.keep();
+    changed.keep();
     let made = facts(&paths, &lens, &options);
     if args.json {
         say!("{}", serde_json::to_string_pretty(&made)?)?;
@@ -108,8 +108,8 @@ fn check_kind(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a slot that is too small or holds something.
-fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<()> {
+/// Refuses a slot that is too small or holds something; returns the bytes that it is to have.
+fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<u64> {
     if !path.exists() {
         return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
     }
@@ -120,11 +120,11 @@ fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<()> {
     }
     match slots::file_len(path) {
         Some(len) => check_size(index, path, args.size.unwrap_or(len)),
-        None => Ok(()),
+        None => slots::device_len(path),
     }
 }
 
-fn check_size(index: usize, path: &Path, bytes: u64) -> Result<()> {
+fn check_size(index: usize, path: &Path, bytes: u64) -> Result<u64> {
     let least = if index == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
     if bytes < least {
         bail!(
@@ -135,50 +135,7 @@ fn check_size(index: usize, path: &Path, bytes: u64) -> Result<()> {
             show_size(least)
         );
     }
-    Ok(())
-}
-
-fn resize(path: &Path, bytes: u64) -> Result<()> {
-    let file = OpenOptions::new().write(true).open(path);
-    file.and_then(|file| file.set_len(bytes))
-        .with_context(|| format!("setting the size of {}", path.display()))
-}
-
-/// Files that were created and go away again when the pool cannot be made.
-#[derive(Debug, Default)]
-struct Created {
-    paths: Vec<PathBuf>,
-}
-
-impl Created {
-    fn create(&mut self, path: &Path, bytes: u64) -> Result<()> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let file: File = match file {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
-            Err(error) => {
-                let folder = path.parent().filter(|folder| !folder.exists());
-                let hint = folder.map_or("", |_| " (its directory is missing: make it first)");
-                return Err(error).with_context(|| format!("creating {}{hint}", path.display()));
-            }
-        };
-        self.paths.push(path.to_owned());
-        file.set_len(bytes).with_context(|| format!("setting the size of {}", path.display()))
-    }
-
-    fn keep(&mut self) {
-        self.paths.clear();
-    }
-}
-
-impl Drop for Created {
-    fn drop(&mut self) {
-        for path in &self.paths {
-            if let Err(error) = fs::remove_file(path) {
-                remark!("novale: {} was created and cannot be removed: {error}", path.display());
-            }
-        }
-    }
+    Ok(bytes)
 }
 
 fn facts(paths: &[PathBuf], lens: &[u64], options: &MkfsOptions) -> Facts {

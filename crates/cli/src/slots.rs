@@ -116,6 +116,11 @@ pub(crate) fn file_len(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
 }
 
+/// The length of a slot that is no ordinary file.
+pub(crate) fn device_len(path: &Path) -> Result<u64> {
+    Ok(open(&[path.to_owned()], reading())?.slot_len(0))
+}
+
 /// A slot's first bytes, at most [`HEAD_BYTES`]. A file too short to be a slot is read all the same.
 pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
     if file_len(path).is_some_and(|len| len < PAGE) {

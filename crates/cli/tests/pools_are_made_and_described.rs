@@ -4,7 +4,8 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::SeekFrom;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
 
 use support::{Scratch, facts, head, novale, patch};
 
@@ -256,4 +257,49 @@ fn the_helper_is_linked_where_it_is_wanted_and_replaces_nothing_unasked() {
     novale(&["install-helper", "--dir", &folder]).refused(1, &[&link, "--force"]);
     novale(&["install-helper", "--dir", &folder, "--force"]).ok();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+/// The file was cut off first, and the lanes refused then.
+#[test]
+fn a_refused_mkfs_leaves_the_size_as_it_was() {
+    let scratch = Scratch::new();
+    let (keep, slot) = (scratch.slot("keep"), scratch.pool());
+    File::create(&keep).unwrap().set_len(3 << 20).unwrap();
+    let lanes = |slot: &str| novale(&["mkfs", "--force", "--size", "2M", "--lanes", "512", slot]);
+    for (slot, len) in [(&keep, 3 << 20), (&slot, 64 << 20)] {
+        lanes(slot).refused(1, &["512 lanes", "larger"]);
+        assert_eq!(fs::metadata(slot).unwrap().len(), len);
+    }
+    novale(&["check", &slot]).ok();
+}
+
+/// The file had its new length of 100 TB already when there was no room for it, and kept that.
+#[test]
+fn a_pool_without_room_leaves_the_size_as_it_was() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    let vast = || ["mkfs", "--force", "--size", "100000G"];
+    novale(&[&vast()[..], &[&slot]].concat()).refused(1, &[&slot, "no room", "--size"]);
+    assert_eq!(fs::metadata(&slot).unwrap().len(), 64 << 20);
+    novale(&["check", &slot]).ok();
+    let new = scratch.slot("new");
+    novale(&[&vast()[..], &[&new]].concat()).refused(1, &[&new, "no room", "--size"]);
+    assert!(!fs::exists(&new).unwrap());
+    // What fails behind that, here the mapping, puts the length back too.
+    let limited = "ulimit -v 400000; exec \"$0\" mkfs --force --size 512M \"$1\"";
+    let program = env!("CARGO_BIN_EXE_novale");
+    let run = Command::new("sh").args(["-c", limited, program, &slot]).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.code() == Some(1) && said.contains("cannot be mapped"), "{said}");
+    let metadata = fs::metadata(&slot).unwrap();
+    assert!(metadata.len() == 64 << 20 && metadata.blocks() * 512 <= 64 << 20);
+}
+
+/// It was said to be "map: Cannot allocate memory", and nothing else.
+#[test]
+fn a_slot_longer_than_the_address_space_is_called_that() {
+    let scratch = Scratch::new();
+    let slot = scratch.slot("vast");
+    File::create(&slot).unwrap().set_len(200 << 40).unwrap();
+    novale(&["info", &slot]).refused(1, &[&slot, "cannot be mapped", "make it smaller"]);
 }

@@ -38,7 +38,7 @@ pub use error::{Error, Result};
 pub use exec::{Executor, Progress, Serial};
 pub use fs::{Atime, Fs, OpenOptions};
 pub use gc::GcStats;
-pub use mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs};
+pub use mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 pub use novale_policy::Form;
 pub use pool::{PoolInfo, SlotInfo, Space, identify_slot, inspect, space};
 pub use recover::OpenReport;

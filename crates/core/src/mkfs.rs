@@ -88,34 +88,43 @@ pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
 /// Checks the options; returns the pages of each slot.
 fn check(pm: &Pm, options: &MkfsOptions) -> Result<Vec<u64>> {
     let count = pm.slot_count();
-    if count == 0 || count > MAX_SLOTS || options.slot_uuids.len() != usize::from(count) {
+    if options.slot_uuids.len() != usize::from(count) {
+        let names = options.slot_uuids.len();
+        return Err(Error::BadPool(format!("{names} names for {count} slots")));
+    }
+    let lens: Vec<u64> = (0..count).map(|slot| pm.slot_len(slot)).collect();
+    mkfs_check(&lens, options.lanes)?;
+    Ok(lens.iter().map(|len| len / PAGE).collect())
+}
+
+/// Whether slots of these lengths, in bytes, can be a pool of so many lanes: what [`mkfs`] refuses,
+/// told before anything is done with the slots.
+///
+/// # Errors
+/// [`Error::BadPool`] for too small a slot, too many slots or lanes.
+pub fn mkfs_check(lens: &[u64], lanes: u32) -> Result<()> {
+    if lens.is_empty() || lens.len() > usize::from(MAX_SLOTS) {
+        let count = lens.len();
         return Err(Error::BadPool(format!("a pool has 1 to {MAX_SLOTS} slots, not {count}")));
     }
-    if options.lanes == 0 || options.lanes > MAX_LANES {
-        return Err(Error::BadPool(format!(
-            "a pool has 1 to {MAX_LANES} lanes, not {}",
-            options.lanes
-        )));
+    if lanes == 0 || lanes > MAX_LANES {
+        return Err(Error::BadPool(format!("a pool has 1 to {MAX_LANES} lanes, not {lanes}")));
     }
-    let mut pages = Vec::new();
-    for slot in 0..count {
-        let len = pm.slot_len(slot);
+    for (slot, &len) in lens.iter().enumerate() {
         let least = if slot == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
         if len < least {
             return Err(Error::BadPool(format!(
                 "slot {slot} has {len} bytes; it needs at least {least}"
             )));
         }
-        pages.push(len / PAGE);
     }
-    let first = pages.first().copied().unwrap_or(0);
-    if FIRST_FREE_PAGE + 2 + INODE_PAGES_AT_ONCE + u64::from(options.lanes) + 64 > first {
+    let first = lens.first().map_or(0, |len| len / PAGE);
+    if FIRST_FREE_PAGE + 2 + INODE_PAGES_AT_ONCE + u64::from(lanes) + 64 > first {
         return Err(Error::BadPool(format!(
-            "{} lanes do not fit the first slot: give fewer, or a larger slot",
-            options.lanes
+            "{lanes} lanes do not fit the first slot: give fewer, or a larger slot"
         )));
     }
-    Ok(pages)
+    Ok(())
 }
 
 /// A page for each lane, spread over the slots, and the table that names them.

@@ -113,6 +113,20 @@ pub enum PmError {
         /// What the file system said.
         source: io::Error,
     },
+    /// Longer than the address space, or what is left of it.
+    #[error(
+        "{}: cannot be mapped, {len} bytes ({source}): make it smaller (truncate -s), or raise the \
+         limit of address space (ulimit -v)",
+        path.display()
+    )]
+    Unmappable {
+        /// The slot.
+        path: PathBuf,
+        /// Its length, bytes.
+        len: u64,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Two slots are one file.
     #[error("{}: is the same file as slot {first}: give each slot once", path.display())]
     Duplicate {

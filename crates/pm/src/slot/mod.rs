@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use mapping::Mapping;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use source::Source;
 
 use crate::{PAGE, PmError, PmOptions, SlotKind, SlotLock, SlotSpec};
@@ -50,7 +51,7 @@ impl Slot {
         };
         let sync = kind == SlotKind::DaxFile;
         let mapping = Mapping::of_file(&source.file, len, align, options.read_only, sync)
-            .map_err(io_error(path, "map"))?;
+            .map_err(unmapped(path, len))?;
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         Ok(Self { kind, file: Some(source.file), identity: Some(source.identity), mapping })
     }
@@ -65,7 +66,7 @@ impl Slot {
         };
         match rustix::fs::flock(file, operation) {
             Ok(()) => Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(PmError::InUse { path: path.to_owned() }),
+            Err(Errno::WOULDBLOCK) => Err(PmError::InUse { path: path.to_owned() }),
             Err(error) => Err(io_error(path, "lock")(error)),
         }
     }
@@ -118,6 +119,15 @@ fn prepare(mapping: &Mapping, options: &PmOptions) -> io::Result<()> {
         mapping.collapse();
     }
     Ok(())
+}
+
+/// A closure that says why a slot of `len` bytes is not mapped.
+fn unmapped(path: &Path, len: u64) -> impl FnOnce(Errno) -> PmError {
+    let path = PathBuf::from(path);
+    move |error| match error {
+        Errno::NOMEM => PmError::Unmappable { path, len, source: error.into() },
+        _ => PmError::Io { path, action: "map", source: error.into() },
+    }
 }
 
 /// A closure that makes a [`PmError::Io`] for `path`.
