@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Info(InfoArgs),
     Check(CheckArgs),
     InstallHelper(InstallArgs),
+    #[command(hide = true)]
+    AskSpace(AskSpaceArgs),
 }
 
 impl Command {
@@ -43,7 +45,7 @@ impl Command {
             Self::Mkfs(args) => args.json,
             Self::Info(args) => args.json,
             Self::Check(args) => args.json,
-            Self::Mount(_) | Self::Umount(_) | Self::InstallHelper(_) => false,
+            Self::Mount(_) | Self::Umount(_) | Self::InstallHelper(_) | Self::AskSpace(_) => false,
         }
     }
 }
@@ -174,6 +176,13 @@ pub(crate) struct InfoArgs {
     /// The slots, in any order.
     #[arg(required = true, value_name = "SLOT")]
     pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Started by `novale info`: asks a mount for its space, which a stuck daemon never answers.
+#[derive(Debug, Args)]
+pub(crate) struct AskSpaceArgs {
+    /// The mount point.
+    pub(crate) dir: PathBuf,
 }
 
 /// Verify a pool, changing nothing.

@@ -1,22 +1,14 @@
 //! `novale info`: what a pool says of itself, and who uses it.
 
-use std::path::Path;
-use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
-
 use anyhow::Result;
-use novale_core::Space;
-use novale_layout::PAGE;
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::args::InfoArgs;
+use crate::ask_space;
 use crate::holder;
 use crate::size::show_size;
 use crate::slots::{self, Found, page_bytes};
-
-/// How long a daemon is waited for.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// The facts, as JSON shows them.
 #[derive(Debug, Serialize)]
@@ -64,7 +56,7 @@ fn facts(found: &Found) -> Result<Facts> {
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let space = match (used_by, mounted.first()) {
-        (Some(_), Some(target)) => live_space(target),
+        (Some(_), Some(target)) => ask_space::ask(target),
         (None, _) => Ok(slots::space(found)),
         (Some(_), None) => Ok(None),
     };
@@ -94,24 +86,6 @@ fn facts(found: &Found) -> Result<Facts> {
         inodes: space.map(|space| space.inodes),
         slots: slots.collect(),
     })
-}
-
-/// What the mount says; an error when its daemon does not answer, which this command is to tell.
-/// Nothing is told to whom the mount is not for: zeroes, to root too, of a user's mount.
-fn live_space(target: &Path) -> Result<Option<Space>, RecvTimeoutError> {
-    let (answer, answered) = std::sync::mpsc::channel();
-    let target = target.to_owned();
-    // Not joined: one that waits for the daemon ends with this process. Without a thread nothing is
-    // asked.
-    let ask = move || answer.send(rustix::fs::statvfs(target)).unwrap_or_default();
-    if std::thread::Builder::new().spawn(ask).is_err() {
-        return Ok(None);
-    }
-    let answer = answered.recv_timeout(ANSWER_MAX)?;
-    let Some(space) = answer.ok().filter(|space| space.f_blocks > 0) else { return Ok(None) };
-    let bytes = space.f_bavail.saturating_mul(space.f_frsize);
-    let inodes = space.f_files.saturating_sub(space.f_ffree);
-    Ok(Some(Space { pages_available: bytes / PAGE, inodes }))
 }
 
 fn show(facts: &Facts) -> Result<()> {

@@ -16,6 +16,7 @@ macro_rules! remark {
 }
 
 mod args;
+mod ask_space;
 mod background;
 mod check;
 mod daemon;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::AskSpace(args) => ask_space::answer(&args.dir).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         fail(&error, json);
