@@ -21,12 +21,15 @@ pub(crate) const HEAD_BYTES: u64 = 2 << 20;
 pub(crate) struct Found {
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) info: PoolInfo,
+    /// The slots as they were named.
+    given: Vec<PathBuf>,
 }
 
 impl Found {
-    /// What `/proc/mounts` shows.
+    /// What `/proc/mounts` shows: the slots in the order in which they were named, by which mount(8)
+    /// and umount(8) know a line of fstab.
     pub(crate) fn source(&self) -> std::ffi::OsString {
-        let paths: Vec<&OsStr> = self.paths.iter().map(|path| path.as_os_str()).collect();
+        let paths: Vec<&OsStr> = self.given.iter().map(|path| path.as_os_str()).collect();
         paths.join(OsStr::new(":"))
     }
 }
@@ -42,10 +45,16 @@ pub(crate) fn split_source(source: &OsStr) -> Vec<PathBuf> {
     std::env::split_paths(source).collect()
 }
 
-/// Absolute paths, so that a daemon may change its directory.
+/// Absolute paths, so that a daemon may change its directory. Those that are so stay as they are
+/// spelled.
 pub(crate) fn absolute(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let absolute = given.iter().map(|path| std::path::absolute(path).context("a slot's path"));
-    absolute.collect()
+    let absolute = |path: &PathBuf| {
+        if path.is_absolute() {
+            return Ok(path.clone());
+        }
+        std::path::absolute(path).context("a slot's path")
+    };
+    given.iter().map(absolute).collect()
 }
 
 /// Opens slots as they are given; whoever opens them for writing holds their locks.
@@ -72,7 +81,7 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
     let paths: Vec<PathBuf> = known.into_iter().map(|(_, _, path)| path).collect();
     let pm = open(&paths, reading())?;
     let info = inspect(&pm).with_context(|| shown(&paths))?;
-    Ok(Found { paths, info })
+    Ok(Found { paths, info, given })
 }
 
 /// The pool and the number of a slot, or what it is instead.
@@ -144,10 +153,10 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
         let real = real_path(path);
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == real) {
-            let (first, path) = (first.display(), path.display());
-            if first.to_string() == path.to_string() {
-                bail!("{path} is named twice: name each slot once");
+            if *first == path.as_path() {
+                bail!("{} is named twice: name each slot once", first.display());
             }
+            let (first, path) = (first.display(), path.display());
             bail!("{first} and {path} are the same: name each slot once");
         }
         seen.push((real, path));

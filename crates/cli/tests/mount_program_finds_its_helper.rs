@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::process::Command;
 
 use support::{Scratch, called, novale};
 
@@ -29,6 +30,22 @@ fn slots_come_with_colons_and_flags_before_the_options() {
     );
     fs::write(scratch.in_dir("file"), b"x").unwrap();
     novale(&["umount", &dir]).ok();
+}
+
+/// The mount showed the slots in the pool's order: mount(8) did not know its line of fstab in it,
+/// mounted again and failed, and umount(8) found nothing by that name.
+#[test]
+fn the_source_is_shown_as_it_was_given() {
+    let Some(scratch) = Scratch::for_mount("the_source_is_shown") else { return };
+    let [a, b] = [scratch.slot("a"), scratch.slot("b")];
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    let (source, dir) = (format!("{b}:{}", a.replace("/a", "/./a")), scratch.dir());
+    called(HELPER, &[&source, &dir]).ok();
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(table.lines().any(|line| line.starts_with(&format!("{source} {dir} "))), "{table}");
+    fs::write(scratch.in_dir("file"), b"x").unwrap();
+    assert!(Command::new("umount").arg(&source).status().unwrap().success());
+    novale(&["check", &a, &b]).ok();
 }
 
 #[test]
