@@ -150,6 +150,7 @@ fn names_place(said: &str) -> bool {
             || line.contains("the pool was opened")
             || line.contains("state lines")
             || line.contains("inode ")
+            || line.contains("directory ")
     };
     said.lines().any(of_the_pool)
 }
