@@ -24,7 +24,7 @@ const FILES: u64 = 8;
 const BYTES_MAX: u64 = 40_000;
 /// The file that is written over, where, and how many words.
 const OVER: &str = "over";
-const OVER_OFFSET: u64 = 2504;
+const OVER_FROM: u64 = 2504;
 const OVER_WORDS: usize = 375;
 
 /// A daemon that serves the field's pool; gone, with all it made, when this goes.
@@ -152,7 +152,7 @@ pub(super) fn work_mounted(args: &WorkerArgs) -> Result<(), String> {
             file.write_all(&content(args.seed, index))?;
             drop(file);
             std::fs::rename(fresh, home.join(file_name(index)))?;
-            over.write_all_at(&index.to_le_bytes().repeat(OVER_WORDS), OVER_OFFSET)?;
+            over.write_all_at(&index.to_le_bytes().repeat(OVER_WORDS), OVER_FROM)?;
             count.done(index)
         };
         step().map_err(|why: std::io::Error| format!("step {index}: {why}"))?;
@@ -202,7 +202,7 @@ pub(super) fn judge_mounted(
     }
     let over = read_file(fs, home, OVER).map_err(|why| format!("{name}: {why}"))?;
     let over = over.unwrap_or_default();
-    let at = usize::try_from(OVER_OFFSET).unwrap_or(0);
+    let at = usize::try_from(OVER_FROM).unwrap_or(0);
     let (words, rest) = over.get(at..).unwrap_or_default().as_chunks();
     let first = words.first().map_or(0, |word| u64::from_le_bytes(*word));
     let is_whole = rest.is_empty()
