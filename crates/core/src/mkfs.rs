@@ -221,7 +221,7 @@ fn write_slot(
     pending
 }
 
-/// The superblock, its replica first: behind it there is a pool.
+/// The superblock and its replica: behind either there is a pool.
 fn write_superblock(pm: &Pm, options: &MkfsOptions, pages: &[u64]) {
     let last_slot = pm.slot_count() - 1;
     let superblock = Superblock {
@@ -241,7 +241,6 @@ fn write_superblock(pm: &Pm, options: &MkfsOptions, pages: &[u64]) {
     }
     .encode();
     let last_page = pages.last().map_or(0, |pages| pages - 1);
-    for at in [PmAddr::new(last_slot, last_page * PAGE), PmAddr::new(0, 0)] {
-        pm.fence(pm.stream(at, &superblock, Purpose::Other)).end();
-    }
+    let replica = pm.stream(PmAddr::new(last_slot, last_page * PAGE), &superblock, Purpose::Other);
+    pm.fence(pm.stream(PmAddr::new(0, 0), &superblock, Purpose::Other).and(replica)).end();
 }

@@ -247,12 +247,11 @@ impl Fs {
             pending = pending.and(accepted.pending);
             named.extend(accepted.pages);
         }
-        pm.fence(pending).end();
-        let mut pending = Flushed::none();
         for record in journal.records.iter().filter(|record| !record.good) {
             let zeroed = pm.stream_zero(record.at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
             pending = pending.and(zeroed);
         }
+        // Certificates take the place of what is accepted and erased so.
         pm.fence(pending).end();
         let mut pending = Flushed::none();
         for held in &holdings.inodes {
