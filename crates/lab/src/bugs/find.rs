@@ -8,36 +8,13 @@ use novale_core::seeded::{Bug, switch};
 use super::run::under;
 use super::table::{By, SeededBug};
 use crate::campaign::{Campaign, Case, print_replay};
+use crate::clients::{SETUP, VICTIMS};
 use crate::crash::CrashOptions;
 use crate::diff::{CoreOptions, shrink};
 use crate::workload::{Step, parse_steps};
 
 /// Shorter sequences that are tried at most where clients die.
 const RUNS_MAX: usize = 40;
-
-/// What clients do when they die.
-const VICTIMS: [&str; 9] = [
-    "write /f offset=4096 len=4096 fill=7",
-    "write /f offset=100 len=64 fill=7",
-    "append /d/f len=70000 fill=7",
-    "set /f size=5000",
-    "create /new kind=file mode=644 uid=0 gid=0 rdev=0 target=%",
-    "link /f /g/l",
-    "unlink /d/f",
-    "rename /f /d/f mode=replace",
-    "rename /d/e /g/e mode=replace",
-];
-
-/// What they find.
-const SETUP: &str = "
-    create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /d/e kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /g kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    create /d/f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    write /f offset=0 len=20000 fill=1
-    write /d/f offset=4000 len=300 fill=2
-";
 
 /// The text of a replay file of a sequence that catches the bug, if one is found in the time.
 #[must_use]

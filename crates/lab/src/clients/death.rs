@@ -119,33 +119,33 @@ impl Observer for Parker {
 }
 
 /// What a user may see.
-struct Shown {
-    name: &'static str,
+pub(super) struct Shown {
+    pub(super) name: &'static str,
     tree: Tree,
     inodes: u64,
 }
 
 impl Shown {
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         State::new(self.name, self.tree.clone(), self.inodes)
     }
 }
 
 /// A pool with one client in good health.
-struct Death {
+pub(super) struct Death {
     pool: PoolFile,
     arena: Arena,
-    recorder: Arc<Recorder>,
-    hardware: Hardware,
-    machine: CoreMachine,
-    model: Model,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) hardware: Hardware,
+    pub(super) machine: CoreMachine,
+    pub(super) model: Model,
     model_session: Session,
     form: Form,
     steps: usize,
 }
 
 impl Death {
-    fn new(setup: &[Step], options: &DeathOptions) -> Result<Self, String> {
+    pub(super) fn new(setup: &[Step], options: &DeathOptions) -> Result<Self, String> {
         let recorder = Arc::new(Recorder::default());
         let pool = PoolFile::zeroed(&options.core.slots).map_err(|why| why.to_string())?;
         let observer = || Some(recorder.clone() as Arc<dyn Observer>);
@@ -180,7 +180,7 @@ impl Death {
     }
 
     /// Lets what was recorded happen to the memory's model.
-    fn recorded(&mut self) {
+    pub(super) fn recorded(&mut self) {
         for event in self.recorder.take() {
             self.hardware.apply(&event);
         }
@@ -215,7 +215,12 @@ impl Death {
 
     /// Starts the operation of the client that is to die; the receiver tells whether it stopped or
     /// came to its end.
-    fn start(&self, victim: &Step, point: u64, now_ns: i64) -> Result<Receiver<bool>, String> {
+    pub(super) fn start(
+        &self,
+        victim: &Step,
+        point: u64,
+        now_ns: i64,
+    ) -> Result<Receiver<bool>, String> {
         let (sender, receiver) = channel();
         let parker = Parker {
             recorder: self.recorder.clone(),
@@ -244,7 +249,7 @@ impl Death {
         Ok(receiver)
     }
 
-    fn allowed(&mut self, victim: &Step, now_ns: i64) -> Result<Vec<Shown>, String> {
+    pub(super) fn allowed(&mut self, victim: &Step, now_ns: i64) -> Result<Vec<Shown>, String> {
         let shown = |name, model: &Model| -> Result<Shown, String> {
             let tree = Tree::of(model).map_err(|why| why.to_string())?;
             Ok(Shown { name, tree, inodes: model.inode_count() as u64 })
@@ -258,7 +263,7 @@ impl Death {
     }
 
     /// Which state the survivor sees.
-    fn look(&mut self, allowed: &[Shown]) -> Result<&'static str, String> {
+    pub(super) fn look(&mut self, allowed: &[Shown]) -> Result<&'static str, String> {
         let found = snapshot(&mut self.machine, now_ns_at(self.steps + 2))?;
         if let Some(same) = allowed.iter().find(|shown| shown.tree == found) {
             return Ok(same.name);

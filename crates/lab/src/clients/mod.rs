@@ -8,9 +8,11 @@ mod field;
 mod hunt;
 mod judge;
 mod mounted;
+mod settled;
 mod worker;
 
 pub use calls::{CallsReport, fail_calls};
 pub use death::{DeathOptions, DeathSummary, die_everywhere};
 pub use hunt::{Hunt, HuntReport};
+pub use settled::{SETUP, Settled, SettledAct, VICTIMS, settle_once};
 pub use worker::{WorkerArgs, work};

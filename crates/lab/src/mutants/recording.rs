@@ -7,7 +7,9 @@ use novale_model::{Atime, Error, Model, RenameMode, Tree};
 use novale_pm::{Observer, Pm, PmOptions};
 
 use super::key::Keyed;
+use super::trial::Stretch;
 use super::workloads::Plan;
+use crate::clients::{DeathOptions, settle_once};
 use crate::crash::{Allowed, Event, Hardware, Recorder, State, What};
 use crate::diff::{CoreMachine, new_arena, now_ns_at, open_pool, panic_text};
 use crate::pool_file::PoolFile;
@@ -260,6 +262,38 @@ impl<'p> Recording<'p> {
             now_ns,
         })
     }
+}
+
+/// A client's death before event `point` of `victim`: the memory then, and what a survivor did; `None`
+/// where there is no such event.
+pub(super) fn settled(
+    plan: &Plan,
+    victim: &str,
+    point: u64,
+) -> Result<Option<(Stretch, Vec<Act>)>, String> {
+    let victim = parse_steps(victim)?.pop().ok_or("no victim")?;
+    let options = DeathOptions { core: plan.core.clone(), power: false, seed: 1 };
+    let Some(settled) = settle_once(&plan.setup, (&victim, point), &plan.steps, &options)? else {
+        return Ok(None);
+    };
+    let mut before: Option<Arc<Model>> = None;
+    let mut acts = Vec::new();
+    for act in settled.acts {
+        let during = if before.is_none() { "settling" } else { kind_of(&act.step) };
+        let expected = |states, pool| Expected { states: Allowed { states }, pool };
+        let model = Arc::new(act.model);
+        let first = before.replace(model.clone()).unwrap_or_else(|| model.clone());
+        acts.push(Act {
+            name: format!("{during}, {}", act.step),
+            keyed: Keyed::new(act.events, during, form_name(plan.core.form)),
+            behind_death: false,
+            during: expected(act.during, Pool::Used),
+            after: expected(vec![act.after], Pool::Whole),
+            models: [first, model],
+            now_ns: now_ns_at(plan.setup.len() + 1),
+        });
+    }
+    Ok(Some((Stretch::new(settled.before, plan.core.form)?, acts)))
 }
 
 /// The kinds of recovery: what a dead process stored is in the caches still, and may become durable; a

@@ -10,10 +10,11 @@ use fastrand::Rng;
 use super::fork::{End, fork};
 use super::key::{Key, Mutant, Site};
 use super::needless;
-use super::recording::{Act, BEHIND_DEATH, Pool, Recording};
+use super::recording::{Act, BEHIND_DEATH, Pool, Recording, settled};
 use super::sites::{Call, calls_in_core};
 use super::trial::{Outcome, Stretch};
-use super::workloads::{FIXED_COUNT, Plan, plan};
+use super::workloads::{Ends, FIXED_COUNT, Plan, plan};
+use crate::clients::VICTIMS;
 use crate::diff::now_ns_at;
 
 /// Acts behind the mutated one in which its consequences may show.
@@ -30,6 +31,9 @@ const NEEDLESS_TRIES_MAX: u32 = 6;
 const ALIKE_MAX: u32 = 200;
 /// One in so many acts is judged unchanged: no image of it may be wrong.
 const UNCHANGED_ONE_IN: u32 = 24;
+
+/// A client dies at one of so many of its events.
+const POINTS_BETWEEN: u64 = 3;
 
 /// What to run.
 #[derive(Debug, Clone, Copy)]
@@ -261,6 +265,9 @@ struct Worker<'s, 'p> {
 
 impl Worker<'_, '_> {
     fn run(&mut self) -> Result<(), String> {
+        if self.plan.ends == Ends::Settled {
+            return self.run_settling();
+        }
         let (mut recording, memory, acts) = Recording::begin(self.plan)?;
         let mut stretch = Stretch::new(memory, self.plan.core.form)?;
         let mut window = VecDeque::from(acts);
@@ -281,6 +288,22 @@ impl Worker<'_, '_> {
             }
         }
         self.finish(&mut stretch, &mut window)
+    }
+
+    /// Clients die here and there in their operations; the mutants are of what a survivor does.
+    fn run_settling(&mut self) -> Result<(), String> {
+        for victim in VICTIMS {
+            let mut point = self.random.u64(0..POINTS_BETWEEN);
+            while let Some((mut stretch, acts)) = settled(self.plan, victim, point)? {
+                let mut window = VecDeque::from(acts);
+                self.finish(&mut stretch, &mut window)?;
+                point += self.random.u64(1..=POINTS_BETWEEN);
+                if self.shared.is_over() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn finish(&mut self, stretch: &mut Stretch, window: &mut VecDeque<Act>) -> Result<(), String> {
@@ -315,7 +338,7 @@ impl Worker<'_, '_> {
 
     /// How many pairs of recoveries are made from this act: the more, the rarer what it does.
     fn forks_of(&mut self, act: &Act) -> u32 {
-        if act.during.pool != Pool::Used || !self.plan.recoveries {
+        if act.during.pool != Pool::Used || self.plan.ends != Ends::Recovered {
             return 0;
         }
         let mut seldom = u32::MAX;
@@ -374,7 +397,7 @@ impl Worker<'_, '_> {
     fn is_wanted(&self, mutant: &Mutant, tries_max: u32) -> bool {
         let tries = self.tries.get(mutant).copied().unwrap_or(0);
         let mut state = self.shared.state();
-        let new = || Fate { is_needless: needless::why(mutant).is_some(), ..Fate::default() };
+        let new = || Fate { is_needless: needless::is_proved(mutant), ..Fate::default() };
         let fate = state.fates.entry(*mutant).or_insert_with(new);
         !self.shared.is_over() && tries < tries_max && fate.is_open()
     }

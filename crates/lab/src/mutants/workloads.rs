@@ -4,11 +4,23 @@ use std::fmt::{self, Write as _};
 
 use novale_core::Form;
 
+use crate::clients::SETUP;
 use crate::crash::small_step;
 use crate::diff::CoreOptions;
 use crate::workload::{Flavor, Generator, Step, parse_steps};
 
 const MB: u64 = 1 << 20;
+
+/// How often a run ends on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// Never.
+    Never,
+    /// Recoveries are made from its acts.
+    Recovered,
+    /// Its clients die, and one that is left settles for them and does the steps.
+    Settled,
+}
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -19,8 +31,7 @@ pub(super) struct Plan {
     pub(super) many_threads: bool,
     /// Each read changes the access time.
     pub(super) strict_atime: bool,
-    /// Recoveries are made from its acts.
-    pub(super) recoveries: bool,
+    pub(super) ends: Ends,
     /// Steps of which no mutant is made.
     pub(super) setup: Vec<Step>,
     pub(super) steps: Vec<Step>,
@@ -35,7 +46,7 @@ impl Plan {
             core,
             many_threads: false,
             strict_atime: false,
-            recoveries: true,
+            ends: Ends::Recovered,
             setup: parsed(setup),
             steps: parsed(steps),
         }
@@ -106,14 +117,16 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 12] = [
+const FIXED: [fn(Form) -> Plan; 14] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
+    settling,
     |form| Plan::new("openings", one_slot(1, form, 2), "", OPENINGS),
     access_times,
     names,
     names_in_little_space,
+    names_behind_names,
     overwrites,
     fragments,
     full,
@@ -136,6 +149,18 @@ pub(super) fn plan(turn: usize, seed: u64) -> Plan {
 fn one_slot(lanes: u32, form: Form, pool_mb: u64) -> CoreOptions {
     CoreOptions { slots: vec![pool_mb * MB], lanes, form }
 }
+
+/// What is done when a dead client's operation has been settled.
+const SETTLED: &str = "
+    create /afterwards kind=file mode=600 uid=0 gid=0 rdev=0 target=%
+    write /f offset=100 len=5000 fill=9
+    write /d/f offset=0 len=64 fill=9
+    create /beside kind=directory mode=700 uid=0 gid=0 rdev=0 target=%
+    link /d/f /beside/f
+    unlink /f
+    rename /afterwards /d/f mode=replace
+    rmdir /g/e
+";
 
 /// One opening after the other, so that many end in the middle.
 const OPENINGS: &str = "
@@ -180,6 +205,11 @@ const IN_TURN: &str = "
     rmdir /C
 ";
 
+fn settling(form: Form) -> Plan {
+    let plan = Plan::new("settling", one_slot(1, form, 4), SETUP, SETTLED);
+    Plan { ends: Ends::Settled, ..plan }
+}
+
 fn access_times(form: Form) -> Plan {
     let work = "
         create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
@@ -191,7 +221,7 @@ fn access_times(form: Form) -> Plan {
         read /f offset=0 len=10
     ";
     let plan = Plan::new("access times", one_slot(1, form, 3), "", work);
-    Plan { strict_atime: true, recoveries: false, ..plan }
+    Plan { strict_atime: true, ends: Ends::Never, ..plan }
 }
 
 /// Text, a line at a time.
@@ -231,6 +261,28 @@ fn names_in_little_space(form: Form) -> Plan {
     let ballast = parse_steps(&ballast(440)).unwrap_or_default();
     let plan = cut_late(plan);
     Plan { setup: ballast.into_iter().chain(plan.setup).collect(), ..plan }
+}
+
+/// Names that come and go behind many that stay, in little space: collection starts in the middle of
+/// the log.
+fn names_behind_names(form: Form) -> Plan {
+    let kind = "kind=fifo mode=644 uid=0 gid=0 rdev=0 target=%";
+    let mut setup = ballast(656);
+    setup.push_str("create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%\n");
+    for index in 100..340 {
+        add(&mut setup, format_args!("create /d/{index}n*50 {kind}"));
+    }
+    let mut text = String::new();
+    for index in 0..40 {
+        let name = ["xn*100", "yn*75"].get(index as usize % 2).copied().unwrap_or_default();
+        add(&mut text, format_args!("create /d/{name} {kind}"));
+        use_free_pages(&mut text, index);
+        add(&mut text, format_args!("unlink /d/{name}"));
+        use_free_pages(&mut text, index + 1);
+    }
+    let plan = cut_late(Plan::new("names behind names", one_slot(1, form, 3), "", &text));
+    let before = parse_steps(&setup).unwrap_or_default();
+    Plan { ends: Ends::Never, setup: before.into_iter().chain(plan.setup).collect(), ..plan }
 }
 
 /// Dentries of several lines now and then leave a page's last lines blank.
@@ -318,7 +370,7 @@ fn inodes(form: Form) -> Plan {
         add(&mut text, format_args!("create /j{index} {kind}"));
     }
     let plan = Plan::new("inodes", one_slot(1, form, 8), &setup, &text);
-    Plan { recoveries: false, ..plan }
+    Plan { ends: Ends::Never, ..plan }
 }
 
 /// A pool in which nothing fits any more.

@@ -1,0 +1,108 @@
+//! What a survivor does for one client that died, event by event, for whoever wants to take some of it
+//! away.
+
+use novale_model::{Model, Tree};
+
+use super::death::{Death, DeathOptions};
+use crate::crash::{Event, Hardware, State};
+use crate::diff::{OnFs, now_ns_at, panic_text};
+use crate::workload::{Session, Step, run_step};
+
+/// What clients do when they die.
+pub const VICTIMS: [&str; 9] = [
+    "write /f offset=4096 len=4096 fill=7",
+    "write /f offset=100 len=64 fill=7",
+    "append /d/f len=70000 fill=7",
+    "set /f size=5000",
+    "create /new kind=file mode=644 uid=0 gid=0 rdev=0 target=%",
+    "link /f /g/l",
+    "unlink /d/f",
+    "rename /f /d/f mode=replace",
+    "rename /d/e /g/e mode=replace",
+];
+
+/// What they find.
+pub const SETUP: &str = "
+    create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /d/e kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /g kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    create /d/f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    write /f offset=0 len=20000 fill=1
+    write /d/f offset=4000 len=300 fill=2
+";
+
+/// A death that a survivor settled for.
+#[derive(Debug)]
+pub struct Settled {
+    /// The memory behind the death.
+    pub before: Hardware,
+    /// The settling, then what the survivor did next.
+    pub acts: Vec<SettledAct>,
+}
+
+/// What a survivor did.
+#[derive(Debug)]
+pub struct SettledAct {
+    /// The step; that of the dead client for the settling.
+    pub step: Step,
+    /// What it did to the pool.
+    pub events: Vec<Event>,
+    /// What a crash in the middle may show.
+    pub during: Vec<State>,
+    /// What one behind it shows.
+    pub after: State,
+    /// The model behind it.
+    pub model: Model,
+}
+
+/// Lets a client die before event `point` of `victim`, another settle for it and do `then`; `None` where
+/// the victim has no such event.
+///
+/// # Errors
+/// What was not as it should be, without any power cut.
+pub fn settle_once(
+    setup: &[Step],
+    (victim, point): (&Step, u64),
+    then: &[Step],
+    options: &DeathOptions,
+) -> Result<Option<Settled>, String> {
+    let mut death = Death::new(setup, options)?;
+    let now_ns = now_ns_at(setup.len() + 1);
+    if !death.start(victim, point, now_ns)?.recv().map_err(|why| why.to_string())? {
+        return Ok(None);
+    }
+    let earlier = death.model.clone();
+    let allowed = death.allowed(victim, now_ns)?;
+    death.recorded();
+    death.hardware.forget_threads();
+    let before = death.hardware.clone();
+    let fs = death.machine.fs().map_err(|why| format!("{why:?}"))?;
+    // By a thread that does nothing else: what it has not fenced nobody fences for it.
+    let settled = std::thread::scope(|scope| scope.spawn(|| fs.settle_dead()).join())
+        .map_err(|payload| panic_text(payload.as_ref()))?;
+    settled.map_err(|why| format!("settling: {why}"))?;
+    let events = death.recorder.take();
+    if death.look(&allowed)? == "before" {
+        death.model = earlier;
+    }
+    let during = allowed.iter().map(super::death::Shown::state).collect();
+    let after = shown(&death.model)?;
+    let model = death.model.clone();
+    let mut acts = vec![SettledAct { step: victim.clone(), events, during, after, model }];
+    let (mut session, mut of_model) = (Session::default(), Session::default());
+    for (index, step) in (setup.len() + 2..).zip(then) {
+        let first = shown(&death.model)?;
+        run_step(&mut death.machine, &mut session, step, now_ns_at(index));
+        run_step(&mut death.model, &mut of_model, step, now_ns_at(index));
+        let (events, after) = (death.recorder.take(), shown(&death.model)?);
+        let (during, model) = (vec![first.named("before"), after.clone()], death.model.clone());
+        acts.push(SettledAct { step: step.clone(), events, during, after, model });
+    }
+    Ok(Some(Settled { before, acts }))
+}
+
+fn shown(model: &Model) -> Result<State, String> {
+    let tree = Tree::of(model).map_err(|why| why.to_string())?;
+    Ok(State::new("after", tree, model.inode_count() as u64))
+}
