@@ -75,14 +75,14 @@ fi
 
 part cargo 1200 scripts/suites/cargo.sh
 part build 600 cargo build --quiet --workspace --bins
-part lab 120 scripts/suites/lab.sh
+part lab 400 scripts/suites/lab.sh
 if [ ! -x "$novale" ]; then
   part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
   finish
   exit
 fi
 part mount 300 scripts/suites/mount.sh
-part calls 300 scripts/suites/calls.sh
+part calls 400 scripts/suites/calls.sh
 part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
