@@ -45,10 +45,6 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if !request.words.mount.is_empty() {
         command.arg("-o").arg(&request.words.mount);
     }
-    if !request.words.daemon.is_empty() {
-        // Their meaning is in the arguments already: these are for the record of the mount.
-        command.arg("-o").arg(request.words.daemon.join(","));
-    }
     if let Some(threads) = args.threads {
         command.arg("--threads").arg(threads.to_string());
     }

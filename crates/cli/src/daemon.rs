@@ -28,7 +28,7 @@ use crate::progress::{AllCpus, Bar, spin};
 use crate::record::{Kept, Record, atime_word};
 use crate::slots::{self, Found, page_bytes};
 use crate::voice::Voice;
-use crate::{in_words, tell};
+use crate::{in_words, tell, words};
 
 const ARENA_FOLDER: &str = "/dev/shm";
 /// The layout of what the core keeps in the arena. Nobody but this daemon opens it yet.
@@ -93,7 +93,7 @@ fn keep_record(request: &Request, found: &Found, server: &Server) -> Option<Kept
         atime: atime_word(request.words.options.atime.unwrap_or_default()).to_owned(),
         threads: threads(request),
         grace_seconds: grace_seconds(request),
-        daemon_words: request.words.daemon.clone(),
+        daemon_words: words::running(&request.args),
     };
     Kept::write(server.device(), &record).inspect_err(tell).ok()
 }
@@ -207,11 +207,11 @@ fn settings(request: &Request, voice: Arc<Voice>) -> Settings {
 fn threads(request: &Request) -> usize {
     let cpus = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
     let given = request.args.threads.map(usize::from);
-    request.words.options.threads.or(given).unwrap_or(cpus.clamp(THREADS_MIN, THREADS_MAX))
+    given.unwrap_or(cpus.clamp(THREADS_MIN, THREADS_MAX))
 }
 
 fn grace_seconds(request: &Request) -> u64 {
-    request.words.options.grace_seconds.or(request.args.grace).unwrap_or(GRACE_SECONDS)
+    request.args.grace.unwrap_or(GRACE_SECONDS)
 }
 
 fn forward_signals(events: Sender<Event>) -> Result<()> {

@@ -34,7 +34,7 @@ pub(crate) struct Record {
     pub(crate) atime: String,
     pub(crate) threads: usize,
     pub(crate) grace_seconds: u64,
-    /// Words of `-o` for the daemon, as given.
+    /// The words of `-o` that ask for what the daemon runs with.
     pub(crate) daemon_words: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use novale_fuse::{Atime, MountOptions, find, remount};
 
 use crate::args::MountArgs;
 use crate::record::{self, Record, atime_word};
-use crate::words::Words;
+use crate::words::{Words, spelled};
 
 /// Changes the mount at `target` by the words of `-o`, on top of the options that it has.
 pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
 /// every remount, so those are no mistake.
 fn for_the_next_mount(words: &Words, record: &Record) -> Vec<String> {
     let asked = &words.options;
-    let is_new = |word: &&String| !record.daemon_words.contains(word);
+    let is_new = |word: &&String| !record.daemon_words.contains(&spelled(word));
     let mut late: Vec<String> = words.daemon.iter().filter(is_new).cloned().collect();
     if let Some(atime) = asked.atime.map(atime_word)
         && atime != record.atime
@@ -95,10 +95,13 @@ mod tests {
             atime: "noatime".to_owned(),
             threads: 8,
             grace_seconds: 10,
-            daemon_words: vec!["log=/var/log/novale".to_owned()],
+            daemon_words: ["form=auto", "log=/var/log/novale", "arena_max=2147483648"]
+                .map(str::to_owned)
+                .to_vec(),
         };
         let late = |words: &str| for_the_next_mount(&Words::parse(words).unwrap(), &record);
         assert!(late("remount,ro,noatime,threads=8,log=/var/log/novale,grace=10").is_empty());
+        assert!(late("remount,form=auto,arena_max=2G").is_empty());
         assert_eq!(late("remount,log=/tmp/log,rw"), ["log=/tmp/log"]);
         assert_eq!(late("remount,relatime,threads=4"), ["relatime", "threads=4"]);
         assert_eq!(late("remount,grace=0"), ["grace=0"]);

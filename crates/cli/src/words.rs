@@ -60,10 +60,35 @@ impl Words {
 
     /// Puts what the words say of the daemon to its arguments; an argument given wins.
     pub(crate) fn complete(&self, args: &mut MountArgs) {
+        let threads = self.options.threads.and_then(|threads| u16::try_from(threads).ok());
+        args.threads = args.threads.or(threads);
+        args.grace = args.grace.or(self.options.grace_seconds);
         args.log = args.log.take().or_else(|| self.log.clone());
         args.arena_max = args.arena_max.or(self.arena_max);
         args.form = args.form.or(self.form);
         args.populate |= self.populate;
+    }
+}
+
+/// What a daemon runs with, as the words that ask for it.
+pub(crate) fn running(args: &MountArgs) -> Vec<String> {
+    let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
+    let form = form.map(|form| format!("form={}", form.get_name()));
+    let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
+    let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
+    let populate = args.populate.then(|| "populate".to_owned());
+    [form, log, arena, populate].into_iter().flatten().collect()
+}
+
+/// A daemon's word as [`running`] spells it.
+pub(crate) fn spelled(word: &str) -> String {
+    match word.split_once('=') {
+        Some(("arena_max", size)) => {
+            parse_size(size).map_or_else(|_| word.to_owned(), |bytes| format!("arena_max={bytes}"))
+        }
+        Some(("log", log)) => std::path::absolute(log)
+            .map_or_else(|_| word.to_owned(), |log| format!("log={}", log.display())),
+        _ => word.to_owned(),
     }
 }
 

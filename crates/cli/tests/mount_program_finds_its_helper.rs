@@ -109,3 +109,38 @@ fn mistakes_have_the_exit_codes_of_mount() {
     called(HELPER, &[&slot, &dir, "-s", "-o", "bogus,ro"]).ok();
     assert!(options_at(&dir).starts_with("ro,"));
 }
+
+/// The words won for threads and grace, the arguments for the rest, and the record of the mount had
+/// the words: a remount told what was not so.
+#[test]
+fn an_argument_wins_over_its_word_and_a_remount_knows() {
+    let Some(scratch) = Scratch::for_mount("an_argument_wins_over_its_word") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    let arguments = ["--threads", "3", "--grace", "2", "--form", "two"];
+    let words = ["-o", "threads=5,grace=4,form=single,arena_max=2G", &slot, &dir];
+    novale(&[&["mount"], &arguments[..], &words[..]].concat()).ok();
+    let remount = |words: &str| {
+        let done = called(HELPER, &[&slot, &dir, "-o", &format!("remount,{words}")]);
+        let told = done.err.clone();
+        done.ok();
+        told
+    };
+    assert_eq!(remount("threads=3,grace=2,form=two,arena_max=2048M"), "");
+    let told = remount("threads=5,grace=4,form=single");
+    assert!(told.contains("form=single and threads=5 and grace=4 can't be changed"), "{told}");
+}
+
+/// It was refused as unknown, while its opposite was taken.
+#[test]
+fn symbolic_links_are_not_followed_where_that_is_asked() {
+    let Some(scratch) = Scratch::for_mount("symbolic_links_are_not_followed") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    called(HELPER, &[&slot, &dir, "-o", "nosymfollow"]).ok();
+    fs::write(scratch.in_dir("file"), b"x").unwrap();
+    std::os::unix::fs::symlink("file", scratch.in_dir("link")).unwrap();
+    let refused = fs::read(scratch.in_dir("link")).map_err(|error| error.raw_os_error());
+    assert_eq!(refused, Err(Some(rustix::io::Errno::LOOP.raw_os_error())));
+    assert!(options_at(&dir).contains("nosymfollow"), "{}", options_at(&dir));
+    called(HELPER, &[&slot, &dir, "-o", "remount,symfollow"]).ok();
+    assert_eq!(fs::read(scratch.in_dir("link")).unwrap(), b"x");
+}
