@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub nodev: bool,
     /// `noexec`: nothing can be executed.
     pub noexec: bool,
+    /// `nosymfollow`: symbolic links are not followed.
+    pub nosymfollow: bool,
     /// `threads=`: how many serve.
     pub threads: Option<usize>,
     /// `grace=`: seconds that open files have at the end.
@@ -76,7 +78,6 @@ const NEEDLESS: &[&str] = &[
     "nonempty",
     "mand",
     "nomand",
-    "symfollow",
 ];
 const NEEDLESS_VALUES: &[&str] = &[
     "user_id=",
@@ -143,6 +144,8 @@ impl MountOptions {
             "dev" => self.nodev = false,
             "noexec" => self.noexec = true,
             "exec" => self.noexec = false,
+            "nosymfollow" => self.nosymfollow = true,
+            "symfollow" => self.nosymfollow = false,
             _ => return self.apply_value(word),
         }
         Ok(())
@@ -171,6 +174,7 @@ impl MountOptions {
         flags.set(MountFlags::NOSUID, self.nosuid);
         flags.set(MountFlags::NODEV, self.nodev);
         flags.set(MountFlags::NOEXEC, self.noexec);
+        flags.set(MountFlags::NOSYMFOLLOW, self.nosymfollow);
         flags
             | match self.atime.unwrap_or_default() {
                 Atime::Relative => MountFlags::RELATIME,
@@ -185,6 +189,9 @@ impl MountOptions {
         words.push(if self.read_only { "ro" } else { "rw" });
         if self.noexec {
             words.push("noexec");
+        }
+        if self.nosymfollow {
+            words.push("nosymfollow");
         }
         if self.atime == Some(Atime::Never) {
             words.push("noatime");
