@@ -12,7 +12,7 @@ use clap::Parser;
 use crate::args::MountArgs;
 use crate::slots::split_source;
 use crate::words::Words;
-use crate::{mount, tell};
+use crate::{mount, slots, target, tell};
 
 const WRONG_CALL: u8 = 1;
 const MOUNT_FAILED: u8 = 32;
@@ -81,15 +81,21 @@ fn run(args: HelperArgs) -> Result<ExitCode> {
         let known: Vec<&str> = words.split(',').filter(|word| Words::parse(word).is_ok()).collect();
         words = known.join(",");
     }
-    Words::parse(&words)?;
+    let is_remount = Words::parse(&words)?.options.remount;
     if args.verbose {
         let how = if args.fake { "would mount" } else { "mounting" };
         say!("novale: {how} {} on {}", args.source.display(), args.dir.display())?;
     }
+    let mut paths = split_source(&args.source);
     if args.fake {
+        if is_remount {
+            novale_fuse::find(&args.dir)?;
+        } else {
+            slots::find(&paths)?;
+            target::check(&args.dir)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut paths = split_source(&args.source);
     paths.push(args.dir);
     let failed = mount::run(&mount_args(paths, words))?;
     Ok(if failed == ExitCode::SUCCESS { failed } else { ExitCode::from(MOUNT_FAILED) })

@@ -105,6 +105,12 @@ fn mistakes_have_the_exit_codes_of_mount() {
     called(HELPER, &[&slot, &dir, "-o", "bogus"]).refused(32, &["bogus"]);
     called(HELPER, &[&scratch.slot("none"), &dir]).refused(32, &["does not exist"]);
     called(HELPER, &[&slot, &dir, "-f", "-o", "ro"]).ok();
+    // A source or a directory that is not there passed the check that -f is.
+    called(HELPER, &[&scratch.slot("none"), &dir, "-f"]).refused(32, &["does not exist"]);
+    called(HELPER, &[&slot, &scratch.slot("none"), "-f"]).refused(32, &["cannot mount on"]);
+    called(HELPER, &[&slot, &slot, "-f"]).refused(32, &["cannot mount on"]);
+    called(HELPER, &[&slot, &dir, "-f", "-o", "remount,ro"])
+        .refused(32, &["is not a Novale mount"]);
     assert!(!scratch.is_mounted());
     called(HELPER, &[&slot, &dir, "-s", "-o", "bogus,ro"]).ok();
     assert!(options_at(&dir).starts_with("ro,"));
