@@ -1,15 +1,11 @@
 //! The daemon: a pool opened, mounted, served until a signal or an unmount, and closed.
 
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use novale_arena::{Arena, Identity};
-use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, PoolInfo};
+use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport};
 use novale_fuse::{
     Atime, EndError, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown,
 };
@@ -18,8 +14,8 @@ use novale_policy::Form;
 use novale_posix::wall_clock_ns;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use uuid::Uuid;
 
+use crate::arena_name::{ArenaName, Removed};
 use crate::args::FormArg;
 use crate::background;
 use crate::holder;
@@ -30,9 +26,6 @@ use crate::slots::{self, Found, page_bytes};
 use crate::voice::Voice;
 use crate::{in_words, tell, words};
 
-const ARENA_FOLDER: &str = "/dev/shm";
-/// The layout of what the core keeps in the arena. Nobody but this daemon opens it yet.
-const ARENA_ABI: u64 = 1;
 /// What an arena may take at least where nothing else is said.
 const ARENA_BYTES_MIN: u64 = 1 << 30;
 /// The greatest segment that there can be.
@@ -53,9 +46,9 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     rustix::thread::set_name(c"novale").context("naming the process")?;
     let found = slots::find(&request.slots)?;
     let lock = holder::lock(&found.paths)?;
-    let arena = ArenaName::new(&found.info)?;
+    let arena = Removed(ArenaName::new(&found)?);
     tell_bad_copies(request, &found);
-    let fs = Arc::new(open(request, &found, &arena)?);
+    let fs = Arc::new(open(request, &found, &arena.0)?);
     if !request.words.options.read_only {
         lock.share()?;
     }
@@ -225,46 +218,4 @@ fn forward_signals(events: Sender<Event>) -> Result<()> {
     };
     std::thread::Builder::new().name("novale-signals".to_owned()).spawn(forward).map(drop)?;
     Ok(())
-}
-
-/// The name of a pool's arena, which goes away with the daemon.
-///
-/// Its file is root's, or the user's, own, with mode 0600: the daemon trusts what it reads there.
-#[derive(Debug)]
-struct ArenaName {
-    path: PathBuf,
-    pool_uuid: [u8; 16],
-}
-
-impl ArenaName {
-    fn new(info: &PoolInfo) -> Result<Self> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the boot id")?;
-        let boot = boot.split('-').next().unwrap_or_default().trim().to_owned();
-        let name = OsString::from(format!("novale-{}-{boot}", Uuid::from_bytes(info.uuid)));
-        Ok(Self { path: Path::new(ARENA_FOLDER).join(name), pool_uuid: info.uuid })
-    }
-
-    /// Makes the arena. One that is there belonged to a daemon that was killed: this process has the
-    /// pool's lock, and daemons are the only clients.
-    fn create(&self, bytes: u64) -> Result<Arena> {
-        self.remove();
-        let identity = Identity { pool_uuid: self.pool_uuid, abi: ARENA_ABI };
-        Arena::create(&self.path, bytes, identity)
-            .with_context(|| format!("the arena {}", self.path.display()))
-    }
-
-    fn remove(&self) {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                remark!("novale: {}: {error}", self.path.display());
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Drop for ArenaName {
-    fn drop(&mut self) {
-        self.remove();
-    }
 }

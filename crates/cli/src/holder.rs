@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{KIND, MountTable};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -74,17 +74,21 @@ pub(crate) fn lock(slots: &[PathBuf]) -> Result<PoolLock> {
     Ok(PoolLock { slots })
 }
 
+/// Takes the locks of a pool's slots if they are free now.
+pub(crate) fn try_lock(slots: &[PathBuf]) -> Result<PoolLock> {
+    let slots = slots.iter().map(|slot| {
+        let file = open_slot(slot)?;
+        if !take(slot, &file)? {
+            bail!("{} is in use", slot.display());
+        }
+        Ok(file)
+    });
+    Ok(PoolLock { slots: slots.collect::<Result<_>>()? })
+}
+
 fn lock_slot(slot: &Path) -> Result<File> {
-    // A FIFO would wait for its other end; what is no slot is refused when it is mapped.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(slot, flags, Mode::empty());
-    let file = File::from(file.with_context(|| slot.display().to_string())?);
-    let take = || match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("locking {}", slot.display())),
-    };
-    if take()? {
+    let file = open_slot(slot)?;
+    if take(slot, &file)? {
         return Ok(file);
     }
     let holder = holder(slot);
@@ -93,10 +97,26 @@ fn lock_slot(slot: &Path) -> Result<File> {
     {
         holder.wait(CLOSING_MAX)?;
     }
-    if take()? {
+    if take(slot, &file)? {
         return Ok(file);
     }
     Err(in_use(slot, holder.as_ref()))
+}
+
+fn open_slot(slot: &Path) -> Result<File> {
+    // A FIFO would wait for its other end; what is no slot is refused when it is mapped.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(slot, flags, Mode::empty());
+    Ok(File::from(file.with_context(|| slot.display().to_string())?))
+}
+
+/// Locks a slot; false when somebody else has it locked.
+fn take(slot: &Path, file: &File) -> Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("locking {}", slot.display())),
+    }
 }
 
 fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {

@@ -15,6 +15,7 @@ macro_rules! remark {
     ($($line:tt)*) => { $crate::mutter(format_args!($($line)*)) };
 }
 
+mod arena_name;
 mod args;
 mod ask_space;
 mod background;

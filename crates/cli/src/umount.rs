@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmount};
 
 use crate::args::UmountArgs;
+use crate::arena_name::ArenaName;
 use crate::holder::{self, Process};
 use crate::progress::spin;
 use crate::record::{self, Seen};
@@ -46,7 +47,29 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
     Ok(())
 }
 
-fn explain(error: MountError) -> anyhow::Error {
+/// Removes the arena of a pool whose daemon is gone, unless it is in use again.
+fn remove_arena(entry: &MountEntry) {
+    let recorded = record::of_device(entry.device).map(|seen| seen.record.slots);
+    let slots = recorded.unwrap_or_else(|| split_source(&entry.source));
+    // Where the pool was moved or is damaged, the arena stays until memory is given up otherwise.
+    let Ok(found) = slots::find(&slots) else { return };
+    let Ok(_lock) = holder::try_lock(&found.paths) else { return };
+    if let Ok(arena) = ArenaName::new(&found) {
+        arena.remove();
+    }
+}
+
+fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
+    let owner = entry.super_options.split(',').find_map(|word| word.strip_prefix("user_id="));
+    let me = rustix::process::geteuid().as_raw().to_string();
+    if let (MountError::Fusermount(_), Some(owner)) = (&error, owner)
+        && owner != me
+    {
+        let whose = if owner == "0" { "root".to_owned() } else { format!("user {owner}") };
+        let target = entry.target.display();
+        return anyhow!("{target} is the mount of {whose}: unmount it as {whose}, or as root");
+    }
+            remove_arena(&entry);
     if matches!(error, MountError::Busy { .. }) {
         return anyhow!("{error}; close them, or give --lazy or --force");
     }

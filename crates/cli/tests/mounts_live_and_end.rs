@@ -4,6 +4,8 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -113,7 +115,8 @@ fn a_dead_mount_is_mounted_over_and_its_pool_recovered() {
     let gone = novale(&["umount", &scratch.dir()]);
     assert!(gone.err.contains("its daemon is gone"), "{}", gone.err);
     gone.ok();
-    assert!(!scratch.is_mounted());
+    // It stayed, and with it its memory.
+    assert!(!scratch.is_mounted() && arenas(&slot).is_empty());
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
 }
 
@@ -328,4 +331,56 @@ fn a_tree_is_whole_when_it_is_first_seen_by_listing() {
     let found = String::from_utf8(found.stdout).unwrap();
     assert_eq!(found.lines().count(), 5, "{found}");
     novale(&["umount", &scratch.dir()]).ok();
+}
+
+/// The arena had the pool's UUID for a name: the second daemon removed the first one's file.
+#[test]
+fn a_pool_and_its_copy_have_arenas_of_their_own() {
+    let Some(scratch) = Scratch::for_mount("a_pool_and_its_copy") else { return };
+    let (slot, copy, other) = (scratch.pool(), scratch.slot("copy"), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    fs::copy(&slot, &copy).unwrap();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    novale(&["mount", &copy, &other]).ok();
+    assert_eq!(arenas(&slot).len(), 2);
+    novale(&["umount", &other]).ok();
+    assert_eq!(arenas(&slot).len(), 1);
+    fs::remove_dir(&other).unwrap();
+}
+
+/// The first failure kept the others from being unmounted.
+#[test]
+fn umount_goes_on_behind_a_failure() {
+    let Some(scratch) = Scratch::for_mount("umount_goes_on") else { return };
+    let (slot, other) = (scratch.pool(), scratch.slot("other"));
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    novale(&["umount", &other, &scratch.dir()]).refused(1, &[&other]);
+    assert!(!scratch.is_mounted());
+    assert_eq!(facts(&slot)["clean"], true);
+}
+
+/// fusermount3 said of it that there is no entry in /etc/mtab.
+#[test]
+fn whose_mount_it_is_is_told_to_who_may_not_unmount_it() {
+    let Some(scratch) = Scratch::for_mount("whose_mount_it_is") else { return };
+    if Command::new("fusermount3").arg("-V").output().is_err() {
+        println!("skipped: whose_mount_it_is: no fusermount3");
+        return;
+    }
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    // Everybody may go there, and run the program.
+    let folder = Path::new(&slot).parent().unwrap();
+    let program = folder.join("novale");
+    fs::copy(env!("CARGO_BIN_EXE_novale"), &program).unwrap();
+    for open in [folder, Path::new(&scratch.dir()).parent().unwrap(), &program] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut umount = Command::new(&program);
+    umount.arg("umount").arg(scratch.dir()).uid(65534).gid(65534);
+    let refused = umount.output().unwrap();
+    fs::remove_file(&program).unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("is the mount of root"), "{said}");
+    assert!(scratch.is_mounted());
 }
