@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Mkfs(args) => mkfs::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Mount(args) => mount::run(&args),
-        Command::Umount(args) => umount::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Umount(args) => Ok(umount::run(&args)),
         Command::Info(args) => info::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),

@@ -1,30 +1,40 @@
 //! `novale umount`: takes a mount away and waits for its daemon to close the pool.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmount};
 
-use crate::args::UmountArgs;
 use crate::arena_name::ArenaName;
+use crate::args::UmountArgs;
 use crate::holder::{self, Process};
 use crate::progress::spin;
 use crate::record::{self, Seen};
 use crate::slots::{self, split_source};
+use crate::tell;
 
 /// Longest time that closing a pool may take before this command gives up on seeing it.
 const CLOSE_MAX: Duration = Duration::from_secs(600);
 /// Longer than this it does not wait without a word.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(args: &UmountArgs) -> Result<()> {
+/// Unmounts all; what fails keeps none of the others from being unmounted.
+pub(crate) fn run(args: &UmountArgs) -> ExitCode {
     let how = match (args.lazy, args.force) {
         (true, _) => Unmount::Lazily,
         (_, true) => Unmount::ByForce,
         _ => Unmount::Politely,
     };
-    args.dirs.iter().try_for_each(|dir| one(dir, how))
+    let mut code = ExitCode::SUCCESS;
+    for dir in &args.dirs {
+        if let Err(error) = one(dir, how) {
+            tell(&error);
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
 }
 
 fn one(target: &Path, how: Unmount) -> Result<()> {
@@ -34,10 +44,11 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
     };
     // Held on to before the mount goes: afterwards its number might be another process's.
     let daemon = Daemon::of(&entry);
-    unmount(target, how).map_err(explain)?;
+    unmount(target, how).map_err(|error| explain(error, &entry))?;
     match daemon {
         None => {
             let shown = target.display();
+            remove_arena(&entry);
             record::forget(entry.device);
             remark!("novale: {shown}: its daemon is gone; detached the dead mount");
         }
@@ -69,7 +80,6 @@ fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
         let target = entry.target.display();
         return anyhow!("{target} is the mount of {whose}: unmount it as {whose}, or as root");
     }
-            remove_arena(&entry);
     if matches!(error, MountError::Busy { .. }) {
         return anyhow!("{error}; close them, or give --lazy or --force");
     }
