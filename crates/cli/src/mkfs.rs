@@ -97,6 +97,13 @@ fn check_kind(path: &Path) -> Result<()> {
     if path.exists() {
         return slots::head(path).map(drop);
     }
+    if let Ok(leads) = std::fs::read_link(path) {
+        bail!(
+            "{} is a symbolic link that leads nowhere (to {}): name another slot, or make that file",
+            path.display(),
+            leads.display()
+        );
+    }
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     if folder.as_deref() == Some(Path::new(DEVICES)) {
         bail!(

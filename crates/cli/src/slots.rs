@@ -16,6 +16,9 @@ const OUR_FORMAT: &str = "a Novale pool";
 /// How much of a slot is looked at to tell what it holds.
 pub(crate) const HEAD_BYTES: u64 = 2 << 20;
 
+/// Links that are followed to a file that is not there, as many as the kernel follows.
+const LINKS_MAX: u32 = 40;
+
 /// A pool that was found: its slots in order, and what it says of itself.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -166,8 +169,20 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
 
 /// A path without symbolic links and dots; of one that is not there, as far as it is.
 fn real_path(path: &Path) -> PathBuf {
-    let of_missing = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(of_missing).unwrap_or_else(|| path.to_owned())
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(real) = path.canonicalize() {
+            return real;
+        }
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        let (Some(folder), Some(name)) = (folder, path.file_name()) else { return path };
+        path = folder.join(name);
+        match fs::read_link(&path) {
+            Ok(leads) => path = folder.join(leads),
+            Err(_) => return path,
+        }
+    }
+    path
 }
 
 /// Refuses slots of two pools, a slot given twice, and a missing one as far as that can be seen.
