@@ -11,6 +11,7 @@ use crate::size::parse_size;
 /// Novale, a file system for persistent memory, in user space.
 #[derive(Debug, Parser)]
 #[command(
+    name = "novale",
     version,
     after_help = "Examples:
   novale mkfs --size 4G /dev/shm/pool     make a pool of one slot, in memory

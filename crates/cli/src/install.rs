@@ -9,6 +9,9 @@ use anyhow::{Context, Result, bail};
 use crate::HELPER_NAME;
 use crate::args::InstallArgs;
 
+/// Where mount(8) looks for helpers; one of them is a link to the other on most systems.
+const LOOKED_AT: [&str; 2] = ["/sbin", "/usr/sbin"];
+
 pub(crate) fn run(args: &InstallArgs) -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let link = args.dir.join(HELPER_NAME);
@@ -26,8 +29,18 @@ pub(crate) fn run(args: &InstallArgs) -> Result<()> {
         format!("linking {} (as root, or with --dir to a directory of yours)", link.display())
     })?;
     say!("linked {} to {}", link.display(), program.display())?;
-    say!("now works: mount -t fuse.novale SLOT[:SLOT...] DIR")?;
+    if is_looked_at(&args.dir) {
+        say!("now works: mount -t fuse.novale SLOT[:SLOT...] DIR")?;
+    } else {
+        say!("mount(8) does not look in {}: it finds helpers in /sbin", args.dir.display())?;
+    }
     Ok(())
+}
+
+/// Whether mount(8) finds helpers in a directory.
+fn is_looked_at(dir: &Path) -> bool {
+    let dir = dir.canonicalize().ok();
+    LOOKED_AT.iter().any(|other| dir.is_some() && fs::canonicalize(other).ok() == dir)
 }
 
 /// Where a link leads, or the path itself where it is none.

@@ -248,7 +248,9 @@ fn the_helper_is_linked_where_it_is_wanted_and_replaces_nothing_unasked() {
     let scratch = Scratch::new();
     let folder = scratch.slot("sbin");
     fs::create_dir(&folder).unwrap();
-    novale(&["install-helper", "--dir", &folder]).ok();
+    // It was said to work from anywhere.
+    let said = novale(&["install-helper", "--dir", &folder]).ok();
+    assert!(said.contains("does not look in") && !said.contains("now works"), "{said}");
     let link = format!("{folder}/mount.fuse.novale");
     assert_eq!(fs::read_link(&link).unwrap().to_str(), Some(env!("CARGO_BIN_EXE_novale")));
     novale(&["install-helper", "--dir", &folder]).ok();
@@ -302,4 +304,22 @@ fn a_slot_longer_than_the_address_space_is_called_that() {
     let slot = scratch.slot("vast");
     File::create(&slot).unwrap().set_len(200 << 40).unwrap();
     novale(&["info", &slot]).refused(1, &[&slot, "cannot be mapped", "make it smaller"]);
+}
+
+/// It was "No such file or directory", of a name that was there.
+#[test]
+fn a_link_that_leads_nowhere_is_called_that() {
+    let scratch = Scratch::new();
+    let [a, link] = [scratch.slot("a"), scratch.slot("link")];
+    std::os::unix::fs::symlink("a", &link).unwrap();
+    novale(&["mkfs", "--size", "16M", &link]).refused(1, &[&link, "leads nowhere"]);
+    // The file that the one made was the other's too: mkfs waited for itself.
+    novale(&["mkfs", "--size", "16M", &a, &link]).refused(1, &[&a, &link, "are the same"]);
+    assert!(!fs::exists(&a).unwrap());
+}
+
+#[test]
+fn the_version_is_the_programs() {
+    let said = novale(&["--version"]).ok();
+    assert_eq!(said.trim(), format!("novale {}", env!("CARGO_PKG_VERSION")));
 }
