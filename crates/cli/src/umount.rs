@@ -44,12 +44,16 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
     };
     // Held on to before the mount goes: afterwards its number might be another process's.
     let daemon = Daemon::of(&entry);
+    let slots = slots_of(&entry);
+    if daemon.is_none() {
+        // As long as the mount is there, its number is no other's, and neither is the record.
+        record::forget(entry.device);
+    }
     unmount(target, how).map_err(|error| explain(error, &entry))?;
     match daemon {
         None => {
             let shown = target.display();
-            remove_arena(&entry);
-            record::forget(entry.device);
+            remove_arena(&slots);
             remark!("novale: {shown}: its daemon is gone; detached the dead mount");
         }
         Some(_) if how == Unmount::Lazily => {}
@@ -58,12 +62,16 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
     Ok(())
 }
 
-/// Removes the arena of a pool whose daemon is gone, unless it is in use again.
-fn remove_arena(entry: &MountEntry) {
+/// The slots of a mount's pool, where they were when it was mounted.
+fn slots_of(entry: &MountEntry) -> Vec<PathBuf> {
     let recorded = record::of_device(entry.device).map(|seen| seen.record.slots);
-    let slots = recorded.unwrap_or_else(|| split_source(&entry.source));
-    // Where the pool was moved or is damaged, the arena stays until memory is given up otherwise.
-    let Ok(found) = slots::find(&slots) else { return };
+    recorded.unwrap_or_else(|| split_source(&entry.source))
+}
+
+/// Removes the arena of a pool whose daemon is gone, unless it is in use again.
+fn remove_arena(slots: &[PathBuf]) {
+    // Where the pool was moved or is damaged, the arena stays until its next mount or boot.
+    let Ok(found) = slots::find(slots) else { return };
     let Ok(_lock) = holder::try_lock(&found.paths) else { return };
     if let Ok(arena) = ArenaName::new(&found) {
         arena.remove();
