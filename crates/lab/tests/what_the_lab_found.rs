@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, SetAttr};
+use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Seek, SetAttr};
 use novale_lab::crash::{CrashOptions, Effort, Hardware, Recorder, explore};
 use novale_lab::diff::{CoreOptions, make_pool, open_pool};
 use novale_lab::workload::parse_steps;
@@ -135,6 +135,23 @@ fn what_a_nameless_file_held_may_be_in_use_elsewhere() {
     };
     if let Err(failure) = explore(&steps, &options) {
         panic!("{failure}");
+    }
+}
+
+/// A seek for data or a hole in a symlink, a directory or a device was answered, as if these had bytes.
+#[test]
+fn what_is_no_file_has_neither_data_nor_holes() {
+    let (fs, _) = fresh(&Arc::new(Recorder::default()));
+    let ctx = Ctx { now_ns: 1, hint: 0 };
+    for (name, kind) in
+        [("s", FileKind::Symlink), ("d", FileKind::Directory), ("c", FileKind::CharDevice)]
+    {
+        let target: &[u8] = if kind == FileKind::Symlink { b"target" } else { b"" };
+        let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target };
+        let ino = fs.create(&ctx, Ino::ROOT, name.as_bytes(), &new).unwrap().ino;
+        for what in [Seek::Data, Seek::Hole] {
+            assert!(fs.seek(ino, 0, what).is_err(), "{name}");
+        }
     }
 }
 
