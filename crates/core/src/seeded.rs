@@ -2,7 +2,7 @@
 //! system, found by others in published work, or a trap of this design; `novale-lab bugs` says which.
 //!
 //! Only the feature `seeded-bugs`, which nothing but the lab asks for, compiles them in. Without it
-//! [`is_on`] is a constant, and what stands behind it is gone.
+//! `is_on` is a constant, and what stands behind it is gone.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
