@@ -214,7 +214,9 @@ impl Fs {
             return Ok(());
         }
         note_free(call, extents);
-        self.give_noted(call, extents)
+        self.give_noted(call, extents)?;
+        call.op.set_phase(Phase::Published);
+        Ok(())
     }
 
     fn give_noted(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
@@ -225,7 +227,6 @@ impl Fs {
             }
         })?;
         call.op.clear_notes();
-        call.op.set_phase(Phase::Published);
         Ok(())
     }
 
@@ -531,6 +532,8 @@ impl Fs {
             load::reset(arena, view)
         })?;
         self.give_noted(call, &freed)?;
+        // The phase stays: whoever settles for a death from here on must not do this again while the
+        // inode is locked. Its number is lost until the pool is opened again then.
         self.inodes.give(arena, &call.op, view.ino())
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -244,6 +245,9 @@ impl Round<'_> {
         let status = worker.child.wait().map_err(|why| why.to_string())?;
         if status.code().is_some() {
             return self.judge_ended(fs, worker, status);
+        }
+        if status.signal() != Some(Signal::KILL.as_raw()) {
+            return Err(format!("{} crashed: {status}, {}", worker.name, said(&mut worker.child)));
         }
         let (begun, done) = worker.count.read().map_err(|why| why.to_string())?;
         self.report.deaths += 1;
