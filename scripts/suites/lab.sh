@@ -37,12 +37,12 @@ image_eats_memory() {
 }
 check 'an image that eats memory is found' image_eats_memory
 
-check "clients that are killed, $((seconds / 2)) s, seed $seed" \
-  "$lab" clients --seconds $((seconds / 2)) --seed "$seed"
+check "clients that are killed, $((seconds / 6)) s, seed $seed" \
+  "$lab" clients --seconds $((seconds / 6)) --seed "$seed"
 
 if reason=$(why_no_mount); then
-  check "clients and a mount's daemon that are killed, $((seconds / 2)) s, seed $seed" \
-    "$lab" clients --seconds $((seconds / 2)) --seed "$seed" --mount "$novale"
+  check "clients and a mount's daemon that are killed, $((seconds / 6)) s, seed $seed" \
+    "$lab" clients --seconds $((seconds / 6)) --seed "$seed" --mount "$novale"
 else
   tally skipped 1 "lab: a mount's daemon that is killed: $reason"
 fi
