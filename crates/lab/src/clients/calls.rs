@@ -2,22 +2,19 @@
 //! or go on, and whoever is left finds what it had acknowledged, and a pool in order.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use novale_core::Fs;
 use rustix::process::Signal;
 
+use super::child::{said, wait};
 use super::field::{Count, Field};
 use super::judge::{close_and_check, empty_and_remove, judge, make_directory};
 use super::worker::SHARED;
 
-/// No worker takes longer, but for a hang.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Operations of a worker.
 const OPERATIONS: u64 = 60;
 /// Calls of one kind that fail, at most.
@@ -135,21 +132,8 @@ impl Trial<'_> {
             .process_group(0)
             .spawn()
             .map_err(|why| format!("strace: {why}"))?;
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().map_err(|why| why.to_string())? {
-                break status;
-            }
-            if start.elapsed() > PATIENCE {
-                let _ended = child.kill();
-                return Err("it hangs".to_owned());
-            }
-            std::thread::park_timeout(Duration::from_millis(1));
-        };
-        let mut said = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            let _read = stderr.read_to_string(&mut said);
-        }
+        let Some(status) = wait(&mut child)? else { return Err("it hangs".to_owned()) };
+        let said = said(&mut child);
         report.failed += 1;
         match (status.code(), status.signal()) {
             _ if said.contains("panicked at") => return Err(said),

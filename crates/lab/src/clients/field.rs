@@ -59,11 +59,6 @@ impl Field {
         Ok(())
     }
 
-    pub(super) fn pool_uuid(&self) -> Result<[u8; 16], String> {
-        let pm = self.pm(&PmOptions { read_only: true, ..PmOptions::default() })?;
-        Ok(novale_core::inspect(&pm).map_err(|why| why.to_string())?.uuid)
-    }
-
     /// There once the workers are to stop.
     pub(super) fn stop(&self) -> PathBuf {
         self.folder.join("stop")
@@ -82,10 +77,9 @@ impl Field {
         let slot = File::create_new(self.slot()).map_err(text)?;
         slot.set_len(POOL_BYTES).map_err(text)?;
         make_pool(&self.pm(&PmOptions::default())?, lanes)?;
-        let identity = Identity { pool_uuid: self.pool_uuid()?, abi: ABI };
-        let arena = Arena::create(&self.arena_name(), ARENA_BYTES, identity);
-        let arena = arena.map_err(|why| why.to_string())?;
         let pm = self.pm(&PmOptions::default())?;
+        let arena = Arena::create(&self.arena_name(), ARENA_BYTES, identity(&pm)?);
+        let arena = arena.map_err(|why| why.to_string())?;
         let fs =
             Fs::open(pm, arena, &options(), &Serial, &|_| ()).map_err(|why| why.to_string())?;
         fs.pm().share().map_err(|why| why.to_string())?;
@@ -94,13 +88,18 @@ impl Field {
 
     /// Joins those who have the pool open.
     pub(super) fn attach(&self, options_of_pm: PmOptions) -> Result<Fs, String> {
-        let identity = Identity { pool_uuid: self.pool_uuid()?, abi: ABI };
+        let pm = self.pm(&PmOptions { lock: SlotLock::Shared, ..options_of_pm })?;
         let name = self.arena_name();
         let path = std::fs::read_link(&name).unwrap_or(name);
-        let arena = Arena::open(&path, identity).map_err(|why| why.to_string())?;
-        let pm = self.pm(&PmOptions { lock: SlotLock::Shared, ..options_of_pm })?;
+        let arena = Arena::open(&path, identity(&pm)?).map_err(|why| why.to_string())?;
         Fs::attach(pm, &arena, &options(), PidInfo::current()).map_err(|why| why.to_string())
     }
+}
+
+/// What the arena of a pool says of itself.
+pub(super) fn identity(pm: &Pm) -> Result<Identity, String> {
+    let pool = novale_core::inspect(pm).map_err(|why| why.to_string())?;
+    Ok(Identity { pool_uuid: pool.uuid, abi: ABI })
 }
 
 fn options() -> OpenOptions {

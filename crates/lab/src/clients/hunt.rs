@@ -1,9 +1,7 @@
 //! Several processes at work on one pool, killed at any time: the survivors go on, nothing that was
 //! acknowledged is lost, and in the end all is sound.
 
-use std::io::Read;
-use std::os::unix::process::CommandExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +12,7 @@ use novale_core::Fs;
 use novale_pm::PmOptions;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::child::{PATIENCE, said, wait};
 use super::field::{Count, Field};
 use super::judge::{close_and_check, empty_and_remove, judge, make_directory};
 use super::mounted::{Daemon, judge_mounted};
@@ -25,8 +24,6 @@ const DEATHS_A_ROUND: u64 = 40;
 const OPERATIONS_MAX: u64 = 1_500;
 /// Workers that kill themselves do so before this many stores, write-backs and fences.
 const EVENTS_MAX: u64 = 6_000;
-/// A worker that does not move for so long hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -268,16 +265,8 @@ impl Round<'_> {
 
     /// Waits for a worker that was told to stop.
     fn end(&mut self, fs: &Fs, worker: &mut Worker, killed: bool) -> Result<(), String> {
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = worker.child.try_wait().map_err(|why| why.to_string())? {
-                break status;
-            }
-            if start.elapsed() > PATIENCE {
-                let _ended = worker.child.kill();
-                return Err(format!("{} does not stop", worker.name));
-            }
-            std::thread::park_timeout(Duration::from_millis(1));
+        let Some(status) = wait(&mut worker.child)? else {
+            return Err(format!("{} does not stop", worker.name));
         };
         if killed {
             return Ok(());
@@ -303,12 +292,4 @@ impl Round<'_> {
         worker.judge(fs, (begun, done))?;
         empty_and_remove(fs, &worker.name)
     }
-}
-
-fn said(child: &mut Child) -> String {
-    let mut text = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        let _read = stderr.read_to_string(&mut text);
-    }
-    text
 }

@@ -3,6 +3,7 @@
 //! of it. Called by the tests and `novale-lab clients`. Never in here: how settling works.
 
 mod calls;
+mod child;
 mod death;
 mod field;
 mod hunt;

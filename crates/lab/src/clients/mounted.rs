@@ -6,15 +6,17 @@
 //! look at the files tells which of its steps are done, and whether each is whole.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use novale_core::{Ctx, Error, Fs, Ino};
+use novale_pm::PmOptions;
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::field::{Count, Field};
+use super::child::said;
+use super::field::{Count, Field, identity};
 use super::worker::WorkerArgs;
 use crate::diff::now_ns_at;
 
@@ -98,11 +100,7 @@ impl Daemon {
 
     fn said(&mut self) -> String {
         let _ended = self.child.kill();
-        let mut text = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
-            let _read = stderr.read_to_string(&mut text);
-        }
-        text
+        said(&mut self.child)
     }
 }
 
@@ -117,7 +115,8 @@ impl Drop for Daemon {
 
 /// The arena that the daemon made for the field's pool.
 fn find_arena(field: &Field) -> Result<PathBuf, String> {
-    let mut uuid = field.pool_uuid()?;
+    let pm = field.pm(&PmOptions { read_only: true, ..PmOptions::default() })?;
+    let mut uuid = identity(&pm)?.pool_uuid;
     uuid.reverse();
     let hex = format!("{:032x}", u128::from_le_bytes(uuid));
     let folder = std::fs::read_dir("/dev/shm").map_err(|why| why.to_string())?;
