@@ -14,6 +14,7 @@ mod checksum;
 mod directory;
 mod entry;
 mod error;
+mod fields;
 mod inode;
 mod journal;
 mod kind;
@@ -38,6 +39,7 @@ pub use entry::{
     Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, WordChange,
 };
 pub use error::LayoutError;
+pub use fields::{Field, Structure};
 pub use inode::{
     COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IDENTITY_VERSION, INODE_SIZE, INODES_PER_CHUNK,
     INODES_PER_PAGE, IdentityLine, VOLATILE_OFFSET, VolatileLine,

@@ -2,7 +2,7 @@
 
 /// Declares a raw structure and asserts its size, its alignment and the offset of every field.
 ///
-/// Under test it also lists the fields, so that `docs/SPEC.md` can be compared with them.
+/// It also lists the fields, so that bytes can be shown by them, and `docs/SPEC.md` compared.
 macro_rules! raw {
     (
         $(#[$meta:meta])*
@@ -31,10 +31,9 @@ macro_rules! raw {
             $(assert!(std::mem::offset_of!($name, $field) == $offset);)+
         };
 
-        #[cfg(test)]
-        impl crate::spec_test::Listed for $name {
+        impl crate::fields::Listed for $name {
             const TITLE: &str = $title;
-            const FIELDS: &[crate::spec_test::Field] = &[$(crate::spec_test::Field {
+            const FIELDS: &[crate::Field] = &[$(crate::Field {
                 name: stringify!($field),
                 offset: std::mem::offset_of!($name, $field),
                 bytes: size_of::<$ty>(),

@@ -4,71 +4,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::entry::{
-    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawWordChange, RawWords, RawWrite,
-};
-use crate::inode::{RawCommitLine, RawIdentityLine, RawVolatileLine};
-use crate::journal::{RawJournalHeader, RawJournalInos};
-use crate::log::RawLogPageHeader;
-use crate::pair::RawPairLine;
-use crate::pool_state::RawPoolState;
-use crate::saved::RawSavedPageHeader;
-use crate::slot::{RawSlotHeader, RawSlotState};
-use crate::superblock::RawSuperblock;
-use crate::{EntryKind, FileKind, JournalKind};
-
-/// A raw structure that lists its fields.
-pub(crate) trait Listed {
-    /// Its heading in the document.
-    const TITLE: &str;
-    /// Its fields, in order.
-    const FIELDS: &[Field];
-}
-
-/// A field of a raw structure.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
-    pub(crate) offset: usize,
-    pub(crate) bytes: usize,
-}
+use crate::{EntryKind, FileKind, JournalKind, Structure};
 
 /// Size in bytes, then (offset, bytes, name) a field.
 type Table = (usize, Vec<(usize, usize, String)>);
 
-macro_rules! tables {
-    ($($raw:ty),+ $(,)?) => {
-        BTreeMap::from([$((<$raw>::TITLE.to_owned(), table::<$raw>()),)+])
-    };
-}
-
-fn table<T: Listed>() -> Table {
-    let fields = T::FIELDS.iter().map(|field| (field.offset, field.bytes, field.name.to_owned()));
-    (size_of::<T>(), fields.collect())
+fn table(structure: Structure) -> Table {
+    let fields =
+        structure.fields().iter().map(|field| (field.offset, field.bytes, field.name.to_owned()));
+    (structure.bytes(), fields.collect())
 }
 
 fn crate_tables() -> BTreeMap<String, Table> {
-    tables![
-        RawAttributes,
-        RawCommitLine,
-        RawDentryAdd,
-        RawDentryDelete,
-        RawEntryHeader,
-        RawIdentityLine,
-        RawJournalHeader,
-        RawJournalInos,
-        RawLogPageHeader,
-        RawPairLine,
-        RawPoolState,
-        RawSavedPageHeader,
-        RawSlotHeader,
-        RawSlotState,
-        RawSuperblock,
-        RawVolatileLine,
-        RawWordChange,
-        RawWords,
-        RawWrite,
-    ]
+    let named = |structure: &Structure| (structure.title().to_owned(), table(*structure));
+    Structure::ALL.iter().map(named).collect()
 }
 
 fn crate_path(path: &str) -> String {

@@ -19,7 +19,6 @@ use crate::error::{check, check_crc};
 use crate::{FileKind, FilePage, Ino, LayoutError, Name, PmAddr, Seed};
 use header::{ENTRY, LINE_BYTES, crc_and_rest, seal};
 
-#[cfg(test)]
 pub(crate) use {
     attributes::RawAttributes,
     dentry::{RawDentryAdd, RawDentryDelete},

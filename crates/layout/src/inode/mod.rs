@@ -5,7 +5,6 @@ mod identity;
 
 pub use commit::CommitLine;
 pub use identity::{IDENTITY_VERSION, IdentityLine};
-#[cfg(test)]
 pub(crate) use {commit::RawCommitLine, identity::RawIdentityLine};
 
 use zerocopy::little_endian::{I64, U32, U64};

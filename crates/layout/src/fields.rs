@@ -1,0 +1,122 @@
+//! The fields of every structure by name and place, for whoever shows bytes as they lie on media.
+
+use crate::EntryKind;
+use crate::entry::{
+    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawWordChange, RawWords, RawWrite,
+};
+use crate::inode::{RawCommitLine, RawIdentityLine, RawVolatileLine};
+use crate::journal::{RawJournalHeader, RawJournalInos};
+use crate::log::RawLogPageHeader;
+use crate::pair::RawPairLine;
+use crate::pool_state::RawPoolState;
+use crate::saved::RawSavedPageHeader;
+use crate::slot::{RawSlotHeader, RawSlotState};
+use crate::superblock::RawSuperblock;
+
+/// A field of a structure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in `docs/SPEC.md`.
+    pub name: &'static str,
+    /// Bytes from the start of the structure.
+    pub offset: usize,
+    /// Its bytes: an integer where there are 1, 2, 4 or 8.
+    pub bytes: usize,
+}
+
+/// A raw structure that lists its fields.
+pub(crate) trait Listed {
+    /// Its heading in the document.
+    const TITLE: &str;
+    /// Its fields, in order.
+    const FIELDS: &[Field];
+}
+
+macro_rules! structures {
+    ($($(#[$doc:meta])* $name:ident: $raw:ty,)+) => {
+        /// A structure on media.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Structure {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Structure {
+            /// Every structure.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// Its heading in `docs/SPEC.md`.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => <$raw>::TITLE,)+ }
+            }
+
+            /// Its bytes.
+            #[must_use]
+            pub const fn bytes(self) -> usize {
+                match self { $(Self::$name => size_of::<$raw>(),)+ }
+            }
+
+            /// Its fields, in order and without gaps.
+            #[must_use]
+            pub const fn fields(self) -> &'static [Field] {
+                match self { $(Self::$name => <$raw>::FIELDS,)+ }
+            }
+        }
+    };
+}
+
+structures! {
+    /// [`crate::Superblock`].
+    Superblock: RawSuperblock,
+    /// [`crate::PoolState`].
+    PoolState: RawPoolState,
+    /// [`crate::SlotHeader`].
+    SlotHeader: RawSlotHeader,
+    /// [`crate::SlotState`].
+    SlotState: RawSlotState,
+    /// [`crate::IdentityLine`].
+    Identity: RawIdentityLine,
+    /// [`crate::CommitLine`].
+    Commit: RawCommitLine,
+    /// [`crate::VolatileLine`].
+    Volatile: RawVolatileLine,
+    /// [`crate::LogPageHeader`].
+    LogPage: RawLogPageHeader,
+    /// [`crate::EntryHeader`].
+    EntryHeader: RawEntryHeader,
+    /// [`crate::Entry::Write`].
+    Write: RawWrite,
+    /// [`crate::WordChange`].
+    WordChange: RawWordChange,
+    /// [`crate::Entry::Words`].
+    Words: RawWords,
+    /// [`crate::Entry::Attributes`].
+    Attributes: RawAttributes,
+    /// [`crate::Entry::DentryAdd`].
+    DentryAdd: RawDentryAdd,
+    /// [`crate::Entry::DentryDelete`].
+    DentryDelete: RawDentryDelete,
+    /// [`crate::PairLine`].
+    Pair: RawPairLine,
+    /// The first line of a [`crate::JournalRecord`].
+    JournalHeader: RawJournalHeader,
+    /// The second line of a [`crate::JournalRecord`] of more than four inodes.
+    JournalInos: RawJournalInos,
+    /// [`crate::SavedPageHeader`].
+    SavedPage: RawSavedPageHeader,
+}
+
+impl Structure {
+    /// The structure of a kind of log entry.
+    #[must_use]
+    pub const fn of_entry(kind: EntryKind) -> Self {
+        match kind {
+            EntryKind::Write => Self::Write,
+            EntryKind::Words => Self::Words,
+            EntryKind::Attributes => Self::Attributes,
+            EntryKind::DentryAdd => Self::DentryAdd,
+            EntryKind::DentryDelete => Self::DentryDelete,
+        }
+    }
+}
