@@ -130,6 +130,7 @@ pub(crate) struct Call<'a> {
 }
 
 /// Who reads: an operation, or a caller without one, by its hint.
+#[derive(Clone, Copy)]
 pub(crate) enum By<'a> {
     Call(&'a Call<'a>),
     Hint(u32),
