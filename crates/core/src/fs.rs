@@ -21,7 +21,7 @@ use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
 use crate::seeded::{self, Bug};
 use crate::settle;
-use crate::types::{Attr, Ctx, StatFs};
+use crate::types::{Attr, Ctx, IndexMemory, StatFs};
 use crate::view::{State, View, Views};
 
 /// When reads change the access time.
@@ -424,6 +424,13 @@ impl Fs {
     #[must_use]
     pub fn opened(&self) -> &OpenReport {
         &self.report
+    }
+
+    /// What the view takes in the arena.
+    #[must_use]
+    pub fn index_memory(&self) -> IndexMemory {
+        let arena = self.arena();
+        IndexMemory { used_bytes: arena.used_bytes(), max_bytes: arena.max_bytes() }
     }
 
     /// The pool's memory.
