@@ -12,6 +12,7 @@ use crate::pool_state::RawPoolState;
 use crate::saved::RawSavedPageHeader;
 use crate::slot::{RawSlotHeader, RawSlotState};
 use crate::superblock::RawSuperblock;
+use crate::xattr::{RawXattrExtent, RawXattrPageHeader, RawXattrRecord};
 
 /// A field of a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,12 @@ structures! {
     JournalInos: RawJournalInos,
     /// [`crate::SavedPageHeader`].
     SavedPage: RawSavedPageHeader,
+    /// [`crate::XattrPageHeader`].
+    XattrPage: RawXattrPageHeader,
+    /// [`crate::XattrRecord`], without its name and value.
+    XattrRecord: RawXattrRecord,
+    /// [`crate::XattrExtent`].
+    XattrExtent: RawXattrExtent,
 }
 
 impl Structure {

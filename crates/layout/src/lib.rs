@@ -29,6 +29,7 @@ mod slot;
 #[cfg(test)]
 mod spec_test;
 mod superblock;
+mod xattr;
 
 pub use addr::PmAddr;
 pub use checksum::{Crc32c, DataCrc, Seed};
@@ -42,7 +43,7 @@ pub use error::LayoutError;
 pub use fields::{Field, Structure};
 pub use inode::{
     COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IDENTITY_VERSION, INODE_SIZE, INODES_PER_CHUNK,
-    INODES_PER_PAGE, IdentityLine, VOLATILE_OFFSET, VOLATILE_PARENT_OFFSET, VolatileLine,
+    INODES_PER_PAGE, IdentityLine, VOLATILE_OFFSET, VolatileLine,
 };
 pub use journal::{
     JOURNAL_LINES_MAX, JOURNAL_RECORD_BYTES, JournalKind, JournalLines, JournalRecord,
@@ -66,6 +67,11 @@ pub use slot::{
     SlotHeader, SlotState, WEAR_PAGE,
 };
 pub use superblock::{CHECKSUM_CRC32C, Roots, SUPERBLOCK_BYTES, Superblock};
+pub use xattr::{
+    XATTR_CHAIN_PAGES_MAX, XATTR_INLINE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_NAME_BYTES_MAX,
+    XATTR_PAYLOAD_BYTES_MAX, XATTR_PAYLOAD_OFFSET, XATTR_VALUE_BYTES_MAX, XattrExtent,
+    XattrNamespace, XattrPageHeader, XattrRecord, XattrValue, is_xattr_name,
+};
 
 /// Bytes of a page, the unit of allocation.
 pub const PAGE: u64 = 4096;

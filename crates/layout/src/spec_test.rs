@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::{EntryKind, FileKind, JournalKind, Structure};
+use crate::{EntryKind, FileKind, JournalKind, Structure, XattrNamespace};
 
 /// Size in bytes, then (offset, bytes, name) a field.
 type Table = (usize, Vec<(usize, usize, String)>);
@@ -108,6 +108,7 @@ fn every_raw_structure_is_compared() {
         "saved.rs",
         "slot.rs",
         "superblock.rs",
+        "xattr.rs",
     ] {
         let text = crate_path(&format!("src/{file}"));
         for line in text.lines().filter(|line| line.starts_with("    struct Raw")) {
@@ -152,6 +153,11 @@ fn the_constants_of_the_document_are_the_constants_of_the_crate() {
             ("LOG_NEXT_OFFSET", vec![crate::LOG_NEXT_OFFSET]),
             ("LOG_ENTRY_LINES", vec![crate::LOG_ENTRY_LINES]),
             ("SAVED_PAYLOAD_OFFSET", vec![crate::SAVED_PAYLOAD_OFFSET]),
+            ("XATTR_PAYLOAD_OFFSET", vec![crate::XATTR_PAYLOAD_OFFSET]),
+            ("XATTR_CHAIN_PAGES_MAX", vec![crate::XATTR_CHAIN_PAGES_MAX.into()]),
+            ("XATTR_INLINE_BYTES_MAX", vec![crate::XATTR_INLINE_BYTES_MAX.into()]),
+            ("XATTR_VALUE_BYTES_MAX", vec![crate::XATTR_VALUE_BYTES_MAX.into()]),
+            ("XATTR_LIST_BYTES_MAX", vec![crate::XATTR_LIST_BYTES_MAX as u64]),
         ]
         .map(|(name, values)| (name.to_owned(), values)),
     );
@@ -178,4 +184,6 @@ fn the_numbers_of_the_document_are_the_numbers_of_the_crate() {
     assert_eq!(found("### Kinds of entry"), kinds);
     let kinds = JournalKind::ALL.map(|kind| (kind.to_u8(), format!("{kind:?}")));
     assert_eq!(found("### Kinds of record"), kinds);
+    let namespaces = XattrNamespace::ALL.map(|one| (one.to_u8(), format!("{one:?}")));
+    assert_eq!(found("### Namespaces"), namespaces);
 }

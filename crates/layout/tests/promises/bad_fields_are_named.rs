@@ -4,6 +4,7 @@ use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, PairLine, PmAddr,
     PoolState, Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, WordChange,
+    XattrPageHeader,
 };
 
 use crate::structures::{Home, Logged, Structure, documented_crc};
@@ -319,6 +320,30 @@ fn of_the_saved_page_header() {
     refuses_no_page(&value, 0, "next");
     refuses(&value, 12, &4033_u32.to_le_bytes(), "payload_bytes");
     ignores(&value, 20, 44);
+}
+
+#[test]
+fn of_the_extended_attribute_page_header() {
+    let value = XattrPageHeader {
+        ino: HOME.ino,
+        generation: HOME.generation,
+        page_index: 0,
+        next: PmAddr::NULL,
+        op_seq: 5,
+        payload_bytes: 20,
+        payload_crc: 0,
+        pages: 1,
+        summary: XattrPageHeader::HAS_CAPABILITY,
+    };
+    refuses(&value, 0, &[0; 8], "ino");
+    refuses_no_page(&value, 16, "next");
+    refuses(&value, 24, &END, "op_seq");
+    refuses(&value, 32, &[0; 4], "payload_bytes");
+    refuses(&value, 32, &4033_u32.to_le_bytes(), "payload_bytes");
+    refuses(&value, 40, &[0; 4], "pages");
+    refuses(&value, 40, &(1_u32 << 28).to_le_bytes(), "pages");
+    refuses(&value, 44, &[8], "summary");
+    ignores(&value, 48, 12);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, PairLine, PmAddr, PoolState,
-    Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, WordChange,
+    Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, WordChange, XattrExtent,
+    XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
 
 use crate::structures::{Home, Logged, Structure};
@@ -347,4 +348,56 @@ fn of_the_journal_record() {
 fn of_the_saved_page_header() {
     let header = SavedPageHeader { next: page(0x40), page_index: 1, payload_bytes: 4032 };
     assert_bytes(&header, &["000004000000000301000000c00f000014ddf79d"]);
+}
+
+#[test]
+fn of_the_extended_attribute_page_header() {
+    let header = XattrPageHeader {
+        ino: HOME.ino,
+        generation: HOME.generation,
+        page_index: 1,
+        next: page(0x40),
+        op_seq: 0x0102_0304_0506,
+        payload_bytes: 4032,
+        payload_crc: 0xaabb_ccdd,
+        pages: 3,
+        summary: XattrPageHeader::HAS_ACL_ACCESS,
+    };
+    let expected = [
+        "9a78563412000000070000000100000000000400000000030605040302010000",
+        "c00f0000ddccbbaa03000000020000000000000000000000000000001eeadd61",
+    ];
+    assert_bytes(&header, &expected);
+}
+
+#[test]
+fn of_extended_attribute_records() {
+    let extent = XattrExtent { addr: page(0x40), count: 2 };
+    let values = [
+        XattrValue::Inline(b"val".to_vec()),
+        XattrValue::Paged { len: 8000, crc: 0xaabb_ccdd, extents: vec![extent] },
+    ];
+    let found = values.map(|value| {
+        let mut bytes = Vec::new();
+        XattrRecord { namespace: XattrNamespace::User, name: b"ab".to_vec(), value }
+            .encode(&mut bytes);
+        bytes.iter().fold(String::new(), |mut hex, byte| {
+            write!(hex, "{byte:02x}").unwrap();
+            hex
+        })
+    });
+    let expected = [
+        concat!("01020000", "03000000", "00000000", "00000000", "6162", "76616c"),
+        concat!(
+            "01020100",
+            "401f0000",
+            "ddccbbaa",
+            "00000000",
+            "6162",
+            "0000040000000003",
+            "02000000",
+            "00000000"
+        ),
+    ];
+    assert_eq!(found, expected);
 }

@@ -8,6 +8,7 @@ use novale_layout::{
     IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
     PairLine, PmAddr, PoolState, Roots, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT, SLOT_PAGES_MAX,
     SLOT_PAGES_MIN, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock, WordChange,
+    XattrPageHeader,
 };
 use proptest::prelude::*;
 
@@ -406,6 +407,27 @@ line!(SavedPageHeader, [Part::Pool, Part::Addr], 16..20, 0..0, |_home| {
     })
 });
 
+line!(
+    XattrPageHeader,
+    [Part::Pool, Part::Ino, Part::Generation, Part::Addr],
+    60..64,
+    0..0,
+    |home| {
+        let counts = (any::<u32>(), 1u32..=4032, any::<u32>(), 1u32..1 << 28, 0u32..8);
+        (seq(), page_or_null(), counts).prop_map(move |(op_seq, next, counts)| Self {
+            ino: home.ino,
+            generation: home.generation,
+            page_index: counts.0,
+            next,
+            op_seq,
+            payload_bytes: counts.1,
+            payload_crc: counts.2,
+            pages: counts.3,
+            summary: counts.4,
+        })
+    }
+);
+
 impl Structure for JournalRecord {
     const SEED: &[Part] = &[Part::Pool];
     const CRC: Range<usize> = 60..64;
@@ -496,6 +518,7 @@ macro_rules! for_each_structure {
         $call! { pair_line, novale_layout::PairLine }
         $call! { journal_record, novale_layout::JournalRecord }
         $call! { saved_page_header, novale_layout::SavedPageHeader }
+        $call! { xattr_page_header, novale_layout::XattrPageHeader }
     };
 }
 
