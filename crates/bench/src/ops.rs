@@ -110,12 +110,12 @@ fn measure(
 }
 
 /// The memory access that an operation can't do without.
-pub(crate) enum Access {
+enum Access {
     Store(u64),
     Load(u64),
 }
 
-pub(crate) fn limit_of(kind: Kind) -> Option<Access> {
+fn limit_of(kind: Kind) -> Option<Access> {
     match kind {
         Kind::Overwrite(bytes) | Kind::Append(bytes) => Some(Access::Store(bytes)),
         Kind::Read(bytes) => Some(Access::Load(bytes)),

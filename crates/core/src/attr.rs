@@ -17,6 +17,7 @@ use crate::log::{Appender, FILE_PAGES_MAX, Room};
 use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, Fallocate, SetAttr};
 use crate::view::{Attrs, View};
+use crate::xattr::set::{ReadyXattrs, Xattrs};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -38,25 +39,37 @@ impl Fs {
                 return Err(Error::TooLarge);
             }
         }
-        self.setattr_locked(&call, &locked, set)?;
+        let drops = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        let xattrs = if drops { self.without_capability(&locked)? } else { None };
+        self.set_locked(&call, &locked, set, xattrs)?;
         Ok(locked.view.attr(locked.kind))
     }
 
-    fn setattr_locked(&self, call: &Call<'_>, locked: &Locked<'_>, set: &SetAttr) -> Result<()> {
-        let (view, arena, env) = (&locked.view, self.arena(), self.env(call));
+    /// Changes attributes, and extended ones where `xattrs` says what they will be.
+    pub(crate) fn set_locked(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        set: &SetAttr,
+        xattrs: Option<Xattrs>,
+    ) -> Result<()> {
+        let (view, arena) = (&locked.view, self.arena());
         let old = view.attrs();
-        let attrs = new_attrs(old, set, locked.kind);
+        let mut attrs = new_attrs(old, set, locked.kind);
+        let xattrs = xattrs.map(|xattrs| self.ready_xattrs(call, xattrs)).transpose()?;
+        if let Some(ready) = &xattrs {
+            attrs.xattrs = ready.set;
+        }
         let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
         let old_size = view.size();
         let first_dead = set.size.map(|size| size.div_ceil(PAGE));
-        let cuts = match first_dead {
-            Some(page) => view.index().next(arena, page)?.is_some(),
-            None => false,
-        };
+        let cuts = first_dead.map_or(Ok(None), |page| view.index().next(arena, page))?.is_some();
         let changes_attrs = attrs != old || set.atime_ns.is_some();
         let entries = u64::from(changes_attrs) + u64::from(cuts);
-        let room = Room::make(&env, view, (0..entries).map(|_| 1), Need::Release)?;
+        let xattrs = xattrs.unwrap_or_default();
+        let room = self.set_room(call, view, entries, &xattrs)?;
         let mut next = locked.next_state();
+        let stored = xattrs.store(&self.pm, &locked.id, next.op_seq);
         let gap = match set.size {
             Some(size) if size > old_size => self.zero_gap(locked, size)?,
             _ => None,
@@ -76,14 +89,14 @@ impl Fs {
             next.mtime_ns = call.now_ns;
         }
         next.mtime_ns = set.mtime_ns.unwrap_or(next.mtime_ns);
-        let single = gap.is_none() && self.options.form.is_single(0);
-        let pending = std::mem::replace(&mut appended.pending, Flushed::none());
+        let single = gap.is_none() && !xattrs.has_pages() && self.options.form.is_single(0);
+        let pending = std::mem::replace(&mut appended.pending, Flushed::none()).and(stored);
         let rest = if entries == 0 && gap.is_none() {
             Rest::Nothing
         } else {
             Rest::new(single, pending.and(gap.unwrap_or_else(Flushed::none)), appended.crc)
         };
-        let mut freed = Extents::default();
+        let mut freed = xattrs.freed;
         let early = seeded::is_on(Bug::FreedEarly);
         if let Some(page) = first_dead.filter(|_| cuts && early) {
             self.give_early(call, view, page)?;
@@ -96,20 +109,36 @@ impl Fs {
                 view.set_atime_ns(atime_ns);
                 view.set_attr_seq(op_seq);
             }
-            let Some(page) = first_dead.filter(|_| cuts) else {
-                return Ok(());
-            };
-            if seeded::is_on(Bug::CutPagesStay) {
-                return Ok(());
-            }
-            view.index().remove_range(arena, page, FILE_PAGES_MAX, &mut |_, addr| {
-                freed.push_page(PmAddr::from_raw(addr));
-            })?;
-            view.set_data_pages(view.data_pages() - freed.pages());
-            Ok(())
+            let cut = first_dead.filter(|_| cuts && !seeded::is_on(Bug::CutPagesStay));
+            cut.map_or(Ok(()), |page| self.cut_index(view, page, &mut freed))
         })?;
         self.give(call, &if early { Extents::default() } else { freed })?;
         self.collect_if_grown(call, locked, &appended)
+    }
+
+    /// Room for the entries of a change; without it the pages of new extended attributes go back.
+    fn set_room(
+        &self,
+        call: &Call<'_>,
+        view: &View<'_>,
+        entries: u64,
+        xattrs: &ReadyXattrs,
+    ) -> Result<Room> {
+        match Room::make(&self.env(call), view, (0..entries).map(|_| 1), Need::Release) {
+            Ok(room) => Ok(room),
+            Err(error) => self.unready_xattrs(call, xattrs).and(Err(error)),
+        }
+    }
+
+    /// Takes the pages from `page` on out of a file's index; they go to `freed`.
+    fn cut_index(&self, view: &View<'_>, page: u64, freed: &mut Extents) -> Result<()> {
+        let mut cut = 0;
+        view.index().remove_range(self.arena(), page, FILE_PAGES_MAX, &mut |_, addr| {
+            freed.push_page(PmAddr::from_raw(addr));
+            cut += 1;
+        })?;
+        view.set_data_pages(view.data_pages() - cut);
+        Ok(())
     }
 
     /// [`Bug::FreedEarly`]: gives the pages back that a truncation will cut.
@@ -286,7 +315,7 @@ pub(crate) fn attributes_entry(attrs: &Attrs, atime_ns: i64) -> Attributes {
         flags: attrs.flags,
         project: attrs.project,
         policy: attrs.policy,
-        xattr_root: attrs.xattr_root,
+        xattr_root: attrs.xattrs.root,
         atime_ns,
     }
 }

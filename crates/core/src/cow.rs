@@ -14,6 +14,7 @@ use novale_pm::{Flushed, Purpose};
 use novale_policy::{Method, WriteShape};
 
 use crate::alloc::{Need, pages_touched};
+use crate::attr::attributes_entry;
 use crate::commit::Rest;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
@@ -23,6 +24,7 @@ use crate::seeded::{self, Bug};
 use crate::small::{At, SMALL_BYTES_MAX};
 use crate::types::Ctx;
 use crate::view::{State, View};
+use crate::xattr::set::ReadyXattrs;
 
 const PAGE_BYTES: usize = 4096;
 /// Greatest length of a file, in bytes.
@@ -63,10 +65,18 @@ pub(crate) struct Stored<'a> {
     pub(crate) end: u64,
     pub(crate) extents: &'a Extents,
     pub(crate) next: State,
-    pub(crate) room: Room,
+    pub(crate) room: WriteRoom,
     pub(crate) pending: Flushed,
     /// The pages' checksums, for the single-fence form.
     pub(crate) crcs: Option<&'a [u32]>,
+}
+
+/// Room for all that a write's commit stores beside the data.
+#[derive(Debug)]
+pub(crate) struct WriteRoom {
+    log: Room,
+    /// The extended attributes without the file capabilities, which a write takes away: seldom.
+    xattrs: Option<Box<ReadyXattrs>>,
 }
 
 impl Prepared {
@@ -288,20 +298,34 @@ impl Fs {
         Ok(crate::fs::need(mapped))
     }
 
-    /// Makes room for the entries and the index of new pages: all that can still fail.
+    /// Makes room for the entries and the index of new pages, and for what becomes of the extended
+    /// attributes: all that can still fail.
     pub(crate) fn write_room(
         &self,
         call: &Call<'_>,
-        view: &View<'_>,
+        locked: &Locked<'_>,
         first_page: u64,
         extents: &Extents,
-    ) -> Result<Room> {
-        let env = self.env(call);
-        let room = Room::make(&env, view, extents.iter().map(|_| 1), Need::Release)?;
+    ) -> Result<WriteRoom> {
+        let (env, view) = (self.env(call), &locked.view);
+        let mut room = WriteRoom { log: Room::default(), xattrs: None };
+        if let Some(xattrs) = self.without_capability(locked)? {
+            room.xattrs = Some(Box::new(self.ready_xattrs(call, xattrs)?));
+        }
+        let lines = extents.iter().map(|_| 1).chain(room.xattrs.iter().map(|_| 1));
+        match Room::make(&env, view, lines, Need::Release) {
+            Ok(log) => room.log = log,
+            Err(error) => return self.no_room(call, room).and(Err(error)),
+        }
         match view.index().reserve(self.arena(), first_page, extents.pages()) {
             Ok(()) => Ok(room),
-            Err(error) => room.give_back(&env).and(Err(error.into())),
+            Err(error) => self.no_room(call, room).and(Err(error.into())),
         }
+    }
+
+    fn no_room(&self, call: &Call<'_>, room: WriteRoom) -> Result<()> {
+        let given = room.log.give_back(&self.env(call));
+        room.xattrs.map_or(Ok(()), |xattrs| self.unready_xattrs(call, &xattrs)).and(given)
     }
 
     /// Fills the partial pages up, commits and publishes.
@@ -313,7 +337,7 @@ impl Fs {
     ) -> Result<()> {
         let view = &locked.view;
         let first_page = prepared.first_page();
-        let room = match self.write_room(call, view, first_page, &prepared.extents) {
+        let room = match self.write_room(call, locked, first_page, &prepared.extents) {
             Ok(room) => room,
             Err(error) => {
                 self.discard(call, prepared)?;
@@ -344,8 +368,17 @@ impl Fs {
         stored: Stored<'_>,
     ) -> Result<()> {
         let view = &locked.view;
-        let Stored { first_page, end, extents, mut next, room, pending, crcs } = stored;
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let Stored { first_page, end, extents, mut next, room, mut pending, mut crcs } = stored;
+        let (op_seq, WriteRoom { log, mut xattrs }) = (next.op_seq, room);
+        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, op_seq, log);
+        let mut attrs = view.attrs();
+        if let Some(xattrs) = &xattrs {
+            attrs.xattrs = xattrs.set;
+            writer.push(&Entry::Attributes(attributes_entry(&attrs, view.atime_ns())));
+            // Their pages are in no checksum.
+            pending = pending.and(xattrs.store(&self.pm, &locked.id, op_seq));
+            crcs = None;
+        }
         let mut file_page = first_page;
         let mut sums = crcs.unwrap_or_default().iter();
         for extent in extents.iter() {
@@ -361,9 +394,15 @@ impl Fs {
         next.ctime_ns = call.now_ns;
         let entries = std::mem::replace(&mut appended.pending, Flushed::none());
         let rest = Rest::new(crcs.is_some(), pending.and(entries), appended.crc);
-        let mut freed = Extents::default();
+        let mut freed = xattrs
+            .as_mut()
+            .map_or_else(Extents::default, |xattrs| std::mem::take(&mut xattrs.freed));
         self.commit(call, locked, next, rest, || {
             appended.publish(view);
+            if xattrs.is_some() {
+                view.set_attrs(&attrs, view.rdev());
+                view.set_attr_seq(op_seq);
+            }
             self.map_extents(view, first_page, extents, &mut freed)
         })?;
         self.give(call, &freed)?;

@@ -56,6 +56,15 @@ pub enum Error {
     /// No data or hole at or beyond that offset.
     #[error("no such offset")]
     NoSuchOffset,
+    /// No extended attribute of that name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The name of an extended attribute is empty, or above 255 bytes.
+    #[error("an attribute's name has 1 to 255 bytes")]
+    NameRange,
+    /// The value of an extended attribute is above 65,536 bytes.
+    #[error("an attribute's value has at most 65536 bytes")]
+    ValueTooLong,
     /// Not implemented for this kind of file or mode.
     #[error("operation not supported: {0}")]
     Unsupported(&'static str),

@@ -21,8 +21,9 @@ use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
 use crate::seeded::{self, Bug};
 use crate::settle;
-use crate::types::{Attr, Ctx, IndexMemory, StatFs};
+use crate::types::{Attr, Ctx, StatFs};
 use crate::view::{State, View, Views};
+use crate::xattr::set::Xattrs;
 
 /// When reads change the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -130,7 +131,6 @@ pub(crate) struct Call<'a> {
 }
 
 /// Who reads: an operation, or a caller without one, by its hint.
-#[derive(Clone, Copy)]
 pub(crate) enum By<'a> {
     Call(&'a Call<'a>),
     Hint(u32),
@@ -426,13 +426,6 @@ impl Fs {
         &self.report
     }
 
-    /// What the view takes in the arena.
-    #[must_use]
-    pub fn index_memory(&self) -> IndexMemory {
-        let arena = self.arena();
-        IndexMemory { used_bytes: arena.used_bytes(), max_bytes: arena.max_bytes() }
-    }
-
     /// The pool's memory.
     #[must_use]
     pub fn pm(&self) -> &Pm {
@@ -529,6 +522,10 @@ impl Fs {
         }
         crate::log::pages(&self.pm, id, state.log_head, state.log_tail, &mut |page| {
             freed.push_page(page);
+        })?;
+        Xattrs::read(&self.pm, id, view.xattrs().root)?.for_each_page(&mut |extent| {
+            freed.push(extent);
+            Ok(())
         })?;
         let (spare, pages) = view.spare();
         if pages > 0 {

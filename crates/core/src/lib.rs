@@ -24,7 +24,6 @@ mod log;
 mod mkfs;
 mod names;
 mod namespace;
-mod parent;
 mod pool;
 mod recover;
 mod rename;
@@ -33,6 +32,7 @@ mod settle;
 mod small;
 mod types;
 mod view;
+mod xattr;
 
 pub use check::{CheckReport, Finding, check};
 pub use error::{Error, Result};

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::log::{self, Item, LogId};
 use crate::recover::unrecovered::Unrecovered;
 use crate::view::{Attrs, State, View};
+use crate::xattr::set::XattrSet;
 
 /// Generations of a number that a session is not expected to use up, as a power of two.
 const GENERATIONS_LOG2: u32 = 12;
@@ -169,10 +170,11 @@ pub(crate) fn load(
         flags: identity.flags,
         project: identity.project,
         policy: identity.policy,
-        xattr_root: identity.xattr_root,
+        xattrs: XattrSet { root: identity.xattr_root, ..XattrSet::default() },
     };
     view.set_atime_ns(identity.birth_ns);
     rebuild(pm, arena, view, (&id, identity.kind), line, &mut attrs)?;
+    attrs.xattrs = XattrSet::read(pm, &id, attrs.xattrs.root)?;
     if identity.kind == FileKind::Directory {
         let names = dir::index_names(pm, arena, view)?;
         if names != line.size {
@@ -282,7 +284,7 @@ fn attrs_of(entry: &Attributes) -> Attrs {
         flags: entry.flags,
         project: entry.project,
         policy: entry.policy,
-        xattr_root: entry.xattr_root,
+        xattrs: XattrSet { root: entry.xattr_root, ..XattrSet::default() },
     }
 }
 

@@ -17,6 +17,7 @@ use crate::names::{Add, DirChange, InodeChange, no_entries_crc};
 use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, NewInode};
 use crate::view::{Attrs, State, View};
+use crate::xattr::set::XattrSet;
 
 /// How often an operation looks its names up again because they changed before it had the locks.
 pub(crate) const NAME_TRIES: usize = 1 << 16;
@@ -110,10 +111,7 @@ impl Fs {
                 return Err(error);
             }
         };
-        let (attrs, inode, mut pending) = new_inode(call, &dir, &fresh, new, target);
-        if is_dir {
-            pending = pending.and(self.store_parent(&fresh.place, parent));
-        }
+        let (attrs, inode, pending) = new_inode(call, &dir, &fresh, new, target);
         self.commit_names(call, JournalKind::Create, (&changes, ready), &[inode], pending)?;
         let view = &fresh.view;
         view.publish(|| {
@@ -351,7 +349,7 @@ fn new_inode<'a>(
         flags: 0,
         project: parent.project,
         policy: 0,
-        xattr_root: PmAddr::NULL,
+        xattrs: XattrSet::default(),
     };
     let line = IdentityLine {
         version: IDENTITY_VERSION,
@@ -366,7 +364,7 @@ fn new_inode<'a>(
         rdev: new.rdev,
         flags: attrs.flags,
         project: attrs.project,
-        xattr_root: attrs.xattr_root,
+        xattr_root: attrs.xattrs.root,
     };
     let none = (fresh.next, no_entries_crc(fresh.id.seed, fresh.next.op_seq), Flushed::none());
     let (mut next, crc, pending) = target.unwrap_or(none);

@@ -87,7 +87,7 @@ impl Fs {
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
         let summed = self.options.form.is_single(data.len() as u64);
         let (pending, crcs) = self.store_pages_of(view, copied, &extents, summed)?;
-        let room = match self.write_room(call, view, first_page, &extents) {
+        let room = match self.write_room(call, locked, first_page, &extents) {
             Ok(room) => room,
             Err(error) => {
                 // Whoever gets the pages next must not be overtaken by the stores.

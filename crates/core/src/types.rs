@@ -81,6 +81,18 @@ pub struct SetAttr {
     pub clear_set_id: bool,
 }
 
+/// How [`crate::Fs::setxattr`] treats an attribute that is there, or is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum XattrMode {
+    /// Set it in any case.
+    #[default]
+    Any,
+    /// Fail with [`crate::Error::Exists`] where it is there.
+    Create,
+    /// Fail with [`crate::Error::NoAttribute`] where it is not.
+    Replace,
+}
+
 /// How `rename` treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameMode {
@@ -139,13 +151,4 @@ pub struct StatFs {
     pub inodes: u64,
     /// Inodes that could still be made.
     pub inodes_free: u64,
-}
-
-/// What the view of a pool takes in the arena, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IndexMemory {
-    /// Handed out so far; what was given back since is used again, for the same kind of block.
-    pub used_bytes: u64,
-    /// What there may be at most.
-    pub max_bytes: u64,
 }

@@ -12,6 +12,7 @@ use novale_layout::{COOKIE_MIN, CommitLine, FileKind, Ino, PmAddr};
 
 use crate::error::{Error, Result};
 use crate::types::Attr;
+use crate::xattr::set::XattrSet;
 
 /// The block of a view.
 pub(crate) const VIEW_CLASS: Class = Class::new(16, 32);
@@ -32,6 +33,7 @@ const CTIME: usize = 9;
 const LINK: usize = 10;
 const OWNER: usize = 11;
 const MODE: usize = 12;
+/// Attribute flags in the low half; pages of extended attributes and their summary above.
 const FLAGS: usize = 13;
 const BIRTH: usize = 14;
 const ATIME: usize = 15;
@@ -53,6 +55,8 @@ const POLICY_PROJECT: usize = 30;
 const PLACE: usize = 31;
 
 const LOADED: u64 = 1 << 8;
+/// Bits of the pages of extended attributes, below the summary's.
+const XATTR_PAGES_BITS: u32 = 28;
 
 /// What an inode's commit line says, and which of the two lines stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +125,7 @@ pub(crate) struct Attrs {
     pub(crate) flags: u32,
     pub(crate) project: u32,
     pub(crate) policy: u8,
-    pub(crate) xattr_root: PmAddr,
+    pub(crate) xattrs: XattrSet,
 }
 
 /// An inode's view.
@@ -287,16 +291,34 @@ impl<'a> View<'a> {
             flags: halves(self.get(FLAGS)).1,
             project,
             policy: u8::try_from(policy).unwrap_or(0),
-            xattr_root: PmAddr::from_raw(self.get(XATTR_ROOT)),
+            xattrs: self.xattrs(),
         }
     }
 
     pub(crate) fn set_attrs(&self, attrs: &Attrs, rdev: u32) {
         self.set(OWNER, pair(attrs.uid, attrs.gid));
         self.set(MODE, pair(rdev, attrs.mode));
-        self.set(FLAGS, u64::from(attrs.flags));
+        let xattrs = &attrs.xattrs;
+        let sums = xattrs.summary << XATTR_PAGES_BITS | xattrs.pages;
+        self.set(FLAGS, pair(sums, attrs.flags));
         self.set(POLICY_PROJECT, pair(attrs.project, u32::from(attrs.policy)));
-        self.set(XATTR_ROOT, attrs.xattr_root.raw());
+        self.set(XATTR_ROOT, xattrs.root.raw());
+    }
+
+    /// Whether a certain attribute is among the extended ones: a `HAS_` bit of their first page.
+    #[inline]
+    pub(crate) fn has_xattr(&self, bit: u32) -> bool {
+        halves(self.get(FLAGS)).0 >> XATTR_PAGES_BITS & bit != 0
+    }
+
+    /// Where the extended attributes lie.
+    pub(crate) fn xattrs(&self) -> XattrSet {
+        let (sums, _) = halves(self.get(FLAGS));
+        XattrSet {
+            root: PmAddr::from_raw(self.get(XATTR_ROOT)),
+            pages: sums & ((1 << XATTR_PAGES_BITS) - 1),
+            summary: sums >> XATTR_PAGES_BITS,
+        }
     }
 
     pub(crate) fn rdev(&self) -> u32 {
@@ -320,7 +342,8 @@ impl<'a> View<'a> {
             } else {
                 state.size
             },
-            blocks: (self.get(DATA_PAGES) + self.get(LOG_PAGES)) * 8,
+            blocks: (self.get(DATA_PAGES) + self.get(LOG_PAGES) + u64::from(attrs.xattrs.pages))
+                * 8,
             atime_ns: self.atime_ns(),
             mtime_ns: state.mtime_ns,
             ctime_ns: state.ctime_ns,

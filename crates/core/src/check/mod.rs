@@ -26,6 +26,7 @@ use crate::recover::journal::{self, Journal};
 use crate::recover::marks::PageMarks;
 use crate::recover::scan;
 use crate::recover::standing::{self, Standing};
+use crate::xattr::set::Xattrs;
 
 /// Inodes of one task.
 const TASK_INODES: u64 = 256;
@@ -210,6 +211,7 @@ impl Checker<'_> {
         let id = LogId::new(self.seed, ino, generation);
         let owner = || format!("inode {}", ino.get());
         let (mut replay, mut page_seq) = (Replay::default(), 0);
+        replay.xattr_root = identity.xattr_root;
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| match item {
             Item::Page { addr, seq } => {
                 page_seq = seq;
@@ -225,6 +227,11 @@ impl Checker<'_> {
         resolve(&replay.mappings, &mut |_, extent| {
             self.pages.mark(extent.addr, extent.pages, &owner)
         })?;
+        let xattrs = Xattrs::read(self.pm, &id, replay.xattr_root)?;
+        xattrs.for_each_page(&mut |extent| self.pages.mark(extent.addr, extent.pages, &owner))?;
+        xattrs
+            .check_values(self.pm, &id)
+            .unwrap_or_else(|error| all.findings.push(finding(&error)));
         load::check_numbers(ino, &place, line.op_seq, page_seq)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
         if kind == FileKind::Directory {
@@ -254,6 +261,8 @@ fn refuse_unclean(ino: Ino, place: &InodePlace, standing: &Standing) -> Result<(
 #[derive(Default)]
 struct Replay {
     mappings: Vec<Mapping>,
+    /// The extended attributes of the newest attributes entry.
+    xattr_root: PmAddr,
     names: BTreeMap<u64, (NameSeen, Vec<u8>)>,
 }
 
@@ -272,7 +281,8 @@ impl Replay {
             Entry::DentryDelete { cookie, .. } => {
                 self.names.remove(&cookie);
             }
-            Entry::Attributes(_) | Entry::Words(_) => {}
+            Entry::Attributes(ref attributes) => self.xattr_root = attributes.xattr_root,
+            Entry::Words(_) => {}
         }
     }
 

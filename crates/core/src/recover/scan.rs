@@ -23,6 +23,7 @@ use crate::extent::Extent;
 use crate::log::{self, Item, LogId};
 use crate::pool::Pool;
 use crate::seeded::{self, Bug};
+use crate::xattr::set::Xattrs;
 
 /// Inodes of one task.
 const TASK_INODES: u64 = 256;
@@ -214,6 +215,7 @@ impl Scan<'_> {
         let mut accepted = Accepted { pm: self.pm, pending: Flushed::none() };
         let (mut page_before, mut page) = (PmAddr::NULL, PmAddr::NULL);
         let mut mappings = Vec::new();
+        let mut xattr_root = identity.xattr_root;
         let mut entries = 0;
         let owner = || format!("inode {}", ino.get());
         let take = |addr: PmAddr, pages: u64| match pass {
@@ -239,6 +241,9 @@ impl Scan<'_> {
                         accepted.write_back(page_before, PAGE, Purpose::Log);
                         accepted.write_back(page, PAGE, Purpose::Log);
                     }
+                    if let Entry::Attributes(attributes) = entry {
+                        xattr_root = attributes.xattr_root;
+                    }
                     if let Entry::Write { file_page, addr, count, .. } = *entry {
                         let first = file_page.get();
                         let end = log::write_end(first, count);
@@ -254,13 +259,17 @@ impl Scan<'_> {
         if identity.kind != FileKind::Directory {
             resolve(&mappings, &mut |_, extent: Extent| take(extent.addr, extent.pages))?;
         }
+        // They were durable before the line that names them was stored.
+        Xattrs::read(self.pm, &id, xattr_root)?
+            .for_each_page(&mut |extent| take(extent.addr, extent.pages))?;
         Ok((entries, accepted.pending))
     }
 }
 
 /// The log of an inode whose last client died: all of it written back, and its pages.
 pub(crate) struct AcceptedLog {
-    /// The log's pages, and those that any entry maps, by raw address.
+    /// The log's pages, those that any entry maps, and those of the extended attributes, by raw
+    /// address.
     pub(crate) pages: Vec<u64>,
     pub(crate) pending: novale_pm::Flushed,
 }
@@ -280,6 +289,7 @@ impl AcceptedLog {
         let line = &standing.line;
         let mut accepted = Accepted { pm, pending: novale_pm::Flushed::none() };
         let mut pages = Vec::new();
+        let mut xattr_root = identity.xattr_root;
         log::walk(pm, &id, line.log_head, line.log_tail, &mut |item| {
             match item {
                 Item::Page { addr, .. } => {
@@ -295,8 +305,15 @@ impl AcceptedLog {
                         accepted.write_back(*addr, count * PAGE, Purpose::Data);
                     }
                 }
+                Item::Entry { entry: Entry::Attributes(attributes), .. } => {
+                    xattr_root = attributes.xattr_root;
+                }
                 Item::Entry { .. } => {}
             }
+            Ok(())
+        })?;
+        Xattrs::read(pm, &id, xattr_root)?.for_each_page(&mut |extent| {
+            pages.extend((0..extent.pages).map(|page| extent.addr.add(page * PAGE).raw()));
             Ok(())
         })?;
         Ok(Self { pages, pending: accepted.pending })
