@@ -2,18 +2,27 @@
 //!
 //! Each file of `mod` level is one benchmark with a `run` that returns a [`report::Report`], or what
 //! several of them share: `place` (memory and pools), `bed` (a pool prepared for one thread),
-//! `stats` (times), `report` (tables). Nothing here is used by the product.
+//! `target` (the library or a mounted folder), `workload` (Filebench's), `stats` (times), `report`
+//! (tables). Nothing here is used by the product.
 
+mod aging;
 mod bed;
+mod directory;
+mod filebench;
 mod limit;
 mod lines;
+mod micro;
 mod mount;
+mod nova;
 mod ops;
 mod place;
+mod progress;
 mod recovery;
 mod report;
 mod stats;
+mod target;
 mod threads;
+mod workload;
 
 use std::path::PathBuf;
 
@@ -21,7 +30,6 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use place::Place;
-use report::Report;
 
 /// Bytes that one operation's share of a round moves, at most.
 const ROUND_BYTES_MAX: u64 = 64 << 20;
@@ -49,8 +57,24 @@ enum Command {
     Lines,
     /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
     Threads,
-    /// Opening a pool of many files: closed clean, and after a death.
-    Recovery,
+    /// The library beside the figures of NOVA's kernel module, with the goal of half of them.
+    Nova,
+    /// NOVA's microbenchmark (5.2): create, append, fsync, unlink of 10,000 files.
+    Micro {
+        /// Folders to measure beside the library, on mounts of any kind.
+        dirs: Vec<PathBuf>,
+        /// Leave the library out.
+        #[arg(long)]
+        no_library: bool,
+    },
+    /// NOVA's macrobenchmarks (5.3): fileserver, webproxy, webserver, varmail.
+    Filebench(filebench::Options),
+    /// NOVA's test of collection (5.4): a fileserver on a pool that is 95 % full.
+    Aging(aging::Options),
+    /// One directory from ten entries to ten million.
+    Directory(directory::Options),
+    /// Opening a pool (5.5): closed clean and after a death, by dataset.
+    Recovery(recovery::Options),
     /// System calls in DIR, on a mount, next to the same in OTHER.
     Mount {
         /// A folder on a Novale mount.
@@ -82,9 +106,9 @@ struct Common {
     /// How long each measurement of many threads takes, in ms.
     #[arg(long, global = true, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     millis: u64,
-    /// Files of the pool that is recovered.
-    #[arg(long, global = true, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    files: u64,
+    /// Files: of the pool that is recovered (20,000), of a round of `micro` (10,000).
+    #[arg(long, global = true, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    files: Option<u64>,
     /// Put slots into files in this folder (removed in the end) instead of private memory.
     #[arg(long, global = true, value_name = "DIR")]
     slots_in: Option<PathBuf>,
@@ -116,21 +140,25 @@ impl Common {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let common = &cli.common;
-    let runs: &[fn(&Common) -> Result<Report>] = match &cli.command {
-        None => &[limit::run, ops::run, lines::run, threads::run, recovery::run],
-        Some(Command::Limit) => &[limit::run],
-        Some(Command::Ops) => &[ops::run],
-        Some(Command::Lines) => &[lines::run],
-        Some(Command::Threads) => &[threads::run],
-        Some(Command::Recovery) => &[recovery::run],
-        Some(Command::Mount { dir, other }) => {
-            return mount::run(common, dir, other)?.print(common.json);
+    let all = [limit::run, ops::run, lines::run, threads::run];
+    let report = match &cli.command {
+        None => {
+            all.iter().try_for_each(|run| run(common)?.print(common.json))?;
+            recovery::run(common, &recovery::Options::default())
         }
+        Some(Command::Limit) => limit::run(common),
+        Some(Command::Ops) => ops::run(common),
+        Some(Command::Lines) => lines::run(common),
+        Some(Command::Threads) => threads::run(common),
+        Some(Command::Nova) => nova::run(common),
+        Some(Command::Micro { dirs, no_library }) => micro::run(common, dirs, *no_library),
+        Some(Command::Filebench(options)) => filebench::run(common, options),
+        Some(Command::Aging(options)) => aging::run(common, options),
+        Some(Command::Directory(options)) => directory::run(common, options),
+        Some(Command::Recovery(options)) => recovery::run(common, options),
+        Some(Command::Mount { dir, other }) => mount::run(common, dir, other),
     };
-    for run in runs {
-        run(common)?.print(common.json)?;
-    }
-    Ok(())
+    report?.print(common.json)
 }
 
 /// The circumstances that every report tells.

@@ -110,12 +110,12 @@ fn measure(
 }
 
 /// The memory access that an operation can't do without.
-enum Access {
+pub(crate) enum Access {
     Store(u64),
     Load(u64),
 }
 
-fn limit_of(kind: Kind) -> Option<Access> {
+pub(crate) fn limit_of(kind: Kind) -> Option<Access> {
     match kind {
         Kind::Overwrite(bytes) | Kind::Append(bytes) => Some(Access::Store(bytes)),
         Kind::Read(bytes) => Some(Access::Load(bytes)),

@@ -54,7 +54,13 @@ impl Place {
 
     /// Makes a pool of one slot and opens it.
     pub(crate) fn pool(&self, bytes: u64, lanes: u32, form: Form) -> Result<Pool> {
-        let memory = self.memory(bytes)?;
+        let (pm, file) = self.made(bytes, lanes)?;
+        Ok(Pool { fs: open_with(pm, form, &Serial)?, file })
+    }
+
+    /// Makes a pool of one slot.
+    pub(crate) fn made(&self, bytes: u64, lanes: u32) -> Result<(Pm, Option<TempPath>)> {
+        let Memory { pm, file } = self.memory(bytes)?;
         let options = MkfsOptions {
             lanes,
             pool_uuid: [7; 16],
@@ -64,9 +70,8 @@ impl Place {
             root_gid: 0,
             root_mode: 0o755,
         };
-        mkfs(&memory.pm, &options)?;
-        let fs = open_with(memory.pm, form, &Serial)?;
-        Ok(Pool { fs, file: memory.file })
+        mkfs(&pm, &options)?;
+        Ok((pm, file))
     }
 
     /// What a report says of the memory.
@@ -83,7 +88,12 @@ impl Place {
 
 /// Opens the pool in this memory with a new view.
 pub(crate) fn open_with(pm: Pm, form: Form, exec: &dyn Executor) -> Result<Fs> {
-    let arena = Arena::anonymous(ARENA_BYTES)?;
+    open_sized(pm, form, exec, ARENA_BYTES)
+}
+
+/// The same with a view of at most `arena_bytes` bytes.
+pub(crate) fn open_sized(pm: Pm, form: Form, exec: &dyn Executor, arena_bytes: u64) -> Result<Fs> {
+    let arena = Arena::anonymous(arena_bytes)?;
     let options = OpenOptions { form, now_ns: EPOCH_NS, ..OpenOptions::default() };
     Ok(Fs::open(pm, arena, &options, exec, &|_| {})?)
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Longest time that is told from longer ones, in ns.
 const NS_MAX: u64 = 100_000_000_000;
@@ -44,6 +45,11 @@ impl Timer {
         })
     }
 
+    /// One that times each operation for itself, since others come between them.
+    pub(crate) fn single(clock_ns: u64) -> Result<Self> {
+        Self::new(clock_ns, 0)
+    }
+
     /// Runs and times one operation.
     #[inline]
     pub(crate) fn time<T>(&mut self, operation: impl FnOnce() -> T) -> T {
@@ -81,6 +87,12 @@ impl Timer {
             p99: self.singles.value_at_quantile(0.99),
         }
     }
+}
+
+/// What this thread has run on a CPU so far, in ns: other processes' turns do not count.
+pub(crate) fn cpu_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or(0)
 }
 
 /// What reading the clock twice takes, in ns: the median.

@@ -70,7 +70,11 @@ pub(crate) fn mark_removed(arena: &Arena, view: &View<'_>, cookie: u64) -> Resul
 }
 
 /// The next name from a cookie on.
-fn next_name(arena: &Arena, view: &View<'_>, from: u64) -> Result<Option<(u64, PmAddr)>> {
+pub(crate) fn next_name(
+    arena: &Arena,
+    view: &View<'_>,
+    from: u64,
+) -> Result<Option<(u64, PmAddr)>> {
     let mut from = from;
     while let Some((cookie, word)) = view.index().next(arena, from)? {
         if word & REMOVED == 0 {
@@ -323,36 +327,6 @@ impl Fs {
                 return Err(Error::NotDirectory);
             }
             find(&self.pm, self.arena(), view, name)
-        })
-    }
-
-    /// A directory's parent; the root's is itself.
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`]; [`Error::NotFound`] where no look-up has passed it yet.
-    pub fn parent(&self, ino: Ino) -> Result<Ino> {
-        self.parent_by(0, ino)
-    }
-
-    pub(crate) fn parent_by<'c>(&self, by: impl Into<By<'c>>, ino: Ino) -> Result<Ino> {
-        if ino == Ino::ROOT {
-            return Ok(ino);
-        }
-        let parent = self.read_view(by, ino, |view, kind| {
-            if kind == FileKind::Directory { Ok(view.parent()) } else { Err(Error::NotDirectory) }
-        })?;
-        if parent == Ino::NULL { Err(Error::NotFound) } else { Ok(parent) }
-    }
-
-    /// Notes the directory in which a listing showed `ino`, a directory: a caller that goes on to
-    /// it without a look-up would leave its parent unknown.
-    ///
-    /// # Errors
-    /// [`Error::Stale`] for an inode that is not in use.
-    pub fn note_parent(&self, ino: Ino, parent: Ino) -> Result<()> {
-        self.read_view(0, ino, |view, _| {
-            view.note_parent(parent);
-            Ok(())
         })
     }
 

@@ -21,7 +21,7 @@ use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
 use crate::seeded::{self, Bug};
 use crate::settle;
-use crate::types::{Attr, Ctx, StatFs};
+use crate::types::{Attr, Ctx, IndexMemory, StatFs};
 use crate::view::{State, View, Views};
 use crate::xattr::set::Xattrs;
 
@@ -131,6 +131,7 @@ pub(crate) struct Call<'a> {
 }
 
 /// Who reads: an operation, or a caller without one, by its hint.
+#[derive(Clone, Copy)]
 pub(crate) enum By<'a> {
     Call(&'a Call<'a>),
     Hint(u32),
@@ -424,6 +425,13 @@ impl Fs {
     #[must_use]
     pub fn opened(&self) -> &OpenReport {
         &self.report
+    }
+
+    /// What the view takes in the arena.
+    #[must_use]
+    pub fn index_memory(&self) -> IndexMemory {
+        let arena = self.arena();
+        IndexMemory { used_bytes: arena.used_bytes(), max_bytes: arena.max_bytes() }
     }
 
     /// The pool's memory.

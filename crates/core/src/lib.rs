@@ -24,6 +24,7 @@ mod log;
 mod mkfs;
 mod names;
 mod namespace;
+mod parent;
 mod pool;
 mod recover;
 mod rename;

@@ -111,7 +111,10 @@ impl Fs {
                 return Err(error);
             }
         };
-        let (attrs, inode, pending) = new_inode(call, &dir, &fresh, new, target);
+        let (attrs, inode, mut pending) = new_inode(call, &dir, &fresh, new, target);
+        if is_dir {
+            pending = pending.and(self.store_parent(&fresh.place, parent));
+        }
         self.commit_names(call, JournalKind::Create, (&changes, ready), &[inode], pending)?;
         let view = &fresh.view;
         view.publish(|| {

@@ -222,7 +222,9 @@ impl Fs {
         let mut inodes = vec![InodeChange::links(moved, call.now_ns, moved.view.state().nlink)];
         inodes.extend(victim.map(|(_, victim)| unlinked(victim, call.now_ns)));
         let gone = inodes.get(1).is_some_and(|victim| victim.next.nlink == 0);
-        self.commit_names(call, JournalKind::Rename, (changes, ready), &inodes, Flushed::none())?;
+        let across = old.view.off() != new.view.off();
+        let pending = self.store_parents(&[(moved, new)], across);
+        self.commit_names(call, JournalKind::Rename, (changes, ready), &inodes, pending)?;
         if is_dir == 1 {
             moved.view.set_parent(new.view.ino());
         }
@@ -230,6 +232,15 @@ impl Fs {
             Some((_, victim)) => self.reclaim_if(call, victim, gone),
             None => Ok(()),
         }
+    }
+
+    /// Stores the hints of directories that get another parent, where that is `across` directories.
+    fn store_parents(&self, places: &[(&Locked<'_>, &Locked<'_>)], across: bool) -> Flushed {
+        let moves =
+            |(inode, _): &&(&Locked<'_>, &Locked<'_>)| across && inode.kind == FileKind::Directory;
+        places.iter().filter(moves).fold(Flushed::none(), |pending, (inode, parent)| {
+            pending.and(self.store_parent(&inode.place, parent.view.ino()))
+        })
     }
 
     fn exchange(
@@ -266,14 +277,10 @@ impl Fs {
         let ready = self.ready(call, &changes)?;
         let inodes = [first, second]
             .map(|inode| InodeChange::links(inode, call.now_ns, inode.view.state().nlink));
-        self.commit_names(
-            call,
-            JournalKind::Exchange,
-            (&changes, ready),
-            &inodes,
-            Flushed::none(),
-        )?;
-        for (inode, parent) in [(first, new), (second, old)] {
+        let places = [(first, new), (second, old)];
+        let pending = self.store_parents(&places, old.view.off() != new.view.off());
+        self.commit_names(call, JournalKind::Exchange, (&changes, ready), &inodes, pending)?;
+        for (inode, parent) in places {
             if inode.kind == FileKind::Directory {
                 inode.view.set_parent(parent.view.ino());
             }

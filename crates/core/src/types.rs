@@ -152,3 +152,12 @@ pub struct StatFs {
     /// Inodes that could still be made.
     pub inodes_free: u64,
 }
+
+/// What the view of a pool takes in the arena, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexMemory {
+    /// Handed out so far; what was given back since is used again, for the same kind of block.
+    pub used_bytes: u64,
+    /// What there may be at most.
+    pub max_bytes: u64,
+}

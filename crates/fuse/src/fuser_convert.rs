@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{FileAttr, FileType, FopenFlags, INodeNo, TimeOrNow};
+use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, TimeOrNow};
 use novale_core::{Attr, FileKind, Ino};
 
 use crate::service::{Errno, Opened, Time};
@@ -48,6 +48,12 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
         blksize: BLOCK_BYTES,
         flags: 0,
     }
+}
+
+/// An inode's generation as the kernel gets it. It takes the root for one of generation 0 from the
+/// start, and before Linux 6.9 gives the whole mount up when a look-up of `..` says otherwise.
+pub(crate) fn generation(attr: &Attr) -> Generation {
+    Generation(if attr.ino == Ino::ROOT { 0 } else { attr.generation.into() })
 }
 
 pub(crate) fn opened_flags(opened: Opened) -> FopenFlags {

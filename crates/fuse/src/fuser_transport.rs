@@ -26,7 +26,7 @@ use fuser::{
 use novale_core::{Attr, FileKind, NewInode};
 
 use crate::cache::{ENTRY_TIMEOUT, attr_timeout};
-use crate::fuser_convert::{errno, file_attr, file_type, ino, opened_flags, time};
+use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
 use crate::service::{Caller, Changes, Errno, OpenRequest, Reply, Service};
 use crate::transport::{Connection, Transport};
 use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind};
@@ -103,7 +103,7 @@ fn reply_entry(reply: ReplyEntry, result: Reply<Attr>) {
             &attr_timeout(&attr),
             &ENTRY_TIMEOUT,
             &file_attr(&attr),
-            Generation(attr.generation.into()),
+            generation(&attr),
         ),
         Err(error) => reply.error(errno(error)),
     }
@@ -271,7 +271,7 @@ impl Filesystem for Adapter {
             Ok((attr, opened)) => reply.created(
                 &attr_timeout(&attr),
                 &file_attr(&attr),
-                Generation(attr.generation.into()),
+                generation(&attr),
                 NO_HANDLE,
                 opened_flags(opened),
             ),
@@ -407,7 +407,7 @@ impl Filesystem for Adapter {
         let listed = self.service.readdirplus(ino(node), offset, &mut |entry, attr| {
             let name = OsStr::from_bytes(&entry.name);
             let number = INodeNo(entry.ino.get());
-            let generation = Generation(attr.generation.into());
+            let generation = generation(attr);
             let timeout = attr_timeout(attr);
             !reply.add(number, entry.cookie, name, &timeout, &file_attr(attr), generation)
         });

@@ -73,8 +73,7 @@ impl Novale {
             dots.push(dot(DOT, ino, b"."));
         }
         if after < DOT_DOT {
-            // A directory that was reached by a file handle alone has no known parent: its number
-            // stands in, which only a reader of raw entries sees.
+            // One that was removed before anybody asked for its parent: its own number stands in.
             let parent = match self.fs.parent(ino) {
                 Err(Error::NotFound) => ino,
                 parent => self.done(parent)?,

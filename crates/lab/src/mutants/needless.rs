@@ -45,6 +45,16 @@ const NEEDLESS: &[Needless] = &[
         why: "an access time may be lost, and nothing waits for it; the order of its words is kept",
     },
     Needless {
+        file: "core/src/parent.rs",
+        code: "self.pm.",
+        how: &[Removed, Behind],
+        only: "",
+        does: None,
+        beside: "",
+        next: "",
+        why: "a hint of a directory's parent is believed where that names the directory; without one all are searched",
+    },
+    Needless {
         file: "core/src/alloc/inodes.rs",
         code: "pm.fence(pending)",
         how: &[Behind],

@@ -10,7 +10,7 @@ pub(crate) use {commit::RawCommitLine, identity::RawIdentityLine};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::transmute;
 
-use crate::PAGE;
+use crate::{Ino, PAGE};
 
 /// Bytes of an inode.
 pub const INODE_SIZE: u64 = 256;
@@ -24,6 +24,8 @@ pub const IDENTITY_OFFSET: u64 = 0;
 pub const COMMIT_OFFSETS: [u64; 2] = [64, 128];
 /// The volatile line, likewise.
 pub const VOLATILE_OFFSET: u64 = 192;
+/// In the volatile line, the hint of a directory's parent.
+pub const VOLATILE_PARENT_OFFSET: u64 = 24;
 
 raw! {
     struct RawVolatileLine, "Volatile line", 64 {
@@ -31,11 +33,13 @@ raw! {
         8 atime_seq: U64,
         16 generation: U32,
         20 pad: U32,
-        24 reserved: [u8; 40],
+        24 parent: U64,
+        32 reserved: [u8; 32],
     }
 }
 
-/// What may be lost: the access time that relatime keeps. It has no checksum.
+/// What may be lost: the access time that relatime keeps, and a directory's parent. It has no
+/// checksum.
 ///
 /// It is stored as three ordered 8-byte words: `atime_ns`, `generation`, `atime_seq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,6 +51,8 @@ pub struct VolatileLine {
     pub atime_seq: u64,
     /// The inode's generation: an earlier use of the number left the line as it was.
     pub generation: u32,
+    /// Of a directory: the one that is likely to name it; [`Ino::NULL`] where that is not known.
+    pub parent: Ino,
 }
 
 impl VolatileLine {
@@ -59,7 +65,8 @@ impl VolatileLine {
             atime_seq: self.atime_seq.into(),
             generation: self.generation.into(),
             pad: U32::ZERO,
-            reserved: [0; 40],
+            parent: self.parent.get().into(),
+            reserved: [0; 32],
         })
     }
 
@@ -72,6 +79,7 @@ impl VolatileLine {
             atime_ns: raw.atime_ns.get(),
             atime_seq: raw.atime_seq.get(),
             generation: raw.generation.get(),
+            parent: Ino::new(raw.parent.get()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Every value comes back from its bytes, under the checksum that the document gives.
 
-use novale_layout::{DentryRef, Entry, EntryHeader, EntryKind, Name, PairLine, VolatileLine};
+use novale_layout::{DentryRef, Entry, EntryHeader, EntryKind, Ino, Name, PairLine, VolatileLine};
 use proptest::prelude::*;
 
 use crate::structures::{
@@ -36,8 +36,8 @@ for_each_structure!(round_trip);
 
 proptest! {
     #[test]
-    fn volatile_line_comes_back(atime_ns: i64, atime_seq: u64, generation: u32) {
-        let line = VolatileLine { atime_ns, atime_seq, generation };
+    fn volatile_line_comes_back(atime_ns: i64, atime_seq: u64, generation: u32, parent: u64) {
+        let line = VolatileLine { atime_ns, atime_seq, generation, parent: Ino::new(parent) };
         prop_assert_eq!(VolatileLine::decode(&line.encode()), line);
     }
 

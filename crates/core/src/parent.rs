@@ -1,0 +1,148 @@
+//! Which directory names a directory.
+//!
+//! A directory's names are the truth, and the arena notes the parent that a look-up passed. A caller
+//! that comes by an inode number alone (a file handle of NFS, say, behind a new mount) has passed
+//! none. For it each directory keeps a hint beside its access time, stored ahead of the commit that
+//! names the directory and made durable by the same fence. The hint is believed only where the
+//! directory that it points to has the name; otherwise all directories are searched.
+//!
+//! Crash points: none. A hint whose commit did not come points to what does not name the directory,
+//! and one of an earlier use of the number fails by the generation.
+
+use novale_layout::{
+    DentryRef, FileKind, IDENTITY_OFFSET, INODES_PER_CHUNK, IdentityLine, Ino, VOLATILE_OFFSET,
+    VOLATILE_PARENT_OFFSET, VolatileLine,
+};
+use novale_pm::{Flushed, Purpose};
+
+use crate::commit::InodePlace;
+use crate::dir::next_name;
+use crate::error::{Error, Result};
+use crate::fs::{By, Fs};
+use crate::load::with_dentry;
+
+/// Names that are compared between two validations.
+const STEP: usize = 4096;
+
+impl Fs {
+    /// A directory's parent; the root's is itself.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`]; [`Error::NotFound`] for a directory that was removed before its parent
+    /// was known.
+    pub fn parent(&self, ino: Ino) -> Result<Ino> {
+        self.parent_by(0, ino)
+    }
+
+    /// As [`Fs::parent`]. No inode is locked by the caller, unless the parent is noted.
+    pub(crate) fn parent_by<'c>(&self, by: impl Into<By<'c>>, ino: Ino) -> Result<Ino> {
+        if ino == Ino::ROOT {
+            return Ok(ino);
+        }
+        let by = by.into();
+        let (parent, generation, nlink) = self.read_view(by, ino, |view, kind| {
+            if kind != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            Ok((view.parent(), view.generation(), view.state().nlink))
+        })?;
+        if parent != Ino::NULL {
+            return Ok(parent);
+        }
+        let sought = (ino, generation);
+        let found = if nlink == 0 { None } else { self.find_parent(by, sought)? };
+        let parent = self.read_view(by, ino, |view, _| {
+            if let Some(found) = found {
+                view.note_parent(found);
+            }
+            Ok(view.parent())
+        })?;
+        if parent == Ino::NULL { Err(Error::NotFound) } else { Ok(parent) }
+    }
+
+    /// Notes the directory in which a listing showed `ino`, a directory: a caller that goes on to
+    /// it without a look-up would leave its parent unknown.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use.
+    pub fn note_parent(&self, ino: Ino, parent: Ino) -> Result<()> {
+        self.read_view(0, ino, |view, _| {
+            view.note_parent(parent);
+            Ok(())
+        })
+    }
+
+    /// Stores the hint of a directory that is about to be named by `parent`.
+    pub(crate) fn store_parent(&self, place: &InodePlace, parent: Ino) -> Flushed {
+        let at = place.addr.add(VOLATILE_OFFSET + VOLATILE_PARENT_OFFSET);
+        self.pm.write_back(self.pm.store_u64(at, parent.get(), Purpose::Inode))
+    }
+
+    /// By the hint, or else by a search through all directories. One that is moved meanwhile may be
+    /// missed, and its parent is known when that is done.
+    fn find_parent(&self, by: By<'_>, sought: (Ino, u32)) -> Result<Option<Ino>> {
+        let line = self.place(sought.0)?.addr.add(VOLATILE_OFFSET);
+        let hint = VolatileLine::decode(&self.pm.load_line(line)?).parent;
+        if hint.is_valid() && self.names(by, hint, sought)? {
+            return Ok(Some(hint));
+        }
+        let arena = self.arena();
+        for chunk in 0..self.inodes.chunk_count(arena)? {
+            for index in 0..INODES_PER_CHUNK {
+                let (word, bit) = (usize::try_from(index / 64).unwrap_or_default(), index % 64);
+                if self.inodes.word(arena, chunk, word)? & (1 << bit) == 0 {
+                    continue;
+                }
+                let dir = Ino::new(chunk * INODES_PER_CHUNK + index);
+                if self.is_directory(dir) && self.names(by, dir, sought)? {
+                    return Ok(Some(dir));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether an inode's place says that it is, or was, a directory. Numbers that are taken and have
+    /// no place or nothing in it yet are none.
+    fn is_directory(&self, ino: Ino) -> bool {
+        let Ok(place) = self.place(ino) else { return false };
+        let line = self.pm.load_line(place.addr.add(IDENTITY_OFFSET));
+        let identity = line.ok().and_then(|line| IdentityLine::decode(&line, place.seed).ok());
+        identity.is_some_and(|identity| identity.kind == FileKind::Directory)
+    }
+
+    /// Whether `dir` is a directory with a name of an inode of this generation. What can't be read
+    /// names nothing.
+    fn names(&self, by: By<'_>, dir: Ino, sought: (Ino, u32)) -> Result<bool> {
+        let mut from = 0;
+        // Cookies only rise, so that this ends with the directory.
+        loop {
+            let step = self.read_view(by, dir, |view, kind| {
+                if kind != FileKind::Directory {
+                    return Err(Error::NotDirectory);
+                }
+                let mut at = from;
+                for _ in 0..STEP {
+                    let Some((cookie, addr)) = next_name(self.arena(), view, at)? else {
+                        return Ok((false, None));
+                    };
+                    let of = |named: &DentryRef<'_>| (named.ino(), named.generation());
+                    let named = with_dentry(&self.pm, addr, of)?;
+                    if named == sought {
+                        return Ok((true, None));
+                    }
+                    at = cookie + 1;
+                }
+                Ok((false, Some(at)))
+            });
+            match step {
+                Ok((_, Some(next))) => from = next,
+                Ok((found, None)) => return Ok(found),
+                Err(Error::Stale | Error::NotDirectory | Error::Damaged { .. }) => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
