@@ -21,7 +21,7 @@ use fuser::{
     BsdFileFlags, Config, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow, WriteFlags,
 };
 use novale_core::{Attr, FileKind, NewInode};
 
@@ -29,7 +29,7 @@ use crate::cache::{ENTRY_TIMEOUT, attr_timeout};
 use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
 use crate::service::{Caller, Changes, Errno, OpenRequest, Reply, Service};
 use crate::transport::{Connection, Transport};
-use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind};
+use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind, xattr_mode};
 
 /// The longest write, and the longest read, in bytes.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -142,6 +142,18 @@ fn reply_attr(reply: ReplyAttr, result: Reply<Attr>) {
 fn reply_empty(reply: ReplyEmpty, result: Reply<()>) {
     match result {
         Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// A value or a list: its length where the kernel asks with no room, `ERANGE` with too little.
+fn reply_xattr(reply: ReplyXattr, size: u32, result: Reply<Vec<u8>>) {
+    // Values and lists have at most 64 KB.
+    let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    match result {
+        Ok(bytes) if size == 0 => reply.size(len(&bytes)),
+        Ok(bytes) if len(&bytes) > size => reply.error(errno(Errno(libc::ERANGE))),
+        Ok(bytes) => reply.data(&bytes),
         Err(error) => reply.error(errno(error)),
     }
 }
@@ -446,6 +458,34 @@ impl Filesystem for Adapter {
         let done = fallocate_mode(mode)
             .and_then(|mode| self.service.fallocate(ino(node), mode, offset, length));
         reply_empty(reply, done);
+    }
+
+    fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        reply_xattr(reply, size, self.service.getxattr(ino(node), name.as_bytes()));
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, caller) = (name.as_bytes(), caller(request));
+        let set = xattr_mode(flags)
+            .and_then(|mode| self.service.setxattr(caller, ino(node), name, value, mode));
+        reply_empty(reply, set);
+    }
+
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_xattr(reply, size, self.service.listxattr(caller(request), ino(node)));
+    }
+
+    fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.service.removexattr(ino(node), name.as_bytes()));
     }
 
     fn lseek(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use novale_core::{
     Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, RenameMode, Seek, SetAttr, StatFs,
+    XattrMode,
 };
 use novale_posix::{errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
 
@@ -125,6 +126,12 @@ impl Novale {
 /// of writes only; for truncations every user but root counts as having no such right.
 fn lacks_fsetid(caller: Caller) -> bool {
     caller.uid != 0
+}
+
+/// The names without those that only the administrator may see: the kernel leaves that to us.
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    let each = names.split_inclusive(|byte| *byte == 0);
+    each.filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
 fn time_ns(ctx: &Ctx, time: Time) -> i64 {
@@ -295,6 +302,34 @@ impl Service for Novale {
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()> {
         let _pass = self.gate.enter()?;
         self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len))
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.getxattr(ino, name))
+    }
+
+    fn setxattr(
+        &self,
+        _caller: Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.setxattr(&Self::ctx(), ino, name, value, mode))
+    }
+
+    fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>> {
+        let _pass = self.gate.enter()?;
+        let names = self.done(self.fs.listxattr(ino))?;
+        Ok(if caller.uid == 0 { names } else { without_trusted(&names) })
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.removexattr(&Self::ctx(), ino, name))
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64> {

@@ -4,7 +4,7 @@
 //! see a protocol. Names and data are bytes; inode 1 is the root; an inode that a call returns as an
 //! entry is held until [`Service::forget`] gives it back.
 
-use novale_core::{Attr, Fallocate, FileKind, Ino, NewInode, RenameMode, Seek, StatFs};
+use novale_core::{Attr, Fallocate, FileKind, Ino, NewInode, RenameMode, Seek, StatFs, XattrMode};
 
 /// An errno, positive as in `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +149,21 @@ pub trait Service: Send + Sync + 'static {
     fn statfs(&self) -> Reply<StatFs>;
     /// Reserves space.
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()>;
+    /// The value of an extended attribute.
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
+    /// Sets an extended attribute; the kernel has checked that the caller may.
+    fn setxattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Reply<()>;
+    /// The names of the extended attributes that the caller may see, each ended by a NUL.
+    fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>>;
+    /// Removes an extended attribute; the kernel has checked that the caller may.
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()>;
     /// Finds data or a hole.
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64>;
 }

@@ -1,6 +1,6 @@
 //! The kernel's integers to the core's types and back: what every transport needs.
 
-use novale_core::{Fallocate, FileKind, RenameMode, Seek};
+use novale_core::{Fallocate, FileKind, RenameMode, Seek, XattrMode};
 
 use crate::{Errno, Reply};
 
@@ -42,6 +42,16 @@ pub(crate) fn seek_kind(whence: i32) -> Reply<Seek> {
     match whence {
         libc::SEEK_DATA => Ok(Seek::Data),
         libc::SEEK_HOLE => Ok(Seek::Hole),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// The flags of `setxattr`.
+pub(crate) fn xattr_mode(flags: i32) -> Reply<XattrMode> {
+    match flags {
+        0 => Ok(XattrMode::Any),
+        libc::XATTR_CREATE => Ok(XattrMode::Create),
+        libc::XATTR_REPLACE => Ok(XattrMode::Replace),
         _ => Err(Errno(libc::EINVAL)),
     }
 }

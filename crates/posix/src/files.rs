@@ -90,6 +90,16 @@ impl Files {
         self.shared.ctx()
     }
 
+    /// Whether the caller is the administrator.
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether the caller owns an inode.
+    pub(crate) fn owns(&self, attr: &Attr) -> bool {
+        self.uid == attr.uid
+    }
+
     pub(crate) fn find(&self, path: impl AsRef<OsStr>, follow: Follow) -> Result<Found> {
         walk(self.fs(), &self.ctx(), path.as_ref().as_bytes(), follow)
     }

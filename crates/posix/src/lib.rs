@@ -43,6 +43,7 @@ mod io;
 mod open;
 mod tree;
 mod walk;
+mod xattr;
 
 pub use caller::{thread_hint, wall_clock_ns};
 pub use description::Fd;
@@ -52,3 +53,4 @@ pub use files::{Entry, Files};
 pub use hold::{hold_same, lookup_held};
 pub use io::Whence;
 pub use open::OpenOptions;
+pub use xattr::At;

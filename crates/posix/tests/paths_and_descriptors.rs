@@ -2,8 +2,10 @@
 
 mod support;
 
-use novale_core::{Error as FsError, FileKind, RenameMode};
-use novale_posix::{Error, OpenOptions, Whence};
+use std::ffi::OsString;
+
+use novale_core::{Error as FsError, FileKind, RenameMode, XattrMode};
+use novale_posix::{At, Error, OpenOptions, Whence};
 use support::files;
 
 fn errno_of<T>(result: Result<T, Error>) -> Option<i32> {
@@ -147,4 +149,46 @@ fn remove_dir_all_takes_the_branch_and_leaves_what_links_point_to() {
     let names: Vec<_> = files.read_dir("/").unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["keep"]);
     assert!(files.exists("/keep/file"));
+}
+
+#[test]
+fn extended_attributes_by_path_link_and_descriptor() {
+    let files = files();
+    files.write_file("/f", b"").unwrap();
+    files.symlink("f", "/l").unwrap();
+    let any = XattrMode::Any;
+    files.set_xattr("/l", "user.a", b"of the file", any).unwrap();
+    let link = At::Link("/l".as_ref());
+    assert_eq!(errno_of(files.set_xattr(link, "user.a", b"", any)), Some(libc::EPERM));
+    files.set_xattr(link, "trusted.b", b"of the link", any).unwrap();
+    let fd = files.open("/f", &OpenOptions::new().read(true)).unwrap();
+    assert_eq!(files.get_xattr(fd, "user.a").unwrap(), b"of the file");
+    assert_eq!(files.list_xattrs(fd).unwrap(), ["user.a"]);
+    assert_eq!(files.list_xattrs(link).unwrap(), ["trusted.b"]);
+    assert_eq!(errno_of(files.set_xattr(fd, "user.a", b"", XattrMode::Create)), Some(libc::EEXIST));
+    files.remove_xattr("/f", "user.a").unwrap();
+    assert_eq!(errno_of(files.get_xattr(fd, "user.a")), Some(libc::ENODATA));
+    assert_eq!(errno_of(files.get_xattr(fd, "")), Some(libc::ERANGE));
+    assert_eq!(errno_of(files.get_xattr(fd, "other.a")), Some(libc::EOPNOTSUPP));
+    let long = vec![0; 65_537];
+    assert_eq!(errno_of(files.set_xattr(fd, "user.a", &long, any)), Some(libc::E2BIG));
+}
+
+#[test]
+fn trusted_attributes_and_those_of_sticky_directories_have_rules_of_their_own() {
+    let root = files();
+    root.write_file("/f", b"").unwrap();
+    root.set_xattr("/f", "trusted.a", b"1", XattrMode::Any).unwrap();
+    root.create_dir("/tmp", 0o1777).unwrap();
+    root.create_dir("/d", 0o777).unwrap();
+    let user = root.owner(5, 5);
+    let set = |path, name| user.set_xattr(path, name, b"1", XattrMode::Any);
+    assert_eq!(errno_of(user.get_xattr("/f", "trusted.a")), Some(libc::ENODATA));
+    assert_eq!(user.list_xattrs("/f").unwrap(), Vec::<OsString>::new());
+    assert_eq!(errno_of(set("/f", "trusted.b")), Some(libc::EPERM));
+    assert_eq!(errno_of(user.remove_xattr("/f", "trusted.a")), Some(libc::EPERM));
+    assert_eq!(errno_of(set("/tmp", "user.a")), Some(libc::EPERM));
+    set("/d", "user.a").unwrap();
+    user.create_dir("/own", 0o1777).unwrap();
+    set("/own", "user.a").unwrap();
 }
