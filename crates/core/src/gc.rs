@@ -41,8 +41,8 @@ use crate::view::View;
 const WINDOW_PAGES_MAX: usize = 16;
 /// A shorter log is left alone.
 const LOG_PAGES_MIN: u64 = 3;
-/// Steps each time that a log grows, by at most as many pages as one step looks at.
-const STEPS_A_GROWTH: u32 = 2;
+/// Steps for each growth of a log by up to as many pages as one step looks at.
+const STEPS_A_GROWTH: u64 = 2;
 const _: () = assert!(log::GROWTH_PAGES_MAX <= WINDOW_PAGES_MAX as u64);
 
 /// Log pages reclaimed since the pool was opened.
@@ -157,10 +157,10 @@ impl Fs {
         locked: &Locked<'_>,
         appended: &Appended,
     ) -> Result<()> {
-        if appended.grew() {
-            for _ in 0..STEPS_A_GROWTH {
-                self.collect_step(call, locked)?;
-            }
+        // Most growths are one window's pages at most; many entries at once can take more.
+        let growths = appended.grown_pages().div_ceil(WINDOW_PAGES_MAX as u64);
+        for _ in 0..growths * STEPS_A_GROWTH {
+            self.collect_step(call, locked)?;
         }
         Ok(())
     }

@@ -436,7 +436,7 @@ pub(crate) struct Appended {
     page_seq: u64,
     pages: u64,
     spare: (PmAddr, u64),
-    grew: bool,
+    grown_pages: u64,
     /// The checksum of everything covered, for the single-fence form.
     pub(crate) crc: u32,
     pub(crate) pending: Flushed,
@@ -550,7 +550,7 @@ impl<'a> Appender<'a> {
             page_seq: self.page_seq,
             pages: self.pages,
             spare: self.room.spare,
-            grew: self.room.grown.is_some_and(|grown| !grown.taken.is_empty()),
+            grown_pages: self.room.grown.map_or(0, |grown| grown.taken.pages()),
             crc: self.crc.finish(),
             pending: self.pending,
         }
@@ -558,9 +558,9 @@ impl<'a> Appender<'a> {
 }
 
 impl Appended {
-    /// Whether pages were taken for the log: the time to look for some to give back.
-    pub(crate) fn grew(&self) -> bool {
-        self.grew
+    /// Pages that were taken for the log: the time to look for some to give back.
+    pub(crate) fn grown_pages(&self) -> u64 {
+        self.grown_pages
     }
 
     /// Publishes the log's new shape; the caller's commit is durable.
