@@ -5,17 +5,17 @@
 //! leaves all of it or nothing.
 
 use novale_layout::{Attributes, Entry, FileKind, FilePage, Ino, PAGE, PmAddr};
-use novale_pm::{Flushed, Purpose};
+use novale_pm::Flushed;
 
 use crate::alloc::Need;
 use crate::commit::Rest;
-use crate::cow::{FILE_BYTES_MAX, write_entry};
+use crate::cow::FILE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
 use crate::seeded::{self, Bug};
-use crate::types::{Attr, Ctx, Fallocate, SetAttr};
+use crate::types::{Attr, Ctx, SetAttr};
 use crate::view::{Attrs, View};
 use crate::xattr::set::{ReadyXattrs, Xattrs};
 
@@ -151,139 +151,10 @@ impl Fs {
         })?;
         self.give(call, &cut)
     }
-
-    /// Reserves pages for a range; they read as zeros. [`Fallocate::Extend`] raises the size.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] and [`Error::TooLarge`] before anything changed, [`Error::Invalid`] for
-    /// an empty range.
-    pub fn fallocate(
-        &self,
-        ctx: &Ctx,
-        ino: Ino,
-        how: Fallocate,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        let call = self.begin(OpKind::Write, ctx)?;
-        self.check_file(&call, ino)?;
-        if len == 0 {
-            return Err(Error::Invalid("an empty range"));
-        }
-        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Error::TooLarge)?;
-        let locked = self.lock_file(&call, ino)?;
-        let holes = self.holes(&locked, offset / PAGE, end.div_ceil(PAGE))?;
-        let pages = holes.iter().map(|(_, pages)| pages).sum();
-        let extents = self.take_pages(&call, pages, Need::Growth)?;
-        let entries = match_extents(&holes, &extents);
-        self.fallocate_locked(&call, &locked, (how, end), &entries, &extents)
-    }
-
-    /// The holes among the pages `from..to`: first page and number of each.
-    fn holes(&self, locked: &Locked<'_>, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
-        let (arena, index) = (self.arena(), locked.view.index());
-        let mut holes = Vec::new();
-        let mut at = from;
-        let mut total = 0;
-        while at < to {
-            let first = index.next_gap(arena, at)?;
-            if first >= to {
-                break;
-            }
-            let end = index.next(arena, first)?.map_or(to, |(page, _)| page.min(to));
-            holes.push((first, end - first));
-            total += end - first;
-            at = end;
-        }
-        if total > self.allocator.ranges.usable_pages() {
-            return Err(Error::NoSpace);
-        }
-        Ok(holes)
-    }
-
-    fn fallocate_locked(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        (how, end): (Fallocate, u64),
-        entries: &[(u64, crate::extent::Extent)],
-        extents: &Extents,
-    ) -> Result<()> {
-        let (view, arena, env) = (&locked.view, self.arena(), self.env(call));
-        let room =
-            Room::make(&env, view, entries.iter().map(|_| 1), Need::Growth).and_then(|room| {
-                for (page, extent) in entries {
-                    if let Err(error) = view.index().reserve(arena, *page, extent.pages) {
-                        return room.give_back(&env).and(Err(error.into()));
-                    }
-                }
-                Ok(room)
-            });
-        let room = match room {
-            Ok(room) => room,
-            Err(error) => {
-                self.give(call, extents)?;
-                return Err(error);
-            }
-        };
-        let mut next = locked.next_state();
-        let size = if how == Fallocate::Extend { next.size.max(end) } else { next.size };
-        let mut pending = self.zero_gap(locked, size)?.unwrap_or_else(Flushed::none);
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
-        for (page, extent) in entries {
-            let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
-            pending = pending.and(zeroed);
-            writer.push(&write_entry(*page, *extent));
-        }
-        let mut appended = writer.finish();
-        Locked::apply_log(&mut next, &appended);
-        if size != next.size {
-            next.size = size;
-            next.mtime_ns = call.now_ns;
-        }
-        next.ctime_ns = call.now_ns;
-        pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
-        self.commit(call, locked, next, Rest::Pending(pending), || {
-            appended.publish(view);
-            for (page, extent) in entries {
-                for step in 0..extent.pages {
-                    view.index().set(arena, page + step, extent.addr.add(step * PAGE).raw())?;
-                }
-            }
-            view.set_data_pages(view.data_pages() + extents.pages());
-            Ok(())
-        })?;
-        self.collect_if_grown(call, locked, &appended)
-    }
-}
-
-/// Splits holes and extents where either ends: (file page, extent) pairs.
-fn match_extents(holes: &[(u64, u64)], extents: &Extents) -> Vec<(u64, crate::extent::Extent)> {
-    let mut pairs = Vec::new();
-    let mut free = extents.iter();
-    let mut extent = crate::extent::Extent::default();
-    for &(mut page, mut missing) in holes {
-        while missing > 0 {
-            if extent.pages == 0 {
-                let Some(next) = free.next() else {
-                    return pairs;
-                };
-                extent = next;
-            }
-            let pages = missing.min(extent.pages);
-            pairs.push((page, crate::extent::Extent { addr: extent.addr, pages }));
-            extent.addr = extent.addr.add(pages * PAGE);
-            extent.pages -= pages;
-            page += pages;
-            missing -= pages;
-        }
-    }
-    pairs
 }
 
 /// The entry that drops all pages from `page` on.
-fn hole_to_end(page: u64) -> Entry {
+pub(crate) fn hole_to_end(page: u64) -> Entry {
     Entry::Write {
         file_page: FilePage::new(page),
         addr: PmAddr::NULL,

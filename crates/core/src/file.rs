@@ -11,7 +11,7 @@ use crate::view::View;
 const DAY_NS: i64 = 86_400_000_000_000;
 
 /// Times of access, modification and change.
-type Times = (i64, i64, i64);
+pub(crate) type Times = (i64, i64, i64);
 
 impl Fs {
     /// Reads up to `buffer.len()` bytes from `offset`; fewer at the end of the file.
@@ -72,7 +72,12 @@ impl Fs {
     }
 
     /// Copies a file's bytes out; the caller validates the view afterwards.
-    fn copy_out(&self, view: &View<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    pub(crate) fn copy_out(
+        &self,
+        view: &View<'_>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
         let left = view.size().saturating_sub(offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         let mut rest = buffer.get_mut(..count).unwrap_or_default();
@@ -107,7 +112,7 @@ impl Fs {
     }
 
     /// Records an access, as the mount's rule for access times asks.
-    fn touch(&self, ctx: &Ctx, ino: Ino, (atime, mtime, ctime): Times) -> Result<()> {
+    pub(crate) fn touch(&self, ctx: &Ctx, ino: Ino, (atime, mtime, ctime): Times) -> Result<()> {
         let due = match self.options.atime {
             Atime::Noatime => false,
             Atime::Strict => atime != ctx.now_ns,

@@ -95,6 +95,8 @@ pub enum Bug {
     EndedWithGeneration,
     /// A certificate takes the number of the line that it puts behind.
     CertificateSameNumber,
+    /// Pages that move to other offsets stay mapped where they were.
+    MovedPagesStay,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -127,6 +127,20 @@ pub enum Fallocate {
     Extend,
     /// Reserve pages, keep the size.
     KeepSize,
+    /// Make the range a hole, as far as the file goes; the size stays. Pages that it covers in part
+    /// are replaced. Needs no more than the reserve of a full pool.
+    PunchHole,
+    /// Make the range zeros that have pages; raise the size when it ends beyond it. All of its pages
+    /// are new ones, so that many must be free.
+    ZeroRange,
+    /// The same, but keep the size.
+    ZeroRangeKeepSize,
+    /// Take the range out of the file: what follows moves to its start. Of whole pages, and it ends
+    /// before the file does; anything else is [`crate::Error::Invalid`].
+    CollapseRange,
+    /// Make a hole of that length, what was there moves behind it. Of whole pages, and it starts
+    /// before the file ends; anything else is [`crate::Error::Invalid`].
+    InsertRange,
 }
 
 /// What `seek` looks for.

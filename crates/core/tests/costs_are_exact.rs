@@ -13,8 +13,8 @@ use std::fmt::Write;
 
 use novale_arena::Arena;
 use novale_core::{
-    Ctx, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Seek,
-    Serial, SetAttr, mkfs,
+    Ctx, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Place, RenameMode,
+    Seek, Serial, SetAttr, mkfs,
 };
 use novale_pm::{Counters, Pm, PmOptions};
 
@@ -102,6 +102,10 @@ impl World {
 
     fn resize(&self, ino: Ino, size: u64) {
         self.set(ino, SetAttr { size: Some(size), ..SetAttr::default() });
+    }
+
+    fn range(&self, how: Fallocate, at: usize, len: usize) {
+        self.fs.fallocate(&ctx(), self.f, how, at as u64, len as u64).unwrap();
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) {
@@ -463,6 +467,65 @@ fn reserved_pages_cost_their_zeros() {
             },
             // The first fence has nothing to wait for.
             costs: [Cost { fences: 2, ..cost(1, 0, 1) }, Cost { fences: 2, ..cost(1, 0, 1) }],
+        },
+    ]);
+}
+
+#[test]
+fn ranges_cost_the_pages_at_their_ends() {
+    check(&[
+        Case {
+            name: "punch two pages: a hole",
+            prepare: nothing,
+            run: |w| w.range(Fallocate::PunchHole, PAGE, 2 * PAGE),
+            costs: [cost(2, 0, 1), cost(2, 0, 2)],
+        },
+        Case {
+            name: "punch 100 bytes of a page",
+            prepare: nothing,
+            run: |w| w.range(Fallocate::PunchHole, PAGE + 50, 100),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
+            name: "punch two pages and a part of those around them",
+            prepare: nothing,
+            run: |w| w.range(Fallocate::PunchHole, 100, 3 * PAGE),
+            costs: [cost(132, 0, 1), cost(132, 0, 2)],
+        },
+        Case {
+            name: "punch what is a hole: the times",
+            prepare: nothing,
+            run: |w| w.range(Fallocate::PunchHole, 8 * PAGE, PAGE),
+            costs: [cost(1, 0, 1), cost(1, 0, 1)],
+        },
+        Case {
+            name: "zero a page",
+            prepare: nothing,
+            run: |w| w.range(Fallocate::ZeroRange, PAGE, PAGE),
+            costs: [cost(66, 0, 2), cost(66, 0, 2)],
+        },
+        Case {
+            name: "collapse a page before three: a hole, and an entry for each run that moves",
+            prepare: nothing,
+            run: |w| w.range(Fallocate::CollapseRange, 0, PAGE),
+            costs: [cost(3, 0, 2), cost(3, 0, 2)],
+        },
+        Case {
+            name: "insert a page before three",
+            prepare: nothing,
+            run: |w| w.range(Fallocate::InsertRange, PAGE, PAGE),
+            costs: [cost(3, 0, 2), cost(3, 0, 2)],
+        },
+        Case {
+            name: "copy 4 KB from one file to another",
+            prepare: nothing,
+            run: |w| {
+                let place = |ino, offset| Place { ino, offset };
+                w.fs.copy_range(&ctx(), place(w.f, 0), place(w.g, 0), PAGE as u64).unwrap();
+            },
+            // The log of the other file begins with it: a header more. And the source's access time,
+            // three words of a line.
+            costs: [cost(70, 1, 2), cost(70, 1, 2)],
         },
     ]);
 }

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, Config, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow, WriteFlags,
+    BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
+    WriteFlags,
 };
-use novale_core::{Attr, FileKind, NewInode};
+use novale_core::{Attr, FileKind, NewInode, Place};
 
 use crate::cache::{ENTRY_TIMEOUT, attr_timeout};
 use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
@@ -486,6 +487,28 @@ impl Filesystem for Adapter {
 
     fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         reply_empty(reply, self.service.removexattr(ino(node), name.as_bytes()));
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        from: INodeNo,
+        _: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _: FileHandle,
+        to_offset: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = Place { ino: ino(from), offset: from_offset };
+        let to = Place { ino: ino(to), offset: to_offset };
+        match self.service.copy_range(from, to, len) {
+            // No more than a call of the core copies.
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn lseek(

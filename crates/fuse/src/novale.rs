@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, RenameMode, Seek, SetAttr, StatFs,
-    XattrMode,
+    Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Place, RenameMode, Seek, SetAttr,
+    StatFs, XattrMode,
 };
 use novale_posix::{errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
 
@@ -330,6 +330,11 @@ impl Service for Novale {
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()> {
         let _pass = self.gate.enter()?;
         self.done(self.fs.removexattr(&Self::ctx(), ino, name))
+    }
+
+    fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64> {
+        let _pass = self.gate.enter()?;
+        self.done(self.fs.copy_range(&Self::ctx(), from, to, len))
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64> {

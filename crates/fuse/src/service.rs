@@ -4,7 +4,9 @@
 //! see a protocol. Names and data are bytes; inode 1 is the root; an inode that a call returns as an
 //! entry is held until [`Service::forget`] gives it back.
 
-use novale_core::{Attr, Fallocate, FileKind, Ino, NewInode, RenameMode, Seek, StatFs, XattrMode};
+use novale_core::{
+    Attr, Fallocate, FileKind, Ino, NewInode, Place, RenameMode, Seek, StatFs, XattrMode,
+};
 
 /// An errno, positive as in `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +149,7 @@ pub trait Service: Send + Sync + 'static {
     ) -> Reply<()>;
     /// Space and inodes.
     fn statfs(&self) -> Reply<StatFs>;
-    /// Reserves space.
+    /// Reserves space for a range, or changes it in another way.
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()>;
     /// The value of an extended attribute.
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
@@ -164,6 +166,8 @@ pub trait Service: Send + Sync + 'static {
     fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>>;
     /// Removes an extended attribute; the kernel has checked that the caller may.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()>;
+    /// Copies bytes from one file to another, or within one; returns how many.
+    fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64>;
     /// Finds data or a hole.
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64>;
 }

@@ -30,11 +30,7 @@ pub(crate) fn rename_mode(flags: u32) -> Reply<RenameMode> {
 
 /// The mode of `fallocate`.
 pub(crate) fn fallocate_mode(mode: i32) -> Reply<Fallocate> {
-    match mode {
-        0 => Ok(Fallocate::Extend),
-        libc::FALLOC_FL_KEEP_SIZE => Ok(Fallocate::KeepSize),
-        _ => Err(Errno(libc::EOPNOTSUPP)),
-    }
+    novale_posix::fallocate_mode(mode).map_err(|error| Errno(novale_posix::errno(&error)))
 }
 
 /// The `whence` of an `lseek` that the kernel does not answer itself.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use novale_lab::diff::{Budget, Machine, NoSpace, now_ns_at, search};
 use novale_lab::workload::{Entry, Failure, Subject, parse_steps, print_steps};
-use novale_model::{Atime, Attr, Error, Ino, Model, NewInode, RenameMode, SetAttr};
+use novale_model::{Atime, Attr, Error, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -162,6 +162,27 @@ impl Subject for Faulty {
         Subject::fallocate(self.change(), ino, extend, offset, len, now_ns)
     }
 
+    fn range(
+        &mut self,
+        ino: Ino,
+        how: RangeOp,
+        offset: u64,
+        len: u64,
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        Subject::range(self.change(), ino, how, offset, len, now_ns)
+    }
+
+    fn copy(
+        &mut self,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: usize,
+        now_ns: i64,
+    ) -> Result<u64, Failure> {
+        Subject::copy(self.change(), from, to, len, now_ns)
+    }
+
     fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure> {
         let size = self.model.getattr(ino)?.size;
         Subject::seek(&mut self.model, ino, offset, data)?;
@@ -239,7 +260,7 @@ fn each_fault_is_shown_in_a_few_steps() {
         (Fault::OldMtime, 2),
         (Fault::LostAtDeath, 2),
         (Fault::LostWhenHeld, 6),
-        (Fault::SwapsFilesOnly, 3),
+        (Fault::SwapsFilesOnly, 4),
         (Fault::Panics, 1),
     ] {
         let found =

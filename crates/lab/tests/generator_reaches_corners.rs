@@ -46,9 +46,33 @@ fn every_operation_succeeds_often_and_fails_in_each_way() {
     let succeeded: u32 = successes.values().sum();
     assert!(succeeded * 2 > steps, "only {succeeded} of {steps} steps succeed: {successes:?}");
     for verb in [
-        "create", "link", "unlink", "rmdir", "rename", "stat", "set", "readlink", "read", "write",
-        "append", "allocate", "seek", "list", "parent", "hold", "release", "sync", "compare",
-        "remount", "die",
+        "create",
+        "link",
+        "unlink",
+        "rmdir",
+        "rename",
+        "stat",
+        "set",
+        "readlink",
+        "read",
+        "write",
+        "append",
+        "allocate",
+        "punch",
+        "zero",
+        "zero_keep_size",
+        "collapse",
+        "insert",
+        "copy",
+        "seek",
+        "list",
+        "parent",
+        "hold",
+        "release",
+        "sync",
+        "compare",
+        "remount",
+        "die",
     ] {
         let count = successes.get(verb).copied().unwrap_or(0);
         assert!(count >= 10, "{verb} succeeds {count} times: {successes:?}");
@@ -78,6 +102,11 @@ fn every_operation_succeeds_often_and_fails_in_each_way() {
         "set TooLarge",
         "read Invalid",
         "readlink Invalid",
+        "punch Invalid",
+        "collapse Invalid",
+        "insert Invalid",
+        "copy Invalid",
+        "copy IsDirectory",
     ] {
         assert!(errors.contains(wanted), "{wanted} is not in {errors:?}");
     }

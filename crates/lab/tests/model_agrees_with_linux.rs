@@ -109,9 +109,10 @@ fn is_comparable(model: &mut Model, session: &mut Session, step: &Step) -> bool 
                 && (!owner || set.clear_set_id)
                 && kind(target).is_none_or(|kind| kind == Kind::File || kind == Kind::Directory)
         }
-        Step::On { target, action: Action::Allocate { .. } | Action::Append { .. } } => {
-            kind(target) == Some(Kind::File)
-        }
+        Step::On {
+            target,
+            action: Action::Allocate { .. } | Action::Append { .. } | Action::Range { .. },
+        } => kind(target) == Some(Kind::File),
         // What is neither file nor directory can be held, but not opened to be synced.
         Step::On { target, action: Action::Sync } => {
             kind(target).is_none_or(|kind| kind == Kind::File || kind == Kind::Directory)
@@ -127,6 +128,7 @@ fn is_comparable(model: &mut Model, session: &mut Session, step: &Step) -> bool 
         | Step::Rmdir(_)
         | Step::Rename { .. }
         | Step::On { .. }
+        | Step::Copy { .. }
         | Step::Hold { .. }
         | Step::Release(_) => true,
     }

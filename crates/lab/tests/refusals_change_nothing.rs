@@ -81,6 +81,13 @@ fn of_a_file_in_many_pieces() {
          set /f size=100000
          write /f offset=1000 len=700000 fill=3
          allocate /f extend=1 offset=0 len=1000000
+         punch /f offset=1000 len=700000
+         punch /f offset=1000 len=2000
+         zero /f offset=1000 len=1000000
+         collapse /f offset=4096 len=8192
+         insert /f offset=4096 len=1048576
+         copy /f /g from=1000 to=500 len=700000
+         copy /f /f from=0 to=1048576 len=700000
          rename /g /f mode=replace",
     )
     .unwrap();

@@ -67,7 +67,7 @@ fn in_a_full_pool() {
 
 #[test]
 fn while_logs_are_collected() {
-    run(&["collect-names", "collect-data", "collect-dead", "long"]);
+    run(&["collect-names", "collect-data", "collect-moved", "collect-dead", "long"]);
 }
 
 /// For long the workloads for collection met the thorough collector alone: windows of which more than
@@ -75,7 +75,9 @@ fn while_logs_are_collected() {
 #[test]
 fn while_either_collector_runs() {
     let mut seen = CrashSummary::default();
-    for (name, seed) in [("collect-names", 1), ("collect-data", 1), ("collect-dead", 1)] {
+    for (name, seed) in
+        [("collect-names", 1), ("collect-data", 1), ("collect-moved", 1), ("collect-dead", 1)]
+    {
         let How::Drawn(make) = Workload::named(name).unwrap().how else { panic!("{name}") };
         let mut case = make(seed);
         let options = &mut case.options;

@@ -66,6 +66,36 @@ impl Contents {
         }
     }
 
+    /// Makes the bytes `from..to` zeros, as far as the length goes.
+    pub fn zero(&mut self, from: u64, to: u64) {
+        for (page, bytes) in self.pages.range_mut(from / PAGE..) {
+            let start = page * PAGE;
+            if start >= to {
+                break;
+            }
+            for (byte, at) in bytes.iter_mut().zip(start..) {
+                if at >= from && at < to {
+                    *byte = 0;
+                }
+            }
+        }
+    }
+
+    /// Takes `len` bytes at `offset` out, both whole pages.
+    pub fn collapse(&mut self, offset: u64, len: u64) {
+        let behind = self.pages.split_off(&((offset + len) / PAGE));
+        drop(self.pages.split_off(&(offset / PAGE)));
+        self.pages.extend(behind.into_iter().map(|(page, bytes)| (page - len / PAGE, bytes)));
+        self.size -= len;
+    }
+
+    /// Puts `len` zeros in at `offset`, both whole pages.
+    pub fn insert(&mut self, offset: u64, len: u64) {
+        let behind = self.pages.split_off(&(offset / PAGE));
+        self.pages.extend(behind.into_iter().map(|(page, bytes)| (page + len / PAGE, bytes)));
+        self.size += len;
+    }
+
     /// Whether all bytes in `from..to` are zeros (bytes beyond the end are).
     #[must_use]
     pub fn is_zero(&self, from: u64, to: u64) -> bool {
@@ -162,6 +192,26 @@ mod tests {
         contents.truncate(4096);
         contents.truncate(4097);
         assert_eq!(contents.read(4096, 1), [0]);
+    }
+
+    #[test]
+    fn ranges_are_zeroed_taken_out_and_put_in() {
+        let bytes: Vec<u8> =
+            (0..20_000_u32).map(|at| u8::try_from(at % 251 + 1).unwrap()).collect();
+        let mut contents = Contents::default();
+        contents.write(0, &bytes);
+        let mut expected = bytes.clone();
+        contents.zero(4000, 9000);
+        expected[4000..9000].fill(0);
+        contents.zero(19_999, 90_000);
+        expected[19_999] = 0;
+        assert_eq!(contents.read(0, 30_000), expected);
+        contents.collapse(4096, 8192);
+        expected.drain(4096..12_288);
+        assert_eq!(contents.read(0, 30_000), expected);
+        contents.insert(8192, 4096);
+        expected.splice(8192..8192, [0; 4096]);
+        assert_eq!(contents.read(0, 30_000), expected);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Operations on one inode: attributes, bytes, symlink targets.
 
-use crate::contents::Contents;
+use crate::contents::{Contents, PAGE_BYTES};
 use crate::state::{Body, Model};
-use crate::types::{Atime, Attr, Error, Ino, Kind, MAX_FILE_BYTES, Result, SetAttr};
+use crate::types::{Atime, Attr, Error, Ino, Kind, MAX_FILE_BYTES, RangeOp, Result, SetAttr};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
+const PAGE: u64 = PAGE_BYTES as u64;
 const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 impl Model {
@@ -97,6 +98,76 @@ impl Model {
         }
         self.touch(ino, now_ns);
         Ok(())
+    }
+
+    /// Changes a range of a file. Sets mtime and ctime, whether a byte changes or not.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range of no bytes; to collapse or insert also for one that is not of
+    /// whole pages, that reaches the end, or that starts behind it. Those of `write`.
+    pub fn range(
+        &mut self,
+        ino: Ino,
+        how: RangeOp,
+        offset: u64,
+        len: u64,
+        now_ns: i64,
+    ) -> Result<()> {
+        let size = self.file(ino)?.size();
+        if len == 0 {
+            return Err(Error::Invalid);
+        }
+        check_end(offset, len)?;
+        let end = offset + len;
+        let is_whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+        match how {
+            RangeOp::Punch | RangeOp::ZeroKeepSize | RangeOp::Zero => {}
+            RangeOp::Collapse if is_whole && end < size => {}
+            RangeOp::Insert if is_whole => {
+                check_end(size, len)?;
+                if offset >= size {
+                    return Err(Error::Invalid);
+                }
+            }
+            RangeOp::Collapse | RangeOp::Insert => return Err(Error::Invalid),
+        }
+        self.change(ino, now_ns, |contents| match how {
+            RangeOp::Punch | RangeOp::ZeroKeepSize => contents.zero(offset, end),
+            RangeOp::Zero => {
+                contents.zero(offset, end);
+                contents.truncate(size.max(end));
+            }
+            RangeOp::Collapse => contents.collapse(offset, len),
+            RangeOp::Insert => contents.insert(offset, len),
+        });
+        Ok(())
+    }
+
+    /// Copies up to `len` bytes, fewer at the end of the source; returns how many.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the ranges overlap in one file; those of `read` and `write`.
+    pub fn copy(
+        &mut self,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: usize,
+        now_ns: i64,
+    ) -> Result<u64> {
+        let bytes = self.file(from)?.read(from_offset, len);
+        self.file(to)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let count = bytes.len() as u64;
+        let is_apart = from_offset.saturating_add(count) <= to_offset
+            || to_offset.saturating_add(count) <= from_offset;
+        if from == to && !is_apart {
+            return Err(Error::Invalid);
+        }
+        self.write(to, to_offset, &bytes, now_ns)?;
+        self.touch_access(from, now_ns);
+        Ok(count)
     }
 
     /// Whether a file reads as zeros from one offset to another.

@@ -18,6 +18,6 @@ pub use contents::{Contents, PAGE_BYTES};
 pub use state::Model;
 pub use tree::{Node, Tree};
 pub use types::{
-    Atime, Attr, Error, Ino, Kind, MAX_FILE_BYTES, NAME_BYTES_MAX, NewInode, RenameMode, Result,
-    SetAttr,
+    Atime, Attr, Error, Ino, Kind, MAX_FILE_BYTES, NAME_BYTES_MAX, NewInode, RangeOp, RenameMode,
+    Result, SetAttr,
 };

@@ -113,6 +113,21 @@ pub struct SetAttr {
     pub clear_set_id: bool,
 }
 
+/// What is done to a range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RangeOp {
+    /// Make it zeros, as far as the file goes.
+    Punch,
+    /// Make it zeros; the size rises to cover it.
+    Zero,
+    /// Make it zeros; the size stays.
+    ZeroKeepSize,
+    /// Take it out.
+    Collapse,
+    /// Put zeros in.
+    Insert,
+}
+
 /// How a rename treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameMode {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use novale_core::{Attr, Error as FsError, Fallocate, Seek, SetAttr};
+use novale_core::{Attr, Error as FsError, Fallocate, Place, Seek, SetAttr};
 
 use crate::description::{Description, Fd};
 use crate::{Error, Files, OpenOptions, Result};
@@ -136,13 +136,39 @@ impl Files {
         Ok(())
     }
 
-    /// Reserves space for a range of bytes.
+    /// Reserves space for a range of bytes, or punches, zeroes, takes out or inserts it; what the flags
+    /// of the system call ask for, [`crate::fallocate_mode`] says.
     ///
     /// # Errors
     /// `EBADF`, and those of [`novale_core::Fs::fallocate`].
     pub fn fallocate(&self, fd: Fd, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let file = writable(fd, self.table.get(fd)?)?;
         Ok(self.fs().fallocate(&self.ctx(), file.ino, mode, offset, len)?)
+    }
+
+    /// Copies up to `len` bytes from one offset to another and leaves the positions alone; returns how
+    /// many, fewer at the end of the source and above [`novale_core::COPY_BYTES_MAX`]. What one call
+    /// copies is there all together after a crash, or none of it.
+    ///
+    /// # Errors
+    /// `EBADF`, also for a target opened to append, and those of [`novale_core::Fs::copy_range`].
+    pub fn copy_range(
+        &self,
+        (from, from_offset): (Fd, u64),
+        (to, to_offset): (Fd, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let source = self.table.get(from)?;
+        let target = writable(to, self.table.get(to)?)?;
+        if !source.read {
+            return Err(Error::WrongAccess(from, "reading"));
+        }
+        if target.append {
+            return Err(Error::WrongAccess(to, "writing at an offset"));
+        }
+        let from = Place { ino: source.ino, offset: from_offset };
+        let to = Place { ino: target.ino, offset: to_offset };
+        Ok(self.fs().copy_range(&self.ctx(), from, to, len)?)
     }
 
     /// Makes an open file durable, as far as it is not yet.

@@ -92,6 +92,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("no-certificate", NoCertificate, PowerCut, "DESIGN 4, 6", "bytes that a checksum covers change without a certificate: collection skips a page"),
     bug!("skip-not-fenced", SkipNotFenced, PowerCut, "DESIGN 4, 6", "a log page is recycled before the pointer past it is durable"),
     bug!("clean-mark-stays", CleanMarkStays, PowerCut, "DESIGN 6", "the clean mark is not cleared before the first store"),
+    bug!("moved-pages-stay", MovedPagesStay, PowerCut, "DESIGN 4", "pages that a collapse moves stay mapped where they were"),
     bug!("no-reserve", NoReserve, PowerCut, "DESIGN 6", "deletes fail on a full pool"),
 ];
 

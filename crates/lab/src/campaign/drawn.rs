@@ -152,12 +152,42 @@ pub(super) fn churned_file(seed: u64) -> Case {
             1 => format!("set /f mode={:o}", random.u32(0..0o7777)),
             2 => format!("set /f uid={}", random.u32(0..9)),
             3 => format!("allocate /f extend=1 offset={at} len=8192"),
+            8 => format!("punch /f offset={at} len=10000"),
+            9 => format!("collapse /f offset={} len=4096", at / 4096 * 4096),
+            10 => format!("insert /f offset={} len=4096", at / 4096 * 4096),
             4..8 => format!("append /f len=4096 fill={}", index % 250 + 1),
             _ => format!("write /f offset={at} len=4096 fill={}", index % 250 + 1),
         };
         writeln!(text, "{step}").unwrap_or_default();
     }
     collected(&text, seed, &mut random)
+}
+
+/// A file of scattered pages that move to other offsets and back, each time by as many entries, so
+/// that its log is collected while holes cancel what maps the same pages elsewhere.
+pub(super) fn moved_file(seed: u64) -> Case {
+    let mut random = Rng::with_seed(seed);
+    let pieces = random.u32(20..60);
+    let mut text = String::from("create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n");
+    for index in 0..pieces {
+        // Every other page, so that no two are of one entry.
+        let at = index * 7 % pieces * 8192;
+        writeln!(text, "write /f offset={at} len=4096 fill={}", index + 1).unwrap_or_default();
+    }
+    for index in 0..random.u32(20..60) {
+        let page = random.u32(0..pieces * 2);
+        let (at, fill) = (page * 4096, index % 200 + 20);
+        let step = match random.u32(0..20) {
+            0..6 => format!("insert /f offset={at} len={}", random.u32(1..4) * 4096),
+            6..12 => format!("collapse /f offset={at} len={}", random.u32(1..4) * 4096),
+            12..15 => format!("punch /f offset={at} len={}", random.u32(1..30_000)),
+            15 => format!("set /f size={at}"),
+            16 => format!("zero_keep_size /f offset={at} len=8192"),
+            _ => format!("write /f offset={at} len=4096 fill={fill}"),
+        };
+        writeln!(text, "{step}").unwrap_or_default();
+    }
+    collected_at_the_end(parse_steps(&text).unwrap_or_default(), seed, &mut random)
 }
 
 /// A log of much that lives around a run that is dead, cut while it grows from eight pages: the fast

@@ -81,6 +81,16 @@ const OPERATIONS: &str = "
     set /A/bar size=100
     allocate /big extend=1 offset=4096 len=30000
     allocate /A/bar extend=0 offset=0 len=8192
+    punch /big offset=100 len=3000
+    punch /big offset=4000 len=12500
+    punch /A/foo offset=0 len=5000
+    zero /A/foo offset=2000 len=9000
+    zero_keep_size /big offset=4000 len=9000
+    collapse /big offset=4096 len=8192
+    insert /big offset=12288 len=4096
+    insert /A/foo offset=0 len=8192
+    copy /big /A/foo from=100 to=4000 len=5000
+    copy /A/foo /A/foo from=0 to=8192 len=5000
     set /A/foo mode=6755 uid=3
     set /A mtime=5 atime=-7
     set /A/foo gid=2 clear_set_id=1 size=300
@@ -145,8 +155,9 @@ const FILES: [&str; 6] = [
      allocate /f extend=0 offset=0 len=12288",
 ];
 
-/// How each is changed: written, cut or extended, reserved, appended to behind a cut.
-const CHANGES: u64 = 5;
+/// How each is changed: written, cut or extended, reserved, appended to behind a cut, written to
+/// without a name, punched, zeroed, copied to from behind.
+const CHANGES: u64 = 8;
 
 /// Every offset and length, on every file, in every way.
 pub(super) fn sizes_count() -> u64 {
@@ -165,6 +176,9 @@ pub(super) fn sizes(number: u64) -> Case {
         0 => format!("write /f offset={offset} len={len} fill=9"),
         1 => format!("set /f size={offset}\nset /f size={len}"),
         2 => format!("allocate /f extend={} offset={offset} len={len}", len % 2),
+        5 => format!("punch /f offset={offset} len={len}"),
+        6 => format!("zero /f offset={offset} len={len}"),
+        7 => format!("copy /f /f from={} to={offset} len={len}", offset + len),
         3 => format!("set /f size={offset}\nappend /f len={len} fill=8"),
         _ => format!("hold /f slot=1\nunlink /f\nwrite @1 offset={offset} len={len} fill=7"),
     };

@@ -75,6 +75,10 @@ fn nudge(step: &mut Step, random: &mut Rng) {
     let near_len = |len: u32, near: &mut dyn FnMut(u64) -> u64| {
         u32::try_from(near(u64::from(len)).min(20_000)).unwrap_or(len)
     };
+    if let Step::Copy { from_offset, to_offset, len, .. } = step {
+        (*from_offset, *to_offset) = (near(*from_offset), near(*to_offset));
+        *len = near_len(*len, &mut near);
+    }
     if let Step::On { action, .. } = step {
         match action {
             Action::Write { offset, len, .. } => {
@@ -82,7 +86,9 @@ fn nudge(step: &mut Step, random: &mut Rng) {
                 *len = near_len(*len, &mut near);
             }
             Action::Append { len, .. } => *len = near_len(*len, &mut near),
-            Action::Allocate { offset, len, .. } => (*offset, *len) = (near(*offset), near(*len)),
+            Action::Allocate { offset, len, .. } | Action::Range { offset, len, .. } => {
+                (*offset, *len) = (near(*offset), near(*len));
+            }
             Action::Set(set) => set.size = set.size.map(near),
             Action::Stat
             | Action::Readlink

@@ -57,6 +57,7 @@ pub const WORKLOADS: &[Workload] = &[
     line("full", "random steps on a full pool", Drawn(drawn::full)),
     line("collect-names", "a directory's log while it is collected", Drawn(drawn::churned_directory)),
     line("collect-data", "a file's log while it is collected", Drawn(drawn::churned_file)),
+    line("collect-moved", "a file's log while it is collected, the pages moving about the file", Drawn(drawn::moved_file)),
     line("collect-dead", "a log while a run of dead pages is cut out of it", Drawn(drawn::dead_run)),
     line("guided", "variations of what reached new places", Guided(drawn::random)),
 ];

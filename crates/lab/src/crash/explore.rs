@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use novale_core::Form;
+use novale_model::RangeOp;
 
 use super::explorer::Explorer;
 use super::hardware::Caches;
@@ -152,17 +153,24 @@ const WRITE_BYTES_MAX: u32 = 20_001;
 /// The step with its lengths cut to what a power cut can say something about.
 #[must_use]
 pub fn small_step(mut step: Step) -> Step {
+    if let Step::Copy { len, .. } = &mut step {
+        *len = (*len).min(WRITE_BYTES_MAX);
+    }
     if let Step::On { action, .. } = &mut step {
         match action {
             Action::Write { len, .. } | Action::Append { len, .. } => {
                 *len = (*len).min(WRITE_BYTES_MAX);
             }
-            Action::Allocate { len, .. } => *len = (*len).min(u64::from(WRITE_BYTES_MAX)),
+            Action::Allocate { len, .. }
+            | Action::Range { how: RangeOp::Zero | RangeOp::ZeroKeepSize, len, .. } => {
+                *len = (*len).min(u64::from(WRITE_BYTES_MAX));
+            }
             Action::Stat
             | Action::Set(_)
             | Action::Readlink
             | Action::Read { .. }
             | Action::Seek { .. }
+            | Action::Range { .. }
             | Action::List { .. }
             | Action::Parent
             | Action::Sync => {}

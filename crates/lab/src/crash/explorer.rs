@@ -112,6 +112,7 @@ impl<'o> Explorer<'o> {
             | Step::Rmdir(_)
             | Step::Rename { .. }
             | Step::On { .. }
+            | Step::Copy { .. }
             | Step::Hold { .. }
             | Step::Release(_) => self.operate(step, now_ns),
         }

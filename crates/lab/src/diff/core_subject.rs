@@ -1,7 +1,9 @@
 //! The product's library as a subject: its types and errors in the model's terms.
 
-use novale_core::{Ctx, Error as FsError, Fallocate, FileKind, Fs, Seek, SetAttr as FsSetAttr};
-use novale_model::{Attr, Error, Ino, Kind, NewInode, RenameMode, SetAttr};
+use novale_core::{
+    Ctx, Error as FsError, Fallocate, FileKind, Fs, Place, Seek, SetAttr as FsSetAttr,
+};
+use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr};
 
 use crate::workload::{Entry, Failure, Subject};
 
@@ -214,6 +216,36 @@ impl<T: OnFs> Subject for T {
     ) -> Result<(), Failure> {
         let how = if extend { Fallocate::Extend } else { Fallocate::KeepSize };
         self.fs()?.fallocate(&ctx(now_ns), to_fs(self, ino), how, offset, len).map_err(failed)
+    }
+
+    fn range(
+        &mut self,
+        ino: Ino,
+        how: RangeOp,
+        offset: u64,
+        len: u64,
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        let how = match how {
+            RangeOp::Punch => Fallocate::PunchHole,
+            RangeOp::Zero => Fallocate::ZeroRange,
+            RangeOp::ZeroKeepSize => Fallocate::ZeroRangeKeepSize,
+            RangeOp::Collapse => Fallocate::CollapseRange,
+            RangeOp::Insert => Fallocate::InsertRange,
+        };
+        self.fs()?.fallocate(&ctx(now_ns), to_fs(self, ino), how, offset, len).map_err(failed)
+    }
+
+    fn copy(
+        &mut self,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: usize,
+        now_ns: i64,
+    ) -> Result<u64, Failure> {
+        let place = |(ino, offset)| Place { ino: to_fs(self, ino), offset };
+        let copied = self.fs()?.copy_range(&ctx(now_ns), place(from), place(to), len as u64);
+        copied.map_err(failed)
     }
 
     fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use novale_model::{Atime, Error, Ino, Model, Tree};
+use novale_model::{Atime, Error, Ino, Model, RangeOp, Tree};
 
 use super::judge::{Numbers, judge, judge_seek};
 use super::snapshot::snapshot;
@@ -149,6 +149,7 @@ impl<M: Machine> Run<'_, M> {
             | Step::Rmdir(_)
             | Step::Rename { .. }
             | Step::On { .. }
+            | Step::Copy { .. }
             | Step::Hold { .. }
             | Step::Release(_) => return self.operate(step, now_ns),
         }
@@ -205,7 +206,14 @@ impl<M: Machine> Run<'_, M> {
     fn judge_no_space(&mut self, step: &Step) -> Result<(), String> {
         let only_looks = matches!(step, Step::On { action, .. } if action.only_looks());
         let frees = matches!(step, Step::Unlink(_) | Step::Rmdir(_))
-            || matches!(step, Step::On { action: Action::Set(_), .. });
+            || matches!(
+                step,
+                Step::On {
+                    action: Action::Set(_)
+                        | Action::Range { how: RangeOp::Punch | RangeOp::Collapse, .. },
+                    ..
+                }
+            );
         if self.no_space == NoSpace::Wrong || frees || only_looks {
             return Err("refused for lack of space".to_owned());
         }

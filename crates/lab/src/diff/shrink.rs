@@ -90,6 +90,24 @@ impl Shrinker<'_> {
                 path.0.iter_mut().filter(|n| **n == name).for_each(|n| *n = vec![short]);
             });
         }
+        simpler | self.merge_paths()
+    }
+
+    /// Lets steps name another path of the sequence instead of theirs, which then has one path less:
+    /// names that only lead to each other fall together.
+    fn merge_paths(&mut self) -> bool {
+        let mut simpler = false;
+        for path in self.all_paths().into_iter().rev() {
+            let others = self.all_paths();
+            simpler |= others.iter().any(|other| {
+                let other_path = |named: &mut Path| {
+                    if *named == path {
+                        named.clone_from(other);
+                    }
+                };
+                *other != path && self.change_paths(other_path)
+            });
+        }
         simpler
     }
 
@@ -135,6 +153,20 @@ fn simpler_forms(step: &Step) -> Vec<Step> {
             let forms = simpler_actions(action).into_iter();
             forms.map(|action| Step::On { target: target.clone(), action }).collect()
         }
+        Step::Copy { from, from_offset, to, to_offset, len } => {
+            let copy = |from_offset, to_offset, len| {
+                let (from, to) = (from.clone(), to.clone());
+                Step::Copy { from, from_offset, to, to_offset, len }
+            };
+            let lengths = simpler_numbers(u64::from(*len)).into_iter();
+            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
+            let shorter = lengths.map(|len| copy(*from_offset, *to_offset, len));
+            let nearer = simpler_numbers(*from_offset).into_iter();
+            let nearer = nearer.map(|from_offset| copy(from_offset, *to_offset, *len));
+            let ahead = simpler_numbers(*to_offset).into_iter();
+            let ahead = ahead.map(|to_offset| copy(*from_offset, to_offset, *len));
+            shorter.chain(nearer).chain(ahead).collect()
+        }
         Step::Remount => vec![Step::Die],
         Step::Die => vec![Step::Compare],
         Step::Link { .. }
@@ -174,6 +206,12 @@ fn simpler_actions(action: &Action) -> Vec<Action> {
             let shorter = shorter.map(|len| Action::Allocate { extend, offset, len });
             let nearer = simpler_numbers(offset).into_iter();
             shorter.chain(nearer.map(|offset| Action::Allocate { extend, offset, len })).collect()
+        }
+        Action::Range { how, offset, len } => {
+            let shorter = simpler_numbers(len).into_iter();
+            let shorter = shorter.map(|len| Action::Range { how, offset, len });
+            let nearer = simpler_numbers(offset).into_iter();
+            shorter.chain(nearer.map(|offset| Action::Range { how, offset, len })).collect()
         }
         Action::Set(set) => simpler_sets(set).into_iter().map(Action::Set).collect(),
         Action::Stat

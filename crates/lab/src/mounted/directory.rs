@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use novale_model::{Kind, NewInode, RenameMode, SetAttr};
+use novale_model::{Kind, NewInode, RangeOp, RenameMode, SetAttr};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    UTIME_OMIT, Uid, chownat, fallocate, fchmod, fstat, fsync, ftruncate, futimens, linkat,
-    mknodat, openat, readlinkat, renameat_with, statat, symlinkat, unlinkat, utimensat,
+    UTIME_OMIT, Uid, chownat, copy_file_range, fallocate, fchmod, fstat, fsync, ftruncate,
+    futimens, linkat, mknodat, openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 
@@ -98,6 +99,9 @@ impl RealDirectory {
                 self.slots.remove(slot).ok_or(Errno::BADF)?;
             }
             Step::On { target, action } => return self.act(target, action),
+            Step::Copy { from, from_offset, to, to_offset, len } => {
+                return self.copy((from, *from_offset), (to, *to_offset), *len as usize);
+            }
             // A link of a descriptor needs a privilege that has changed between kernels.
             Step::Link { target: Target::Slot(_), .. } => return Ok(Seen::LeftOut),
             Step::Compare | Step::Remount | Step::Die => {}
@@ -151,15 +155,47 @@ impl RealDirectory {
                 return self.set_by_path(&text(path), set);
             }
         }
-        let opened;
-        let fd = match target {
-            Target::Path(path) => {
-                opened = self.open_at(path)?;
-                &opened
+        let mut opened = None;
+        act_on(self.descriptor(target, &mut opened)?, action)
+    }
+
+    /// A slot's descriptor, or one opened for this step, which is put into `opened`.
+    fn descriptor<'a>(
+        &'a self,
+        target: &Target,
+        opened: &'a mut Option<OwnedFd>,
+    ) -> Result<&'a OwnedFd, Errno> {
+        match target {
+            Target::Path(path) => Ok(opened.insert(self.open_at(path)?)),
+            Target::Slot(slot) => self.slots.get(slot).ok_or(Errno::BADF),
+        }
+    }
+
+    fn copy(
+        &self,
+        (from, from_offset): (&Target, u64),
+        (to, to_offset): (&Target, u64),
+        len: usize,
+    ) -> Result<Seen, Errno> {
+        if from_offset >= OFFSET_MAX || to_offset >= OFFSET_MAX {
+            return Ok(Seen::LeftOut);
+        }
+        let (mut opened_from, mut opened_to) = (None, None);
+        let from = self.descriptor(from, &mut opened_from)?;
+        let to = self.descriptor(to, &mut opened_to)?;
+        let (mut at, mut place) = (from_offset, to_offset);
+        // A copy within a file may make it longer: what is copied was there before.
+        let left = Meta::of(&fstat(from)?).size.saturating_sub(from_offset).min(len as u64);
+        let mut copied = copy_file_range(from, Some(&mut at), to, Some(&mut place), len)? as u64;
+        // A call may copy less than there is; each goes on, so there are no more than bytes.
+        for _ in 0..left {
+            let rest = usize::try_from(left - copied).unwrap_or(0);
+            match copy_file_range(from, Some(&mut at), to, Some(&mut place), rest)? {
+                0 => break,
+                count => copied += count as u64,
             }
-            Target::Slot(slot) => self.slots.get(slot).ok_or(Errno::BADF)?,
-        };
-        act_on(fd, action)
+        }
+        Ok(Seen::Number(copied))
     }
 
     /// Opens files to write, directories to read, all others for their attributes alone: to open
@@ -214,6 +250,13 @@ fn act_on(fd: &OwnedFd, action: &Action) -> Result<Seen, Errno> {
             fallocate(fd, flags, *offset, *len)?;
             Ok(Seen::Done)
         }
+        Action::Range { how, offset, len } if *offset < OFFSET_MAX => {
+            match fallocate(fd, range_flags(*how), *offset, *len) {
+                // Nobody has all of these, and FUSE the kernel does not even ask.
+                Err(Errno::OPNOTSUPP) => Ok(Seen::LeftOut),
+                done => done.map(|()| Seen::Done),
+            }
+        }
         Action::List { at_a_time } => Ok(Seen::Names(list(fd, *at_a_time as usize)?)),
         Action::Sync => {
             fsync(fd)?;
@@ -225,7 +268,18 @@ fn act_on(fd: &OwnedFd, action: &Action) -> Result<Seen, Errno> {
         | Action::Readlink
         | Action::Read { .. }
         | Action::Write { .. }
-        | Action::Allocate { .. } => Ok(Seen::LeftOut),
+        | Action::Allocate { .. }
+        | Action::Range { .. } => Ok(Seen::LeftOut),
+    }
+}
+
+fn range_flags(how: RangeOp) -> FallocateFlags {
+    match how {
+        RangeOp::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        RangeOp::Zero => FallocateFlags::ZERO_RANGE,
+        RangeOp::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        RangeOp::Collapse => FallocateFlags::COLLAPSE_RANGE,
+        RangeOp::Insert => FallocateFlags::INSERT_RANGE,
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use novale_model::Kind;
+use novale_model::{Kind, RangeOp};
 
 use super::directory::{RealDirectory, Seen};
 use super::look::{Shown, look_at_all};
-use crate::workload::Step;
+use crate::workload::{Action, Step};
 
 /// The first difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,9 +67,14 @@ fn run_step(
         | Step::Rmdir(_)
         | Step::Rename { .. }
         | Step::On { .. }
+        | Step::Copy { .. }
         | Step::Hold { .. }
         | Step::Release(_) => {
-            let (found, expected) = (tested.run(step), reference.run(step));
+            let found = tested.run(step);
+            if found == Seen::LeftOut {
+                return Ok(());
+            }
+            let expected = of_reference(reference, step);
             return if found == expected {
                 Ok(())
             } else {
@@ -83,6 +88,24 @@ fn run_step(
     let (found, expected) = (look(tested)?, look(reference)?);
     let lines = difference(&expected, &found);
     if lines.is_empty() { Ok(()) } else { Err(format!("trees differ:\n{lines}")) }
+}
+
+/// What the step does on the reference, which may be a file system that can't zero a range: it gets a
+/// hole there, and its length in another step.
+fn of_reference(reference: &mut RealDirectory, step: &Step) -> Seen {
+    let Step::On { target, action: Action::Range { how, offset, len } } = step else {
+        return reference.run(step);
+    };
+    if !matches!(how, RangeOp::Zero | RangeOp::ZeroKeepSize) {
+        return reference.run(step);
+    }
+    let (offset, len, extend) = (*offset, *len, *how == RangeOp::Zero);
+    let on = |action| Step::On { target: target.clone(), action };
+    let seen = reference.run(&on(Action::Range { how: RangeOp::Punch, offset, len }));
+    if seen != Seen::Done {
+        return seen;
+    }
+    reference.run(&on(Action::Allocate { extend, offset, len }))
 }
 
 fn show(seen: &Seen) -> String {

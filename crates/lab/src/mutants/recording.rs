@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions};
-use novale_model::{Atime, Error, Model, RenameMode, Tree};
+use novale_model::{Atime, Error, Model, RangeOp, RenameMode, Tree};
 use novale_pm::{Observer, Pm, PmOptions};
 
 use super::key::Keyed;
@@ -181,6 +181,7 @@ impl<'p> Recording<'p> {
             | Step::Rmdir(_)
             | Step::Rename { .. }
             | Step::On { .. }
+            | Step::Copy { .. }
             | Step::Hold { .. }
             | Step::Release(_) => self.operate(step, now_ns),
         }
@@ -387,10 +388,14 @@ fn kind_of(step: &Step) -> &'static str {
         Step::Hold { .. } => "hold",
         Step::Release(_) => "release",
         Step::Compare | Step::Remount | Step::Die => "opening",
+        Step::Copy { .. } => "copy",
         Step::On { action, .. } => match action {
             Action::Write { .. } => "write",
             Action::Append { .. } => "append",
             Action::Allocate { .. } => "allocate",
+            Action::Range { how: RangeOp::Punch, .. } => "punch",
+            Action::Range { how: RangeOp::Zero | RangeOp::ZeroKeepSize, .. } => "zero",
+            Action::Range { how: RangeOp::Collapse | RangeOp::Insert, .. } => "shift",
             Action::Set(set) if set.size.is_some() => "truncate",
             Action::Set(_) => "attributes",
             Action::Stat

@@ -79,6 +79,13 @@ const OPERATIONS: &str = "
     allocate /A/foo extend=1 offset=1000 len=30000
     set /A/foo size=100
     allocate /A/foo extend=0 offset=0 len=20000
+    punch /A/foo offset=50 len=20
+    punch /A/foo offset=100 len=17000
+    zero /A/foo offset=4000 len=9000
+    zero_keep_size /A/foo offset=8192 len=4096
+    insert /A/foo offset=4096 len=8192
+    collapse /A/foo offset=0 len=4096
+    copy /A/foo /A/foo from=0 to=20480 len=9000
     link /A/foo /B/link
     unlink /A/foo
     create /A/bar kind=file mode=644 uid=0 gid=0 rdev=0 target=%
@@ -388,6 +395,10 @@ fn full(form: Form) -> Plan {
         append /ballast len=40960 fill=6
         append /ballast len=12288 fill=6
         write /ballast offset=0 len=40960 fill=7
+        punch /ballast offset=100 len=5000
+        punch /ballast offset=40960 len=20480
+        zero /ballast offset=8192 len=8192
+        collapse /ballast offset=4096 len=8192
         remount
     ";
     Plan::new("full", one_slot(1, form, 2), &setup, work)

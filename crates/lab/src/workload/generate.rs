@@ -4,7 +4,7 @@
 //! there; about one step in eight names something at random, existing or not.
 
 use fastrand::Rng;
-use novale_model::{Atime, Attr, Ino, Kind, Model, NewInode, RenameMode, SetAttr};
+use novale_model::{Atime, Attr, Ino, Kind, Model, NewInode, RangeOp, RenameMode, SetAttr};
 
 use super::step::{Action, Path, Step, Target};
 use super::subject::{Outcome, Session, run_step};
@@ -55,6 +55,9 @@ const LENGTHS: [u32; 32] = [
     0, 1, 7, 8, 9, 15, 63, 64, 65, 100, 127, 128, 511, 512, 1000, 1024, 2047, 2048, 2049, 4032,
     4095, 4096, 4097, 5000, 8191, 8192, 8193, 10_000, 12_288, 16_384, 20_001, 40_960,
 ];
+
+const RANGES: [RangeOp; 5] =
+    [RangeOp::Punch, RangeOp::Zero, RangeOp::ZeroKeepSize, RangeOp::Collapse, RangeOp::Insert];
 
 /// The borders of a dentry's lines: 24 bytes of a name fit the first, 64 each further one.
 const NAME_LENGTHS: [usize; 12] = [23, 24, 25, 87, 88, 89, 152, 153, 216, 217, 254, 255];
@@ -143,8 +146,12 @@ impl Generator {
     fn bytes_step(&mut self) -> Step {
         let target = self.target(is_file);
         let size = self.size_of(&target);
+        if self.random.u32(0..20) == 0 {
+            return self.copy(target, size);
+        }
         let action = match self.random.u32(0..100) {
-            0..40 => self.write(size),
+            0..30 => self.write(size),
+            30..40 => self.range(size),
             40..52 => {
                 Action::Append { len: self.length_within(size), fill: self.random.u32(0..250) }
             }
@@ -163,6 +170,36 @@ impl Generator {
             _ => Action::Sync,
         };
         Step::On { target, action }
+    }
+
+    /// A copy from a file, mostly to another, sometimes within it.
+    fn copy(&mut self, from: Target, size: u64) -> Step {
+        let to = if self.random.u32(0..3) == 0 { from.clone() } else { self.target(is_file) };
+        let to_size = self.size_of(&to);
+        let to_offset = match self.offset(to_size) {
+            offset if offset > FILE_BYTES_AIMED => self.random.u64(0..FILE_BYTES_AIMED),
+            offset => offset,
+        };
+        Step::Copy {
+            from,
+            from_offset: self.offset(size),
+            to,
+            to_offset,
+            len: self.length_within(to_size),
+        }
+    }
+
+    /// A range to punch, zero, collapse or insert: some pages of the file, or any bytes.
+    fn range(&mut self, size: u64) -> Action {
+        let how = self.random.choice(RANGES).unwrap_or(RangeOp::Punch);
+        let shifts = matches!(how, RangeOp::Collapse | RangeOp::Insert);
+        if self.random.u32(0..8) < if shifts { 7 } else { 3 } {
+            let pages = size.min(FILE_BYTES_AIMED) / 4096;
+            let offset = self.random.u64(0..=pages) * 4096;
+            let len = self.random.u64(1..=(pages / 2).clamp(1, 6)) * 4096;
+            return Action::Range { how, offset, len };
+        }
+        Action::Range { how, offset: self.offset(size), len: u64::from(self.length()) }
     }
 
     fn write(&mut self, size: u64) -> Action {

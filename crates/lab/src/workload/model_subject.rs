@@ -1,6 +1,6 @@
 //! The model as a subject: it runs steps itself.
 
-use novale_model::{Attr, Ino, Model, NewInode, RenameMode, SetAttr};
+use novale_model::{Attr, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr};
 
 use super::subject::{Entry, Failure, Subject};
 
@@ -80,6 +80,27 @@ impl Subject for Model {
         now_ns: i64,
     ) -> Result<(), Failure> {
         Ok(Self::fallocate(self, ino, extend, offset, len, now_ns)?)
+    }
+
+    fn range(
+        &mut self,
+        ino: Ino,
+        how: RangeOp,
+        offset: u64,
+        len: u64,
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        Ok(Self::range(self, ino, how, offset, len, now_ns)?)
+    }
+
+    fn copy(
+        &mut self,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: usize,
+        now_ns: i64,
+    ) -> Result<u64, Failure> {
+        Ok(Self::copy(self, from, to, len, now_ns)?)
     }
 
     /// The model does not tell data from holes; it only refuses what has neither.

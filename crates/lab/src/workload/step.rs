@@ -1,6 +1,6 @@
 //! One operation of a sequence.
 
-use novale_model::{NewInode, RenameMode, SetAttr};
+use novale_model::{NewInode, RangeOp, RenameMode, SetAttr};
 
 /// Names below the root directory; none of them: the root itself. A name may be an invalid one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -30,6 +30,15 @@ pub enum Target {
     Path(Path),
     /// What a [`Step::Hold`] keeps, with or without a name left.
     Slot(u8),
+}
+
+impl Target {
+    fn path_mut(&mut self) -> Option<&mut Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Slot(_) => None,
+        }
+    }
 }
 
 /// One operation; [`super::parse_steps`] shows its text form.
@@ -69,6 +78,19 @@ pub enum Step {
         /// What.
         action: Action,
     },
+    /// Copy bytes from one file to another, or within one.
+    Copy {
+        /// From which.
+        from: Target,
+        /// From there, in bytes.
+        from_offset: u64,
+        /// To which.
+        to: Target,
+        /// To there, in bytes.
+        to_offset: u64,
+        /// At most so many.
+        len: u32,
+    },
     /// Keep what a path names in a slot, as an open file is; what was in the slot is released.
     Hold {
         /// What.
@@ -99,6 +121,10 @@ impl Step {
             | Self::Link { target: Target::Slot(_), path } => vec![path],
             Self::Link { target: Target::Path(from), path: to } | Self::Rename { from, to, .. } => {
                 vec![from, to]
+            }
+            Self::Copy { from, to, .. } => {
+                let targets = [from, to].into_iter();
+                targets.filter_map(Target::path_mut).collect()
             }
             Self::On { target: Target::Slot(_), .. }
             | Self::Release(_)
@@ -150,6 +176,15 @@ pub enum Action {
         /// So many.
         len: u64,
     },
+    /// Punch, zero, collapse or insert.
+    Range {
+        /// Which of them.
+        how: RangeOp,
+        /// From here, in bytes.
+        offset: u64,
+        /// So many.
+        len: u64,
+    },
     /// Find data or a hole.
     Seek {
         /// From here, in bytes.
@@ -180,9 +215,11 @@ impl Action {
             | Self::List { .. }
             | Self::Parent
             | Self::Sync => true,
-            Self::Set(_) | Self::Write { .. } | Self::Append { .. } | Self::Allocate { .. } => {
-                false
-            }
+            Self::Set(_)
+            | Self::Write { .. }
+            | Self::Append { .. }
+            | Self::Allocate { .. }
+            | Self::Range { .. } => false,
         }
     }
 }

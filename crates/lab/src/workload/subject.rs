@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use novale_model::{Attr, Error, Ino, Kind, NewInode, RenameMode, SetAttr};
+use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr};
 
 use super::bytes::fill_bytes;
 use super::step::{Action, Path, Step, Target};
@@ -70,6 +70,21 @@ pub trait Subject {
         len: u64,
         now_ns: i64,
     ) -> Result<(), Failure>;
+    fn range(
+        &mut self,
+        ino: Ino,
+        how: RangeOp,
+        offset: u64,
+        len: u64,
+        now_ns: i64,
+    ) -> Result<(), Failure>;
+    fn copy(
+        &mut self,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: usize,
+        now_ns: i64,
+    ) -> Result<u64, Failure>;
     /// `None` where the subject does not tell data from holes.
     fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure>;
     /// All entries in name order, got `at_a_time` entries a call.
@@ -181,6 +196,12 @@ fn try_step<S: Subject>(
             let ino = find(subject, session, target)?;
             act(subject, ino, action, now)
         }
+        Step::Copy { from, from_offset, to, to_offset, len } => {
+            let from = find(subject, session, from)?;
+            let to = find(subject, session, to)?;
+            let (from, to) = ((from, *from_offset), (to, *to_offset));
+            subject.copy(from, to, *len as usize, now).map(Outcome::Number)
+        }
     }
 }
 
@@ -208,6 +229,9 @@ fn act<S: Subject>(
         }
         Action::Allocate { extend, offset, len } => {
             subject.fallocate(ino, *extend, *offset, *len, now).map(|()| Outcome::Done)
+        }
+        Action::Range { how, offset, len } => {
+            subject.range(ino, *how, *offset, *len, now).map(|()| Outcome::Done)
         }
         Action::Seek { offset, data } => {
             let found = subject.seek(ino, *offset, *data)?;

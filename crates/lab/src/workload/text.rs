@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use novale_model::{Kind, NewInode, RenameMode, SetAttr};
+use novale_model::{Kind, NewInode, RangeOp, RenameMode, SetAttr};
 
 use super::step::{Action, Path, Step, Target};
 
@@ -47,6 +47,9 @@ impl fmt::Display for Step {
                 write!(f, "rename {from} {to} mode={}", mode_text(*mode))
             }
             Self::On { target, action } => write_action(f, target, action),
+            Self::Copy { from, from_offset, to, to_offset, len } => {
+                write!(f, "copy {from} {to} from={from_offset} to={to_offset} len={len}")
+            }
             Self::Hold { path, slot } => write!(f, "hold {path} slot={slot}"),
             Self::Release(slot) => write!(f, "release slot={slot}"),
             Self::Compare => write!(f, "compare"),
@@ -81,6 +84,13 @@ impl FromStr for Step {
                 to: words.path()?,
                 mode: parse_mode(words.value("mode")?)?,
             },
+            "copy" => Self::Copy {
+                from: words.target()?,
+                to: words.target()?,
+                from_offset: words.number("from")?,
+                to_offset: words.number("to")?,
+                len: words.number("len")?,
+            },
             "hold" => Self::Hold { path: words.path()?, slot: words.number("slot")? },
             "release" => Self::Release(words.number("slot")?),
             "compare" => Self::Compare,
@@ -106,6 +116,9 @@ fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) ->
         Action::Allocate { extend, offset, len } => {
             let extend = u8::from(*extend);
             write!(f, "allocate {target} extend={extend} offset={offset} len={len}")
+        }
+        Action::Range { how, offset, len } => {
+            write!(f, "{} {target} offset={offset} len={len}", range_text(*how))
         }
         Action::Seek { offset, data } => {
             write!(f, "seek {target} offset={offset} data={}", u8::from(*data))
@@ -133,12 +146,33 @@ fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
             offset: words.number("offset")?,
             len: words.number("len")?,
         },
+        "punch" | "zero" | "zero_keep_size" | "collapse" | "insert" => Action::Range {
+            how: parse_range(verb),
+            offset: words.number("offset")?,
+            len: words.number("len")?,
+        },
         "seek" => Action::Seek { offset: words.number("offset")?, data: words.flag("data")? },
         "list" => Action::List { at_a_time: words.number("at_a_time")? },
         "parent" => Action::Parent,
         "sync" => Action::Sync,
         _ => return Err(format!("unknown step {verb}")),
     })
+}
+
+const RANGES: [(&str, RangeOp); 5] = [
+    ("punch", RangeOp::Punch),
+    ("zero", RangeOp::Zero),
+    ("zero_keep_size", RangeOp::ZeroKeepSize),
+    ("collapse", RangeOp::Collapse),
+    ("insert", RangeOp::Insert),
+];
+
+fn range_text(how: RangeOp) -> &'static str {
+    RANGES.iter().find(|(_, other)| *other == how).map_or("punch", |(text, _)| text)
+}
+
+fn parse_range(verb: &str) -> RangeOp {
+    RANGES.iter().find(|(text, _)| *text == verb).map_or(RangeOp::Punch, |(_, how)| *how)
 }
 
 /// A line's words: some in their place, then some with their key.

@@ -1,0 +1,175 @@
+//! `fallocate`: which operation a mode is, and reserving pages, which is the plain one.
+//!
+//! Reserving. Every hole of the range gets zeroed pages, all in one commit. Crash points: pages and
+//! entries are stored behind the log's tail; before the commit line is durable a crash frees them.
+
+use novale_layout::{Ino, PAGE};
+use novale_pm::{Flushed, Purpose};
+
+use crate::alloc::Need;
+use crate::commit::Rest;
+use crate::cow::{FILE_BYTES_MAX, write_entry};
+use crate::error::{Error, Result};
+use crate::extent::{Extent, Extents};
+use crate::fs::{Call, Fs, Locked, OpKind};
+use crate::log::{Appender, Room};
+use crate::types::{Ctx, Fallocate, SetAttr};
+
+impl Fs {
+    /// Changes where a range of a file's bytes has pages: see [`Fallocate`]. One commit, whatever the
+    /// length: after a crash all of it is there, or nothing.
+    ///
+    /// # Errors
+    /// Before anything changed: [`Error::NoSpace`]; [`Error::TooLarge`] for a range or a new end
+    /// above 2^47 bytes; [`Error::Invalid`] for an empty range, and where [`Fallocate`] says so.
+    pub fn fallocate(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let call = self.begin(OpKind::Write, ctx)?;
+        self.check_file(&call, ino)?;
+        if len == 0 {
+            return Err(Error::Invalid("an empty range"));
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::TooLarge)?;
+        let locked = self.lock_file(&call, ino)?;
+        if let Some(xattrs) = self.without_capability(&locked)? {
+            // File capabilities go first, in a commit of their own, as safe if nothing else
+            // follows.
+            self.set_locked(&call, &locked, &SetAttr::default(), Some(xattrs))?;
+        }
+        match how {
+            Fallocate::Extend => self.allocate(&call, &locked, (offset, end), true),
+            Fallocate::KeepSize => self.allocate(&call, &locked, (offset, end), false),
+            Fallocate::PunchHole => self.punch(&call, &locked, (offset, end)),
+            Fallocate::ZeroRange => self.zero(&call, &locked, (offset, end), true),
+            Fallocate::ZeroRangeKeepSize => self.zero(&call, &locked, (offset, end), false),
+            Fallocate::CollapseRange => self.collapse(&call, &locked, offset, len),
+            Fallocate::InsertRange => self.insert(&call, &locked, offset, len),
+        }
+    }
+
+    fn allocate(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        (offset, end): (u64, u64),
+        extend: bool,
+    ) -> Result<()> {
+        let holes = self.holes(locked, offset / PAGE, end.div_ceil(PAGE))?;
+        let pages = holes.iter().map(|(_, pages)| pages).sum();
+        let extents = self.take_pages(call, pages, Need::Growth)?;
+        let entries = match_extents(&holes, &extents);
+        let size = locked.view.size();
+        let size = if extend { size.max(end) } else { size };
+        self.fill_holes(call, locked, size, &entries, &extents)
+    }
+
+    /// The holes among the pages `from..to`: first page and number of each.
+    fn holes(&self, locked: &Locked<'_>, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
+        let (arena, index) = (self.arena(), locked.view.index());
+        let mut holes = Vec::new();
+        let mut at = from;
+        let mut total = 0;
+        while at < to {
+            let first = index.next_gap(arena, at)?;
+            if first >= to {
+                break;
+            }
+            let end = index.next(arena, first)?.map_or(to, |(page, _)| page.min(to));
+            holes.push((first, end - first));
+            total += end - first;
+            at = end;
+        }
+        self.check_possible(total)?;
+        Ok(holes)
+    }
+
+    /// Refuses at once what no pool of this size has pages for.
+    pub(crate) fn check_possible(&self, pages: u64) -> Result<()> {
+        if pages > self.allocator.ranges.usable_pages() { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    fn fill_holes(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        size: u64,
+        entries: &[(u64, Extent)],
+        extents: &Extents,
+    ) -> Result<()> {
+        let (view, arena, env) = (&locked.view, self.arena(), self.env(call));
+        let room =
+            Room::make(&env, view, entries.iter().map(|_| 1), Need::Growth).and_then(|room| {
+                for (page, extent) in entries {
+                    if let Err(error) = view.index().reserve(arena, *page, extent.pages) {
+                        return room.give_back(&env).and(Err(error.into()));
+                    }
+                }
+                Ok(room)
+            });
+        let room = match room {
+            Ok(room) => room,
+            Err(error) => {
+                self.give(call, extents)?;
+                return Err(error);
+            }
+        };
+        let mut next = locked.next_state();
+        let mut pending = self.zero_gap(locked, size)?.unwrap_or_else(Flushed::none);
+        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        for (page, extent) in entries {
+            let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
+            pending = pending.and(zeroed);
+            writer.push(&write_entry(*page, *extent));
+        }
+        let mut appended = writer.finish();
+        Locked::apply_log(&mut next, &appended);
+        if size != next.size {
+            next.size = size;
+            next.mtime_ns = call.now_ns;
+        }
+        next.ctime_ns = call.now_ns;
+        pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
+        self.commit(call, locked, next, Rest::Pending(pending), || {
+            appended.publish(view);
+            for (page, extent) in entries {
+                for step in 0..extent.pages {
+                    view.index().set(arena, page + step, extent.addr.add(step * PAGE).raw())?;
+                }
+            }
+            view.set_data_pages(view.data_pages() + extents.pages());
+            Ok(())
+        })?;
+        self.collect_if_grown(call, locked, &appended)
+    }
+}
+
+/// Splits holes and extents where either ends: (file page, extent) pairs.
+fn match_extents(holes: &[(u64, u64)], extents: &Extents) -> Vec<(u64, Extent)> {
+    let mut pairs = Vec::new();
+    let mut free = extents.iter();
+    let mut extent = Extent::default();
+    for &(mut page, mut missing) in holes {
+        while missing > 0 {
+            if extent.pages == 0 {
+                let Some(next) = free.next() else {
+                    return pairs;
+                };
+                extent = next;
+            }
+            let pages = missing.min(extent.pages);
+            pairs.push((page, Extent { addr: extent.addr, pages }));
+            extent.addr = extent.addr.add(pages * PAGE);
+            extent.pages -= pages;
+            page += pages;
+            missing -= pages;
+        }
+    }
+    pairs
+}
