@@ -2,6 +2,7 @@
 
 #![allow(clippy::doc_markdown, reason = "these docs are help texts, read on a terminal")]
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Umount(UmountArgs),
     Info(InfoArgs),
     Check(CheckArgs),
+    Dump(DumpArgs),
     InstallHelper(InstallArgs),
     #[command(hide = true)]
     AskSpace(AskSpaceArgs),
@@ -46,6 +48,7 @@ impl Command {
             Self::Mkfs(args) => args.json,
             Self::Info(args) => args.json,
             Self::Check(args) => args.json,
+            Self::Dump(args) => args.json,
             Self::Mount(_) | Self::Umount(_) | Self::InstallHelper(_) | Self::AskSpace(_) => false,
         }
     }
@@ -204,6 +207,38 @@ pub(crate) struct CheckArgs {
     /// The slots, in any order.
     #[arg(required = true, value_name = "SLOT")]
     pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Show what lies in a pool, structure by structure, damaged ones too; changes nothing.
+///
+/// WHAT is one of: superblock (both copies, the state lines), slots (headers and state lines), lanes
+/// (the journals), saved (the allocator's state as it was saved), inode NUMBER, path PATH (its lines,
+/// its log entry by entry, names or extents), page ADDRESS (whose it is). Addresses are SLOT:0xOFFSET,
+/// fields have the names of docs/SPEC.md. Of what is kept twice it says which copy stands and why the
+/// other does not; what is refused is shown raw, with the reason. No lock is taken: a pool in use
+/// may change meanwhile. A slot that is missing may be left out.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale dump /dev/shm/pool superblock
+  novale dump /dev/shm/pool path /etc/fstab
+  novale dump --json slot0 slot1 inode 17
+  novale dump --hex /dev/shm/pool page 0:0x8000")]
+pub(crate) struct DumpArgs {
+    /// Print JSON; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Of a page, what is in it.
+    #[arg(long)]
+    pub(crate) hex: bool,
+    /// Of an inode, what lies behind the committed tail of its log.
+    #[arg(long)]
+    pub(crate) behind: bool,
+    /// Log entries, names and extents that are shown, of each so many.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
+    pub(crate) limit: usize,
+    /// The slots, in any order, and what is to be shown.
+    #[arg(required = true, value_name = "SLOT... WHAT")]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// Let mount(8) and fstab mount pools: links mount.fuse.novale to this program.

@@ -1,4 +1,4 @@
-//! The `novale` program: pools made, mounted, unmounted, looked at and checked.
+//! The `novale` program: pools made, mounted, unmounted, looked at, looked into and checked.
 //!
 //! Comes in: a command line, or mount(8)'s when called `mount.fuse.novale`. Each command is a file
 //! that turns arguments into calls of the libraries and says what came of it. Standard output has
@@ -21,6 +21,7 @@ mod ask_space;
 mod background;
 mod check;
 mod daemon;
+mod dump;
 mod helper;
 mod holder;
 mod info;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Umount(args) => Ok(umount::run(&args)),
         Command::Info(args) => info::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
+        Command::Dump(args) => dump::run(&args).map(|()| ExitCode::SUCCESS),
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
         Command::AskSpace(args) => ask_space::answer(&args.dir).map(|()| ExitCode::SUCCESS),
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use novale_core::{PoolInfo, SLOT_BYTES_MIN, Space, identify_slot, inspect};
-use novale_layout::{PAGE, PmAddr, known_signature};
+use novale_layout::{MAX_SLOTS, PAGE, PmAddr, SUPERBLOCK_BYTES, Superblock, known_signature};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use uuid::Uuid;
 
@@ -85,6 +85,70 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
     let pm = open(&paths, reading())?;
     let info = inspect(&pm).with_context(|| shown(&paths))?;
     Ok(Found { paths, info, given })
+}
+
+/// The slots of a pool as far as they are there and can be told apart.
+#[derive(Debug)]
+pub(crate) struct FoundSome {
+    /// By their numbers; none for one that is missing.
+    slots: Vec<Option<PathBuf>>,
+    /// What is missing, and what was taken for what.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl FoundSome {
+    /// Opens them, read-only and without locks.
+    pub(crate) fn open(&self) -> Result<Pm> {
+        let spec = |slot: &Option<PathBuf>| slot.as_ref().map(SlotSpec::new);
+        Ok(Pm::open_some(&self.slots.iter().map(spec).collect::<Vec<_>>())?)
+    }
+}
+
+/// Puts slots in order of which some may be missing or damaged: one that does not say which it is
+/// takes the first free place.
+pub(crate) fn find_some(given: &[PathBuf]) -> Result<FoundSome> {
+    let given = absolute(given)?;
+    refuse_twice(&given)?;
+    let (mut known, mut unknown): (Vec<KnownSlot>, Vec<(PathBuf, String)>) = (vec![], vec![]);
+    for path in given {
+        let pm = open(std::slice::from_ref(&path), reading())?;
+        match identify_slot(&pm, 0) {
+            Ok((pool, index)) if index < MAX_SLOTS => known.push((index, pool, path)),
+            Ok((_, index)) => bail!("{}: slot {index} of a pool", path.display()),
+            Err(error) => unknown.push((path, error.to_string())),
+        }
+    }
+    known.sort_by_key(|(index, ..)| *index);
+    check_alike(&known)?;
+    let mut slots: Vec<Option<PathBuf>> = Vec::new();
+    for (index, _, path) in known {
+        slots.resize(usize::from(index) + 1, None);
+        slots.pop();
+        slots.push(Some(path));
+    }
+    let mut remarks = Vec::new();
+    for (path, why) in unknown {
+        let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
+        remarks.push(format!("{} is taken for slot {index}: {why}", path.display()));
+        if let Some(place) = slots.get_mut(index) {
+            *place = Some(path);
+        } else {
+            slots.push(Some(path));
+        }
+    }
+    let count = slots.first().and_then(Option::as_ref).and_then(|first| slot_count(first));
+    slots.resize(slots.len().max(count.unwrap_or(0)), None);
+    let missing = (0..).zip(&slots).filter(|(_, slot)| slot.is_none());
+    remarks.extend(missing.map(|(index, _): (usize, _)| format!("slot {index} is missing")));
+    Ok(FoundSome { slots, remarks })
+}
+
+/// The number of slots of a pool as its first one says.
+fn slot_count(first: &Path) -> Option<usize> {
+    let pm = open(&[first.to_owned()], reading()).ok()?;
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    pm.load(PmAddr::new(0, 0), &mut bytes).ok()?;
+    Superblock::decode(&bytes).ok().map(|superblock| superblock.slot_count.into())
 }
 
 /// The pool and the number of a slot, or what it is instead.
@@ -185,8 +249,8 @@ fn real_path(path: &Path) -> PathBuf {
     path
 }
 
-/// Refuses slots of two pools, a slot given twice, and a missing one as far as that can be seen.
-fn check_together(known: &[KnownSlot]) -> Result<()> {
+/// Refuses slots of two pools, and a slot given twice.
+fn check_alike(known: &[KnownSlot]) -> Result<()> {
     for pair in known.windows(2) {
         let [(first_index, first_pool, first), (index, pool, path)] = pair else { continue };
         let (first, path) = (first.display(), path.display());
@@ -203,6 +267,12 @@ fn check_together(known: &[KnownSlot]) -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+/// Refuses slots of two pools, a slot given twice, and a missing one as far as that can be seen.
+fn check_together(known: &[KnownSlot]) -> Result<()> {
+    check_alike(known)?;
     let gap = (0..).zip(known).find(|(expected, (index, ..))| expected != index);
     if let Some((expected, (index, pool, path))) = gap {
         bail!(

@@ -14,6 +14,7 @@ mod copies;
 mod copy_range;
 mod cow;
 mod dir;
+pub mod dump;
 mod error;
 mod exec;
 mod extent;

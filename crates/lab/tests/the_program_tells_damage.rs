@@ -1,4 +1,4 @@
-//! The promise: `novale info`, `check` and `mount` answer a damaged pool as the library does: with
+//! The promise: `novale info`, `check`, `dump` and `mount` answer a damaged pool as the library does: with
 //! their exit codes and a message that names structure and place, never with a panic or without an
 //! end; and what is mounted can be read, written and unmounted. A sample of the corpus, for
 //! `NOVALE_LAB_SECONDS`, from `NOVALE_LAB_SEED` on.
@@ -31,6 +31,8 @@ const CORPUS: &str = include_str!("../corpus/images.txt");
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Names followed: the pools have fewer, and directories in a circle no end.
 const NAMES_MAX: usize = 4000;
+/// No image has more to show than this, in any form.
+const DUMP_BYTES_MAX: usize = 16 << 20;
 /// What the library says of damage that a system call only has a number for.
 const EUCLEAN: i32 = 117;
 
@@ -100,6 +102,22 @@ impl Trial {
         let (code, said) = self.run(words, behind);
         assert_eq!(code, expected, "novale {words:?}: {said}");
         assert!(code == 0 || names_place(&said), "novale {words:?} names no place: {said}");
+    }
+
+    /// Shows what lies there. Only a slot that is none, or a path that leads nowhere, is a failure.
+    fn dump(&self) {
+        for what in ["superblock", "slots", "lanes", "saved", "inode 1", "path /a", "page 0:0x8000"]
+        {
+            for format in [&["dump"][..], &["dump", "--json", "--behind", "--hex"]] {
+                let mut command = Command::new(&self.program);
+                command.args(format).args(&self.slots).args(what.split(' ')).stdin(Stdio::null());
+                let (code, text) = said(format, command.output().unwrap());
+                let is_told =
+                    text.contains("no name") || text.contains("inode ") || text.contains("slot");
+                assert!(code == 0 || code == 1 && is_told, "dump {what}: {code} {text}");
+                assert!(text.len() < DUMP_BYTES_MAX, "dump {what}: {} bytes", text.len());
+            }
+        }
     }
 
     /// Mounts, uses what is there, and unmounts.
@@ -246,6 +264,7 @@ fn as_the_library_does() {
         let expected = Expected::of(&image);
         trial.expect(&["info"], None, expected.info);
         trial.expect(&["check"], None, expected.check);
+        trial.dump();
         let shown = trial.mount("ro", expected.show);
         let written = trial.mount("rw", expected.write);
         for (what, count) in [("images", true), ("shown", shown), ("written to", written)] {

@@ -25,6 +25,23 @@ pub struct Field {
     pub bytes: usize,
 }
 
+impl Field {
+    /// Its bytes in those of a structure; none where they end before it.
+    #[must_use]
+    pub fn of<'a>(&self, structure: &'a [u8]) -> Option<&'a [u8]> {
+        structure.get(self.offset..self.offset + self.bytes)
+    }
+
+    /// Its number, of a field of up to 8 bytes; of a longer one its words of 8 bytes.
+    #[must_use]
+    pub fn numbers(&self, structure: &[u8]) -> Vec<u64> {
+        let words = self.of(structure).unwrap_or_default().chunks(8);
+        let number =
+            |word: &[u8]| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        words.map(number).collect()
+    }
+}
+
 /// A raw structure that lists its fields.
 pub(crate) trait Listed {
     /// Its heading in the document.

@@ -77,6 +77,23 @@ impl Pm {
         Self::new(opened, options)
     }
 
+    /// As [`Pm::open`], read-only and without locks, with slots that are not there: every access to
+    /// one of those is out of range.
+    ///
+    /// # Errors
+    /// As [`Pm::open`].
+    pub fn open_some(slots: &[Option<SlotSpec>]) -> Result<Self, PmError> {
+        check_count(slots.len())?;
+        let options = PmOptions { read_only: true, ..PmOptions::default() };
+        let slots: Result<Vec<Slot>, PmError> = slots
+            .iter()
+            .map(|spec| {
+                spec.as_ref().map_or_else(|| Slot::absent(&options), |s| Slot::open(s, &options))
+            })
+            .collect();
+        Self::new(slots?, &options)
+    }
+
     /// Lets others join ([`SlotLock::Shared`]), once what they need to find is there.
     ///
     /// # Errors

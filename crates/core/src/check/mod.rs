@@ -242,7 +242,7 @@ impl Checker<'_> {
 }
 
 /// Refuses what closing a pool leaves nowhere.
-fn refuse_unclean(ino: Ino, place: &InodePlace, standing: &Standing) -> Result<()> {
+pub(crate) fn refuse_unclean(ino: Ino, place: &InodePlace, standing: &Standing) -> Result<()> {
     if let Some(error) = standing.torn {
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
     }

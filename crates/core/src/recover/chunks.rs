@@ -41,6 +41,13 @@ pub(crate) struct Lost {
     pub(crate) why: Error,
 }
 
+impl Lost {
+    /// Whether a number without a place is among them.
+    pub(crate) fn has(&self, ino: Ino) -> bool {
+        self.numbers.contains(&ino.get())
+    }
+}
+
 impl Chunks {
     /// Reads the directory and marks its pages, those of inodes included. A damaged word is noted,
     /// and names nothing: see [`Chunks::lost`].
@@ -155,7 +162,7 @@ impl Chunks {
     }
 
     /// Every page of the directory: of its second level, and the chunks' tables.
-    fn directory_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
+    pub(crate) fn directory_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
         let tables = self.items.iter().map(|chunk| chunk.table).filter(|table| !table.is_null());
         self.upper.iter().copied().chain(tables)
     }

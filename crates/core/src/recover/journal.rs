@@ -202,6 +202,18 @@ impl Journal {
         })
     }
 
+    /// Whether the record at a place counts, and why not, in words.
+    pub(crate) fn verdict(&self, at: PmAddr) -> String {
+        let Some(record) = self.records.iter().find(|record| record.at == at) else {
+            return "not judged".to_owned();
+        };
+        match record.doubt.as_ref().or(record.placeless.as_ref()) {
+            Some(doubt) => format!("can't be judged: {doubt}"),
+            None if record.good => "counts".to_owned(),
+            None => "does not count: what its data checksum covers is not there".to_owned(),
+        }
+    }
+
     /// Whether any record has a line of `ino` newer than `op_seq`.
     pub(crate) fn has_newer(&self, ino: Ino, op_seq: u64) -> bool {
         self.of(ino).iter().any(|(_, line)| line.op_seq > op_seq)

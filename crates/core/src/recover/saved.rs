@@ -34,6 +34,12 @@ impl Saved {
         first.checked_add(index).and_then(|at| self.words.get(at)).copied().unwrap_or(u64::MAX)
     }
 
+    /// Inode numbers in use, 0 among them.
+    pub(crate) fn inodes_used(&self) -> u64 {
+        let words = self.words.get(self.inodes..).unwrap_or_default();
+        words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     pub(crate) fn inode_word(&self, chunk: usize, index: usize) -> u64 {
         self.words.get(self.inodes + chunk * INODE_WORDS + index).copied().unwrap_or(u64::MAX)
     }

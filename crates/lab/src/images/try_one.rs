@@ -1,4 +1,4 @@
-//! What an image is put through: described, checked, shown, used and emptied, opened again. Errors
+//! What an image is put through: described, checked, dumped, shown, used and emptied, opened again. Errors
 //! are welcome that say what is damaged and where; a panic is not, nor an error that blames the
 //! arena, or nobody.
 
@@ -8,11 +8,12 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use novale_arena::Arena;
+use novale_core::dump::{Dump, DumpLimits};
 use novale_core::{
     Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode, Seek,
     Serial, SetAttr, check, identify_slot, inspect, space,
 };
-use novale_layout::PmAddr;
+use novale_layout::{MAX_LANES, PmAddr};
 use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
 
 use super::image::Image;
@@ -26,6 +27,9 @@ use crate::pool_file::PoolFile;
 const ARENA_BYTES: u64 = 64 << 20;
 /// Names followed of a tree: the pools have fewer.
 const NAMES_MAX: usize = 4000;
+/// Inodes shown raw, and of each so many entries.
+const DUMPED_INODES: u64 = 100;
+const DUMPED_MAX: usize = 300;
 /// Inodes changed.
 const CHANGED_MAX: usize = 120;
 
@@ -135,6 +139,7 @@ struct Trial<'t> {
 impl Trial<'_> {
     fn run(&mut self) {
         self.sound = self.look();
+        self.dump();
         if let Some(fs) = self.open("show", true) {
             self.outcome.shown = true;
             self.walk("show", &fs);
@@ -239,6 +244,42 @@ impl Trial<'_> {
             self.meet("finding", &finding.what);
         }
         report.findings.is_empty()
+    }
+
+    /// Shows every structure as it lies there: whatever the damage, all of it, within its limits.
+    fn dump(&mut self) {
+        let Some(pm) = self.pm("dump", true) else { return };
+        let dump = Dump::new(&pm);
+        let (pool, slots, lanes) = (dump.pool(), dump.slots(), dump.lanes());
+        if (pool.superblocks.len(), pool.states.len()) != (2, 2)
+            || slots.iter().any(|slot| (slot.headers.len(), slot.states.len()) != (2, 2))
+            || lanes.len() > usize::try_from(MAX_LANES).unwrap_or(usize::MAX)
+        {
+            self.outcome.wrong.push("dump: a copy is not shown, or too many lanes".to_owned());
+        }
+        let limits = DumpLimits { items: DUMPED_MAX, behind: true };
+        if dump.saved(limits).pages.len() > DUMPED_MAX {
+            self.outcome.wrong.push("dump: the saved allocator goes beyond its limit".to_owned());
+        }
+        for number in 0..DUMPED_INODES {
+            let inode = dump.inode(Ino::new(number), limits);
+            let entries = || inode.log.pages.iter().flat_map(|page| &page.entries);
+            if entries().count().max(inode.names.len()).max(inode.extents.len()) > DUMPED_MAX {
+                self.outcome.wrong.push(format!("dump: inode {number} goes beyond its limit"));
+            }
+            let in_use = inode.verdict.contains("in use:") && !inode.verdict.starts_with("not");
+            let refused = entries().find_map(|entry| entry.refused.as_ref());
+            if let (true, true, Some(why)) = (self.sound, in_use, refused) {
+                self.outcome.wrong.push(format!("sound, yet dump refuses in {number}: {why}"));
+            }
+            self.meet("dump", &inode.verdict);
+            self.meet("dump", &inode.log.end);
+        }
+        if let Err(why) = dump.find(b"a/b/c") {
+            self.meet("dump", &why);
+        }
+        let page = PmAddr::new(0, novale_layout::FIRST_FREE_PAGE * novale_layout::PAGE);
+        self.note("dump", dump.page(page, &Serial, &|_| ()));
     }
 
     /// Lists the whole tree, and reads what it leads to.

@@ -31,6 +31,8 @@ pub(crate) struct Slot {
     pub(crate) file: Option<File>,
     /// Which file this is, to find one given twice; `None` for private memory.
     identity: Option<(u64, u64)>,
+    /// Nothing of it can be reached.
+    is_absent: bool,
     mapping: Mapping,
 }
 
@@ -53,7 +55,8 @@ impl Slot {
         let mapping = Mapping::of_file(&source.file, len, align, options.read_only, sync)
             .map_err(unmapped(path, len))?;
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
-        Ok(Self { kind, file: Some(source.file), identity: Some(source.identity), mapping })
+        let identity = Some(source.identity);
+        Ok(Self { kind, file: Some(source.file), identity, is_absent: false, mapping })
     }
 
     /// Locks the slot, or changes its lock; the lock goes with the file's last descriptor.
@@ -78,7 +81,13 @@ impl Slot {
         let mapping =
             Mapping::anonymous(len, MAP_ALIGN, options.read_only).map_err(io_error(path, "map"))?;
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
-        Ok(Self { kind: SlotKind::Anonymous, file: None, identity: None, mapping })
+        let kind = SlotKind::Anonymous;
+        Ok(Self { kind, file: None, identity: None, is_absent: false, mapping })
+    }
+
+    /// In the place of a slot that is not there.
+    pub(crate) fn absent(options: &PmOptions) -> Result<Self, PmError> {
+        Ok(Self { is_absent: true, ..Self::anonymous(PAGE, options)? })
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -86,7 +95,7 @@ impl Slot {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.mapping.len()
+        if self.is_absent { 0 } else { self.mapping.len() }
     }
 
     /// Whether both are one file.
