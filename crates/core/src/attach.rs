@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::fs::{Fs, OpKind, OpenOptions};
 use crate::gc::GcCounters;
 use crate::pool::Pool;
+use crate::quota::Projects;
 use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
 use crate::types::Ctx;
@@ -26,7 +27,7 @@ use crate::view::Views;
 const STAGE: usize = 0;
 const SESSION: usize = 1;
 const PLACES: usize = 2;
-const PLACES_END: usize = PLACES + 10;
+const PLACES_END: usize = PLACES + 11;
 /// Dead clients that were settled for.
 const SETTLED: usize = 16;
 /// A bit for each client slot whose client has left.
@@ -101,6 +102,7 @@ impl Fs {
             inodes: Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7))),
             views: Views::attach(word(PLACES + 8)),
             rename_lock: Off::from_raw(word(PLACES + 9)),
+            projects: Projects::attach(word(PLACES + 10)),
             client,
             seed: pool.seed,
             session: pool.state.session,
@@ -137,6 +139,7 @@ impl Fs {
             self.inodes.directory().raw(),
             self.views.place(),
             self.rename_lock.raw(),
+            self.projects.place(),
         ]);
         for (word, place) in root.iter().take(PLACES_END).skip(PLACES).zip(places) {
             word.store(place, Ordering::Relaxed);

@@ -39,6 +39,9 @@ impl Fs {
                 return Err(Error::TooLarge);
             }
         }
+        if let Some(project) = set.project.filter(|project| *project != locked.view.project()) {
+            self.allow(&call, project, locked.view.pages(), 1)?;
+        }
         let drops = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
         let xattrs = if drops { self.without_capability(&locked)? } else { None };
         self.set_locked(&call, &locked, set, xattrs)?;
@@ -168,6 +171,7 @@ fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
     attrs.mode = set.mode.map_or(old.mode, |mode| mode & 0o7777);
     attrs.uid = set.uid.unwrap_or(old.uid);
     attrs.gid = set.gid.unwrap_or(old.gid);
+    attrs.project = set.project.unwrap_or(old.project);
     if set.clear_set_id && kind != FileKind::Directory {
         attrs.mode &= !SET_UID;
         if attrs.mode & GROUP_EXECUTE != 0 {

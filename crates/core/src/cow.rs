@@ -308,6 +308,7 @@ impl Fs {
         extents: &Extents,
     ) -> Result<WriteRoom> {
         let (env, view) = (self.env(call), &locked.view);
+        self.allow_write(call, view, first_page, extents.pages())?;
         let mut room = WriteRoom { log: Room::default(), xattrs: None };
         if let Some(xattrs) = self.without_capability(locked)? {
             room.xattrs = Some(Box::new(self.ready_xattrs(call, xattrs)?));

@@ -44,6 +44,12 @@ pub enum Error {
     /// Too few free pages; nothing was changed.
     #[error("no space left in the pool")]
     NoSpace,
+    /// The limit of a directory tree; nothing was changed.
+    #[error("quota of the directory tree exceeded")]
+    QuotaExceeded,
+    /// A name in another directory tree with a quota than the inode's.
+    #[error("in another directory tree with a quota of its own")]
+    OtherTree,
     /// Too little room in the arena (DRAM); nothing was changed.
     #[error("no room left in the arena")]
     NoMemory,

@@ -63,6 +63,7 @@ impl Fs {
     ) -> Result<()> {
         let holes = self.holes(locked, offset / PAGE, end.div_ceil(PAGE))?;
         let pages = holes.iter().map(|(_, pages)| pages).sum();
+        self.allow(call, locked.view.project(), pages, 0)?;
         let extents = self.take_pages(call, pages, Need::Growth)?;
         let entries = match_extents(&holes, &extents);
         let size = locked.view.size();

@@ -17,6 +17,7 @@ use crate::extent::{Extent, Extents};
 use crate::gc::GcCounters;
 use crate::load;
 use crate::log::{Appended, LogEnv, LogId};
+use crate::quota::{Change, Projects};
 use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
 use crate::seeded::{self, Bug};
@@ -100,6 +101,7 @@ pub struct Fs {
     pub(crate) allocator: Allocator,
     pub(crate) inodes: Inodes,
     pub(crate) views: Views,
+    pub(crate) projects: Projects,
     pub(crate) rename_lock: Off,
     pub(crate) seed: Seed,
     pub(crate) session: u32,
@@ -477,6 +479,7 @@ impl Fs {
         }
         commit::one(&self.pm, self.session, &locked.place, &mut next, rest).end();
         call.op.set_phase(Phase::Fenced);
+        let (project, before) = (locked.view.project(), Change::whole(&locked.view));
         let published = locked.view.publish(|| {
             locked.view.set_state(&next);
             publish()
@@ -484,7 +487,7 @@ impl Fs {
         // The pages are in the log and the index now.
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
-        published
+        published.and(self.recount(project, before, &locked.view))
     }
 
     /// Commits several inodes through the journal; the caller publishes.
@@ -540,6 +543,7 @@ impl Fs {
             freed.push(Extent { addr: spare, pages });
         }
         note_free(call, &freed);
+        self.count(view.project(), Change::whole(view).back())?;
         view.publish(|| {
             view.set_unloaded();
             load::reset(arena, view)

@@ -34,6 +34,7 @@ use crate::error::Result;
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked};
 use crate::log::{self, Appended, Item, Until, page_of};
+use crate::quota::Change;
 use crate::seeded::{self, Bug};
 use crate::view::View;
 
@@ -363,10 +364,12 @@ impl Fs {
         } else {
             self.pm.fence(self.pm.write_back(word)).end();
         }
-        view.publish(|| {
+        let before = Change::whole(view);
+        let published = view.publish(|| {
             view.set_state(&state);
             publish()
-        })
+        });
+        published.and(self.recount(view.project(), before, view))
     }
 }
 

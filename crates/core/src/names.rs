@@ -16,6 +16,7 @@ use crate::dir::{self, Found};
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked};
 use crate::log::{Appended, Appender, Room};
+use crate::quota::Change;
 use crate::seeded::{self, Bug};
 use crate::view::{State, View};
 
@@ -251,8 +252,10 @@ impl Fs {
         at: &[(u64, novale_layout::PmAddr)],
     ) -> Result<()> {
         let (view, arena) = (&change.dir.view, self.arena());
+        let before = Change::whole(view);
         view.set_state(next);
         appended.publish(view);
+        self.recount(view.project(), before, view)?;
         // Names are added first: room for them was made, and removing could take it away.
         for (add, (cookie, addr)) in change.adds.iter().zip(at) {
             dir::add(&self.pm, arena, view, add.name, *cookie, *addr)?;

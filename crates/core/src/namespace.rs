@@ -14,6 +14,7 @@ use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::load;
 use crate::log::{Appender, LogId, Room, page_crc};
 use crate::names::{Add, DirChange, InodeChange, no_entries_crc};
+use crate::quota::Change;
 use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, NewInode};
 use crate::view::{Attrs, State, View};
@@ -89,6 +90,8 @@ impl Fs {
         if self.find_locked(&dir, name)?.is_some() {
             return Err(Error::Exists);
         }
+        let project = dir.view.project();
+        self.allow(call, project, u64::from(!new.target.is_empty()), 1)?;
         // The root's link count never falls to 0.
         if dir.view.state().nlink == 0 {
             return Err(Error::NotFound);
@@ -124,6 +127,7 @@ impl Fs {
             view.set_parent(if is_dir { parent } else { Ino::NULL });
             view.set_identity(ino, fresh.id.generation, new.kind, true);
         });
+        self.count(project, Change::whole(view))?;
         Ok(view.attr(new.kind))
     }
 
@@ -230,6 +234,9 @@ impl Fs {
         }
         if self.find_locked(dir, name)?.is_some() {
             return Err(Error::Exists);
+        }
+        if inode.view.project() != dir.view.project() {
+            return Err(Error::OtherTree);
         }
         let changes = [DirChange {
             dir,

@@ -141,8 +141,10 @@ impl Fs {
             .transpose()?;
         pair.from.check(old, moved)?;
         target.map_or(Ok(()), |(found, target)| found.check(new, target))?;
+        stay_in_tree(moved, old, new)?;
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
+                stay_in_tree(target.1, new, old)?;
                 self.exchange(call, (old, from.name), (new, to.name), (pair.from, moved), target)?;
             }
             _ => {
@@ -287,6 +289,14 @@ impl Fs {
         }
         Ok(())
     }
+}
+
+/// Refuses to move what counts for its directory's tree to a directory of another one. The top of a
+/// tree may go anywhere, as may what only lies in a tree that it does not count for.
+fn stay_in_tree(moved: &Locked<'_>, old: &Locked<'_>, new: &Locked<'_>) -> Result<()> {
+    let project = moved.view.project();
+    let leaves = project == old.view.project() && project != new.view.project();
+    if leaves { Err(Error::OtherTree) } else { Ok(()) }
 }
 
 fn add_of<'a>(name: &'a [u8], inode: &Locked<'_>) -> Add<'a> {

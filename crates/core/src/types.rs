@@ -30,6 +30,8 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a character or block device.
     pub rdev: u32,
+    /// The directory tree that it counts for, by number; 0: none.
+    pub project: u32,
     /// Length in bytes.
     pub size: u64,
     /// Space in 512-byte units.
@@ -76,6 +78,9 @@ pub struct SetAttr {
     pub atime_ns: Option<i64>,
     /// Modification time, ns.
     pub mtime_ns: Option<i64>,
+    /// Count it for this directory tree; 0: for none. Its names stay where they are; what is made in
+    /// it from now on counts for the same.
+    pub project: Option<u32>,
     /// Clear set-uid, and set-gid of an executable group, as a change of owner or size by
     /// an unprivileged caller must.
     pub clear_set_id: bool,

@@ -337,13 +337,13 @@ impl<'a> View<'a> {
             uid: attrs.uid,
             gid: attrs.gid,
             rdev: self.rdev(),
+            project: attrs.project,
             size: if kind == FileKind::Directory {
                 state.size.saturating_mul(64)
             } else {
                 state.size
             },
-            blocks: (self.get(DATA_PAGES) + self.get(LOG_PAGES) + u64::from(attrs.xattrs.pages))
-                * 8,
+            blocks: self.pages() * 8,
             atime_ns: self.atime_ns(),
             mtime_ns: state.mtime_ns,
             ctime_ns: state.ctime_ns,
@@ -407,6 +407,16 @@ impl<'a> View<'a> {
 
     pub(crate) fn set_gc_cursor(&self, page: PmAddr) {
         self.set(GC_CURSOR, page.raw());
+    }
+
+    /// Pages of data, of the log and of extended attributes.
+    pub(crate) fn pages(&self) -> u64 {
+        self.get(DATA_PAGES) + self.get(LOG_PAGES) + u64::from(self.xattrs().pages)
+    }
+
+    /// The tree that it belongs to; 0: none.
+    pub(crate) fn project(&self) -> u32 {
+        halves(self.get(POLICY_PROJECT)).0
     }
 
     pub(crate) fn data_pages(&self) -> u64 {

@@ -85,6 +85,7 @@ mod tests {
             atime_ns: 20,
             mtime_ns: 10,
             ctime_ns: 10,
+            project: 0,
             birth_ns: 0,
         }
     }

@@ -430,8 +430,8 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.service.statfs() {
+    fn statfs(&self, _: &Request, node: INodeNo, reply: ReplyStatfs) {
+        match self.service.statfs(ino(node)) {
             Ok(space) => reply.statfs(
                 space.pages,
                 space.pages_free,

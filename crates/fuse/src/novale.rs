@@ -180,6 +180,7 @@ impl Service for Novale {
             size,
             atime_ns: atime.map(|time| time_ns(&ctx, time)),
             mtime_ns: mtime.map(|time| time_ns(&ctx, time)),
+            project: None,
             clear_set_id,
         };
         self.done(self.fs.setattr(&ctx, ino, &set))
@@ -294,9 +295,9 @@ impl Service for Novale {
         self.list_with_attributes(ino, after, take)
     }
 
-    fn statfs(&self) -> Reply<StatFs> {
+    fn statfs(&self, ino: Ino) -> Reply<StatFs> {
         let _pass = self.gate.enter()?;
-        self.done(self.fs.statfs())
+        self.done(self.fs.statfs_of(ino))
     }
 
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()> {

@@ -147,8 +147,8 @@ pub trait Service: Send + Sync + 'static {
         after: u64,
         take: &mut dyn FnMut(&Listed, &Attr) -> bool,
     ) -> Reply<()>;
-    /// Space and inodes.
-    fn statfs(&self) -> Reply<StatFs>;
+    /// Space and inodes, within the limits of the inode's directory tree.
+    fn statfs(&self, ino: Ino) -> Reply<StatFs>;
     /// Reserves space for a range, or changes it in another way.
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()>;
     /// The value of an extended attribute.

@@ -217,7 +217,7 @@ fn in_results_times_and_trees() {
     println!("model and Linux: first seed {}, {} s", budget.seed, budget.time.as_secs());
     let start = Instant::now();
     for seed in budget.seed.. {
-        let mut steps = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 1000);
+        let mut steps = Generator::plain(seed, Flavor::of_seed(seed)).steps(budget.steps, 1000);
         if let Err((index, mut what)) = compare(&steps) {
             steps.truncate(index + 1);
             let steps = shrink(steps, SHRINK_RUNS_MAX, &mut |candidate: &[Step]| {

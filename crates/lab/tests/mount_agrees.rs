@@ -184,7 +184,7 @@ fn with_the_machines_own_file_system() {
     let (start, mut sequences) = (Instant::now(), 0);
     let mut mount = Mount::new(&program);
     for seed in budget.seed.. {
-        let steps = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 60);
+        let steps = Generator::plain(seed, Flavor::of_seed(seed)).steps(budget.steps, 60);
         if let Err(difference) = compare(&mut mount, &steps) {
             report(&mut mount, seed, steps, *difference);
         }

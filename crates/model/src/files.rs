@@ -29,6 +29,7 @@ impl Model {
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.project = set.project.unwrap_or(attr.project);
         attr.atime_ns = set.atime_ns.unwrap_or(attr.atime_ns);
         attr.mtime_ns = set.mtime_ns.unwrap_or(attr.mtime_ns);
         attr.ctime_ns = now_ns;

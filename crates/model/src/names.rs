@@ -41,6 +41,7 @@ impl Model {
             }
         }
         let attr = self.add(&new, parent, now_ns);
+        self.inode_mut(attr.ino)?.attr.project = parent_attr.project;
         self.insert_entry(parent, name, attr.ino);
         self.touch_contents(parent, now_ns);
         self.getattr(attr.ino)
@@ -50,7 +51,7 @@ impl Model {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for a directory; [`Error::NotFound`] for an inode whose last name
-    /// is gone; those of `create`.
+    /// is gone; [`Error::OtherTree`]; those of `create`.
     pub fn link(
         &mut self,
         ino: Ino,
@@ -70,6 +71,9 @@ impl Model {
             return Err(Error::TooManyLinks);
         }
         self.check_vacant(new_parent, new_name)?;
+        if self.getattr(new_parent)?.project != attr.project {
+            return Err(Error::OtherTree);
+        }
         self.insert_entry(new_parent, new_name, ino);
         self.add_links(ino, 1);
         self.touch(ino, now_ns);

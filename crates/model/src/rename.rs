@@ -14,6 +14,7 @@ impl Model {
     /// In this order: those of a bad name; those of looking up the source, then the target
     /// ([`Error::NotFound`] of the target for an exchange alone); [`Error::Exists`] of `NoReplace`;
     /// [`Error::Invalid`] below itself; [`Error::NotFound`] into a removed directory;
+    /// [`Error::OtherTree`];
     /// [`Error::NotDirectory`] and [`Error::IsDirectory`] for unlike kinds; [`Error::NotEmpty`].
     pub fn rename(
         &mut self,
@@ -39,7 +40,11 @@ impl Model {
         self.check_not_removed(to.0)?;
         match target {
             Some(target) if target.ino == source.ino => return Ok(()),
+            _ => self.stay_in_tree(source, from.0, to.0)?,
+        }
+        match target {
             Some(target) if mode == RenameMode::Exchange => {
+                self.stay_in_tree(target, to.0, from.0)?;
                 self.exchange(from, source, to, target, now_ns);
             }
             Some(target) => {
@@ -72,6 +77,13 @@ impl Model {
             return Err(Error::Invalid);
         }
         Ok(())
+    }
+
+    /// What counts for the tree that it lies in stays there.
+    fn stay_in_tree(&self, moved: Attr, from: Ino, to: Ino) -> Result<()> {
+        let [from, to] = [self.getattr(from)?.project, self.getattr(to)?.project];
+        let leaves = moved.project == from && moved.project != to;
+        if leaves { Err(Error::OtherTree) } else { Ok(()) }
     }
 
     fn check_replaceable(&self, source: Attr, target: Attr) -> Result<()> {

@@ -105,6 +105,7 @@ impl Model {
             uid: new.uid,
             gid: new.gid,
             rdev: if is_device { new.rdev } else { 0 },
+            project: 0,
             size: if new.kind == Kind::Symlink { new.target.len() as u64 } else { 0 },
             atime_ns: now_ns,
             mtime_ns: now_ns,

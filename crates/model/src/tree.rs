@@ -125,6 +125,7 @@ fn node_difference(path: &str, sides: (&str, &str), a: &Node, b: &Node) -> Strin
     compare("uid", &a.attr.uid, &b.attr.uid);
     compare("gid", &a.attr.gid, &b.attr.gid);
     compare("rdev", &a.attr.rdev, &b.attr.rdev);
+    compare("project", &a.attr.project, &b.attr.project);
     compare("size", &a.attr.size, &b.attr.size);
     compare("atime", &a.attr.atime_ns, &b.attr.atime_ns);
     compare("mtime", &a.attr.mtime_ns, &b.attr.mtime_ns);

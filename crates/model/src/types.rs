@@ -65,6 +65,8 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device, else 0.
     pub rdev: u32,
+    /// The directory tree that it counts for, 0: none.
+    pub project: u32,
     /// Length of a file's contents or of a symlink's target.
     pub size: u64,
     /// Last access.
@@ -109,6 +111,8 @@ pub struct SetAttr {
     pub atime_ns: Option<i64>,
     /// Modification time, ns.
     pub mtime_ns: Option<i64>,
+    /// Directory tree to count for.
+    pub project: Option<u32>,
     /// Clear set-uid, and set-gid where the group may execute.
     pub clear_set_id: bool,
 }
@@ -163,6 +167,8 @@ pub enum Error {
     NotPermitted,
     /// An offset or a size above [`MAX_FILE_BYTES`].
     TooLarge,
+    /// From one directory tree with a quota into another.
+    OtherTree,
     /// More names than can be counted.
     TooManyLinks,
     /// The inode was removed for good.

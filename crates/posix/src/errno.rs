@@ -19,6 +19,8 @@ pub fn errno(error: &Error) -> i32 {
         Error::TooLarge => libc::EFBIG,
         Error::TooManyLinks => libc::EMLINK,
         Error::NoSpace => libc::ENOSPC,
+        Error::QuotaExceeded => libc::EDQUOT,
+        Error::OtherTree => libc::EXDEV,
         Error::NoMemory => libc::ENOMEM,
         Error::ReadOnly => libc::EROFS,
         Error::Stale => libc::ESTALE,

@@ -20,6 +20,7 @@ use crate::exec::{Executor, Progress};
 use crate::load;
 use crate::log::{self, Item, LogId};
 use crate::pool::Pool;
+use crate::quota::Usage;
 use crate::recover::chunks::Chunks;
 use crate::recover::coverage::{Mapping, resolve};
 use crate::recover::journal::{self, Journal};
@@ -63,6 +64,8 @@ pub struct CheckReport {
     pub pages_used: u64,
     /// Pages in all.
     pub pages: u64,
+    /// What each directory tree with a number of its own uses.
+    pub projects: BTreeMap<u32, Usage>,
 }
 
 /// What the second pass needs of an inode.
@@ -86,6 +89,8 @@ struct Gathered {
     names: Vec<NameSeen>,
     findings: Vec<Finding>,
     log_entries: u64,
+    /// What directory trees with a quota use.
+    projects: BTreeMap<u32, Usage>,
 }
 
 struct Checker<'a> {
@@ -152,6 +157,7 @@ pub fn check(
         log_entries: gathered.log_entries,
         pages_used: pages.used(),
         pages: pool.slots.iter().map(|(header, _)| header.pages).sum(),
+        projects: gathered.projects,
     })
 }
 
@@ -185,6 +191,9 @@ impl Checker<'_> {
             all.names.extend(block.names);
             all.findings.extend(block.findings);
             all.log_entries += block.log_entries;
+            for (project, used) in block.projects {
+                all.projects.entry(project).or_default().add(used);
+            }
         });
         *all = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Tasks end in any order; the report does not show it.
@@ -210,11 +219,15 @@ impl Checker<'_> {
         all.inodes.insert(ino, Seen { generation, kind, nlink: line.nlink });
         let id = LogId::new(self.seed, ino, generation);
         let owner = || format!("inode {}", ino.get());
-        let (mut replay, mut page_seq) = (Replay::default(), 0);
-        replay.xattr_root = identity.xattr_root;
+        let mut replay = Replay {
+            project: identity.project,
+            xattr_root: identity.xattr_root,
+            ..Replay::default()
+        };
+        let (mut page_seq, mut pages) = (0, 0);
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| match item {
             Item::Page { addr, seq } => {
-                page_seq = seq;
+                (page_seq, pages) = (seq, pages + 1);
                 self.pages.mark(addr, 1, &owner)
             }
             Item::Entry { addr, header, entry, .. } => {
@@ -225,13 +238,21 @@ impl Checker<'_> {
             }
         })?;
         resolve(&replay.mappings, &mut |_, extent| {
+            pages += extent.pages;
             self.pages.mark(extent.addr, extent.pages, &owner)
         })?;
         let xattrs = Xattrs::read(self.pm, &id, replay.xattr_root)?;
-        xattrs.for_each_page(&mut |extent| self.pages.mark(extent.addr, extent.pages, &owner))?;
+        xattrs.for_each_page(&mut |extent| {
+            pages += extent.pages;
+            self.pages.mark(extent.addr, extent.pages, &owner)
+        })?;
         xattrs
             .check_values(self.pm, &id)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
+        if replay.project != 0 {
+            let used = Usage { pages, inodes: 1 };
+            all.projects.entry(replay.project).or_default().add(used);
+        }
         load::check_numbers(ino, &place, line.op_seq, page_seq)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
         if kind == FileKind::Directory {
@@ -263,6 +284,7 @@ struct Replay {
     mappings: Vec<Mapping>,
     /// The extended attributes of the newest attributes entry.
     xattr_root: PmAddr,
+    project: u32,
     names: BTreeMap<u64, (NameSeen, Vec<u8>)>,
 }
 
@@ -281,7 +303,10 @@ impl Replay {
             Entry::DentryDelete { cookie, .. } => {
                 self.names.remove(&cookie);
             }
-            Entry::Attributes(ref attributes) => self.xattr_root = attributes.xattr_root,
+            Entry::Attributes(ref attributes) => {
+                self.xattr_root = attributes.xattr_root;
+                self.project = attributes.project;
+            }
             Entry::Words(_) => {}
         }
     }

@@ -1,5 +1,7 @@
 //! The saved allocator against what the logs say.
 
+use std::collections::BTreeSet;
+
 use novale_layout::{INODES_PER_CHUNK, Ino, PmAddr};
 use novale_pm::Pm;
 
@@ -51,6 +53,18 @@ pub(super) fn check(
     if wrong > 0 {
         let what = format!("saved allocator: {wrong} inode numbers are wrongly in use or free");
         findings.push(Finding { at: pool.state.saved_root, what });
+    }
+    let trees: BTreeSet<u32> = saved.projects.keys().chain(all.projects.keys()).copied().collect();
+    for tree in trees {
+        let [said, used] =
+            [&saved.projects, &all.projects].map(|all| all.get(&tree).copied().unwrap_or_default());
+        if said != used {
+            let what = format!(
+                "saved allocator: directory tree {tree} has {} pages and {} inodes, not {} and {}",
+                used.pages, used.inodes, said.pages, said.inodes
+            );
+            findings.push(Finding { at: pool.state.saved_root, what });
+        }
     }
     findings
 }

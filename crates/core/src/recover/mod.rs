@@ -34,6 +34,7 @@ use crate::exec::{Executor, Progress};
 use crate::fs::{Call, Fs, OpKind, OpenOptions};
 use crate::gc::GcCounters;
 use crate::pool::Pool;
+use crate::quota::Projects;
 use crate::seeded::{self, Bug};
 use crate::types::Ctx;
 use crate::view::Views;
@@ -255,6 +256,8 @@ fn build(
     let inodes = Inodes::create(arena, pool.superblock.roots.inode_directory)?;
     let views = Views::create(arena)?;
     let rename_lock = arena.alloc_table(3)?;
+    let used = opened.saved.as_ref().map_or(&opened.found.projects, |saved| &saved.projects);
+    let projects = Projects::create(arena, used)?;
     let mut report = opened.report;
     let saved = opened.saved.as_ref();
     allocator.install(arena, &|slot, index| match saved {
@@ -286,6 +289,7 @@ fn build(
         allocator,
         inodes,
         views,
+        projects,
         rename_lock,
         seed: pool.seed,
         session: pool.state.session,

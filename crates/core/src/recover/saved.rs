@@ -1,6 +1,8 @@
-//! The allocator's state across a clean close: the bitmaps of pages and inode numbers, as words, in
-//! a chain of pages that the saved state itself counts as free. They are read before anything is
+//! The allocator's state across a clean close: the bitmaps of pages and inode numbers and what
+//! directory trees with a quota use, as words, in a chain of pages that the saved state itself counts as free. They are read before anything is
 //! stored, and the clean flag falls before anything is allocated.
+
+use std::collections::BTreeMap;
 
 use novale_arena::Op;
 use novale_layout::{
@@ -14,8 +16,11 @@ use crate::cow::page_at;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::pool::Pool;
+use crate::quota::Usage;
 
 const INODE_WORDS: usize = 128;
+/// Words of a project: its number, pages, inodes.
+const PROJECT_WORDS: usize = 3;
 
 /// The saved bitmaps.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub(crate) struct Saved {
     slots: Vec<usize>,
     /// Where the inode words start.
     inodes: usize,
+    /// What directory trees with a quota use.
+    pub(crate) projects: BTreeMap<u32, Usage>,
 }
 
 impl Saved {
@@ -65,10 +72,8 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
     }
     let inodes = total;
     total += chunks * INODE_WORDS;
-    if state.saved_bytes != total as u64 * 8 {
-        let found = format!("{} bytes, expected {}", state.saved_bytes, total * 8);
-        return Err(Error::damaged("saved allocator", state.saved_root, found));
-    }
+    let projects = total;
+    total += project_words(state, total, chunks)?;
     let mut words = Vec::with_capacity(total);
     let mut crc = Crc32c::new();
     let (mut before, mut page) = (PmAddr::NULL, state.saved_root);
@@ -101,7 +106,40 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
             "its checksum does not match",
         ));
     }
-    Ok(Some(Saved { words, slots, inodes }))
+    let projects = words.get(projects..).unwrap_or_default();
+    let projects = read_projects(projects).ok_or_else(|| {
+        Error::damaged("saved allocator", state.saved_root, "projects out of order")
+    })?;
+    Ok(Some(Saved { words, slots, inodes, projects }))
+}
+
+/// Words behind those of the bitmaps: there are no more projects than inodes.
+fn project_words(state: &PoolState, bitmaps: usize, chunks: usize) -> Result<usize> {
+    let words = usize::try_from(state.saved_bytes / 8).unwrap_or(usize::MAX).checked_sub(bitmaps);
+    let is_whole = |words: &usize| {
+        let projects = words / PROJECT_WORDS;
+        state.saved_bytes.is_multiple_of(8)
+            && words.is_multiple_of(PROJECT_WORDS)
+            && projects <= chunks * INODE_WORDS * 64
+    };
+    words.filter(is_whole).ok_or_else(|| {
+        let found = format!("{} bytes, {} of them bitmaps", state.saved_bytes, bitmaps * 8);
+        Error::damaged("saved allocator", state.saved_root, found)
+    })
+}
+
+/// Projects and what they use, rising; `None` for anything else.
+fn read_projects(words: &[u64]) -> Option<BTreeMap<u32, Usage>> {
+    let mut projects = BTreeMap::new();
+    for entry in words.chunks_exact(PROJECT_WORDS) {
+        let [project, pages, inodes] = *entry else { return None };
+        let project = u32::try_from(project).ok().filter(|project| *project > 0)?;
+        if projects.last_key_value().is_some_and(|(last, _)| *last >= project) {
+            return None;
+        }
+        projects.insert(project, Usage { pages, inodes });
+    }
+    Some(projects)
 }
 
 /// The clean state line that names no bitmaps: the next opening scans.
@@ -144,7 +182,7 @@ pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<(PoolState, Flu
     Ok((named, pending))
 }
 
-/// The bitmaps' words: each slot's pages, then each chunk's inode numbers.
+/// The words: each slot's pages, each chunk's inode numbers, then projects.
 fn snapshot(fs: &Fs) -> Result<Vec<u64>> {
     let arena = fs.arena();
     let mut words = Vec::new();
@@ -156,6 +194,11 @@ fn snapshot(fs: &Fs) -> Result<Vec<u64>> {
     for chunk in 0..fs.inodes.chunk_count(arena)? {
         for index in 0..INODE_WORDS {
             words.push(fs.inodes.word(arena, chunk, index)?);
+        }
+    }
+    for (project, quota) in fs.projects.all(arena)? {
+        if quota.used != Usage::default() {
+            words.extend([project.into(), quota.used.pages, quota.used.inodes]);
         }
     }
     debug_assert_eq!(INODE_WORDS as u64 * 64, INODES_PER_CHUNK);

@@ -22,6 +22,7 @@ use crate::exec::{Executor, Progress};
 use crate::extent::Extent;
 use crate::log::{self, Item, LogId};
 use crate::pool::Pool;
+use crate::quota::Usage;
 use crate::seeded::{self, Bug};
 use crate::xattr::set::Xattrs;
 
@@ -60,6 +61,8 @@ pub(crate) struct Found {
     pub(crate) installs: Vec<(InodePlace, u8, novale_layout::CommitLine)>,
     pub(crate) lines_rejected: u64,
     pub(crate) log_entries: u64,
+    /// What directory trees with a quota use.
+    pub(crate) projects: BTreeMap<u32, Usage>,
     /// Inodes that can't be believed, and why.
     pub(crate) damaged: BTreeMap<Ino, Error>,
     /// Inodes put off for the last pass.
@@ -192,19 +195,23 @@ impl Scan<'_> {
         if pass != Pass::Shared {
             self.inodes.mark(ino);
         }
-        let (entries, flushed) = self.scan_log(pass, ino, place, &standing)?;
-        found.log_entries += entries;
-        Ok(pending.and(flushed))
+        let log = self.scan_log(pass, ino, place, &standing)?;
+        found.log_entries += log.entries;
+        if pass != Pass::Shared && log.project != 0 {
+            let used = Usage { pages: log.pages, inodes: 1 };
+            found.projects.entry(log.project).or_default().add(used);
+        }
+        Ok(pending.and(log.pending))
     }
 
-    /// Goes through the pages of an inode in use; returns the number of its log's entries.
+    /// Goes through the pages of an inode in use.
     fn scan_log(
         &self,
         pass: Pass,
         ino: Ino,
         place: &InodePlace,
         standing: &Standing,
-    ) -> Result<(u64, Flushed)> {
+    ) -> Result<ScannedLog> {
         let identity = standing
             .identity
             .as_ref()
@@ -216,11 +223,14 @@ impl Scan<'_> {
         let (mut page_before, mut page) = (PmAddr::NULL, PmAddr::NULL);
         let mut mappings = Vec::new();
         let mut xattr_root = identity.xattr_root;
-        let mut entries = 0;
+        let (mut entries, mut project, mut taken) = (0, identity.project, 0);
         let owner = || format!("inode {}", ino.get());
-        let take = |addr: PmAddr, pages: u64| match pass {
-            Pass::Mark | Pass::Torn => self.pages.mark(addr, pages, &owner),
-            Pass::Shared => self.pages.refuse_shared(addr, pages, &owner),
+        let mut take = |addr: PmAddr, pages: u64| {
+            taken += pages;
+            match pass {
+                Pass::Mark | Pass::Torn => self.pages.mark(addr, pages, &owner),
+                Pass::Shared => self.pages.refuse_shared(addr, pages, &owner),
+            }
         };
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| {
             match item {
@@ -243,6 +253,7 @@ impl Scan<'_> {
                     }
                     if let Entry::Attributes(attributes) = entry {
                         xattr_root = attributes.xattr_root;
+                        project = attributes.project;
                     }
                     if let Entry::Write { file_page, addr, count, .. } = *entry {
                         let first = file_page.get();
@@ -262,8 +273,17 @@ impl Scan<'_> {
         // They were durable before the line that names them was stored.
         Xattrs::read(self.pm, &id, xattr_root)?
             .for_each_page(&mut |extent| take(extent.addr, extent.pages))?;
-        Ok((entries, accepted.pending))
+        Ok(ScannedLog { entries, project, pages: taken, pending: accepted.pending })
     }
+}
+
+/// What the scan of an inode's log found.
+struct ScannedLog {
+    entries: u64,
+    project: u32,
+    /// Pages of the log and of the data.
+    pages: u64,
+    pending: Flushed,
 }
 
 /// The log of an inode whose last client died: all of it written back, and its pages.
@@ -342,6 +362,9 @@ impl Found {
         self.installs.extend(other.installs);
         self.lines_rejected += other.lines_rejected;
         self.log_entries += other.log_entries;
+        for (project, used) in other.projects {
+            self.projects.entry(project).or_default().add(used);
+        }
         self.damaged.extend(other.damaged);
         self.torn.extend(other.torn);
     }

@@ -7,8 +7,8 @@
 pub(crate) mod set;
 
 use novale_layout::{
-    FileKind, Ino, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace, XattrPageHeader,
-    is_xattr_name,
+    FileKind, Ino, PAGE, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
+    XattrPageHeader, is_xattr_name,
 };
 
 use crate::error::{Error, Result};
@@ -71,6 +71,9 @@ impl Fs {
             (XattrMode::Replace, None) => return Err(Error::NoAttribute),
             _ => {}
         }
+        // At most a page more than the value, for the chain.
+        let pages = (value.len() as u64).div_ceil(PAGE) + 1;
+        self.allow(&call, locked.view.project(), pages, 0)?;
         xattrs.set(namespace, name, value);
         self.set_locked(&call, &locked, &SetAttr::default(), Some(xattrs))
     }

@@ -1,9 +1,11 @@
 //! The product's library as a subject and a machine: on a pool in memory that outlives each open.
 
+use std::collections::BTreeMap;
+
 use novale_arena::Arena;
 use novale_core::{
     Atime, CheckReport, Error as FsError, Form, Fs, GcStats, MkfsOptions, OpenOptions, OpenReport,
-    Serial,
+    Serial, Usage,
 };
 use novale_model::{Ino, PAGE_BYTES};
 use novale_pm::{Pm, PmOptions};
@@ -201,6 +203,12 @@ pub fn check_opened(fs: &Fs) -> Result<(), String> {
         if found != counted {
             return Err(format!("{what}: {found}, but the check counts {counted}"));
         }
+    }
+    let quotas = fs.quotas().map_err(|why| why.to_string())?;
+    let found: BTreeMap<u32, Usage> =
+        quotas.into_iter().map(|(project, quota)| (project, quota.used)).collect();
+    if found != report.projects {
+        return Err(format!("trees use {found:?}, but the check counts {:?}", report.projects));
     }
     Ok(())
 }

@@ -36,6 +36,7 @@ pub fn subject_error(error: &FsError) -> Failure {
         FsError::Invalid(_) => Error::Invalid,
         FsError::NotPermitted(_) => Error::NotPermitted,
         FsError::TooLarge => Error::TooLarge,
+        FsError::OtherTree => Error::OtherTree,
         FsError::TooManyLinks => Error::TooManyLinks,
         FsError::NoSpace => Error::NoSpace,
         FsError::NoMemory => Error::NoMemory,
@@ -96,6 +97,7 @@ fn attr(on: &impl OnFs, attr: novale_core::Attr) -> Attr {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
+        project: attr.project,
         size: attr.size,
         atime_ns: attr.atime_ns,
         mtime_ns: attr.mtime_ns,
@@ -124,6 +126,7 @@ impl<T: OnFs> Subject for T {
             size: set.size,
             atime_ns: set.atime_ns,
             mtime_ns: set.mtime_ns,
+            project: set.project,
             clear_set_id: set.clear_set_id,
         };
         self.fs()?

@@ -230,6 +230,7 @@ fn simpler_sets(set: SetAttr) -> Vec<SetAttr> {
         SetAttr { gid: None, ..set },
         SetAttr { atime_ns: None, ..set },
         SetAttr { mtime_ns: None, ..set },
+        SetAttr { project: None, ..set },
         SetAttr { clear_set_id: false, ..set },
     ];
     let sizes = simpler_numbers(set.size.unwrap_or(0)).into_iter();

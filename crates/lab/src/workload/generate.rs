@@ -40,6 +40,8 @@ pub struct Generator {
     model: Model,
     session: Session,
     made: u32,
+    /// Makes only what any file system can be asked through the kernel.
+    is_plain: bool,
 }
 
 /// Directories nest at most so deep; names in the deepest are files and the like.
@@ -68,7 +70,14 @@ impl Generator {
     pub fn new(seed: u64, flavor: Flavor) -> Self {
         let model = Model::new(0o755, 0, 0, 0, Atime::Noatime);
         let session = Session::default();
-        Self { random: Rng::with_seed(seed), flavor, model, session, made: 0 }
+        let random = Rng::with_seed(seed);
+        Self { random, flavor, model, session, made: 0, is_plain: false }
+    }
+
+    /// A generator of what any file system can be asked through the kernel.
+    #[must_use]
+    pub fn plain(seed: u64, flavor: Flavor) -> Self {
+        Self { is_plain: true, ..Self::new(seed, flavor) }
     }
 
     /// A generator whose steps go on from what these leave.
@@ -214,6 +223,16 @@ impl Generator {
 
     fn other_step(&mut self) -> Step {
         match self.random.u32(0..100) {
+            0..8 if !self.is_plain => {
+                let project = Some(self.random.u32(0..4));
+                let set = SetAttr { project, ..SetAttr::default() };
+                let target = if self.random.u32(0..4) > 0 {
+                    self.target(is_directory)
+                } else {
+                    self.target(any)
+                };
+                Step::On { target, action: Action::Set(set) }
+            }
             0..30 => {
                 let set = self.some_set();
                 Step::On { target: self.target(not_symlink), action: Action::Set(set) }

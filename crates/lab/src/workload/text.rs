@@ -249,6 +249,7 @@ fn set_text(set: &SetAttr) -> String {
         text("size", set.size.map(|size| size.to_string())),
         text("atime", set.atime_ns.map(|time| time.to_string())),
         text("mtime", set.mtime_ns.map(|time| time.to_string())),
+        text("project", set.project.map(|project| project.to_string())),
         text("clear_set_id", set.clear_set_id.then(|| "1".to_owned())),
     ]
     .concat()
@@ -262,6 +263,7 @@ fn parse_set(words: &mut Words<'_>) -> Result<SetAttr, String> {
         size: words.optional("size").map(parse).transpose()?,
         atime_ns: words.optional("atime").map(parse).transpose()?,
         mtime_ns: words.optional("mtime").map(parse).transpose()?,
+        project: words.optional("project").map(parse).transpose()?,
         clear_set_id: words.optional("clear_set_id").is_some(),
     })
 }
