@@ -9,6 +9,8 @@ pub const PAGE_BYTES: usize = 4096;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
+static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+
 /// A file's length and its bytes.
 ///
 /// Invariant: no byte at or beyond the length is other than 0, so that extending needs no work.
@@ -109,7 +111,8 @@ impl Contents {
     /// The pages that hold a byte other than 0, ascending.
     fn nonzero_pages(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let pages = self.pages.iter().map(|(page, bytes)| (*page, bytes.as_slice()));
-        pages.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0))
+        // Compared as a whole: byte by byte it was a third of the crash lab's time.
+        pages.filter(|(_, bytes)| *bytes != ZEROS)
     }
 
     /// The offset of the first byte in which the two differ, the shorter one read as zeros.
