@@ -38,10 +38,10 @@ fn find_cut(bug: Bug, campaign: &Campaign) -> Option<String> {
 }
 
 fn find_death(bug: Bug, time: Duration, seed: u64) -> Option<String> {
-    let deadline = Instant::now() + time;
+    let begun = Instant::now();
     let setup = parse_steps(SETUP).ok()?;
     for form in [Form::Auto, Form::Two] {
-        for victim in VICTIMS.iter().take_while(|_| Instant::now() < deadline) {
+        for victim in VICTIMS.iter().take_while(|_| begun.elapsed() < time) {
             let victim = parse_steps(victim).ok()?;
             let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form };
             let options = CrashOptions { core, seed, ..CrashOptions::default() };

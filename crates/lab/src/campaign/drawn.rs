@@ -21,7 +21,7 @@ const STEPS: usize = 30;
 const STRETCH: usize = 60;
 
 /// One in so many sequences is cut in all the ways of [`ALL`].
-const ALL_ONE_IN: u64 = 16;
+const ALL_ONE_IN: u64 = 8;
 
 /// Lanes: as many as processors is one case among many.
 const LANES: [u32; 5] = [1, 2, 3, 7, 16];
@@ -87,7 +87,7 @@ fn random_on(seed: u64, form: Form, slots: Vec<u64>) -> Case {
     // Some are cut in every way that there is, at each store too.
     let effort = match seed % ALL_ONE_IN {
         0 => ALL,
-        _ => Effort { subset_lines_max: 5, data_lines_max: 3, ..Effort::default() },
+        _ => Effort { subset_lines_max: 8, data_lines_max: 3, ..Effort::default() },
     };
     let options = CrashOptions {
         core: CoreOptions { slots, lanes: 2, form },

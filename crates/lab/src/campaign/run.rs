@@ -50,9 +50,12 @@ pub struct Violation {
 /// What a campaign saw.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Crash states judged, each once.
+    /// Crash states judged, each once: they differ where recovery, its check and a look at
+    /// everything loaded something.
     pub crash_states: u64,
-    /// Sequences run.
+    /// The same by any byte: also where nothing looked.
+    pub states_by_bytes: u64,
+    /// Sequences run to their end.
     pub sequences: u64,
     /// What was tried in them.
     pub summary: CrashSummary,
@@ -67,6 +70,19 @@ pub struct Report {
 /// No sequence takes so long, shrinking included, unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(900);
 
+impl Report {
+    /// Nothing was wrong, and what was to be seen was seen.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.idle().next().is_none()
+    }
+
+    /// Workloads that were to see a collector at work and saw none.
+    pub fn idle(&self) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().filter(|turn| turn.is_idle())
+    }
+}
+
 impl Campaign {
     /// Runs it; `progress` is told what was seen so far, now and then.
     pub fn run(&self, progress: &(dyn Fn(&Report) + Sync)) -> Report {
@@ -75,7 +91,7 @@ impl Campaign {
 
     /// As [`Self::run`], but no longer than until `stop` is set, by whomever.
     pub fn run_until(&self, stop: &Arc<AtomicBool>, progress: &(dyn Fn(&Report) + Sync)) -> Report {
-        let tracker = Tracker::until(Some(Instant::now() + self.time)).stopped_by(stop);
+        let tracker = Tracker::until(Instant::now().checked_add(self.time)).stopped_by(stop);
         let turns = Turns::new(&self.workloads, self.seed);
         let report = Mutex::new(Report::default());
         std::thread::scope(|scope| {
@@ -110,9 +126,11 @@ impl Campaign {
                 Violation { workload: next.name, case, failure }
             });
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-            report.sequences += 1;
             match explored {
-                Ok(summary) => report.summary += summary,
+                Ok(summary) => {
+                    report.sequences += 1 - summary.broken_off;
+                    report.summary += summary;
+                }
                 Err(violation) => report.violations.push(violation),
             }
             note(&mut report, tracker, turns);
@@ -126,6 +144,7 @@ impl Campaign {
 
 fn note(report: &mut Report, tracker: &Tracker, turns: &Turns) {
     report.crash_states = tracker.distinct();
+    report.states_by_bytes = tracker.noted();
     report.places = tracker.reached();
     report.turns = turns.so_far();
 }

@@ -22,11 +22,28 @@ pub struct Turn {
     /// Its name.
     pub name: &'static str,
     /// Cases begun.
+    pub begun: u64,
+    /// Cases run to their end, or to a violation.
     pub cases: u64,
     /// Of so many in all, if there is an end to them.
     pub cases_in_all: Option<u64>,
     /// Time that they took, on all threads together.
     pub time: Duration,
+    /// Log pages reclaimed in what was cut, by either collector.
+    pub collected: u64,
+    /// It is there to see a collector at work.
+    pub collects: bool,
+}
+
+/// Of so many cases that are there to see a collector at work, one has to.
+const CASES_IDLE_MAX: u64 = 12;
+
+impl Turn {
+    /// It was to see a collector at work, and in all its cases none was.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.collects && self.cases >= CASES_IDLE_MAX && self.collected == 0
+    }
 }
 
 /// The next case.
@@ -55,12 +72,15 @@ impl Turns {
     pub(super) fn new(workloads: &[Workload], seed: u64) -> Self {
         let turn = |workload: &Workload| Turn {
             name: workload.name,
+            begun: 0,
             cases: 0,
             cases_in_all: match workload.how {
                 How::Each(count, _) => Some(count()),
                 How::Drawn(_) | How::Guided(_) => None,
             },
             time: Duration::ZERO,
+            collected: 0,
+            collects: workload.collects,
         };
         let turns = workloads.iter().map(turn).collect();
         let inner = Inner { turns, kept: Vec::new(), random: Rng::with_seed(seed) };
@@ -78,18 +98,18 @@ impl Turns {
     /// The next case; none when all that there are have been run.
     pub(super) fn next(&self) -> Option<Next> {
         let mut inner = self.lock();
-        let has_more = |turn: &Turn| turn.cases_in_all.is_none_or(|in_all| turn.cases < in_all);
+        let has_more = |turn: &Turn| turn.cases_in_all.is_none_or(|in_all| turn.begun < in_all);
         let open = inner.turns.iter().enumerate().filter(|(_, turn)| has_more(turn));
         // Those that have just begun wait for a time to be known.
-        let (index, turn) = open.min_by_key(|(_, turn)| (turn.time, turn.cases))?;
-        let (number, in_all) = (turn.cases, turn.cases_in_all.unwrap_or(1));
+        let (index, turn) = open.min_by_key(|(_, turn)| (turn.time, turn.begun))?;
+        let (number, in_all) = (turn.begun, turn.cases_in_all.unwrap_or(1));
         let workload = self.workloads.get(index)?;
         if let Some(turn) = inner.turns.get_mut(index) {
-            turn.cases += 1;
+            turn.begun += 1;
             // Until it is known, so that not all threads take this one.
             turn.time += Duration::from_nanos(1);
         }
-        let seed = self.seed + number;
+        let seed = self.seed.wrapping_add(number);
         let guide = match workload.how {
             How::Guided(_) => inner.guide(),
             How::Each(..) | How::Drawn(_) => None,
@@ -113,6 +133,8 @@ impl Turns {
         let mut inner = self.lock();
         if let Some(turn) = inner.turns.get_mut(next.workload) {
             turn.time += time;
+            turn.cases += u64::from(seen.is_none_or(|seen| seen.broken_off == 0));
+            turn.collected += seen.map_or(0, |seen| seen.collected_fast + seen.collected_thorough);
         }
         let is_new = seen.is_some_and(|seen| seen.new_places > 0);
         if !is_new || next.case.steps.len() > STEPS_MAX {

@@ -22,6 +22,8 @@ pub struct Workload {
     pub what: &'static str,
     /// Where its cases come from.
     pub how: How,
+    /// A collector is to run in what is cut.
+    pub collects: bool,
 }
 
 /// Where a workload's cases come from.
@@ -55,18 +57,22 @@ pub const WORKLOADS: &[Workload] = &[
     line("cut-off", "random steps, every other one cut off for good", Drawn(drawn::cut_off)),
     line("long", "random steps behind three thousand others", Drawn(drawn::long)),
     line("full", "random steps on a full pool", Drawn(drawn::full)),
-    line("collect-names", "a directory's log while it is collected", Drawn(drawn::churned_directory)),
-    line("collect-data", "a file's log while it is collected", Drawn(drawn::churned_file)),
-    line("collect-moved", "a file's log while it is collected, the pages moving about the file", Drawn(drawn::moved_file)),
-    line("collect-dead", "a log while a run of dead pages is cut out of it", Drawn(drawn::dead_run)),
+    line("collect-names", "a directory's log while it is collected", Drawn(drawn::churned_directory)).collecting(),
+    line("collect-data", "a file's log while it is collected", Drawn(drawn::churned_file)).collecting(),
+    line("collect-moved", "a file's log while it is collected, the pages moving about the file", Drawn(drawn::moved_file)).collecting(),
+    line("collect-dead", "a log while a run of dead pages is cut out of it", Drawn(drawn::dead_run)).collecting(),
     line("guided", "variations of what reached new places", Guided(drawn::random)),
 ];
 
 const fn line(name: &'static str, what: &'static str, how: How) -> Workload {
-    Workload { name, what, how }
+    Workload { name, what, how, collects: false }
 }
 
 impl Workload {
+    const fn collecting(self) -> Self {
+        Self { collects: true, ..self }
+    }
+
     /// The workload of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

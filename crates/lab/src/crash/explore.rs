@@ -66,6 +66,8 @@ pub struct CrashSummary {
     pub images: u64,
     /// Images that had been recovered before.
     pub known: u64,
+    /// Images that differ from one that was recovered only in lines at which nothing looked.
+    pub alike: u64,
     /// Recoveries that were cut themselves.
     pub recoveries_cut: u64,
     /// Operations cut off for good.
@@ -74,6 +76,8 @@ pub struct CrashSummary {
     pub collected_fast: u64,
     /// The same, by the thorough one.
     pub collected_thorough: u64,
+    /// Sequences that the end of the time broke off.
+    pub broken_off: u64,
     /// Places in the product, or findings of recoveries, that nothing before had reached.
     pub new_places: u64,
 }
@@ -103,10 +107,12 @@ impl std::ops::AddAssign for CrashSummary {
         self.points += other.points;
         self.images += other.images;
         self.known += other.known;
+        self.alike += other.alike;
         self.recoveries_cut += other.recoveries_cut;
         self.cut_off += other.cut_off;
         self.collected_fast += other.collected_fast;
         self.collected_thorough += other.collected_thorough;
+        self.broken_off += other.broken_off;
         self.new_places += other.new_places;
     }
 }
@@ -135,13 +141,16 @@ pub fn explore_beside(
         .map_err(|why| failure(0, &Step::Die, ("at first".into(), why)))?;
     for (index, step) in steps.iter().enumerate() {
         if tracker.is_over() {
-            return Ok(explorer.summary());
+            break;
         }
         let cuts = index >= options.from_step;
         let run = || explorer.step(step, cuts, now_ns_at(index + 1));
         catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|payload| Err(("in running".into(), panic_text(payload.as_ref()))))
             .map_err(|why| failure(index, step, why))?;
+    }
+    if tracker.is_over() {
+        return Ok(CrashSummary { broken_off: 1, ..explorer.summary() });
     }
     let last = steps.len().saturating_sub(1);
     explorer.finish().map_err(|why| failure(last, steps.last().unwrap_or(&Step::Die), why))

@@ -13,10 +13,13 @@ use super::explore::{CrashOptions, CrashSummary};
 use super::hardware::{Caches, Hardware};
 use super::images::{Image, images, images_at_store, images_in_store};
 use super::judge::{Judge, Wrong};
+use super::probe::BYTES_ROOMY;
 use super::record::{Event, Recorder, What};
 use super::recover::{Allowed, Bench, State, recorded_memory};
 use super::tracker::Tracker;
-use crate::diff::{CoreMachine, make_pool, new_arena, now_ns_at, open_pool_in, panic_text};
+use crate::diff::{
+    CoreMachine, check_no_space, make_pool, new_arena, now_ns_at, open_pool_in, panic_text,
+};
 use crate::workload::{Action, Failure, Outcome, Session, Step, run_step};
 
 /// A run that is being cut.
@@ -62,7 +65,7 @@ impl<'o> Explorer<'o> {
         let model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime);
         let bench = Bench::new(&hardware, options.core.form, now_ns_at(1 << 20))?;
         let mut explorer = Self {
-            judge: Judge { options, tracker, bench, summary: CrashSummary::default() },
+            judge: Judge::new(options, tracker, bench),
             state: None,
             options,
             recorder,
@@ -139,8 +142,11 @@ impl<'o> Explorer<'o> {
             (Some(_), _) => std::thread::scope(|scope| scope.spawn(run).join())
                 .map_err(|payload| ("in running".to_owned(), panic_text(payload.as_ref())))?,
         };
-        // What was refused for lack of space changed nothing.
-        if found != Outcome::Failed(Failure::Error(Error::NoSpace)) {
+        if found == Outcome::Failed(Failure::Error(Error::NoSpace)) {
+            // It changed nothing.
+            check_no_space(machine.as_mut(), step, BYTES_ROOMY)
+                .map_err(|why| ("in running".to_owned(), why))?;
+        } else {
             let expected = run_step(&mut self.model, &mut self.model_session, step, now_ns);
             check_alike(step, &expected, &found).map_err(|what| ("in running".to_owned(), what))?;
         }

@@ -8,6 +8,7 @@ use super::hardware::{Caches, Hardware};
 use super::images::{Choice, Effort, Image, images};
 use super::record::{Event, What};
 use super::recover::{Allowed, Bench, Depth, Judged};
+use super::sight::{Changes, Sights};
 use super::tracker::Tracker;
 
 /// Where the power was cut and what was wrong then.
@@ -19,6 +20,10 @@ const DEPTH_MAX: u32 = 2;
 /// Of the images within a recovery, one in so many has its own recovery cut.
 const DEEPER_ONE_IN: u64 = 24;
 
+/// Of the images that differ from a known one only where nothing looked, one in so many is judged all
+/// the same: it must be found as that one was.
+const ALIKE_JUDGED_ONE_IN: u64 = 61;
+
 /// The images within a recovery.
 const NESTED_EFFORT: Effort =
     Effort { subset_lines_max: 3, data_lines_max: 1, pairs: 2, random: 2, at_stores: false };
@@ -28,9 +33,16 @@ pub(super) struct Judge<'o> {
     pub(super) tracker: &'o Tracker,
     pub(super) bench: Bench,
     pub(super) summary: CrashSummary,
+    /// What recoveries saw, by how many cuts came before.
+    sights: [Sights; DEPTH_MAX as usize + 1],
 }
 
-impl Judge<'_> {
+impl<'o> Judge<'o> {
+    pub(super) fn new(options: &'o CrashOptions, tracker: &'o Tracker, bench: Bench) -> Self {
+        let (summary, sights) = (CrashSummary::default(), Default::default());
+        Self { options, tracker, bench, summary, sights }
+    }
+
     /// Judges the images of a point.
     pub(super) fn judge_all(
         &mut self,
@@ -51,6 +63,9 @@ impl Judge<'_> {
         allowed: &Allowed,
         level: u32,
     ) -> Result<(), (Choice, String)> {
+        if let Some(sights) = self.sights(level) {
+            sights.begin(hardware);
+        }
         for image in images {
             if self.tracker.is_over() {
                 return Ok(());
@@ -72,28 +87,48 @@ impl Judge<'_> {
         let form = self.options.core.form as u64;
         let caches = u64::from(self.options.caches == Caches::Kept);
         let state = image.state.short() ^ (form << 1 | caches);
-        if let Some(found) = self.tracker.recovered(state)
-            && allowed.states.iter().any(|state| state.hash() == found)
-        {
+        let is_allowed = |found: &u64| allowed.states.iter().any(|state| state.hash() == *found);
+        if self.tracker.recovered(state).is_some_and(|found| is_allowed(&found)) {
             self.summary.known += 1;
             return Ok(());
         }
-        self.summary.images += 1;
         // Drawn by the state, so that what is left out as known changes no other image's depth.
         let drawn = Rng::with_seed(state ^ self.options.seed).u64(..);
         let is_one_in = |count: u64| count > 0 && drawn.is_multiple_of(count);
         let depth = if is_one_in(self.options.used_one_in) { Depth::Used } else { Depth::Once };
-        let judged = self.bench.judge(hardware, image, allowed, depth)?;
-        self.summary.new_places += self.tracker.reach(recovery_places(&judged));
         let is_nested = match level {
             0 => is_one_in(self.options.nested_one_in),
             _ => level < DEPTH_MAX && is_one_in(DEEPER_ONE_IN),
         };
+        let changes = Changes::of(hardware, image);
+        // What goes deeper than one recovery may look elsewhere.
+        let alike = self.sights(level).and_then(|sights| sights.found(&changes));
+        let goes_deeper = depth == Depth::Used || is_nested || is_one_in(ALIKE_JUDGED_ONE_IN);
+        if let Some(found) = alike.filter(|found| !goes_deeper && is_allowed(found)) {
+            self.summary.alike += 1;
+            self.tracker.note(state, found);
+            return Ok(());
+        }
+        self.summary.images += 1;
+        let judged = self.bench.judge(hardware, image, allowed, depth)?;
+        if alike.is_some_and(|found| found != judged.found) {
+            return Err(
+                "an image that differs only where nothing looked is not so found".to_owned()
+            );
+        }
+        self.summary.new_places += self.tracker.reach(recovery_places(&judged));
+        let lines = self.bench.seen();
+        let seen = self.sights(level).map(|s| s.note(hardware, &changes, lines, judged.found));
         if is_nested {
             self.cut_recovery(hardware, image, &judged.recovery, allowed, level + 1)?;
         }
         self.tracker.note(state, judged.found);
+        self.tracker.count(seen.unwrap_or_default().short() ^ (form << 1 | caches));
         Ok(())
+    }
+
+    fn sights(&mut self, level: u32) -> Option<&mut Sights> {
+        self.sights.get_mut(level as usize)
     }
 
     /// Cuts a recovery at each of its fences.

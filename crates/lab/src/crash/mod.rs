@@ -13,13 +13,14 @@ mod judge;
 mod probe;
 mod record;
 mod recover;
+mod sight;
 mod tracker;
 
 pub use durable::StateHash;
 pub use explore::{CrashFailure, CrashOptions, CrashSummary, explore, explore_beside, small_step};
 pub use hardware::{Caches, Hardware, LINE_BYTES, LineBytes, LineKey, Pending};
 pub use images::{Choice, Effort, Image, images, images_at_store, images_in_store};
-pub use probe::{probe, probe_below};
+pub use probe::{BYTES_ROOMY, probe, probe_below};
 pub use record::{Event, Recorder, What};
 pub use recover::{Allowed, Bench, Depth, Judged, State};
 pub use tracker::Tracker;

@@ -6,7 +6,7 @@ use crate::diff::{Machine, snapshot};
 use crate::workload::{Failure, Subject, fill_bytes};
 
 /// Where fewer bytes are free, what makes something new may be refused.
-const BYTES_ROOMY: u64 = 1 << 20;
+pub const BYTES_ROOMY: u64 = 1 << 20;
 
 /// Makes and uses files, removes everything that there is, and makes files once more: on a full pool
 /// that is when there must be room.

@@ -10,6 +10,7 @@ use novale_layout::PmAddr;
 use novale_pm::{Observer, Purpose, StoreEvent, StoreKind};
 
 use super::hardware::{LineKey, lines_of};
+use super::sight::Watch;
 
 /// One event, told before it happens.
 #[derive(Debug, Clone)]
@@ -52,9 +53,22 @@ pub enum What {
 pub struct Recorder {
     events: Mutex<Vec<Event>>,
     is_deaf: AtomicBool,
+    /// The lines that are loaded, where somebody asks.
+    watch: Watch,
 }
 
 impl Recorder {
+    /// A recorder that can also say which lines of slots of these lengths (bytes) are loaded.
+    #[must_use]
+    pub(super) fn watching(lens: &[u64]) -> Self {
+        Self { watch: Watch::over(lens), ..Self::default() }
+    }
+
+    /// Which lines of the pool are loaded.
+    pub(super) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
     /// Does something unheard.
     pub fn unheard<T>(&self, act: impl FnOnce() -> T) -> T {
         self.is_deaf.store(true, Ordering::Relaxed);
@@ -117,5 +131,9 @@ impl Observer for Recorder {
 
     fn fence(&self, site: &'static Location<'static>) {
         self.push(site, || What::Fence);
+    }
+
+    fn load(&self, addr: PmAddr, len: u64) {
+        self.watch.loaded(addr, len);
     }
 }

@@ -14,6 +14,7 @@ use super::hardware::{Caches, Hardware, LineBytes, LineKey};
 use super::images::Image;
 use super::probe::probe;
 use super::record::{Event, Recorder};
+use super::sight::Lines;
 use crate::diff::{
     CoreMachine, Machine, check_opened, new_arena, open_pool_in, panic_text, show_pool_in, snapshot,
 };
@@ -98,7 +99,7 @@ impl Bench {
     /// What the kernel says.
     pub fn new(hardware: &Hardware, form: Form, now_ns: i64) -> Result<Self, String> {
         let lens: Vec<u64> = hardware.durable().iter().map(|slot| slot.len() as u64).collect();
-        let recorder = Arc::new(Recorder::default());
+        let recorder = Arc::new(Recorder::watching(&lens));
         let pm = recorded_memory(&lens, &recorder, hardware.caches())?;
         recorder.unheard(|| hardware.lay_out(&pm));
         Ok(Self { pm: Some(pm), arena: Some(new_arena()?), recorder, form, now_ns })
@@ -133,6 +134,11 @@ impl Bench {
         Ok(judged)
     }
 
+    /// The lines that the last recovery that was judged, its check and the first look loaded.
+    pub(super) fn seen(&self) -> Lines {
+        self.recorder.watch().lines()
+    }
+
     fn recover(
         &mut self,
         touched: &mut BTreeSet<LineKey>,
@@ -145,11 +151,13 @@ impl Bench {
                 Some(self.look_read_only(allowed).map_err(|why| format!("read-only: {why}"))?)
             }
         };
+        self.recorder.watch().begin();
         let mut machine = self.open()?;
         let report = machine.opened()?;
         let recovery = self.recorder.take();
         touched.extend(recovery.iter().flat_map(Event::stored_lines));
         let state = look(&mut machine, allowed, self.now_ns)?;
+        self.recorder.watch().end();
         self.give_up(machine)?;
         if let Some(shown) = shown.filter(|shown| shown.hash != state.hash) {
             return Err(format!("shown read-only as {}, recovered as {}", shown.name, state.name));

@@ -13,13 +13,19 @@ const PARTS: usize = 256;
 /// States that are remembered in all: beyond, states are judged but no longer counted.
 const STATES_MAX: u64 = 200_000_000;
 
-type States = HashMap<u64, u64, BuildHasherDefault<IsHash>>;
+#[derive(Debug, Default)]
+struct Part {
+    /// By the hash of a state: the hash of what was recovered from it.
+    recovered: HashMap<u64, u64, BuildHasherDefault<IsHash>>,
+    /// The hashes of what was seen.
+    seen: HashSet<u64, BuildHasherDefault<IsHash>>,
+}
 
 /// Shared by explorations, one after the other or beside each other.
 #[derive(Debug)]
 pub struct Tracker {
-    /// By the hash of a state: the hash of what was recovered from it.
-    parts: Vec<Mutex<States>>,
+    parts: Vec<Mutex<Part>>,
+    noted: AtomicU64,
     distinct: AtomicU64,
     reached: Mutex<HashSet<u64>>,
     end: Option<Instant>,
@@ -38,6 +44,7 @@ impl Tracker {
     pub fn until(end: Option<Instant>) -> Self {
         Self {
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            noted: AtomicU64::new(0),
             distinct: AtomicU64::new(0),
             reached: Mutex::default(),
             end,
@@ -51,10 +58,17 @@ impl Tracker {
         Self { stopped: stop.clone(), ..self }
     }
 
-    /// Crash states judged so far, each counted once.
+    /// Crash states judged so far that differ in a line at which recovery, the check or the look
+    /// behind them looked.
     #[must_use]
     pub fn distinct(&self) -> u64 {
         self.distinct.load(Ordering::Relaxed)
+    }
+
+    /// Crash states judged so far that differ in any byte.
+    #[must_use]
+    pub fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Relaxed)
     }
 
     /// Places reached so far.
@@ -76,17 +90,30 @@ impl Tracker {
 
     /// What was recovered from a state, if it was judged before.
     pub(super) fn recovered(&self, state: u64) -> Option<u64> {
-        self.part(state)?.lock().unwrap_or_else(PoisonError::into_inner).get(&state).copied()
+        let part = self.part(state)?.lock().unwrap_or_else(PoisonError::into_inner);
+        part.recovered.get(&state).copied()
     }
 
     /// Notes what was recovered from a state.
     pub(super) fn note(&self, state: u64, recovered: u64) {
-        if self.distinct() >= STATES_MAX {
+        if self.noted() >= STATES_MAX {
             return;
         }
         let Some(part) = self.part(state) else { return };
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-        if part.insert(state, recovered).is_none() {
+        if part.recovered.insert(state, recovered).is_none() {
+            self.noted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a state by what was seen of it.
+    pub(super) fn count(&self, seen: u64) {
+        if self.distinct() >= STATES_MAX {
+            return;
+        }
+        let Some(part) = self.part(seen) else { return };
+        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+        if part.seen.insert(seen) {
             self.distinct.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -97,7 +124,7 @@ impl Tracker {
         places.map(|place| u64::from(reached.insert(place))).sum()
     }
 
-    fn part(&self, state: u64) -> Option<&Mutex<States>> {
+    fn part(&self, state: u64) -> Option<&Mutex<Part>> {
         self.parts.get(usize::try_from(state % PARTS as u64).ok()?)
     }
 }
@@ -132,7 +159,11 @@ mod tests {
         for state in [5, 5 + PARTS as u64, 5] {
             tracker.note(state, state + 1);
         }
-        assert_eq!((tracker.distinct(), tracker.recovered(5)), (2, Some(6)));
+        assert_eq!((tracker.noted(), tracker.recovered(5)), (2, Some(6)));
+        for seen in [7, 8, 7] {
+            tracker.count(seen);
+        }
+        assert_eq!(tracker.distinct(), 2);
         assert_eq!(tracker.reach([1, 2, 1].into_iter()), 2);
         assert_eq!(tracker.reach([2, 3].into_iter()), 1);
     }

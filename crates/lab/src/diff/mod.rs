@@ -15,7 +15,9 @@ pub use core_machine::{
     open_pool_in, show_pool_in,
 };
 pub use core_subject::{OnFs, subject_error};
-pub use run::{Machine, Mismatch, NoSpace, Summary, compare_run, now_ns_at, panic_text};
+pub use run::{
+    Machine, Mismatch, NoSpace, Summary, check_no_space, compare_run, now_ns_at, panic_text,
+};
 pub use search::{Budget, Found, search};
 pub use shrink::shrink;
 pub use snapshot::snapshot;

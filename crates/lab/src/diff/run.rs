@@ -124,6 +124,36 @@ pub fn compare_run(
 /// No step needs more space than this.
 const STEP_BYTES_MAX: u64 = 2 << 20;
 
+/// Whether a step may be refused for lack of space where `bytes_max` bytes are enough for any.
+///
+/// # Errors
+/// Why not.
+pub fn check_no_space(
+    machine: &mut impl Machine,
+    step: &Step,
+    bytes_max: u64,
+) -> Result<(), String> {
+    let only_looks = matches!(step, Step::On { action, .. } if action.only_looks());
+    let frees = matches!(step, Step::Unlink(_) | Step::Rmdir(_))
+        || matches!(
+            step,
+            Step::On {
+                action: Action::Set(_)
+                    | Action::Range { how: RangeOp::Punch | RangeOp::Collapse, .. },
+                ..
+            }
+        );
+    if frees || only_looks {
+        return Err("refused for lack of space".to_owned());
+    }
+    match machine.bytes_available() {
+        Some(bytes) if bytes > bytes_max => {
+            Err(format!("refused for lack of space, but {bytes} bytes are free"))
+        }
+        _ => Ok(()),
+    }
+}
+
 struct Run<'m, M> {
     machine: &'m mut M,
     machine_session: Session,
@@ -204,25 +234,10 @@ impl<M: Machine> Run<'_, M> {
     }
 
     fn judge_no_space(&mut self, step: &Step) -> Result<(), String> {
-        let only_looks = matches!(step, Step::On { action, .. } if action.only_looks());
-        let frees = matches!(step, Step::Unlink(_) | Step::Rmdir(_))
-            || matches!(
-                step,
-                Step::On {
-                    action: Action::Set(_)
-                        | Action::Range { how: RangeOp::Punch | RangeOp::Collapse, .. },
-                    ..
-                }
-            );
-        if self.no_space == NoSpace::Wrong || frees || only_looks {
+        if self.no_space == NoSpace::Wrong {
             return Err("refused for lack of space".to_owned());
         }
-        match self.machine.bytes_available() {
-            Some(bytes) if bytes > STEP_BYTES_MAX => {
-                Err(format!("refused for lack of space, but {bytes} bytes are free"))
-            }
-            _ => Ok(()),
-        }
+        check_no_space(self.machine, step, STEP_BYTES_MAX)
     }
 
     /// A number used again must show it by its generation, as file handles rely on that.

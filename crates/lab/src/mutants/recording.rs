@@ -10,8 +10,8 @@ use super::key::Keyed;
 use super::trial::Stretch;
 use super::workloads::Plan;
 use crate::clients::{DeathOptions, settle_once};
-use crate::crash::{Allowed, Event, Hardware, Recorder, State, What};
-use crate::diff::{CoreMachine, new_arena, now_ns_at, open_pool, panic_text};
+use crate::crash::{Allowed, BYTES_ROOMY, Event, Hardware, Recorder, State, What};
+use crate::diff::{CoreMachine, check_no_space, new_arena, now_ns_at, open_pool, panic_text};
 use crate::pool_file::PoolFile;
 use crate::workload::{Action, Failure, Outcome, Session, Step, parse_steps, run_step};
 
@@ -221,7 +221,8 @@ impl<'p> Recording<'p> {
             run()
         };
         if found == Outcome::Failed(Failure::Error(Error::NoSpace)) {
-            return Ok(());
+            return check_no_space(machine, step, BYTES_ROOMY)
+                .map_err(|why| format!("{step}: {why}"));
         }
         let expected = run_step(&mut self.model, of_model, step, now_ns);
         let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed(_));

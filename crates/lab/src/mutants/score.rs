@@ -133,7 +133,7 @@ impl Report {
 pub fn run(options: &Options, progress: &(dyn Fn(Score) + Sync)) -> Report {
     let shared = Shared {
         options: *options,
-        deadline: Instant::now() + options.time,
+        deadline: Instant::now().checked_add(options.time),
         next: AtomicUsize::new(0),
         state: Mutex::new(State::default()),
         progress,
@@ -210,7 +210,7 @@ impl State {
 
 struct Shared<'p> {
     options: Options,
-    deadline: Instant,
+    deadline: Option<Instant>,
     next: AtomicUsize,
     state: Mutex<State>,
     progress: &'p (dyn Fn(Score) + Sync),
@@ -222,7 +222,7 @@ impl Shared<'_> {
     }
 
     fn is_over(&self) -> bool {
-        Instant::now() >= self.deadline
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Takes one run after the other.

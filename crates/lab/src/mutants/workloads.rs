@@ -149,7 +149,7 @@ pub(super) fn plan(turn: usize, seed: u64) -> Plan {
     let form = if turn.is_multiple_of(2) { Form::Single } else { Form::Two };
     match FIXED.get(turn / 2) {
         Some(make) => make(form),
-        None => random(seed + (turn - FIXED_COUNT) as u64, form),
+        None => random(seed.wrapping_add((turn - FIXED_COUNT) as u64), form),
     }
 }
 

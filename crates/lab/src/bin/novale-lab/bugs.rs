@@ -8,7 +8,7 @@ use novale_lab::bugs::{BUGS, Fate, SeededBug, Tried, find, named, run_canary, ru
 use novale_lab::campaign::{Campaign, Rates};
 use serde::Serialize;
 
-use super::Verdict;
+use super::{Verdict, seconds};
 
 /// Switch known bugs on, one by one: is each found by the sequence kept for it?
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub(super) struct Args {
     #[arg(long)]
     file: Option<PathBuf>,
     /// Look for new sequences instead, so long for each bug.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(), conflicts_with_all = ["canary", "file"])]
     find: Option<u64>,
     /// Look in this workload alone; may be given several times.
     #[arg(long, value_name = "NAME")]

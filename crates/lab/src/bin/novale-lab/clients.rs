@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use novale_lab::clients::{CallsReport, Hunt, HuntReport, fail_calls, work as work_in};
 use serde::Serialize;
 
-use super::Verdict;
 use super::stop::Stop;
+use super::{Verdict, seconds};
 
 /// Kill processes that work on one pool, at any instant, and see what the survivors find.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// No death later than this.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = seconds())]
     seconds: u64,
     /// The seed of everything but the instants.
     #[arg(long, default_value_t = 1)]

@@ -23,6 +23,7 @@ mod stop;
 
 use std::process::ExitCode;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
 
 use self::stop::Stop;
@@ -55,6 +56,11 @@ enum Command {
     #[command(hide = true)]
     ClientWorker(clients::WorkerArgs),
     Replay(replay::Args),
+}
+
+/// Seconds that a command may take: up to ten years.
+fn seconds() -> RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(..=10 * 366 * 24 * 60 * 60)
 }
 
 /// What a command found.

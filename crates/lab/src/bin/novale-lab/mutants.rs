@@ -6,13 +6,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use novale_lab::mutants::{Options, Report, Score, run as try_mutants};
 use serde::Serialize;
 
-use super::Verdict;
+use super::{Verdict, seconds};
 
 /// Leave out each store, write-back and fence of the product, and swap neighbours: is it noticed?
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// No run starts later than this; all mutants are settled sooner on a quick machine.
-    #[arg(long, default_value_t = 240)]
+    #[arg(long, default_value_t = 240, value_parser = seconds())]
     seconds: u64,
     /// Seed of the random runs and images.
     #[arg(long, default_value_t = 1)]

@@ -11,8 +11,8 @@ use novale_lab::campaign::{
 };
 use serde::Serialize;
 
-use super::Verdict;
 use super::stop::Stop;
+use super::{Verdict, seconds};
 
 /// Cut the power in sequences of operations and see what is recovered.
 ///
@@ -20,7 +20,7 @@ use super::stop::Stop;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// No sequence starts later than this.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = seconds())]
     seconds: u64,
     /// The first seed; the others follow. The same seeds make the same sequences.
     #[arg(long, default_value_t = 1)]
@@ -55,7 +55,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         violations_max: 10,
         rates: Rates { used_one_in: args.used_one_in, nested_one_in: args.nested_one_in },
     };
+    // Before the run: what it finds must not be lost at its end.
     ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
+    tempfile::tempfile_in(&args.out).with_context(|| format!("write to {}", args.out.display()))?;
     let stop = Stop::on_signals()?;
     let (start, bar, files) = (Instant::now(), bar(args.seconds), Mutex::new(Vec::new()));
     let report = campaign.run_until(stop.asked(), &|report| {
@@ -68,14 +70,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     });
     bar.finish_and_clear();
     let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let files: Vec<PathBuf> = files.into_iter().collect::<anyhow::Result<_>>()?;
     let summary = Summary::of(&campaign, &report, start.elapsed(), files);
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {
         tell(&report, &summary);
     }
-    Ok(Verdict::of(!report.violations.is_empty(), &stop))
+    Ok(Verdict::of(!report.is_clean(), &stop))
 }
 
 pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {
@@ -98,15 +99,29 @@ struct Summary {
     seed: u64,
     threads: usize,
     states_per_second_per_thread: f64,
+    states_by_bytes: u64,
     sequences: u64,
+    sequences_broken_off: u64,
     operations: u64,
+    images_recovered: u64,
     images_known: u64,
+    images_alike: u64,
     recoveries_cut: u64,
     operations_cut_off: u64,
     log_pages_collected: [u64; 2],
     places: usize,
     workloads: Vec<WorkloadSummary>,
-    replay_files: Vec<PathBuf>,
+    /// Workloads that were to see a collector at work and saw none.
+    idle: Vec<&'static str>,
+    replay_files: Vec<Saved>,
+}
+
+/// Where a violation's file for `replay` is; its text, where it could not be written.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Saved {
+    At(PathBuf),
+    Not { error: String, replay: String },
 }
 
 #[derive(Serialize)]
@@ -115,15 +130,17 @@ struct WorkloadSummary {
     cases: u64,
     cases_in_all: Option<u64>,
     seconds: f64,
+    log_pages_collected: u64,
 }
 
 impl Summary {
-    fn of(campaign: &Campaign, report: &Report, time: Duration, files: Vec<PathBuf>) -> Self {
+    fn of(campaign: &Campaign, report: &Report, time: Duration, files: Vec<Saved>) -> Self {
         let workload = |turn: &Turn| WorkloadSummary {
             name: turn.name,
             cases: turn.cases,
             cases_in_all: turn.cases_in_all,
             seconds: turn.time.as_secs_f64(),
+            log_pages_collected: turn.collected,
         };
         let threads = u32::try_from(campaign.threads).unwrap_or(1);
         Self {
@@ -133,14 +150,19 @@ impl Summary {
             seed: campaign.seed,
             threads: campaign.threads,
             states_per_second_per_thread: rate(report, time) / f64::from(threads),
+            states_by_bytes: report.states_by_bytes,
             sequences: report.sequences,
+            sequences_broken_off: report.summary.broken_off,
             operations: report.summary.steps,
+            images_recovered: report.summary.images,
             images_known: report.summary.known,
+            images_alike: report.summary.alike,
             recoveries_cut: report.summary.recoveries_cut,
             operations_cut_off: report.summary.cut_off,
             log_pages_collected: [report.summary.collected_fast, report.summary.collected_thorough],
             places: report.places,
             workloads: report.turns.iter().map(workload).collect(),
+            idle: report.idle().map(|turn| turn.name).collect(),
             replay_files: files,
         }
     }
@@ -148,29 +170,39 @@ impl Summary {
 
 fn tell(report: &Report, summary: &Summary) {
     for (violation, file) in report.violations.iter().zip(&summary.replay_files) {
-        println!("{}: {}\nin {}\n", violation.workload, violation.failure, file.display());
+        println!("{}: {}", violation.workload, violation.failure);
+        match file {
+            Saved::At(path) => println!("in {}\n", path.display()),
+            Saved::Not { error, replay } => println!("not saved, {error}:\n{replay}"),
+        }
     }
     for workload in &summary.workloads {
         let in_all = workload.cases_in_all.map(|cases| format!(" of {cases}")).unwrap_or_default();
         let WorkloadSummary { name, cases, seconds, .. } = workload;
         println!("{name:14} {cases}{in_all} sequences, {seconds:.0} s");
     }
+    for turn in report.idle() {
+        println!("{}: no collector ran in {} sequences", turn.name, turn.cases);
+    }
     println!(
-        "{} crash states, {:.0} a second a thread; {} more had been judged; {} recoveries were cut",
+        "{} crash states as recovery sees them, {:.0} a second a thread ({} by their bytes); {} \
+         recoveries were cut",
         summary.crash_states,
         summary.states_per_second_per_thread,
-        summary.images_known,
+        summary.states_by_bytes,
         summary.recoveries_cut
     );
     println!("{} violations", summary.violations);
 }
 
-fn save(folder: &Path, number: usize, violation: &Violation) -> anyhow::Result<PathBuf> {
+fn save(folder: &Path, number: usize, violation: &Violation) -> Saved {
     let name = format!("{}-{}-{number}.txt", violation.workload, violation.case.options.seed);
     let path = folder.join(name);
     let text = print_replay(&violation.case, &violation.failure.to_string());
-    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-    Ok(path)
+    match std::fs::write(&path, &text) {
+        Ok(()) => Saved::At(path),
+        Err(why) => Saved::Not { error: format!("write {}: {why}", path.display()), replay: text },
+    }
 }
 
 fn bar(seconds: u64) -> ProgressBar {

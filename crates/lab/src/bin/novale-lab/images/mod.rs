@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use novale_lab::images::Recipe;
 use serde::Serialize;
 
-use super::Verdict;
+use super::{Verdict, seconds};
 
 /// Damage pools in every way and see that each answer is an error that names place and structure.
 ///
@@ -25,7 +25,7 @@ use super::Verdict;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Start no image later than this.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = seconds())]
     seconds: u64,
     /// The seed of the first worker; the others follow.
     #[arg(long, default_value_t = 1)]
