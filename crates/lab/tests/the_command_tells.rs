@@ -104,6 +104,14 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
     file("missing", &good.replace(" lanes=1", ""));
     file("unknown", &good.replace(" lanes=1", " lanes=1 lames=1"));
     file("number", &good.replace("lanes=1", "lanes=x"));
+    file("twice", &good.replace(" lanes=1", " lanes=1 lanes=1"));
+    file("lanes", &good.replace("lanes=1", "lanes=0"));
+    file("slots", &good.replace("slots=3145728", "slots=4096"));
+    file("huge", &good.replace("slots=3145728", "slots=1099511627776"));
+    file("flag", &good.replace("eadr=0", "eadr=7"));
+    file("subsets", &good.replace("subset_lines_max=12", "subset_lines_max=60"));
+    file("from", &good.replace("from_step=11", "from_step=999"));
+    file("len", &format!("{good}write /a offset=0 len=4000000000 fill=1\n"));
     file("step", &format!("{good}frobnicate /a\n"));
     file("empty", good.split_inclusive('\n').nth(2).unwrap());
     let lines = good.lines().count();
@@ -111,22 +119,65 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
     for (arguments, reason) in [
         (vec!["replay", "absent"], "read absent: No such file"),
         (vec!["replay", "none"], "none: it has no line of options"),
-        (vec!["replay", "missing"], "missing: lanes= is missing"),
-        (vec!["replay", "unknown"], "unknown: lames= is no option"),
-        (vec!["replay", "number"], "number: lanes=x is no number in range"),
+        (vec!["replay", "missing"], "missing: line 3: lanes= is missing"),
+        (vec!["replay", "unknown"], "unknown: line 3: lames= is no option"),
+        (vec!["replay", "number"], "number: line 3: lanes=x is no number from 0 to"),
+        (vec!["replay", "twice"], "twice: line 3: lanes= is there twice"),
+        (vec!["replay", "lanes"], "line 3: slots=3145728 lanes=0: "),
+        (vec!["replay", "slots"], "line 3: slots=4096 lanes=1: "),
+        (vec!["replay", "huge"], "line 3: slots=1099511627776 is no number from 4096 to"),
+        (vec!["replay", "flag"], "line 3: eadr=7 is no number from 0 to 1"),
+        (vec!["replay", "subsets"], "line 3: subset_lines_max=60 is no number from 0 to 16"),
+        (vec!["replay", "from"], "line 3: from_step=999, but there are 12 steps"),
+        (vec!["replay", "len"], "len=4000000000 is more than"),
         (vec!["replay", "step"], unknown_step.as_str()),
         (vec!["replay", "empty"], "empty: it has no steps"),
         (vec!["run", "--workload", "nonsense"], "no workload `nonsense`"),
         (vec!["run", "--out", "absent"], "absent is no directory"),
+        (vec!["run", "--out", "/proc"], "write to /proc: "),
     ] {
         let (code, out, err) = lab(&arguments, folder.path());
         assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {err}");
         assert!(err.starts_with("novale-lab: ") && err.contains(reason), "{arguments:?}: {err}");
     }
+    for arguments in [
+        ["run", "--seconds", "18446744073709551615"],
+        ["mutants", "--seconds", "18446744073709551615"],
+        ["clients", "--seconds", "18446744073709551615"],
+        ["images", "--seconds", "18446744073709551615"],
+        ["bugs", "--find", "18446744073709551615"],
+        ["bugs", "--canary", "--find=1"],
+    ] {
+        let (code, out, err) = lab(&arguments, folder.path());
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {err}");
+    }
     file("good", &good);
     let (code, out, _) = lab(&["replay", "good"], folder.path());
     assert_eq!(code, Some(0), "{out}");
     assert!(out.starts_with("no violation in "), "{out}");
+}
+
+/// What `run` leaves of a violation is short, and is one as long as the fault is there, and no longer.
+#[test]
+fn a_violation_leaves_a_short_sequence_that_shows_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let bug = "--bug=link-count-in-place";
+    let run = ["run", bug, "--workload", "random", "--seconds", "3", "--threads", "2", "--json"];
+    let (code, out, err) = lab(&run, folder.path());
+    assert_eq!(code, Some(1), "{out}{err}");
+    let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let files: Vec<&str> =
+        object["replay_files"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+    assert_eq!(files.len() as u64, object["violations"].as_u64().unwrap());
+    for file in files {
+        let text = std::fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(text.starts_with("# step "), "{text}");
+        assert!(parse_replay(&text).unwrap().steps.len() <= 6, "{text}");
+        let (code, out, _) = lab(&["replay", bug, file], folder.path());
+        assert_eq!(code, Some(1), "{text}{out}");
+        let (code, out, _) = lab(&["replay", file], folder.path());
+        assert_eq!(code, Some(0), "{text}{out}");
+    }
 }
 
 #[test]

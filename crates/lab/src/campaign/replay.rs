@@ -9,14 +9,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::str::FromStr;
 
-use novale_core::Form;
+use novale_core::{Form, mkfs_check};
+use novale_layout::PAGE;
 
 use super::workloads::Case;
 use crate::crash::{Caches, CrashOptions, Effort};
 use crate::diff::CoreOptions;
-use crate::workload::{parse_steps, print_steps};
+use crate::workload::{Action, Step, parse_steps, print_steps};
 
 /// The first word of the line of options.
 const OPTIONS: &str = "options";
@@ -61,63 +61,137 @@ pub fn print_replay(case: &Case, found: &str) -> String {
 /// The case that a text describes.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// What is wrong with it, in words, with the line.
 pub fn parse_replay(text: &str) -> Result<Case, String> {
-    let is_options = |line: &&str| line.split_whitespace().next() == Some(OPTIONS);
-    let mut lines = text.lines().filter(is_options);
-    let options = lines.next().ok_or("it has no line of options: this is no replay file")?;
-    if lines.next().is_some() {
-        return Err("it has two lines of options".to_owned());
+    let is_options = |line: &str| line.split_whitespace().next() == Some(OPTIONS);
+    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| is_options(line));
+    let (number, line) = lines.next().ok_or("it has no line of options: this is no replay file")?;
+    if let Some((second, _)) = lines.next() {
+        return Err(format!("line {second}: it has two lines of options"));
     }
-    let options = parse_options(options)?;
+    let options = parse_options(line).map_err(|why| format!("line {number}: {why}"))?;
     // The line of options becomes a comment, so that errors name the right line.
-    let commented = |line: &str| if is_options(&line) { "#".to_owned() } else { line.to_owned() };
+    let commented = |line: &str| if is_options(line) { "#".to_owned() } else { line.to_owned() };
     let steps: Vec<String> = text.lines().map(commented).collect();
+    for (number, line) in (1..).zip(&steps) {
+        let step = parse_steps(line).unwrap_or_default().pop();
+        if let Some(len) = step.as_ref().and_then(bytes_of).filter(|len| *len > LEN_MAX) {
+            return Err(format!("line {number}: len={len} is more than {LEN_MAX}"));
+        }
+    }
     let steps = parse_steps(&steps.join("\n"))?;
     if steps.is_empty() {
         return Err("it has no steps".to_owned());
     }
+    if options.from_step >= steps.len() {
+        let (from, count) = (options.from_step, steps.len());
+        return Err(format!("line {number}: from_step={from}, but there are {count} steps"));
+    }
     Ok(Case { steps, options })
 }
 
+/// Bytes that one step moves at most.
+const LEN_MAX: u64 = 64 << 20;
+
+/// Bytes of all slots together.
+const POOL_BYTES_MAX: u64 = 1 << 30;
+
+/// Images at a point are as many as a power of two of this.
+const SUBSET_LINES_MAX: u64 = 16;
+
+/// Lines, pairs and subsets that are chosen at a point.
+const CHOSEN_MAX: u64 = 10_000;
+
+/// The bytes that a step moves or reserves.
+fn bytes_of(step: &Step) -> Option<u64> {
+    match step {
+        Step::On { action: Action::Write { len, .. } | Action::Append { len, .. }, .. } => {
+            Some(u64::from(*len))
+        }
+        Step::On { action: Action::Read { len, .. }, .. } => Some(u64::from(*len)),
+        Step::On { action: Action::Allocate { len, .. }, .. } => Some(*len),
+        _ => None,
+    }
+}
+
 fn parse_options(line: &str) -> Result<CrashOptions, String> {
-    let mut values = BTreeMap::new();
+    let mut values = Values::default();
     for word in line.split_whitespace().skip(1) {
         let (key, value) = word.split_once('=').ok_or_else(|| format!("{word} is no option"))?;
-        values.insert(key, value);
+        if values.0.insert(key, value).is_some() {
+            return Err(format!("{key}= is there twice"));
+        }
     }
-    let mut text = |key: &str| values.remove(key).ok_or_else(|| format!("{key}= is missing"));
-    let slots: Result<Vec<u64>, String> =
-        text("slots")?.split(',').map(|bytes| number("slots", bytes)).collect();
-    let form = text("form")?;
-    let form = FORMS.iter().find(|(_, text)| *text == form);
-    let (form, _) = form.ok_or("form= is none of auto, single and two")?;
     let options = CrashOptions {
-        core: CoreOptions { slots: slots?, lanes: number("lanes", text("lanes")?)?, form: *form },
-        from_step: number("from_step", text("from_step")?)?,
+        core: values.pool()?,
+        from_step: values.index("from_step", u64::MAX)?,
         effort: Effort {
-            subset_lines_max: number("subset_lines_max", text("subset_lines_max")?)?,
-            data_lines_max: number("data_lines_max", text("data_lines_max")?)?,
-            pairs: number("pairs", text("pairs")?)?,
-            random: number("random", text("random")?)?,
-            at_stores: number::<u8>("at_stores", text("at_stores")?)? != 0,
+            subset_lines_max: values.index("subset_lines_max", SUBSET_LINES_MAX)?,
+            data_lines_max: values.index("data_lines_max", CHOSEN_MAX)?,
+            pairs: values.index("pairs", CHOSEN_MAX)?,
+            random: values.index("random", CHOSEN_MAX)?,
+            at_stores: values.flag("at_stores")?,
         },
-        caches: match number("eadr", text("eadr")?)? {
-            0_u8 => Caches::Lost,
-            _ => Caches::Kept,
-        },
-        used_one_in: number("used_one_in", text("used_one_in")?)?,
-        nested_one_in: number("nested_one_in", text("nested_one_in")?)?,
-        cut_off_one_in: number("cut_off_one_in", text("cut_off_one_in")?)?,
-        many_threads: number::<u8>("many_threads", text("many_threads")?)? != 0,
-        seed: number("seed", text("seed")?)?,
+        caches: if values.flag("eadr")? { Caches::Kept } else { Caches::Lost },
+        used_one_in: values.number("used_one_in", 0, u64::MAX)?,
+        nested_one_in: values.number("nested_one_in", 0, u64::MAX)?,
+        cut_off_one_in: values.number("cut_off_one_in", 0, u64::MAX)?,
+        many_threads: values.flag("many_threads")?,
+        seed: values.number("seed", 0, u64::MAX)?,
     };
-    match values.keys().next() {
+    match values.0.keys().next() {
         Some(key) => Err(format!("{key}= is no option")),
         None => Ok(options),
     }
 }
 
-fn number<T: FromStr>(key: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{key}={text} is no number in range"))
+/// What the line of options says, by key; what has been read is gone.
+#[derive(Default)]
+struct Values<'l>(BTreeMap<&'l str, &'l str>);
+
+impl<'l> Values<'l> {
+    fn text(&mut self, key: &str) -> Result<&'l str, String> {
+        self.0.remove(key).ok_or_else(|| format!("{key}= is missing"))
+    }
+
+    fn number<T: TryFrom<u64>>(&mut self, key: &str, min: u64, max: u64) -> Result<T, String> {
+        parse_number(key, self.text(key)?, min, max)
+    }
+
+    fn index(&mut self, key: &str, max: u64) -> Result<usize, String> {
+        self.number(key, 0, max)
+    }
+
+    fn flag(&mut self, key: &str) -> Result<bool, String> {
+        Ok(self.number::<u8>(key, 0, 1)? == 1)
+    }
+
+    /// Slots, lanes and form, of which a pool can be made.
+    fn pool(&mut self) -> Result<CoreOptions, String> {
+        let slots = self.text("slots")?;
+        let bytes = |text| parse_number("slots", text, PAGE, POOL_BYTES_MAX);
+        let lens: Vec<u64> = slots.split(',').map(bytes).collect::<Result<_, String>>()?;
+        if let Some(len) = lens.iter().find(|len| !len.is_multiple_of(PAGE)) {
+            return Err(format!("slots={slots}: {len} is no multiple of {PAGE}"));
+        }
+        if lens.iter().sum::<u64>() > POOL_BYTES_MAX {
+            return Err(format!("slots={slots}: more than {POOL_BYTES_MAX} bytes in all"));
+        }
+        let lanes = self.number("lanes", 0, u64::from(u32::MAX))?;
+        mkfs_check(&lens, lanes).map_err(|why| format!("slots={slots} lanes={lanes}: {why}"))?;
+        let form = self.text("form")?;
+        let known = FORMS.iter().find(|(_, text)| *text == form);
+        let (form, _) =
+            known.ok_or_else(|| format!("form={form} is none of auto, single and two"))?;
+        Ok(CoreOptions { slots: lens, lanes, form: *form })
+    }
+}
+
+fn parse_number<T: TryFrom<u64>>(key: &str, text: &str, min: u64, max: u64) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| (min..=max).contains(number));
+    let number: Option<T> = number.and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| match max {
+        u64::MAX => format!("{key}={text} is no number in range"),
+        _ => format!("{key}={text} is no number from {min} to {max}"),
+    })
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use novale_core::seeded::switch;
+use novale_lab::bugs::named;
 use novale_lab::campaign::{
     Campaign, Rates, Report, Turn, Violation, WORKLOADS, Workload, print_replay,
 };
@@ -37,6 +39,9 @@ pub(super) struct Args {
     /// Cut one in so many recoveries too, 0 for none [default: as the workload says].
     #[arg(long, value_name = "N")]
     nested_one_in: Option<u64>,
+    /// Switch a seeded bug on, as `bugs` names it: it must be found.
+    #[arg(long, value_name = "NAME")]
+    bug: Option<String>,
     /// Where files for `replay` go.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
@@ -55,6 +60,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         violations_max: 10,
         rates: Rates { used_one_in: args.used_one_in, nested_one_in: args.nested_one_in },
     };
+    switch_bug(args.bug.as_deref())?;
     // Before the run: what it finds must not be lost at its end.
     ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
     tempfile::tempfile_in(&args.out).with_context(|| format!("write to {}", args.out.display()))?;
@@ -88,6 +94,15 @@ pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {
             .with_context(|| format!("no workload `{name}`; `novale-lab list` names them"))
     };
     names.iter().map(find).collect()
+}
+
+/// Switches a seeded bug on for as long as this process lasts.
+pub(super) fn switch_bug(name: Option<&str>) -> anyhow::Result<()> {
+    if let Some(name) = name {
+        let seeded = named(name).with_context(|| format!("no bug `{name}`"))?;
+        switch(Some(seeded.bug));
+    }
+    Ok(())
 }
 
 /// What `--json` prints.
