@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use novale_layout::PmAddr;
 use proptest::prelude::*;
 
-use crate::cpu::traced::{Executed, take_trace};
+use crate::cpu::traced::{Executed, traced};
 use crate::{Pm, PmOptions, Purpose};
 
 const POOL_BYTES: u64 = 32768;
@@ -66,12 +66,15 @@ fn check(trace: &[Executed], at: usize, len: usize, eadr: bool) {
     assert_eq!((fences, trace.last()), (1, Some(&Executed::Fence)));
 }
 
+fn executed(call: impl FnOnce()) -> Vec<Executed> {
+    traced(None, call).into_iter().map(|(executed, _)| executed).collect()
+}
+
 fn run(pm: &Pm, call: Call, offset: u64, len: usize) {
     let addr = PmAddr::new(0, offset);
     let at = pm.load_ptr(addr, 0).unwrap().addr();
-    take_trace();
-    call(pm, addr, &vec![1; len]);
-    check(&take_trace(), at, len, pm.write_back_kind().is_none());
+    let trace = executed(|| call(pm, addr, &vec![1; len]));
+    check(&trace, at, len, pm.write_back_kind().is_none());
 }
 
 #[test]
@@ -109,11 +112,12 @@ fn lines_and_words_are_stored_in_order() {
     let pm = Pm::anonymous(&[POOL_BYTES], &PmOptions::default()).unwrap();
     let addr = PmAddr::new(0, 192);
     let at = pm.load_ptr(addr, 0).unwrap().addr();
-    take_trace();
-    let line = pm.store_line(addr, &[1; 64], Purpose::Commit);
-    let flushed = pm.write_back(line);
-    let word = pm.store_u64(addr.add(72), 1, Purpose::Commit);
-    pm.fence(flushed.and(pm.write_back(word))).end();
+    let trace = executed(|| {
+        let line = pm.store_line(addr, &[1; 64], Purpose::Commit);
+        let flushed = pm.write_back(line);
+        let word = pm.store_u64(addr.add(72), 1, Purpose::Commit);
+        pm.fence(flushed.and(pm.write_back(word))).end();
+    });
     let mut expected: Vec<Executed> =
         (0..8).map(|word| Executed::Store { at: at + word * 8, len: 8 }).collect();
     expected.extend([
@@ -122,7 +126,7 @@ fn lines_and_words_are_stored_in_order() {
         Executed::WriteBack { at: at + 64, len: 64 },
         Executed::Fence,
     ]);
-    assert_eq!(take_trace(), expected);
+    assert_eq!(trace, expected);
 }
 
 /// What another thread stored is written back again on request, line by line.
@@ -131,10 +135,10 @@ fn a_range_is_written_back_whoever_stored_it() {
     let pm = Pm::anonymous(&[POOL_BYTES], &PmOptions::default()).unwrap();
     let base = pm.load_ptr(PmAddr::new(0, 0), 0).unwrap().addr();
     for (byte, len, first, lines) in [(0, 1, 0, 1), (63, 2, 0, 2), (100, 4096, 64, 65)] {
-        take_trace();
-        let flushed = pm.write_back_range(PmAddr::new(0, byte), len, Purpose::Other);
+        let trace = executed(|| {
+            pm.fence(pm.write_back_range(PmAddr::new(0, byte), len, Purpose::Other)).end();
+        });
         let expected = Executed::WriteBack { at: base + first, len: lines * 64 };
-        assert_eq!(take_trace(), [expected], "{len} bytes from {byte}");
-        pm.fence(flushed).end();
+        assert_eq!(trace, [expected, Executed::Fence], "{len} bytes from {byte}");
     }
 }

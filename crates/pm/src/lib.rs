@@ -47,6 +47,12 @@ pub use options::{PmOptions, Purpose, SlotKind, SlotLock, SlotSpec};
 pub use pm::Pm;
 pub use token::{Dirty, Durable, Flushed};
 
+/// What is executed, and mutants of it: for the lab alone.
+#[cfg(feature = "lab")]
+pub mod lab {
+    pub use crate::cpu::traced::{Executed, How, Mutation, Noted, Which, traced};
+}
+
 /// Bytes of a cache line: the unit of write-back.
 const LINE: u64 = 64;
 

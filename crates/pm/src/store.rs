@@ -8,10 +8,11 @@ use std::panic::Location;
 
 use novale_layout::PmAddr;
 
+use crate::cpu::Cpu;
 use crate::pm::assert_aligned;
 use crate::{
-    Dirty, Durable, Flushed, LINE, Observer, Pm, Purpose, StoreEvent, StoreKind, cpu,
-    lines_touched, to_usize,
+    Dirty, Durable, Flushed, LINE, Observer, Pm, Purpose, StoreEvent, StoreKind, WriteBackKind,
+    cpu, lines_touched, to_usize,
 };
 
 impl Pm {
@@ -36,7 +37,7 @@ impl Pm {
             );
         }
         // SAFETY: `store_ptr` found 8 writable bytes, and they are aligned.
-        unsafe { cpu::store_u64(dst, value.to_le()) };
+        unsafe { put_word(dst, value) };
         self.count_stored(addr, 8, purpose);
         Dirty::new(addr, 8, purpose)
     }
@@ -60,12 +61,8 @@ impl Pm {
                 Location::caller(),
             );
         }
-        let (words, _) = line.as_chunks::<8>();
-        for (index, word) in words.iter().enumerate() {
-            let value = u64::from_le_bytes(*word).to_le();
-            // SAFETY: word `index` of the 64 writable, aligned bytes that `store_ptr` found.
-            unsafe { cpu::store_u64(dst.wrapping_add(index * 8), value) };
-        }
+        // SAFETY: `store_ptr` found 64 writable bytes, and they are aligned.
+        unsafe { put_line(dst, line) };
         self.count_stored(addr, LINE, purpose);
         Dirty::new(addr, LINE, purpose)
     }
@@ -94,7 +91,7 @@ impl Pm {
             );
         }
         // SAFETY: `store_ptr` found `len` writable bytes; `bytes` is not in the pool.
-        unsafe { cpu::copy_in(self.cpu, dst, bytes.as_ptr(), bytes.len()) };
+        unsafe { put_bytes(self.cpu, dst, bytes) };
         self.count_stored(addr, len, purpose);
         Dirty::new(addr, len, purpose)
     }
@@ -129,7 +126,7 @@ impl Pm {
         let first = src.cast_mut().wrapping_sub(to_usize(addr.byte() % LINE));
         // SAFETY: the lines that hold mapped bytes are mapped, because slots are whole pages;
         // there is at least one; `Cpu::choose` checked the instruction.
-        unsafe { cpu::write_back_lines(kind, first, to_usize(lines)) };
+        unsafe { send_lines(kind, first, to_usize(lines)) };
         self.registry.shard().written_back(purpose, addr.slot(), lines);
         Flushed::new()
     }
@@ -141,7 +138,7 @@ impl Pm {
         if let Some(observer) = &self.observer {
             observer.fence(Location::caller());
         }
-        cpu::fence();
+        wait();
         self.registry.shard().fenced();
         Durable::new()
     }
@@ -151,6 +148,59 @@ impl Pm {
     pub(crate) fn count_stored(&self, addr: PmAddr, len: u64, purpose: Purpose) {
         self.registry.shard().stored(purpose, addr.slot(), addr.byte(), len);
     }
+}
+
+// What the methods above execute. They pass their caller on, and so would what they called: the lab
+// tells the instructions of this crate apart by their places, and these functions are the places.
+
+/// Stores a word.
+///
+/// # Safety
+/// `dst` is valid for writing 8 bytes and aligned to 8.
+#[inline(always)]
+unsafe fn put_word(dst: *mut u8, value: u64) {
+    // SAFETY: the same contract.
+    unsafe { cpu::store_u64(dst, value.to_le()) };
+}
+
+/// Stores the words of a line in ascending order.
+///
+/// # Safety
+/// `dst` is valid for writing 64 bytes and aligned to 8.
+#[inline(always)]
+unsafe fn put_line(dst: *mut u8, line: &[u8; 64]) {
+    let (words, _) = line.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let value = u64::from_le_bytes(*word).to_le();
+        // SAFETY: word `index` of the 64 bytes.
+        unsafe { cpu::store_u64(dst.wrapping_add(index * 8), value) };
+    }
+}
+
+/// Stores bytes.
+///
+/// # Safety
+/// `dst` is valid for writing as many bytes, which are not in the pool.
+#[inline(always)]
+unsafe fn put_bytes(cpu: Cpu, dst: *mut u8, bytes: &[u8]) {
+    // SAFETY: the same contract.
+    unsafe { cpu::copy_in(cpu, dst, bytes.as_ptr(), bytes.len()) };
+}
+
+/// Writes `count` lines back, at least one.
+///
+/// # Safety
+/// They are mapped, and the CPU has the instruction.
+#[inline(always)]
+unsafe fn send_lines(kind: WriteBackKind, first: *mut u8, count: usize) {
+    // SAFETY: the same contract.
+    unsafe { cpu::write_back_lines(kind, first, count) };
+}
+
+/// Completes this thread's write-backs and streaming stores.
+#[inline(always)]
+fn wait() {
+    cpu::fence();
 }
 
 /// Tells the observer of one store.

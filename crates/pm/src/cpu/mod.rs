@@ -20,13 +20,16 @@ mod portable;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 use portable as native;
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "lab")))]
 pub(crate) use native::*;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "lab"))]
 pub(crate) mod traced;
-#[cfg(test)]
-pub(crate) use traced::*;
+#[cfg(any(test, feature = "lab"))]
+pub(crate) use traced::{
+    copy_in, copy_out, fence, has_wide, load_line, load_u64, prefetch, store_u64, stream_line,
+    stream_lines, stream_words, write_back_kinds, write_back_lines,
+};
 
 #[cfg(test)]
 mod tests;
