@@ -53,8 +53,13 @@ else
   tally skipped 1 'lab: clients whose system calls fail: strace is missing or may not trace'
 fi
 
-check "mutants of core, $((seconds / 3)) s, seed $seed" \
-  "$lab" mutants --seconds $((seconds / 3)) --seed "$seed" --threads 2
+# In so short a time not all mutants are decided, which has a code of its own.
+no_mutant_survives() {
+  local status=0
+  "$lab" mutants --seconds $((seconds / 3)) --seed "$seed" --threads 2 || status=$?
+  [ "$status" = 0 ] || [ "$status" = 3 ]
+}
+check "mutants of core and pm, $((seconds / 3)) s, seed $seed" no_mutant_survives
 check 'every seeded bug is caught' "$lab" bugs
 
 # A canary: a sequence without its bug catches nothing, and that is a failure.

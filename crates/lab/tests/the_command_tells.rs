@@ -47,9 +47,15 @@ fn a_signal_ends_it_with_what_was_found_and_nothing_left() {
     let memory_name = memory.path().to_str().unwrap();
     let clients = ["clients", "--seconds", "600", "--memory", memory_name, "--json"];
     let run = ["run", "--seconds", "600", "--threads", "1", "--json"];
-    for (arguments, signal, code) in
-        [(&clients[..], Signal::TERM, 143), (&clients, Signal::INT, 130), (&run, Signal::TERM, 143)]
-    {
+    let mutants = ["mutants", "--seconds", "600", "--threads", "1", "--json"];
+    let bugs = ["bugs", "--json"];
+    for (arguments, signal, code) in [
+        (&clients[..], Signal::TERM, 143),
+        (&clients, Signal::INT, 130),
+        (&run, Signal::TERM, 143),
+        (&mutants, Signal::INT, 130),
+        (&bugs, Signal::TERM, 143),
+    ] {
         let child = Command::new(env!("CARGO_BIN_EXE_novale-lab"))
             .args(arguments)
             .current_dir(folder.path())
@@ -58,12 +64,16 @@ fn a_signal_ends_it_with_what_was_found_and_nothing_left() {
             .spawn()
             .unwrap();
         let pid = Pid::from_child(&child);
-        wait_until(|| is_caught(pid, signal) && (arguments[0] == "run" || in_use() > 0));
+        wait_until(|| is_caught(pid, signal) && (arguments[0] != "clients" || in_use() > 0));
         kill_process(pid, signal).unwrap();
         let Output { status, stdout, .. } = child.wait_with_output().unwrap();
         assert_eq!(status.code(), Some(code), "{arguments:?}");
         let object: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
-        assert_eq!(object["violations"], 0, "{object}");
+        if arguments[0] == "bugs" {
+            assert!(object["untried"].as_u64().unwrap() > 0, "{object}");
+        } else {
+            assert_eq!(object["violations"], 0, "{object}");
+        }
         assert!(object["seconds"].as_f64().unwrap() < 300.0, "{object}");
         assert_eq!(in_use(), 0, "{arguments:?}");
     }

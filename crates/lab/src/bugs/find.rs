@@ -1,6 +1,8 @@
 //! Looks for a sequence that catches a bug, and makes it short.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use novale_core::Form;
 use novale_core::seeded::{Bug, switch};
@@ -16,18 +18,23 @@ use crate::workload::{Step, parse_steps};
 /// Shorter sequences that are tried at most where clients die.
 const RUNS_MAX: usize = 40;
 
-/// The text of a replay file of a sequence that catches the bug, if one is found in the time.
+/// The text of a replay file of a sequence that catches the bug, if one is found in the time, and
+/// before `stop` is set.
 #[must_use]
-pub fn find(seeded: &SeededBug, campaign: &Campaign) -> Option<String> {
+pub fn find(seeded: &SeededBug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<String> {
     match seeded.by {
-        By::PowerCut => find_cut(seeded.bug, campaign),
-        By::Death => find_death(seeded.bug, campaign.time, campaign.seed),
+        By::PowerCut => find_cut(seeded.bug, campaign, stop),
+        By::Death => {
+            let begun = Instant::now();
+            let is_over = || begun.elapsed() >= campaign.time || stop.load(Ordering::Relaxed);
+            find_death(seeded.bug, campaign.seed, &is_over)
+        }
     }
 }
 
-fn find_cut(bug: Bug, campaign: &Campaign) -> Option<String> {
+fn find_cut(bug: Bug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<String> {
     switch(Some(bug));
-    let report = campaign.run(&|_| ());
+    let report = campaign.run_until(stop, &|_| ());
     switch(None);
     let mut found = report.violations.into_iter().min_by_key(|found| found.case.steps.len())?;
     if found.case.steps.is_empty() {
@@ -37,11 +44,10 @@ fn find_cut(bug: Bug, campaign: &Campaign) -> Option<String> {
     Some(print_replay(&found.case, &found.failure.to_string()))
 }
 
-fn find_death(bug: Bug, time: Duration, seed: u64) -> Option<String> {
-    let begun = Instant::now();
+fn find_death(bug: Bug, seed: u64, is_over: &dyn Fn() -> bool) -> Option<String> {
     let setup = parse_steps(SETUP).ok()?;
     for form in [Form::Auto, Form::Two] {
-        for victim in VICTIMS.iter().take_while(|_| begun.elapsed() < time) {
+        for victim in VICTIMS.iter().take_while(|_| !is_over()) {
             let victim = parse_steps(victim).ok()?;
             let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form };
             let options = CrashOptions { core, seed, ..CrashOptions::default() };

@@ -104,13 +104,19 @@ const CHOSEN_MAX: u64 = 10_000;
 
 /// The bytes that a step moves or reserves.
 fn bytes_of(step: &Step) -> Option<u64> {
-    match step {
-        Step::On { action: Action::Write { len, .. } | Action::Append { len, .. }, .. } => {
+    let Step::On { action, .. } = step else { return None };
+    match action {
+        Action::Write { len, .. } | Action::Append { len, .. } | Action::Read { len, .. } => {
             Some(u64::from(*len))
         }
-        Step::On { action: Action::Read { len, .. }, .. } => Some(u64::from(*len)),
-        Step::On { action: Action::Allocate { len, .. }, .. } => Some(*len),
-        _ => None,
+        Action::Allocate { len, .. } => Some(*len),
+        Action::Stat
+        | Action::Set(_)
+        | Action::Readlink
+        | Action::Seek { .. }
+        | Action::List { .. }
+        | Action::Parent
+        | Action::Sync => None,
     }
 }
 

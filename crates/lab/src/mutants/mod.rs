@@ -8,6 +8,7 @@
 //!
 //! - `key` names places and makes mutants, `recording` runs workloads, `fork` their recoveries.
 //! - `trial` replays one mutant, `score` tries all of them; `workloads` says on what.
+//! - `pm` does the same for the instructions in `pm`, which have no recovery to be seen by.
 //! - `sites` compares what was reached with the source; `needless` holds the explained survivors.
 //!
 //! Called by `novale-lab mutants` and its test. Never here: what the bytes mean.
@@ -15,6 +16,7 @@
 mod fork;
 mod key;
 mod needless;
+mod pm;
 mod recording;
 mod score;
 mod sites;
@@ -22,5 +24,6 @@ mod trial;
 mod workloads;
 
 pub use key::{Does, How, Key, Mutant, Site};
-pub use score::{Fate, Options, Report, Score, run};
+pub use pm::{PmMutant, PmReport, try_pm};
+pub use score::{ALIKE_MAX, Fate, Options, Report, Score, run_until};
 pub use sites::{Call, calls_in_core};

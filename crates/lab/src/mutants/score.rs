@@ -1,7 +1,7 @@
 //! All mutants over all workloads, on several threads, until the time is up or all are caught.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use fastrand::Rng;
 use super::fork::{End, fork};
 use super::key::{Key, Mutant, Site};
 use super::needless;
+use super::pm::{PmReport, try_pm};
 use super::recording::{Act, BEHIND_DEATH, Pool, Recording, settled};
 use super::sites::{Call, calls_in_core};
 use super::trial::{Outcome, Stretch};
@@ -28,7 +29,7 @@ const TRIES_MAX: u32 = 40;
 /// The same for one that is proved to change nothing that counts: it must not be caught.
 const NEEDLESS_TRIES_MAX: u32 = 6;
 /// Places at which a mutant made no difference before it is taken for the original.
-const ALIKE_MAX: u32 = 200;
+pub const ALIKE_MAX: u32 = 200;
 /// One in so many acts is judged unchanged: no image of it may be wrong.
 const UNCHANGED_ONE_IN: u32 = 24;
 
@@ -68,7 +69,7 @@ impl Fate {
 
     /// The memory was never in a state that the original can't be in.
     fn is_original(&self) -> bool {
-        self.tries == 0 && self.alike > 0
+        self.tries == 0 && self.alike >= ALIKE_MAX
     }
 }
 
@@ -94,10 +95,10 @@ pub struct Report {
     pub fates: BTreeMap<Mutant, Fate>,
     /// Survivors that nothing explains.
     pub survivors: Vec<Mutant>,
-    /// Mutants that were not caught yet when the time was up.
+    /// Mutants that were neither caught nor looked at often enough when the time was up.
     pub undecided: Vec<Mutant>,
-    /// Mutants that never made a difference to the memory: what they take away was always done by
-    /// something else as well.
+    /// Mutants that made no difference to the memory at [`ALIKE_MAX`] places: what they take away was
+    /// always done by something else as well.
     pub original: Vec<Mutant>,
     /// Survivors with the proof that nothing needs what they lack.
     pub explained: Vec<(Mutant, &'static str)>,
@@ -109,6 +110,10 @@ pub struct Report {
     pub excused: Vec<(Call, &'static str)>,
     /// What was wrong without any mutant.
     pub broken: Vec<String>,
+    /// The mutants of `pm` itself.
+    pub pm: PmReport,
+    /// It was ended before its time.
+    pub stopped: bool,
     /// There was time for all runs that are always the same.
     pub all_runs: bool,
 }
@@ -120,7 +125,13 @@ impl Report {
     pub fn is_clean(&self) -> bool {
         let unreached = self.all_runs && !self.unreached.is_empty();
         let violated = !self.broken.is_empty() || self.wrongly_explained().next().is_some();
-        self.survivors.is_empty() && !unreached && !violated
+        self.survivors.is_empty() && !unreached && !violated && self.pm.is_clean()
+    }
+
+    /// Every mutant is decided, and there was time for all runs.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.all_runs && !self.stopped && self.undecided.is_empty()
     }
 
     /// Mutants that were caught although they are said to be needless.
@@ -129,14 +140,21 @@ impl Report {
     }
 }
 
-/// Tries all mutants; `progress` hears of the figures now and then.
-pub fn run(options: &Options, progress: &(dyn Fn(Score) + Sync)) -> Report {
+/// Tries all mutants, no longer than until `stop` is set, by whomever; `progress` hears of the figures
+/// now and then.
+pub fn run_until(
+    stop: &AtomicBool,
+    options: &Options,
+    progress: &(dyn Fn(Score) + Sync),
+) -> Report {
+    let pm = try_pm();
     let shared = Shared {
         options: *options,
         deadline: Instant::now().checked_add(options.time),
         next: AtomicUsize::new(0),
         state: Mutex::new(State::default()),
         progress,
+        stop,
     };
     std::thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
@@ -144,7 +162,7 @@ pub fn run(options: &Options, progress: &(dyn Fn(Score) + Sync)) -> Report {
         }
     });
     let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    report(state)
+    Report { pm, stopped: stop.load(Ordering::Relaxed), ..report(state) }
 }
 
 fn report(state: State) -> Report {
@@ -214,6 +232,7 @@ struct Shared<'p> {
     next: AtomicUsize,
     state: Mutex<State>,
     progress: &'p (dyn Fn(Score) + Sync),
+    stop: &'p AtomicBool,
 }
 
 impl Shared<'_> {
@@ -222,7 +241,8 @@ impl Shared<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        is_late || self.stop.load(Ordering::Relaxed)
     }
 
     /// Takes one run after the other.

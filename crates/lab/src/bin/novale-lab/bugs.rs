@@ -8,9 +8,12 @@ use novale_lab::bugs::{BUGS, Fate, SeededBug, Tried, find, named, run_canary, ru
 use novale_lab::campaign::{Campaign, Rates};
 use serde::Serialize;
 
+use super::stop::Stop;
 use super::{Verdict, seconds};
 
 /// Switch known bugs on, one by one: is each found by the sequence kept for it?
+///
+/// A signal ends it behind the bug that is being tried, with a report of those that were.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A bug by its name; may be given several times [default: all].
@@ -47,6 +50,8 @@ pub(super) struct Args {
 struct Summary {
     bugs: Vec<BugSummary>,
     caught: usize,
+    /// A signal came before.
+    untried: usize,
     seconds: f64,
 }
 
@@ -65,8 +70,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         let find = |name: &String| named(name).with_context(|| format!("no bug `{name}`"));
         bugs = args.bug.iter().map(find).collect::<anyhow::Result<_>>()?;
     }
+    let stop = Stop::on_signals()?;
     if let Some(seconds) = args.find {
-        return find_all(args, &bugs, Duration::from_secs(seconds));
+        return find_all(args, &bugs, Duration::from_secs(seconds), &stop);
     }
     if args.canary {
         bugs.truncate(1);
@@ -76,7 +82,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let file = args.file.as_ref().map(read).transpose()?;
     let run = if args.canary { run_canary } else { run_one };
     let mut all = Vec::new();
-    for bug in &bugs {
+    for bug in bugs.iter().take_while(|_| stop.code().is_none()) {
         let tried = run(bug, file.as_deref().unwrap_or(bug.sequence));
         if !args.json {
             tell(bug, &tried);
@@ -85,11 +91,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     }
     let caught = all.iter().filter(|bug| bug.caught).count();
     let seconds = all.iter().map(|bug| bug.seconds).sum();
-    let verdict = if caught == all.len() { Verdict::Clean } else { Verdict::Violated };
+    let verdict = Verdict::of(caught < all.len(), &stop);
+    let untried = bugs.len() - all.len();
     if args.json {
-        println!("{}", serde_json::to_string(&Summary { bugs: all, caught, seconds })?);
+        println!("{}", serde_json::to_string(&Summary { bugs: all, caught, untried, seconds })?);
     } else {
         println!("{caught} of {} seeded bugs caught, {seconds:.1} s", all.len());
+        if untried > 0 {
+            println!("{untried} more were not tried");
+        }
     }
     Ok(verdict)
 }
@@ -124,7 +134,12 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn find_all(args: &Args, bugs: &[SeededBug], time: Duration) -> anyhow::Result<Verdict> {
+fn find_all(
+    args: &Args,
+    bugs: &[SeededBug],
+    time: Duration,
+    stop: &Stop,
+) -> anyhow::Result<Verdict> {
     let campaign = Campaign {
         workloads: super::run::chosen(&args.workload)?,
         seed: args.seed,
@@ -134,8 +149,8 @@ fn find_all(args: &Args, bugs: &[SeededBug], time: Duration) -> anyhow::Result<V
         violations_max: 1,
     };
     let mut missed = 0;
-    for bug in bugs {
-        let Some(text) = find(bug, &campaign) else {
+    for bug in bugs.iter().take_while(|_| stop.code().is_none()) {
+        let Some(text) = find(bug, &campaign, stop.asked()) else {
             missed += 1;
             println!("no sequence for {}", bug.name);
             continue;
@@ -144,5 +159,6 @@ fn find_all(args: &Args, bugs: &[SeededBug], time: Duration) -> anyhow::Result<V
         std::fs::write(&path, &text).with_context(|| format!("write {}", path.display()))?;
         println!("{}: {}", path.display(), first_line(&text));
     }
-    Ok(if missed == 0 { Verdict::Clean } else { Verdict::Violated })
+    // What a signal cut short was not missed.
+    Ok(Verdict::of(missed > 0 && stop.code().is_none(), stop))
 }

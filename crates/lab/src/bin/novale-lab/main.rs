@@ -3,7 +3,7 @@
 //! Each command is a file here with its arguments (`Args`) and a function `run`, and a line in
 //! [`Command`] and in `main`. Standard output has the facts, standard error everything else. The exit
 //! code is 0 if nothing was found, 1 for a violation, 2 for a command line or file that makes no
-//! sense, 128 and its number for a signal that ended it before anything was found. Never here: what a
+//! sense, 3 if `mutants` had not the time to decide all of them, 128 and its number for a signal that ended it before anything was found. Never here: what a
 //! test would want to call; that is in the library.
 
 #![allow(
@@ -68,6 +68,8 @@ fn seconds() -> RangedU64ValueParser<u64> {
 enum Verdict {
     Clean,
     Violated,
+    /// Nothing found, but not all of it was decided in the time.
+    Incomplete,
     /// Ended early with nothing found, with this exit code.
     Stopped(u8),
 }
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
     match found {
         Ok(Verdict::Clean) => ExitCode::SUCCESS,
         Ok(Verdict::Violated) => ExitCode::from(1),
+        Ok(Verdict::Incomplete) => ExitCode::from(3),
         Ok(Verdict::Stopped(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("novale-lab: {error:#}");

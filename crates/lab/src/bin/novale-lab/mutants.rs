@@ -3,12 +3,20 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use novale_lab::mutants::{Options, Report, Score, run as try_mutants};
+use novale_lab::mutants::{ALIKE_MAX, Options, Report, Score, run_until};
 use serde::Serialize;
 
+use super::stop::Stop;
 use super::{Verdict, seconds};
 
 /// Leave out each store, write-back and fence of the product, and swap neighbours: is it noticed?
+///
+/// A survivor was tried often enough and changed nothing that anything saw. A mutant that made no
+/// difference to the memory at 200 places is the same as the original. One that the time did not
+/// decide is undecided, and no more is known of it.
+///
+/// Exit code: 0 if all are decided and none survived unexplained, 1 if one did or something is wrong,
+/// 3 if some are undecided or not all runs were made, 128 and its number for a signal that ended it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// No run starts later than this; all mutants are settled sooner on a quick machine.
@@ -35,6 +43,10 @@ struct Summary {
     caught: usize,
     needless: usize,
     same_as_original: usize,
+    looks_for_same: u32,
+    pm_mutants: usize,
+    pm_caught: usize,
+    pm_calls: usize,
     survivors: Vec<String>,
     undecided: Vec<String>,
     calls: usize,
@@ -52,18 +64,21 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         threads: threads.unwrap_or(1),
         seed: args.seed,
     };
+    let stop = Stop::on_signals()?;
     let (start, bar) = (Instant::now(), ProgressBar::new(args.seconds));
     if let Ok(style) = ProgressStyle::with_template("{elapsed} {wide_bar} {msg}") {
         bar.set_style(style);
     }
-    let report = try_mutants(&options, &|score| show(&bar, start, score));
+    let report = run_until(stop.asked(), &options, &|score| show(&bar, start, score));
     bar.finish_and_clear();
     if args.json {
         println!("{}", serde_json::to_string(&summary(args, &report, start.elapsed()))?);
     } else {
         tell(args, &report, start.elapsed());
     }
-    Ok(if report.is_clean() { Verdict::Clean } else { Verdict::Violated })
+    let verdict = Verdict::of(!report.is_clean(), &stop);
+    let is_open = verdict == Verdict::Clean && !report.is_complete();
+    Ok(if is_open { Verdict::Incomplete } else { verdict })
 }
 
 fn show(bar: &ProgressBar, start: Instant, score: Score) {
@@ -74,17 +89,29 @@ fn show(bar: &ProgressBar, start: Instant, score: Score) {
 
 fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
     let score = report.score;
-    let unreached = report.unreached.iter().chain(report.excused.iter().map(|(call, _)| call));
+    let unreached = report.unreached.iter().chain(&report.pm.unreached);
+    let unreached = unreached.chain(report.excused.iter().map(|(call, _)| call));
     Summary {
         mutants: score.mutants,
         caught: score.caught,
         needless: score.needless,
         same_as_original: report.original.len(),
-        survivors: report.survivors.iter().map(ToString::to_string).collect(),
+        looks_for_same: ALIKE_MAX,
+        pm_mutants: report.pm.mutants.len(),
+        pm_caught: report.pm.caught(),
+        pm_calls: report.pm.calls.len(),
+        survivors: report
+            .survivors
+            .iter()
+            .map(ToString::to_string)
+            .chain(report.pm.survivors().map(ToString::to_string))
+            .collect(),
         undecided: report.undecided.iter().map(ToString::to_string).collect(),
         calls: report.calls.len(),
         unreached: unreached.map(|call| format!("{}:{}", call.file.display(), call.line)).collect(),
-        violations: report.broken.len() + report.wrongly_explained().count(),
+        violations: report.broken.len()
+            + report.pm.broken.len()
+            + report.wrongly_explained().count(),
         trials: score.trials,
         seconds: time.as_secs_f64(),
         seed: args.seed,
@@ -98,17 +125,22 @@ fn tell(args: &Args, report: &Report, time: Duration) {
             let what = what.lines().next().unwrap_or_default();
             println!("caught: {mutant}\n  {plan}: {cut}\n  {what}");
         }
+        for (mutant, caught) in &report.pm.mutants {
+            if let Some(what) = caught {
+                println!("caught: {mutant}\n  {what}");
+            }
+        }
         for (mutant, why) in &report.explained {
             println!("needless: {mutant}\n  {why}");
         }
     }
-    for broken in &report.broken {
+    for broken in report.broken.iter().chain(&report.pm.broken) {
         println!("wrong without any mutant: {broken}");
     }
     for (mutant, fate) in report.wrongly_explained() {
         println!("caught, but listed as needless: {mutant}: {:?}", fate.caught);
     }
-    for call in &report.unreached {
+    for call in report.unreached.iter().chain(&report.pm.unreached) {
         println!("not reached: {}:{} {}", call.file.display(), call.line, call.method);
     }
     for (call, why) in &report.excused {
@@ -118,19 +150,36 @@ fn tell(args: &Args, report: &Report, time: Duration) {
     for mutant in &report.survivors {
         println!("survived {} tries: {mutant}", tries(mutant));
     }
+    for mutant in report.pm.survivors() {
+        println!("survived: {mutant}");
+    }
+    let alike = |mutant| report.fates.get(mutant).map_or(0, |fate| fate.alike);
     for mutant in &report.undecided {
-        println!("not caught in {} tries, when the time was up: {mutant}", tries(mutant));
+        let (tries, alike) = (tries(mutant), alike(mutant));
+        println!("undecided behind {tries} tries and {alike} without a difference: {mutant}");
     }
     let (score, same) = (report.score, report.original.len());
-    let counted = (score.mutants - same - score.needless).max(1);
+    let undecided = report.undecided.len();
+    let counted = (score.mutants - same - score.needless - undecided).max(1);
     let reached = report.calls.len() - report.unreached.len() - report.excused.len();
     println!(
-        "{} of {counted} mutants caught, {} % ({} needless and {same} the same as the original besides); \
-         {reached} of {} calls reached; {:.0} s",
+        "{} of {counted} mutants caught, {} % (besides them {} needless, {same} that made no difference \
+         at {ALIKE_MAX} places, and {undecided} undecided); {reached} of {} calls reached; {:.0} s",
         score.caught,
         score.caught * 100 / counted,
         score.needless,
         report.calls.len(),
         time.as_secs_f64(),
     );
+    let pm = &report.pm;
+    println!(
+        "pm: {} of {} mutants caught; {} of {} calls reached",
+        pm.caught(),
+        pm.mutants.len(),
+        pm.calls.len() - pm.unreached.len(),
+        pm.calls.len()
+    );
+    if !report.all_runs {
+        println!("not all runs were made in the time");
+    }
 }
