@@ -90,7 +90,7 @@ pub fn parse_replay(text: &str) -> Result<Case, String> {
     Ok(Case { steps, options })
 }
 
-/// Bytes that one step moves at most.
+/// Bytes that one step has in memory at most.
 const LEN_MAX: u64 = 64 << 20;
 
 /// Bytes of all slots together.
@@ -102,15 +102,16 @@ const SUBSET_LINES_MAX: u64 = 16;
 /// Lines, pairs and subsets that are chosen at a point.
 const CHOSEN_MAX: u64 = 10_000;
 
-/// The bytes that a step moves or reserves.
+/// The bytes that a step has in memory.
 fn bytes_of(step: &Step) -> Option<u64> {
     let Step::On { action, .. } = step else { return None };
     match action {
         Action::Write { len, .. } | Action::Append { len, .. } | Action::Read { len, .. } => {
             Some(u64::from(*len))
         }
-        Action::Allocate { len, .. } => Some(*len),
-        Action::Stat
+        Action::Allocate { .. }
+        | Action::Range { .. }
+        | Action::Stat
         | Action::Set(_)
         | Action::Readlink
         | Action::Seek { .. }
