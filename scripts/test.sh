@@ -82,6 +82,7 @@ if [ ! -x "$novale" ]; then
   exit
 fi
 part mount 300 scripts/suites/mount.sh
+part xattr 120 scripts/suites/xattr.sh
 part calls 400 scripts/suites/calls.sh
 part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh

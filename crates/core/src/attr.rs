@@ -17,6 +17,7 @@ use crate::log::{Appender, FILE_PAGES_MAX, Room};
 use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, SetAttr};
 use crate::view::{Attrs, View};
+use crate::xattr::Follow;
 use crate::xattr::set::{ReadyXattrs, Xattrs};
 
 const SET_UID: u32 = 0o4000;
@@ -42,8 +43,8 @@ impl Fs {
         if let Some(project) = set.project.filter(|project| *project != locked.view.project()) {
             self.allow(&call, project, locked.view.pages(), 1)?;
         }
-        let drops = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
-        let xattrs = if drops { self.without_capability(&locked)? } else { None };
+        let drops_capability = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        let xattrs = self.follow(&locked, Follow { drops_capability, mode: set.mode })?;
         self.set_locked(&call, &locked, set, xattrs)?;
         Ok(locked.view.attr(locked.kind))
     }

@@ -32,6 +32,9 @@ pub enum Error {
     /// An argument out of range, such as a directory moved below itself.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
+    /// The kind of inode has not what is asked for, and the caller no right to ask.
+    #[error("permission denied: {0}")]
+    Denied(&'static str),
     /// The operation is not allowed on this kind of inode.
     #[error("operation not permitted: {0}")]
     NotPermitted(&'static str),

@@ -13,7 +13,7 @@ use crate::extent::Extent;
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::load;
 use crate::log::{Appender, LogId, Room, page_crc};
-use crate::names::{Add, DirChange, InodeChange, no_entries_crc};
+use crate::names::{Add, DirChange, InodeChange, Ready, no_entries_crc};
 use crate::quota::Change;
 use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, NewInode};
@@ -36,6 +36,10 @@ struct Fresh<'a> {
     _guard: LockGuard<'a>,
 }
 
+/// A symlink's target, stored: the state that the commit takes over, the checksum of its entry, and
+/// what its fence waits for.
+type Target = (State, u32, Flushed);
+
 /// Finds an inode among those locked.
 pub(crate) fn among<'a, 'b>(locks: &'b [Locked<'a>], ino: Ino) -> Result<&'b Locked<'a>> {
     locks.iter().find(|locked| locked.view.ino() == ino).ok_or(Error::Stale)
@@ -48,6 +52,21 @@ impl Fs {
     /// [`Error::Exists`], [`Error::NotFound`] when `parent` was removed, [`Error::NoSpace`],
     /// [`Error::NameTooLong`], [`Error::InvalidName`]; nothing is changed then.
     pub fn create(&self, ctx: &Ctx, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+        self.create_with_umask(ctx, parent, name, new, 0)
+    }
+
+    /// As [`Fs::create`], without the permissions in `umask` where the directory has no default ACL.
+    ///
+    /// # Errors
+    /// Those of [`Fs::create`].
+    pub fn create_with_umask(
+        &self,
+        ctx: &Ctx,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+        umask: u32,
+    ) -> Result<Attr> {
         dir::check_name(name)?;
         if new.target.len() > TARGET_BYTES_MAX {
             return Err(Error::NameTooLong);
@@ -60,7 +79,7 @@ impl Fs {
             return Err(Error::Exists);
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
-        let result = self.create_numbered(&call, (parent, name), ino, new);
+        let result = self.create_numbered(&call, (parent, name), ino, (new, umask));
         // A number that was not free is kept out of use.
         if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
             self.inodes.give(self.arena(), &call.op, ino)?;
@@ -73,7 +92,7 @@ impl Fs {
         call: &Call<'_>,
         (parent, name): (Ino, &[u8]),
         ino: Ino,
-        new: &NewInode<'_>,
+        (new, umask): (&NewInode<'_>, u32),
     ) -> Result<Attr> {
         if ino == parent {
             return Err(load::called_free(ino, &self.place(ino)?));
@@ -106,15 +125,14 @@ impl Fs {
             adds: vec![Add { name, ino, generation: fresh.id.generation, kind: new.kind }],
             subdirs: i32::from(is_dir),
         }];
-        let ready = self.ready(call, &changes)?;
-        let target = match self.store_target(call, &fresh, new.target) {
-            Ok(target) => target,
-            Err(error) => {
-                self.unready(call, ready)?;
-                return Err(error);
-            }
+        let (mode, xattrs) = self.inherit(call, &dir, (new.kind, new.mode & 0o7777), umask)?;
+        let (ready, target) = match self.ready_new(call, &changes, &fresh, new.target) {
+            Ok(ready) => ready,
+            Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
         };
-        let (attrs, inode, mut pending) = new_inode(call, &dir, &fresh, new, target);
+        self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
+        let born = (mode, xattrs.set);
+        let (attrs, inode, mut pending) = new_inode(call, (&dir, &fresh), new, born, target);
         if is_dir {
             pending = pending.and(self.store_parent(&fresh.place, parent));
         }
@@ -129,6 +147,21 @@ impl Fs {
         });
         self.count(project, Change::whole(view))?;
         Ok(view.attr(new.kind))
+    }
+
+    /// Room for a new inode's name, and a symlink's target stored.
+    fn ready_new(
+        &self,
+        call: &Call<'_>,
+        changes: &[DirChange<'_>],
+        fresh: &Fresh<'_>,
+        target: &[u8],
+    ) -> Result<(Vec<Ready>, Option<Target>)> {
+        let ready = self.ready(call, changes)?;
+        match self.store_target(call, fresh, target) {
+            Ok(target) => Ok((ready, target)),
+            Err(error) => self.unready(call, ready).and(Err(error)),
+        }
     }
 
     fn lock_fresh<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Fresh<'a>> {
@@ -176,7 +209,7 @@ impl Fs {
         call: &Call<'_>,
         fresh: &Fresh<'_>,
         target: &[u8],
-    ) -> Result<Option<(State, u32, Flushed)>> {
+    ) -> Result<Option<Target>> {
         if target.is_empty() {
             return Ok(None);
         }
@@ -340,15 +373,14 @@ impl Fs {
 /// A new inode's attributes, and its share of the commit with its identity line.
 fn new_inode<'a>(
     call: &Call<'_>,
-    dir: &Locked<'_>,
-    fresh: &Fresh<'a>,
+    (dir, fresh): (&Locked<'_>, &Fresh<'a>),
     new: &NewInode<'_>,
-    target: Option<(State, u32, Flushed)>,
+    (mut mode, xattrs): (u32, XattrSet),
+    target: Option<Target>,
 ) -> (Attrs, InodeChange<'a>, Flushed) {
     let parent = dir.view.attrs();
     let inherits = parent.mode & SET_GID != 0;
     let is_dir = new.kind == FileKind::Directory;
-    let mut mode = new.mode & 0o7777;
     if inherits && is_dir {
         mode |= SET_GID;
     }
@@ -359,7 +391,7 @@ fn new_inode<'a>(
         flags: 0,
         project: parent.project,
         policy: 0,
-        xattrs: XattrSet::default(),
+        xattrs,
     };
     let line = IdentityLine {
         version: IDENTITY_VERSION,

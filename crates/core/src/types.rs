@@ -86,6 +86,19 @@ pub struct SetAttr {
     pub clear_set_id: bool,
 }
 
+/// An extended attribute to be set.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SetXattr<'a> {
+    /// Its name, with the namespace's prefix.
+    pub name: &'a [u8],
+    /// Its value, at most 65,536 bytes.
+    pub value: &'a [u8],
+    /// What is done where it is there, or is not.
+    pub mode: XattrMode,
+    /// Clear set-gid where an access ACL is set, as for a caller that is not in the file's group.
+    pub clear_set_gid: bool,
+}
+
 /// How [`crate::Fs::setxattr`] treats an attribute that is there, or is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use novale_arena::Arena;
 use novale_core::{
     Attr, Ctx, Error, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Serial, SetAttr,
-    XattrMode, mkfs,
+    SetXattr, XattrMode, mkfs,
 };
 use novale_pm::{Pm, PmOptions};
 
@@ -47,7 +47,8 @@ fn make(fs: &Fs, name: &str, kind: FileKind) -> Ino {
 }
 
 fn set(fs: &Fs, ino: Ino, name: &str, value: &[u8]) -> Result<(), Error> {
-    fs.setxattr(&ctx(7), ino, name.as_bytes(), value, XattrMode::Any)
+    let set = SetXattr { name: name.as_bytes(), value, ..SetXattr::default() };
+    fs.setxattr(&ctx(7), ino, &set)
 }
 
 fn get(fs: &Fs, ino: Ino, name: &str) -> Result<Vec<u8>, Error> {
@@ -197,7 +198,10 @@ fn a_thousand_names_and_the_limits() {
 fn what_is_no_attribute_is_refused_and_nothing_changes() {
     let fs = open(pool(16 * MB), Form::Auto);
     let ino = make(&fs, "f", FileKind::File);
-    let create = |name: &str, mode| fs.setxattr(&ctx(9), ino, name.as_bytes(), b"v", mode);
+    let create = |name: &str, mode| {
+        let set = SetXattr { name: name.as_bytes(), value: b"v", mode, clear_set_gid: false };
+        fs.setxattr(&ctx(9), ino, &set)
+    };
     assert!(matches!(create("user.a", XattrMode::Replace), Err(Error::NoAttribute)));
     create("user.a", XattrMode::Create).unwrap();
     assert!(matches!(create("user.a", XattrMode::Create), Err(Error::Exists)));

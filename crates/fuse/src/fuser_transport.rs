@@ -4,7 +4,8 @@
 //! What is asked of the kernel, and why: parallel look-ups and listings (the core takes them);
 //! `O_TRUNC` inside open; listings with attributes when they pay; cached symbolic links (a link never
 //! changes); file handles (`.` and `..` are looked up); set-id bits left to us (without it each write
-//! asks for security.capability first); mmap of files that bypass the cache. Not asked for: the
+//! asks for security.capability first); ACLs checked by the kernel, and umasks left to us, since they
+//! do not count where a directory has a default ACL; mmap of files that bypass the cache. Not asked for: the
 //! write-back cache (a write must be durable when it returns) and locks (flock and fcntl stay the
 //! kernel's own, local to the mount).
 
@@ -49,6 +50,8 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_EXPORT_SUPPORT)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
+    .union(InitFlags::FUSE_POSIX_ACL)
+    .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_ASYNC_DIO)
     .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
 
@@ -160,11 +163,11 @@ fn reply_xattr(reply: ReplyXattr, size: u32, result: Reply<Vec<u8>>) {
 }
 
 fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid() }
+    Caller { uid: request.uid(), gid: request.gid(), pid: request.pid() }
 }
 
 fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
-    let Caller { uid, gid } = caller(request);
+    let Caller { uid, gid, .. } = caller(request);
     NewInode { kind, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" }
 }
 
@@ -232,13 +235,13 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let entry = kind_of_mode(mode).and_then(|kind| {
             let new = NewInode { rdev, ..new_inode(request, kind, mode) };
-            self.service.make(ino(parent), name.as_bytes(), &new)
+            self.service.make(ino(parent), name.as_bytes(), &new, umask)
         });
         reply_entry(reply, entry);
     }
@@ -249,11 +252,11 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let new = new_inode(request, FileKind::Directory, mode);
-        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new));
+        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, umask));
     }
 
     fn symlink(
@@ -266,7 +269,7 @@ impl Filesystem for Adapter {
     ) {
         let target = target.as_os_str().as_bytes();
         let new = NewInode { target, ..new_inode(request, FileKind::Symlink, 0o777) };
-        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new));
+        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, 0));
     }
 
     fn create(
@@ -275,12 +278,12 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let new = new_inode(request, FileKind::File, mode);
-        match self.service.create(ino(parent), name.as_bytes(), &new, self.open_request(flags)) {
+        let (new, open) = (new_inode(request, FileKind::File, mode), self.open_request(flags));
+        match self.service.create(ino(parent), name.as_bytes(), (&new, umask), open) {
             Ok((attr, opened)) => reply.created(
                 &attr_timeout(&attr),
                 &file_attr(&attr),

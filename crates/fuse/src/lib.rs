@@ -15,6 +15,7 @@ mod fuser_convert;
 mod fuser_transport;
 mod fusermount;
 mod gate;
+mod groups;
 mod mount;
 mod mount_table;
 mod novale;

@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use novale_core::{
     Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Place, RenameMode, Seek, SetAttr,
-    StatFs, XattrMode,
+    SetXattr, StatFs, XattrMode,
 };
 use novale_posix::{errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
 
 use crate::cache::{self, Atime};
 use crate::gate::Gate;
+use crate::groups;
 use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
+
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const SET_GID: u32 = 0o2000;
 
 /// What is told of an error that no caller is to blame for: damage, or a bug.
 type Report = Box<dyn Fn(&Error) + Send + Sync>;
@@ -191,10 +195,10 @@ impl Service for Novale {
         self.done(self.fs.readlink(ino))
     }
 
-    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Reply<Attr> {
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>, umask: u32) -> Reply<Attr> {
         let _pass = self.gate.enter()?;
         let ctx = Self::ctx();
-        let made = self.done(self.fs.create(&ctx, parent, name, new))?;
+        let made = self.done(self.fs.create_with_umask(&ctx, parent, name, new, umask))?;
         self.held(&ctx, &made)
     }
 
@@ -202,16 +206,16 @@ impl Service for Novale {
         &self,
         parent: Ino,
         name: &[u8],
-        new: &NewInode<'_>,
+        (new, umask): (&NewInode<'_>, u32),
         open: OpenRequest,
     ) -> Reply<(Attr, Opened)> {
         let _pass = self.gate.enter_to_open()?;
         let ctx = Self::ctx();
-        let attr = match self.fs.create(&ctx, parent, name, new) {
+        let attr = match self.fs.create_with_umask(&ctx, parent, name, new, umask) {
             Ok(made) => self.held(&ctx, &made)?,
             Err(Error::Exists) if !open.exclusive => {
                 let attr = self.done(lookup_held(&self.fs, &ctx, parent, name))?;
-                let caller = Caller { uid: new.uid, gid: new.gid };
+                let caller = Caller { uid: new.uid, gid: new.gid, pid: 0 };
                 if open.truncate { self.truncate(&ctx, caller, attr)? } else { attr }
             }
             Err(error) => return Err(self.fail(&error)),
@@ -312,14 +316,19 @@ impl Service for Novale {
 
     fn setxattr(
         &self,
-        _caller: Caller,
+        caller: Caller,
         ino: Ino,
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
     ) -> Reply<()> {
         let _pass = self.gate.enter()?;
-        self.done(self.fs.setxattr(&Self::ctx(), ino, name, value, mode))
+        let clear_set_gid = name == ACL_ACCESS && {
+            let attr = self.done(self.fs.getattr(ino))?;
+            attr.mode & SET_GID != 0 && !groups::has(caller, attr.gid)
+        };
+        let set = SetXattr { name, value, mode, clear_set_gid };
+        self.done(self.fs.setxattr(&Self::ctx(), ino, &set))
     }
 
     fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>> {

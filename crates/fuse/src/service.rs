@@ -22,6 +22,8 @@ pub struct Caller {
     pub uid: u32,
     /// File system group.
     pub gid: u32,
+    /// The thread's number, by which its other groups are found.
+    pub pid: u32,
 }
 
 /// A time to set.
@@ -107,14 +109,15 @@ pub trait Service: Send + Sync + 'static {
     fn setattr(&self, caller: Caller, ino: Ino, changes: &Changes) -> Reply<Attr>;
     /// Reads a symbolic link.
     fn readlink(&self, ino: Ino) -> Reply<Vec<u8>>;
-    /// Makes an inode of any kind and holds it.
-    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Reply<Attr>;
-    /// Makes a file unless it exists, holds it and opens it.
+    /// Makes an inode of any kind and holds it. The umask counts where the directory has no default
+    /// ACL.
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>, umask: u32) -> Reply<Attr>;
+    /// Makes a file unless it exists, holds it and opens it; with a umask as for [`Service::make`].
     fn create(
         &self,
         parent: Ino,
         name: &[u8],
-        new: &NewInode<'_>,
+        new: (&NewInode<'_>, u32),
         open: OpenRequest,
     ) -> Reply<(Attr, Opened)>;
     /// Gives an inode one more name and holds it once more.
@@ -153,7 +156,8 @@ pub trait Service: Send + Sync + 'static {
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()>;
     /// The value of an extended attribute.
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
-    /// Sets an extended attribute; the kernel has checked that the caller may.
+    /// Sets an extended attribute; the kernel has checked that the caller may. An access ACL of a
+    /// caller that is not in the file's group clears set-gid.
     fn setxattr(
         &self,
         caller: Caller,

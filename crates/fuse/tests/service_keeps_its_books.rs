@@ -32,10 +32,10 @@ fn is_gone(fs: &Fs, attr: &Attr) -> bool {
 fn an_inode_goes_with_its_last_hold_and_not_before() {
     let (fs, service) = service();
     let file = new(FileKind::File, 0o644);
-    let made = service.make(ROOT, b"f", &file).unwrap();
+    let made = service.make(ROOT, b"f", &file, 0).unwrap();
     service.lookup(ROOT, b"f").unwrap();
     service.link(made.ino, ROOT, b"g").unwrap();
-    let (again, _) = service.create(ROOT, b"f", &file, OpenRequest::default()).unwrap();
+    let (again, _) = service.create(ROOT, b"f", (&file, 0), OpenRequest::default()).unwrap();
     assert_eq!(again.ino, made.ino, "without O_EXCL an existing file is opened");
     service.unlink(ROOT, b"f").unwrap();
     service.unlink(ROOT, b"g").unwrap();
@@ -50,7 +50,7 @@ fn a_listing_holds_what_was_taken_and_nothing_else() {
     let (fs, service) = service();
     let mut made = Vec::new();
     for n in 0..200 {
-        let attr = service.make(ROOT, format!("f{n}").as_bytes(), &new(FileKind::File, 0o644));
+        let attr = service.make(ROOT, format!("f{n}").as_bytes(), &new(FileKind::File, 0o644), 0);
         made.push(attr.unwrap());
     }
     let mut room = 102;
@@ -85,10 +85,10 @@ fn a_listing_holds_what_was_taken_and_nothing_else() {
 #[test]
 fn listings_go_on_where_they_stopped() {
     let (_fs, service) = service();
-    let directory = service.make(ROOT, b"d", &new(FileKind::Directory, 0o755)).unwrap();
+    let directory = service.make(ROOT, b"d", &new(FileKind::Directory, 0o755), 0).unwrap();
     for n in 0..150 {
         let name = format!("f{n}");
-        service.make(directory.ino, name.as_bytes(), &new(FileKind::File, 0o644)).unwrap();
+        service.make(directory.ino, name.as_bytes(), &new(FileKind::File, 0o644), 0).unwrap();
     }
     let (mut names, mut cookie) = (Vec::new(), 0);
     for _ in 0..200 {
@@ -119,8 +119,8 @@ fn listings_go_on_where_they_stopped() {
 #[test]
 fn file_handles_are_resolved_by_dot_and_dot_dot() {
     let (_fs, service) = service();
-    let directory = service.make(ROOT, b"d", &new(FileKind::Directory, 0o755)).unwrap();
-    let file = service.make(directory.ino, b"f", &new(FileKind::File, 0o644)).unwrap();
+    let directory = service.make(ROOT, b"d", &new(FileKind::Directory, 0o755), 0).unwrap();
+    let file = service.make(directory.ino, b"f", &new(FileKind::File, 0o644), 0).unwrap();
     let dot = service.lookup(file.ino, b".").unwrap().unwrap();
     assert_eq!((dot.ino, dot.generation), (file.ino, file.generation));
     assert_eq!(service.lookup(directory.ino, b"..").unwrap().unwrap().ino, ROOT);
@@ -131,8 +131,9 @@ fn file_handles_are_resolved_by_dot_and_dot_dot() {
 #[test]
 fn set_id_bits_fall_where_the_kernel_leaves_them_to_us() {
     let (_fs, service) = service();
-    let (root, nobody) = (Caller { uid: 0, gid: 0 }, Caller { uid: NOBODY, gid: NOBODY });
-    let file = service.make(ROOT, b"f", &new(FileKind::File, 0o6755)).unwrap().ino;
+    let (root, nobody) =
+        (Caller { uid: 0, gid: 0, pid: 0 }, Caller { uid: NOBODY, gid: NOBODY, pid: 0 });
+    let file = service.make(ROOT, b"f", &new(FileKind::File, 0o6755), 0).unwrap().ino;
     let mode = || service.getattr(file).unwrap().mode;
     let arm = || {
         let changes = Changes { mode: Some(0o6755), ..Changes::default() };
@@ -158,7 +159,7 @@ fn set_id_bits_fall_where_the_kernel_leaves_them_to_us() {
 #[test]
 fn after_closing_everything_is_refused_and_nothing_breaks() {
     let (_fs, service) = service();
-    let file = service.make(ROOT, b"f", &new(FileKind::File, 0o644)).unwrap().ino;
+    let file = service.make(ROOT, b"f", &new(FileKind::File, 0o644), 0).unwrap().ino;
     service.close().unwrap();
     let shut = Some(novale_fuse::Errno(108));
     assert_eq!(service.getattr(file).err(), shut);

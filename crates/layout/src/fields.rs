@@ -1,6 +1,7 @@
 //! The fields of every structure by name and place, for whoever shows bytes as they lie on media.
 
 use crate::EntryKind;
+use crate::acl::{RawAclEntry, RawAclHeader};
 use crate::entry::{
     RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawWordChange, RawWords, RawWrite,
 };
@@ -129,6 +130,10 @@ structures! {
     XattrRecord: RawXattrRecord,
     /// [`crate::XattrExtent`].
     XattrExtent: RawXattrExtent,
+    /// The first bytes of an access control list.
+    AclHeader: RawAclHeader,
+    /// [`crate::AclEntry`].
+    AclEntry: RawAclEntry,
 }
 
 impl Structure {

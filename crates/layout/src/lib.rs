@@ -9,6 +9,7 @@
 #[macro_use]
 mod raw;
 
+mod acl;
 mod addr;
 mod checksum;
 mod directory;
@@ -31,6 +32,7 @@ mod spec_test;
 mod superblock;
 mod xattr;
 
+pub use acl::{AclEntry, AclTag, decode_acl, encode_acl};
 pub use addr::PmAddr;
 pub use checksum::{Crc32c, DataCrc, Seed};
 pub use directory::{

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::{EntryKind, FileKind, JournalKind, Structure, XattrNamespace};
+use crate::{AclTag, EntryKind, FileKind, JournalKind, Structure, XattrNamespace};
 
 /// Size in bytes, then (offset, bytes, name) a field.
 type Table = (usize, Vec<(usize, usize, String)>);
@@ -108,6 +108,7 @@ fn every_raw_structure_is_compared() {
         "saved.rs",
         "slot.rs",
         "superblock.rs",
+        "acl.rs",
         "xattr.rs",
     ] {
         let text = crate_path(&format!("src/{file}"));
@@ -186,4 +187,6 @@ fn the_numbers_of_the_document_are_the_numbers_of_the_crate() {
     assert_eq!(found("### Kinds of record"), kinds);
     let namespaces = XattrNamespace::ALL.map(|one| (one.to_u8(), format!("{one:?}")));
     assert_eq!(found("### Namespaces"), namespaces);
+    let tags = AclTag::ALL.map(|tag| (tag.to_u16().try_into().unwrap(), format!("{tag:?}")));
+    assert_eq!(found("### Tags"), tags);
 }

@@ -16,6 +16,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::InvalidName | Error::Invalid(_) => libc::EINVAL,
         Error::NameTooLong => libc::ENAMETOOLONG,
         Error::NotPermitted(_) => libc::EPERM,
+        Error::Denied(_) => libc::EACCES,
         Error::TooLarge => libc::EFBIG,
         Error::TooManyLinks => libc::EMLINK,
         Error::NoSpace => libc::ENOSPC,

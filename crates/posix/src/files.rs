@@ -100,6 +100,11 @@ impl Files {
         self.uid == attr.uid
     }
 
+    /// Whether the caller is in an inode's group.
+    pub(crate) fn is_in_group(&self, attr: &Attr) -> bool {
+        self.gid == attr.gid
+    }
+
     pub(crate) fn find(&self, path: impl AsRef<OsStr>, follow: Follow) -> Result<Found> {
         walk(self.fs(), &self.ctx(), path.as_ref().as_bytes(), follow)
     }

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use novale_core::{Attr, Error as FsError, FileKind, XattrMode};
+use novale_core::{Attr, Error as FsError, FileKind, SetXattr, XattrMode};
 
 use crate::description::Fd;
 use crate::walk::Follow;
@@ -15,6 +15,7 @@ use crate::{Files, Result};
 const STICKY: u32 = 0o1000;
 const TRUSTED: &[u8] = b"trusted.";
 const USER: &[u8] = b"user.";
+const ACL: &[u8] = b"system.posix_acl_";
 
 /// Whose attributes.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +66,9 @@ impl Files {
     ) -> Result<()> {
         let (attr, name) = (self.at(at.into())?, name.as_ref().as_bytes());
         self.may_change(&attr, name)?;
-        Ok(self.fs().setxattr(&self.ctx(), attr.ino, name, value, mode)?)
+        let clear_set_gid = !self.is_privileged() && !self.is_in_group(&attr);
+        let set = SetXattr { name, value, mode, clear_set_gid };
+        Ok(self.fs().setxattr(&self.ctx(), attr.ino, &set)?)
     }
 
     /// The names of all extended attributes that the caller may see.
@@ -104,6 +107,9 @@ impl Files {
         }
         if name.starts_with(TRUSTED) {
             return Err(FsError::NotPermitted("trusted attributes are the administrator's").into());
+        }
+        if name.starts_with(ACL) && !self.owns(attr) {
+            return Err(FsError::NotPermitted("an ACL is changed by the file's owner").into());
         }
         let sticky = attr.kind == FileKind::Directory && attr.mode & STICKY != 0;
         if name.starts_with(USER) && sticky && !self.owns(attr) {
