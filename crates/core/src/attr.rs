@@ -15,7 +15,7 @@ use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
 use crate::seeded::{self, Bug};
-use crate::types::{Attr, Ctx, SetAttr};
+use crate::types::{Attr, ClearSetId, Ctx, SetAttr};
 use crate::view::{Attrs, View};
 use crate::xattr::Follow;
 use crate::xattr::set::{ReadyXattrs, Xattrs};
@@ -173,13 +173,19 @@ fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
     attrs.uid = set.uid.unwrap_or(old.uid);
     attrs.gid = set.gid.unwrap_or(old.gid);
     attrs.project = set.project.unwrap_or(old.project);
-    if set.clear_set_id && kind != FileKind::Directory {
-        attrs.mode &= !SET_UID;
-        if attrs.mode & GROUP_EXECUTE != 0 {
-            attrs.mode &= !SET_GID;
-        }
+    if kind != FileKind::Directory {
+        attrs.mode &= !cleared(set.clear_set_id, attrs.mode);
     }
     attrs
+}
+
+/// The bits of a mode that fall.
+fn cleared(clear: ClearSetId, mode: u32) -> u32 {
+    match clear {
+        ClearSetId::Nothing => 0,
+        ClearSetId::Executable if mode & GROUP_EXECUTE == 0 => SET_UID,
+        ClearSetId::Executable | ClearSetId::All => SET_UID | SET_GID,
+    }
 }
 
 /// The entry that holds these attributes.

@@ -81,9 +81,20 @@ pub struct SetAttr {
     /// Count it for this directory tree; 0: for none. Its names stay where they are; what is made in
     /// it from now on counts for the same.
     pub project: Option<u32>,
-    /// Clear set-uid, and set-gid of an executable group, as a change of owner or size by
-    /// an unprivileged caller must.
-    pub clear_set_id: bool,
+    /// Set-id bits to clear, as a change of owner, size or contents must; of a directory none.
+    pub clear_set_id: ClearSetId,
+}
+
+/// Which set-id bits a change takes from a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClearSetId {
+    /// None.
+    #[default]
+    Nothing,
+    /// Set-uid, and set-gid where the group may execute: those of programs.
+    Executable,
+    /// Both: the caller is not in the file's group either.
+    All,
 }
 
 /// An extended attribute to be set.

@@ -357,7 +357,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -367,8 +367,9 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let clear_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.service.write(ino(node), offset, data, clear_set_id) {
+        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let without_fsetid = kills.then(|| caller(request));
+        match self.service.write(without_fsetid, ino(node), offset, data) {
             Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(error)),
         }

@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Place, RenameMode, Seek, SetAttr,
-    SetXattr, StatFs, XattrMode,
+    Attr, ClearSetId, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Place, RenameMode, Seek,
+    SetAttr, SetXattr, StatFs, XattrMode,
 };
-use novale_posix::{errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
+use novale_posix::{
+    drop_set_id, errno, hold_same, lookup_held, set_id_to_clear, set_id_to_clear_with_owner,
+    thread_hint, wall_clock_ns,
+};
 
 use crate::cache::{self, Atime};
 use crate::gate::Gate;
@@ -102,16 +105,6 @@ impl Novale {
         cache::opened(self.settings.atime, attr, open, ctx.now_ns)
     }
 
-    /// Clears set-id bits if there are any: a look at the mode, and a commit in the rare case.
-    fn clear_set_id(&self, ctx: &Ctx, ino: Ino) -> Reply<()> {
-        let attr = self.done(self.fs.getattr(ino))?;
-        if attr.mode & 0o6000 == 0 {
-            return Ok(());
-        }
-        let changes = SetAttr { clear_set_id: true, ..SetAttr::default() };
-        self.done(self.fs.setattr(ctx, ino, &changes)).map(drop)
-    }
-
     /// What a file handle's inode number leads to, `.` or `..`.
     fn lookup_dots(&self, ino: Ino, name: &[u8]) -> Reply<Attr> {
         let ino = if name == b"." { ino } else { self.done(self.fs.parent(ino))? };
@@ -120,16 +113,21 @@ impl Novale {
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
-        let changes =
-            SetAttr { size: Some(0), clear_set_id: lacks_fsetid(caller), ..SetAttr::default() };
+        let clear_set_id = set_id_to_clear(has_fsetid(caller), is_in_group(caller, &attr));
+        let changes = SetAttr { size: Some(0), clear_set_id, ..SetAttr::default() };
         self.done(self.fs.setattr(ctx, attr.ino, &changes))
     }
 }
 
-/// Whether a caller has not the right to keep set-id bits alive (`CAP_FSETID`). The kernel tells that
-/// of writes only; for truncations every user but root counts as having no such right.
-fn lacks_fsetid(caller: Caller) -> bool {
-    caller.uid != 0
+/// Whether a caller has the right to keep set-id bits alive (`CAP_FSETID`). The kernel tells that of
+/// writes only; else root alone counts as having it.
+fn has_fsetid(caller: Caller) -> bool {
+    caller.uid == 0
+}
+
+/// Whether a caller is in a file's group, where that is asked for: a set-gid bit is no program's.
+fn is_in_group(caller: Caller, attr: &Attr) -> bool {
+    attr.mode & 0o2010 != SET_GID || groups::has(caller, attr.gid)
 }
 
 /// The names without those that only the administrator may see: the kernel leaves that to us.
@@ -176,7 +174,17 @@ impl Service for Novale {
         // The kernel leaves set-id bits to us (HANDLE_KILLPRIV_V2): a change of owner clears them,
         // and so does a request that changes nothing, which is how chown(-1, -1) and fallocate say it.
         let nothing = mode.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
-        let clear_set_id = chown || nothing || (size.is_some() && lacks_fsetid(caller));
+        let clear_set_id = if chown || nothing || size.is_some() {
+            let attr = self.done(self.fs.getattr(ino))?;
+            let (keeps, member) = (has_fsetid(caller), is_in_group(caller, &attr));
+            if chown || nothing {
+                set_id_to_clear_with_owner(keeps, member)
+            } else {
+                set_id_to_clear(keeps, member)
+            }
+        } else {
+            ClearSetId::Nothing
+        };
         let set = SetAttr {
             mode,
             uid,
@@ -266,11 +274,19 @@ impl Service for Novale {
         self.done(self.fs.read(&Self::ctx(), ino, offset, buf))
     }
 
-    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], clear_set_id: bool) -> Reply<usize> {
+    fn write(
+        &self,
+        without_fsetid: Option<Caller>,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Reply<usize> {
         let _pass = self.gate.enter()?;
         let ctx = Self::ctx();
-        if clear_set_id {
-            self.clear_set_id(&ctx, ino)?;
+        if let Some(caller) = without_fsetid {
+            let attr = self.done(self.fs.getattr(ino))?;
+            let clear = set_id_to_clear(false, is_in_group(caller, &attr));
+            self.done(drop_set_id(&self.fs, &ctx, &attr, clear))?;
         }
         self.done(self.fs.write(&ctx, ino, offset, bytes))
     }

@@ -134,8 +134,14 @@ pub trait Service: Send + Sync + 'static {
     fn opendir(&self, ino: Ino) -> Reply<()>;
     /// Fills `buf` from `offset`; less only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize>;
-    /// Writes; `clear_set_id` says that the writer may not keep set-id bits alive.
-    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], clear_set_id: bool) -> Reply<usize>;
+    /// Writes; a writer is named where he may not keep set-id bits alive.
+    fn write(
+        &self,
+        without_fsetid: Option<Caller>,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Reply<usize>;
     /// Whether every call has made its effect durable when it returns: fsync has nothing to do then,
     /// and the kernel is told so once instead of asking each time.
     fn durable_at_return(&self) -> bool;

@@ -140,9 +140,9 @@ fn set_id_bits_fall_where_the_kernel_leaves_them_to_us() {
         service.setattr(root, file, &changes).unwrap();
         assert_eq!(mode(), 0o6755);
     };
-    service.write(file, 0, b"x", false).unwrap();
+    service.write(None, file, 0, b"x").unwrap();
     assert_eq!(mode(), 0o6755);
-    service.write(file, 0, b"x", true).unwrap();
+    service.write(Some(nobody), file, 0, b"x").unwrap();
     assert_eq!(mode(), 0o755);
     arm();
     let truncate = OpenRequest { truncate: true, ..OpenRequest::default() };
@@ -163,7 +163,7 @@ fn after_closing_everything_is_refused_and_nothing_breaks() {
     service.close().unwrap();
     let shut = Some(novale_fuse::Errno(108));
     assert_eq!(service.getattr(file).err(), shut);
-    assert_eq!(service.write(file, 0, b"x", false).err(), shut);
+    assert_eq!(service.write(None, file, 0, b"x").err(), shut);
     assert_eq!(service.lookup(ROOT, b"f").err(), shut);
     service.forget(file, 1);
     assert!(matches!(service.close(), Err(Error::Closed)));

@@ -5,11 +5,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, Ctx, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr, StatFs,
+    Attr, ClearSetId, Ctx, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr,
+    StatFs,
 };
 
 use crate::description::{Description, Fd, Table};
 use crate::hold::{hold_same, lookup_held};
+use crate::set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};
 use crate::walk::{Follow, Found, walk};
 use crate::{Error, OpenOptions, Result, thread_hint, wall_clock_ns};
 
@@ -73,7 +75,7 @@ impl Files {
         Self { shared, table: Table::default(), uid: 0, gid: 0 }
     }
 
-    /// Sets who owns the inodes made from here on.
+    /// Sets who owns the inodes made from here on, and for whom set-id bits fall.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         (self.uid, self.gid) = (uid, gid);
@@ -109,6 +111,20 @@ impl Files {
         walk(self.fs(), &self.ctx(), path.as_ref().as_bytes(), follow)
     }
 
+    /// The set-id bits that a change of contents takes from a file.
+    pub(crate) fn clears(&self, attr: &Attr) -> ClearSetId {
+        set_id_to_clear(self.uid == 0, self.gid == attr.gid)
+    }
+
+    /// Takes them away, ahead of the change.
+    pub(crate) fn drop_set_id(&self, ino: Ino) -> Result<()> {
+        if self.uid != 0 {
+            let attr = self.fs().getattr(ino)?;
+            drop_set_id(self.fs(), &self.ctx(), &attr, self.clears(&attr))?;
+        }
+        Ok(())
+    }
+
     fn new_inode(&self, kind: FileKind, mode: u32) -> NewInode<'static> {
         NewInode { kind, mode: mode & 0o7777, uid: self.uid, gid: self.gid, rdev: 0, target: b"" }
     }
@@ -123,7 +139,8 @@ impl Files {
         let description = Arc::new(Description::new(self.shared.clone(), attr.ino, options));
         check_kind(&attr, options)?;
         if options.truncate && attr.size > 0 {
-            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+            let clear_set_id = self.clears(&attr);
+            let empty = SetAttr { size: Some(0), clear_set_id, ..SetAttr::default() };
             self.fs().setattr(&self.ctx(), attr.ino, &empty)?;
         }
         self.table.insert(description)
@@ -182,13 +199,22 @@ impl Files {
         self.stat(path).is_ok()
     }
 
-    /// Changes attributes of what a path names, following a final symbolic link.
+    /// Changes attributes of what a path names, following a final symbolic link. A change of owner or
+    /// size takes set-id bits away, whatever `changes` says of them.
     ///
     /// # Errors
     /// Those of the walk and of [`Fs::setattr`].
     pub fn set_attr(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<Attr> {
         let attr = self.stat(path)?;
-        Ok(self.fs().setattr(&self.ctx(), attr.ino, changes)?)
+        let clear_set_id = if changes.uid.is_some() || changes.gid.is_some() {
+            set_id_to_clear_with_owner(self.uid == 0, self.gid == attr.gid)
+        } else if changes.size.is_some() {
+            self.clears(&attr)
+        } else {
+            changes.clear_set_id
+        };
+        let changes = SetAttr { clear_set_id, ..*changes };
+        Ok(self.fs().setattr(&self.ctx(), attr.ino, &changes)?)
     }
 
     /// Makes a directory.

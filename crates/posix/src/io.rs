@@ -79,6 +79,7 @@ impl Files {
     /// `EBADF`, and those of [`novale_core::Fs::write`].
     pub fn write(&self, fd: Fd, bytes: &[u8]) -> Result<usize> {
         let file = writable(fd, self.table.get(fd)?)?;
+        self.before_write(&file, bytes)?;
         let mut offset = file.offset();
         if file.append {
             *offset = self.fs().append(&self.ctx(), file.ino, bytes)? + bytes.len() as u64;
@@ -89,12 +90,17 @@ impl Files {
         Ok(written)
     }
 
+    fn before_write(&self, file: &Description, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() { Ok(()) } else { self.drop_set_id(file.ino) }
+    }
+
     /// Writes at an offset and leaves the position alone.
     ///
     /// # Errors
     /// `EBADF`, and those of [`novale_core::Fs::write`].
     pub fn write_at(&self, fd: Fd, offset: u64, bytes: &[u8]) -> Result<usize> {
         let file = writable(fd, self.table.get(fd)?)?;
+        self.before_write(&file, bytes)?;
         Ok(self.fs().write(&self.ctx(), file.ino, offset, bytes)?)
     }
 
@@ -131,7 +137,8 @@ impl Files {
     /// `EBADF`, and those of [`novale_core::Fs::setattr`].
     pub fn truncate(&self, fd: Fd, size: u64) -> Result<()> {
         let file = writable(fd, self.table.get(fd)?)?;
-        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+        let clear_set_id = self.clears(&self.fs().getattr(file.ino)?);
+        let changes = SetAttr { size: Some(size), clear_set_id, ..SetAttr::default() };
         self.fs().setattr(&self.ctx(), file.ino, &changes)?;
         Ok(())
     }
@@ -143,6 +150,7 @@ impl Files {
     /// `EBADF`, and those of [`novale_core::Fs::fallocate`].
     pub fn fallocate(&self, fd: Fd, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let file = writable(fd, self.table.get(fd)?)?;
+        self.drop_set_id(file.ino)?;
         Ok(self.fs().fallocate(&self.ctx(), file.ino, mode, offset, len)?)
     }
 
@@ -168,6 +176,7 @@ impl Files {
         }
         let from = Place { ino: source.ino, offset: from_offset };
         let to = Place { ino: target.ino, offset: to_offset };
+        self.drop_set_id(target.ino)?;
         Ok(self.fs().copy_range(&self.ctx(), from, to, len)?)
     }
 

@@ -6,7 +6,8 @@
 //! Never here: FUSE, media layout, update methods.
 //!
 //! Library users are trusted as the owner of the pool is: this crate checks how a descriptor was
-//! opened, but no permission bits. The kernel checks those for users of a mount.
+//! opened, but no permission bits. The kernel checks those for users of a mount. Set-id bits fall as
+//! for the user given with [`Files::owner`]; user 0 keeps them alive.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -42,6 +43,7 @@ mod flags;
 mod hold;
 mod io;
 mod open;
+mod set_id;
 mod tree;
 mod walk;
 mod xattr;
@@ -55,4 +57,5 @@ pub use flags::fallocate_mode;
 pub use hold::{hold_same, lookup_held};
 pub use io::Whence;
 pub use open::OpenOptions;
+pub use set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};
 pub use xattr::At;

@@ -1,7 +1,7 @@
 //! The product's library as a subject: its types and errors in the model's terms.
 
 use novale_core::{
-    Ctx, Error as FsError, Fallocate, FileKind, Fs, Place, Seek, SetAttr as FsSetAttr,
+    ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Place, Seek, SetAttr as FsSetAttr,
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr};
 
@@ -127,7 +127,11 @@ impl<T: OnFs> Subject for T {
             atime_ns: set.atime_ns,
             mtime_ns: set.mtime_ns,
             project: set.project,
-            clear_set_id: set.clear_set_id,
+            clear_set_id: if set.clear_set_id {
+                ClearSetId::Executable
+            } else {
+                ClearSetId::Nothing
+            },
         };
         self.fs()?
             .setattr(&ctx(now_ns), to_fs(self, ino), &set)

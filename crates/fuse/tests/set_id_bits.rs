@@ -1,0 +1,94 @@
+//! Promise: set-id bits fall as they do on the machine's own file system, whatever a caller without
+//! privilege changes (the rules of xfstests' generic/193, 314, 355, 673 and 683 to 688).
+
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
+
+mod support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use support::{Mount, NOBODY};
+use tempfile::TempDir;
+
+/// What is done to the file `f`, as a shell command.
+const CHANGES: [&str; 17] = [
+    "printf x | dd of=f conv=notrunc status=none",
+    "printf x >> f",
+    "dd if=/dev/zero of=f bs=4096 count=1 conv=notrunc oflag=direct status=none",
+    ": > f",
+    "truncate -s 3 f",
+    "truncate -s 9000 f",
+    "fallocate -l 20000 f",
+    "fallocate -n -l 20000 f",
+    "fallocate -p -o 0 -l 8192 f",
+    "fallocate -p -o 10 -l 20 f",
+    "fallocate -z -l 8192 f",
+    "fallocate -z -n -l 8192 f",
+    "python3 -c 'import os; f = os.open(\"f\", os.O_RDWR); os.copy_file_range(f, f, 10, 0, 5000)'",
+    "chgrp $(id -g) f",
+    "chown $(id -u) f",
+    "touch f",
+    "cat f",
+];
+
+const MODES: [u32; 4] = [0o6666, 0o6676, 0o6777, 0o2666];
+
+/// The caller's other group.
+const OTHER_GROUP: u32 = 12_345;
+
+/// Owner and group of the file: neither is the caller's, both, one of them, the group another of his.
+const OWNERS: [(u32, u32); 5] =
+    [(0, 0), (NOBODY, NOBODY), (NOBODY, 0), (0, NOBODY), (0, OTHER_GROUP)];
+
+/// Makes the file, changes it as `caller`, and tells the mode left; none where the change failed.
+fn changed(
+    folder: &Path,
+    change: &str,
+    mode: u32,
+    (uid, gid): (u32, u32),
+    caller: u32,
+) -> Option<u32> {
+    let file = folder.join("f");
+    fs::write(&file, [7; 6000]).unwrap();
+    chown(&file, Some(uid), Some(gid)).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+    let mut shell = Command::new("setpriv");
+    shell.arg(format!("--reuid={caller}")).arg(format!("--regid={caller}"));
+    shell.arg(format!("--groups={OTHER_GROUP}")).args(["/bin/sh", "-c", change]);
+    let output = shell.current_dir(folder).output().unwrap();
+    let left = fs::metadata(&file).unwrap().mode() & 0o7777;
+    fs::remove_file(&file).unwrap();
+    output.status.success().then_some(left)
+}
+
+#[test]
+fn set_id_bits_fall_as_on_the_machines_own_file_system() {
+    let Some(mount) = Mount::new("set_id_bits_fall_as_on_the_machines_own_file_system", "") else {
+        return;
+    };
+    let reference = TempDir::new().unwrap();
+    fs::set_permissions(reference.path(), Permissions::from_mode(0o755)).unwrap();
+    let (mut compared, mut different) = (0, Vec::new());
+    for (change, caller) in CHANGES.into_iter().flat_map(|change| [(change, NOBODY), (change, 0)]) {
+        // Of root's changes a few say all.
+        let modes = MODES.into_iter().skip(if caller == 0 { 2 } else { 0 });
+        let owners = OWNERS.into_iter().take(if caller == 0 { 1 } else { OWNERS.len() });
+        for (mode, owner) in modes.flat_map(|mode| owners.clone().map(move |owner| (mode, owner))) {
+            let run = |folder| changed(folder, change, mode, owner, caller);
+            let (expected, found) = (run(reference.path()), run(mount.root()));
+            // What the reference can't do says nothing.
+            if expected.is_some() && expected != found {
+                let [expected, found] =
+                    [expected, found].map(|mode| mode.map(|mode| format!("{mode:o}")));
+                let what = format!("{change}, by {caller}, of {owner:?}, mode {mode:o}");
+                different.push(format!("{what}: expected {expected:?}, found {found:?}"));
+            }
+            compared += u32::from(expected.is_some());
+        }
+    }
+    assert!(compared > 250, "only {compared} changes could be made here");
+    assert!(different.is_empty(), "{} of {compared}:\n{}", different.len(), different.join("\n"));
+}
