@@ -122,13 +122,14 @@ impl Arena {
         if !self.grants() {
             return Err(self.full(words.saturating_mul(8)));
         }
-        let (head, size) = self.class_line(id);
+        let (head, size, free) = self.class_line(id);
         if !is_size(size, words) {
             return self.bump(words);
         }
         let Some((off, block)) = self.pop(head, words) else {
             return self.bump(words);
         };
+        free.fetch_sub(1, Relaxed);
         if clear {
             for word in block {
                 word.store(0, Relaxed);
@@ -142,24 +143,45 @@ impl Arena {
         if off.is_null() {
             return;
         }
-        let (head, size) = self.class_line(id);
+        let (head, size, free) = self.class_line(id);
         let block = self.slice(off, words);
         debug_assert!(block.is_ok(), "freed what was never allocated: {block:?}");
         // A block of another size, or outside, is left alone: it is lost, but nobody gets it.
         let Ok(Some(link)) = block.map(<[AtomicU64]>::last) else {
             return;
         };
-        if is_size(size, words) {
-            push(head, link, off);
+        if is_size(size, words) && push(head, link, off) && free.fetch_add(1, Relaxed) == 0 {
+            let (word, bit) = (1 + usize::from(id) / 64, 1 << (id % 64));
+            at(self.bump_line(), word).fetch_or(bit, Relaxed);
         }
     }
 
-    /// The head of a class' list, and the size of its blocks.
+    /// Bytes of the blocks that were given back and not taken again. About: a process that died may
+    /// have left a count out by one block.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        let given = self.bump_line().iter().skip(1).take(4).zip((0..=u8::MAX).step_by(64));
+        given.fold(0, |sum, (word, first)| {
+            let (mut sum, mut left) = (sum, word.load(Relaxed));
+            // At most 64 turns: each takes a bit away.
+            while left != 0 {
+                let (_, size, free) =
+                    self.class_line(first + u8::try_from(left.trailing_zeros()).unwrap_or(0));
+                // Taken and counted later, a count may be below 0 for a moment.
+                let blocks = free.load(Relaxed).cast_signed().max(0).cast_unsigned();
+                sum += blocks * size.load(Relaxed) * 8;
+                left &= left - 1;
+            }
+            sum
+        })
+    }
+
+    /// The head of a class' list, the size of its blocks in words, and how many are on the list.
     #[inline]
-    fn class_line(&self, id: u8) -> (&AtomicU64, &AtomicU64) {
+    fn class_line(&self, id: u8) -> (&AtomicU64, &AtomicU64, &AtomicU64) {
         let heads = self.class_heads();
         let line = usize::from(id) * 8;
-        (at(heads, line), at(heads, line + 1))
+        (at(heads, line), at(heads, line + 1), at(heads, line + 2))
     }
 
     /// Takes the first block of a list; none if it is empty, or damaged.
@@ -206,17 +228,18 @@ impl Arena {
     }
 }
 
-/// Puts a block at the head of a list.
-fn push(head: &AtomicU64, link: &AtomicU64, off: Off) {
+/// Puts a block at the head of a list; says whether it is there.
+fn push(head: &AtomicU64, link: &AtomicU64, off: Off) -> bool {
     let index = low32(off.raw() / LINE);
     let mut now = head.load(Relaxed);
     for _ in 0..TRIES {
         link.store(u64::from(low32(now)), Relaxed);
         match head.compare_exchange_weak(now, retagged(now, index), Release, Relaxed) {
-            Ok(_) => return,
+            Ok(_) => return true,
             Err(seen) => now = seen,
         }
     }
+    false
 }
 
 /// The head that follows `old`, pointing to `index`.

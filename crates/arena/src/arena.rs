@@ -18,7 +18,7 @@ use crate::segment::{FIXED, Segment, io_error};
 const MAGIC: u64 = 0x6120_656c_6176_6f4e;
 
 /// Changes with every change of what this crate keeps where; part of the layout hash.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 // Words of the header line.
 const HEADER_MAGIC: usize = 0;
@@ -28,6 +28,7 @@ const HEADER_UUID_HIGH: usize = 3;
 const HEADER_LEN: usize = 4;
 const HEADER_GENERATION: usize = 5;
 const HEADER_POISONED: usize = 6;
+const HEADER_WANTED: usize = 7;
 
 // Byte offsets of the fixed part.
 const HEADER_AT: usize = 0;
@@ -165,6 +166,7 @@ impl Arena {
         header[HEADER_UUID_HIGH].store(uuid_high, Relaxed);
         header[HEADER_LEN].store(self.segment().len(), Relaxed);
         header[HEADER_GENERATION].store(1, Relaxed);
+        header[HEADER_WANTED].store(self.segment().len(), Relaxed);
         self.bump_word().store(FIXED, Relaxed);
         header[HEADER_MAGIC].store(MAGIC, Release);
     }
@@ -291,6 +293,26 @@ impl Arena {
         self.granted.get().is_none_or(|granted| granted())
     }
 
+    /// Sets how many bytes in use its users want to do with; it stays possible to go beyond that.
+    pub fn set_wanted_bytes(&self, bytes: u64) {
+        self.header()[HEADER_WANTED].store(bytes, Relaxed);
+    }
+
+    /// How many bytes in use its users want to do with.
+    #[must_use]
+    pub fn wanted_bytes(&self) -> u64 {
+        self.header()[HEADER_WANTED].load(Relaxed)
+    }
+
+    /// By how many bytes what is in use exceeds what is wanted. Blocks that were given back don't
+    /// count: they wait for others of their class.
+    #[inline]
+    #[must_use]
+    pub fn pressure(&self) -> u64 {
+        let (used, wanted) = (self.used_bytes(), self.wanted_bytes());
+        if used <= wanted { 0 } else { (used - wanted).saturating_sub(self.free_bytes()) }
+    }
+
     #[inline]
     pub(crate) fn segment(&self) -> &Arc<Segment> {
         &self.segment
@@ -304,7 +326,13 @@ impl Arena {
     /// Where the untouched part of the segment begins, in bytes.
     #[inline]
     pub(crate) fn bump_word(&self) -> &AtomicU64 {
-        &self.segment().fixed::<BUMP_AT, 8>()[0]
+        &self.bump_line()[0]
+    }
+
+    /// The bump pointer, and behind it a bit for each class that has had a block given back.
+    #[inline]
+    pub(crate) fn bump_line(&self) -> &[AtomicU64; 8] {
+        self.segment().fixed::<BUMP_AT, 8>()
     }
 
     /// A line for each class: the head of its free list and its block size in words.

@@ -92,6 +92,35 @@ impl<'a> Op<'a> {
         }
     }
 
+    /// As [`Op::lock`], for as long as `wanted` says yes, which is asked now and then while others
+    /// have the lock; none once it says no. For the lock of a block that may be used for something
+    /// else meanwhile: whoever waits for it could otherwise wait for a lock that comes before its own.
+    ///
+    /// # Errors
+    /// As [`Op::lock`].
+    #[inline]
+    pub fn lock_while(
+        &self,
+        off: Off,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<LockGuard<'_>>, LockError> {
+        let gives_up = |owner: Owner| !wanted() || self.arena().is_dead(owner);
+        loop {
+            let (word, index) = self.intend(off)?;
+            let refused = match sync::lock(word, self.owner, &gives_up) {
+                Ok(()) => return Ok(Some(LockGuard { op: self, word, index })),
+                Err(refused) => refused,
+            };
+            self.forget_intent(index);
+            match refused {
+                _ if !wanted() => return Ok(None),
+                Refused::Held => return Err(LockError::Held(off)),
+                Refused::Dead(owner) if self.settler.is_some_and(|all| all.settle(owner)) => {}
+                Refused::Dead(owner) => return Err(LockError::OwnerDead(owner)),
+            }
+        }
+    }
+
     /// Takes the lock whose word is at `off` if it is free.
     ///
     /// # Errors

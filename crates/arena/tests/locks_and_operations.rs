@@ -364,3 +364,39 @@ fn every_sleeper_gets_the_lock() {
     });
     assert_eq!(got.load(Ordering::Relaxed), u64::from(SLEEPERS));
 }
+
+/// Two that wait for each other: what one of them wants is another's by now, and it gives up.
+#[test]
+fn a_lock_that_is_not_wanted_any_more_is_given_up() {
+    let arena = arena();
+    let client = attach(&arena);
+    let [first, second] = [0, 1].map(|_| arena.alloc(BLOCK).unwrap());
+    let wanted = std::sync::atomic::AtomicBool::new(true);
+    let op = client.op(1, 0);
+    let held = op.lock(first).unwrap();
+    std::thread::scope(|scope| {
+        let (client, wanted, both) = (&client, &wanted, std::sync::Barrier::new(2));
+        let both = Arc::new(both);
+        let other = scope.spawn({
+            let both = both.clone();
+            move || {
+                let op = client.op(1, 1);
+                let _held = op.lock(second).unwrap();
+                both.wait();
+                op.lock(first).map(drop).unwrap();
+            }
+        });
+        both.wait();
+        let asked = std::cell::Cell::new(0);
+        let gives_up = op.lock_while(second, &|| {
+            // The second time that somebody looks it is another's.
+            asked.set(asked.get() + 1);
+            wanted.store(asked.get() < 2, Ordering::Relaxed);
+            wanted.load(Ordering::Relaxed)
+        });
+        assert!(gives_up.unwrap().is_none());
+        drop(held);
+        other.join().unwrap();
+    });
+    assert!(op.lock_while(second, &|| true).unwrap().is_some());
+}

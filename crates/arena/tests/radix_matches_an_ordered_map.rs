@@ -347,3 +347,27 @@ fn read_whole_states(
     }
     valid
 }
+
+#[test]
+fn a_vacated_key_has_no_value_and_keeps_its_node() {
+    let arena = Arena::anonymous(64 << 20).unwrap();
+    let word = AtomicU64::new(0);
+    let map = Radix::new(&word);
+    for key in [0, 5, 64, 1 << 30] {
+        map.set(&arena, key, key + 1).unwrap();
+    }
+    let used = arena.used_bytes();
+    for key in [0, 5, 64, 1 << 30, 77, 1 << 40] {
+        map.vacate(&arena, key).unwrap();
+        assert_eq!(map.get(&arena, key).unwrap(), 0);
+    }
+    assert_eq!(map.next(&arena, 0).unwrap(), None);
+    for key in [5, 64, 1 << 30] {
+        assert_eq!(map.set(&arena, key, 7).unwrap(), 0);
+    }
+    assert_eq!(arena.used_bytes(), used);
+    let lone = AtomicU64::new(0);
+    Radix::new(&lone).set(&arena, 0, 9).unwrap();
+    Radix::new(&lone).vacate(&arena, 0).unwrap();
+    assert!(Radix::new(&lone).is_empty());
+}

@@ -103,7 +103,7 @@ pub(crate) struct MkfsArgs {
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow threads=N grace=SECONDS, and for fstab log=FILE
-    /// arena_max=SIZE form=FORM populate. What mount(8) and fstab add is taken as well. sync and
+    /// arena_max=SIZE index_memory=SIZE form=FORM populate. What mount(8) and fstab add is taken as well. sync and
     /// dirsync change nothing: every operation is durable when it returns. An argument wins over the
     /// word that asks for the same. With ro nothing is
     /// written to the pool: one that was not closed clean shows what recovery would leave.
@@ -129,6 +129,10 @@ pub(crate) struct MountArgs {
     /// pool, at least 1G; used as needed].
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) arena_max: Option<u64>,
+    /// DRAM that is enough for indexes, with a suffix: beyond it those of files that nobody has used
+    /// lately are dropped, to be read again when needed [default: three quarters of --arena-max].
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) index_memory: Option<u64>,
     /// Where the daemon's messages go [default: the system's log, once it is in the background].
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,

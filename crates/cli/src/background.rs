@@ -54,6 +54,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(bytes) = args.arena_max {
         command.arg("--arena-max").arg(bytes.to_string());
     }
+    if let Some(bytes) = args.index_memory {
+        command.arg("--index-memory").arg(bytes.to_string());
+    }
     if let Some(log) = &args.log {
         command.arg("--log").arg(log);
     }

@@ -150,6 +150,7 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
             Some(FormArg::Two) => Form::Two,
         },
         now_ns: wall_clock_ns(),
+        index_bytes: request.args.index_memory,
     };
     let pages: u64 = found.info.slots.iter().map(|slot| slot.pages).sum();
     let quarter = (page_bytes(pages) / 4).clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);

@@ -21,6 +21,7 @@ pub(crate) struct Words {
     pub(crate) daemon: Vec<String>,
     log: Option<PathBuf>,
     arena_max: Option<u64>,
+    index_memory: Option<u64>,
     form: Option<FormArg>,
     populate: bool,
 }
@@ -50,6 +51,9 @@ impl Words {
             None if word == "populate" => self.populate = true,
             Some(("log", path)) => self.log = Some(path.into()),
             Some(("arena_max", size)) => self.arena_max = Some(parse_size(size).map_err(wrong)?),
+            Some(("index_memory", size)) => {
+                self.index_memory = Some(parse_size(size).map_err(wrong)?);
+            }
             Some(("form", form)) => {
                 self.form = Some(FormArg::from_str(form, false).map_err(wrong)?);
             }
@@ -65,6 +69,7 @@ impl Words {
         args.grace = args.grace.or(self.options.grace_seconds);
         args.log = args.log.take().or_else(|| self.log.clone());
         args.arena_max = args.arena_max.or(self.arena_max);
+        args.index_memory = args.index_memory.or(self.index_memory);
         args.form = args.form.or(self.form);
         args.populate |= self.populate;
     }
@@ -76,15 +81,16 @@ pub(crate) fn running(args: &MountArgs) -> Vec<String> {
     let form = form.map(|form| format!("form={}", form.get_name()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
+    let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
     let populate = args.populate.then(|| "populate".to_owned());
-    [form, log, arena, populate].into_iter().flatten().collect()
+    [form, log, arena, index, populate].into_iter().flatten().collect()
 }
 
 /// A daemon's word as [`running`] spells it.
 pub(crate) fn spelled(word: &str) -> String {
     match word.split_once('=') {
-        Some(("arena_max", size)) => {
-            parse_size(size).map_or_else(|_| word.to_owned(), |bytes| format!("arena_max={bytes}"))
+        Some((name @ ("arena_max" | "index_memory"), size)) => {
+            parse_size(size).map_or_else(|_| word.to_owned(), |bytes| format!("{name}={bytes}"))
         }
         Some(("log", log)) => std::path::absolute(log)
             .map_or_else(|_| word.to_owned(), |log| format!("log={}", log.display())),

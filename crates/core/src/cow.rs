@@ -144,7 +144,7 @@ impl Fs {
         let mut size_of = |view: &View<'_>, kind: FileKind| regular(kind).map(|()| view.size());
         let view = self.views.find(self.arena(), ino)?;
         if let Some(view) = view
-            && let Some(size) = Self::read_of(&view, &mut size_of)?
+            && let Some(size) = Self::read_of(&view, ino, &mut size_of)?
         {
             return Ok((Found { ino, view: Some(view) }, size));
         }

@@ -275,9 +275,6 @@ impl Fs {
             let found = self.find_name(ctx.hint, parent, name)?.ok_or(Error::NotFound)?;
             let shown = self.read_view(ctx.hint, found.ino, |view, kind| {
                 let is_dir = kind == FileKind::Directory;
-                if is_dir {
-                    view.note_parent(parent);
-                }
                 Ok((view.attr(kind), !is_dir || view.parent() == parent))
             });
             match shown {
@@ -287,7 +284,7 @@ impl Fs {
                     if in_place {
                         return Ok(attr);
                     }
-                    // It is being moved, or damaged; the locks tell.
+                    // Its parent is not known yet, or it is being moved, or damaged: the locks tell.
                     self.check_found(ctx, parent, name)?;
                 }
                 // It was removed between the two steps, or its number is used again.
@@ -298,7 +295,8 @@ impl Fs {
         Err(Error::NotFound)
     }
 
-    /// Checks a name, if it is there, with its directory and its inode locked.
+    /// Checks a name, if it is there, with its directory and its inode locked; notes which directory
+    /// names it.
     fn check_found(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
         let call = self.begin_read(OpKind::Load, ctx)?;
         let Some(found) = self.find_name(&call, parent, name)? else { return Ok(()) };
@@ -309,9 +307,14 @@ impl Fs {
         };
         let dir = among(&locks, parent)?;
         match self.find_locked(dir, name)? {
-            Some(now) if now.ino == found.ino => now.check(dir, among(&locks, now.ino)?),
-            _ => Ok(()),
+            Some(now) if now.ino == found.ino => {
+                let inode = among(&locks, now.ino)?;
+                now.check(dir, inode)?;
+                inode.view.note_parent(parent);
+            }
+            _ => {}
         }
+        Ok(())
     }
 
     /// Looks a name up without locks.

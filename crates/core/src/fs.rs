@@ -50,11 +50,21 @@ pub struct OpenOptions {
     pub form: Form,
     /// Time of opening, ns since 1970.
     pub now_ns: i64,
+    /// Bytes of the arena beyond which the views of inodes that nobody has used lately are dropped,
+    /// by each operation that begins; three quarters of the arena where nothing is said. With 0 each
+    /// operation drops what it can.
+    pub index_bytes: Option<u64>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { read_only: false, atime: Atime::Relatime, form: Form::Auto, now_ns: 0 }
+        Self {
+            read_only: false,
+            atime: Atime::Relatime,
+            form: Form::Auto,
+            now_ns: 0,
+            index_bytes: None,
+        }
     }
 }
 
@@ -167,6 +177,9 @@ const UNNOTED_PAGES_MAX: u64 = 64;
 /// How often a reader tries without the lock before it takes it.
 const READ_TRIES: usize = 8;
 
+/// How often a view is sought that others drop each time before it is locked.
+const LOCK_TRIES: usize = 1 << 16;
+
 impl Fs {
     pub(crate) fn default_policy() -> Box<dyn UpdatePolicy> {
         Box::new(CopyOnWrite)
@@ -187,6 +200,9 @@ impl Fs {
     /// Starts an operation that only needs locks.
     pub(crate) fn begin_read(&self, kind: OpKind, ctx: &Ctx) -> Result<Call<'_>> {
         self.check_open()?;
+        if self.arena().pressure() > 0 {
+            self.forget_some(ctx.hint);
+        }
         Ok(self.call(kind, ctx))
     }
 
@@ -258,12 +274,11 @@ impl Fs {
         ino: Ino,
         found: Option<View<'a>>,
     ) -> Result<Locked<'a>> {
-        let view = match found.filter(|view| !view.place().is_null()) {
-            Some(view) => view,
-            None => self.placed_view(call, ino)?,
-        };
+        let (view, guard) = self.lock_view(call, ino, found)?;
+        if view.place().is_null() {
+            view.note_place(self.place(ino)?.addr);
+        }
         let place = InodePlace::new(self.seed, ino, view.place());
-        let guard = call.op.lock(view.lock_off())?;
         if view.kind().is_none() {
             self.unrecovered.check(ino)?;
             let from = (&place, &self.unrecovered);
@@ -279,13 +294,37 @@ impl Fs {
         Ok(Locked { view, place, id, kind, session: self.session, _guard: guard })
     }
 
-    /// The view of an inode that has a place on media, made where there is none; it notes the place.
-    #[cold]
-    fn placed_view(&self, call: &Call<'_>, ino: Ino) -> Result<View<'_>> {
-        let place = self.place(ino)?;
-        let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
-        view.note_place(place.addr);
-        Ok(view)
+    /// Locks the view of an inode, made where there is none. One that was dropped before it was
+    /// locked is sought again.
+    pub(crate) fn lock_view<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        ino: Ino,
+        found: Option<View<'a>>,
+    ) -> Result<(View<'a>, LockGuard<'a>)> {
+        let mut found = found;
+        for _ in 0..LOCK_TRIES {
+            let view = match found.take() {
+                Some(view) => view,
+                None => self.find_or_make_view(call, ino)?,
+            };
+            let guard = call.op.lock_while(view.lock_off(), &|| view.is_of(ino))?;
+            if let Some(guard) = guard
+                && view.is_of(ino)
+            {
+                return Ok((view, guard));
+            }
+        }
+        Err(Error::BadArena(format!("the view of inode {} is dropped all the time", ino.get())))
+    }
+
+    fn find_or_make_view(&self, call: &Call<'_>, ino: Ino) -> Result<View<'_>> {
+        if let Some(view) = self.views.find(self.arena(), ino)? {
+            return Ok(view);
+        }
+        // A number without a place gets no view.
+        self.place(ino)?;
+        self.views.find_or_make(self.arena(), &call.op, ino)
     }
 
     /// Locks several inodes in the order of their numbers; the result is in the order asked for,
@@ -337,12 +376,13 @@ impl Fs {
     ) -> Result<Option<T>> {
         self.check_open()?;
         let Some(view) = self.views.find(self.arena(), ino)? else { return Ok(None) };
-        Self::read_of(&view, read)
+        Self::read_of(&view, ino, read)
     }
 
     /// As [`Fs::read_unlocked`], of the view itself.
     pub(crate) fn read_of<T>(
         view: &View<'_>,
+        ino: Ino,
         read: &mut impl FnMut(&View<'_>, FileKind) -> Result<T>,
     ) -> Result<Option<T>> {
         for _ in 0..READ_TRIES {
@@ -350,7 +390,7 @@ impl Fs {
                 std::hint::spin_loop();
                 continue;
             };
-            let Some(kind) = view.kind() else { break };
+            let Some(kind) = view.kind().filter(|_| view.ino() == ino) else { break };
             let result = read(view, kind);
             if view.read_valid(begun) {
                 return result.map(Some);
@@ -433,7 +473,12 @@ impl Fs {
     #[must_use]
     pub fn index_memory(&self) -> IndexMemory {
         let arena = self.arena();
-        IndexMemory { used_bytes: arena.used_bytes(), max_bytes: arena.max_bytes() }
+        IndexMemory {
+            used_bytes: arena.used_bytes(),
+            free_bytes: arena.free_bytes(),
+            wanted_bytes: arena.wanted_bytes(),
+            max_bytes: arena.max_bytes(),
+        }
     }
 
     /// The pool's memory.

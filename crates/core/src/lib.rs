@@ -20,6 +20,7 @@ mod exec;
 mod extent;
 mod fallocate;
 mod file;
+mod forget;
 mod fs;
 mod gc;
 mod load;

@@ -162,7 +162,12 @@ pub(crate) fn load(
         .identity
         .map_err(|error| Error::damaged_inode(ino, "identity line", pool.addr, error))?;
     let id = id_of(identity.generation);
+    let parent = view.parent();
     reset(arena, view)?;
+    if identity.kind == FileKind::Directory {
+        // Known since an earlier look-up, though the view was dropped meanwhile.
+        view.set_parent(parent);
+    }
     let mut attrs = Attrs {
         mode: identity.mode & 0o7777,
         uid: identity.uid,
@@ -193,6 +198,20 @@ pub(crate) fn load(
     Ok(())
 }
 
+/// Drops what a view has of its inode, but for what it alone knows. The caller has its lock, and has
+/// seen to its spare pages.
+pub(crate) fn forget(arena: &Arena, view: &View<'_>) -> Result<()> {
+    view.publish(|| {
+        let parent = view.parent();
+        view.set_unloaded();
+        reset(arena, view)?;
+        view.set_parent(parent);
+        // The number's next use reads from media where its last one ended.
+        view.set_state(&State { op_seq: 0, ..view.state() });
+        Ok(())
+    })
+}
+
 /// Empties a view for another use of its inode number.
 pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     view.index().clear(arena)?;
@@ -218,11 +237,18 @@ fn rebuild(
     attrs: &mut Attrs,
 ) -> Result<()> {
     let mut data_pages = 0_u64;
+    let (mut pages, mut last) = (0, PmAddr::NULL);
     log::walk(pm, id, line.log_head, line.log_tail, &mut |item| {
         match item {
-            Item::Page { seq, .. } => {
+            Item::Page { addr, seq } => {
                 view.set_log_pages(view.log_pages() + 1);
                 view.set_tail_page_seq(seq);
+                // Collection goes on behind any page but the tail's, each as likely: from the head each
+                // time, it would never come to the rest of a log whose view is dropped often.
+                if pages > 0 && scattered(line.op_seq, pages).is_multiple_of(pages + 1) {
+                    view.set_gc_cursor(last);
+                }
+                (pages, last) = (pages + 1, addr);
             }
             Item::Entry { addr, header, entry, .. } => {
                 log::check_entry((id.ino, kind, line.op_seq), addr, &header, entry)?;
@@ -238,6 +264,12 @@ fn rebuild(
     })?;
     view.set_data_pages(data_pages);
     Ok(())
+}
+
+/// A number that looks random, the same for the same two.
+fn scattered(op_seq: u64, index: u64) -> u64 {
+    let mixed = (op_seq ^ index << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 33
 }
 
 /// Replays one entry of an index.

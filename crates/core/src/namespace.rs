@@ -166,8 +166,7 @@ impl Fs {
 
     fn lock_fresh<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Fresh<'a>> {
         let place = self.place(ino)?;
-        let view = self.views.find_or_make(self.arena(), &call.op, ino)?;
-        let guard = call.op.lock(view.lock_off())?;
+        let (view, guard) = self.lock_view(call, ino, None)?;
         if view.kind().is_some() {
             return Err(load::called_free(ino, &place));
         }

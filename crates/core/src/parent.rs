@@ -18,8 +18,10 @@ use novale_pm::{Flushed, Purpose};
 use crate::commit::InodePlace;
 use crate::dir::next_name;
 use crate::error::{Error, Result};
-use crate::fs::{By, Fs};
+use crate::fs::{By, Fs, OpKind};
 use crate::load::with_dentry;
+use crate::types::Ctx;
+use crate::view::View;
 
 /// Names that are compared between two validations.
 const STEP: usize = 4096;
@@ -51,11 +53,11 @@ impl Fs {
         }
         let sought = (ino, generation);
         let found = if nlink == 0 { None } else { self.find_parent(by, sought)? };
-        let parent = self.read_view(by, ino, |view, _| {
+        let parent = self.with_lock(by, ino, |view| {
             if let Some(found) = found {
                 view.note_parent(found);
             }
-            Ok(view.parent())
+            view.parent()
         })?;
         if parent == Ino::NULL { Err(Error::NotFound) } else { Ok(parent) }
     }
@@ -66,10 +68,24 @@ impl Fs {
     /// # Errors
     /// [`Error::Stale`] for an inode that is not in use.
     pub fn note_parent(&self, ino: Ino, parent: Ino) -> Result<()> {
-        self.read_view(0, ino, |view, _| {
-            view.note_parent(parent);
+        let known = self.read_view(0, ino, |view, _| Ok(view.parent() != Ino::NULL))?;
+        if known {
             Ok(())
-        })
+        } else {
+            self.with_lock(By::Hint(0), ino, |view| view.note_parent(parent))
+        }
+    }
+
+    /// Runs `change` on an inode's view under its lock: without it the block may be another's by then.
+    fn with_lock<T>(&self, by: By<'_>, ino: Ino, change: impl FnOnce(&View<'_>) -> T) -> Result<T> {
+        match by {
+            By::Call(call) => Ok(change(&self.lock(call, ino)?.view)),
+            By::Hint(hint) => {
+                let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint })?;
+                let locked = self.lock(&call, ino)?;
+                Ok(change(&locked.view))
+            }
+        }
     }
 
     /// Stores the hint of a directory that is about to be named by `parent`.

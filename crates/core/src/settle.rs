@@ -269,16 +269,7 @@ impl Fs {
 
     /// Drops an inode's view, but for what it alone knows.
     fn drop_view(&self, held: &Held<'_>) -> Result<()> {
-        let view = &held.view;
-        view.publish(|| {
-            let parent = view.parent();
-            view.set_unloaded();
-            load::reset(self.arena(), view)?;
-            view.set_parent(parent);
-            // The number's next use reads from media where its last one ended.
-            view.set_state(&crate::view::State { op_seq: 0, ..view.state() });
-            Ok(())
-        })
+        load::forget(self.arena(), &held.view)
     }
 
     /// Sets the parents of directories that may have moved, by the directories that name them.

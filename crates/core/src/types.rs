@@ -201,6 +201,10 @@ pub struct StatFs {
 pub struct IndexMemory {
     /// Handed out so far; what was given back since is used again, for the same kind of block.
     pub used_bytes: u64,
+    /// Of these, given back and not in use again.
+    pub free_bytes: u64,
+    /// Beyond this, the views of inodes that nobody has used lately are dropped.
+    pub wanted_bytes: u64,
     /// What there may be at most.
     pub max_bytes: u64,
 }

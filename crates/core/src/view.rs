@@ -55,6 +55,8 @@ const POLICY_PROJECT: usize = 30;
 const PLACE: usize = 31;
 
 const LOADED: u64 = 1 << 8;
+/// In the word of the number: somebody has used the view since it was last looked at.
+const TOUCHED: u64 = 1 << 63;
 /// Bits of the pages of extended attributes, below the summary's.
 const XATTR_PAGES_BITS: u32 = 28;
 
@@ -209,7 +211,32 @@ impl<'a> View<'a> {
     // Identity.
 
     pub(crate) fn ino(&self) -> Ino {
-        Ino::new(self.get(INO))
+        Ino::new(self.get(INO) & !TOUCHED)
+    }
+
+    /// Whether this is the view of `ino`: a block that is given back may be another inode's. Notes
+    /// that it is used.
+    #[inline]
+    pub(crate) fn is_of(&self, ino: Ino) -> bool {
+        let word = self.get(INO);
+        if word == ino.get() {
+            // By exchange, since readers come here without the lock: the number stays whose it is.
+            let touched = word | TOUCHED;
+            let order = Ordering::Relaxed;
+            return self.words[INO].compare_exchange(word, touched, order, order).is_ok()
+                || self.ino() == ino;
+        }
+        word == ino.get() | TOUCHED
+    }
+
+    /// Whether somebody has used the view since this was last asked.
+    pub(crate) fn take_touched(&self) -> bool {
+        self.words[INO].fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0
+    }
+
+    /// Makes the block nobody's: whoever locks it from here on finds that it is not what it sought.
+    pub(crate) fn set_nobodys(&self) {
+        self.set(INO, 0);
     }
 
     pub(crate) fn generation(&self) -> u32 {
@@ -239,6 +266,11 @@ impl<'a> View<'a> {
         self.set(INO, ino.get());
         let low = u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 };
         self.words[KIND].store(u64::from(generation) << 32 | low, Ordering::Release);
+    }
+
+    /// Whether the number's last use, loaded or not, was as a directory.
+    pub(crate) fn was_directory(&self) -> bool {
+        self.get(KIND) & 0xff == u64::from(FileKind::Directory.to_u8())
     }
 
     /// Makes the view unreadable: its inode is gone.
@@ -483,6 +515,9 @@ const SHARDS: u64 = 64;
 const SHARD_WORDS: u64 = 8;
 const SHARD_LOCK: u64 = 0;
 const SHARD_ROOT: u64 = 1;
+/// A word of the first shard: the shard and the key that a round over all views is at.
+const HAND: u64 = 2;
+const HAND_SHIFT: u32 = 48;
 
 impl Views {
     /// The tables that another client has made.
@@ -514,12 +549,17 @@ impl Views {
         (self.shards.add(group % SHARDS * SHARD_WORDS * 8), group / SHARDS * 64 + low)
     }
 
-    /// The view of an inode, where there is one.
+    /// The view of an inode, where there is one. It may be dropped from here on: readers ask it
+    /// again whose it is while its counter is even, others behind its lock.
     #[inline]
     pub(crate) fn find(self, arena: &Arena, ino: Ino) -> Result<Option<View<'_>>> {
         let (shard, key) = self.shard(ino);
         let off = Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?).get(arena, key)?;
-        if off == 0 { Ok(None) } else { Ok(Some(View::at(arena, Off::from_raw(off))?)) }
+        if off == 0 {
+            return Ok(None);
+        }
+        let view = View::at(arena, Off::from_raw(off))?;
+        Ok(view.is_of(ino).then_some(view))
     }
 
     /// The view of an inode, made where there is none: not loaded, numbered, unlocked.
@@ -537,17 +577,73 @@ impl Views {
         if let Some(view) = self.find(arena, ino)? {
             return Ok(view);
         }
-        let off = arena.alloc(VIEW_CLASS)?;
+        let root = Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?);
+        let off = root.get(arena, key)?;
+        if off != 0 {
+            // Whoever made or dropped it died before it said whose it is.
+            let view = View::at(arena, Off::from_raw(off))?;
+            view.set(INO, ino.get());
+            return Ok(view);
+        }
+        // Not cleared: whoever still reads what the block was before must see its counter rise, and
+        // whoever still waits for its lock must be able to take it.
+        let off = arena.alloc_uncleared(VIEW_CLASS)?;
         let view = View::at(arena, off)?;
-        view.set(INO, ino.get());
-        let root = arena.word(shard.add(SHARD_ROOT * 8))?;
-        match Radix::new(root).set(arena, key, off.raw()) {
-            Ok(_) => Ok(view),
+        view.publish(|| (INO..WORDS).for_each(|word| view.set(word, 0)));
+        match root.set(arena, key, off.raw()) {
+            Ok(_) => {
+                view.set(INO, ino.get());
+                Ok(view)
+            }
             Err(error) => {
                 arena.free(VIEW_CLASS, off);
                 Err(Error::from(error))
             }
         }
+    }
+
+    /// Takes the view of an inode out, whose lock the caller has, and gives its block back.
+    pub(crate) fn remove(
+        self,
+        arena: &Arena,
+        op: &novale_arena::Op<'_>,
+        (ino, view): (Ino, &View<'_>),
+    ) -> Result<()> {
+        let (shard, key) = self.shard(ino);
+        let _guard = op.lock(shard.add(SHARD_LOCK * 8))?;
+        view.publish(|| view.set_nobodys());
+        Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?).vacate(arena, key)?;
+        arena.free(VIEW_CLASS, view.off());
+        Ok(())
+    }
+
+    /// Visits up to `count` views behind the place where the last such visit ended, round and round,
+    /// until `visit` says that it is enough. Others are at work: a view may go meanwhile.
+    pub(crate) fn visit_some(
+        self,
+        arena: &Arena,
+        count: usize,
+        visit: &mut dyn FnMut(View<'_>) -> bool,
+    ) -> Result<()> {
+        let hand = arena.word(self.shards.add(HAND * 8))?;
+        let now = hand.load(Ordering::Relaxed);
+        let (mut shard, mut key) = (now >> HAND_SHIFT, now & ((1 << HAND_SHIFT) - 1));
+        let (mut visited, mut ended) = (0, 0);
+        while visited < count && ended <= SHARDS {
+            let root = self.shards.add((shard % SHARDS * SHARD_WORDS + SHARD_ROOT) * 8);
+            let Some((found, off)) = Radix::new(arena.word(root)?).next(arena, key)? else {
+                (shard, key) = ((shard + 1) % SHARDS, 0);
+                ended += 1;
+                continue;
+            };
+            key = found + 1;
+            visited += 1;
+            if visit(View::at(arena, Off::from_raw(off))?) {
+                break;
+            }
+        }
+        hand.store(shard << HAND_SHIFT | key, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Visits every view; no other client is at work.

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::Radix;
-use super::node::{HEIGHT_MAX, KEY_MAX, NODE, Root, SLOTS, bits, key_count, node};
+use super::node::{HEIGHT_MAX, KEY_MAX, NODE, Root, SLOTS, bits, covers, key_count, node, slot};
+use super::{Radix, leaf_of};
 use crate::arena::Arena;
 use crate::error::BadOffset;
 use crate::off::{Off, at, to_usize};
@@ -70,6 +70,24 @@ impl Radix<'_> {
                 _ => return Ok(()),
             }
             arena.free(NODE, off);
+        }
+        Ok(())
+    }
+
+    /// Takes a key's value away and keeps its node, so that readers who do not validate what they
+    /// find never meet a node that is used again.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn vacate(self, arena: &Arena, key: u64) -> Result<(), BadOffset> {
+        match self.root() {
+            Root::Value(_) if key == 0 => self.publish(Root::Empty),
+            Root::Node { off, height } if covers(height, key) => {
+                if let Some(leaf) = leaf_of(arena, off, height, key)? {
+                    slot(leaf, key, 0).store(0, Release);
+                }
+            }
+            Root::Empty | Root::Value(_) | Root::Node { .. } => {}
         }
         Ok(())
     }

@@ -250,6 +250,7 @@ fn build(
     opened: &Opened,
 ) -> Result<Fs> {
     attach::begin(arena)?;
+    arena.set_wanted_bytes(options.index_bytes.unwrap_or(arena.max_bytes() / 4 * 3));
     let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let lane_count = pool.superblock.lane_count;
     let allocator = Allocator::create(arena, &pages, lane_count, Box::new(Spread))?;

@@ -354,7 +354,10 @@ impl Death {
 }
 
 fn open_options(form: Form) -> OpenOptions {
-    OpenOptions { atime: Atime::Noatime, form, now_ns: now_ns_at(0), ..OpenOptions::default() }
+    // In one form a client dies while it drops views, too.
+    let index_bytes = (form == Form::Single).then_some(0);
+    let now_ns = now_ns_at(0);
+    OpenOptions { atime: Atime::Noatime, form, now_ns, index_bytes, ..OpenOptions::default() }
 }
 
 /// A process that has ended.

@@ -16,6 +16,8 @@ use crate::workload::Failure;
 /// Bytes of the pool: it must never be full, and each run leaves little of it in use.
 const POOL_BYTES: u64 = 512 << 20;
 const ARENA_BYTES: u64 = 512 << 20;
+/// Bytes of it that views may take before they are dropped.
+const INDEX_BYTES: u64 = 256 << 10;
 /// What a daemon gives to its arena.
 const ABI: u64 = 1;
 
@@ -103,7 +105,10 @@ pub(super) fn identity(pm: &Pm) -> Result<Identity, String> {
 }
 
 fn options() -> OpenOptions {
-    OpenOptions { atime: Atime::Noatime, now_ns: now_ns_at(0), ..OpenOptions::default() }
+    // Less than the views of its files take: some are dropped all the time.
+    let index_bytes = Some(INDEX_BYTES);
+    let now_ns = now_ns_at(0);
+    OpenOptions { atime: Atime::Noatime, now_ns, index_bytes, ..OpenOptions::default() }
 }
 
 /// A directory as a worker's root.

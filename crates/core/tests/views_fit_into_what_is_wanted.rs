@@ -1,0 +1,149 @@
+//! Views that nobody uses are dropped when there are more than wanted, and nothing is lost by it.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use novale_arena::Arena;
+use novale_core::{
+    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Serial, check, mkfs,
+};
+use novale_pm::{Pm, PmOptions};
+
+const MB: u64 = 1 << 20;
+
+fn fs(pool_mb: u64, index_bytes: u64) -> Fs {
+    let pm = Pm::anonymous(&[pool_mb * MB], &PmOptions::default()).unwrap();
+    let options = MkfsOptions {
+        lanes: 2,
+        pool_uuid: [1; 16],
+        slot_uuids: vec![[2; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &options).unwrap();
+    let options =
+        OpenOptions { now_ns: 2, index_bytes: Some(index_bytes), ..OpenOptions::default() };
+    Fs::open(pm, Arena::anonymous(256 * MB).unwrap(), &options, &Serial, &|_| {}).unwrap()
+}
+
+fn ctx() -> Ctx {
+    Ctx { now_ns: 3, hint: 0 }
+}
+
+fn make(fs: &Fs, dir: Ino, name: &str, kind: FileKind) -> Ino {
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.create(&ctx(), dir, name.as_bytes(), &new).unwrap().ino
+}
+
+fn is_sound(fs: &Fs) {
+    fs.close().unwrap();
+    assert_eq!(check(fs.pm(), &Serial, &|_| ()).unwrap().findings, vec![]);
+}
+
+/// 20,000 files take 6 MB of views; 2 MB are wanted.
+#[test]
+fn of_many_files_only_those_in_use() {
+    const FILES: usize = 20_000;
+    let fs = fs(256, 2 * MB);
+    let mut files = Vec::new();
+    for dir in 0..20 {
+        let dir = make(&fs, Ino::ROOT, &format!("d{dir}"), FileKind::Directory);
+        for file in 0..FILES / 20 {
+            let ino = make(&fs, dir, &format!("f{file}"), FileKind::File);
+            fs.write(&ctx(), ino, 0, &(files.len() as u64).to_le_bytes()).unwrap();
+            files.push((dir, file, ino));
+        }
+    }
+    for round in 0..4 {
+        for (index, (dir, file, ino)) in files.iter().enumerate() {
+            let found = fs.lookup(&ctx(), *dir, format!("f{file}").as_bytes()).unwrap();
+            assert_eq!(found.ino, *ino, "round {round}");
+            let mut bytes = [0; 8];
+            assert_eq!(fs.read(&ctx(), *ino, 0, &mut bytes).unwrap(), 8);
+            assert_eq!(u64::from_le_bytes(bytes), index as u64);
+        }
+    }
+    let memory = fs.index_memory();
+    assert_eq!(memory.wanted_bytes, 2 * MB);
+    // Directories keep a block each, number maps 9 bytes a file; nodes and buckets that are free for
+    // their own kind count too.
+    assert!(memory.used_bytes < 3 * MB, "{memory:?}");
+    is_sound(&fs);
+}
+
+/// A file without a name lives in its view alone; what else is dropped must not take it along.
+#[test]
+fn a_held_file_without_a_name_stays() {
+    let fs = fs(64, 0);
+    let ino = make(&fs, Ino::ROOT, "held", FileKind::File);
+    fs.write(&ctx(), ino, 0, b"still here").unwrap();
+    fs.hold(ino).unwrap();
+    fs.unlink(&ctx(), Ino::ROOT, b"held").unwrap();
+    for other in 0..200 {
+        make(&fs, Ino::ROOT, &format!("other{other}"), FileKind::File);
+    }
+    let mut bytes = [0; 10];
+    fs.read(&ctx(), ino, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"still here");
+    fs.release(&ctx(), ino, 1).unwrap();
+    assert!(matches!(fs.getattr(ino), Err(Error::Stale)));
+    is_sound(&fs);
+}
+
+/// A directory's parent is known by its view alone, where the hint on media is of no use.
+#[test]
+fn a_directory_knows_its_parent_still() {
+    let fs = fs(64, 0);
+    let above = make(&fs, Ino::ROOT, "above", FileKind::Directory);
+    let below = make(&fs, above, "below", FileKind::Directory);
+    for other in 0..200 {
+        make(&fs, above, &format!("other{other}"), FileKind::File);
+        assert_eq!(fs.parent(below).unwrap(), above);
+    }
+    is_sound(&fs);
+}
+
+/// Readers have no lock: what they read of a block that is dropped and used again counts for
+/// nothing. Each file says which one it is.
+#[test]
+fn readers_never_see_another_inode() {
+    const FILES: u64 = 300;
+    let fs = fs(64, 0);
+    let files: Vec<Ino> = (0..FILES)
+        .map(|file| {
+            let ino = make(&fs, Ino::ROOT, &format!("f{file}"), FileKind::File);
+            fs.write(&ctx(), ino, 0, &file.to_le_bytes()).unwrap();
+            ino
+        })
+        .collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (fs, files, stop) = (&fs, &files, &stop);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread);
+                while !stop.load(Ordering::Relaxed) {
+                    let file = random.u64(0..FILES);
+                    let ino = files[usize::try_from(file).unwrap()];
+                    let mut bytes = [0; 8];
+                    fs.read(&ctx(), ino, 0, &mut bytes).unwrap();
+                    assert_eq!(u64::from_le_bytes(bytes), file);
+                    assert_eq!(fs.getattr(ino).unwrap().ino, ino);
+                    let name = format!("f{file}");
+                    assert_eq!(fs.lookup(&ctx(), Ino::ROOT, name.as_bytes()).unwrap().ino, ino);
+                }
+            });
+        }
+        // Blocks go to other inodes all the time.
+        for turn in 0..2_000 {
+            let name = format!("t{turn}");
+            let ino = make(&fs, Ino::ROOT, &name, FileKind::File);
+            fs.write(&ctx(), ino, 0, &u64::MAX.to_le_bytes()).unwrap();
+            fs.unlink(&ctx(), Ino::ROOT, name.as_bytes()).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    is_sound(&fs);
+}
