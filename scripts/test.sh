@@ -87,5 +87,6 @@ part calls 400 scripts/suites/calls.sh
 part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
+part nfs 240 scripts/suites/nfs.sh
 part demo 900 scripts/demo.sh --once
 finish
