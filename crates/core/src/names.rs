@@ -123,6 +123,9 @@ impl Fs {
             // Every place in the order of readdir has been used once.
             return Err(Error::NoSpace);
         }
+        if view.state().nlink.checked_add_signed(change.subdirs).is_none() {
+            return Err(Error::TooManyLinks);
+        }
         for (index, add) in change.adds.iter().enumerate() {
             dir::reserve(&self.pm, arena, view, add.name, first_cookie + index as u64)?;
         }

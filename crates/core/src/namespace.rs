@@ -116,9 +116,6 @@ impl Fs {
             return Err(Error::NotFound);
         }
         let is_dir = new.kind == FileKind::Directory;
-        if is_dir && dir.view.state().nlink == u32::MAX {
-            return Err(Error::TooManyLinks);
-        }
         let changes = [DirChange {
             dir: &dir,
             removes: Vec::new(),

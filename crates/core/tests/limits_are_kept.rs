@@ -1,0 +1,104 @@
+//! What an inode can't count any more is refused, and changes nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+use novale_arena::Arena;
+use novale_core::{
+    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, mkfs,
+};
+use novale_layout::{
+    COMMIT_OFFSETS, CommitLine, INODE_SIZE, INODES_PER_PAGE, PmAddr, Seed, Superblock,
+};
+use novale_pm::{Pm, PmOptions, Purpose};
+
+const CTX: Ctx = Ctx { now_ns: 3, hint: 0 };
+const POOL_UUID: [u8; 16] = [7; 16];
+
+fn new_pool() -> Pm {
+    let pm = Pm::anonymous(&[32 << 20], &PmOptions::default()).unwrap();
+    let options = MkfsOptions {
+        lanes: 2,
+        pool_uuid: POOL_UUID,
+        slot_uuids: vec![[1; 16]],
+        now_ns: 1,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+    };
+    mkfs(&pm, &options).unwrap();
+    pm
+}
+
+fn open(pm: Pm) -> Fs {
+    let arena = Arena::anonymous(256 << 20).unwrap();
+    Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
+}
+
+fn make(fs: &Fs, name: &[u8], kind: FileKind) -> Ino {
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.create(&CTX, Ino::ROOT, name, &new).unwrap().ino
+}
+
+/// Gives the newest commit line of an inode another link count, as so many links would.
+fn set_links(pm: &Pm, ino: Ino, nlink: u32) {
+    let mut bytes = [0; 1024];
+    pm.load(PmAddr::new(0, 0), &mut bytes).unwrap();
+    let root = Superblock::decode(&bytes).unwrap().roots.inode_directory;
+    let next = |page: PmAddr, word: u64| PmAddr::from_raw(pm.load_u64(page.add(word * 8)).unwrap());
+    // Small numbers lie in the first chunk, the first table of the first page.
+    let page = next(next(next(root, 0), 0), ino.get() / INODES_PER_PAGE);
+    let seed = Seed::pool(&POOL_UUID).ino(ino);
+    let lines = COMMIT_OFFSETS.map(|offset| {
+        let at = page.add(ino.get() % INODES_PER_PAGE * INODE_SIZE + offset);
+        CommitLine::decode(&pm.load_line(at).unwrap(), seed).ok().map(|line| (line, at))
+    });
+    let newest = lines.into_iter().flatten().max_by_key(|(line, _)| line.op_seq);
+    let (line, at) = newest.unwrap();
+    let line = CommitLine { nlink, ..line };
+    let stored = pm.store_line(at, &line.encode(seed), Purpose::Commit);
+    pm.fence(pm.write_back(stored)).end();
+}
+
+#[test]
+fn the_last_link_that_can_be_counted_is_made_and_the_next_one_refused() {
+    let fs = open(new_pool());
+    let file = make(&fs, b"file", FileKind::File);
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    set_links(&pm, file, u32::MAX - 1);
+    let fs = open(pm);
+    fs.link(&CTX, file, Ino::ROOT, b"last").unwrap();
+    assert_eq!(fs.getattr(file).unwrap().nlink, u32::MAX);
+    let refused = fs.link(&CTX, file, Ino::ROOT, b"one more");
+    assert!(matches!(refused, Err(Error::TooManyLinks)), "{refused:?}");
+    assert!(matches!(fs.lookup(&CTX, Ino::ROOT, b"one more"), Err(Error::NotFound)));
+    // A rename adds no link, and an unlink makes room for one.
+    fs.rename(&CTX, Ino::ROOT, b"last", Ino::ROOT, b"renamed", RenameMode::Replace).unwrap();
+    fs.unlink(&CTX, Ino::ROOT, b"renamed").unwrap();
+    fs.link(&CTX, file, Ino::ROOT, b"one more").unwrap();
+    assert_eq!(fs.getattr(file).unwrap().nlink, u32::MAX);
+}
+
+#[test]
+fn a_directory_takes_no_more_subdirectories_than_it_can_count() {
+    let fs = open(new_pool());
+    let dir = make(&fs, b"dir", FileKind::Directory);
+    make(&fs, b"other", FileKind::Directory);
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    set_links(&pm, dir, u32::MAX - 1);
+    let fs = open(pm);
+    let new =
+        NewInode { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.create(&CTX, dir, b"last", &new).unwrap();
+    let refused = fs.create(&CTX, dir, b"one more", &new);
+    assert!(matches!(refused, Err(Error::TooManyLinks)), "{refused:?}");
+    let move_in = || fs.rename(&CTX, Ino::ROOT, b"other", dir, b"moved", RenameMode::Replace);
+    let refused = move_in();
+    assert!(matches!(refused, Err(Error::TooManyLinks)), "{refused:?}");
+    assert!(fs.lookup(&CTX, Ino::ROOT, b"other").is_ok());
+    fs.create(&CTX, dir, b"file", &NewInode { kind: FileKind::File, ..new }).unwrap();
+    fs.rmdir(&CTX, dir, b"last").unwrap();
+    move_in().unwrap();
+    assert_eq!(fs.getattr(dir).unwrap().nlink, u32::MAX);
+}
