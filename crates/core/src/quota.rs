@@ -7,17 +7,22 @@
 //! Counts live in the arena, one block a tree, and are changed where the views are, behind the fence
 //! of each commit. A clean close saves them with the allocator; after a crash the scan counts anew. A
 //! death in between leaves them a little wrong until then, as it does the allocator's. Limits are
-//! looked at before anything is taken, so what runs at the same moment may exceed them together.
+//! looked at before anything is taken, so what runs at the same moment may exceed them together. They
+//! are kept in an attribute of the root directory, so that a change of them commits as that does.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_arena::{Arena, Class, Off, Radix};
+use novale_layout::{PmAddr, QuotaLimit, XATTR_VALUE_BYTES_MAX, XattrNamespace};
+use novale_pm::Pm;
 
 use crate::error::{Error, Result};
-use crate::fs::{Call, Fs};
-use crate::types::{Ino, StatFs};
+use crate::fs::{Call, Fs, OpKind};
+use crate::log::LogId;
+use crate::types::{Ctx, Ino, SetAttr, StatFs};
 use crate::view::View;
+use crate::xattr::set::{Xattrs, value_bytes};
 
 /// Words of a tree's block.
 const PAGES: usize = 0;
@@ -131,6 +136,14 @@ fn quota(block: &[AtomicU64; BLOCK_WORDS]) -> Quota {
     }
 }
 
+/// The limits among the root directory's attributes.
+pub(crate) fn stored_limits(pm: &Pm, root: &LogId, xattrs: &Xattrs) -> Result<Vec<QuotaLimit>> {
+    let Some(value) = xattrs.get(XattrNamespace::Quotas, b"") else { return Ok(Vec::new()) };
+    let bytes = value_bytes(pm, root, value)?;
+    QuotaLimit::decode_all(&bytes)
+        .map_err(|error| Error::damaged_inode(root.ino, "quotas", PmAddr::NULL, error))
+}
+
 /// A change of what a tree uses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Change {
@@ -159,6 +172,67 @@ impl Fs {
         self.projects.all(self.arena())
     }
 
+    /// The tree that an inode counts for, and its quota; `None` where it counts for none.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use, [`Error::BadArena`].
+    pub fn quota_of(&self, ino: Ino) -> Result<Option<(u32, Quota)>> {
+        let project = self.read_view(0, ino, |view, _| Ok(view.project()))?;
+        if project == 0 {
+            return Ok(None);
+        }
+        let block = self.projects.find(self.arena(), project)?;
+        Ok(Some((project, block.map(quota).unwrap_or_default())))
+    }
+
+    /// Limits what a directory tree may use; a limit of 0 is none. What it uses already stays.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for tree 0, [`Error::NoSpace`], also for more than 2,730 trees with limits;
+    /// nothing is changed then.
+    pub fn set_quota(&self, ctx: &Ctx, project: u32, limit: Usage) -> Result<()> {
+        if project == 0 {
+            return Err(Error::Invalid("0 is no directory tree"));
+        }
+        let call = self.begin(OpKind::Attributes, ctx)?;
+        let root = self.lock(&call, Ino::ROOT)?;
+        let block = self.block_of(&call, project)?;
+        let mut xattrs = self.xattrs_of_locked(&root)?;
+        let mut limits = stored_limits(&self.pm, &root.id, &xattrs)?;
+        limits.retain(|other| other.project != project);
+        if limit != Usage::default() {
+            let at = limits.partition_point(|other| other.project < project);
+            let Usage { pages: pages_max, inodes: inodes_max } = limit;
+            limits.insert(at, QuotaLimit { project, pages_max, inodes_max });
+        }
+        let bytes = QuotaLimit::encode_all(&limits);
+        if bytes.len() > XATTR_VALUE_BYTES_MAX as usize {
+            return Err(Error::NoSpace);
+        }
+        if bytes.is_empty() {
+            xattrs.remove(XattrNamespace::Quotas, b"");
+        } else {
+            xattrs.set(XattrNamespace::Quotas, b"", &bytes);
+        }
+        self.set_locked(&call, &root, &SetAttr::default(), Some(xattrs))?;
+        block[PAGES_MAX].store(limit.pages, Ordering::Relaxed);
+        block[INODES_MAX].store(limit.inodes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the limits over that the root directory has; nobody else is at work.
+    pub(crate) fn load_limits(&self) -> Result<()> {
+        let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint: 0 })?;
+        let root = self.lock(&call, Ino::ROOT)?;
+        let xattrs = self.xattrs_of_locked(&root)?;
+        for limit in stored_limits(&self.pm, &root.id, &xattrs)? {
+            let block = self.block_of(&call, limit.project)?;
+            block[PAGES_MAX].store(limit.pages_max, Ordering::Relaxed);
+            block[INODES_MAX].store(limit.inodes_max, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Space and inodes as the inode's tree has them: what is left of its limits, where that is less
     /// than what is left of the pool.
     ///
@@ -166,12 +240,7 @@ impl Fs {
     /// [`Error::Stale`] for an inode that is not in use, [`Error::BadArena`].
     pub fn statfs_of(&self, ino: Ino) -> Result<StatFs> {
         let mut all = self.statfs()?;
-        let project = self.read_view(0, ino, |view, _| Ok(view.project()))?;
-        if project == 0 {
-            return Ok(all);
-        }
-        let Some(block) = self.projects.find(self.arena(), project)? else { return Ok(all) };
-        let Quota { used, limit } = quota(block);
+        let Some((_, Quota { used, limit })) = self.quota_of(ino)? else { return Ok(all) };
         if limit.pages > 0 {
             let left = limit.pages.saturating_sub(used.pages);
             all.pages = all.pages.min(limit.pages);

@@ -216,3 +216,92 @@ fn removed_trees_count_nothing() {
     fs.rmdir(&ctx(), Ino::ROOT, b"b").unwrap();
     assert_eq!(counted(&fs), BTreeMap::new());
 }
+
+fn limit(fs: &Fs, project: u32, pages: u64, inodes: u64) {
+    fs.set_quota(&ctx(), project, Usage { pages, inodes }).unwrap();
+}
+
+fn is_over<T: std::fmt::Debug>(result: &Result<T>) {
+    assert!(matches!(result, Err(Error::QuotaExceeded)), "{result:?}");
+}
+
+#[test]
+fn limits_hold_for_what_grows_and_nothing_else() {
+    let fs = fresh();
+    let dir = make(&fs, Ino::ROOT, "tree", FileKind::Directory);
+    let project = top(&fs, dir);
+    let file = make(&fs, dir, "file", FileKind::File);
+    fs.write(&ctx(), file, 0, &vec![1; 3 * 4096]).unwrap();
+    let used = counted(&fs)[&project];
+    limit(&fs, project, used.pages + 2, used.inodes + 1);
+
+    fs.write(&ctx(), file, 3 * 4096, &vec![2; 8192]).unwrap();
+    is_over(&fs.write(&ctx(), file, 5 * 4096, b"x"));
+    is_over(&fs.write(&ctx(), file, 5 * 4096, &vec![3; 100_000]));
+    is_over(&fs.append(&ctx(), file, b"x"));
+    is_over(&fs.fallocate(&ctx(), file, Fallocate::KeepSize, 100_000, 1));
+    let set = SetXattr {
+        name: b"user.x",
+        value: &vec![1; 20_000],
+        mode: XattrMode::Any,
+        clear_set_gid: false,
+    };
+    is_over(&fs.setxattr(&ctx(), file, &set));
+    assert_eq!(fs.getattr(file).unwrap().size, 5 * 4096);
+    // Overwrites, also of many pages, names, cuts and removals go on.
+    fs.write(&ctx(), file, 10, &vec![4; 4 * 4096]).unwrap();
+    fs.write(&ctx(), file, 10, b"small").unwrap();
+    fs.rename(&ctx(), dir, b"file", dir, b"renamed", RenameMode::Replace).unwrap();
+    let other = make(&fs, dir, "other", FileKind::File);
+    let one_more = NewInode { kind: FileKind::File, mode: 0, uid: 0, gid: 0, rdev: 0, target: b"" };
+    is_over(&fs.create(&ctx(), dir, b"one more", &one_more));
+    fs.link(&ctx(), other, dir, b"link").unwrap();
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    fs.setattr(&ctx(), file, &cut).unwrap();
+    fs.write(&ctx(), file, 0, &vec![5; 3 * 4096]).unwrap();
+    fs.unlink(&ctx(), dir, b"link").unwrap();
+    fs.unlink(&ctx(), dir, b"other").unwrap();
+    fs.create(&ctx(), dir, b"one more", &one_more).unwrap();
+    // Outside nothing is limited.
+    make(&fs, Ino::ROOT, "outside", FileKind::File);
+    assert_eq!(counted(&fs), summed(&fs));
+}
+
+#[test]
+fn limits_are_kept_and_shown() {
+    let fs = fresh();
+    let [a, b] = use_trees(&fs).map(|ino| fs.getattr(ino).unwrap().project);
+    limit(&fs, a, 1000, 0);
+    limit(&fs, b, 0, 200);
+    limit(&fs, 77, 5, 5);
+    limit(&fs, 77, 0, 0);
+    let shown = |fs: &Fs| -> BTreeMap<u32, Usage> {
+        let all = fs.quotas().unwrap().into_iter();
+        all.map(|(project, quota)| (project, quota.limit))
+            .filter(|(_, limit)| *limit != Usage::default())
+            .collect()
+    };
+    let limits = BTreeMap::from([
+        (a, Usage { pages: 1000, inodes: 0 }),
+        (b, Usage { pages: 0, inodes: 200 }),
+    ]);
+    assert_eq!(shown(&fs), limits);
+    assert_eq!(fs.listxattr(Ino::ROOT).unwrap(), b"");
+    let dir = fs.lookup(&ctx(), Ino::ROOT, b"a").unwrap().ino;
+    let (project, quota) = fs.quota_of(dir).unwrap().unwrap();
+    assert_eq!((project, quota.limit), (a, limits[&a]));
+    let space = fs.statfs_of(dir).unwrap();
+    assert_eq!((space.pages, space.pages_available), (1000, 1000 - quota.used.pages));
+    assert_eq!(fs.quota_of(Ino::ROOT).unwrap(), None);
+    assert_eq!(fs.statfs_of(Ino::ROOT).unwrap(), fs.statfs().unwrap());
+    // After a crash, and after a clean close.
+    let fs = open(fs.into_pm());
+    assert_eq!(shown(&fs), limits);
+    fs.close().unwrap();
+    let fs = open(fs.into_pm());
+    assert!(fs.opened().from_saved);
+    assert_eq!(shown(&fs), limits);
+    fs.close().unwrap();
+    let report = check(&fs.into_pm(), &Serial, &|_| {}).unwrap();
+    assert_eq!(report.findings, []);
+}

@@ -10,6 +10,7 @@ use crate::journal::{RawJournalHeader, RawJournalInos};
 use crate::log::RawLogPageHeader;
 use crate::pair::RawPairLine;
 use crate::pool_state::RawPoolState;
+use crate::quota::RawQuota;
 use crate::saved::RawSavedPageHeader;
 use crate::slot::{RawSlotHeader, RawSlotState};
 use crate::superblock::RawSuperblock;
@@ -122,6 +123,8 @@ structures! {
     JournalHeader: RawJournalHeader,
     /// The second line of a [`crate::JournalRecord`] of more than four inodes.
     JournalInos: RawJournalInos,
+    /// [`crate::QuotaLimit`].
+    Quota: RawQuota,
     /// [`crate::SavedPageHeader`].
     SavedPage: RawSavedPageHeader,
     /// [`crate::XattrPageHeader`].

@@ -24,6 +24,7 @@ mod name;
 mod number;
 mod pair;
 mod pool_state;
+mod quota;
 mod saved;
 mod signature;
 mod slot;
@@ -59,6 +60,7 @@ pub use number::{
 };
 pub use pair::PairLine;
 pub use pool_state::{POOL_STATE_OFFSETS, PoolState};
+pub use quota::{QUOTA_BYTES, QuotaLimit};
 pub use saved::{
     SAVED_PAYLOAD_BYTES_MAX, SAVED_PAYLOAD_OFFSET, SavedPageHeader, decode_words, encode_words,
 };

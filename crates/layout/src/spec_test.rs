@@ -105,6 +105,7 @@ fn every_raw_structure_is_compared() {
         "log.rs",
         "pair.rs",
         "pool_state.rs",
+        "quota.rs",
         "saved.rs",
         "slot.rs",
         "superblock.rs",

@@ -83,12 +83,20 @@ pub enum XattrNamespace {
     AclAccess = 4,
     /// `system.posix_acl_default`, which has no more of a name.
     AclDefault = 5,
+    /// The limits of directory trees, of the root directory: no user's, and without a name.
+    Quotas = 6,
 }
 
 impl XattrNamespace {
     /// Every namespace, by number.
-    pub const ALL: [Self; 5] =
-        [Self::User, Self::Trusted, Self::Security, Self::AclAccess, Self::AclDefault];
+    pub const ALL: [Self; 6] = [
+        Self::User,
+        Self::Trusted,
+        Self::Security,
+        Self::AclAccess,
+        Self::AclDefault,
+        Self::Quotas,
+    ];
 
     /// The number that is stored.
     #[must_use]
@@ -111,6 +119,7 @@ impl XattrNamespace {
             Self::Security => b"security.",
             Self::AclAccess => b"system.posix_acl_access",
             Self::AclDefault => b"system.posix_acl_default",
+            Self::Quotas => b"",
         }
     }
 
@@ -446,7 +455,7 @@ mod tests {
             bytes
         };
         assert_eq!(field(&with(0, 0)), "namespace");
-        assert_eq!(field(&with(0, 6)), "namespace");
+        assert_eq!(field(&with(0, 7)), "namespace");
         assert_eq!(field(&with(0, 4)), "name");
         assert_eq!(field(&with(1, 0)), "name");
         assert_eq!(field(&with(16, 0)), "name");

@@ -20,7 +20,7 @@ use crate::exec::{Executor, Progress};
 use crate::load;
 use crate::log::{self, Item, LogId};
 use crate::pool::Pool;
-use crate::quota::Usage;
+use crate::quota::{Usage, stored_limits};
 use crate::recover::chunks::Chunks;
 use crate::recover::coverage::{Mapping, resolve};
 use crate::recover::journal::{self, Journal};
@@ -249,6 +249,11 @@ impl Checker<'_> {
         xattrs
             .check_values(self.pm, &id)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
+        if ino == Ino::ROOT
+            && let Err(error) = stored_limits(self.pm, &id, &xattrs)
+        {
+            all.findings.push(finding(&error));
+        }
         if replay.project != 0 {
             let used = Usage { pages, inodes: 1 };
             all.projects.entry(replay.project).or_default().add(used);

@@ -304,6 +304,11 @@ fn build(
     };
     fs.install_lanes(lanes, &opened.last_seq)?;
     fs.getattr(Ino::ROOT)?;
+    match fs.load_limits() {
+        // What is only read needs no limits.
+        Err(Error::Damaged { .. }) if fs.options.read_only => {}
+        loaded => loaded?,
+    }
     fs.announce();
     Ok(fs)
 }

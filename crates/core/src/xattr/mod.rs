@@ -117,13 +117,13 @@ impl Fs {
         self.set_locked(&call, &locked, &SetAttr::default(), Some(xattrs))
     }
 
-    fn xattrs_of(&self, view: &View<'_>) -> Result<(LogId, Xattrs)> {
+    pub(crate) fn xattrs_of(&self, view: &View<'_>) -> Result<(LogId, Xattrs)> {
         let id = self.log_id(view.ino(), view.generation());
         let xattrs = Xattrs::read(&self.pm, &id, view.xattrs().root)?;
         Ok((id, xattrs))
     }
 
-    fn xattrs_of_locked(&self, locked: &Locked<'_>) -> Result<Xattrs> {
+    pub(crate) fn xattrs_of_locked(&self, locked: &Locked<'_>) -> Result<Xattrs> {
         Xattrs::read(&self.pm, &locked.id, locked.view.xattrs().root)
     }
 

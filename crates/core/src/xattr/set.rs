@@ -164,7 +164,8 @@ impl Xattrs {
     /// All names with their prefixes, each ended by a NUL.
     pub(crate) fn names(&self) -> Vec<u8> {
         let mut names = Vec::new();
-        for record in &self.records {
+        let shown = |record: &&XattrRecord| record.namespace != XattrNamespace::Quotas;
+        for record in self.records.iter().filter(shown) {
             names.extend_from_slice(record.namespace.prefix());
             names.extend_from_slice(&record.name);
             names.push(0);
@@ -179,7 +180,10 @@ impl Xattrs {
             }
             XattrNamespace::AclAccess => XattrPageHeader::HAS_ACL_ACCESS,
             XattrNamespace::AclDefault => XattrPageHeader::HAS_ACL_DEFAULT,
-            XattrNamespace::User | XattrNamespace::Trusted | XattrNamespace::Security => 0,
+            XattrNamespace::User
+            | XattrNamespace::Trusted
+            | XattrNamespace::Security
+            | XattrNamespace::Quotas => 0,
         };
         self.records.iter().fold(0, |bits, record| bits | bit(record))
     }

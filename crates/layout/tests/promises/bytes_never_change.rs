@@ -5,7 +5,7 @@ use std::fmt::Write;
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, PairLine, PmAddr, PoolState,
-    Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, WordChange, XattrExtent,
+    QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, WordChange, XattrExtent,
     XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
 
@@ -400,4 +400,27 @@ fn of_extended_attribute_records() {
         ),
     ];
     assert_eq!(found, expected);
+}
+
+#[test]
+fn of_quotas() {
+    let limits = [
+        QuotaLimit { project: 2, pages_max: 0x0102, inodes_max: 0 },
+        QuotaLimit { project: 0x0300, pages_max: 0, inodes_max: 1 << 40 },
+    ];
+    let hex = QuotaLimit::encode_all(&limits).iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    });
+    let expected = concat!(
+        "02000000",
+        "00000000",
+        "0201000000000000",
+        "0000000000000000",
+        "00030000",
+        "00000000",
+        "0000000000000000",
+        "0000000000010000",
+    );
+    assert_eq!(hex, expected);
 }

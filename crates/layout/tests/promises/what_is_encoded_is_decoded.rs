@@ -1,6 +1,8 @@
 //! Every value comes back from its bytes, under the checksum that the document gives.
 
-use novale_layout::{DentryRef, Entry, EntryHeader, EntryKind, Ino, Name, PairLine, VolatileLine};
+use novale_layout::{
+    DentryRef, Entry, EntryHeader, EntryKind, Ino, Name, PairLine, QuotaLimit, VolatileLine,
+};
 use proptest::prelude::*;
 
 use crate::structures::{
@@ -33,6 +35,19 @@ macro_rules! round_trip {
 }
 
 for_each_structure!(round_trip);
+
+#[test]
+fn quotas_come_back_and_others_are_refused() {
+    let limit = |project| QuotaLimit { project, pages_max: 7, inodes_max: 9 };
+    let all = [limit(1), limit(5), limit(u32::MAX)];
+    assert_eq!(QuotaLimit::decode_all(&QuotaLimit::encode_all(&all)).unwrap(), all);
+    assert_eq!(QuotaLimit::decode_all(&[]).unwrap(), []);
+    for wrong in [&[limit(0)][..], &[limit(5), limit(5)], &[limit(5), limit(1)]] {
+        assert!(QuotaLimit::decode_all(&QuotaLimit::encode_all(wrong)).is_err());
+    }
+    let bytes = QuotaLimit::encode_all(&all);
+    assert!(QuotaLimit::decode_all(&bytes[..bytes.len() - 1]).is_err());
+}
 
 proptest! {
     #[test]
