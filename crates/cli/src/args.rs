@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Info(InfoArgs),
     Check(CheckArgs),
     Dump(DumpArgs),
+    #[command(subcommand)]
+    Quota(QuotaCommand),
     InstallHelper(InstallArgs),
     #[command(hide = true)]
     AskSpace(AskSpaceArgs),
@@ -49,7 +51,12 @@ impl Command {
             Self::Info(args) => args.json,
             Self::Check(args) => args.json,
             Self::Dump(args) => args.json,
-            Self::Mount(_) | Self::Umount(_) | Self::InstallHelper(_) | Self::AskSpace(_) => false,
+            Self::Quota(QuotaCommand::Show(args)) => args.json,
+            Self::Mount(_)
+            | Self::Umount(_)
+            | Self::Quota(QuotaCommand::Set(_) | QuotaCommand::Clear(_))
+            | Self::InstallHelper(_)
+            | Self::AskSpace(_) => false,
         }
     }
 }
@@ -243,6 +250,75 @@ pub(crate) struct DumpArgs {
     /// The slots, in any order, and what is to be shown.
     #[arg(required = true, value_name = "SLOT... WHAT")]
     pub(crate) words: Vec<OsString>,
+}
+
+/// Limit what directory trees of a mount use, and show it.
+///
+/// A tree is a directory with all that is below it. What is made in it counts for it; what it may not
+/// exceed fails with "disk quota exceeded", and df shows the tree's own space. A name can't be moved
+/// from a tree to another (mv copies then); a tree in a tree counts for itself alone. Needs root.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuotaCommand {
+    Set(QuotaSetArgs),
+    Show(QuotaShowArgs),
+    Clear(QuotaClearArgs),
+}
+
+/// Limit a directory with all that is below it; what it exceeds already stays.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale quota set --space 10G /mnt/alice
+  novale quota set --space none --inodes 100000 /mnt/alice")]
+pub(crate) struct QuotaSetArgs {
+    /// Bytes, with a suffix K, M, G or T, or none [default: as before].
+    #[arg(long, value_name = "SIZE", value_parser = parse_space)]
+    pub(crate) space: Option<Limit>,
+    /// Inodes, or none [default: as before].
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count)]
+    pub(crate) inodes: Option<Limit>,
+    /// The directory, in a mount.
+    pub(crate) dir: PathBuf,
+}
+
+/// Show what the tree of a directory uses and may use.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale quota show /mnt/alice
+  novale quota show --all --json /mnt")]
+pub(crate) struct QuotaShowArgs {
+    /// All trees of the mount.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The directory, in a mount.
+    pub(crate) dir: PathBuf,
+}
+
+/// Make a tree a part of what is around it again, without limits of its own.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  novale quota clear /mnt/alice")]
+pub(crate) struct QuotaClearArgs {
+    /// The directory, in a mount.
+    pub(crate) dir: PathBuf,
+}
+
+/// A limit; 0 is none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit(pub(crate) u64);
+
+fn parse_space(text: &str) -> Result<Limit, String> {
+    if text == "none" { Ok(Limit(0)) } else { parse_size(text).map(Limit) }
+}
+
+fn parse_count(text: &str) -> Result<Limit, String> {
+    if text == "none" {
+        return Ok(Limit(0));
+    }
+    let number = text.parse().ok().filter(|number: &u64| *number > 0);
+    number.map(Limit).ok_or_else(|| format!("'{text}' is no number of inodes, nor none"))
 }
 
 /// Let mount(8) and fstab mount pools: links mount.fuse.novale to this program.

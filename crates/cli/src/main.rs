@@ -29,6 +29,7 @@ mod install;
 mod mkfs;
 mod mount;
 mod progress;
+mod quota;
 mod record;
 mod remount;
 mod size;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
         Command::Dump(args) => dump::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Quota(command) => quota::run(&command).map(|()| ExitCode::SUCCESS),
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
         Command::AskSpace(args) => ask_space::answer(&args.dir).map(|()| ExitCode::SUCCESS),
     };

@@ -41,7 +41,7 @@ impl Fs {
             }
         }
         if let Some(project) = set.project.filter(|project| *project != locked.view.project()) {
-            self.allow(&call, project, locked.view.pages(), 1)?;
+            self.allow(&call, project, 0, 0)?;
         }
         let drops_capability = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
         let xattrs = self.follow(&locked, Follow { drops_capability, mode: set.mode })?;

@@ -79,7 +79,7 @@ pub struct SetAttr {
     /// Modification time, ns.
     pub mtime_ns: Option<i64>,
     /// Count it for this directory tree; 0: for none. Its names stay where they are; what is made in
-    /// it from now on counts for the same.
+    /// it from now on counts for the same. No limit stands in the way: it is there already.
     pub project: Option<u32>,
     /// Set-id bits to clear, as a change of owner, size or contents must; of a directory none.
     pub clear_set_id: ClearSetId,

@@ -24,6 +24,7 @@ mod readdir;
 mod server;
 mod service;
 mod transport;
+mod tree;
 mod unmount;
 mod wire;
 

@@ -16,6 +16,7 @@ use crate::cache::{self, Atime};
 use crate::gate::Gate;
 use crate::groups;
 use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
+use crate::tree;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const SET_GID: u32 = 0o2000;
@@ -327,6 +328,9 @@ impl Service for Novale {
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
         let _pass = self.gate.enter()?;
+        if let Some(which) = tree::Which::named(name) {
+            return self.done(tree::get(&self.fs, ino, which));
+        }
         self.done(self.fs.getxattr(ino, name))
     }
 
@@ -339,6 +343,9 @@ impl Service for Novale {
         mode: XattrMode,
     ) -> Reply<()> {
         let _pass = self.gate.enter()?;
+        if let Some(which) = tree::Which::named(name) {
+            return self.done(tree::set(&self.fs, &Self::ctx(), ino, which, value));
+        }
         let clear_set_gid = name == ACL_ACCESS && {
             let attr = self.done(self.fs.getattr(ino))?;
             attr.mode & SET_GID != 0 && !groups::has(caller, attr.gid)
@@ -355,6 +362,9 @@ impl Service for Novale {
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()> {
         let _pass = self.gate.enter()?;
+        if let Some(which) = tree::Which::named(name) {
+            return self.done(tree::remove(&self.fs, &Self::ctx(), ino, which));
+        }
         self.done(self.fs.removexattr(&Self::ctx(), ino, name))
     }
 

@@ -1,0 +1,121 @@
+//! Promise: a directory with a quota holds no more than it, whoever writes, and says what it uses.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+mod support;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use support::{Scratch, novale};
+
+/// One test at a time: a child that another one starts has, until it runs its program, what is open
+/// here, and a mount is busy with it.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What `show --json` says of a directory's tree.
+fn shown(dir: &str) -> serde_json::Value {
+    let said = novale(&["quota", "show", "--json", dir]).ok();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    all.into_iter().next().unwrap()
+}
+
+#[test]
+fn what_exceeds_it_is_refused_until_there_is_room() {
+    let Some(scratch) = Scratch::for_mount("what_exceeds_it_is_refused") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let tree = scratch.in_dir("tree").display().to_string();
+    // A tree with something in it, a link to elsewhere among it.
+    fs::create_dir_all(format!("{tree}/below")).unwrap();
+    fs::write(format!("{tree}/below/old"), vec![1; 100_000]).unwrap();
+    symlink("/nowhere", format!("{tree}/link")).unwrap();
+    novale(&["quota", "show", &tree]).refused(1, &["in no tree"]);
+    novale(&["quota", "set", "--space", "1M", "--inodes", "8", &tree]).ok();
+
+    let quota = shown(&tree);
+    assert_eq!((&quota["bytes_max"], &quota["inodes_max"]), (&(1 << 20).into(), &8.into()));
+    assert_eq!(quota["inodes_used"], 4);
+    let used = Command::new("du").args(["-s", "-B1", &tree]).output().unwrap();
+    let used = String::from_utf8(used.stdout).unwrap();
+    let used: u64 = used.split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(quota["bytes_used"], used);
+
+    let full = fs::write(format!("{tree}/new"), vec![2; 1 << 20]).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::QuotaExceeded);
+    fs::write(format!("{tree}/new"), vec![2; 500_000]).unwrap();
+    fs::write(scratch.in_dir("outside"), vec![2; 2 << 20]).unwrap();
+    let moved = fs::rename(scratch.in_dir("outside"), format!("{tree}/moved")).unwrap_err();
+    assert_eq!(moved.kind(), ErrorKind::CrossesDevices);
+    let many = (0..8).find_map(|number| fs::create_dir(format!("{tree}/{number}")).err()).unwrap();
+    assert_eq!(many.kind(), ErrorKind::QuotaExceeded);
+    let space = rustix::fs::statvfs(&tree).unwrap();
+    assert_eq!((space.f_blocks, space.f_files), (256, 8));
+
+    // Across a remount; then a greater limit for space alone.
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(shown(&tree)["inodes_used"], 8);
+    novale(&["quota", "set", "--space", "none", &tree]).ok();
+    assert_eq!((&shown(&tree)["bytes_max"], &shown(&tree)["inodes_max"]), (&0.into(), &8.into()));
+    fs::write(format!("{tree}/new"), vec![2; 2 << 20]).unwrap();
+
+    // And without any.
+    novale(&["quota", "clear", &tree]).ok();
+    novale(&["quota", "show", &tree]).refused(1, &["in no tree"]);
+    fs::rename(scratch.in_dir("outside"), format!("{tree}/moved")).unwrap();
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+#[test]
+fn trees_in_trees_count_for_themselves() {
+    let Some(scratch) = Scratch::for_mount("trees_in_trees_count_for_themselves") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let [outer, inner] =
+        ["outer", "outer/inner"].map(|name| scratch.in_dir(name).display().to_string());
+    fs::create_dir_all(&inner).unwrap();
+    for dir in [&outer, &inner] {
+        fs::write(format!("{dir}/file"), b"x").unwrap();
+    }
+    novale(&["quota", "set", "--inodes", "100", &inner]).ok();
+    novale(&["quota", "set", "--inodes", "100", &outer]).ok();
+    assert_eq!(
+        (&shown(&inner)["inodes_used"], &shown(&outer)["inodes_used"]),
+        (&2.into(), &2.into())
+    );
+    let all = novale(&["quota", "show", "--all", &scratch.dir()]).ok();
+    assert_eq!(all.lines().count(), 3, "{all}");
+    novale(&["quota", "clear", &inner]).ok();
+    assert_eq!(shown(&outer)["inodes_used"], 4);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+#[test]
+fn a_wrong_place_and_a_wrong_limit_are_told() {
+    let Some(scratch) = Scratch::for_mount("a_wrong_place_and_a_wrong_limit_are_told") else {
+        return;
+    };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let file = scratch.in_dir("file").display().to_string();
+    fs::write(&file, b"x").unwrap();
+    novale(&["quota", "set", "--inodes", "9", &file]).refused(1, &["not a directory"]);
+    novale(&["quota", "set", &scratch.dir()]).refused(1, &["give a limit"]);
+    novale(&["quota", "set", "--space", "much", &scratch.dir()]).refused(2, &["no size"]);
+    novale(&["quota", "set", "--inodes", "0", &scratch.dir()]).refused(2, &["no number"]);
+    novale(&["quota", "clear", &scratch.dir()]).refused(1, &["not the top"]);
+    novale(&["quota", "show", "/proc"]).refused(1, &["not in a mount of Novale"]);
+    novale(&["umount", &scratch.dir()]).ok();
+}

@@ -1,0 +1,96 @@
+//! Directory trees and their quotas, as attributes that are not stored as such: for `novale quota`, and
+//! for whoever has setfattr. The kernel hands `trusted.` to the administrator alone, and no list
+//! names them, so that no copy takes them along.
+//!
+//! `trusted.novale.project` is the number of the tree that an inode counts for, 0 for none;
+//! `trusted.novale.quota` is that tree's use and limits, and `trusted.novale.quotas` that of all trees,
+//! a line each: `project=7 pages=12 inodes=3 pages_max=0 inodes_max=100`, 0 being no limit. Setting
+//! `quota` takes the two limits.
+
+use novale_core::{Ctx, Error, Fs, Ino, Quota, Result, SetAttr, Usage};
+
+/// Which of the attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    Project,
+    Quota,
+    Quotas,
+}
+
+impl Which {
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            b"trusted.novale.project" => Some(Self::Project),
+            b"trusted.novale.quota" => Some(Self::Quota),
+            b"trusted.novale.quotas" => Some(Self::Quotas),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn get(fs: &Fs, ino: Ino, which: Which) -> Result<Vec<u8>> {
+    let text = match which {
+        Which::Project => fs.getattr(ino)?.project.to_string(),
+        Which::Quota => {
+            let (project, quota) = fs.quota_of(ino)?.ok_or(Error::NoAttribute)?;
+            line(project, &quota)
+        }
+        Which::Quotas => {
+            let all = fs.quotas()?;
+            let lines = all.iter().filter(|(_, quota)| **quota != Quota::default());
+            lines.flat_map(|(project, quota)| [line(*project, quota), "\n".into()]).collect()
+        }
+    };
+    Ok(text.into_bytes())
+}
+
+fn line(project: u32, quota: &Quota) -> String {
+    let Quota { used, limit } = quota;
+    format!(
+        "project={project} pages={} inodes={} pages_max={} inodes_max={}",
+        used.pages, used.inodes, limit.pages, limit.inodes
+    )
+}
+
+pub(crate) fn set(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which, value: &[u8]) -> Result<()> {
+    let text = str::from_utf8(value).map_err(|_| Error::Invalid("not a text"))?;
+    match which {
+        Which::Project => {
+            let project = text.parse().map_err(|_| Error::Invalid("not a tree's number"))?;
+            let set = SetAttr { project: Some(project), ..SetAttr::default() };
+            fs.setattr(ctx, ino, &set).map(drop)
+        }
+        Which::Quota => set_limit(fs, ctx, ino, limit_of(text)?),
+        Which::Quotas => Err(Error::NotPermitted("limits are set tree by tree")),
+    }
+}
+
+/// Takes an inode out of its tree, or the limits away.
+pub(crate) fn remove(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which) -> Result<()> {
+    match which {
+        Which::Project => set(fs, ctx, ino, which, b"0"),
+        Which::Quota => set_limit(fs, ctx, ino, Usage::default()),
+        Which::Quotas => Err(Error::NotPermitted("limits are removed tree by tree")),
+    }
+}
+
+fn set_limit(fs: &Fs, ctx: &Ctx, ino: Ino, limit: Usage) -> Result<()> {
+    let (project, _) = fs.quota_of(ino)?.ok_or(Error::Invalid("it counts for no tree"))?;
+    fs.set_quota(ctx, project, limit)
+}
+
+/// Reads `pages_max=N inodes_max=N`, in any order; what is not named has no limit.
+fn limit_of(text: &str) -> Result<Usage> {
+    let mut limit = Usage::default();
+    for word in text.split_whitespace() {
+        let wrong = || Error::Invalid("a limit is pages_max=NUMBER or inodes_max=NUMBER");
+        let (key, number) = word.split_once('=').ok_or_else(wrong)?;
+        let number = number.parse().map_err(|_| wrong())?;
+        match key {
+            "pages_max" => limit.pages = number,
+            "inodes_max" => limit.inodes = number,
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(limit)
+}
