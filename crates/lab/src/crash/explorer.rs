@@ -20,7 +20,7 @@ use super::tracker::Tracker;
 use crate::diff::{
     CoreMachine, check_no_space, make_pool, new_arena, now_ns_at, open_pool_in, panic_text,
 };
-use crate::workload::{Action, Failure, Outcome, Session, Step, run_step};
+use crate::workload::{Action, Failure, Outcome, Session, Step, StepKind, run_step};
 
 /// A run that is being cut.
 pub(super) struct Explorer<'o> {
@@ -106,18 +106,10 @@ impl<'o> Explorer<'o> {
         // What is drawn for a step does not depend on the steps before, so that these can be left
         // out of a failing sequence.
         self.random = Rng::with_seed(self.options.seed ^ hash(step.to_string().as_bytes()));
-        match step {
-            Step::Compare => Ok(()),
-            Step::Remount | Step::Die => self.reopen(step, now_ns),
-            Step::Create { .. }
-            | Step::Link { .. }
-            | Step::Unlink(_)
-            | Step::Rmdir(_)
-            | Step::Rename { .. }
-            | Step::On { .. }
-            | Step::Copy { .. }
-            | Step::Hold { .. }
-            | Step::Release(_) => self.operate(step, now_ns),
+        match step.kind() {
+            StepKind::Compares => Ok(()),
+            StepKind::Remounts | StepKind::Dies => self.reopen(step, now_ns),
+            StepKind::Operates => self.operate(step, now_ns),
         }
     }
 
@@ -327,7 +319,7 @@ fn places(events: &[Event]) -> impl Iterator<Item = u64> + '_ {
 }
 
 /// Both sides must have done or refused it, or the two states are not comparable.
-fn check_alike(step: &Step, expected: &Outcome, found: &Outcome) -> Result<(), String> {
+pub(crate) fn check_alike(step: &Step, expected: &Outcome, found: &Outcome) -> Result<(), String> {
     let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed(_));
     let broken = matches!(found, Outcome::Failed(Failure::Broken(_)));
     // The model does not tell data from holes.
@@ -339,7 +331,7 @@ fn check_alike(step: &Step, expected: &Outcome, found: &Outcome) -> Result<(), S
 }
 
 /// What is left of a model whose clients are all gone.
-pub(super) fn visible_after_crash(model: &Model) -> Result<State, String> {
+pub(crate) fn visible_after_crash(model: &Model) -> Result<State, String> {
     let mut model = model.clone();
     model.release_all();
     let tree = Tree::of(&model).map_err(|why| why.to_string())?;

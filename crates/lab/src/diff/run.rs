@@ -9,7 +9,9 @@ use novale_model::{Atime, Error, Ino, Model, RangeOp, Tree};
 
 use super::judge::{Numbers, judge, judge_seek};
 use super::snapshot::snapshot;
-use crate::workload::{Action, Failure, Outcome, Session, Step, Subject, Target, run_step};
+use crate::workload::{
+    Action, Failure, Outcome, Session, Step, StepKind, Subject, Target, run_step,
+};
 
 /// A file system under test that can be closed, killed and opened again.
 pub trait Machine: Subject {
@@ -169,19 +171,11 @@ struct Run<'m, M> {
 impl<M: Machine> Run<'_, M> {
     fn step(&mut self, step: &Step, now_ns: i64) -> Result<(), String> {
         self.summary.steps += 1;
-        match step {
-            Step::Compare => return self.compare(now_ns),
-            Step::Remount => self.machine.remount(now_ns)?,
-            Step::Die => self.machine.die(now_ns)?,
-            Step::Create { .. }
-            | Step::Link { .. }
-            | Step::Unlink(_)
-            | Step::Rmdir(_)
-            | Step::Rename { .. }
-            | Step::On { .. }
-            | Step::Copy { .. }
-            | Step::Hold { .. }
-            | Step::Release(_) => return self.operate(step, now_ns),
+        match step.kind() {
+            StepKind::Compares => return self.compare(now_ns),
+            StepKind::Remounts => self.machine.remount(now_ns)?,
+            StepKind::Dies => self.machine.die(now_ns)?,
+            StepKind::Operates => return self.operate(step, now_ns),
         }
         self.summary.opens += 1;
         self.machine_session.forget_all();

@@ -7,7 +7,7 @@ use novale_model::{Kind, RangeOp};
 
 use super::directory::{RealDirectory, Seen};
 use super::look::{Shown, look_at_all};
-use crate::workload::{Action, Step};
+use crate::workload::{Action, Step, StepKind};
 
 /// The first difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,22 +54,14 @@ fn run_step(
     step: &Step,
     reopen: &mut dyn FnMut(&Step, &mut RealDirectory) -> Result<(), String>,
 ) -> Result<(), String> {
-    match step {
-        Step::Compare => {}
-        Step::Remount | Step::Die => {
+    match step.kind() {
+        StepKind::Compares => {}
+        StepKind::Remounts | StepKind::Dies => {
             tested.release_all();
             reference.release_all();
             reopen(step, tested)?;
         }
-        Step::Create { .. }
-        | Step::Link { .. }
-        | Step::Unlink(_)
-        | Step::Rmdir(_)
-        | Step::Rename { .. }
-        | Step::On { .. }
-        | Step::Copy { .. }
-        | Step::Hold { .. }
-        | Step::Release(_) => {
+        StepKind::Operates => {
             let found = tested.run(step);
             if found == Seen::LeftOut {
                 return Ok(());

@@ -5,10 +5,12 @@ use fastrand::Rng;
 use novale_layout::{PAGE, SLOT_HEADER_OFFSET};
 use novale_model::Model;
 
-use super::recording::{Act, BEHIND_CUT, BEHIND_DEATH, Pool, Recording, shown};
+use super::recording::{Act, BEHIND_CUT, BEHIND_DEATH, Pool, Recording};
 use super::trial::Stretch;
 use super::workloads::Plan;
-use crate::crash::{Effort, Event, Hardware, LINE_BYTES, LineKey, State, What, images};
+use crate::crash::{
+    Effort, Event, Hardware, LINE_BYTES, LineKey, State, What, images, visible_after_crash,
+};
 use crate::diff::{CoreMachine, Machine, snapshot};
 use crate::workload::parse_steps;
 
@@ -112,7 +114,7 @@ fn which(machine: &mut CoreMachine, act: &Act) -> Result<Model, String> {
     let inodes = machine.inode_count().unwrap_or(0);
     let found = State::new("found", snapshot(machine, act.now_ns)?, inodes);
     for model in &act.models {
-        if shown(model)?.hash() == found.hash() {
+        if visible_after_crash(model)?.hash() == found.hash() {
             let mut model = Model::clone(model);
             model.release_all();
             return Ok(model);

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions};
-use novale_model::{Atime, Error, Model, RangeOp, RenameMode, Tree};
+use novale_model::{Atime, Error, Model, RangeOp, RenameMode};
 use novale_pm::{Observer, Pm, PmOptions};
 
 use super::key::Keyed;
 use super::trial::Stretch;
 use super::workloads::Plan;
 use crate::clients::{DeathOptions, settle_once};
-use crate::crash::{Allowed, BYTES_ROOMY, Event, Hardware, Recorder, State, What};
+use crate::crash::{
+    Allowed, BYTES_ROOMY, Event, Hardware, Recorder, State, What, check_alike, visible_after_crash,
+};
 use crate::diff::{CoreMachine, check_no_space, new_arena, now_ns_at, open_pool, panic_text};
 use crate::pool_file::PoolFile;
-use crate::workload::{Action, Failure, Outcome, Session, Step, parse_steps, run_step};
+use crate::workload::{Action, Failure, Outcome, Session, Step, StepKind, parse_steps, run_step};
 
 /// What an image may show: one of these states.
 #[derive(Debug, Clone)]
@@ -162,28 +164,20 @@ impl<'p> Recording<'p> {
 
     /// Runs a step; returns what it did.
     pub(super) fn step(&mut self, step: &Step, now_ns: i64) -> Result<Vec<Act>, String> {
-        match step {
-            Step::Compare => Ok(Vec::new()),
-            Step::Remount => {
+        match step.kind() {
+            StepKind::Compares => Ok(Vec::new()),
+            StepKind::Remounts => {
                 let closed = self.close(now_ns)?;
                 self.forget();
                 Ok(vec![closed, self.open(now_ns)?])
             }
-            Step::Die => {
+            StepKind::Dies => {
                 drop(self.machine.take());
                 self.forget();
                 self.died = true;
                 Ok(vec![self.open(now_ns)?])
             }
-            Step::Create { .. }
-            | Step::Link { .. }
-            | Step::Unlink(_)
-            | Step::Rmdir(_)
-            | Step::Rename { .. }
-            | Step::On { .. }
-            | Step::Copy { .. }
-            | Step::Hold { .. }
-            | Step::Release(_) => self.operate(step, now_ns),
+            StepKind::Operates => self.operate(step, now_ns),
         }
     }
 
@@ -225,13 +219,7 @@ impl<'p> Recording<'p> {
                 .map_err(|why| format!("{step}: {why}"));
         }
         let expected = run_step(&mut self.model, of_model, step, now_ns);
-        let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed(_));
-        // The model does not tell data from holes.
-        let seeks = matches!(step, Step::On { action: Action::Seek { .. }, .. });
-        if failed(&expected) == failed(&found) || seeks {
-            return Ok(());
-        }
-        Err(format!("{step}: model {expected:?}, found {found:?}"))
+        check_alike(step, &expected, &found).map_err(|why| format!("{step}: {why}"))
     }
 
     fn forget(&mut self) {
@@ -246,7 +234,8 @@ impl<'p> Recording<'p> {
         before: &Model,
         now_ns: i64,
     ) -> Result<Act, String> {
-        let (first, then) = (shown(before)?, shown(&self.model)?);
+        let first = visible_after_crash(before)?;
+        let then = visible_after_crash(&self.model)?.named("after");
         if self.plan.strict_atime && during == "look" {
             self.earlier.push(first.named("before an access"));
         }
@@ -302,14 +291,6 @@ pub(super) fn settled(
 /// power cut leaves nothing to be written back.
 pub(super) const BEHIND_DEATH: &str = "recovery behind a death";
 pub(super) const BEHIND_CUT: &str = "recovery behind a power cut";
-
-/// What is left of a model whose clients are all gone.
-pub(super) fn shown(model: &Model) -> Result<State, String> {
-    let mut model = model.clone();
-    model.release_all();
-    let tree = Tree::of(&model).map_err(|why| why.to_string())?;
-    Ok(State::new("after", tree, model.inode_count() as u64))
-}
 
 /// Each task on a thread of its own, one after the other: a fence completes its own thread's
 /// write-backs only.

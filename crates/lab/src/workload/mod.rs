@@ -11,6 +11,6 @@ mod text;
 
 pub use bytes::fill_bytes;
 pub use generate::{Flavor, Generator};
-pub use step::{Action, Path, Step, Target};
+pub use step::{Action, Path, Step, StepKind, Target};
 pub use subject::{Entry, Failure, Outcome, Session, Subject, run_step};
 pub use text::{parse_steps, print_steps};

@@ -135,6 +135,40 @@ impl Step {
     }
 }
 
+/// What a step is to whoever runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// Nothing happens; the two sides are compared.
+    Compares,
+    /// The file system is closed in order and opened again.
+    Remounts,
+    /// Its process dies, and it is opened again.
+    Dies,
+    /// An operation.
+    Operates,
+}
+
+impl Step {
+    /// What it is to whoever runs it.
+    #[must_use]
+    pub fn kind(&self) -> StepKind {
+        match self {
+            Self::Compare => StepKind::Compares,
+            Self::Remount => StepKind::Remounts,
+            Self::Die => StepKind::Dies,
+            Self::Create { .. }
+            | Self::Link { .. }
+            | Self::Unlink(_)
+            | Self::Rmdir(_)
+            | Self::Rename { .. }
+            | Self::On { .. }
+            | Self::Copy { .. }
+            | Self::Hold { .. }
+            | Self::Release(_) => StepKind::Operates,
+        }
+    }
+}
+
 /// An operation on one inode, whatever its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
