@@ -4,6 +4,7 @@
 //! tests and by `images`. Never in here: what recovery should make of it, but that it says so and
 //! ends.
 
+mod fields;
 mod raw;
 mod resealed;
 mod structures;
@@ -60,11 +61,13 @@ pub enum Kind {
     Resealed,
     /// A name with bytes that none may have.
     Name,
+    /// Any field of a structure with a checksum of its own kind, which is made right again.
+    Field,
 }
 
 impl Kind {
     /// All kinds, by the names that recipes have for them.
-    pub const ALL: [(&str, Self); 22] = [
+    pub const ALL: [(&str, Self); 23] = [
         ("bits", Self::Bits),
         ("word", Self::Word),
         ("line", Self::Line),
@@ -87,12 +90,14 @@ impl Kind {
         ("name-cycle", Self::NameCycle),
         ("resealed", Self::Resealed),
         ("name", Self::Name),
+        ("field", Self::Field),
     ];
 
     /// Any kind but [`Kind::CutOff`]; those with most fields more often.
     pub fn any(random: &mut Rng) -> Self {
         let often = [
             Self::Resealed,
+            Self::Field,
             Self::CommitLine,
             Self::Entry,
             Self::Journal,
@@ -134,7 +139,8 @@ pub fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
         | Kind::Entry
         | Kind::NameCycle
         | Kind::Resealed
-        | Kind::Name => structures::wound(pm, kind, random),
+        | Kind::Name
+        | Kind::Field => structures::wound(pm, kind, random),
     }
 }
 

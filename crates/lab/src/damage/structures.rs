@@ -41,6 +41,7 @@ pub(super) fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
         Kind::NameCycle => surgeon.name_cycle(random),
         Kind::Resealed => surgeon.resealed(random),
         Kind::Name => surgeon.name(random),
+        Kind::Field => surgeon.field(random),
         Kind::Bits
         | Kind::Word
         | Kind::Line
@@ -153,18 +154,20 @@ impl Surgeon<'_> {
         Some(format!("the slot state at {at}: {new:?}"))
     }
 
+    /// The newest pool state line that names a saved allocator.
+    pub(super) fn saving_state(&self) -> Option<(PmAddr, PoolState)> {
+        let states = POOL_STATE_OFFSETS.iter().filter_map(|offset| {
+            let at = PmAddr::new(0, *offset);
+            let state = PoolState::decode(&self.pm.load_line(at).ok()?, self.seed).ok()?;
+            (!state.saved_root.is_null()).then_some((at, state))
+        });
+        states.max_by_key(|(_, state)| state.seq)
+    }
+
     /// A page header of the saved allocator, or a word behind it with the pool state's checksum
     /// right: what the bitmaps say.
     fn saved(&self, random: &mut Rng) -> Option<String> {
-        let state = POOL_STATE_OFFSETS
-            .iter()
-            .filter_map(|offset| {
-                let at = PmAddr::new(0, *offset);
-                let state = PoolState::decode(&self.pm.load_line(at).ok()?, self.seed).ok()?;
-                (!state.saved_root.is_null()).then_some((at, state))
-            })
-            .max_by_key(|(_, state)| state.seq);
-        let (at, mut state) = state?;
+        let (at, mut state) = self.saving_state()?;
         let root = state.saved_root;
         let seed = self.seed.addr(root);
         let mut header = SavedPageHeader::decode(&self.pm.load_line(root).ok()?, seed).ok()?;
@@ -215,8 +218,13 @@ impl Surgeon<'_> {
         self.word(at).map(PmAddr::page)
     }
 
+    /// The first lane's page.
+    pub(super) fn journal_page(&self) -> Option<PmAddr> {
+        self.page_named(self.superblock.roots.lane_table)
+    }
+
     fn journal(&self, random: &mut Rng) -> Option<String> {
-        let page = self.page_named(self.superblock.roots.lane_table)?;
+        let page = self.journal_page()?;
         let at = page.add(*random.choice(&JOURNAL_OFFSETS)?);
         let bytes: [u8; JOURNAL_RECORD_BYTES] = load(self.pm, at)?;
         let mut record = JournalRecord::decode(&bytes, self.seed).ok()?;
@@ -311,7 +319,7 @@ impl Surgeon<'_> {
     }
 
     /// A page of the log that some line of the inode names, by walking its next pointers.
-    fn page_of_log(&self, patient: &Patient, random: &mut Rng) -> Option<PmAddr> {
+    pub(super) fn page_of_log(&self, patient: &Patient, random: &mut Rng) -> Option<PmAddr> {
         let (_, line) = random.choice(&patient.lines)?;
         let mut pages = Vec::new();
         let mut page = line.log_head;
