@@ -29,7 +29,7 @@ const TRIES_MAX: u32 = 40;
 /// The same for one that is proved to change nothing that counts: it must not be caught.
 const NEEDLESS_TRIES_MAX: u32 = 6;
 /// Places at which a mutant made no difference before it is taken for the original.
-pub const ALIKE_MAX: u32 = 200;
+pub const ALIKE_MAX: u32 = 100;
 /// One in so many acts is judged unchanged: no image of it may be wrong.
 const UNCHANGED_ONE_IN: u32 = 24;
 

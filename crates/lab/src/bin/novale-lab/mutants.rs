@@ -12,7 +12,7 @@ use super::{Verdict, seconds};
 /// Leave out each store, write-back and fence of the product, and swap neighbours: is it noticed?
 ///
 /// A survivor was tried often enough and changed nothing that anything saw. A mutant that made no
-/// difference to the memory at 200 places is the same as the original. One that the time did not
+/// difference to the memory at 100 places is the same as the original. One that the time did not
 /// decide is undecided, and no more is known of it.
 ///
 /// Exit code: 0 if all are decided and none survived unexplained, 1 if one did or something is wrong,
