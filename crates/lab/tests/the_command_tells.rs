@@ -171,8 +171,17 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
 #[test]
 fn a_violation_leaves_a_short_sequence_that_shows_it_again() {
     let folder = tempfile::tempdir().unwrap();
-    let bug = "--bug=link-count-in-place";
-    let run = ["run", bug, "--workload", "random", "--seconds", "3", "--threads", "2", "--json"];
+    let bug = "--bug=identity-not-flushed";
+    // It ends with the first one, long before its time.
+    let run = [
+        "run",
+        bug,
+        "--workload=names",
+        "--seconds=600",
+        "--threads=1",
+        "--violations=1",
+        "--json",
+    ];
     let (code, out, err) = lab(&run, folder.path());
     assert_eq!(code, Some(1), "{out}{err}");
     let object: serde_json::Value = serde_json::from_str(&out).unwrap();

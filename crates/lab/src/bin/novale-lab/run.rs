@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// Cut one in so many recoveries too, 0 for none [default: as the workload says].
     #[arg(long, value_name = "N")]
     nested_one_in: Option<u64>,
+    /// End when so many violations are found.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    violations: usize,
     /// Switch a seeded bug on, as `bugs` names it: it must be found.
     #[arg(long, value_name = "NAME")]
     bug: Option<String>,
@@ -57,7 +60,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         seed: args.seed,
         time: Duration::from_secs(args.seconds),
         threads: threads.unwrap_or(1).max(1),
-        violations_max: 10,
+        violations_max: args.violations,
         rates: Rates { used_one_in: args.used_one_in, nested_one_in: args.nested_one_in },
     };
     switch_bug(args.bug.as_deref())?;
