@@ -5,10 +5,11 @@
 #![allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 
 use std::hint::black_box;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use novale_arena::{Arena, ArenaError, Class, Client, NameTable, Off, PidInfo, Radix, SeqCount};
+use novale_arena::{
+    Arena, ArenaError, AtomicU64, Class, Client, NameTable, Off, PidInfo, Radix, SeqCount,
+};
 
 const RUNS: usize = 9;
 const BLOCK: Class = Class::new(1, 16);

@@ -5,13 +5,13 @@
 //! free block keeps the number of the next in its last word. A process that dies between taking a
 //! block off the list (one compare-and-swap) and making use of it leaks that block, nothing more.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::arena::Arena;
 use crate::error::Full;
 use crate::off::{LINE, Off, at, high32, low32};
 use crate::segment::FIXED;
+use crate::word::AtomicU64;
 
 /// Words of a line: block sizes are multiples of it.
 const LINE_WORDS: u32 = 8;

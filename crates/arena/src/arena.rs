@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +12,7 @@ use crate::client::ClientInfo;
 use crate::error::{ArenaError, BadOffset};
 use crate::off::{Off, at, to_usize};
 use crate::segment::{FIXED, Segment, io_error};
+use crate::word::AtomicU64;
 
 /// "Novale a": the first word of a finished segment.
 const MAGIC: u64 = 0x6120_656c_6176_6f4e;

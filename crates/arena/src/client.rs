@@ -4,7 +4,6 @@
 //! or says whose it is, at every instant. The epoch rises with each client, which makes lock words
 //! of a client that left distinguishable from those of the slot's next one.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::op::Op;
 use crate::record::{RECORD_WORDS, RECORDS, RecordWords};
 use crate::segment::Pinned;
 use crate::sync::{self, Owner};
+use crate::word::AtomicU64;
 
 // Words of a client slot.
 const SLOT_STATE: usize = 0;

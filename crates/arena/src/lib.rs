@@ -27,6 +27,7 @@ mod record;
 mod segment;
 mod settle;
 mod sync;
+mod word;
 
 pub use alloc::Class;
 pub use arena::{Arena, Identity};
@@ -42,6 +43,9 @@ pub use record::{Commit, Extent, Phase, Record};
 pub use segment::GREATEST as SEGMENT_BYTES_MAX;
 pub use settle::Recovery;
 pub use sync::{Owner, SeqCount};
+pub use word::AtomicU64;
+#[cfg(feature = "watched-stores")]
+pub use word::{Watcher, watch_stores};
 
 const _: () = assert!(cfg!(target_pointer_width = "64"), "offsets are turned into usize");
 const _: () = assert!(cfg!(target_endian = "little"), "a futex is the low half of its word");

@@ -1,7 +1,8 @@
 //! A place in the segment, and the few checked ways from word counts to machine sizes.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+
+use crate::word::AtomicU64;
 
 /// Bytes of a cache line: every block starts on one.
 pub(crate) const LINE: u64 = 64;

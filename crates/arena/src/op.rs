@@ -1,7 +1,6 @@
 //! Operations in flight: a claimed record, and the locks taken in its name.
 
 use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::arena::Arena;
@@ -10,6 +9,7 @@ use crate::error::{Full, LockError};
 use crate::off::Off;
 use crate::record::{Commit, Extent, FREE, LOCKS_MAX, Phase, RecordWords, TAKEN};
 use crate::sync::{self, Owner, Refused};
+use crate::word::AtomicU64;
 
 /// Settles what dead clients left, so that the locks that they held can be taken.
 pub trait Settler: Sync {

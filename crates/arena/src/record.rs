@@ -8,7 +8,6 @@
 //! each) | 12 extents taken (2 words each) | 12 extents to be freed | a word that outlasts the
 //! operation. Longer lists go on in blocks of the segment.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::alloc::Class;
@@ -16,6 +15,7 @@ use crate::arena::Arena;
 use crate::error::{BadOffset, Full};
 use crate::off::{Off, at, high32, low32, to_usize};
 use crate::sync::Owner;
+use crate::word::AtomicU64;
 
 /// Operation records of a client.
 pub(crate) const RECORDS: usize = 64;

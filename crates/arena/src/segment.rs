@@ -9,13 +9,14 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::{ArenaError, BadOffset, Full};
 use crate::off::{LINE, to_usize};
+use crate::word::AtomicU64;
 
 /// Memory is allocated for real in steps of this many bytes.
 pub(crate) const STEP: u64 = 2 << 20;

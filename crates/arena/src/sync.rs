@@ -5,10 +5,11 @@
 //! and releases the intent noted before; [`SeqCount`] documents its own.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::fence;
 use std::time::Duration;
 
 use crate::off::{high32, low32};
+use crate::word::AtomicU64;
 
 /// Set in a lock word while somebody may sleep on it.
 const CONTENDED: u64 = 1 << 31;

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_arena::{Arena, ArenaError, Class, NameTable, SeqCount};
+use novale_arena::{Arena, ArenaError, AtomicU64, Class, NameTable, SeqCount};
 use proptest::prelude::*;
 
 fn mix(index: u64) -> u64 {

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_arena::{Arena, ArenaError, Class, Radix, SeqCount};
+use novale_arena::{Arena, ArenaError, AtomicU64, Class, Radix, SeqCount};
 use proptest::prelude::*;
 
 const KEY_MAX: u64 = (1 << 48) - 1;

@@ -4,9 +4,9 @@
 //! the word that says so last. Coming and going are serialised by a lock, so that exactly the last
 //! client to leave closes the pool.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_arena::{Arena, ClientInfo, Off, PidInfo};
+use novale_arena::{Arena, AtomicU64, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::Pm;
 use novale_policy::Spread;

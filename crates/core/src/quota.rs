@@ -11,9 +11,9 @@
 //! are kept in an attribute of the root directory, so that a change of them commits as that does.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, Class, Off, Radix};
+use novale_arena::{Arena, AtomicU64, Class, Off, Radix};
 use novale_layout::{PmAddr, QuotaLimit, XATTR_VALUE_BYTES_MAX, XattrNamespace};
 use novale_pm::Pm;
 

@@ -5,9 +5,9 @@
 //! Words change only behind the fence of the commit that they show, so that no read returns what
 //! a crash would take back.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, Class, NameTable, Off, Radix, SeqCount};
+use novale_arena::{Arena, AtomicU64, Class, NameTable, Off, Radix, SeqCount};
 use novale_layout::{COOKIE_MIN, CommitLine, FileKind, Ino, PmAddr};
 
 use crate::error::{Error, Result};

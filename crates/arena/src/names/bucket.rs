@@ -7,13 +7,13 @@
 //! belong here lie elsewhere (sticky at the greatest), bits 32 to 63, by line, the next bucket of
 //! the chain (line 0) and what a retired bucket needs (lines 1 to 3).
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::alloc::Class;
 use crate::arena::Arena;
 use crate::error::{BadOffset, Full};
 use crate::off::{LINE, Off, high32, low32, to_usize};
+use crate::word::AtomicU64;
 
 /// Words of a bucket.
 const WORDS: usize = 64;

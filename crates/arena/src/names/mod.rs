@@ -19,12 +19,12 @@
 mod bucket;
 mod resize;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::arena::Arena;
 use crate::error::{ArenaError, BadOffset, Full};
 use crate::off::{Off, low32};
+use crate::word::AtomicU64;
 use bucket::{BucketRef, VALUE};
 
 /// A directory of 2^32 words is beyond any segment; the tag's bits behind it end before the low

@@ -1,6 +1,5 @@
 //! Growing and shrinking the name table: one bucket into two, two into one.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::bucket::{self, BucketRef, Link, VALUE, VALUE_BITS};
@@ -8,6 +7,7 @@ use super::{DEPTH_MAX, NameTable, ROOT_DIRECTORY, Root};
 use crate::arena::Arena;
 use crate::error::{ArenaError, BadOffset};
 use crate::off::{Off, high32, low32, to_usize};
+use crate::word::AtomicU64;
 
 /// Bits of hash that an entry keeps.
 const TAG_BITS: u32 = 64 - VALUE_BITS;

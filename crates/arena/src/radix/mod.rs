@@ -13,12 +13,12 @@ mod node;
 mod remove;
 mod walk;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::arena::Arena;
 use crate::error::{ArenaError, BadOffset};
 use crate::off::Off;
+use crate::word::AtomicU64;
 use node::{
     HEIGHT_MAX, KEY_MAX, NODE, Node, ROOT_VALUE, Root, SLOTS, bits, covers, height_of, index, mark,
     node, slot,

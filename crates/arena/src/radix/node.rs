@@ -1,12 +1,12 @@
 //! Nodes and root words of the radix map: where the bits and slots lie.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::alloc::Class;
 use crate::arena::Arena;
 use crate::error::BadOffset;
 use crate::off::{Off, at, to_usize};
+use crate::word::AtomicU64;
 
 /// Bits of a key; greater keys are refused.
 pub(super) const KEY_BITS: u32 = 48;

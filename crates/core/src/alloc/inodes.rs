@@ -9,9 +9,9 @@
 //! name them. Before its store a page is free; behind it the page holds no inode. A new table (and a
 //! new page of the directory) comes about the same way, from the bottom up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, Class, Off, Op, Radix};
+use novale_arena::{Arena, AtomicU64, Class, Off, Op, Radix};
 use novale_layout::{
     INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, MAX_CHUNKS, PAGE, PmAddr, chunk_slot,
 };

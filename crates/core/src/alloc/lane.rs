@@ -2,9 +2,9 @@
 //! word of free inode numbers and the two records of its journal. Any client borrows any lane by
 //! its lock; a lane whose owner died is consistent, because each change of it is one store.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, LockGuard, Off, Op};
+use novale_arena::{Arena, AtomicU64, LockGuard, Off, Op};
 use novale_layout::{Ino, PAGE, PmAddr};
 
 use super::BATCH;

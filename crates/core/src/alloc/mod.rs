@@ -16,9 +16,9 @@ mod kept;
 pub(crate) mod lane;
 pub(crate) mod ranges;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, Off, Op, Owner};
+use novale_arena::{Arena, AtomicU64, Off, Op, Owner};
 use novale_layout::{PAGE, PmAddr};
 use novale_policy::{SlotLoad, SlotPolicy};
 

@@ -5,9 +5,9 @@
 //! A change of a range's bitmap is noted first (which word, its new value), so that whoever finds
 //! a dead owner redoes it; the summary is derived from the words and needs no note.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, Off, Op};
+use novale_arena::{Arena, AtomicU64, Off, Op};
 use novale_layout::{FIRST_FREE_PAGE, PAGE, PmAddr};
 
 use super::bits::{Bits, RANGE_PAGES, WORDS};

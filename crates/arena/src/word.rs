@@ -1,0 +1,133 @@
+//! The words of the segment: the machine's atomic ones, and where the lab asks for it, ones that tell
+//! of each store before it happens.
+//!
+//! Only the feature `watched-stores`, which nothing but the lab asks for, makes them tell. Without it
+//! the type is the standard library's.
+
+#[cfg(not(feature = "watched-stores"))]
+pub use std::sync::atomic::AtomicU64;
+
+#[cfg(feature = "watched-stores")]
+pub use watched::{AtomicU64, Watcher, watch_stores};
+
+#[cfg(feature = "watched-stores")]
+mod watched {
+    use std::cell::{Cell, RefCell};
+    use std::panic::Location;
+    use std::sync::atomic::Ordering::{self, Relaxed};
+
+    /// Told of each store of its thread before it happens, with the call that stores; says whether it
+    /// happens. It may unwind, and then refuses all that is stored on the way out: so a client dies
+    /// between two stores.
+    pub type Watcher = Box<dyn Fn(&'static Location<'static>) -> bool>;
+
+    thread_local! {
+        static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
+        static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+    }
+
+    /// Sets, or takes away, who watches the stores of the calling thread to words of any segment.
+    pub fn watch_stores(watcher: Option<Watcher>) {
+        IS_WATCHED.set(watcher.is_some());
+        WATCHER.set(watcher);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn happens() -> bool {
+        !IS_WATCHED.get() || ask(Location::caller())
+    }
+
+    #[cold]
+    fn ask(site: &'static Location<'static>) -> bool {
+        WATCHER.with_borrow(|watcher| watcher.as_ref().is_none_or(|ask| ask(site)))
+    }
+
+    /// A word of the segment. Of a store that the watcher refuses the caller is told that it happened.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct AtomicU64(std::sync::atomic::AtomicU64);
+
+    macro_rules! changes {
+        ($($name:ident)*) => {$(
+            /// As the standard library's.
+            #[inline]
+            #[track_caller]
+            pub fn $name(&self, value: u64, order: Ordering) -> u64 {
+                if happens() { self.0.$name(value, order) } else { self.0.load(Relaxed) }
+            }
+        )*};
+    }
+
+    macro_rules! exchanges {
+        ($($name:ident)*) => {$(
+            /// As the standard library's.
+            ///
+            /// # Errors
+            /// The value, where it is another one than `current`.
+            #[inline]
+            #[track_caller]
+            pub fn $name(
+                &self,
+                current: u64,
+                new: u64,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<u64, u64> {
+                if happens() { self.0.$name(current, new, success, failure) } else { Ok(current) }
+            }
+        )*};
+    }
+
+    impl AtomicU64 {
+        /// As the standard library's.
+        #[must_use]
+        pub const fn new(value: u64) -> Self {
+            Self(std::sync::atomic::AtomicU64::new(value))
+        }
+
+        /// As the standard library's.
+        #[inline]
+        pub fn load(&self, order: Ordering) -> u64 {
+            self.0.load(order)
+        }
+
+        /// As the standard library's.
+        #[inline]
+        #[track_caller]
+        pub fn store(&self, value: u64, order: Ordering) {
+            if happens() {
+                self.0.store(value, order);
+            }
+        }
+
+        changes! { swap fetch_add fetch_sub fetch_and fetch_or fetch_max }
+        exchanges! { compare_exchange compare_exchange_weak }
+
+        /// As the standard library's.
+        ///
+        /// # Errors
+        /// The value, where `change` gave none.
+        #[inline]
+        #[track_caller]
+        pub fn fetch_update(
+            &self,
+            success: Ordering,
+            failure: Ordering,
+            change: impl FnMut(u64) -> Option<u64>,
+        ) -> Result<u64, u64> {
+            if happens() {
+                self.0.fetch_update(success, failure, change)
+            } else {
+                Ok(self.0.load(Relaxed))
+            }
+        }
+
+        /// As the standard library's.
+        #[inline]
+        #[must_use]
+        pub const fn as_ptr(&self) -> *mut u64 {
+            self.0.as_ptr()
+        }
+    }
+}
