@@ -123,9 +123,9 @@ pub struct Record {
     pub commits: Vec<Commit>,
     /// Words of its own, where noted.
     pub words: [Option<u64>; WORDS_MAX],
-    /// Pages taken, or about to be; in no order.
+    /// Pages taken, or about to be, in the order noted.
     pub taken: Vec<Extent>,
-    /// Pages to be freed, in no order.
+    /// Pages to be freed, in the order noted.
     pub free: Vec<Extent>,
 }
 
@@ -330,6 +330,7 @@ impl<'a> RecordWords<'a> {
         let inline = (0..count.min(INLINE)).map(|i| get(self.0, list.first + 2 * to_usize(i)));
         let mut found: Vec<_> = inline.collect();
         let mut next = if count > INLINE { at(self.0, list.overflow).load(Acquire) } else { 0 };
+        let mut blocks = Vec::new();
         for _ in 0..blocks_max(count) {
             if next == 0 {
                 break;
@@ -338,9 +339,11 @@ impl<'a> RecordWords<'a> {
             // The newest block may be there for an extent that was never noted.
             let first = block[OVERFLOW_FIRST].load(Relaxed);
             let here = count.saturating_sub(first).min(OVERFLOW_EXTENTS);
-            found.extend((0..here).map(|i| get(block, 1 + 2 * to_usize(i))));
+            blocks.push((0..here).map(|i| get(block, 1 + 2 * to_usize(i))));
             next = block[0].load(Acquire);
         }
+        // The newest block was found first.
+        found.extend(blocks.into_iter().rev().flatten());
         Ok(found)
     }
 
