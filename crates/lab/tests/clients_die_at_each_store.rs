@@ -10,14 +10,14 @@
 mod support;
 
 use novale_core::Form;
-use novale_lab::clients::{DeathOptions, DeathSummary, die_everywhere};
+use novale_lab::clients::{DeathOptions, DeathSummary, Points, die_everywhere};
 use novale_lab::diff::CoreOptions;
 use novale_lab::workload::parse_steps;
 use support::{FILE, cases};
 
-fn run(form: Form, lanes: u32, power: bool) {
+fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
     let core = CoreOptions { slots: vec![4 << 20], lanes, form };
-    let options = DeathOptions { core, power, seed: 1 };
+    let options = DeathOptions { core, points, stride, power, seed: 1 };
     let (setup, victims) = cases();
     let mut total = DeathSummary::default();
     for victim in victims {
@@ -34,7 +34,7 @@ fn run(form: Form, lanes: u32, power: bool) {
 #[test]
 fn while_a_log_grows_and_is_collected() {
     let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form: Form::Auto };
-    let options = DeathOptions { core, power: true, seed: 2 };
+    let options = DeathOptions { core, points: Points::Pool, stride: 1, power: true, seed: 2 };
     let mut total = DeathSummary::default();
     for writes in [62, 63, 125, 126, 188, 189, 251, 252, 314, 315] {
         let setup =
@@ -53,8 +53,18 @@ fn while_a_log_grows_and_is_collected() {
 /// Of many freed pages none is lost but those of the piece that was being given back.
 #[test]
 fn while_many_pages_are_freed() {
+    free_many_pages(Points::Pool, 1);
+}
+
+/// At one in so many stores: there are twelve thousand.
+#[test]
+fn while_many_pages_are_freed_in_the_arena() {
+    free_many_pages(Points::Arena, 61);
+}
+
+fn free_many_pages(points: Points, stride: usize) {
     let core = CoreOptions { slots: vec![16 << 20], lanes: 2, form: Form::Auto };
-    let options = DeathOptions { core, power: false, seed: 3 };
+    let options = DeathOptions { core, points, stride, power: false, seed: 3 };
     let piece = |n| format!("write /f offset={} len=4096 fill=1\n", n * 7 % 300 * 8192);
     let setup: String = (0..300).map(piece).collect();
     let setup = parse_steps(&format!("create /f {FILE}\n{setup}")).unwrap();
@@ -67,15 +77,26 @@ fn while_many_pages_are_freed() {
 
 #[test]
 fn and_are_settled_for() {
-    run(Form::Auto, 2, false);
+    run(Form::Auto, 2, (Points::Pool, 1), false);
 }
 
 #[test]
 fn and_are_settled_for_in_the_two_fence_form() {
-    run(Form::Two, 1, false);
+    run(Form::Two, 1, (Points::Pool, 1), false);
 }
 
 #[test]
 fn and_the_power_fails_then() {
-    run(Form::Auto, 1, true);
+    run(Form::Auto, 1, (Points::Pool, 1), true);
+}
+
+#[test]
+fn and_are_settled_for_between_stores_to_the_arena() {
+    run(Form::Auto, 2, (Points::Arena, 3), false);
+}
+
+/// At one in so many stores; the power is cut at each fence of the settling then.
+#[test]
+fn and_the_power_fails_then_behind_a_death_in_the_arena() {
+    run(Form::Two, 1, (Points::Arena, 7), true);
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Seek, SetAttr};
+use novale_lab::clients::{DeathOptions, Points, die_everywhere};
 use novale_lab::crash::{CrashOptions, Effort, Hardware, Recorder, explore};
 use novale_lab::diff::{CoreOptions, make_pool, open_pool};
 use novale_lab::workload::parse_steps;
@@ -233,6 +234,40 @@ fn both_lines_that_a_crash_tore_are_written_anew() {
         create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
         write /f offset=0 len=63 fill=2";
     survives(text, 1, one_slot(1, Form::Auto), true);
+}
+
+/// A client had given the pages of a removed file back and said that its operation was done but for its
+/// locks, when it was killed. Who settled for it found an inode without names, took its pages to be given
+/// still, walked a log that may have been somebody else's by then, and freed them again.
+#[test]
+fn a_removed_files_pages_are_freed_once_when_its_client_dies_behind_that() {
+    let text = "
+        create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        write /f offset=0 len=20000 fill=1
+        unlink /f";
+    settles(text, 1);
+}
+
+/// A client noted what it was going to free, how far it had come, and was killed. Who settled for it
+/// went on behind so many extents of the list, which came back with the newest ones in front: some
+/// pages were freed again, others never.
+#[test]
+fn a_file_in_many_pieces_is_freed_once_when_its_client_dies_in_the_middle() {
+    let piece = |n| format!("write /f offset={} len=4096 fill=1\n", n * 7 % 80 * 8192);
+    let pieces: String = (0..80).map(piece).collect();
+    let file = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+    settles(&format!("create /f {file}\n{pieces}unlink /f"), 50);
+}
+
+/// The last step's client dies before one in so many stores to the arena; another one settles for it.
+fn settles(text: &str, stride: usize) {
+    let mut setup = parse_steps(text).unwrap();
+    let victim = setup.pop().unwrap();
+    let core = CoreOptions { slots: vec![POOL_BYTES], lanes: 1, form: Form::Auto };
+    let options = DeathOptions { core, points: Points::Arena, stride, power: false, seed: 1 };
+    if let Err(why) = die_everywhere(&setup, &victim, &options) {
+        panic!("{why}");
+    }
 }
 
 fn fresh(recorder: &Arc<Recorder>) -> (Fs, Hardware) {

@@ -7,7 +7,7 @@ use novale_core::seeded::{Bug, switch};
 
 use super::table::{By, SeededBug};
 use crate::campaign::{Case, parse_replay};
-use crate::clients::{DeathOptions, die_everywhere};
+use crate::clients::{DeathOptions, Points, die_everywhere};
 use crate::crash::explore;
 use crate::diff::panic_text;
 use crate::watchdog::Watchdog;
@@ -80,8 +80,8 @@ fn run(by: By, case: &Case) -> Result<(), String> {
                 return Err("it has no steps".to_owned());
             };
             let options = &case.options;
-            let deaths =
-                DeathOptions { core: options.core.clone(), power: true, seed: options.seed };
+            let (core, points) = (options.core.clone(), Points::Pool);
+            let deaths = DeathOptions { core, points, stride: 1, power: true, seed: options.seed };
             die_everywhere(setup, victim, &deaths).map(|_| ())
         }
     }

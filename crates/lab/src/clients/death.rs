@@ -1,38 +1,44 @@
-//! A client that dies at each store, write-back and fence of one operation, and another one that
-//! settles for it; then the power may fail at each fence of the settling.
-//!
-//! The dying client is a thread that stops for ever in the middle of its operation, attached in the
-//! name of a process that has ended: all that it held stays as it was, as after a SIGKILL.
+//! A client that dies at each point of one operation, and another one that settles for it; then the
+//! power may fail at each fence of the settling.
 
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::backtrace::Backtrace;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fastrand::Rng;
-use novale_arena::{Arena, PidInfo};
+use novale_arena::{Arena, ClientInfo, Off, Owner, PidInfo};
 use novale_core::{Atime, Form, Fs, OpenOptions, Serial};
-use novale_layout::PmAddr;
 use novale_model::{Model, Tree};
-use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
-use std::panic::Location;
+use novale_pm::{Observer, PmOptions};
 
+use super::dying::{Fate, Points, place};
 use crate::crash::{Allowed, Bench, Depth, Effort, Hardware, Recorder, State, What, images, probe};
 use crate::diff::{CoreMachine, CoreOptions, Machine, OnFs, check_pool, make_pool, now_ns_at};
 use crate::diff::{check_opened, open_pool, snapshot};
 use crate::pool_file::PoolFile;
+use crate::watchdog::Watchdog;
 use crate::workload::{Outcome, Session, Step, run_step};
 
 /// Bytes that the view may take.
 const ARENA_BYTES: u64 = 64 << 20;
 /// Points in one operation at most.
 const POINTS_MAX: u64 = 10_000;
+/// No death takes longer, settling and judging included, but for a hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Clients that were in the dead one's slot before: what it locks is told from anything else in the
+/// arena by that.
+const EPOCH: u32 = 200;
 
 /// What to try.
 #[derive(Debug, Clone)]
 pub struct DeathOptions {
     /// The pool.
     pub core: CoreOptions,
+    /// Where clients die.
+    pub points: Points,
+    /// They die at one in so many of these points; 1: at each.
+    pub stride: usize,
     /// Whether the power fails at the fences of the settling as well.
     pub power: bool,
     /// Seed of the choice of images.
@@ -61,7 +67,7 @@ impl std::ops::AddAssign for DeathSummary {
     }
 }
 
-/// Lets a client die at each event of `victim`, one after the other, behind `setup`.
+/// Lets a client die at each point of `victim`, one after the other, behind `setup`.
 ///
 /// # Errors
 /// The point of the first death that was not settled rightly, and what was wrong.
@@ -71,51 +77,26 @@ pub fn die_everywhere(
     options: &DeathOptions,
 ) -> Result<DeathSummary, String> {
     let mut summary = DeathSummary::default();
-    for point in 0..POINTS_MAX {
+    let watchdog = Watchdog::new(PATIENCE);
+    for point in (0..POINTS_MAX).step_by(options.stride) {
+        watchdog.begin(format!("{victim}: death before event {point} of {:?}", options.points));
         let death = Death::new(setup, options)?;
         match death.run(victim, point, options) {
             Ok(Some(found)) => summary += found,
             Ok(None) => return Ok(summary),
-            Err(why) => return Err(format!("{victim}: death before event {point}: {why}")),
+            Err(why) => {
+                let points = options.points;
+                return Err(format!("{victim}: death before event {point} of {points:?}: {why}"));
+            }
         }
     }
     Err(format!("{victim}: more than {POINTS_MAX} events"))
 }
 
-/// Stops the thread that causes the `stop_at`th event, for ever.
-struct Parker {
-    recorder: Arc<Recorder>,
-    count: AtomicU64,
-    stop_at: u64,
-    stopped: Mutex<Sender<bool>>,
-}
-
-impl Parker {
-    fn event(&self) {
-        if self.count.fetch_add(1, Ordering::Relaxed) == self.stop_at {
-            let _told = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).send(true);
-            loop {
-                std::thread::park();
-            }
-        }
-    }
-}
-
-impl Observer for Parker {
-    fn store(&self, event: StoreEvent<'_>) {
-        self.event();
-        self.recorder.store(event);
-    }
-
-    fn write_back(&self, addr: PmAddr, len: u64, what: Purpose, site: &'static Location<'static>) {
-        self.event();
-        self.recorder.write_back(addr, len, what, site);
-    }
-
-    fn fence(&self, site: &'static Location<'static>) {
-        self.event();
-        self.recorder.fence(site);
-    }
+/// A client that died.
+pub(super) struct Dead {
+    client: ClientInfo,
+    at: Backtrace,
 }
 
 /// What a user may see.
@@ -188,65 +169,78 @@ impl Death {
 
     /// Runs the victim up to a point; `None` if the operation has no such point.
     fn run(
-        mut self,
+        self,
         victim: &Step,
         point: u64,
         options: &DeathOptions,
     ) -> Result<Option<DeathSummary>, String> {
         let now_ns = now_ns_at(self.steps + 1);
-        let stopped = self.start(victim, point, now_ns)?;
-        if !stopped.recv().map_err(|why| why.to_string())? {
+        let Some(dead) = self.start(victim, (options.points, point), now_ns)? else {
             return Ok(None);
-        }
+        };
+        let settled = self.settle_and_use(victim, &dead.client, now_ns, options);
+        settled.map(Some).map_err(|why| format!("{why}\n  it died at {}", place(&dead.at)))
+    }
+
+    fn settle_and_use(
+        mut self,
+        victim: &Step,
+        dead: &ClientInfo,
+        now_ns: i64,
+        options: &DeathOptions,
+    ) -> Result<DeathSummary, String> {
         let mut summary = DeathSummary { deaths: 1, ..DeathSummary::default() };
         let allowed = self.allowed(victim, now_ns)?;
         self.recorded();
         self.hardware.forget_threads();
-        let shown = self.look(&allowed).map_err(|why| format!("before settling: {why}"))?;
+        // A look in the middle of which it is settled sees a part of each state; the next one may not.
+        let shown = self.look(&allowed).or_else(|_| self.look(&allowed));
+        let shown = shown.map_err(|why| format!("before settling: {why}"))?;
         self.settle(&allowed, options, &mut summary)?;
+        self.is_forgotten(dead)?;
         let found = self.look(&allowed).map_err(|why| format!("settled: {why}"))?;
         if shown == "after" && found == "before" {
             return Err("a reader saw what was taken back".to_owned());
         }
         summary.done = u64::from(found == "after");
         self.use_all(&mut summary)?;
-        Ok(Some(summary))
+        Ok(summary)
     }
 
-    /// Starts the operation of the client that is to die; the receiver tells whether it stopped or
-    /// came to its end.
+    /// Lets a client die at a point of the operation; none if it came to its end.
     pub(super) fn start(
         &self,
         victim: &Step,
-        point: u64,
+        (points, point): (Points, u64),
         now_ns: i64,
-    ) -> Result<Receiver<bool>, String> {
-        let (sender, receiver) = channel();
-        let parker = Parker {
-            recorder: self.recorder.clone(),
-            count: AtomicU64::new(0),
-            stop_at: point,
-            stopped: Mutex::new(sender.clone()),
-        };
-        let options = PmOptions { observer: Some(Arc::new(parker)), ..PmOptions::default() };
+    ) -> Result<Option<Dead>, String> {
+        let process = ended_process();
+        for _ in 0..EPOCH {
+            drop(self.arena.attach(process).map_err(|why| why.to_string())?);
+        }
+        let fate = Arc::new(Fate::new(self.recorder.clone(), points, point));
+        let options = PmOptions { observer: Some(fate.clone()), ..PmOptions::default() };
         let pm = self.pool.open(&options)?;
-        let fs = Fs::attach(pm, &self.arena, &open_options(self.form), ended_process()?)
+        let fs = Fs::attach(pm, &self.arena, &open_options(self.form), process)
             .map_err(|why| format!("attach: {why}"))?;
-        let victim = victim.clone();
-        std::thread::Builder::new()
-            .stack_size(512 << 10)
-            .spawn(move || {
-                let mut machine = CoreMachine::around(fs);
-                let outcome = run_step(&mut machine, &mut Session::default(), &victim, now_ns);
-                if matches!(outcome, Outcome::Failed(_)) {
-                    // Nobody waits any more for a receiver that fails.
-                    drop(sender);
-                    return;
-                }
-                let _told = sender.send(false);
-            })
-            .map_err(|why| why.to_string())?;
-        Ok(receiver)
+        let client = self.arena.clients().find(|client| client.process == process);
+        let client = client.ok_or("the client is not there")?;
+        Ok(fate.run(fs, victim, now_ns)?.map(|at| Dead { client, at }))
+    }
+
+    /// Nobody is there but the survivor, and no word of the arena names a dead client as its owner.
+    fn is_forgotten(&self, dead: &ClientInfo) -> Result<(), String> {
+        if let Some(client) = self.arena.client(dead.slot) {
+            return Err(format!("{client:?} is there still"));
+        }
+        for at in (64..self.arena.used_bytes()).step_by(8).map(Off::from_raw) {
+            let word = self.arena.word(at).map_err(|why| why.to_string())?;
+            let owner = Owner::of_lock_word(word.load(Ordering::Relaxed));
+            if owner.is_some_and(|owner| (owner.slot(), owner.epoch()) == (dead.slot, dead.epoch)) {
+                return Err(format!("the lock at {at:?} is a dead client's: {owner:?}"));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn allowed(&mut self, victim: &Step, now_ns: i64) -> Result<Vec<Shown>, String> {
@@ -282,10 +276,8 @@ impl Death {
         summary: &mut DeathSummary,
     ) -> Result<(), String> {
         let fs = self.machine.fs().map_err(|why| format!("{why:?}"))?;
-        let settled = fs.settle_dead().map_err(|why| format!("settling: {why}"))?;
-        if settled != 1 {
-            return Err(format!("{settled} clients were settled for"));
-        }
+        // Whoever needed a lock of its has settled for it already.
+        fs.settle_dead().map_err(|why| format!("settling: {why}"))?;
         if !options.power {
             self.recorded();
             return Ok(());
@@ -360,15 +352,7 @@ fn open_options(form: Form) -> OpenOptions {
     OpenOptions { atime: Atime::Noatime, form, now_ns, index_bytes, ..OpenOptions::default() }
 }
 
-/// A process that has ended.
-fn ended_process() -> Result<PidInfo, String> {
-    let quiet = Stdio::null;
-    let mut child = Command::new("true")
-        .stdin(quiet())
-        .stdout(quiet())
-        .spawn()
-        .map_err(|why| format!("true: {why}"))?;
-    let process = PidInfo { pid: child.id(), start_time: u64::MAX };
-    child.wait().map_err(|why| why.to_string())?;
-    Ok(process)
+/// A process that has ended: none was ever started so late.
+fn ended_process() -> PidInfo {
+    PidInfo { start_time: u64::MAX, ..PidInfo::current() }
 }

@@ -5,6 +5,7 @@
 mod calls;
 mod child;
 mod death;
+mod dying;
 mod field;
 mod hunt;
 mod judge;
@@ -14,6 +15,7 @@ mod worker;
 
 pub use calls::{CallsReport, fail_calls};
 pub use death::{DeathOptions, DeathSummary, die_everywhere};
+pub use dying::Points;
 pub use hunt::{Hunt, HuntReport};
 pub use settled::{SETUP, Settled, SettledAct, VICTIMS, settle_once};
 pub use worker::{WorkerArgs, work};

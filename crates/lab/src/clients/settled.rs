@@ -69,7 +69,7 @@ pub fn settle_once(
 ) -> Result<Option<Settled>, String> {
     let mut death = Death::new(setup, options)?;
     let now_ns = now_ns_at(setup.len() + 1);
-    if !death.start(victim, point, now_ns)?.recv().map_err(|why| why.to_string())? {
+    if death.start(victim, (options.points, point), now_ns)?.is_none() {
         return Ok(None);
     }
     let earlier = death.model.clone();

@@ -9,7 +9,7 @@ use novale_pm::{Observer, Pm, PmOptions};
 use super::key::Keyed;
 use super::trial::Stretch;
 use super::workloads::Plan;
-use crate::clients::{DeathOptions, settle_once};
+use crate::clients::{DeathOptions, Points, settle_once};
 use crate::crash::{
     Allowed, BYTES_ROOMY, Event, Hardware, Recorder, State, What, check_alike, visible_after_crash,
 };
@@ -263,7 +263,8 @@ pub(super) fn settled(
     point: u64,
 ) -> Result<Option<(Stretch, Vec<Act>)>, String> {
     let victim = parse_steps(victim)?.pop().ok_or("no victim")?;
-    let options = DeathOptions { core: plan.core.clone(), power: false, seed: 1 };
+    let (core, points) = (plan.core.clone(), Points::Pool);
+    let options = DeathOptions { core, points, stride: 1, power: false, seed: 1 };
     let Some(settled) = settle_once(&plan.setup, (&victim, point), &plan.steps, &options)? else {
         return Ok(None);
     };

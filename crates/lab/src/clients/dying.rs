@@ -1,0 +1,141 @@
+//! A client that dies at a chosen point of an operation: a thread, attached in the name of a process
+//! that has ended, of which nothing is stored from there on.
+//!
+//! At its point it unwinds. What it would store to the arena on the way out is refused, and nothing
+//! stores to the pool there: so all that it held stays as it was, as after a SIGKILL.
+
+use std::backtrace::Backtrace;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use novale_arena::watch_stores;
+use novale_core::Fs;
+use novale_layout::PmAddr;
+use novale_pm::{Observer, Purpose, StoreEvent};
+
+use crate::crash::Recorder;
+use crate::diff::{CoreMachine, panic_text};
+use crate::workload::{Outcome, Session, Step, run_step};
+
+/// Where clients die.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Points {
+    /// Before each store, write-back and fence of the pool.
+    Pool,
+    /// Before each store to the arena, and behind the last one.
+    Arena,
+}
+
+/// Lines of the product that are told of a death.
+const PLACES_MAX: usize = 8;
+
+/// What unwinds a client that dies.
+struct Died {
+    at: Backtrace,
+}
+
+/// When a client dies; watches its stores.
+pub(super) struct Fate {
+    recorder: Arc<Recorder>,
+    points: Points,
+    left: AtomicU64,
+    is_dead: AtomicBool,
+}
+
+impl Fate {
+    /// Death before event `point` of these.
+    pub(super) fn new(recorder: Arc<Recorder>, points: Points, point: u64) -> Self {
+        Self { recorder, points, left: AtomicU64::new(point), is_dead: AtomicBool::new(false) }
+    }
+
+    /// Comes to a point; a second death, on the way out of the first, ends the process.
+    fn meet(&self, points: Points) {
+        let at_it = points == self.points && self.left.fetch_sub(1, Ordering::Relaxed) == 0;
+        if at_it || self.is_dead.load(Ordering::Relaxed) {
+            self.is_dead.store(true, Ordering::Relaxed);
+            resume_unwind(Box::new(Died { at: Backtrace::force_capture() }));
+        }
+    }
+
+    /// A store to the arena; says whether it happens.
+    fn meet_in_arena(&self) -> bool {
+        if self.is_dead.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.meet(Points::Arena);
+        true
+    }
+
+    /// Does the step and dies in the middle of it, if there is such a point: where. None if it was done.
+    pub(super) fn run(
+        self: Arc<Self>,
+        fs: Fs,
+        step: &Step,
+        now_ns: i64,
+    ) -> Result<Option<Backtrace>, String> {
+        let step = step.clone();
+        // A thread of its own: what it has not fenced nobody fences for it.
+        let done = std::thread::spawn(move || self.run_here(fs, &step, now_ns)).join();
+        done.map_err(|payload| panic_text(payload.as_ref()))?
+    }
+
+    fn run_here(
+        self: Arc<Self>,
+        fs: Fs,
+        step: &Step,
+        now_ns: i64,
+    ) -> Result<Option<Backtrace>, String> {
+        let mut machine = CoreMachine::around(fs);
+        let this = self.clone();
+        watch_stores(Some(Box::new(move |_| this.meet_in_arena())));
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let outcome = run_step(&mut machine, &mut Session::default(), step, now_ns);
+            self.meet_in_arena();
+            outcome
+        }));
+        let died = match done {
+            Ok(Outcome::Failed(why)) => Err(format!("{why:?}")),
+            Ok(_) => Ok(None),
+            Err(payload) => match payload.downcast::<Died>() {
+                Ok(died) => Ok(Some(died.at)),
+                Err(payload) => Err(panic_text(payload.as_ref())),
+            },
+        };
+        if !matches!(died, Ok(Some(_))) {
+            watch_stores(None);
+        }
+        // Of a dead one nothing is stored here either.
+        drop(machine);
+        watch_stores(None);
+        died
+    }
+}
+
+/// The lines of the product that led to a death, the innermost first.
+pub(super) fn place(at: &Backtrace) -> String {
+    let text = at.to_string();
+    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("at "));
+    let ours = lines.filter_map(|line| line.rsplit_once("crates/").map(|(_, line)| line));
+    let product =
+        ours.filter(|line| ["core/", "arena/", "pm/"].iter().any(|of| line.starts_with(of)));
+    let own = |line: &&str| !line.contains("word.rs");
+    product.filter(own).take(PLACES_MAX).collect::<Vec<_>>().join(" < ")
+}
+
+impl Observer for Fate {
+    fn store(&self, event: StoreEvent<'_>) {
+        self.meet(Points::Pool);
+        self.recorder.store(event);
+    }
+
+    fn write_back(&self, addr: PmAddr, len: u64, what: Purpose, site: &'static Location<'static>) {
+        self.meet(Points::Pool);
+        self.recorder.write_back(addr, len, what, site);
+    }
+
+    fn fence(&self, site: &'static Location<'static>) {
+        self.meet(Points::Pool);
+        self.recorder.fence(site);
+    }
+}
