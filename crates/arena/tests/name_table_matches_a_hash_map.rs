@@ -409,3 +409,36 @@ fn read_names(
     }
     valid
 }
+
+/// How it happened: the directory was copied to twice its size at once, 4 MB for ten million names, and
+/// the one insertion waited for it. Every step is as small as with a few names, and so back again.
+#[test]
+fn no_insertion_takes_more_memory_in_a_large_table() {
+    const NAMES: u64 = 600_000;
+    /// The greatest directory of a level, and the buckets of a split.
+    const STEP_BYTES_MAX: u64 = (32 << 10) + 4 * 512;
+    let arena = Arena::anonymous(256 << 20).unwrap();
+    let words = words();
+    let table = NameTable::new(&words);
+    for name in 1..=NAMES {
+        let before = arena.used_bytes();
+        table.insert(&arena, mix(name), name, &mut mix).unwrap();
+        let taken = arena.used_bytes() - before;
+        assert!(taken <= STEP_BYTES_MAX, "{taken} bytes for name {name}");
+    }
+    let mut seen = 0;
+    table.for_each(&arena, &mut |_| seen += 1).unwrap();
+    assert_eq!(seen, NAMES);
+    let used = arena.used_bytes();
+    for name in 1..=NAMES {
+        assert_eq!(table.find(&arena, mix(name), |value| value == name).unwrap(), Some(name));
+        assert!(table.remove(&arena, mix(name), name).unwrap());
+    }
+    assert_eq!(words[0].load(Ordering::Relaxed) >> 63, 0, "a directory is left");
+    for name in 1..=NAMES {
+        table.insert(&arena, mix(name), name, &mut mix).unwrap();
+    }
+    table.clear(&arena).unwrap();
+    assert_eq!(words.each_ref().map(|word| word.load(Ordering::Relaxed)), [0, 0]);
+    assert_eq!(arena.used_bytes(), used);
+}

@@ -1,8 +1,10 @@
 //! A map from name hashes to small values, at the same cost from ten entries to ten million.
 //!
-//! Extendible hashing: the hash's first `depth` bits choose a word of the directory, which names a
-//! bucket; a bucket that fills up is split in two by the next bit, and only when it used all
-//! `depth` bits already the directory is copied to twice its size. A table with one bucket has no
+//! Extendible hashing in levels: the hash's first bits choose a word of the directory, which names a
+//! bucket; a bucket that fills up is split in two by the next bit, and only when it used all of the
+//! directory's bits already that is copied to twice its size. A directory has 12 bits at most: where
+//! a bucket would need more, its word names a directory of the next level, for the bits behind. So
+//! nothing takes longer than copying 32 KB, however large the table. A table with one bucket has no
 //! directory. Entries keep 14 bits of their hash, from a bit on that their bucket names (its
 //! `base`): they serve as filter, and as next bits when it is split. When few are left, the
 //! caller's `rehash` gives the whole hash again.
@@ -27,21 +29,68 @@ use crate::off::{Off, low32};
 use crate::word::AtomicU64;
 use bucket::{BucketRef, VALUE};
 
-/// A directory of 2^32 words is beyond any segment; the tag's bits behind it end before the low
-/// bits that choose the line.
+/// Bits of the hash that choose a bucket, at most: the tag's bits behind them end before the low bits
+/// that choose the line.
 const DEPTH_MAX: u32 = 32;
+/// Bits that one directory decides, at most.
+const LEVEL_BITS: u32 = 12;
+/// Directories on the way to a bucket, at most: each decides a bit at least.
+const LEVELS_MAX: usize = DEPTH_MAX as usize;
 /// Free slots that `reserve` ensures.
 const RESERVED: usize = 2;
 
-/// The root word leads to a directory, not to a bucket.
-const ROOT_DIRECTORY: u64 = 1 << 63;
+/// A word leads to a directory, not to a bucket.
+const DIRECTORY: u64 = 1 << 63;
 
-/// What the root word says.
+/// What the root word, or a word of a directory, says.
 #[derive(Debug, Clone, Copy)]
-enum Root {
+enum Node {
     Empty,
     Bucket(BucketRef),
     Directory { off: Off, depth: u32 },
+}
+
+impl Node {
+    #[inline]
+    fn decode(word: u64) -> Self {
+        if word & DIRECTORY != 0 {
+            // A damaged depth must not become a shift out of range.
+            let depth = ((word & 63) as u32).clamp(1, LEVEL_BITS);
+            Self::Directory { off: Off::from_raw(word & !(DIRECTORY | 63)), depth }
+        } else if word != 0 {
+            Self::Bucket(BucketRef::decode(word))
+        } else {
+            Self::Empty
+        }
+    }
+}
+
+/// A directory on the way to a hash's bucket.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    off: Off,
+    /// Bits that it decides.
+    depth: u32,
+    /// Bits that the directories above it decide.
+    above: u32,
+    /// The word that names it; null for the root word.
+    named_by: Off,
+}
+
+impl Level {
+    /// The offset of the word for a hash.
+    #[inline]
+    fn word(&self, hash: u64) -> Off {
+        self.off.word((hash << self.above) >> (64 - self.depth))
+    }
+}
+
+/// The way to a hash's bucket.
+#[derive(Debug, Clone, Copy)]
+struct Path {
+    /// The directory that names it; none where the root word does.
+    level: Option<Level>,
+    bucket: BucketRef,
 }
 
 /// The map whose two words the caller owns: the root, and the count of entries together with what
@@ -83,7 +132,7 @@ impl<'a> NameTable<'a> {
         hash: u64,
         mut matches: impl FnMut(u64) -> bool,
     ) -> Result<Option<u64>, BadOffset> {
-        let Some(found) = self.bucket(arena, hash)? else {
+        let Some(Path { bucket: found, .. }) = self.path(arena, hash)? else {
             return Ok(None);
         };
         bucket::find(arena, found.off, bucket::home_of(hash), found.tag(hash), &mut matches)
@@ -114,16 +163,17 @@ impl<'a> NameTable<'a> {
     ) -> Result<(), ArenaError> {
         // Each turn makes a bucket, uses one bit more, or ends with a chain that is long enough.
         for _ in 0..=DEPTH_MAX + 1 {
-            let Some(found) = self.bucket(arena, hash)? else {
+            let Some(path) = self.path(arena, hash)? else {
                 let off = arena.alloc(bucket::CLASS)?;
                 self.publish_root(BucketRef { off, local: 0, base: 0 }.encode());
                 continue;
             };
+            let found = path.bucket;
             if bucket::has_room(arena, found.off, bucket::home_of(hash), slots)? {
                 return Ok(());
             }
-            if self.may_split(found) {
-                self.split(arena, hash, found, rehash)?;
+            if self.may_split(path) {
+                self.split(arena, hash, path, rehash)?;
             } else {
                 bucket::lengthen(arena, found.off)?;
             }
@@ -211,7 +261,7 @@ impl<'a> NameTable<'a> {
     /// # Errors
     /// [`BadOffset`]: damage, or a writer at work.
     pub fn for_each(self, arena: &Arena, visit: &mut dyn FnMut(u64)) -> Result<(), BadOffset> {
-        Self::for_each_bucket(arena, self.root(), &mut |found| {
+        for_each_bucket(arena, self.root_word(), &mut |found| {
             bucket::for_each(arena, found.off, &mut |_, entry| {
                 visit(entry & VALUE);
                 Ok(())
@@ -225,31 +275,19 @@ impl<'a> NameTable<'a> {
     /// [`BadOffset`]: damage.
     pub fn clear(self, arena: &Arena) -> Result<(), BadOffset> {
         self.reclaim(arena)?;
-        let root = self.root();
+        let root = self.root_word();
         self.publish_root(0);
         self.set_len(0);
-        Self::for_each_bucket(arena, root, &mut |found| {
+        for_each_bucket(arena, root, &mut |found| {
             bucket::free(arena, found.off);
             Ok(())
         })?;
-        if let Root::Directory { off, depth } = root {
-            arena.free_table(depth, off);
-        }
-        Ok(())
+        free_directories(arena, root, 0)
     }
 
     #[inline]
-    fn root(self) -> Root {
-        let word = self.words[0].load(Acquire);
-        if word & ROOT_DIRECTORY != 0 {
-            // A damaged depth must not become a shift out of range.
-            let depth = ((word & 63) as u32).clamp(1, DEPTH_MAX);
-            Root::Directory { off: Off::from_raw(word & !(ROOT_DIRECTORY | 63)), depth }
-        } else if word != 0 {
-            Root::Bucket(BucketRef::decode(word))
-        } else {
-            Root::Empty
-        }
+    fn root_word(self) -> u64 {
+        self.words[0].load(Acquire)
     }
 
     fn publish_root(self, word: u64) {
@@ -261,48 +299,78 @@ impl<'a> NameTable<'a> {
         self.words[1].store(retired | len, Release);
     }
 
-    /// The bucket that a hash belongs to.
+    /// The way to the bucket that a hash belongs to.
     #[inline]
-    fn bucket(self, arena: &Arena, hash: u64) -> Result<Option<BucketRef>, BadOffset> {
-        match self.root() {
-            Root::Empty => Ok(None),
-            Root::Bucket(found) => Ok(Some(found)),
-            Root::Directory { off, depth } => {
-                let word = arena.word(off.word(hash >> (64 - depth)))?;
-                Ok(Some(BucketRef::decode(word.load(Acquire))))
+    fn path(self, arena: &Arena, hash: u64) -> Result<Option<Path>, BadOffset> {
+        let (mut word, mut named_by) = (self.root_word(), Off::NULL);
+        let (mut level, mut above) = (None, 0);
+        for _ in 0..=LEVELS_MAX {
+            match Node::decode(word) {
+                Node::Empty => return Ok(None),
+                Node::Bucket(bucket) => return Ok(Some(Path { level, bucket })),
+                Node::Directory { off, depth } => {
+                    let next = Level { off, depth, above, named_by };
+                    named_by = next.word(hash);
+                    (level, above) = (Some(next), (above + depth).min(63));
+                    word = arena.word(named_by)?.load(Acquire);
+                }
             }
         }
+        // Directories in a circle: damage, or a writer at work.
+        Ok(None)
     }
 
-    fn depth(self) -> u32 {
-        match self.root() {
-            Root::Empty | Root::Bucket(_) => 0,
-            Root::Directory { depth, .. } => depth,
-        }
+    #[inline]
+    fn bucket(self, arena: &Arena, hash: u64) -> Result<Option<BucketRef>, BadOffset> {
+        Ok(self.path(arena, hash)?.map(|path| path.bucket))
     }
+}
 
-    /// Gives each bucket to `visit`, once.
-    fn for_each_bucket(
-        arena: &Arena,
-        root: Root,
-        visit: &mut dyn FnMut(BucketRef) -> Result<(), BadOffset>,
-    ) -> Result<(), BadOffset> {
-        let (off, depth) = match root {
-            Root::Empty => return Ok(()),
-            Root::Bucket(found) => return visit(found),
-            Root::Directory { off, depth } => (off, depth),
+/// Gives each bucket below a word to `visit`, once.
+fn for_each_bucket(
+    arena: &Arena,
+    word: u64,
+    visit: &mut dyn FnMut(BucketRef) -> Result<(), BadOffset>,
+) -> Result<(), BadOffset> {
+    for_each_below(arena, word, 0, visit)
+}
+
+/// As [`for_each_bucket`], where the directories above decide `above` bits. Calls itself once a level.
+fn for_each_below(
+    arena: &Arena,
+    word: u64,
+    above: u32,
+    visit: &mut dyn FnMut(BucketRef) -> Result<(), BadOffset>,
+) -> Result<(), BadOffset> {
+    let (off, depth) = match Node::decode(word) {
+        Node::Empty => return Ok(()),
+        Node::Bucket(found) => return visit(found),
+        Node::Directory { off, depth } => (off, depth),
+    };
+    let mut index = 0;
+    while index < 1_u64 << depth && above < DEPTH_MAX {
+        let word = arena.word(off.word(index))?.load(Acquire);
+        // The words behind that share a bucket are skipped.
+        let unused = match Node::decode(word) {
+            Node::Bucket(found) => (above + depth).saturating_sub(found.local).min(depth),
+            Node::Empty | Node::Directory { .. } => 0,
         };
-        let mut index = 0;
-        while index < 1_u64 << depth {
-            let word = arena.word(off.word(index))?.load(Acquire);
-            let found = BucketRef::decode(word);
-            visit(found)?;
-            // The words behind that share this bucket are skipped.
-            let unused = depth.saturating_sub(found.local);
-            index = ((index >> unused) + 1) << unused;
-        }
-        Ok(())
+        for_each_below(arena, word, above + depth, visit)?;
+        index = ((index >> unused) + 1) << unused;
     }
+    Ok(())
+}
+
+/// Gives back the directories below a word. Calls itself once a level.
+fn free_directories(arena: &Arena, word: u64, above: u32) -> Result<(), BadOffset> {
+    let Node::Directory { off, depth } = Node::decode(word) else { return Ok(()) };
+    if above < DEPTH_MAX {
+        for word in arena.slice(off, 1 << depth)? {
+            free_directories(arena, word.load(Acquire), above + depth)?;
+        }
+    }
+    arena.free_table(depth, off);
+    Ok(())
 }
 
 fn full(arena: &Arena) -> ArenaError {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::bucket::{self, BucketRef, Link, VALUE, VALUE_BITS};
-use super::{DEPTH_MAX, NameTable, ROOT_DIRECTORY, Root};
+use super::{DEPTH_MAX, DIRECTORY, LEVEL_BITS, Level, NameTable, Node, Path};
 use crate::arena::Arena;
 use crate::error::{ArenaError, BadOffset};
 use crate::off::{Off, high32, low32, to_usize};
@@ -17,13 +17,13 @@ const TAG_BITS_MIN: u32 = 6;
 const MERGE_MAX: usize = 28;
 
 impl NameTable<'_> {
-    /// A directory has at most a word for every four entries: enough for well mixed hashes, and no
+    /// Directories have at most a word for every four entries: enough for well mixed hashes, and no
     /// lever for someone who finds names whose hashes collide; those get chains.
-    pub(super) fn may_split(self, found: BucketRef) -> bool {
-        let depth = self.depth();
-        let larger = 1_u64 << (depth + 1);
-        let may_grow = depth < DEPTH_MAX && larger <= (self.len() / 4).max(2);
-        found.local < depth || found.local == depth && may_grow
+    pub(super) fn may_split(self, path: Path) -> bool {
+        let local = path.bucket.local;
+        let bits = path.level.map_or(0, |level| level.above + level.depth);
+        let may_grow = local < DEPTH_MAX && 2_u64 << local <= (self.len() / 4).max(2);
+        local < bits || may_grow
     }
 
     /// Replaces a bucket by two, told apart by one bit more.
@@ -31,9 +31,10 @@ impl NameTable<'_> {
         self,
         arena: &Arena,
         hash: u64,
-        old: BucketRef,
+        path: Path,
         rehash: &mut dyn FnMut(u64) -> u64,
     ) -> Result<(), ArenaError> {
+        let old = path.bucket;
         let local = old.local + 1;
         let keeps = old.base <= old.local && local + TAG_BITS_MIN <= old.base + TAG_BITS;
         let base = if keeps { old.base } else { local };
@@ -46,7 +47,7 @@ impl NameTable<'_> {
             }
         };
         let made = share_out(arena, old, low, high, rehash)
-            .and_then(|()| self.replace_bucket(arena, hash, old, [low, high]));
+            .and_then(|()| self.replace_bucket(arena, hash, path, [low, high]));
         match made {
             Ok(directory) => self.retire(arena, old.off, directory)?,
             Err(e) => {
@@ -63,28 +64,52 @@ impl NameTable<'_> {
         self,
         arena: &Arena,
         hash: u64,
-        old: BucketRef,
+        path: Path,
         halves: [BucketRef; 2],
     ) -> Result<Option<(Off, u32)>, ArenaError> {
         let new = halves.map(BucketRef::encode);
-        let (from, depth) = match self.root() {
-            Root::Directory { off, depth } if old.local < depth => {
-                publish_halves(span(arena.slice(off, 1 << depth)?, depth, hash, old.local), new);
-                return Ok(None);
+        let local = path.bucket.local;
+        match path.level {
+            Some(level) if local < level.above + level.depth => {
+                publish_halves(span(arena, &level, hash, local)?, new);
+                Ok(None)
             }
-            Root::Directory { off, depth } => (off, depth),
-            Root::Empty | Root::Bucket(_) => (Off::NULL, 0),
-        };
-        let made = arena.alloc_table(depth + 1)?;
-        let to = arena.slice(made, 2 << depth)?;
-        if !from.is_null() {
-            for (pair, word) in to.chunks_exact(2).zip(arena.slice(from, 1 << depth)?) {
-                fill(pair, word.load(Relaxed));
+            Some(level) if level.depth < LEVEL_BITS => {
+                let Level { off: from, depth, named_by, .. } = level;
+                let larger =
+                    Level { off: arena.alloc_table(depth + 1)?, depth: depth + 1, ..level };
+                let to = arena.slice(larger.off, 2 << depth)?;
+                for (pair, word) in to.chunks_exact(2).zip(arena.slice(from, 1 << depth)?) {
+                    fill(pair, word.load(Relaxed));
+                }
+                publish_halves(span(arena, &larger, hash, local)?, new);
+                self.name_directory(arena, named_by, &larger)?;
+                Ok(Some((from, depth)))
+            }
+            // A bucket alone, or one that has used all bits of the greatest directory.
+            full => {
+                let off = arena.alloc_table(1)?;
+                let named_by = full.map_or(Off::NULL, |level| level.word(hash));
+                let next = Level { off, depth: 1, above: local, named_by };
+                publish_halves(arena.slice(off, 2)?, new);
+                self.name_directory(arena, named_by, &next)?;
+                Ok(None)
             }
         }
-        publish_halves(span(to, depth + 1, hash, old.local), new);
-        self.publish_root(made.raw() | u64::from(depth + 1) | ROOT_DIRECTORY);
-        Ok((!from.is_null()).then_some((from, depth)))
+    }
+
+    /// Lets a word, or the root for none, name a directory.
+    fn name_directory(self, arena: &Arena, at: Off, level: &Level) -> Result<(), BadOffset> {
+        self.store(arena, at, level.off.raw() | u64::from(level.depth) | DIRECTORY)
+    }
+
+    fn store(self, arena: &Arena, at: Off, word: u64) -> Result<(), BadOffset> {
+        if at.is_null() {
+            self.publish_root(word);
+        } else {
+            arena.word(at)?.store(word, Release);
+        }
+        Ok(())
     }
 
     /// Keeps a bucket, and a directory, for readers that may still hold them.
@@ -136,16 +161,14 @@ impl NameTable<'_> {
     pub(super) fn merge(self, arena: &Arena, hash: u64) -> Result<(), BadOffset> {
         // Each turn uses one bit less.
         for _ in 0..DEPTH_MAX {
-            let Root::Directory { off: directory, depth } = self.root() else {
+            let Some(Path { level: Some(level), bucket: kept }) = self.path(arena, hash)? else {
                 return Ok(());
             };
-            let Some(kept) = self.bucket(arena, hash)? else {
-                return Ok(());
-            };
-            if kept.local == 0 || kept.local > depth {
+            if kept.local <= level.above || kept.local > level.above + level.depth {
                 return Ok(());
             }
-            let Some(gone) = self.bucket(arena, hash ^ 1 << (64 - kept.local))? else {
+            let beside = level.word(hash ^ 1 << (64 - kept.local));
+            let Node::Bucket(gone) = Node::decode(arena.word(beside)?.load(Relaxed)) else {
                 return Ok(());
             };
             if !can_join(arena, kept, gone)? {
@@ -153,12 +176,11 @@ impl NameTable<'_> {
             }
             move_entries(arena, gone, kept)?;
             let joined = BucketRef { local: kept.local - 1, ..kept };
-            let words = arena.slice(directory, 1 << depth)?;
-            fill(span(words, depth, hash, joined.local), joined.encode());
+            fill(span(arena, &level, hash, joined.local)?, joined.encode());
             bucket::free(arena, gone.off);
-            if joined.local == 0 {
-                self.publish_root(joined.encode());
-                arena.free_table(depth, directory);
+            if joined.local == level.above {
+                self.store(arena, level.named_by, joined.encode())?;
+                arena.free_table(level.depth, level.off);
             }
         }
         Ok(())
@@ -207,10 +229,17 @@ fn move_entries(arena: &Arena, from: BucketRef, to: BucketRef) -> Result<(), Bad
 }
 
 /// The words of a directory that share the hash's first `local` bits.
-fn span(directory: &[AtomicU64], depth: u32, hash: u64, local: u32) -> &[AtomicU64] {
-    let count = 1_u64 << (depth - local);
-    let first = (hash >> (64 - depth)) & !(count - 1);
-    directory.get(to_usize(first)..to_usize(first + count)).unwrap_or_default()
+fn span<'a>(
+    arena: &'a Arena,
+    level: &Level,
+    hash: u64,
+    local: u32,
+) -> Result<&'a [AtomicU64], BadOffset> {
+    let words = arena.slice(level.off, 1 << level.depth)?;
+    let unused = (level.above + level.depth).saturating_sub(local).min(level.depth);
+    let count = 1_u64 << unused;
+    let first = (hash << level.above) >> (64 - level.depth) & !(count - 1);
+    Ok(words.get(to_usize(first)..to_usize(first + count)).unwrap_or_default())
 }
 
 fn publish_halves(words: &[AtomicU64], new: [u64; 2]) {
