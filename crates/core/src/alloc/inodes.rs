@@ -46,6 +46,15 @@ const MAP: usize = 1;
 const CHUNKS: usize = 2;
 const USED: usize = 3;
 const MADE: usize = 4;
+/// Where the bits of the chunks with free numbers lie: a word for 64 chunks, and behind those a word
+/// for 64 words.
+const ROOMY: usize = 5;
+const ROOMY_WORDS: u64 = 4096;
+const ROOMY_GROUPS: u64 = ROOMY_WORDS / 64;
+const ROOMY_CLASS: Class = Class::new(11, 4096 + 64);
+const _: () = assert!(
+    ROOMY_WORDS * 64 == MAX_CHUNKS && ROOMY_CLASS.words() as u64 == ROOMY_WORDS + ROOMY_GROUPS
+);
 
 /// The inode numbers of a pool.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +90,10 @@ impl Chunk<'_> {
 
 impl Inodes {
     pub(crate) fn create(arena: &Arena, directory: PmAddr) -> Result<Self> {
-        Ok(Self { table: arena.alloc(TABLE_CLASS)?, directory })
+        let this = Self { table: arena.alloc(TABLE_CLASS)?, directory };
+        let roomy = arena.alloc(ROOMY_CLASS)?;
+        this.table(arena)?[ROOMY].store(roomy.raw(), Ordering::Relaxed);
+        Ok(this)
     }
 
     /// The table that another client has made.
@@ -128,6 +140,13 @@ impl Inodes {
         Ok(Some(Chunk { off, words, pages: arena.slice(pages, PAGES_WORDS)? }))
     }
 
+    /// The bits of the chunks with free numbers.
+    fn roomy<'a>(&self, arena: &'a Arena) -> Result<Roomy<'a>> {
+        let off = Off::from_raw(self.table(arena)?[ROOMY].load(Ordering::Relaxed));
+        let groups = arena.slice(off.add(ROOMY_WORDS * 8), ROOMY_GROUPS)?;
+        Ok(Roomy { chunks: arena.slice(off, ROOMY_WORDS)?, groups })
+    }
+
     /// Where an inode lies on media; `None` when there is no page for its number.
     pub(crate) fn addr(&self, arena: &Arena, ino: Ino) -> Result<Option<PmAddr>> {
         let Some(chunk) = self.chunk(arena, ino.chunk())? else { return Ok(None) };
@@ -169,6 +188,9 @@ impl Inodes {
         table[USED].fetch_add(INODES_PER_CHUNK - free, Ordering::Relaxed);
         table[MADE].fetch_add(made, Ordering::Relaxed);
         table[CHUNKS].fetch_max(chunk + 1, Ordering::Release);
+        if free > 0 {
+            self.roomy(arena)?.set(chunk);
+        }
         Ok(())
     }
 
@@ -247,25 +269,30 @@ impl Inodes {
         Ok(())
     }
 
-    /// Takes all free numbers of one word of some chunk.
+    /// Takes all free numbers of one word of some chunk, at or behind the `start`th if possible.
     fn take_word(&self, arena: &Arena, op: &Op<'_>, start: u64) -> Result<Option<(u64, u64)>> {
-        let chunks = self.chunk_count(arena)?;
-        for step in 0..chunks {
-            let number = (start + step) % chunks;
-            let Some(Chunk { off, words, .. }) = self.chunk(arena, number)? else {
+        let (chunks, roomy) = (self.chunk_count(arena)?, self.roomy(arena)?);
+        let mut from = start % chunks.max(1);
+        // A chunk that is full by now loses its bit: no more turns than there are chunks, and the
+        // second half of a round.
+        for _ in 0..=chunks + 1 {
+            let Some(number) = roomy.next(from) else {
+                if from == 0 {
+                    return Ok(None);
+                }
+                from = 0;
                 continue;
             };
-            if words[FREE].load(Ordering::Relaxed) == 0 {
-                continue;
-            }
+            let Some(Chunk { off, words, .. }) = self.chunk(arena, number)? else {
+                return Err(Error::BadArena(format!("inode chunk {number} is not there")));
+            };
             let _guard = op.lock(off)?;
-            for (index, word) in words.iter().skip(BITS).take(BITS_WORDS).enumerate() {
-                let free = !word.load(Ordering::Relaxed);
-                if free != 0 {
-                    word.store(u64::MAX, Ordering::Relaxed);
-                    words[FREE].fetch_sub(u64::from(free.count_ones()), Ordering::Relaxed);
-                    return Ok(Some((number * INODES_PER_CHUNK + index as u64 * 64, free)));
-                }
+            let taken = take_free(words);
+            if words[FREE].load(Ordering::Relaxed) == 0 || taken.is_none() {
+                roomy.clear(number);
+            }
+            if let Some((index, free)) = taken {
+                return Ok(Some((number * INODES_PER_CHUNK + index * 64, free)));
             }
         }
         Ok(None)
@@ -288,6 +315,7 @@ impl Inodes {
         };
         word.store(word.load(Ordering::Relaxed) & !bits, Ordering::Relaxed);
         words[FREE].fetch_add(u64::from(bits.count_ones()), Ordering::Relaxed);
+        self.roomy(arena)?.set(chunk);
         Ok(())
     }
 
@@ -334,6 +362,90 @@ impl Inodes {
     }
 }
 
+/// Takes the first word of a chunk's bitmap that has free numbers; the caller has the chunk's lock.
+fn take_free(words: &[AtomicU64; CHUNK_WORDS]) -> Option<(u64, u64)> {
+    let bits = words.iter().skip(BITS).take(BITS_WORDS);
+    (0..).zip(bits).find_map(|(index, word)| {
+        let free = !word.load(Ordering::Relaxed);
+        if free == 0 {
+            return None;
+        }
+        word.store(u64::MAX, Ordering::Relaxed);
+        words[FREE].fetch_sub(u64::from(free.count_ones()), Ordering::Relaxed);
+        Some((index, free))
+    })
+}
+
+/// Which chunks have free numbers, so that none is looked for among all chunks. A chunk's bit changes
+/// under its lock: one without a bit has none (or has lost some with a dead client), and one with a
+/// bit may have none.
+struct Roomy<'a> {
+    chunks: &'a [AtomicU64],
+    /// A bit for each word above; a bit of a word that is 0 by now goes when it is met.
+    groups: &'a [AtomicU64],
+}
+
+/// A bit's word and the bit.
+fn bit_at(words: &[AtomicU64], index: u64) -> Option<(&AtomicU64, u64)> {
+    Some((words.get(usize::try_from(index / 64).ok()?)?, 1 << (index % 64)))
+}
+
+/// The first bit at or behind `from` in its word.
+fn next_in_word(words: &[AtomicU64], from: u64) -> Option<u64> {
+    let (word, _) = bit_at(words, from)?;
+    let left = word.load(Ordering::Acquire) & u64::MAX << (from % 64);
+    (left != 0).then(|| from / 64 * 64 + u64::from(left.trailing_zeros()))
+}
+
+impl Roomy<'_> {
+    fn set(&self, chunk: u64) {
+        for (words, index) in [(self.chunks, chunk), (self.groups, chunk / 64)] {
+            if let Some((word, bit)) = bit_at(words, index)
+                && word.load(Ordering::Acquire) & bit == 0
+            {
+                word.fetch_or(bit, Ordering::AcqRel);
+            }
+        }
+    }
+
+    fn clear(&self, chunk: u64) {
+        let Some((word, bit)) = bit_at(self.chunks, chunk) else { return };
+        if word.fetch_and(!bit, Ordering::AcqRel) & !bit != 0 {
+            return;
+        }
+        if let Some((group, bit)) = bit_at(self.groups, chunk / 64) {
+            group.fetch_and(!bit, Ordering::AcqRel);
+            // Set meanwhile, and perhaps before the group's bit went.
+            if word.load(Ordering::Acquire) != 0 {
+                group.fetch_or(bit, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// The first chunk with free numbers at or behind `from`.
+    fn next(&self, from: u64) -> Option<u64> {
+        if let Some(found) = next_in_word(self.chunks, from) {
+            return Some(found);
+        }
+        let mut group = from / 64 + 1;
+        // One turn for each word of groups, and one for each that is met empty.
+        for _ in 0..ROOMY_WORDS {
+            if let Some(found) = next_in_word(self.groups, group) {
+                match next_in_word(self.chunks, found * 64) {
+                    Some(chunk) => return Some(chunk),
+                    None => group = found + 1,
+                }
+            } else {
+                group = (group / 64 + 1) * 64;
+            }
+            if group >= ROOMY_WORDS {
+                return None;
+            }
+        }
+        None
+    }
+}
+
 /// New pages, durably zeroed.
 fn take_zeroed(env: &LogEnv<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
     let LogEnv { arena, allocator, op, hint } = *env;
@@ -350,4 +462,34 @@ fn take_zeroed(env: &LogEnv<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
     // They are named next, on media: whoever settles for a dead owner must not give them back.
     op.forget_taken();
     Ok(extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chunks far apart, among 2^18: each is found from before it, also when all between lost theirs.
+    #[test]
+    fn the_next_chunk_with_free_numbers_is_found_among_all() {
+        let words: Vec<AtomicU64> = (0..ROOMY_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let groups: Vec<AtomicU64> = (0..ROOMY_GROUPS).map(|_| AtomicU64::new(0)).collect();
+        let roomy = Roomy { chunks: &words, groups: &groups };
+        assert_eq!(roomy.next(0), None);
+        let all = [0, 5, 63, 64, 4095, 4096, 100_000, MAX_CHUNKS - 1];
+        for chunk in all {
+            roomy.set(chunk);
+        }
+        for pair in all.windows(2) {
+            assert_eq!(roomy.next(pair[0]), Some(pair[0]));
+            assert_eq!(roomy.next(pair[0] + 1), Some(pair[1]), "behind {}", pair[0]);
+        }
+        assert_eq!(roomy.next(MAX_CHUNKS), None);
+        for chunk in all.into_iter().take(7) {
+            roomy.clear(chunk);
+        }
+        assert_eq!(roomy.next(0), Some(MAX_CHUNKS - 1));
+        roomy.clear(MAX_CHUNKS - 1);
+        assert_eq!(roomy.next(0), None);
+        assert!(groups.iter().all(|group| group.load(Ordering::Relaxed) == 0));
+    }
 }
