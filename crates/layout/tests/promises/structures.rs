@@ -147,7 +147,11 @@ pub(crate) fn name() -> impl Strategy<Value = Name> + Clone {
     let byte = any::<u8>().prop_map(|byte| if byte == 0 || byte == b'/' { b'x' } else { byte });
     let short = proptest::collection::vec(byte.clone(), 1..=40);
     let long = proptest::collection::vec(byte, 1..=255);
-    prop_oneof![short, long].prop_map(|bytes| Name::new(&bytes).unwrap())
+    // The two names that no entry has.
+    let named = |bytes: &Vec<u8>| bytes != b"." && bytes != b"..";
+    prop_oneof![short, long]
+        .prop_filter("a dot or two", named)
+        .prop_map(|bytes| Name::new(&bytes).unwrap())
 }
 
 pub(crate) fn commit_line() -> impl Strategy<Value = CommitLine> + Clone {
