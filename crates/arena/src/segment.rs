@@ -18,8 +18,12 @@ use crate::error::{ArenaError, BadOffset, Full};
 use crate::off::{LINE, to_usize};
 use crate::word::AtomicU64;
 
-/// Memory is allocated for real in steps of this many bytes.
+/// Segments are as long as so many of these bytes.
 pub(crate) const STEP: u64 = 2 << 20;
+
+/// Memory is allocated for real in steps of this many bytes: whoever needs it waits until the kernel
+/// has cleared them, 4 us a page.
+const GROWTH: u64 = 256 << 10;
 
 /// The least segment: one step, of which the header takes [`FIXED`] bytes.
 pub(crate) const LEAST: u64 = STEP;
@@ -209,7 +213,7 @@ impl Segment {
         if end > self.len {
             return Err(full);
         }
-        let to = end.next_multiple_of(STEP).min(self.len);
+        let to = end.next_multiple_of(GROWTH).min(self.len);
         for _ in 0..INTERRUPTS_MAX {
             match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
                 Ok(()) => {
