@@ -25,6 +25,8 @@ pub(crate) const GROWTH_PAGES_MAX: u64 = 16;
 /// Greatest number of pages of a file: 2^47 bytes.
 pub(crate) const FILE_PAGES_MAX: u64 = 1 << 35;
 const PAGE_BYTES: usize = 4096;
+/// A log that ends by here in its page is read without room for the whole page.
+const SHORT_LOG_BYTES: usize = 512;
 const LINE_BYTES: usize = 64;
 
 /// Refuses an entry that an inode of this kind, whose newest operation is `op_seq`, can't have.
@@ -131,16 +133,22 @@ pub(crate) fn walk_range(
     let (mut before, mut page) = (PmAddr::NULL, head);
     let mut last_seq = None;
     let mut last_op = 0;
+    // Most logs are a few lines: clearing a page for each would cost more than reading them.
+    let (mut short, mut whole) = ([0; SHORT_LOG_BYTES], None::<Box<[u8; PAGE_BYTES]>>);
     loop {
         if matches!(until, Until::Page(end) if end == page) {
             return Ok(last_seq.unwrap_or(0));
         }
-        let mut bytes = [0; PAGE_BYTES];
         let end = match until {
             Until::Line(tail) if page_of(tail) == page => offset_in_page(tail) + LINE_BYTES,
             Until::Line(_) | Until::Page(_) => PAGE_BYTES,
         };
-        let bytes = bytes.get_mut(..end).unwrap_or_default();
+        let bytes = if end <= short.len() {
+            short.get_mut(..end)
+        } else {
+            whole.get_or_insert_with(|| Box::new([0; PAGE_BYTES])).get_mut(..end)
+        };
+        let bytes = bytes.unwrap_or_default();
         if page.is_null() {
             return Err(Error::damaged_inode(id.ino, "log", before, "it ends before its tail"));
         }

@@ -155,10 +155,15 @@ impl Chunks {
 
     /// Where an inode lies; `None` for a number whose page is not made.
     pub(crate) fn place(&self, seed: Seed, ino: Ino) -> Option<InodePlace> {
+        Some(InodePlace::new(seed, ino, self.addr(ino)?))
+    }
+
+    /// The address of an inode; `None` for a number whose page is not made.
+    pub(crate) fn addr(&self, ino: Ino) -> Option<PmAddr> {
         let chunk = self.items.get(usize::try_from(ino.chunk()).ok()?)?;
         let page = chunk.pages.get(usize::try_from(ino.index() / INODES_PER_PAGE).ok()?)?;
         let at = page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE);
-        (!page.is_null()).then(|| InodePlace::new(seed, ino, at))
+        (!page.is_null()).then_some(at)
     }
 
     /// Every page of the directory: of its second level, and the chunks' tables.

@@ -20,6 +20,12 @@ pub(crate) fn resolve<E>(
     mappings: &[Mapping],
     each: &mut dyn FnMut(u64, Extent) -> Result<(), E>,
 ) -> Result<(), E> {
+    if let [Mapping { first, end, addr }] = *mappings
+        && !addr.is_null()
+    {
+        // What most files have.
+        return each(first, Extent { addr, pages: end - first });
+    }
     let mut covered = Covered::default();
     for mapping in mappings.iter().rev() {
         covered.add(mapping.first, mapping.end, &mut |first, end| {

@@ -42,16 +42,22 @@ impl PageMarks {
             return Err(Error::damaged(owner(), addr, found));
         }
         let mut shared = None;
-        for page in first..first + pages {
-            let Some((word, bit)) = bit_of(&self.slots, addr.slot(), page) else { continue };
-            if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-                continue;
+        let (mut page, end) = (first, first + pages);
+        while page < end {
+            // As many as the word has, at once.
+            let count = (64 - page % 64).min(end - page);
+            let bits = u64::MAX >> (64 - count) << (page % 64);
+            let Some((word, _)) = bit_of(&self.slots, addr.slot(), page) else { break };
+            let before = word.fetch_or(bits, Ordering::Relaxed) & bits;
+            if before != 0 {
+                let twice = self.shared.get_or_init(|| clear_bits(&self.pages));
+                if let Some((word, _)) = bit_of(twice, addr.slot(), page) {
+                    word.fetch_or(before, Ordering::Relaxed);
+                }
+                let at = page / 64 * 64 + u64::from(before.trailing_zeros());
+                shared = shared.or(Some(PmAddr::new(addr.slot(), at * PAGE)));
             }
-            let twice = self.shared.get_or_init(|| clear_bits(&self.pages));
-            if let Some((word, bit)) = bit_of(twice, addr.slot(), page) {
-                word.fetch_or(bit, Ordering::Relaxed);
-            }
-            shared = shared.or(Some(PmAddr::new(addr.slot(), page * PAGE)));
+            page += count;
         }
         shared.map_or(Ok(()), |at| Err(two_owners(at, owner)))
     }

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK, Ino, LINE, PAGE, PmAddr, Seed,
+    COMMIT_OFFSETS, CommitLine, Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK,
+    Ino, LINE, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -26,6 +27,8 @@ use crate::quota::Usage;
 use crate::seeded::{self, Bug};
 use crate::xattr::set::Xattrs;
 
+/// How far ahead the logs of inodes are brought into the cache.
+const PREFETCH_INODES: u64 = 6;
 /// Inodes of one task.
 const TASK_INODES: u64 = 256;
 
@@ -143,6 +146,7 @@ impl Scan<'_> {
     ) -> Result<Flushed> {
         let mut pending = Flushed::none();
         for ino in inos {
+            self.prefetch_log(Ino::new(ino.get() + PREFETCH_INODES));
             let Some(place) = self.chunks.place(self.seed, ino) else { continue };
             match self.scan_inode(pass, ino, &place, found) {
                 Ok(flushed) => pending = pending.and(flushed),
@@ -153,6 +157,21 @@ impl Scan<'_> {
             }
         }
         Ok(pending)
+    }
+
+    /// Starts to bring the first lines of a log into the cache. Inodes lie one behind the other, and
+    /// the CPU reads ahead by itself; their logs lie anywhere.
+    fn prefetch_log(&self, ino: Ino) {
+        let Some(inode) = self.chunks.addr(ino) else { return };
+        for line in COMMIT_OFFSETS {
+            let at = inode.add(line + CommitLine::LOG_HEAD_OFFSET);
+            let Ok(word) = self.pm.load_u64(at) else { return };
+            let head = CommitLine::log_head_hint(word);
+            if !head.is_null() {
+                self.pm.prefetch(head);
+                self.pm.prefetch(head.add(LINE));
+            }
+        }
     }
 
     /// Decides an inode and goes through its pages.

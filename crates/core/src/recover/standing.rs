@@ -153,15 +153,16 @@ fn choose_own(
     id: &LogId,
     media: &MediaInode,
 ) -> Result<Own> {
-    let mut lines: Vec<(CommitLine, u8)> = media
-        .lines
-        .iter()
-        .zip(0..)
-        .filter_map(|(line, slot)| line.as_ref().ok().map(|line| (*line, slot)))
-        .collect();
-    lines.sort_by_key(|(line, _)| std::cmp::Reverse(line.op_seq));
+    let [first, second] = &media.lines;
+    let mut lines = [(first, 0), (second, 1)];
+    if let (Ok(first), Ok(second)) = (first, second)
+        && second.op_seq > first.op_seq
+    {
+        lines.reverse();
+    }
     let mut own = Own::default();
     for (line, slot) in lines {
+        let Ok(line) = *line else { continue };
         let asked = line.has_data_crc()
             && line.nlink > 0
             && crashed == Some(line.session)

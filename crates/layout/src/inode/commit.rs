@@ -56,6 +56,16 @@ impl CommitLine {
     /// The line counts, in the session that crashed, only when `data_crc` is right.
     pub const HAS_DATA_CRC: u16 = 1;
 
+    /// The page that the word at [`Self::LOG_HEAD_OFFSET`] names, unchecked: a hint of what will be
+    /// read next.
+    #[must_use]
+    pub fn log_head_hint(word: u64) -> PmAddr {
+        PmAddr::from_raw(word & !FLAGS_MASK)
+    }
+
+    /// Where in the line the word with the log's head lies.
+    pub const LOG_HEAD_OFFSET: u64 = core::mem::offset_of!(RawCommitLine, log_head) as u64;
+
     /// The bytes to store.
     ///
     /// # Panics
