@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use novale_lab::diff::{Budget, Machine, NoSpace, now_ns_at, search};
 use novale_lab::workload::{Entry, Failure, Subject, parse_steps, print_steps};
-use novale_model::{Atime, Attr, Error, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr};
+use novale_model::{
+    Atime, Attr, Error, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr, XattrMode,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -194,6 +196,29 @@ impl Subject for Faulty {
 
     fn readdir(&mut self, ino: Ino, at_a_time: usize, now_ns: i64) -> Result<Vec<Entry>, Failure> {
         Subject::readdir(&mut self.model, ino, at_a_time, now_ns)
+    }
+
+    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure> {
+        Subject::getxattr(&mut self.model, ino, name)
+    }
+
+    fn setxattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        Subject::setxattr(self.change(), ino, name, value, mode, now_ns)
+    }
+
+    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure> {
+        Subject::listxattr(&mut self.model, ino)
+    }
+
+    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
+        Subject::removexattr(self.change(), ino, name, now_ns)
     }
 
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {

@@ -25,6 +25,12 @@ impl Model {
         if let Some(size) = set.size {
             self.resize(ino, size, now_ns);
         }
+        if set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
+            self.drop_capability(ino);
+        }
+        if let Some(mode) = set.mode {
+            self.follow_mode(ino, mode);
+        }
         let attr = &mut self.inode_mut(ino)?.attr;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
@@ -97,6 +103,7 @@ impl Model {
         if extend && offset + len > size {
             self.resize(ino, offset + len, now_ns);
         }
+        self.drop_capability(ino);
         self.touch(ino, now_ns);
         Ok(())
     }
@@ -215,6 +222,7 @@ impl Model {
             change(contents);
             inode.attr.size = contents.size();
         }
+        self.drop_capability(ino);
         self.touch_contents(ino, now_ns);
     }
 

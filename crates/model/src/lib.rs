@@ -13,11 +13,12 @@ mod rename;
 mod state;
 mod tree;
 mod types;
+mod xattr;
 
 pub use contents::{Contents, PAGE_BYTES};
 pub use state::Model;
 pub use tree::{Node, Tree};
 pub use types::{
     Atime, Attr, Error, Ino, Kind, MAX_FILE_BYTES, NAME_BYTES_MAX, NewInode, RangeOp, RenameMode,
-    Result, SetAttr,
+    Result, SetAttr, XattrMode,
 };

@@ -42,6 +42,7 @@ impl Model {
         }
         let attr = self.add(&new, parent, now_ns);
         self.inode_mut(attr.ino)?.attr.project = parent_attr.project;
+        self.inherit(parent, attr.ino);
         self.insert_entry(parent, name, attr.ino);
         self.touch_contents(parent, now_ns);
         self.getattr(attr.ino)

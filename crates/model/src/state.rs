@@ -19,6 +19,8 @@ pub struct Model {
 pub(crate) struct Inode {
     pub(crate) attr: Attr,
     pub(crate) body: Body,
+    /// Extended attributes by their whole names.
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Open files and the like that keep the inode when its last name is gone.
     pub(crate) holds: u64,
 }
@@ -112,7 +114,7 @@ impl Model {
             ctime_ns: now_ns,
             birth_ns: now_ns,
         };
-        self.inodes.insert(ino, Inode { attr, body, holds: 0 });
+        self.inodes.insert(ino, Inode { attr, body, xattrs: BTreeMap::new(), holds: 0 });
         attr
     }
 

@@ -16,6 +16,8 @@ pub struct Node {
     pub contents: Contents,
     /// A symlink's target.
     pub target: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The first path, in byte order, of the same inode: this one, unless it is a hard link.
     pub first_path: Vec<u8>,
 }
@@ -46,14 +48,20 @@ impl Tree {
                 }
                 Body::Other => {}
             }
-            tree.insert(path, inode.attr, contents, target);
+            tree.insert(path, inode.attr, (contents, target), inode.xattrs.clone());
         }
         Ok(tree.numbered_alike())
     }
 
     /// Adds a node under its inode's own number; [`Tree::numbered_alike`] ends the building.
-    pub fn insert(&mut self, path: Vec<u8>, attr: Attr, contents: Contents, target: Vec<u8>) {
-        let node = Node { attr, contents, target, first_path: Vec::new() };
+    pub fn insert(
+        &mut self,
+        path: Vec<u8>,
+        attr: Attr,
+        (contents, target): (Contents, Vec<u8>),
+        xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    ) {
+        let node = Node { attr, contents, target, xattrs, first_path: Vec::new() };
         self.nodes.insert(path, node);
     }
 
@@ -134,11 +142,24 @@ fn node_difference(path: &str, sides: (&str, &str), a: &Node, b: &Node) -> Strin
     compare("bytes in all", &a.contents.size(), &b.contents.size());
     compare("target", &show_path(&a.target), &show_path(&b.target));
     compare("same file as", &show_path(&a.first_path), &show_path(&b.first_path));
+    let names: BTreeSet<_> = a.xattrs.keys().chain(b.xattrs.keys()).collect();
+    for name in names {
+        let value = |node: &Node| {
+            node.xattrs.get(name).map_or("none".to_owned(), |value| show_value(value))
+        };
+        compare(&format!("attribute {}", name.escape_ascii()), &value(a), &value(b));
+    }
     if let Some(at) = a.contents.first_difference(&b.contents) {
         let bytes = |node: &Node| format!("{:02x?} at {at}", node.contents.read(at, 16));
         compare("bytes", &bytes(a), &bytes(b));
     }
     lines
+}
+
+/// A value's length and first bytes.
+fn show_value(value: &[u8]) -> String {
+    let first: Vec<_> = value.iter().take(16).collect();
+    format!("{} bytes {first:02x?}", value.len())
 }
 
 fn kind(node: &Node) -> String {

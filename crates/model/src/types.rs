@@ -144,6 +144,18 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// How setting an extended attribute treats one that is there, or is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum XattrMode {
+    /// Set it in any case.
+    #[default]
+    Any,
+    /// Fail where it is there.
+    Create,
+    /// Fail where it is not.
+    Replace,
+}
+
 /// Why an operation failed; nothing was changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Error {
@@ -181,6 +193,14 @@ pub enum Error {
     ReadOnly,
     /// No data or hole at or beyond that offset.
     NoSuchOffset,
+    /// No extended attribute of that name.
+    NoAttribute,
+    /// An extended attribute's name of 0 bytes, or above 255.
+    NameRange,
+    /// An extended attribute's value above 65,536 bytes.
+    ValueTooLong,
+    /// What this kind of inode has not, and the caller may not ask for.
+    Denied,
     /// Not implemented for this kind of inode.
     Unsupported,
 }

@@ -51,7 +51,7 @@ impl Fs {
 
     /// Sets an extended attribute, of up to 65,536 bytes. An access ACL sets the permission bits as
     /// well, in the same commit, and is stored where these do not say all of it; an ACL without
-    /// entries is removed.
+    /// entries is removed. Of an ACL the mode is not asked, as in Linux.
     ///
     /// # Errors
     /// [`Error::Exists`] and [`Error::NoAttribute`] where the mode says so; [`Error::NameRange`],
@@ -69,16 +69,16 @@ impl Fs {
         let locked = self.lock(&call, ino)?;
         check_kind(namespace, locked.kind)?;
         let mut xattrs = self.xattrs_of_locked(&locked)?;
-        match (set.mode, xattrs.get(namespace, name)) {
-            (XattrMode::Create, Some(_)) => return Err(Error::Exists),
-            (XattrMode::Replace, None) => return Err(Error::NoAttribute),
-            _ => {}
-        }
         // At most a page more than the value, for the chain.
         let pages = (set.value.len() as u64).div_ceil(PAGE) + 1;
         self.allow(&call, locked.view.project(), pages, 0)?;
         let mut changes = SetAttr::default();
         if namespace.has_names() {
+            match (set.mode, xattrs.get(namespace, name)) {
+                (XattrMode::Create, Some(_)) => return Err(Error::Exists),
+                (XattrMode::Replace, None) => return Err(Error::NoAttribute),
+                _ => {}
+            }
             xattrs.set(namespace, name, set.value);
             return self.set_locked(&call, &locked, &changes, Some(xattrs));
         }
@@ -109,12 +109,16 @@ impl Fs {
         let (namespace, name) = parse(name)?;
         let call = self.begin(OpKind::Attributes, ctx)?;
         let locked = self.lock(&call, ino)?;
+        if namespace == XattrNamespace::AclDefault && locked.kind != FileKind::Directory {
+            return Ok(());
+        }
         check_kind(namespace, locked.kind)?;
         let mut xattrs = self.xattrs_of_locked(&locked)?;
-        if !xattrs.remove(namespace, name) {
-            return if namespace.has_names() { Err(Error::NoAttribute) } else { Ok(()) };
+        let was_there = xattrs.remove(namespace, name);
+        if !was_there && namespace.has_names() {
+            return Err(Error::NoAttribute);
         }
-        self.set_locked(&call, &locked, &SetAttr::default(), Some(xattrs))
+        self.set_locked(&call, &locked, &SetAttr::default(), was_there.then_some(xattrs))
     }
 
     pub(crate) fn xattrs_of(&self, view: &View<'_>) -> Result<(LogId, Xattrs)> {

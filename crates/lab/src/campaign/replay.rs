@@ -16,7 +16,7 @@ use novale_layout::PAGE;
 use super::workloads::Case;
 use crate::crash::{Caches, CrashOptions, Effort};
 use crate::diff::CoreOptions;
-use crate::workload::{Action, Step, parse_steps, print_steps};
+use crate::workload::{Action, Step, Value, parse_steps, print_steps};
 
 /// The first word of the line of options.
 const OPTIONS: &str = "options";
@@ -109,7 +109,12 @@ fn bytes_of(step: &Step) -> Option<u64> {
         Action::Write { len, .. } | Action::Append { len, .. } | Action::Read { len, .. } => {
             Some(u64::from(*len))
         }
-        Action::Allocate { .. }
+        Action::SetXattr { value: Value::Fill { len, .. }, .. } => Some(u64::from(*len)),
+        Action::SetXattr { .. }
+        | Action::GetXattr(_)
+        | Action::RemoveXattr(_)
+        | Action::ListXattr
+        | Action::Allocate { .. }
         | Action::Range { .. }
         | Action::Stat
         | Action::Set(_)

@@ -25,6 +25,10 @@ const SETUP: &str = "
     create /big kind=file mode=644 uid=0 gid=0 rdev=0 target=%
     write /big offset=0 len=4096 fill=2
     write /big offset=12288 len=9000 fill=3
+    setxattr /A/foo name=user.long mode=any len=5000 fill=4
+    create /cap kind=file mode=4755 uid=0 gid=0 rdev=0 target=%
+    setxattr /cap name=security.capability mode=any len=20 fill=5
+    setxattr /B name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
 ";
 
 /// Operations chosen to get into each other's way.
@@ -94,6 +98,13 @@ const OPERATIONS: &str = "
     set /A/foo mode=6755 uid=3
     set /A mtime=5 atime=-7
     set /A/foo gid=2 clear_set_id=1 size=300
+    setxattr /A/foo name=user.short mode=any len=10 fill=21
+    setxattr /A/foo name=user.long mode=any len=9000 fill=22
+    removexattr /A/foo name=user.long
+    setxattr /A/bar name=system.posix_acl_access mode=any acl=u:6,g:4,g9:7,m:5,o:4
+    write /cap offset=0 len=10 fill=23
+    create /B/heir kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    set /A/bar mode=640
     remount
     die
 ";

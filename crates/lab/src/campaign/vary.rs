@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::workloads::Case;
 use crate::crash::small_step;
-use crate::workload::{Action, Flavor, Generator, Step};
+use crate::workload::{Action, Flavor, Generator, Step, Value};
 
 /// Changes of one variation at most.
 const CHANGES_MAX: u32 = 4;
@@ -89,12 +89,19 @@ fn nudge(step: &mut Step, random: &mut Rng) {
             Action::Allocate { offset, len, .. } | Action::Range { offset, len, .. } => {
                 (*offset, *len) = (near(*offset), near(*len));
             }
+            Action::SetXattr { value: Value::Fill { len, .. }, .. } => {
+                *len = near_len(*len, &mut near);
+            }
             Action::Set(set) => set.size = set.size.map(near),
             Action::Stat
             | Action::Readlink
             | Action::Read { .. }
             | Action::Seek { .. }
             | Action::List { .. }
+            | Action::SetXattr { .. }
+            | Action::GetXattr(_)
+            | Action::RemoveXattr(_)
+            | Action::ListXattr
             | Action::Parent
             | Action::Sync => {}
         }

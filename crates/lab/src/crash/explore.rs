@@ -11,7 +11,7 @@ use super::hardware::Caches;
 use super::images::Effort;
 use super::tracker::Tracker;
 use crate::diff::{CoreOptions, now_ns_at, panic_text};
-use crate::workload::{Action, Step};
+use crate::workload::{Action, Step, Value};
 
 /// What to explore.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,7 +167,9 @@ pub fn small_step(mut step: Step) -> Step {
     }
     if let Step::On { action, .. } = &mut step {
         match action {
-            Action::Write { len, .. } | Action::Append { len, .. } => {
+            Action::Write { len, .. }
+            | Action::Append { len, .. }
+            | Action::SetXattr { value: Value::Fill { len, .. }, .. } => {
                 *len = (*len).min(WRITE_BYTES_MAX);
             }
             Action::Allocate { len, .. }
@@ -180,6 +182,10 @@ pub fn small_step(mut step: Step) -> Step {
             | Action::Read { .. }
             | Action::Seek { .. }
             | Action::Range { .. }
+            | Action::SetXattr { .. }
+            | Action::GetXattr(_)
+            | Action::RemoveXattr(_)
+            | Action::ListXattr
             | Action::List { .. }
             | Action::Parent
             | Action::Sync => {}

@@ -3,7 +3,7 @@
 use novale_core::{
     ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Place, Seek, SetAttr as FsSetAttr,
 };
-use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr};
+use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
 use crate::workload::{Entry, Failure, Subject};
 
@@ -43,6 +43,10 @@ pub fn subject_error(error: &FsError) -> Failure {
         FsError::ReadOnly => Error::ReadOnly,
         FsError::Stale => Error::Stale,
         FsError::NoSuchOffset => Error::NoSuchOffset,
+        FsError::NoAttribute => Error::NoAttribute,
+        FsError::NameRange => Error::NameRange,
+        FsError::ValueTooLong => Error::ValueTooLong,
+        FsError::Denied(_) => Error::Denied,
         FsError::Unsupported(_) => Error::Unsupported,
         // Damage and the like, and what this was not written for.
         _ => return Failure::Broken(error.to_string()),
@@ -289,6 +293,40 @@ impl<T: OnFs> Subject for T {
         }
         entries.sort();
         Ok(entries)
+    }
+
+    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure> {
+        self.fs()?.getxattr(to_fs(self, ino), name).map_err(failed)
+    }
+
+    fn setxattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        let mode = match mode {
+            XattrMode::Any => novale_core::XattrMode::Any,
+            XattrMode::Create => novale_core::XattrMode::Create,
+            XattrMode::Replace => novale_core::XattrMode::Replace,
+        };
+        let set = novale_core::SetXattr { name, value, mode, clear_set_gid: false };
+        self.fs()?.setxattr(&ctx(now_ns), to_fs(self, ino), &set).map_err(failed)
+    }
+
+    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure> {
+        let list = self.fs()?.listxattr(to_fs(self, ino)).map_err(failed)?;
+        let names = list.split_inclusive(|byte| *byte == 0);
+        let mut names: Vec<_> =
+            names.map(|name| name.strip_suffix(&[0]).unwrap_or(name).to_vec()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
+        self.fs()?.removexattr(&ctx(now_ns), to_fs(self, ino), name).map_err(failed)
     }
 
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {

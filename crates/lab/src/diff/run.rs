@@ -141,6 +141,7 @@ pub fn check_no_space(
             step,
             Step::On {
                 action: Action::Set(_)
+                    | Action::RemoveXattr(_)
                     | Action::Range { how: RangeOp::Punch | RangeOp::Collapse, .. },
                 ..
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use novale_model::SetAttr;
 
-use crate::workload::{Action, Path, Step};
+use crate::workload::{Action, Path, Step, Value};
 
 /// A short sequence that fails too. `fails` is asked at most `tries` times.
 pub fn shrink(steps: Vec<Step>, tries: usize, fails: &mut dyn FnMut(&[Step]) -> bool) -> Vec<Step> {
@@ -213,11 +213,23 @@ fn simpler_actions(action: &Action) -> Vec<Action> {
             let nearer = simpler_numbers(offset).into_iter();
             shorter.chain(nearer.map(|offset| Action::Range { how, offset, len })).collect()
         }
+        Action::SetXattr { ref name, value: Value::Fill { len, fill }, mode } => {
+            let lengths = simpler_numbers(u64::from(len)).into_iter();
+            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
+            let value = |len| Value::Fill { len, fill };
+            lengths
+                .map(|len| Action::SetXattr { name: name.clone(), value: value(len), mode })
+                .collect()
+        }
         Action::Set(set) => simpler_sets(set).into_iter().map(Action::Set).collect(),
         Action::Stat
         | Action::Readlink
         | Action::Seek { .. }
         | Action::List { .. }
+        | Action::SetXattr { .. }
+        | Action::GetXattr(_)
+        | Action::RemoveXattr(_)
+        | Action::ListXattr
         | Action::Parent
         | Action::Sync => Vec::new(),
     }

@@ -1,5 +1,7 @@
 //! A [`Tree`] of any subject, read through its own operations.
 
+use std::collections::BTreeMap;
+
 use novale_model::{Attr, Contents, Error, Ino, Kind, Tree};
 
 use crate::workload::{Failure, Subject};
@@ -37,7 +39,7 @@ pub fn snapshot(subject: &mut impl Subject, now_ns: i64) -> Result<Tree, String>
             }
             waiting.push(([path.as_slice(), b"/", &name].concat(), child));
         }
-        tree.insert(path, node.attr, node.contents, node.target);
+        tree.insert(path, node.attr, (node.contents, node.target), node.xattrs);
     }
     Err(format!("more than {PATHS_MAX} paths"))
 }
@@ -46,13 +48,24 @@ struct Shown {
     attr: Attr,
     contents: Contents,
     target: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     entries: Vec<(Vec<u8>, Ino, Kind)>,
 }
 
 fn node(subject: &mut impl Subject, ino: Ino, now_ns: i64) -> Result<Shown, Failure> {
     let attr = subject.getattr(ino)?;
-    let mut shown =
-        Shown { attr, contents: Contents::default(), target: Vec::new(), entries: Vec::new() };
+    let mut xattrs = BTreeMap::new();
+    for name in subject.listxattr(ino)? {
+        let value = subject.getxattr(ino, &name)?;
+        xattrs.insert(name, value);
+    }
+    let mut shown = Shown {
+        attr,
+        contents: Contents::default(),
+        target: Vec::new(),
+        xattrs,
+        entries: Vec::new(),
+    };
     match attr.kind {
         Kind::File => shown.contents = contents(subject, ino, attr.size, now_ns)?,
         Kind::Symlink => shown.target = subject.readlink(ino)?,

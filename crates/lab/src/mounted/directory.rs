@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use novale_model::{Kind, NewInode, RangeOp, RenameMode, SetAttr};
+use novale_model::{Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    UTIME_OMIT, Uid, chownat, copy_file_range, fallocate, fchmod, fstat, fsync, ftruncate,
-    futimens, linkat, mknodat, openat, readlinkat, renameat_with, statat, symlinkat, unlinkat,
-    utimensat,
+    UTIME_OMIT, Uid, XattrFlags, chownat, copy_file_range, fallocate, fchmod, fgetxattr,
+    fremovexattr, fsetxattr, fstat, fsync, ftruncate, futimens, linkat, mknodat, openat,
+    readlinkat, renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -156,7 +156,19 @@ impl RealDirectory {
             }
         }
         let mut opened = None;
-        act_on(self.descriptor(target, &mut opened)?, action)
+        let fd = self.descriptor(target, &mut opened)?;
+        let is_xattr = matches!(
+            action,
+            Action::SetXattr { .. } | Action::GetXattr(_) | Action::RemoveXattr(_)
+        );
+        // What is open for its attributes alone has none of these.
+        let is_plain = || -> Result<bool, Errno> {
+            Ok(matches!(Meta::of(&fstat(fd)?).kind, Kind::File | Kind::Directory))
+        };
+        if is_xattr && !is_plain()? {
+            return Ok(Seen::LeftOut);
+        }
+        act_on(fd, action)
     }
 
     /// A slot's descriptor, or one opened for this step, which is put into `opened`.
@@ -257,13 +269,36 @@ fn act_on(fd: &OwnedFd, action: &Action) -> Result<Seen, Errno> {
                 done => done.map(|()| Seen::Done),
             }
         }
+        Action::SetXattr { name, value, mode } if is_comparable(name) => {
+            let flags = match mode {
+                XattrMode::Any => XattrFlags::empty(),
+                XattrMode::Create => XattrFlags::CREATE,
+                XattrMode::Replace => XattrFlags::REPLACE,
+            };
+            let value = value.bytes();
+            // How much an inode may have is each file system's own business.
+            if value.len() > XATTR_BYTES_MAX {
+                return Ok(Seen::LeftOut);
+            }
+            fsetxattr(fd, name.as_slice(), &value, flags)?;
+            Ok(Seen::Done)
+        }
+        Action::GetXattr(name) if is_comparable(name) => Ok(Seen::Bytes(xattr(fd, name)?)),
+        Action::RemoveXattr(name) if is_comparable(name) => {
+            fremovexattr(fd, name.as_slice())?;
+            Ok(Seen::Done)
+        }
         Action::List { at_a_time } => Ok(Seen::Names(list(fd, *at_a_time as usize)?)),
         Action::Sync => {
             fsync(fd)?;
             Ok(Seen::Done)
         }
-        // Holes are each file system's own business.
-        Action::Seek { .. }
+        // Holes are each file system's own business, and so are names like `security.selinux`.
+        Action::SetXattr { .. }
+        | Action::GetXattr(_)
+        | Action::RemoveXattr(_)
+        | Action::ListXattr
+        | Action::Seek { .. }
         | Action::Parent
         | Action::Readlink
         | Action::Read { .. }
@@ -281,6 +316,23 @@ fn range_flags(how: RangeOp) -> FallocateFlags {
         RangeOp::Collapse => FallocateFlags::COLLAPSE_RANGE,
         RangeOp::Insert => FallocateFlags::INSERT_RANGE,
     }
+}
+
+/// The longest value that every file system has room for.
+const XATTR_BYTES_MAX: usize = 300;
+
+/// Whether file systems agree on attributes of that name: some have no `trusted.`, and the kernel
+/// itself knows some of `security.`.
+pub(super) fn is_comparable(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+}
+
+/// The value of an extended attribute.
+pub(super) fn xattr(fd: &OwnedFd, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut value = vec![0; 1 << 16];
+    let len = fgetxattr(fd, name, &mut value[..])?;
+    value.truncate(len);
+    Ok(value)
 }
 
 fn set_on(fd: &OwnedFd, set: &SetAttr) -> Result<Seen, Errno> {

@@ -5,8 +5,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use novale_model::Kind;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, seek, statat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, Stat, flistxattr, openat, readlinkat, seek, statat,
+};
 use rustix::io::Errno;
+
+use super::directory::{is_comparable, xattr};
 
 /// Attributes that two file systems show alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub struct Shown {
     pub meta: Meta,
     /// A file's bytes up to its last other than zero, or a symlink's target.
     pub bytes: Vec<u8>,
+    /// Extended attributes of a file or directory, of names that every file system has.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The first path of the same inode.
     pub first_path: Vec<u8>,
     /// mtime and ctime, ns since 1970.
@@ -101,9 +107,24 @@ pub fn look_at_all(root: &OwnedFd) -> Result<BTreeMap<Vec<u8>, Shown>, Errno> {
             stat.st_mtime * SECOND_NS + nanoseconds(stat.st_mtime_nsec),
             stat.st_ctime * SECOND_NS + nanoseconds(stat.st_ctime_nsec),
         );
-        shown.insert(path, Shown { meta, bytes, first_path, times });
+        let xattrs = match meta.kind {
+            Kind::File | Kind::Directory => xattrs(&open(root, place, OFlags::NOFOLLOW)?)?,
+            Kind::Symlink | Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
+                BTreeMap::new()
+            }
+        };
+        shown.insert(path, Shown { meta, bytes, xattrs, first_path, times });
     }
     Ok(shown)
+}
+
+/// The attributes of an open inode that are compared.
+fn xattrs(fd: &OwnedFd) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
+    let mut list = vec![0; 1 << 16];
+    let len = flistxattr(fd, &mut list[..])?;
+    let names = list.get(..len).unwrap_or_default().split(|byte| *byte == 0);
+    let names = names.filter(|name| is_comparable(name));
+    names.map(|name| Ok((name.to_vec(), xattr(fd, name)?))).collect()
 }
 
 const SECOND_NS: i64 = 1_000_000_000;

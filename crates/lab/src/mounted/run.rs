@@ -130,6 +130,12 @@ fn node_difference(expected: &Shown, found: &Shown) -> Option<String> {
     if expected.first_path != found.first_path {
         return Some("hard link of another file".to_owned());
     }
+    if expected.xattrs != found.xattrs {
+        return Some(format!(
+            "attributes: reference {:?}, found {:?}",
+            expected.xattrs, found.xattrs
+        ));
+    }
     if expected.bytes == found.bytes {
         // Their times differ, as the two were made one after the other.
         return None;

@@ -381,11 +381,14 @@ fn kind_of(step: &Step) -> &'static str {
             Action::Range { how: RangeOp::Collapse | RangeOp::Insert, .. } => "shift",
             Action::Set(set) if set.size.is_some() => "truncate",
             Action::Set(_) => "attributes",
+            Action::SetXattr { .. } | Action::RemoveXattr(_) => "xattr",
             Action::Stat
             | Action::Readlink
             | Action::Read { .. }
             | Action::Seek { .. }
             | Action::List { .. }
+            | Action::GetXattr(_)
+            | Action::ListXattr
             | Action::Parent
             | Action::Sync => "look",
         },

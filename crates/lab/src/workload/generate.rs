@@ -4,9 +4,11 @@
 //! there; about one step in eight names something at random, existing or not.
 
 use fastrand::Rng;
-use novale_model::{Atime, Attr, Ino, Kind, Model, NewInode, RangeOp, RenameMode, SetAttr};
+use novale_model::{
+    Atime, Attr, Ino, Kind, Model, NewInode, RangeOp, RenameMode, SetAttr, XattrMode,
+};
 
-use super::step::{Action, Path, Step, Target};
+use super::step::{AclEntry, Action, Path, Step, Target, Value};
 use super::subject::{Outcome, Session, run_step};
 
 /// What a sequence is mostly about.
@@ -60,6 +62,10 @@ const LENGTHS: [u32; 32] = [
 
 const RANGES: [RangeOp; 5] =
     [RangeOp::Punch, RangeOp::Zero, RangeOp::ZeroKeepSize, RangeOp::Collapse, RangeOp::Insert];
+
+/// Lengths around the borders of an extended attribute's value: in its record, in pages, at most.
+const XATTR_LENGTHS: [u32; 12] =
+    [0, 1, 10, 100, 1000, 1024, 1025, 4096, 4097, 9000, 65_536, 65_537];
 
 /// The borders of a dentry's lines: 24 bytes of a name fit the first, 64 each further one.
 const NAME_LENGTHS: [usize; 12] = [23, 24, 25, 87, 88, 89, 152, 153, 216, 217, 254, 255];
@@ -237,8 +243,9 @@ impl Generator {
                 let set = self.some_set();
                 Step::On { target: self.target(not_symlink), action: Action::Set(set) }
             }
-            30..40 => Step::On { target: self.target(any), action: Action::Stat },
-            40..55 => Step::On {
+            30..34 => Step::On { target: self.target(any), action: Action::Stat },
+            34..48 => self.xattr_step(),
+            48..55 => Step::On {
                 target: self.target(is_directory),
                 action: Action::List { at_a_time: self.random.u32(1..20) },
             },
@@ -249,6 +256,76 @@ impl Generator {
             94..97 => Step::Remount,
             _ => Step::Die,
         }
+    }
+
+    /// A step on an extended attribute, mostly one that is or can be there.
+    fn xattr_step(&mut self) -> Step {
+        let target = match self.random.u32(0..4) {
+            0 => self.target(any),
+            1 => self.target(is_directory),
+            _ => self.target(is_file),
+        };
+        let name = self.xattr_name();
+        let action = match self.random.u32(0..100) {
+            0..60 => {
+                let mode = match self.random.u32(0..8) {
+                    0 => XattrMode::Create,
+                    1 => XattrMode::Replace,
+                    _ => XattrMode::Any,
+                };
+                let is_acl = name.starts_with(b"system.posix");
+                let value = if is_acl { Value::Acl(self.acl()) } else { self.xattr_value() };
+                Action::SetXattr { name, value, mode }
+            }
+            60..75 => Action::GetXattr(name),
+            75..95 => Action::RemoveXattr(name),
+            _ => Action::ListXattr,
+        };
+        Step::On { target, action }
+    }
+
+    /// File capabilities are left out: a reservation takes them away in a commit of its own.
+    fn xattr_name(&mut self) -> Vec<u8> {
+        match self.random.u32(0..40) {
+            0 => b"user.".to_vec(),
+            1 => b"other.a".to_vec(),
+            2 => [&b"user."[..], &[b'l'; 251]].concat(),
+            3 => Vec::new(),
+            4 => [&b"user."[..], &[b'n'; 250]].concat(),
+            5..12 => b"system.posix_acl_access".to_vec(),
+            12..18 => b"system.posix_acl_default".to_vec(),
+            18..22 => b"trusted.a".to_vec(),
+            22..25 => b"security.a".to_vec(),
+            _ => [&b"user."[..], &[self.random.u8(b'a'..=b'c')]].concat(),
+        }
+    }
+
+    fn xattr_value(&mut self) -> Value {
+        let len = self.choose(&XATTR_LENGTHS);
+        Value::Fill { len, fill: self.random.u32(0..250) }
+    }
+
+    /// Mostly a valid list.
+    fn acl(&mut self) -> Vec<AclEntry> {
+        let mut entries = Vec::new();
+        let mut add = |random: &mut Rng, tag, id| {
+            entries.push(AclEntry { tag, perm: random.u16(0..8), id });
+        };
+        add(&mut self.random, 1, u32::MAX);
+        let (users, groups) = (self.random.u32(0..3), self.random.u32(0..3));
+        (0..users).for_each(|user| add(&mut self.random, 2, user + 5));
+        add(&mut self.random, 4, u32::MAX);
+        (0..groups).for_each(|group| add(&mut self.random, 8, group));
+        if users + groups > 0 || self.random.bool() {
+            add(&mut self.random, 16, u32::MAX);
+        }
+        add(&mut self.random, 32, u32::MAX);
+        match self.random.usize(0..12) {
+            0 => entries.clear(),
+            at if at < entries.len() && self.random.bool() => drop(entries.remove(at)),
+            _ => {}
+        }
+        entries
     }
 
     /// Mostly a slot in use.

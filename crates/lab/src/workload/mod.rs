@@ -8,9 +8,10 @@ mod model_subject;
 mod step;
 mod subject;
 mod text;
+mod xattr_text;
 
 pub use bytes::fill_bytes;
 pub use generate::{Flavor, Generator};
-pub use step::{Action, Path, Step, StepKind, Target};
+pub use step::{AclEntry, Action, Path, Step, StepKind, Target, Value};
 pub use subject::{Entry, Failure, Outcome, Session, Subject, run_step};
 pub use text::{parse_steps, print_steps};

@@ -1,6 +1,6 @@
 //! The model as a subject: it runs steps itself.
 
-use novale_model::{Attr, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr};
+use novale_model::{Attr, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
 use super::subject::{Entry, Failure, Subject};
 
@@ -116,6 +116,29 @@ impl Subject for Model {
             Ok(Entry { name, ino, kind })
         };
         entries.map(entry).collect()
+    }
+
+    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure> {
+        Ok(Self::getxattr(self, ino, name)?)
+    }
+
+    fn setxattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        Ok(Self::setxattr(self, ino, name, value, mode, now_ns)?)
+    }
+
+    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure> {
+        Ok(Self::listxattr(self, ino)?)
+    }
+
+    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
+        Ok(Self::removexattr(self, ino, name, now_ns)?)
     }
 
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {

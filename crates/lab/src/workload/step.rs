@@ -1,6 +1,6 @@
 //! One operation of a sequence.
 
-use novale_model::{NewInode, RangeOp, RenameMode, SetAttr};
+use novale_model::{NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
 /// Names below the root directory; none of them: the root itself. A name may be an invalid one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -169,6 +169,50 @@ impl Step {
     }
 }
 
+/// The value of an extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Bytes: see [`super::fill_bytes`].
+    Fill {
+        /// So many.
+        len: u32,
+        /// These.
+        fill: u32,
+    },
+    /// An access control list.
+    Acl(Vec<AclEntry>),
+}
+
+/// An entry of an access control list, as it is stored; it may be an invalid one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AclEntry {
+    /// 1 owner, 2 user, 4 group, 8 named group, 16 mask, 32 other.
+    pub tag: u16,
+    /// Read, write and execute.
+    pub perm: u16,
+    /// A user or group, else `u32::MAX`.
+    pub id: u32,
+}
+
+impl Value {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Fill { len, fill } => super::fill_bytes(*fill, *len as usize),
+            Self::Acl(entries) => {
+                let mut bytes = vec![2, 0, 0, 0];
+                for entry in entries {
+                    bytes.extend(entry.tag.to_le_bytes());
+                    bytes.extend(entry.perm.to_le_bytes());
+                    bytes.extend(entry.id.to_le_bytes());
+                }
+                bytes
+            }
+        }
+    }
+}
+
 /// An operation on one inode, whatever its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -231,6 +275,21 @@ pub enum Action {
         /// Entries a call; the next call goes on from the last one's cookie.
         at_a_time: u32,
     },
+    /// Set an extended attribute.
+    SetXattr {
+        /// Its name, with its prefix.
+        name: Vec<u8>,
+        /// Its value.
+        value: Value,
+        /// What becomes of one that is there.
+        mode: XattrMode,
+    },
+    /// Read an extended attribute of that name.
+    GetXattr(Vec<u8>),
+    /// Remove an extended attribute of that name.
+    RemoveXattr(Vec<u8>),
+    /// List the names of the extended attributes.
+    ListXattr,
     /// Find the parent of a directory.
     Parent,
     /// Make durable.
@@ -247,9 +306,13 @@ impl Action {
             | Self::Read { .. }
             | Self::Seek { .. }
             | Self::List { .. }
+            | Self::GetXattr(_)
+            | Self::ListXattr
             | Self::Parent
             | Self::Sync => true,
-            Self::Set(_)
+            Self::SetXattr { .. }
+            | Self::RemoveXattr(_)
+            | Self::Set(_)
             | Self::Write { .. }
             | Self::Append { .. }
             | Self::Allocate { .. }

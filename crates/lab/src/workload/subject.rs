@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr};
+use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
 use super::bytes::fill_bytes;
 use super::step::{Action, Path, Step, Target};
@@ -89,6 +89,18 @@ pub trait Subject {
     fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure>;
     /// All entries in name order, got `at_a_time` entries a call.
     fn readdir(&mut self, ino: Ino, at_a_time: usize, now_ns: i64) -> Result<Vec<Entry>, Failure>;
+    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure>;
+    fn setxattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        now_ns: i64,
+    ) -> Result<(), Failure>;
+    /// All names in order.
+    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure>;
+    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure>;
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure>;
     fn hold(&mut self, ino: Ino) -> Result<(), Failure>;
     fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
@@ -240,6 +252,12 @@ fn act<S: Subject>(
         Action::List { at_a_time } => {
             subject.readdir(ino, *at_a_time as usize, now).map(Outcome::Entries)
         }
+        Action::SetXattr { name, value, mode } => {
+            subject.setxattr(ino, name, &value.bytes(), *mode, now).map(|()| Outcome::Done)
+        }
+        Action::GetXattr(name) => subject.getxattr(ino, name).map(Outcome::Bytes),
+        Action::RemoveXattr(name) => subject.removexattr(ino, name, now).map(|()| Outcome::Done),
+        Action::ListXattr => subject.listxattr(ino).map(|names| Outcome::Bytes(names.join(&0))),
         Action::Parent => subject.parent(ino).map(Outcome::Ino),
         Action::Sync => subject.sync(ino, now).map(|()| Outcome::Done),
     }

@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 use novale_model::{Kind, NewInode, RangeOp, RenameMode, SetAttr};
 
-use super::step::{Action, Path, Step, Target};
+use super::step::{Action, Path, Step, Target, Value};
+use super::xattr_text::{parse_acl, parse_xattr_mode, value_text, xattr_mode_text};
 
 /// The steps' text.
 #[must_use]
@@ -124,6 +125,13 @@ fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) ->
             write!(f, "seek {target} offset={offset} data={}", u8::from(*data))
         }
         Action::List { at_a_time } => write!(f, "list {target} at_a_time={at_a_time}"),
+        Action::SetXattr { name, value, mode } => {
+            let (name, mode) = (name_text(name), xattr_mode_text(*mode));
+            write!(f, "setxattr {target} name={name} mode={mode} {}", value_text(value))
+        }
+        Action::GetXattr(name) => write!(f, "getxattr {target} name={}", name_text(name)),
+        Action::RemoveXattr(name) => write!(f, "removexattr {target} name={}", name_text(name)),
+        Action::ListXattr => write!(f, "listxattr {target}"),
         Action::Parent => write!(f, "parent {target}"),
         Action::Sync => write!(f, "sync {target}"),
     }
@@ -153,6 +161,14 @@ fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
         },
         "seek" => Action::Seek { offset: words.number("offset")?, data: words.flag("data")? },
         "list" => Action::List { at_a_time: words.number("at_a_time")? },
+        "setxattr" => Action::SetXattr {
+            name: parse_name(words.value("name")?)?,
+            value: parse_value(words)?,
+            mode: parse_xattr_mode(words.value("mode")?)?,
+        },
+        "getxattr" => Action::GetXattr(parse_name(words.value("name")?)?),
+        "removexattr" => Action::RemoveXattr(parse_name(words.value("name")?)?),
+        "listxattr" => Action::ListXattr,
         "parent" => Action::Parent,
         "sync" => Action::Sync,
         _ => return Err(format!("unknown step {verb}")),
@@ -231,6 +247,13 @@ impl<'a> Words<'a> {
 
 fn parse<T: FromStr>(word: &str) -> Result<T, String> {
     word.parse().map_err(|_| format!("{word} is no number in range"))
+}
+
+fn parse_value(words: &mut Words<'_>) -> Result<Value, String> {
+    match words.optional("acl") {
+        Some(entries) => parse_acl(entries).map(Value::Acl),
+        None => Ok(Value::Fill { len: words.number("len")?, fill: words.number("fill")? }),
+    }
 }
 
 fn parse_octal(word: &str) -> Result<u32, String> {
