@@ -88,5 +88,7 @@ part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
 part nfs 240 scripts/suites/nfs.sh
+part stress 240 scripts/suites/stress.sh 15
+part killed 240 scripts/suites/stress.sh 10 kill
 part demo 900 scripts/demo.sh --once
 finish

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use novale_arena::{Arena, Identity};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::slots::Found;
@@ -50,12 +51,35 @@ impl ArenaName {
             .with_context(|| format!("the arena {}", self.path.display()))
     }
 
+    /// The file that [`ArenaName::create`] has made.
+    pub(crate) fn file(&self) -> Option<ArenaFile> {
+        let ino = fs::metadata(&self.path).ok()?.ino();
+        Some(ArenaFile { path: self.path.clone(), ino })
+    }
+
     pub(crate) fn remove(&self) {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 remark!("novale: {}: {error}", self.path.display());
             }
             _ => {}
+        }
+    }
+}
+
+/// The file of an arena, as the record of a mount knows it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ArenaFile {
+    path: PathBuf,
+    ino: u64,
+}
+
+impl ArenaFile {
+    /// Removes the file of a daemon that is gone; the next daemon of its pool has made another one
+    /// of the same name.
+    pub(crate) fn remove(&self) {
+        if fs::metadata(&self.path).is_ok_and(|file| file.ino() == self.ino) {
+            fs::remove_file(&self.path).unwrap_or_default();
         }
     }
 }

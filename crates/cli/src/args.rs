@@ -110,8 +110,8 @@ pub(crate) struct MkfsArgs {
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow threads=N grace=SECONDS, and for fstab log=FILE
-    /// arena_max=SIZE index_memory=SIZE form=FORM populate. What mount(8) and fstab add is taken as well. sync and
-    /// dirsync change nothing: every operation is durable when it returns. An argument wins over the
+    /// arena_max=SIZE index_memory=SIZE form=FORM populate. What mount(8) and fstab add is taken as well. sync,
+    /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins over the
     /// word that asks for the same. With ro nothing is
     /// written to the pool: one that was not closed clean shows what recovery would leave.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]

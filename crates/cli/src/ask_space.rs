@@ -16,8 +16,8 @@ use novale_layout::PAGE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
-/// How long a daemon is waited for.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// How long a daemon is waited for where nothing hangs on the answer.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// More than any answer has.
 const BYTES_MAX: u64 = 1 << 10;
 
@@ -34,11 +34,11 @@ struct Answer {
 
 /// What the mount says. Nothing is told to whom the mount is not for: zeroes, to root too, of a
 /// user's mount.
-pub(crate) fn ask(target: &Path) -> Result<Option<Space>, Stuck> {
+pub(crate) fn ask(target: &Path, limit: Duration) -> Result<Option<Space>, Stuck> {
     // Without a child nothing is asked.
     let Ok(mut child) = spawn(target) else { return Ok(None) };
     let Some(mut output) = child.stdout.take() else { return Ok(None) };
-    if !is_readable(&output, ANSWER_MAX) {
+    if !is_readable(&output, limit) {
         // Not waited for: it may not end before the daemon does.
         child.kill().unwrap_or_default();
         return Err(Stuck);

@@ -71,14 +71,19 @@ pub(crate) fn run(request: &Request) -> Result<()> {
             return Err(error.into());
         }
     };
-    let record = keep_record(request, &found, &server);
+    let record = keep_record(request, &found, &server, &arena.0);
     announce(request, &found, &server)?;
     let event = next_event.recv().context("waiting for the end")?;
     end(server, request, event, record, &voice).inspect_err(|error| voice.send(&in_words(error)))
 }
 
 /// Writes down how the pool is mounted. Without that, it is mounted all the same.
-fn keep_record(request: &Request, found: &Found, server: &Server) -> Option<Kept> {
+fn keep_record(
+    request: &Request,
+    found: &Found,
+    server: &Server,
+    arena: &ArenaName,
+) -> Option<Kept> {
     let record = Record {
         target: server.target().to_owned(),
         slots: found.paths.clone(),
@@ -87,6 +92,7 @@ fn keep_record(request: &Request, found: &Found, server: &Server) -> Option<Kept
         threads: threads(request),
         grace_seconds: grace_seconds(request),
         daemon_words: words::running(&request.args),
+        arena: arena.file(),
     };
     Kept::write(server.device(), &record).inspect_err(tell).ok()
 }

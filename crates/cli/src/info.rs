@@ -56,7 +56,7 @@ fn facts(found: &Found) -> Result<Facts> {
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let space = match (used_by, mounted.first()) {
-        (Some(_), Some(target)) => ask_space::ask(target),
+        (Some(_), Some(target)) => ask_space::ask(target, ask_space::ANSWER_MAX),
         (None, _) => Ok(slots::space(found)),
         (Some(_), None) => Ok(None),
     };

@@ -17,6 +17,7 @@ use novale_fuse::{Atime, KIND, MountTable};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::arena_name::ArenaFile;
 use crate::holder::{self, Process};
 
 const FOLDER: &str = "/dev/shm";
@@ -36,6 +37,9 @@ pub(crate) struct Record {
     pub(crate) grace_seconds: u64,
     /// The words of `-o` that ask for what the daemon runs with.
     pub(crate) daemon_words: Vec<String>,
+    /// For whoever finds the daemon dead, and the pool perhaps moved.
+    #[serde(default)]
+    pub(crate) arena: Option<ArenaFile>,
 }
 
 /// The name of the mount option.

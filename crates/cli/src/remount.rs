@@ -99,6 +99,7 @@ mod tests {
             daemon_words: ["form=auto", "log=/var/log/novale", "arena_max=2147483648"]
                 .map(str::to_owned)
                 .to_vec(),
+            arena: None,
         };
         let late = |words: &str| for_the_next_mount(&Words::parse(words).unwrap(), &record);
         assert!(late("remount,ro,noatime,threads=8,log=/var/log/novale,grace=10").is_empty());

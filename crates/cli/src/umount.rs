@@ -9,6 +9,7 @@ use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmou
 
 use crate::arena_name::ArenaName;
 use crate::args::UmountArgs;
+use crate::ask_space::{self, Stuck};
 use crate::holder::{self, Process};
 use crate::progress::spin;
 use crate::record::{self, Seen};
@@ -17,6 +18,10 @@ use crate::tell;
 
 /// Longest time that closing a pool may take before this command gives up on seeing it.
 const CLOSE_MAX: Duration = Duration::from_secs(600);
+/// The same for one that was cut off.
+const FORCED_MAX: Duration = Duration::from_secs(60);
+/// How long a daemon may take to answer before it counts as stuck.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Longer than this it does not wait without a word.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 
@@ -44,7 +49,10 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
     };
     // Held on to before the mount goes: afterwards its number might be another process's.
     let daemon = Daemon::of(&entry);
-    let slots = slots_of(&entry);
+    let seen = record::of_device(entry.device).map(|seen| seen.record);
+    if let (Some(daemon), Unmount::Politely) = (&daemon, how) {
+        daemon.answers(&entry)?;
+    }
     if daemon.is_none() {
         // As long as the mount is there, its number is no other's, and neither is the record.
         record::forget(entry.device);
@@ -53,24 +61,25 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
     match daemon {
         None => {
             let shown = target.display();
-            remove_arena(&slots);
+            match seen.and_then(|record| record.arena) {
+                Some(arena) => arena.remove(),
+                None => remove_arena(&split_source(&entry.source)),
+            }
             remark!("novale: {shown}: its daemon is gone; detached the dead mount");
         }
         Some(_) if how == Unmount::Lazily => {}
-        Some(daemon) => daemon.close(target)?,
+        Some(daemon) => {
+            let limit = if how == Unmount::ByForce { FORCED_MAX } else { CLOSE_MAX };
+            daemon.close(target, limit)?;
+        }
     }
     Ok(())
 }
 
-/// The slots of a mount's pool, where they were when it was mounted.
-fn slots_of(entry: &MountEntry) -> Vec<PathBuf> {
-    let recorded = record::of_device(entry.device).map(|seen| seen.record.slots);
-    recorded.unwrap_or_else(|| split_source(&entry.source))
-}
-
-/// Removes the arena of a pool whose daemon is gone, unless it is in use again.
+/// Removes the arena of a pool whose daemon is gone and has left no record, unless it is in use
+/// again.
 fn remove_arena(slots: &[PathBuf]) {
-    // Where the pool was moved or is damaged, the arena stays until its next mount or boot.
+    // Where the pool was moved or is damaged, it stays until the pool's next mount or the next boot.
     let Ok(found) = slots::find(slots) else { return };
     let Ok(_lock) = holder::try_lock(&found.paths) else { return };
     if let Ok(arena) = ArenaName::new(&found) {
@@ -100,7 +109,7 @@ fn not_mounted(target: &Path, error: MountError) -> Result<()> {
     let path = path.canonicalize().unwrap_or(path);
     let found = record::of_target(&path).and_then(|seen| Some((seen.daemon()?, seen)));
     let Some((process, seen)) = found else { return Err(error.into()) };
-    Daemon { process, device: seen.device, closed: Closed::Record(seen) }.close(target)
+    Daemon { process, device: seen.device, closed: Closed::Record(seen) }.close(target, CLOSE_MAX)
 }
 
 /// A mount's daemon.
@@ -135,9 +144,23 @@ impl Daemon {
         Some(Self { process, device, closed: Closed::Pool { slots, read_only } })
     }
 
+    /// Refuses to go on with one that does not answer: umount(2) may wait for it without end, and
+    /// can't be killed then.
+    fn answers(&self, entry: &MountEntry) -> Result<()> {
+        let shown = entry.target.display();
+        ask_space::ask(&entry.target, ANSWER_MAX).map(drop).map_err(|Stuck| {
+            anyhow!(
+                "{shown}: its daemon, process {}, has not answered for {} s; --force cuts it off, \
+                 and what was written to mapped files last may be lost",
+                self.process.pid,
+                ANSWER_MAX.as_secs()
+            )
+        })
+    }
+
     /// Waits for the daemon, and looks whether it left the pool clean.
-    fn close(&self, target: &Path) -> Result<()> {
-        self.wait(target)?;
+    fn close(&self, target: &Path, limit: Duration) -> Result<()> {
+        self.wait(target, limit)?;
         let clean = match &self.closed {
             Closed::Record(seen) => seen.is_closed(),
             Closed::Pool { slots, read_only } => {
@@ -150,7 +173,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn wait(&self, target: &Path) -> Result<()> {
+    fn wait(&self, target: &Path, limit: Duration) -> Result<()> {
         let (process, shown) = (&self.process, target.display());
         let table = MountTable::read().context("/proc/self/mountinfo")?;
         // A bind mount of it, say: the kernel lets go of the daemon with the last one.
@@ -166,9 +189,12 @@ impl Daemon {
             return Ok(());
         }
         remark!("novale: {shown}: waiting for process {} to close the pool", process.pid);
-        if !spin(what, || process.wait(CLOSE_MAX))? {
-            let seconds = CLOSE_MAX.as_secs();
-            bail!("{shown}: process {} still has the pool open after {seconds} s", process.pid);
+        if !spin(what, || process.wait(limit))? {
+            let (pid, seconds) = (process.pid, limit.as_secs());
+            bail!(
+                "{shown}: process {pid} still has the pool open after {seconds} s; if it is stuck, \
+                 kill -9 {pid} ends it, and the next mount recovers the pool"
+            );
         }
         Ok(())
     }

@@ -176,6 +176,41 @@ fn info_tells_of_a_daemon_that_does_not_answer() {
     assert!(told.ok().contains("its daemon does not answer"));
 }
 
+/// umount(2) waited for a stopped daemon and could not be killed, and so did `umount --force`, which
+/// opened the mount first.
+#[test]
+fn umount_of_a_daemon_that_does_not_answer_says_so_and_force_cuts_it_off() {
+    let Some(scratch) = Scratch::for_mount("umount_of_a_daemon_that_does_not_answer") else {
+        return;
+    };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::write(scratch.in_dir("file"), b"kept").unwrap();
+    let pid = signal_daemon(&slot, Signal::STOP);
+    assert!(eventually(|| is_stopped(pid)));
+    novale(&["umount", &scratch.dir()]).refused(1, &["has not answered", "--force"]);
+    assert!(scratch.is_mounted());
+    let mut force = Command::new(env!("CARGO_BIN_EXE_novale"));
+    let mut force = force.args(["umount", "--force", &scratch.dir()]).spawn().unwrap();
+    assert!(eventually(|| !scratch.is_mounted()));
+    signal_daemon(&slot, Signal::CONT);
+    assert!(force.wait().unwrap().success());
+    assert_eq!(facts(&slot)["clean"], true);
+}
+
+/// The arena was looked for by where the pool had been: it took memory until the pool's next mount.
+#[test]
+fn a_dead_mount_leaves_no_arena_also_when_its_pool_was_moved() {
+    let Some(scratch) = Scratch::for_mount("a_dead_mount_leaves_no_arena") else { return };
+    let (slot, moved) = (scratch.pool(), scratch.slot("moved"));
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::rename(&slot, &moved).unwrap();
+    assert!(ends(signal_daemon(&moved, Signal::KILL)));
+    assert_eq!(arenas(&moved).len(), 1);
+    novale(&["umount", &scratch.dir()]).ok();
+    assert!(arenas(&moved).is_empty());
+}
+
 /// umount waited ten minutes in silence for a daemon that served the other mount.
 #[test]
 fn umount_says_when_the_pool_is_mounted_elsewhere_too() {

@@ -1,12 +1,17 @@
 //! Taking a Novale mount away, from outside its daemon.
 
 use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
 use crate::mount::{MountError, called, detach, find, privileged};
 use crate::{MountEntry, fusermount};
+
+/// How long a daemon has to take what the kernel writes back before it is cut off.
+const WRITE_BACK_MAX: Duration = Duration::from_secs(10);
 
 /// What happens to files that are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +54,22 @@ fn call(target: &Path, flags: UnmountFlags) -> Result<(), MountError> {
 }
 
 /// Lets the kernel write mapped pages back, as far as the daemon still answers.
+///
+/// Who asks one that does not waits in the kernel and can't be killed, so a thread asks. It is left
+/// behind then, and ends when the connection is cut.
 pub(crate) fn write_back(target: &Path) {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if let Ok(root) = rustix::fs::open(target, flags, Mode::empty()) {
-        // A dead or refusing daemon is about to be cut off: nothing is left to be done about it.
-        rustix::fs::syncfs(&root).unwrap_or_default();
+    let target = target.to_owned();
+    let (done, written) = channel();
+    let write = move || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if let Ok(root) = rustix::fs::open(&target, flags, Mode::empty()) {
+            // A dead or refusing daemon is about to be cut off: nothing is left to be done about it.
+            rustix::fs::syncfs(&root).unwrap_or_default();
+        }
+        // Nobody listens any more to one that is late.
+        done.send(()).unwrap_or_default();
+    };
+    if std::thread::Builder::new().name("novale-sync".to_owned()).spawn(write).is_ok() {
+        written.recv_timeout(WRITE_BACK_MAX).unwrap_or_default();
     }
 }
