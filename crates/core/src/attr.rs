@@ -114,7 +114,7 @@ impl Fs {
                 view.set_attr_seq(op_seq);
             }
             let cut = first_dead.filter(|_| cuts && !seeded::is_on(Bug::CutPagesStay));
-            cut.map_or(Ok(()), |page| self.cut_index(view, page, &mut freed))
+            cut.map_or(Ok(()), |page| self.cut_index(view, (op_seq, page), &mut freed))
         })?;
         self.give(call, &if early { Extents::default() } else { freed })?;
         self.collect_if_grown(call, locked, &appended)
@@ -135,7 +135,13 @@ impl Fs {
     }
 
     /// Takes the pages from `page` on out of a file's index; they go to `freed`.
-    fn cut_index(&self, view: &View<'_>, page: u64, freed: &mut Extents) -> Result<()> {
+    fn cut_index(
+        &self,
+        view: &View<'_>,
+        (op_seq, page): (u64, u64),
+        freed: &mut Extents,
+    ) -> Result<()> {
+        view.set_cut(op_seq, page);
         let mut cut = 0;
         view.index().remove_range(self.arena(), page, FILE_PAGES_MAX, &mut |_, addr| {
             freed.push_page(PmAddr::from_raw(addr));

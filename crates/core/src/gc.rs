@@ -10,7 +10,10 @@
 //! directory's index says, or goes in the same window or run. A hole goes when nothing can depend on
 //! it: each of its pages is mapped again, by a write that overrides what is older too, or lies in a
 //! later hole of the same window. What is kept keeps its order and its op_seq, and of a write only
-//! the pieces that still map the file: a dropped hole or write must not uncover them.
+//! the pieces that still map the file: a dropped hole or write must not uncover them. A piece that
+//! looks alive, since its pages came back to the same places, is dead all the same where a later hole
+//! to the end of the file lies between: the newest such hole is known of every file ([`View::cut`]).
+//! Without that a file whose pages move to and fro would have each move alive.
 //!
 //! Crash argument. The new pages and, behind the head, a certificate (the newest commit's checksum
 //! may cover entries in the window) are fenced. Then one store switches: the commit line with the
@@ -384,17 +387,23 @@ impl Window {
     fn drop_overridden(&mut self, has_gap: impl Fn(u64, u64) -> Result<bool>) -> Result<()> {
         let mut holes: Vec<Range<u64>> = Vec::new();
         let mut pieces = Pieces::for_count(self.kept().count());
+        // Behind this page the window has a later hole to the end of the file.
+        let mut cut_from = u64::MAX;
         for page in self.pages.iter_mut().rev() {
             for index in (0..page.kept.len()).rev() {
                 let needed = match page.kept.get(index).map(|kept| kept.what) {
                     Some(What::Piece { file_page, addr, count }) => {
-                        let first = pieces.insert((file_page, addr, count));
+                        let first = file_page < cut_from && pieces.insert((file_page, addr, count));
                         page.live |= first;
                         first
                     }
                     Some(What::Hole { file_page, count }) => {
                         let hole = file_page..log::write_end(file_page, count);
-                        let needed = depends_on(&hole, &holes, &has_gap)?;
+                        if count == u32::MAX {
+                            cut_from = cut_from.min(file_page);
+                        }
+                        let needed = depends_on(&hole, &holes, &has_gap)?
+                            && !seeded::is_on(Bug::MoveUncovers);
                         page.holes |= needed;
                         holes.extend(needed.then_some(hole));
                         needed
@@ -475,7 +484,8 @@ impl WindowPage {
                 What::Hole { file_page: file_page.get(), count }
             }
             Entry::Write { file_page, addr, count, .. } => {
-                let extent = Extent { addr, pages: u64::from(count) };
+                let extent =
+                    uncut(view, op_seq, file_page.get(), Extent { addr, pages: u64::from(count) });
                 return live_pieces(view, arena, file_page.get(), extent, |what| {
                     self.kept.push(Kept { op_seq, what, from: 0, lines: 1 });
                 });
@@ -573,6 +583,17 @@ fn without(range: Range<u64>, other: &Range<u64>) -> impl Iterator<Item = Range<
     let before = range.start..range.end.min(other.start);
     let behind = range.start.max(other.end)..range.end;
     [before, behind].into_iter().filter(|part| part.start < part.end)
+}
+
+/// What a later cut of the file leaves of a write. The pages behind it may be mapped again just as the
+/// write says, since they moved back or came back, but by a later entry.
+fn uncut(view: &View<'_>, op_seq: u64, first_page: u64, extent: Extent) -> Extent {
+    let (cut_seq, from) = view.cut();
+    let own = seeded::is_on(Bug::MoveCutsItself);
+    if op_seq > cut_seq || op_seq == cut_seq && !own {
+        return extent;
+    }
+    Extent { pages: extent.pages.min(from.saturating_sub(first_page)), ..extent }
 }
 
 /// Gives the pieces of a write that the file still maps to `keep`.

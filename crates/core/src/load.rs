@@ -223,6 +223,7 @@ pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     view.set_attr_seq(0);
     view.set_parent(Ino::NULL);
     view.set_next_cookie(0);
+    view.set_cut(0, 0);
     view.set_tail_page_seq(0);
     Ok(())
 }
@@ -256,6 +257,11 @@ fn rebuild(
                     *attrs = attrs_of(new);
                     view.set_atime_ns(new.atime_ns);
                     view.set_attr_seq(header.op_seq);
+                }
+                if let Entry::Write { file_page, addr, count: u32::MAX, .. } = entry
+                    && addr.is_null()
+                {
+                    view.set_cut(header.op_seq, file_page.get());
                 }
                 replay(arena, view, addr, entry, &mut data_pages)?;
             }

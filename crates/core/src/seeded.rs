@@ -97,6 +97,10 @@ pub enum Bug {
     CertificateSameNumber,
     /// Pages that move to other offsets stay mapped where they were.
     MovedPagesStay,
+    /// Collection takes the hole of a move for dead, since what it moved is mapped again.
+    MoveUncovers,
+    /// Collection takes what a move maps for cut by the move's own hole.
+    MoveCutsItself,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -144,8 +144,12 @@ impl Fs {
             0 => Rest::Nothing,
             _ => Rest::Pending(std::mem::replace(&mut appended.pending, Flushed::none())),
         };
+        let op_seq = next.op_seq;
         self.commit(call, locked, next, rest, || {
             appended.publish(view);
+            if changes {
+                view.set_cut(op_seq, shift.from);
+            }
             self.show_shift(view, shift)
         })?;
         self.give(call, &shift.freed)?;

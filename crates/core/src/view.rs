@@ -41,6 +41,7 @@ const INDEX: usize = 16;
 const HOLDS: usize = 17;
 /// Two words, at the start of the last line.
 const NAMES_LINE: usize = 8;
+/// Pages of the log in the low half; of a file, above: where [`View::cut`] begins.
 const LOG_PAGES: usize = 20;
 const SPARE_ADDR: usize = 21;
 const SPARE_PAGES: usize = 22;
@@ -50,6 +51,8 @@ const ATTR_SEQ: usize = 19;
 const XATTR_ROOT: usize = 26;
 const PARENT: usize = 27;
 const NEXT_COOKIE: usize = 28;
+/// The same word: a file has no cookies.
+const CUT_SEQ: usize = NEXT_COOKIE;
 const TAIL_PAGE_SEQ: usize = 29;
 const POLICY_PROJECT: usize = 30;
 const PLACE: usize = 31;
@@ -414,11 +417,13 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn log_pages(&self) -> u64 {
-        self.get(LOG_PAGES)
+        u64::from(halves(self.get(LOG_PAGES)).1)
     }
 
     pub(crate) fn set_log_pages(&self, pages: u64) {
-        self.set(LOG_PAGES, pages);
+        // More would be 16 TB of log.
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        self.set(LOG_PAGES, pair(halves(self.get(LOG_PAGES)).0, pages));
     }
 
     /// Pages taken for the log and not linked yet: the first one and how many.
@@ -443,7 +448,7 @@ impl<'a> View<'a> {
 
     /// Pages of data, of the log and of extended attributes.
     pub(crate) fn pages(&self) -> u64 {
-        self.get(DATA_PAGES) + self.get(LOG_PAGES) + u64::from(self.xattrs().pages)
+        self.get(DATA_PAGES) + self.log_pages() + u64::from(self.xattrs().pages)
     }
 
     /// The tree that it belongs to; 0: none.
@@ -493,6 +498,19 @@ impl<'a> View<'a> {
 
     pub(crate) fn set_next_cookie(&self, cookie: u64) {
         self.set(NEXT_COOKIE, cookie);
+    }
+
+    /// Of a file: an operation that took all pages from one on out of the map, by op_seq and page.
+    /// What older entries say of those counts no more. 0: none is known.
+    pub(crate) fn cut(&self) -> (u64, u64) {
+        (self.get(CUT_SEQ), u64::from(halves(self.get(LOG_PAGES)).0))
+    }
+
+    pub(crate) fn set_cut(&self, op_seq: u64, from: u64) {
+        // One behind 16 TB is not worth a word.
+        let Ok(from) = u32::try_from(from) else { return };
+        self.set(CUT_SEQ, op_seq);
+        self.set(LOG_PAGES, pair(from, halves(self.get(LOG_PAGES)).1));
     }
 
     /// The page_seq of the log's last page.

@@ -117,3 +117,36 @@ fn holes_leave_a_file_of_many_pieces() {
     assert_eq!(fs.read(&CTX, f, 0, &mut after).unwrap(), len);
     assert!(before == after);
 }
+
+/// Each collapse and each insertion maps all pages behind it anew, and leaves them where older
+/// entries say that they are: those look alive, and came at more pages a time than a step looks at.
+#[test]
+fn pages_that_move_about_their_file() {
+    const PIECES: u64 = 2_000;
+    let fs = open();
+    let f = fs.create(&CTX, Ino::ROOT, b"f", &file()).unwrap();
+    // Every other page, so that each is an entry of its own.
+    for index in 0..PIECES {
+        fs.write(&CTX, f.ino, index * 2 * PAGE, &[index as u8; 64]).unwrap();
+    }
+    let data = PIECES;
+    let mut most = 0;
+    for round in 0..200 {
+        // Mostly near the start, now and then anywhere.
+        let at = if round % 3 == 0 { round * 379 % (2 * PIECES) } else { round % 7 } * PAGE;
+        fs.fallocate(&CTX, f.ino, Fallocate::InsertRange, at, PAGE).unwrap();
+        fs.fallocate(&CTX, f.ino, Fallocate::CollapseRange, at, PAGE).unwrap();
+        most = most.max(fs.getattr(f.ino).unwrap().blocks / 8 - data);
+    }
+    // 33 pages of what lives, and as many for the last operation.
+    assert!(most < 33 * 3, "the log came to {most} pages");
+    let pm = sound(fs);
+    let fs = reopen(pm);
+    let f = fs.lookup(&CTX, Ino::ROOT, b"f").unwrap();
+    let mut byte = [0];
+    for index in 0..PIECES {
+        fs.read(&CTX, f.ino, index * 2 * PAGE, &mut byte).unwrap();
+        assert_eq!(byte[0], index as u8);
+    }
+    sound(fs);
+}

@@ -93,6 +93,8 @@ pub const BUGS: &[SeededBug] = &[
     bug!("skip-not-fenced", SkipNotFenced, PowerCut, "DESIGN 4, 6", "a log page is recycled before the pointer past it is durable"),
     bug!("clean-mark-stays", CleanMarkStays, PowerCut, "DESIGN 6", "the clean mark is not cleared before the first store"),
     bug!("moved-pages-stay", MovedPagesStay, PowerCut, "DESIGN 4", "pages that a collapse moves stay mapped where they were"),
+    bug!("move-uncovers", MoveUncovers, PowerCut, "DESIGN 4", "collection drops a hole that still cancels"),
+    bug!("move-cuts-itself", MoveCutsItself, PowerCut, "DESIGN 4", "collection drops what a collapse maps behind its own hole"),
     bug!("no-reserve", NoReserve, PowerCut, "DESIGN 6", "deletes fail on a full pool"),
 ];
 
