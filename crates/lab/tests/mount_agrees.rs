@@ -149,21 +149,30 @@ fn program() -> Result<PathBuf, String> {
     }
 }
 
+/// Every other sequence opens its files past the kernel's cache.
+fn is_direct(seed: u64) -> bool {
+    seed.is_multiple_of(2)
+}
+
 /// Runs the steps in a new directory of the mount and in one of the machine's own.
-fn compare(mount: &mut Mount, steps: &[Step]) -> Result<(), Box<Difference>> {
+fn compare(mount: &mut Mount, direct: bool, steps: &[Step]) -> Result<(), Box<Difference>> {
     let reference = TempDir::with_prefix("novale-lab.").unwrap();
     let tested = mount.directory().join("tested");
     fs::create_dir(&tested).unwrap();
     for directory in [reference.path(), &tested] {
         fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
     }
-    let mut ours = RealDirectory::open(&tested).unwrap();
+    let open = || {
+        let opened = RealDirectory::open(&tested).unwrap();
+        if direct { opened.past_the_cache() } else { opened }
+    };
+    let mut ours = open();
     let mut theirs = RealDirectory::open(reference.path()).unwrap();
     let result = compare_directories(&mut ours, &mut theirs, steps, &mut |step, ours| {
         // What is open would keep the mount busy.
         *ours = RealDirectory::open(Path::new("/")).unwrap();
         mount.reopen(step);
-        *ours = RealDirectory::open(&tested).unwrap();
+        *ours = open();
         Ok(())
     });
     drop(ours);
@@ -185,7 +194,7 @@ fn with_the_machines_own_file_system() {
     let mut mount = Mount::new(&program);
     for seed in budget.seed.. {
         let steps = Generator::plain(seed, Flavor::of_seed(seed)).steps(budget.steps, 60);
-        if let Err(difference) = compare(&mut mount, &steps) {
+        if let Err(difference) = compare(&mut mount, is_direct(seed), &steps) {
             report(&mut mount, seed, steps, *difference);
         }
         sequences += 1;
@@ -202,7 +211,7 @@ fn with_the_machines_own_file_system() {
 fn report(mount: &mut Mount, seed: u64, mut steps: Vec<Step>, mut difference: Difference) {
     steps.truncate(difference.index + 1);
     let steps = shrink(steps, SHRINK_RUNS_MAX, &mut |candidate: &[Step]| {
-        compare(mount, candidate).is_err_and(|found| {
+        compare(mount, is_direct(seed), candidate).is_err_and(|found| {
             difference = *found;
             true
         })

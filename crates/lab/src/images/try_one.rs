@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use novale_arena::Arena;
 use novale_core::dump::{Dump, DumpLimits};
 use novale_core::{
-    Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode, Seek,
-    Serial, SetAttr, check, identify_slot, inspect, space,
+    Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, OpenOptions, Place, RenameMode,
+    Seek, Serial, SetAttr, check, identify_slot, inspect, space,
 };
 use novale_layout::{MAX_LANES, PmAddr};
 use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
@@ -341,6 +341,14 @@ impl Trial<'_> {
                 self.note("use", fs.write(&c, ino, 4000, &[1; 300]));
                 self.note("use", fs.append(&c, ino, &[2; 9000]));
                 self.note("use", fs.fallocate(&c, ino, Fallocate::Extend, 50_000, 9000));
+                for how in [Fallocate::PunchHole, Fallocate::ZeroRange] {
+                    self.note("use", fs.fallocate(&c, ino, how, 3000, 9000));
+                }
+                for how in [Fallocate::InsertRange, Fallocate::CollapseRange] {
+                    self.note("use", fs.fallocate(&c, ino, how, 4096, 8192));
+                }
+                let [from, to] = [1000, 30_000].map(|offset| Place { ino, offset });
+                self.note("use", fs.copy_range(&c, from, to, 20_000));
                 self.note("use", fs.setattr(&c, ino, &resized(100)));
                 self.note("use", fs.setattr(&c, ino, &resized(100_000)));
                 self.note("use", fs.link(&c, ino, dir, b"new link"));

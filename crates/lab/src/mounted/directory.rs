@@ -39,6 +39,8 @@ pub enum Seen {
 pub struct RealDirectory {
     root: OwnedFd,
     slots: BTreeMap<u8, OwnedFd>,
+    /// For the opening of files.
+    flags: OFlags,
 }
 
 /// Beyond this offset file systems have limits of their own.
@@ -52,7 +54,13 @@ impl RealDirectory {
     pub fn open(root: &std::path::Path) -> Result<Self, Errno> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, flags, Mode::empty())?;
-        Ok(Self { root, slots: BTreeMap::new() })
+        Ok(Self { root, slots: BTreeMap::new(), flags: OFlags::empty() })
+    }
+
+    /// Files are opened with `O_DIRECT` from here on.
+    #[must_use]
+    pub fn past_the_cache(self) -> Self {
+        Self { flags: OFlags::DIRECT, ..self }
     }
 
     /// The directory.
@@ -215,7 +223,7 @@ impl RealDirectory {
     fn open_at(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let stat = statat(&self.root, text(path), AtFlags::SYMLINK_NOFOLLOW)?;
         let flags = match Meta::of(&stat).kind {
-            Kind::File => OFlags::RDWR,
+            Kind::File => OFlags::RDWR | self.flags,
             Kind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
             Kind::Symlink | Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
                 OFlags::PATH
