@@ -36,7 +36,8 @@ dir=$mounts/dir
 mkdir "$dir"
 "$novale" mkfs --size 1G "$pool"
 
-load() { # SECONDS
+load() { # SECONDS; some kinds make files where they are started
+  cd "$dir" || return 1
   exec stress-ng --temp-path "$dir" --timeout "$1s" --verify "${sizes[@]}" "${workers[@]}" \
     >"$pools/stress.log" 2>&1
 }
