@@ -9,7 +9,7 @@
 use novale_arena::Arena;
 use novale_core::dump::{Dump, DumpLimits, InodeDump, Owner, Shown, Value};
 use novale_core::{
-    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, mkfs,
+    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, XattrMode, mkfs,
 };
 use novale_layout::{INODE_SIZE, LINE, LOG_NEXT_OFFSET, PAGE, PmAddr};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -243,4 +243,23 @@ fn a_torn_line_and_a_lost_superblock_are_shown_with_their_reasons() {
     assert!(dump.remarks().iter().any(|remark| remark.contains("both copies of the superblock")));
     // The slot's header names the pool, and the tables are in their places.
     assert_eq!(dump.inode(file, LIMITS).log.pages.len(), shown.log.pages.len());
+}
+
+#[test]
+fn extended_attributes_are_shown_and_own_their_pages() {
+    let fs = open(pool());
+    let file = make(&fs, Ino::ROOT, b"a", FileKind::File, 10);
+    fs.setxattr(&at(11), file, b"user.small", b"x", XattrMode::Any).unwrap();
+    fs.setxattr(&at(12), file, b"user.long", &[3; 5000], XattrMode::Any).unwrap();
+    let pm = fs.into_pm();
+    let dump = Dump::new(&pm);
+    let shown = dump.inode(file, LIMITS).xattrs;
+    assert_eq!(shown.names, [b"user.long".to_vec(), b"user.small".to_vec()]);
+    assert_eq!((shown.refused, shown.pages.len()), (None, 1));
+    assert_eq!(shown.pages[0].number("pages"), Some(3));
+    let chain = shown.pages[0].at;
+    assert_eq!(dump.page(chain, &Serial, &|_| ()).unwrap().owners, [Owner::Xattrs(file)]);
+    pm.fence(pm.stream(chain.add(64), &[7; 64], Purpose::Other)).end();
+    let refused = Dump::new(&pm).inode(file, LIMITS).xattrs.refused.unwrap();
+    assert!(refused.contains(&chain.to_string()), "{refused}");
 }

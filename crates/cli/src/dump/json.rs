@@ -141,6 +141,11 @@ fn inode(inode: &InodeDump) -> Json {
             "behind": all(&inode.log.behind, log_page),
             "left_out": inode.log.left_out,
         },
+        "xattrs": {
+            "refused": inode.xattrs.refused,
+            "names": all(&inode.xattrs.names, |bytes| name(bytes)),
+            "pages": all(&inode.xattrs.pages, structure),
+        },
         "names": all(&inode.names, dentry),
         "extents": extents.collect::<Vec<_>>(),
         "left_out": inode.left_out,

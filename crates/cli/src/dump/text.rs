@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use novale_core::dump::{
-    InodeDump, LaneDump, LogPageDump, PageDump, RecordDump, SavedDump, Shown, SlotDump,
+    InodeDump, LaneDump, LogPageDump, PageDump, RecordDump, SavedDump, Shown, SlotDump, XattrsDump,
 };
 use novale_layout::PmAddr;
 
@@ -120,6 +120,7 @@ fn inode(inode: &InodeDump) -> Result<()> {
         say!("  behind the tail, uncommitted or left over:")?;
         inode.log.behind.iter().try_for_each(log_page)?;
     }
+    xattrs(&inode.xattrs)?;
     for name in &inode.names {
         let (text, kind) = (name.name.escape_ascii(), name.kind);
         let (ino, generation) = (name.ino, name.generation);
@@ -132,6 +133,14 @@ fn inode(inode: &InodeDump) -> Result<()> {
         say!("  file page {}: {} pages at {}", extent.file_page, extent.pages, extent.addr)?;
     }
     left_out(inode.left_out)
+}
+
+fn xattrs(xattrs: &XattrsDump) -> Result<()> {
+    if let Some(why) = &xattrs.refused {
+        say!("  extended attributes are refused: {why}")?;
+    }
+    all(&xattrs.pages, 2)?;
+    xattrs.names.iter().try_for_each(|name| say!("    attribute {}", name.escape_ascii()))
 }
 
 fn log_page(page: &LogPageDump) -> Result<()> {

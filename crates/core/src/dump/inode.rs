@@ -8,6 +8,7 @@ use novale_layout::{
 use super::log::LogDump;
 use super::names::{ExtentDump, NameDump, Replay};
 use super::shown::Shown;
+use super::xattrs::XattrsDump;
 use super::{Dump, DumpLimits, line_addr, named};
 use crate::check::refuse_unclean;
 use crate::commit::InodePlace;
@@ -31,6 +32,8 @@ pub struct InodeDump {
     pub records: Vec<RecordOf>,
     /// Its log, of the state that stands, or else of its newest line.
     pub log: LogDump,
+    /// Its extended attributes.
+    pub xattrs: XattrsDump,
     /// Names, of a directory.
     pub names: Vec<NameDump>,
     /// Pages, of what is no directory.
@@ -116,6 +119,7 @@ impl Dump<'_> {
             lines: Vec::new(),
             records: records.clone(),
             log: LogDump::default(),
+            xattrs: XattrsDump::default(),
             names: Vec::new(),
             extents: Vec::new(),
             left_out: 0,
@@ -129,9 +133,10 @@ impl Dump<'_> {
         };
         let lines = self.lines(&place, &judged);
         let (replay, log) = self.log_of(ino, &judged, limits);
+        let xattrs = self.xattrs(ino, &judged.media, &replay);
         let (names, extents, left_out) = kept(&replay, limits.items);
-        let verdict = judged.verdict();
-        InodeDump { ino, at: place.addr, verdict, lines, records, log, names, extents, left_out }
+        let (at, verdict) = (place.addr, judged.verdict());
+        InodeDump { ino, at, verdict, lines, records, log, xattrs, names, extents, left_out }
     }
 
     /// Why a number has no place.

@@ -2,8 +2,8 @@
 //!
 //! Comes in: a pool's memory, sound or not, whole or not, perhaps in use. Goes out: structures with
 //! all their fields, whether each is refused and why, what stands and why the other does not. Called
-//! by `novale dump`. `shown` is one structure; `pool`, `lanes`, `inode`, `log`, `saved` and `owner`
-//! are what can be looked at. Never in here: a store. A part that can't be read ends no look at the
+//! by `novale dump`. `shown` is one structure; `pool`, `lanes`, `inode`, `log`, `xattrs`, `saved`
+//! and `owner` are what can be looked at. Never in here: a store. A part that can't be read ends no look at the
 //! rest, every walk is bounded by the pool's pages, and what is kept of it by [`DumpLimits`].
 
 mod inode;
@@ -14,6 +14,7 @@ mod owner;
 mod pool;
 mod saved;
 mod shown;
+mod xattrs;
 
 use novale_layout::{
     Ino, LANE_TABLE_PAGE, LINE, PAGE, PmAddr, PoolState, Seed, Structure, Superblock,
@@ -32,6 +33,7 @@ pub use owner::{Owner, PageDump};
 pub use pool::{PoolDump, SlotDump};
 pub use saved::SavedDump;
 pub use shown::{Shown, Value};
+pub use xattrs::XattrsDump;
 
 /// How much of long things is kept; what is left out is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

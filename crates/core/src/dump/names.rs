@@ -41,6 +41,8 @@ pub struct ExtentDump {
 pub(super) struct Replay {
     names: BTreeMap<u64, NameDump>,
     mappings: Vec<Mapping>,
+    /// The extended attributes of the newest attributes entry, where there is one.
+    pub(super) xattr_root: Option<PmAddr>,
 }
 
 impl Replay {
@@ -57,7 +59,8 @@ impl Replay {
             Entry::DentryDelete { cookie, .. } => {
                 self.names.remove(&cookie);
             }
-            Entry::Attributes(_) | Entry::Words(_) => {}
+            Entry::Attributes(ref attributes) => self.xattr_root = Some(attributes.xattr_root),
+            Entry::Words(_) => {}
         }
     }
 

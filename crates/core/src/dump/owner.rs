@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
 use crate::log::{self, Item, LogId};
 use crate::recover::standing;
+use crate::xattr::set::Xattrs;
 
 /// Inodes of one task.
 const TASK_INODES: u64 = 256;
@@ -35,6 +36,8 @@ pub enum Owner {
     Inodes(u64),
     /// A page of an inode's log.
     Log(Ino),
+    /// A page of an inode's extended attributes.
+    Xattrs(Ino),
     /// A page of a file.
     Data {
         /// The file.
@@ -56,6 +59,7 @@ impl fmt::Display for Owner {
                 write!(f, "inodes {first} to {}", first + (INODES_PER_PAGE - 1))
             }
             Self::Log(ino) => write!(f, "a log page of inode {ino}"),
+            Self::Xattrs(ino) => write!(f, "extended attributes of inode {ino}"),
             Self::Data { ino, file_page } => {
                 let byte = u128::from(*file_page) * u128::from(PAGE);
                 write!(f, "data of inode {ino} at byte {byte}")
@@ -208,6 +212,15 @@ impl Dump<'_> {
         let extents = replay.extents();
         let pages = extents.iter().filter_map(|extent| extent.file_page_at(at));
         owners.extend(pages.map(|file_page| Owner::Data { ino, file_page }));
-        walked
+        walked?;
+        let root = replay.xattr_root.unwrap_or(identity.xattr_root);
+        let mut in_xattrs = false;
+        Xattrs::read(self.pm, &id, root)?.for_each_page(&mut |extent| {
+            let away = at.raw().wrapping_sub(extent.addr.raw()) / PAGE;
+            in_xattrs |= away < extent.pages;
+            Ok(())
+        })?;
+        owners.extend(in_xattrs.then_some(Owner::Xattrs(ino)));
+        Ok(())
     }
 }
