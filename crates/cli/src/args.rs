@@ -18,7 +18,7 @@ use crate::size::parse_size;
   novale mkfs --size 4G /dev/shm/pool     make a pool of one slot, in memory
   novale mount /dev/shm/pool /mnt         mount it, in the background
   novale umount /mnt                      returns when the pool is closed
-  novale check /dev/shm/pool              verify it, changing nothing
+  novale check /dev/shm/pool              verify it (--repair mends it)
 
 A SLOT is a file (on tmpfs, on a DAX file system, or anywhere), or a DAX device (/dev/dax0.0).
 All slots of a pool are named together; their order does not matter once they are made."
@@ -201,23 +201,56 @@ pub(crate) struct AskSpaceArgs {
     pub(crate) dir: PathBuf,
 }
 
-/// Verify a pool, changing nothing.
+/// Verify a pool, and repair it on demand.
 ///
 /// Every page is accounted for exactly once, every inode is reachable with the right link count,
-/// and all checksums and orders hold. A pool in use is refused.
+/// and all checksums and orders hold. A pool in use is refused. Without --repair nothing is changed.
+///
+/// --repair mends what needs no guess and gives nothing up: copies, words of the inode directory,
+/// the saved allocator, names of nothing, link counts, pages with two owners, and what has lost its
+/// name, which goes to /lost+found under its inode's number. A pool with other damage is left as it
+/// is. --repair=salvage gives damaged inodes a state as well: of what can be read, the rest is given
+/// up. What is given up is kept in --save first. What a repair would do is shown first; it asks on a
+/// terminal, and needs --yes elsewhere. Cut off anywhere, it can be run again.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 no errors, 1 errors were found, 2 the check could not run.
+#[command(
+    after_help = "Exit codes, as fsck's: 0 no errors, 1 errors were found and all of them repaired, 4 errors are
+left, 8 the check could not run, 16 a wrong call.
 
 Examples:
   novale check /dev/shm/pool
-  novale check --json slot0 slot1")]
+  novale check --repair --dry-run /dev/shm/pool
+  novale check --repair --yes slot0 slot1
+  novale check --repair=salvage --save /var/tmp/pieces /dev/shm/pool"
+)]
 pub(crate) struct CheckArgs {
+    /// Repair what was found.
+    #[arg(long, value_enum, value_name = "EFFORT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "safe")]
+    pub(crate) repair: Option<EffortArg>,
+    /// Show what a repair would do, and do nothing.
+    #[arg(long, requires = "repair")]
+    pub(crate) dry_run: bool,
+    /// Repair without asking.
+    #[arg(long, requires = "repair", conflicts_with = "dry_run")]
+    pub(crate) yes: bool,
+    /// Where the pieces of damaged inodes are kept as files, before a salvage gives them up; made if
+    /// need be.
+    #[arg(long, requires = "repair", value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
     /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
     /// The slots, in any order.
     #[arg(required = true, value_name = "SLOT")]
     pub(crate) slots: Vec<PathBuf>,
+}
+
+/// How far a repair goes, on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EffortArg {
+    Safe,
+    Salvage,
 }
 
 /// Show what lies in a pool, structure by structure, damaged ones too; changes nothing.

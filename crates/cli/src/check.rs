@@ -1,4 +1,6 @@
-//! `novale check`: reads all of a pool, changes nothing, and counts what is wrong.
+//! `novale check`: reads all of a pool and counts what is wrong; `repair` mends it on demand.
+
+mod repair;
 
 use std::process::ExitCode;
 
@@ -13,8 +15,11 @@ use crate::progress::{AllCpus, Bar};
 use crate::{fail, slots};
 
 const CLEAN: u8 = 0;
-const ERRORS_FOUND: u8 = 1;
-const CANNOT_RUN: u8 = 2;
+const REPAIRED: u8 = 1;
+const ERRORS_LEFT: u8 = 4;
+const CANNOT_RUN: u8 = 8;
+/// The exit code of a call that is wrong.
+pub(crate) const WRONG_CALL: u8 = 16;
 
 /// What was found, as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -38,15 +43,17 @@ struct ErrorFacts {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
-    let code = match verify(args).and_then(|facts| print(&facts, args.json).map(|()| facts)) {
-        Ok(facts) if facts.errors.is_empty() => CLEAN,
-        Ok(_) => ERRORS_FOUND,
-        Err(error) => {
-            fail(&error, args.json);
-            CANNOT_RUN
-        }
+    let code = match args.repair {
+        None => verify(args).and_then(|facts| {
+            print(&facts, args.json)?;
+            Ok(if facts.errors.is_empty() { CLEAN } else { ERRORS_LEFT })
+        }),
+        Some(effort) => repair::run(args, effort),
     };
-    ExitCode::from(code)
+    ExitCode::from(code.unwrap_or_else(|error| {
+        fail(&error, args.json);
+        CANNOT_RUN
+    }))
 }
 
 fn verify(args: &CheckArgs) -> Result<Facts> {
@@ -60,10 +67,10 @@ fn verify(args: &CheckArgs) -> Result<Facts> {
 }
 
 fn facts(report: CheckReport) -> Facts {
-    let errors = report.findings.into_iter().map(|finding| ErrorFacts {
-        at: (!finding.at.is_null()).then(|| finding.at.to_string()),
-        what: finding.what,
-    });
+    let errors = report
+        .findings
+        .into_iter()
+        .map(|finding| ErrorFacts { at: place(finding.at), what: finding.what });
     Facts {
         errors: errors.collect(),
         errors_left_out: report.findings_left_out,
@@ -75,6 +82,11 @@ fn facts(report: CheckReport) -> Facts {
         pages_used: report.pages_used,
         pages: report.pages,
     }
+}
+
+/// An address, where there is one place.
+fn place(at: novale_layout::PmAddr) -> Option<String> {
+    (!at.is_null()).then(|| at.to_string())
 }
 
 fn print(facts: &Facts, json: bool) -> Result<()> {

@@ -59,7 +59,10 @@ fn main() -> ExitCode {
     if Path::new(&called).file_name() == Some(OsStr::new(HELPER_NAME)) {
         return helper::main();
     }
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return wrong_call(&error),
+    };
     let json = command.json();
     let done = match command {
         Command::Mkfs(args) => mkfs::run(&args).map(|()| ExitCode::SUCCESS),
@@ -76,6 +79,17 @@ fn main() -> ExitCode {
         fail(&error, json);
         ExitCode::FAILURE
     })
+}
+
+/// Says what is wrong with a call, or what was asked for: help, the version. `check` has fsck's codes.
+fn wrong_call(error: &clap::Error) -> ExitCode {
+    let _unheard = error.print();
+    let is_check = std::env::args_os().nth(1).is_some_and(|word| word == "check");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_check => ExitCode::from(check::WRONG_CALL),
+        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
+    }
 }
 
 /// Says why a command failed; whoever asked for JSON gets an object with `error` too.

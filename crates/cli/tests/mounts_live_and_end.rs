@@ -47,7 +47,7 @@ fn a_pool_in_use_is_refused_by_whoever_would_disturb_it() {
     let said = novale(&["info", "--json", &a, &b]).ok();
     let live: serde_json::Value = serde_json::from_str(&said).unwrap();
     let pid = format!("process {}", live["used_by"]);
-    novale(&["check", &a, &b]).refused(2, &["in use", &pid, &scratch.dir(), "novale umount"]);
+    novale(&["check", &a, &b]).refused(8, &["in use", &pid, &scratch.dir(), "novale umount"]);
     novale(&["mkfs", "--force", &b]).refused(1, &["in use", &pid]);
     novale(&["mount", &a, &b, &other]).refused(1, &["in use", &pid]);
     fs::remove_dir(&other).unwrap();
@@ -147,7 +147,7 @@ fn umount_waits_for_the_daemon_also_when_the_pool_was_moved_or_removed() {
     fs::rename(&slot, &moved).unwrap();
     let live = facts(&moved);
     assert_eq!(live["mounted_at"][0], scratch.dir().as_str());
-    novale(&["check", &moved]).refused(2, &["in use", &scratch.dir(), "novale umount"]);
+    novale(&["check", &moved]).refused(8, &["in use", &scratch.dir(), "novale umount"]);
     let ended = novale(&["umount", &scratch.dir()]);
     assert_eq!(ended.err, "");
     ended.ok();

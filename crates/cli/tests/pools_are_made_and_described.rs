@@ -85,7 +85,7 @@ fn slots_are_taken_in_any_order_and_only_together() {
 fn what_is_no_pool_is_called_what_it_is() {
     let scratch = Scratch::new();
     let file = scratch.slot("file");
-    for (command, code) in [("info", 1), ("check", 2)] {
+    for (command, code) in [("info", 1), ("check", 8)] {
         let run = || novale(&[command, &file]);
         fs::remove_file(&file).unwrap_or_default();
         run().refused(code, &[&file, "does not exist"]);
@@ -109,7 +109,7 @@ fn a_damaged_header_is_read_from_its_replica_and_two_are_named() {
     assert!(told.starts_with("slot 0: the first copy of the slot header is damaged"), "{told}");
     assert!(novale(&["info", &slot]).ok().contains(&told));
     let checked = novale(&["check", &slot]);
-    assert!(checked.code == 1 && checked.out.contains(&told), "{}", checked.out);
+    assert!(checked.code == 4 && checked.out.contains(&told), "{}", checked.out);
     patch(&slot, SeekFrom::End(LAST_PAGE + 2048 + 60), b"damage");
     novale(&["info", &slot]).refused(1, &[&slot, "header is damaged", "replica", "from a copy"]);
 }
@@ -137,7 +137,7 @@ fn a_slot_that_is_named_twice_is_called_that() {
     novale(&["mkfs", "--size", "16M", &a]).ok();
     std::os::unix::fs::symlink(&a, &link).unwrap();
     novale(&["mkfs", "--force", &a, &link]).refused(1, &[&a, &link, "are the same"]);
-    novale(&["check", &link, &a]).refused(2, &[&a, &link, "are the same"]);
+    novale(&["check", &link, &a]).refused(8, &[&a, &link, "are the same"]);
 }
 
 /// A device's name that was mistyped became a file of a gigabyte, in memory.
@@ -157,7 +157,7 @@ fn a_short_file_is_no_pool_and_mkfs_sees_that_it_holds_something() {
     let file = scratch.slot("file");
     for len in [6, 292 << 10] {
         fs::write(&file, vec![b'x'; len]).unwrap();
-        for (command, code) in [("info", 1), ("check", 2)] {
+        for (command, code) in [("info", 1), ("check", 8)] {
             let words = [&file, "holds no pool", "data of an unknown format", "1.0 MiB"];
             novale(&[command, &file]).refused(code, &words);
         }
@@ -173,7 +173,7 @@ fn failures_are_json_too_where_json_is_wanted() {
     let none = scratch.slot("none");
     let calls = [
         (["info", "--json", &none], 1),
-        (["check", "--json", &none], 2),
+        (["check", "--json", &none], 8),
         (["mkfs", "--json", "/"], 1),
     ];
     for (call, code) in calls {
@@ -226,15 +226,15 @@ fn check_tells_clean_damaged_and_unreadable_by_its_exit_code() {
     patch(&slot, SeekFrom::Start((8 + 2) * 4096 + 256 + 8), b"damage");
     let damaged = novale(&["check", "--json", &slot]);
     let report: serde_json::Value = serde_json::from_str(&damaged.out).unwrap();
-    assert_eq!(damaged.code, 1, "{}", damaged.err);
+    assert_eq!(damaged.code, 4, "{}", damaged.err);
     assert!(report["errors"][0]["what"].as_str().is_some_and(|what| !what.is_empty()));
-    assert_eq!(novale(&["check", &scratch.slot("none")]).code, 2);
-    assert_eq!(novale(&["check"]).code, 2);
+    assert_eq!(novale(&["check", &scratch.slot("none")]).code, 8);
+    assert_eq!(novale(&["check"]).code, 16);
 }
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["mkfs", "mount", "umount", "info", "check", "install-helper"] {
+    for command in ["mkfs", "mount", "umount", "info", "check", "dump", "install-helper"] {
         let help = novale(&[command, "--help"]).ok();
         assert!(help.contains("Examples:") && help.contains("novale "), "{help}");
         assert!(novale(&[command, "--no-such-flag"]).code > 0);

@@ -109,6 +109,9 @@ pub enum Error {
     /// A client died that holds what is needed, and could not be settled for.
     #[error("a client died in the middle of an operation that can't be ended")]
     OwnerDead,
+    /// A repair could not keep a piece of what it was about to give up.
+    #[error("a piece could not be kept: {0}")]
+    NotKept(String),
     /// Closed, or being closed.
     #[error("file system is shut down")]
     Closed,

@@ -34,6 +34,7 @@ mod punch;
 mod quota;
 mod recover;
 mod rename;
+pub mod repair;
 pub mod seeded;
 mod settle;
 mod shift;

@@ -9,7 +9,8 @@
 use novale_arena::Arena;
 use novale_core::dump::{Dump, DumpLimits, InodeDump, Owner, Shown, Value};
 use novale_core::{
-    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, XattrMode, mkfs,
+    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, SetXattr,
+    XattrMode, mkfs,
 };
 use novale_layout::{INODE_SIZE, LINE, LOG_NEXT_OFFSET, PAGE, PmAddr};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -249,8 +250,9 @@ fn a_torn_line_and_a_lost_superblock_are_shown_with_their_reasons() {
 fn extended_attributes_are_shown_and_own_their_pages() {
     let fs = open(pool());
     let file = make(&fs, Ino::ROOT, b"a", FileKind::File, 10);
-    fs.setxattr(&at(11), file, b"user.small", b"x", XattrMode::Any).unwrap();
-    fs.setxattr(&at(12), file, b"user.long", &[3; 5000], XattrMode::Any).unwrap();
+    let set = |name, value| SetXattr { name, value, mode: XattrMode::Any, clear_set_gid: false };
+    fs.setxattr(&at(11), file, &set(b"user.small", b"x")).unwrap();
+    fs.setxattr(&at(12), file, &set(b"user.long", &[3; 5000])).unwrap();
     let pm = fs.into_pm();
     let dump = Dump::new(&pm);
     let shown = dump.inode(file, LIMITS).xattrs;

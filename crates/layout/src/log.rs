@@ -66,6 +66,13 @@ impl LogPageHeader {
         transmute!(raw)
     }
 
+    /// The generation that a header names, unchecked: to ask for its checksum.
+    #[must_use]
+    pub fn peek_generation(bytes: &[u8; 64]) -> u32 {
+        let raw: RawLogPageHeader = transmute!(*bytes);
+        raw.generation.get()
+    }
+
     /// Checks bytes that were read back.
     ///
     /// # Errors

@@ -70,9 +70,12 @@ pub enum SlotLock {
 
 /// How to open a pool's slots.
 #[derive(Clone, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct PmOptions {
     /// Map without write permission; every store is then a programmer error.
     pub read_only: bool,
+    /// Map privately: stores are seen by this process alone and never reach the slots. A trial run.
+    pub scratch: bool,
     /// Fault all pages in now, so that no access faults later.
     pub populate: bool,
     /// Ask for 2 MB pages; what the kernel refuses stays on 4 KB pages.
@@ -91,6 +94,7 @@ impl std::fmt::Debug for PmOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PmOptions")
             .field("read_only", &self.read_only)
+            .field("scratch", &self.scratch)
             .field("populate", &self.populate)
             .field("hugepages", &self.hugepages)
             .field("write_back", &self.write_back)

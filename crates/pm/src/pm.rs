@@ -69,7 +69,7 @@ impl Pm {
             }
             opened.push(slot);
         }
-        if !options.read_only && options.lock != SlotLock::Held {
+        if !options.read_only && !options.scratch && options.lock != SlotLock::Held {
             for (slot, spec) in opened.iter().zip(slots) {
                 slot.lock(&spec.path, options.lock)?;
             }

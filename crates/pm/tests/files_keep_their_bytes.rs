@@ -35,3 +35,18 @@ fn a_file_keeps_what_was_stored_through_its_mapping() {
     assert_eq!(&pm.load_line(PmAddr::new(0, 4096)).unwrap()[3..22], b"streamed, unaligned");
     assert_eq!(pm.counters().fences, 0);
 }
+
+#[test]
+fn a_scratch_mapping_stores_nothing_to_its_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let slots = [SlotSpec::new(file.path())];
+    let pm = Pm::open(&slots, &PmOptions { scratch: true, ..PmOptions::default() }).unwrap();
+    let at = PmAddr::new(0, 4096);
+    pm.fence(pm.stream(at, b"seen by this process alone", Purpose::Data)).end();
+    assert_eq!(&pm.load_line(at).unwrap()[..4], b"seen");
+    let other = Pm::open(&slots, &PmOptions { read_only: true, ..PmOptions::default() }).unwrap();
+    assert_eq!(other.load_line(at).unwrap(), [0; 64]);
+    drop(pm);
+    assert!(std::fs::read(file.path()).unwrap().iter().all(|byte| *byte == 0));
+}

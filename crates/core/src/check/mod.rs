@@ -6,7 +6,7 @@
 mod names;
 mod saved;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,6 +87,8 @@ struct NameSeen {
 struct Gathered {
     inodes: HashMap<Ino, Seen>,
     names: Vec<NameSeen>,
+    /// Inodes that can't be read: of which kind they are, and what they name, is not known.
+    damaged: BTreeSet<Ino>,
     findings: Vec<Finding>,
     log_entries: u64,
     /// What directory trees with a quota use.
@@ -182,6 +184,7 @@ impl Checker<'_> {
             for number in first.max(1)..first + TASK_INODES {
                 if let Err(error) = self.inode(Ino::new(number), &mut block) {
                     block.findings.push(finding(&error));
+                    block.damaged.insert(Ino::new(number));
                 }
             }
             let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
@@ -189,6 +192,7 @@ impl Checker<'_> {
             let mut all = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             all.inodes.extend(block.inodes);
             all.names.extend(block.names);
+            all.damaged.extend(block.damaged);
             all.findings.extend(block.findings);
             all.log_entries += block.log_entries;
             for (project, used) in block.projects {
@@ -291,6 +295,8 @@ struct Replay {
     xattr_root: PmAddr,
     project: u32,
     names: BTreeMap<u64, (NameSeen, Vec<u8>)>,
+    /// Cookies that two names have.
+    shared_cookies: BTreeSet<u64>,
 }
 
 impl Replay {
@@ -303,10 +309,13 @@ impl Replay {
             }
             Entry::DentryAdd { cookie, ino, generation, kind, ref name } => {
                 let seen = NameSeen { dir: Ino::NULL, ino, generation, kind };
-                self.names.insert(cookie, (seen, name.as_bytes().to_vec()));
+                if self.names.insert(cookie, (seen, name.as_bytes().to_vec())).is_some() {
+                    self.shared_cookies.insert(cookie);
+                }
             }
             Entry::DentryDelete { cookie, .. } => {
                 self.names.remove(&cookie);
+                self.shared_cookies.remove(&cookie);
             }
             Entry::Attributes(ref attributes) => {
                 self.xattr_root = attributes.xattr_root;
@@ -322,6 +331,10 @@ impl Replay {
         if counted != found {
             let what =
                 format!("directory {} counts {counted} names, its log has {found}", dir.get());
+            all.findings.push(Finding { at, what });
+        }
+        for cookie in &self.shared_cookies {
+            let what = format!("directory {} has two names of cookie {cookie}", dir.get());
             all.findings.push(Finding { at, what });
         }
         let mut once = HashSet::new();

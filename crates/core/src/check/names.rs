@@ -14,6 +14,8 @@ pub(super) fn check(all: &mut Gathered) {
     for name in &all.names {
         let (dir, ino) = (name.dir.get(), name.ino.get());
         match all.inodes.get(&name.ino) {
+            // Told by its damage.
+            None if all.damaged.contains(&name.ino) => {}
             None => found.push(format!("directory {dir} names inode {ino}, which is not in use")),
             Some(seen) if seen.generation != name.generation || seen.kind != name.kind => {
                 found.push(format!(
@@ -28,8 +30,16 @@ pub(super) fn check(all: &mut Gathered) {
             subdirs.entry(name.dir).or_default().push(name.ino);
         }
     }
-    link_counts(all, &links, &subdirs, &mut found);
-    reachability(all, &subdirs, &mut found);
+    let mut untraced = HashSet::new();
+    link_counts(all, &links, &subdirs, (&mut found, &mut untraced));
+    reachability(all, &subdirs, (&mut found, &mut untraced));
+    if !untraced.is_empty() {
+        found.push(format!(
+            "{} inodes lack names or links, which may be in the {} damaged ones",
+            untraced.len(),
+            all.damaged.len()
+        ));
+    }
     found.sort();
     all.findings.extend(found.into_iter().map(|what| Finding { at: PmAddr::NULL, what }));
 }
@@ -38,13 +48,18 @@ fn link_counts(
     all: &Gathered,
     links: &HashMap<Ino, u32>,
     subdirs: &HashMap<Ino, Vec<Ino>>,
-    found: &mut Vec<String>,
+    (found, untraced): (&mut Vec<String>, &mut HashSet<Ino>),
 ) {
     for (ino, seen) in &all.inodes {
         let names = links.get(ino).copied().unwrap_or(0);
         let below = subdirs.get(ino).map_or(0, Vec::len);
         let is_dir = seen.kind == FileKind::Directory;
         let expected = if is_dir { 2 + u32::try_from(below).unwrap_or(u32::MAX) } else { names };
+        let lacks_name = names == 0 && *ino != Ino::ROOT;
+        if !all.damaged.is_empty() && (seen.nlink > expected || lacks_name) {
+            untraced.insert(*ino);
+            continue;
+        }
         if seen.nlink != expected {
             found.push(format!(
                 "inode {} has {} links, expected {expected}",
@@ -60,8 +75,12 @@ fn link_counts(
     }
 }
 
-fn reachability(all: &Gathered, subdirs: &HashMap<Ino, Vec<Ino>>, found: &mut Vec<String>) {
-    if !all.inodes.contains_key(&Ino::ROOT) {
+fn reachability(
+    all: &Gathered,
+    subdirs: &HashMap<Ino, Vec<Ino>>,
+    (found, untraced): (&mut Vec<String>, &mut HashSet<Ino>),
+) {
+    if !all.inodes.contains_key(&Ino::ROOT) && !all.damaged.contains(&Ino::ROOT) {
         found.push("the root directory is gone".into());
     }
     let mut reached = HashSet::from([Ino::ROOT]);
@@ -74,8 +93,13 @@ fn reachability(all: &Gathered, subdirs: &HashMap<Ino, Vec<Ino>>, found: &mut Ve
         }
     }
     for (ino, seen) in &all.inodes {
-        if seen.kind == FileKind::Directory && !reached.contains(ino) {
+        if seen.kind != FileKind::Directory || reached.contains(ino) {
+            continue;
+        }
+        if all.damaged.is_empty() {
             found.push(format!("directory {} can't be reached from the root", ino.get()));
+        } else {
+            untraced.insert(*ino);
         }
     }
 }

@@ -58,7 +58,7 @@ impl Dump<'_> {
                 let slots = pool.slots.iter().enumerate();
                 dump.pages_used =
                     slots.map(|(slot, (header, _))| words(slot, header.pages)).collect();
-                dump.inodes_used = saved.inodes_used();
+                dump.inodes_used = saved.inodes_used(self.chunks.len());
             }
             Ok(None) => dump.verdict = "none: the next opening scans".into(),
             Err(error) => dump.verdict = format!("refused, the next opening scans: {error}"),

@@ -39,9 +39,15 @@ pub(crate) struct Lost {
     /// From the first to the last; a number between them that has a place is not lost.
     pub(crate) numbers: Range<u64>,
     pub(crate) why: Error,
+    spans_tables: bool,
 }
 
 impl Lost {
+    /// Whether a word is damaged that names more than the page of 16 inodes.
+    pub(crate) fn is_of_tables(&self) -> bool {
+        self.spans_tables
+    }
+
     /// Whether a number without a place is among them.
     pub(crate) fn has(&self, ino: Ino) -> bool {
         self.numbers.contains(&ino.get())
@@ -130,7 +136,10 @@ impl Chunks {
     fn lose(&mut self, page: PmAddr, numbers: Range<u64>, why: Error) {
         match self.lost.last_mut() {
             Some(last) if last.page == page => last.numbers.end = numbers.end,
-            _ => self.lost.push(Lost { page, numbers, why }),
+            _ => {
+                let spans_tables = numbers.end - numbers.start > INODES_PER_PAGE;
+                self.lost.push(Lost { page, numbers, why, spans_tables });
+            }
         }
     }
 

@@ -44,6 +44,13 @@ pub(crate) struct Record {
     placeless: Option<Error>,
 }
 
+impl Record {
+    /// The inodes that it speaks of.
+    pub(crate) fn inos(&self) -> impl Iterator<Item = Ino> {
+        self.body.lines.iter().map(|(ino, _)| *ino)
+    }
+}
+
 /// Inode pages are never given back, and durable before a record speaks of their inodes.
 fn placeless(ino: Ino, record: PmAddr) -> Error {
     Error::damaged_inode(ino, "journal record", record, "a number without a place")
@@ -227,6 +234,11 @@ impl Journal {
     /// The records that can't be judged, or not be taken whole: why.
     pub(crate) fn doubts(&self) -> impl Iterator<Item = &Error> {
         self.records.iter().filter_map(|record| record.doubt.as_ref().or(record.placeless.as_ref()))
+    }
+
+    /// The places of those records.
+    pub(crate) fn doubtful(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(|record| record.doubt.is_some() || record.placeless.is_some())
     }
 
     /// The records that speak of an inode, with its line in each.

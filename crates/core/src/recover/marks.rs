@@ -62,6 +62,13 @@ impl PageMarks {
         shared.map_or(Ok(()), |at| Err(two_owners(at, owner)))
     }
 
+    /// Whether pages lie in a slot.
+    pub(crate) fn contains(&self, addr: PmAddr, pages: u64) -> bool {
+        let limit = self.pages.get(usize::from(addr.slot())).copied().unwrap_or(0);
+        let end = (addr.byte() / PAGE).checked_add(pages);
+        addr.is_page_aligned() && end.is_some_and(|end| end <= limit)
+    }
+
     /// Whether any page has two owners.
     pub(crate) fn any_shared(&self) -> bool {
         self.shared.get().is_some()

@@ -19,6 +19,7 @@ pub(crate) mod scan;
 pub(crate) mod standing;
 pub(crate) mod unrecovered;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use novale_arena::{Arena, PidInfo};
@@ -239,6 +240,23 @@ fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
         pending = pending.and(pm.stream(at, &line.encode(place.seed), Purpose::Commit));
     }
     pending
+}
+
+/// What recovery stores, for a repair, which has seen to all damage but that of inodes that share
+/// pages with others.
+pub(crate) fn settle_for_repair(
+    pm: &Pm,
+    pool: &Pool,
+    sharing: &BTreeSet<Ino>,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Flushed> {
+    let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
+    let mut opened = survey(pm, pool, &lanes, exec, progress)?;
+    opened.found.damaged.retain(|ino, _| !sharing.contains(ino));
+    opened.refuse_damage()?;
+    Journal::check_numbers(&opened.last_seq, &lanes)?;
+    Ok(repair(pm, pool, &opened))
 }
 
 fn build(

@@ -42,9 +42,9 @@ impl Saved {
     }
 
     /// Inode numbers in use, 0 among them.
-    pub(crate) fn inodes_used(&self) -> u64 {
+    pub(crate) fn inodes_used(&self, chunks: usize) -> u64 {
         let words = self.words.get(self.inodes..).unwrap_or_default();
-        words.iter().map(|word| u64::from(word.count_ones())).sum()
+        words.iter().take(chunks * INODE_WORDS).map(|word| u64::from(word.count_ones())).sum()
     }
 
     pub(crate) fn inode_word(&self, chunk: usize, index: usize) -> u64 {

@@ -51,7 +51,11 @@ impl Image {
         Ok(())
     }
 
-    fn bytes(&self) -> Result<Vec<Vec<u8>>, String> {
+    /// The bytes of each slot.
+    ///
+    /// # Errors
+    /// What the machine says.
+    pub fn bytes(&self) -> Result<Vec<Vec<u8>>, String> {
         let slots = (0..self.slots).map(|slot| self.pool.contents(slot));
         slots.collect::<Result<_, _>>().map_err(|why| why.to_string())
     }

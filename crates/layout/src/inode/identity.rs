@@ -91,6 +91,13 @@ impl IdentityLine {
         transmute!(raw)
     }
 
+    /// The inode number that a line names, unchecked: to ask for its checksum.
+    #[must_use]
+    pub fn peek_ino(bytes: &[u8; 64]) -> Ino {
+        let raw: RawIdentityLine = transmute!(*bytes);
+        Ino::new(raw.ino.get())
+    }
+
     /// Checks bytes that were read back.
     ///
     /// # Errors

@@ -26,6 +26,17 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; the methods themselves only ask the kernel.
 unsafe impl Sync for Mapping {}
 
+/// Whom the stores to a file's mapping reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Share {
+    /// The file.
+    Plain,
+    /// The file on a DAX file system (`MAP_SYNC`).
+    Sync,
+    /// This process alone.
+    Scratch,
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `place` and belongs to this value alone; `Pm` gives no
@@ -36,16 +47,19 @@ impl Drop for Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`; `sync` asks for `MAP_SYNC`.
+    /// Maps the first `len` bytes of `file`.
     pub(super) fn of_file(
         file: &File,
         len: u64,
         align: u64,
         read_only: bool,
-        sync: bool,
+        share: Share,
     ) -> Result<Self, Errno> {
-        let flags =
-            if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        let flags = match share {
+            Share::Plain => MapFlags::SHARED,
+            Share::Sync => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            Share::Scratch => MapFlags::PRIVATE | MapFlags::NORESERVE,
+        };
         let len = to_usize(len);
         Self::place(len, to_usize(align), |at| {
             // SAFETY: `at` is the start of `len` bytes that `place` reserved for this; replacing
@@ -199,7 +213,7 @@ mod tests {
             assert!(aligned.is_ok(), "round {round}: {aligned:?}");
         }
         let unmappable = File::open("/dev/shm").unwrap();
-        let error = Mapping::of_file(&unmappable, 4096, 2 << 20, true, false).unwrap_err();
+        let error = Mapping::of_file(&unmappable, 4096, 2 << 20, true, Share::Plain).unwrap_err();
         assert_eq!(error, Errno::NODEV);
         assert_eq!(Mapping::anonymous(1 << 62, 2 << 20, true).unwrap_err(), Errno::NOMEM);
     }

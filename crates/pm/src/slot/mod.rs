@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mapping::Mapping;
+use mapping::{Mapping, Share};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use source::Source;
@@ -40,9 +40,10 @@ impl Slot {
     /// Opens and maps the slot at `spec`.
     pub(crate) fn open(spec: &SlotSpec, options: &PmOptions) -> Result<Self, PmError> {
         let path = spec.path.as_path();
-        let source = Source::open(path, options.read_only)?;
+        let reads_alone = options.read_only || options.scratch;
+        let source = Source::open(path, reads_alone)?;
         let len = checked_len(path, source.len)?;
-        if source.is_regular && !options.read_only {
+        if source.is_regular && !reads_alone {
             blocks::ensure(path, &source.file, len)?;
         }
         let align = source.align.max(MAP_ALIGN);
@@ -52,7 +53,12 @@ impl Slot {
             false => SlotKind::DaxDevice,
         };
         let sync = kind == SlotKind::DaxFile;
-        let mapping = Mapping::of_file(&source.file, len, align, options.read_only, sync)
+        let share = match (options.scratch, sync) {
+            (true, _) => Share::Scratch,
+            (false, true) => Share::Sync,
+            (false, false) => Share::Plain,
+        };
+        let mapping = Mapping::of_file(&source.file, len, align, options.read_only, share)
             .map_err(unmapped(path, len))?;
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         let identity = Some(source.identity);

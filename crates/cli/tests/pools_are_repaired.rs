@@ -1,0 +1,100 @@
+//! Promise: `novale check --repair` shows what it would do, asks, mends what needs no guess, gives
+//! something up only where it is told to, and keeps that first.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs;
+use std::io::SeekFrom;
+
+use support::{Scratch, novale, patch};
+
+/// The identity line of the root: inode 1 of the page behind the directory's.
+const ROOT_IDENTITY: u64 = (8 + 2) * 4096 + 256;
+
+#[test]
+fn what_needs_no_guess_is_mended_when_asked_for() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    patch(&slot, SeekFrom::Start(2048 + 60), b"damage");
+    let before = fs::read(&slot).unwrap();
+    let shown = novale(&["check", "--repair", "--dry-run", &slot]);
+    assert_eq!(shown.code, 4, "{}{}", shown.out, shown.err);
+    assert!(
+        shown.out.contains("mends: slot 0: the first copy of the slot header"),
+        "{}",
+        shown.out
+    );
+    assert!(shown.out.contains("nothing was changed"), "{}", shown.out);
+    novale(&["check", "--repair", &slot]).refused(8, &["nobody can be asked", "--yes"]);
+    assert!(fs::read(&slot).unwrap() == before, "a dry run, or nothing, changed the pool");
+    let done = novale(&["check", "--repair", "--yes", "--json", &slot]);
+    assert_eq!(done.code, 1, "{}{}", done.out, done.err);
+    let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(report["changes"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        (&report["changes"][0]["gives_up"], &report["dry_run"]),
+        (&false.into(), &false.into())
+    );
+    assert!(novale(&["check", "--repair", "--yes", &slot]).ok().contains("no errors"));
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
+}
+
+#[test]
+fn what_is_given_up_is_kept_first() {
+    let scratch = Scratch::new();
+    let (slot, pieces) = (scratch.slot("pool"), scratch.slot("pieces"));
+    novale(&["mkfs", "--size", "16M", &slot]).ok();
+    patch(&slot, SeekFrom::Start(ROOT_IDENTITY + 8), b"damage");
+    let before = fs::read(&slot).unwrap();
+    let refused = novale(&["check", "--repair", "--yes", &slot]);
+    assert_eq!(refused.code, 4, "{}{}", refused.out, refused.err);
+    assert!(refused.out.contains("needs --repair=salvage: damaged pool: inode 1 identity line"));
+    novale(&["check", "--repair=salvage", "--yes", &slot]).refused(16, &["--save DIR"]);
+    assert!(fs::read(&slot).unwrap() == before, "a repair that was refused changed the pool");
+    let salvage = ["check", "--repair=salvage", "--yes", "--save", &pieces, &slot];
+    let done = novale(&salvage);
+    assert_eq!(done.code, 1, "{}{}", done.out, done.err);
+    assert!(done.out.contains("gives up: damaged pool: inode 1 identity line"), "{}", done.out);
+    let at = usize::try_from(ROOT_IDENTITY).unwrap();
+    let piece = format!("{pieces}/inode-1-slot-0-{ROOT_IDENTITY:#x}");
+    assert_eq!(fs::read(piece).unwrap(), before[at..at + 256]);
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
+}
+
+/// A pool whose daemon was killed, with a damaged inode, was not mounted for writing any more.
+#[test]
+fn a_pool_that_was_refused_for_writing_is_mounted_after_its_repair() {
+    let test = "a_pool_that_was_refused_for_writing_is_mounted_after_its_repair";
+    let Some(scratch) = Scratch::for_mount(test) else { return };
+    let (slot, dir, pieces) = (scratch.pool(), scratch.dir(), scratch.slot("pieces"));
+    novale(&["mount", &slot, &dir]).ok();
+    fs::create_dir(scratch.in_dir("sub")).unwrap();
+    fs::write(scratch.in_dir("sub/kept"), [7; 9000]).unwrap();
+    let number = std::os::unix::fs::MetadataExt::ino(&fs::metadata(scratch.in_dir("sub")).unwrap());
+    novale(&["umount", &dir]).ok();
+    let said = novale(&["dump", "--json", &slot, "inode", &number.to_string()]).ok();
+    let inode: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let entry = inode["log"]["pages"][0]["entries"][0]["at"].as_str().unwrap();
+    let at = u64::from_str_radix(entry.trim_start_matches("0:0x"), 16).unwrap();
+    // The only name in the directory.
+    patch(&slot, SeekFrom::Start(at + 20), b"damage");
+    // As if it had not been closed: the state line that says so is gone.
+    let said = novale(&["dump", "--json", &slot, "superblock"]).ok();
+    let pool: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let states = pool["states"].as_array().unwrap();
+    let clean = states.iter().find(|line| line["notes"][0] == "stands").unwrap();
+    let clean = clean["at"].as_str().unwrap().trim_start_matches("0:0x");
+    patch(&slot, SeekFrom::Start(u64::from_str_radix(clean, 16).unwrap()), &[0; 64]);
+    novale(&["mount", &slot, &dir]).refused(1, &["could destroy it"]);
+    let salvage = ["check", "--repair=salvage", "--yes", "--save", &pieces, &slot];
+    assert_eq!(novale(&salvage).code, 1);
+    novale(&["mount", &slot, &dir]).ok();
+    let lost: Vec<_> = fs::read_dir(scratch.in_dir("lost+found")).unwrap().collect();
+    assert_eq!(lost.len(), 1);
+    let found = lost.into_iter().next().unwrap().unwrap().path();
+    assert_eq!(fs::read(found).unwrap(), [7; 9000]);
+    fs::write(scratch.in_dir("sub/new"), b"written").unwrap();
+    novale(&["umount", &dir]).ok();
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
+}
