@@ -168,10 +168,11 @@ pub fn show_pool_in(pm: Pm, arena: Arena, now_ns: i64) -> Result<Fs, String> {
     open_as(pm, arena, &OpenOptions { read_only: true, now_ns, ..OpenOptions::default() })
 }
 
-/// Pools of the single-fence form drop each view that nobody has used since the hand came by, those of
-/// the others none: both ways are run by whatever draws a form.
+/// Pools of several slots drop each view that nobody has used since the hand came by, others none: both
+/// ways are run by whatever draws slots. The sequences of the seeded bugs have one slot, and count on
+/// when a log is collected.
 fn open_as(pm: Pm, arena: Arena, options: &OpenOptions) -> Result<Fs, String> {
-    let index_bytes = (options.form == Form::Single).then_some(0);
+    let index_bytes = (pm.slot_count() > 1).then_some(0);
     let options = OpenOptions { atime: Atime::Noatime, index_bytes, ..*options };
     Fs::open(pm, arena, &options, &Serial, &|_| ()).map_err(|why| format!("open: {why}"))
 }
