@@ -93,7 +93,8 @@ impl Fs {
             next.mtime_ns = call.now_ns;
         }
         next.mtime_ns = set.mtime_ns.unwrap_or(next.mtime_ns);
-        let single = gap.is_none() && !xattrs.has_pages() && self.options.form.is_single(0);
+        let fenced = xattrs.has_pages() && !seeded::is_on(Bug::XattrsNotFenced);
+        let single = gap.is_none() && !fenced && self.options.form.is_single(0);
         let pending = std::mem::replace(&mut appended.pending, Flushed::none()).and(stored);
         let rest = if entries == 0 && gap.is_none() {
             Rest::Nothing

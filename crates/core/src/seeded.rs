@@ -101,6 +101,8 @@ pub enum Bug {
     MoveUncovers,
     /// Collection takes what a move maps for cut by the move's own hole.
     MoveCutsItself,
+    /// The pages of extended attributes share a fence with the line that names them.
+    XattrsNotFenced,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

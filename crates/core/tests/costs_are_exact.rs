@@ -14,7 +14,7 @@ use std::fmt::Write;
 use novale_arena::Arena;
 use novale_core::{
     Ctx, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Place, RenameMode,
-    Seek, Serial, SetAttr, mkfs,
+    Seek, Serial, SetAttr, SetXattr, mkfs,
 };
 use novale_pm::{Counters, Pm, PmOptions};
 
@@ -208,6 +208,36 @@ fn data_costs_its_lines_an_entry_and_a_commit_line() {
             costs: [cost(1026, 0, 2), cost(1026, 0, 2)],
         },
     ]);
+}
+
+#[test]
+fn an_attribute_costs_its_page_and_a_fence_before_the_commit() {
+    let set = |w: &World, ino, len: usize| {
+        let set = SetXattr { name: b"user.a", value: &vec![7; len], ..SetXattr::default() };
+        w.fs.setxattr(&ctx(), ino, &set).unwrap();
+    };
+    let world = |prepare: &dyn Fn(&World), run: &dyn Fn(&World), form| {
+        let world = World::new(form);
+        prepare(&world);
+        let before = world.fs.counters();
+        run(&world);
+        let done: Counters = &world.fs.counters() - &before;
+        (done.lines(), done.write_backs(), done.fences)
+    };
+    for form in [Form::Single, Form::Two] {
+        // Two lines of the chain's page, the entry, the commit line.
+        assert_eq!(world(&|_| (), &|w| set(w, w.f, 10), form), (4, 0, 2), "{form:?}");
+        // Whatever the length of another value.
+        let long = |w: &World| {
+            let value = vec![1; 60_000];
+            let set = SetXattr { name: b"user.long", value: &value, ..SetXattr::default() };
+            w.fs.setxattr(&ctx(), w.f, &set).unwrap();
+        };
+        assert_eq!(world(&long, &|w| set(w, w.f, 10), form), (4, 0, 2), "{form:?}");
+        // A write to a file with attributes costs what any does.
+        let write = world(&|w| set(w, w.f, 10), &|w| w.write(w.f, 0, PAGE), form);
+        assert_eq!(write, (66, 0, if form == Form::Single { 1 } else { 2 }), "{form:?}");
+    }
 }
 
 #[test]

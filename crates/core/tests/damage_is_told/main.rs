@@ -10,5 +10,6 @@
 )]
 
 mod absurd_numbers;
+mod attributes;
 mod pools;
 mod the_rest_can_be_read;

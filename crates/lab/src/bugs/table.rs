@@ -95,6 +95,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("moved-pages-stay", MovedPagesStay, PowerCut, "DESIGN 4", "pages that a collapse moves stay mapped where they were"),
     bug!("move-uncovers", MoveUncovers, PowerCut, "DESIGN 4", "collection drops a hole that still cancels"),
     bug!("move-cuts-itself", MoveCutsItself, PowerCut, "DESIGN 4", "collection drops what a collapse maps behind its own hole"),
+    bug!("xattrs-not-fenced", XattrsNotFenced, PowerCut, "DESIGN 4", "pages of extended attributes share a fence with the line that names them"),
     bug!("no-reserve", NoReserve, PowerCut, "DESIGN 6", "deletes fail on a full pool"),
 ];
 

@@ -9,6 +9,7 @@ mod raw;
 mod resealed;
 mod structures;
 mod values;
+mod xattrs;
 
 use fastrand::Rng;
 use novale_layout::PmAddr;
@@ -61,13 +62,15 @@ pub enum Kind {
     Resealed,
     /// A name with bytes that none may have.
     Name,
+    /// A page of extended attributes, or a record in it.
+    Xattrs,
     /// Any field of a structure with a checksum of its own kind, which is made right again.
     Field,
 }
 
 impl Kind {
     /// All kinds, by the names that recipes have for them.
-    pub const ALL: [(&str, Self); 23] = [
+    pub const ALL: [(&str, Self); 24] = [
         ("bits", Self::Bits),
         ("word", Self::Word),
         ("line", Self::Line),
@@ -90,6 +93,7 @@ impl Kind {
         ("name-cycle", Self::NameCycle),
         ("resealed", Self::Resealed),
         ("name", Self::Name),
+        ("xattrs", Self::Xattrs),
         ("field", Self::Field),
     ];
 
@@ -140,6 +144,7 @@ pub fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
         | Kind::NameCycle
         | Kind::Resealed
         | Kind::Name
+        | Kind::Xattrs
         | Kind::Field => structures::wound(pm, kind, random),
     }
 }

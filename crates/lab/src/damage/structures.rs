@@ -41,6 +41,7 @@ pub(super) fn wound(pm: &Pm, kind: Kind, random: &mut Rng) -> Option<String> {
         Kind::NameCycle => surgeon.name_cycle(random),
         Kind::Resealed => surgeon.resealed(random),
         Kind::Name => surgeon.name(random),
+        Kind::Xattrs => surgeon.xattrs(random),
         Kind::Field => surgeon.field(random),
         Kind::Bits
         | Kind::Word
@@ -57,12 +58,12 @@ pub(super) struct Surgeon<'p> {
     pub(super) pm: &'p Pm,
     pub(super) seed: Seed,
     superblock: Superblock,
-    pages: u64,
+    pub(super) pages: u64,
 }
 
 /// An inode in use or used once.
 pub(super) struct Patient {
-    ino: Ino,
+    pub(super) ino: Ino,
     pub(super) at: PmAddr,
     pub(super) seed: Seed,
     pub(super) generation: u32,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use novale_core::{Ctx, Error, FileKind, Form, Fs, Ino, NewInode, RenameMode, SetAttr};
+use novale_core::{Ctx, Error, FileKind, Form, Fs, Ino, NewInode, RenameMode, SetAttr, SetXattr};
 use novale_pm::PmOptions;
 
 use super::recipe::Shape;
@@ -85,12 +85,22 @@ fn tree(fs: &Fs, session: u64) -> Result<(), Error> {
             &SetAttr { size: Some(42_000), mode: Some(0o640), ..SetAttr::default() },
         )?;
         fs.link(&c, file, below, format!("link {index}").as_bytes())?;
+        attributes(fs, &c, file, index)?;
     }
     make_inode(fs, &c, top, "symlink", FileKind::Symlink)?;
     make_inode(fs, &c, top, "socket", FileKind::Socket)?;
     make_inode(fs, &c, top, "gone", FileKind::File)?;
     fs.unlink(&c, top, b"gone")?;
     fs.rename(&c, below, b"link 0", deep, b"moved", RenameMode::Replace)
+}
+
+/// Some short attributes, and a long one.
+fn attributes(fs: &Fs, c: &Ctx, file: Ino, index: usize) -> Result<(), Error> {
+    for (name, len) in [(&b"user.short"[..], 20), (b"user.long", 3000), (b"trusted.more", 900)] {
+        let value = vec![7; len * (index + 1)];
+        fs.setxattr(c, file, &SetXattr { name, value: &value, ..SetXattr::default() })?;
+    }
+    Ok(())
 }
 
 fn logs(fs: &Fs, session: u64) -> Result<(), Error> {

@@ -67,6 +67,12 @@ const OPERATIONS: &str = "
     write /A/foo offset=4096 len=4096 fill=3
     append /A/foo len=10 fill=4
     write /A/foo offset=20000 len=100 fill=5
+    setxattr /A/foo name=user.a mode=any len=5000 fill=3
+    setxattr /A/foo name=user.b mode=any len=10 fill=4
+    setxattr /A name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
+    create /A/heir kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    rmdir /A/heir
+    setxattr /A name=system.posix_acl_default mode=any acl=%
     set /A/foo size=5000
     write /A/foo offset=6000 len=77 fill=6
     set /A/foo size=6001

@@ -10,7 +10,8 @@ pub(crate) fn cases() -> (Vec<Step>, Vec<Step>) {
     let setup = format!(
         "create /d {DIR}\ncreate /d/e {DIR}\ncreate /g {DIR}\ncreate /f {FILE}\ncreate /d/f {FILE}\n\
          create /g/f {FILE}\nwrite /f offset=0 len=20000 fill=1\nwrite /d/f offset=4000 len=300 fill=2\n\
-         link /f /d/l\ncreate /gone {FILE}\nappend /gone len=9000 fill=3\nunlink /gone\n"
+         link /f /d/l\nsetxattr /f name=user.long mode=any len=6000 fill=4\n\
+         setxattr /g name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0\ncreate /gone {FILE}\nappend /gone len=9000 fill=3\nunlink /gone\n"
     );
     let victims = [
         format!("create /new {FILE}"),
@@ -34,6 +35,11 @@ pub(crate) fn cases() -> (Vec<Step>, Vec<Step>) {
         "copy /f /d/f from=100 to=5000 len=9000".to_owned(),
         "copy /f /f from=0 to=12000 len=6000".to_owned(),
         "link /f /g/l".to_owned(),
+        "setxattr /f name=user.a mode=any len=10 fill=7".to_owned(),
+        "setxattr /f name=user.long mode=any len=20000 fill=7".to_owned(),
+        "removexattr /f name=user.long".to_owned(),
+        "setxattr /d/f name=system.posix_acl_access mode=any acl=u:6,u5:7,g:4,m:5,o:4".to_owned(),
+        format!("create /g/heir {DIR}"),
         "unlink /d/l".to_owned(),
         "unlink /d/f".to_owned(),
         "rmdir /d/e".to_owned(),
