@@ -49,7 +49,7 @@ pub struct MountOptions {
 /// Words that ask for what is so in any case, or that mount(8) and fstab keep to themselves.
 ///
 /// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`: always
-/// on. `user` and its like: mount(8) passes what they imply in words of their own. The ones with a
+/// on, as are `acl` and `user_xattr`. `user` and its like: mount(8) passes what they imply in words of their own. The ones with a
 /// value are what the kernel lists in `/proc/mounts`, and come back with a remount. `fsname=` would
 /// hide the slots, by which `novale umount` and `novale info` know a mount.
 const NEEDLESS: &[&str] = &[
@@ -78,6 +78,8 @@ const NEEDLESS: &[&str] = &[
     "nonempty",
     "mand",
     "nomand",
+    "acl",
+    "user_xattr",
 ];
 const NEEDLESS_VALUES: &[&str] = &[
     "user_id=",
