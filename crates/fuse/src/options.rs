@@ -48,10 +48,10 @@ pub struct MountOptions {
 
 /// Words that ask for what is so in any case, or that mount(8) and fstab keep to themselves.
 ///
-/// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`: always
-/// on, as are `acl` and `user_xattr`. `user` and its like: mount(8) passes what they imply in words of their own. The ones with a
-/// value are what the kernel lists in `/proc/mounts`, and come back with a remount. `fsname=` would
-/// hide the slots, by which `novale umount` and `novale info` know a mount.
+/// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`, `acl` and
+/// `user_xattr`: always on. `user` and its like: mount(8) passes what they imply in words of their
+/// own. The ones with a value are what the kernel lists in `/proc/mounts`, and come back with a
+/// remount. `fsname=` would hide the slots, by which `novale umount` and `novale info` know a mount.
 const NEEDLESS: &[&str] = &[
     "defaults",
     "default_permissions",
