@@ -26,29 +26,31 @@ check 'every workload is listed' test "$("$lab" list | wc -l)" -ge 15
 
 corpus=$root/crates/lab/corpus/images.txt
 check "damaged pools, $((seconds / 2)) s, seed $seed" \
-  "$lab" images --seconds $((seconds / 2)) --seed "$seed" --threads 2 --corpus "$corpus"
+  "$lab" images --seconds $((seconds / 2)) --seed "$seed" --threads 2 --corpus "$corpus" \
+  --out "$found"
 
 # A canary: a worker that dies of its limit is found, with the recipe that it died of.
 image_eats_memory() {
   local status=0
-  "$lab" images --seconds 2 --threads 1 --canary >"$found/canary" || status=$?
+  "$lab" images --seconds 2 --threads 1 --canary --out "$found" >"$found/canary" || status=$?
   cat "$found/canary"
   [ "$status" = 1 ] && grep -Eq '^(tree|logs|slots|full) (closed|crashed); ' "$found/canary"
 }
 check 'an image that eats memory is found' image_eats_memory
 
 check "clients that are killed, $((seconds / 6)) s, seed $seed" \
-  "$lab" clients --seconds $((seconds / 6)) --seed "$seed"
+  "$lab" clients --seconds $((seconds / 6)) --seed "$seed" --out "$found"
 
 if reason=$(why_no_mount); then
   check "clients and a mount's daemon that are killed, $((seconds / 6)) s, seed $seed" \
-    "$lab" clients --seconds $((seconds / 6)) --seed "$seed" --mount "$novale"
+    "$lab" clients --seconds $((seconds / 6)) --seed "$seed" --mount "$novale" --out "$found"
 else
   tally skipped 1 "lab: a mount's daemon that is killed: $reason"
 fi
 
 if need strace strace && strace -qq -o /dev/null true; then
-  check 'clients whose system calls fail' "$lab" clients --calls --seed "$seed"
+  check 'clients whose system calls fail' "$lab" clients --calls --seed "$seed" \
+    --out "$found"
 else
   tally skipped 1 'lab: clients whose system calls fail: strace is missing or may not trace'
 fi

@@ -8,6 +8,8 @@
     reason = "helpers of a test fail and speak as the test does"
 )]
 
+mod program;
+
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -133,22 +135,6 @@ impl Drop for Mount {
     }
 }
 
-/// The program that cargo built next to this test, or why the test cannot run.
-fn program() -> Result<PathBuf, String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("not root".to_owned());
-    }
-    let device = File::options().read(true).write(true).open("/dev/fuse");
-    device.map_err(|why| format!("/dev/fuse: {why}"))?;
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("novale");
-    if program.exists() {
-        Ok(program)
-    } else {
-        Err(format!("no {}: cargo build -p novale-cli", program.display()))
-    }
-}
-
 /// Every other sequence opens its files past the kernel's cache.
 fn is_direct(seed: u64) -> bool {
     seed.is_multiple_of(2)
@@ -182,7 +168,7 @@ fn compare(mount: &mut Mount, direct: bool, steps: &[Step]) -> Result<(), Box<Di
 
 #[test]
 fn with_the_machines_own_file_system() {
-    let program = match program() {
+    let program = match program::built() {
         Ok(program) => program,
         Err(why) => return println!("skipped: {NAME}: {why}"),
     };

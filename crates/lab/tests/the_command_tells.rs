@@ -147,6 +147,10 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         (vec!["replay", "empty"], "empty: it has no steps"),
         (vec!["run", "--workload", "nonsense"], "no workload `nonsense`"),
         (vec!["run", "--out", "absent"], "absent is no directory"),
+        (vec!["clients", "--out", "absent"], "absent is no directory"),
+        (vec!["clients", "--mount", "absent"], "no program absent"),
+        (vec!["clients", "--memory", "absent"], "a folder in absent"),
+        (vec!["images", "--out", "absent"], "absent is no directory"),
         (vec!["run", "--out", "/proc"], "write to /proc: "),
     ] {
         let (code, out, err) = lab(&arguments, folder.path());

@@ -9,6 +9,8 @@
     reason = "helpers of a test fail and speak as the test does"
 )]
 
+mod program;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -219,28 +221,12 @@ fn use_file(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The program that cargo built next to this test, or why the test cannot run.
-fn program() -> Result<PathBuf, String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("not root".to_owned());
-    }
-    let device = File::options().read(true).write(true).open("/dev/fuse");
-    device.map_err(|why| format!("/dev/fuse: {why}"))?;
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("novale");
-    if program.exists() {
-        Ok(program)
-    } else {
-        Err(format!("no {}: cargo build -p novale-cli", program.display()))
-    }
-}
-
 /// Images that are tried at least.
 const IMAGES_MIN: usize = 12;
 
 #[test]
 fn as_the_library_does() {
-    let program = match program() {
+    let program = match program::built() {
         Ok(program) => program,
         Err(why) => return println!("skipped: {NAME}: {why}"),
     };

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_core::Fs;
 use rustix::process::Signal;
+use serde::Serialize;
 
 use super::child::{said, wait};
+use super::failed::Failed;
 use super::field::{Count, Field};
 use super::judge::{close_and_check, empty_and_remove, judge, make_directory};
 use super::worker::SHARED;
@@ -23,17 +25,21 @@ const OF_ONE_KIND_MAX: u64 = 24;
 const SURE: [&str; 6] = ["execve", "exit", "exit_group", "rt_sigreturn", "getpid", "gettid"];
 
 /// What was done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CallsReport {
     /// Kinds of system calls that the clients make themselves.
     pub kinds: u64,
     /// Calls that failed.
+    #[serde(rename = "calls_failed")]
     pub failed: u64,
     /// Clients that ended with a message for it.
+    #[serde(rename = "clients_ended")]
     pub ended: u64,
     /// Clients that the language's run-time ended, as there was no memory.
+    #[serde(rename = "clients_without_memory")]
     pub without_memory: u64,
     /// Clients that went on.
+    #[serde(rename = "clients_went_on")]
     pub went_on: u64,
 }
 
@@ -48,13 +54,14 @@ pub fn fail_calls(
     seed: u64,
     stop: &AtomicBool,
     progress: &dyn Fn(&CallsReport),
-) -> Result<CallsReport, String> {
+) -> Result<CallsReport, Failed> {
     let field = Field::at(folder);
-    let fs = field.open(2)?;
+    field.has_room()?;
+    let fs = field.open(2).map_err(Failed::Unable)?;
     make_directory(&fs, SHARED)?;
     let mut trial = Trial { worker, field: &field, fs: &fs, seed, made: 0 };
     let mut report = CallsReport::default();
-    let idle = trial.calls(&["--version"])?;
+    let idle = trial.calls(&["--version"]).map_err(Failed::Unable)?;
     let all = trial.worker_calls()?;
     for (kind, count) in &all {
         // What starting a process takes is not the client's.
@@ -71,7 +78,7 @@ pub fn fail_calls(
         }
     }
     if report.failed == 0 && !stop.load(Ordering::Relaxed) {
-        return Err("no call of the worker failed".to_owned());
+        return Err(Failed::Unable("no call of the worker could be made to fail".to_owned()));
     }
     close_and_check(fs, &field, None)?;
     Ok(report)

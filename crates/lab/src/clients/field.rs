@@ -10,6 +10,7 @@ use novale_arena::{Arena, Identity, PidInfo};
 use novale_core::{Atime, Fs, Ino, OpenOptions, Serial};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 
+use super::failed::Failed;
 use crate::diff::{OnFs, make_pool, now_ns_at};
 use crate::workload::Failure;
 
@@ -18,6 +19,8 @@ const POOL_BYTES: u64 = 512 << 20;
 const ARENA_BYTES: u64 = 512 << 20;
 /// Bytes of it that views may take before they are dropped.
 const INDEX_BYTES: u64 = 256 << 10;
+/// Of these so much may be used.
+const ROOM_BYTES: u64 = 128 << 20;
 /// What a daemon gives to its arena.
 const ABI: u64 = 1;
 
@@ -72,6 +75,19 @@ impl Field {
         Pm::open(&[slot], options).map_err(|why| why.to_string())
     }
 
+    /// Says whether there is memory for the pool and the arena of a hunt: who writes where there is
+    /// none is killed by the kernel.
+    pub(super) fn has_room(&self) -> Result<(), Failed> {
+        let room = rustix::fs::statvfs(&self.folder)
+            .map_err(|why| Failed::Unable(format!("{}: {why}", self.folder.display())))?;
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        if free >= ROOM_BYTES {
+            return Ok(());
+        }
+        let (folder, free, needed) = (self.folder.display(), free >> 20, ROOM_BYTES >> 20);
+        Err(Failed::Unable(format!("{folder} has {free} MB left, and {needed} MB are needed")))
+    }
+
     /// Makes a pool and opens it, as the first client.
     pub(super) fn open(&self, lanes: u32) -> Result<Fs, String> {
         let text = |why: io::Error| why.to_string();
@@ -102,6 +118,24 @@ impl Field {
 pub(super) fn identity(pm: &Pm) -> Result<Identity, String> {
     let pool = novale_core::inspect(pm).map_err(|why| why.to_string())?;
     Ok(Identity { pool_uuid: pool.uuid, abi: ABI })
+}
+
+/// Copies the pool that a hunt worked on, without the holes of its file.
+///
+/// # Errors
+/// What the file systems say.
+pub fn keep_pool(folder: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (File::open(Field::at(folder).slot())?, File::create(to)?);
+    let len = from.metadata()?.len();
+    to.set_len(len)?;
+    let mut page = [0; 4096];
+    for at in (0..len / 4096).map(|index| index * 4096) {
+        from.read_exact_at(&mut page, at)?;
+        if page != [0; 4096] {
+            to.write_all_at(&page, at)?;
+        }
+    }
+    Ok(())
 }
 
 fn options() -> OpenOptions {

@@ -11,17 +11,22 @@ use fastrand::Rng;
 use novale_core::Fs;
 use novale_pm::PmOptions;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
 
 use super::child::{PATIENCE, said, wait};
+use super::failed::Failed;
 use super::field::{Count, Field};
 use super::judge::{close_and_check, empty_and_remove, judge, make_directory};
 use super::mounted::{Daemon, judge_mounted};
 use super::worker::SHARED;
+use crate::watchdog::Watchdog;
 
 /// Deaths between two closings of the pool.
 const DEATHS_A_ROUND: u64 = 40;
 /// Workers that nobody kills end after fewer operations.
 const OPERATIONS_MAX: u64 = 1_500;
+/// No step of the hunt itself takes longer, settling included, but for a hang.
+const HUNT_PATIENCE: Duration = Duration::from_secs(180);
 /// Workers that kill themselves do so before this many stores, write-backs and fences.
 const EVENTS_MAX: u64 = 6_000;
 
@@ -48,21 +53,26 @@ pub struct Hunt<'a> {
 }
 
 /// What was done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct HuntReport {
     /// Workers that were killed, or killed themselves between two stores.
     pub deaths: u64,
     /// Mounts' daemons that were killed.
+    #[serde(rename = "deaths_of_daemons")]
     pub daemons: u64,
     /// Deaths of workers in the middle of an operation.
+    #[serde(rename = "deaths_in_operation")]
     pub in_operation: u64,
     /// Of their operations, those that were found done.
+    #[serde(rename = "operations_found_done")]
     pub found_done: u64,
     /// Workers that ended by themselves.
     pub ended: u64,
-    /// Workers that were stopped and went on.
+    /// Workers and daemons that were stopped and went on.
+    #[serde(rename = "stopped_and_continued")]
     pub stopped: u64,
-    /// Operations that the dead had acknowledged, all found.
+    /// Operations that the dead had acknowledged.
+    #[serde(rename = "operations_acknowledged")]
     pub operations: u64,
     /// Times that the pool was closed, checked and opened again.
     pub rounds: u64,
@@ -74,6 +84,9 @@ struct Worker {
     seed: u64,
     mounted: bool,
     count: Count,
+    /// What it had begun and done when that was looked at, and since when it is so.
+    counted: (u64, u64),
+    since: Instant,
 }
 
 impl Worker {
@@ -81,21 +94,37 @@ impl Worker {
         let judged = if self.mounted { judge_mounted } else { judge };
         judged(fs, &self.name, self.seed, counts)
     }
+
+    /// Whether it goes on, whatever others do.
+    fn goes_on(&mut self) -> Result<(), String> {
+        let counted = self.count.read().map_err(|why| why.to_string())?;
+        if counted != self.counted {
+            (self.counted, self.since) = (counted, Instant::now());
+        }
+        if self.since.elapsed() <= PATIENCE {
+            return Ok(());
+        }
+        let (name, seed, (begun, done)) = (&self.name, self.seed, counted);
+        Err(format!("{name}, seed {seed}, hangs: {begun} operations begun, {done} done"))
+    }
 }
 
 impl Hunt<'_> {
     /// Hunts until the time is up; `progress` is told after each death.
     ///
     /// # Errors
-    /// What was found wrong.
-    pub fn run(&self, progress: &dyn Fn(&HuntReport)) -> Result<HuntReport, String> {
+    /// What was found wrong, or is not there.
+    pub fn run(&self, progress: &dyn Fn(&HuntReport)) -> Result<HuntReport, Failed> {
         let mut report = HuntReport::default();
         let mut random = Rng::with_seed(self.seed);
         let start = Instant::now();
+        let watchdog = Watchdog::new(HUNT_PATIENCE);
+        Field::at(self.folder).has_room()?;
         while !self.is_over(start) && report.deaths < self.deaths_max {
             let lanes = random.u32(1..5);
             let daemon = None;
-            Round { hunt: self, random: &mut random, report: &mut report, made: 0, daemon }
+            let (random, report) = (&mut random, &mut report);
+            Round { hunt: self, random, report, watchdog: &watchdog, made: 0, daemon }
                 .run(lanes, start, progress)?;
             report.rounds += 1;
         }
@@ -111,6 +140,7 @@ struct Round<'r> {
     hunt: &'r Hunt<'r>,
     random: &'r mut Rng,
     report: &'r mut HuntReport,
+    watchdog: &'r Watchdog,
     made: u64,
     daemon: Option<Daemon>,
 }
@@ -121,14 +151,18 @@ impl Round<'_> {
         lanes: u32,
         start: Instant,
         progress: &dyn Fn(&HuntReport),
-    ) -> Result<(), String> {
+    ) -> Result<(), Failed> {
+        self.watchdog.begin("the start of a round".to_owned());
         let field = Field::at(self.hunt.folder);
         let fs = match self.hunt.novale {
             Some(novale) => {
-                self.daemon = Some(Daemon::start(novale, &field)?);
+                // Once it has worked, a mount that fails is a finding.
+                let is_first = self.report.rounds == 0;
+                let failed = if is_first { Failed::Unable } else { Failed::Violation };
+                self.daemon = Some(Daemon::start(novale, &field).map_err(failed)?);
                 field.attach(PmOptions::default())?
             }
-            None => field.open(lanes)?,
+            None => field.open(lanes).map_err(Failed::Unable)?,
         };
         make_directory(&fs, SHARED)?;
         let mut workers = Vec::new();
@@ -136,7 +170,8 @@ impl Round<'_> {
             workers.push(self.start(&fs, &field)?);
         }
         let hunted = self.hunt_workers(&fs, &field, &mut workers, start, progress);
-        let told = std::fs::write(field.stop(), "").map_err(|why| why.to_string());
+        self.watchdog.begin("the end of a round".to_owned());
+        let told = std::fs::write(field.stop(), "").map_err(|why| Failed::Unable(why.to_string()));
         for worker in &mut workers {
             if hunted.is_err() {
                 let _ended = worker.child.kill();
@@ -144,7 +179,7 @@ impl Round<'_> {
             self.end(&fs, worker, hunted.is_err())?;
         }
         hunted.and(told)?;
-        close_and_check(fs, &field, self.daemon.as_mut())
+        Ok(close_and_check(fs, &field, self.daemon.as_mut())?)
     }
 
     fn hunt_workers(
@@ -154,10 +189,9 @@ impl Round<'_> {
         workers: &mut [Worker],
         start: Instant,
         progress: &dyn Fn(&HuntReport),
-    ) -> Result<(), String> {
+    ) -> Result<(), Failed> {
         let until = self.report.deaths + DEATHS_A_ROUND;
         let until = until.min(self.hunt.deaths_max);
-        let mut idle = Instant::now();
         while self.report.deaths < until && !self.hunt.is_over(start) {
             // Chance decides when: that is the point of it.
             std::thread::park_timeout(Duration::from_micros(self.random.u64(0..8_000)));
@@ -167,19 +201,21 @@ impl Round<'_> {
                 self.kill_daemon(fs)?;
                 continue;
             }
+            self.watchdog.begin(format!("{} and the others", worker.name));
             if self.random.u32(0..10) == 0 {
-                self.stop_and_go(worker)?;
+                let daemon = self.daemon.as_mut().filter(|_| self.random.u32(0..4) == 0);
+                let daemon = daemon.and_then(|daemon| daemon.is_alive().then(|| daemon.pid()));
+                self.stop_and_go(daemon.unwrap_or_else(|| worker.child.id()))?;
                 continue;
             }
             let dead = worker.child.try_wait().map_err(|why| why.to_string())?;
             // Some kill themselves at an event; the others are killed now.
-            if dead.is_none() && self.random.bool() {
-                if idle.elapsed() > PATIENCE {
-                    return Err(format!("{} hangs", worker.name));
+            if dead.is_none() {
+                worker.goes_on()?;
+                if self.random.bool() {
+                    continue;
                 }
-                continue;
             }
-            idle = Instant::now();
             let mut worker = std::mem::replace(worker, self.start(fs, field)?);
             worker.child.kill().map_err(|why| why.to_string())?;
             self.judge_dead(fs, &mut worker)?;
@@ -188,12 +224,13 @@ impl Round<'_> {
         Ok(())
     }
 
-    fn start(&mut self, fs: &Fs, field: &Field) -> Result<Worker, String> {
+    fn start(&mut self, fs: &Fs, field: &Field) -> Result<Worker, Failed> {
         self.made += 1;
         let name = format!("w{}", self.made);
         let seed = self.random.u64(..);
         make_directory(fs, name.as_bytes())?;
-        let count = Count::create(&field.folder().join(&name)).map_err(|why| why.to_string())?;
+        let count = Count::create(&field.folder().join(&name));
+        let count = count.map_err(|why| Failed::Unable(why.to_string()))?;
         let die_at = if self.random.bool() { self.random.u64(1..EVENTS_MAX) } else { 0 };
         let operations = self.random.u64(1..OPERATIONS_MAX);
         let served = self.daemon.as_mut().is_some_and(Daemon::is_alive);
@@ -210,8 +247,9 @@ impl Round<'_> {
             // What a terminal sends is for the hunt, which ends them.
             .process_group(0)
             .spawn()
-            .map_err(|why| format!("{}: {why}", program.display()))?;
-        Ok(Worker { child, name, seed, mounted, count })
+            .map_err(|why| Failed::Unable(format!("{}: {why}", program.display())))?;
+        let (counted, since) = ((0, 0), Instant::now());
+        Ok(Worker { child, name, seed, mounted, count, counted, since })
     }
 
     /// Kills the mount's daemon, if there is one; the workers that need it end by themselves.
@@ -225,8 +263,9 @@ impl Round<'_> {
         fs.settle_dead().map(drop).map_err(|why| format!("settling for the daemon: {why}"))
     }
 
-    fn stop_and_go(&mut self, worker: &Worker) -> Result<(), String> {
-        let pid = i32::try_from(worker.child.id()).ok().and_then(Pid::from_raw);
+    /// Stops a process for a moment, with whatever it holds.
+    fn stop_and_go(&mut self, pid: u32) -> Result<(), String> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let Some(pid) = pid else { return Ok(()) };
         let signal = |signal| kill_process(pid, signal).map_err(|why| why.to_string());
         signal(Signal::STOP)?;

@@ -92,6 +92,10 @@ impl Daemon {
         unmount(&self.mount, UnmountFlags::DETACH).map_err(|why| why.to_string())
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

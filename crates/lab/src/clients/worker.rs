@@ -115,21 +115,27 @@ pub fn work(args: &WorkerArgs) -> Result<(), String> {
         }
         count.done(index).map_err(|why| why.to_string())?;
         if random.u32(..).is_multiple_of(SHARED_ONE_IN) {
-            work_shared(&fs, shared, &mut random, hint);
+            work_shared(&fs, shared, &mut random, hint)
+                .map_err(|why| format!("behind step {index}, in the shared directory: {why}"))?;
         }
     }
     fs.close().map_err(|why| why.to_string())
 }
 
-/// Any operation on any name of the shared directory; it may be refused, as others do the same.
-fn work_shared(fs: &Fs, shared: Ino, random: &mut Rng, hint: u32) {
+/// Any operation on any name of the shared directory; it may be refused for what others do there.
+fn work_shared(
+    fs: &Fs,
+    shared: Ino,
+    random: &mut Rng,
+    hint: u32,
+) -> Result<(), novale_core::Error> {
     let ctx = Ctx { now_ns: now_ns_at(1), hint };
     let mut name = || format!("n{}", random.u32(0..SHARED_NAMES));
     let (name, other) = (name(), name());
     let (name, other) = (name.as_bytes(), other.as_bytes());
     let kind = if random.bool() { FileKind::File } else { FileKind::Directory };
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    let _refused = match random.u32(0..8) {
+    let done = match random.u32(0..8) {
         0 | 1 => fs.create(&ctx, shared, name, &new).map(drop),
         2 => fs.unlink(&ctx, shared, name),
         3 => fs.rmdir(&ctx, shared, name),
@@ -145,6 +151,23 @@ fn work_shared(fs: &Fs, shared: Ino, random: &mut Rng, hint: u32) {
             .map(drop)
         }
     };
+    match done {
+        Err(why) if !is_of_a_race(&why) => Err(why),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether what others do to the same names explains a refusal: the pool has room, and the names and
+/// lengths are in order.
+fn is_of_a_race(why: &novale_core::Error) -> bool {
+    use novale_core::Error as E;
+    // A directory is moved into itself, or linked.
+    let of_kind = matches!(why, E::Invalid(_) | E::Denied(_) | E::NotPermitted(_));
+    of_kind
+        || matches!(
+            why,
+            E::NotFound | E::Exists | E::NotEmpty | E::IsDirectory | E::NotDirectory | E::Stale
+        )
 }
 
 /// Uses an inode while it is held: another one may have its number once the name is gone.

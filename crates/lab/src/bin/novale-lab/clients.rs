@@ -1,17 +1,24 @@
 //! `novale-lab clients`: processes that share a pool, killed at any time.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use novale_lab::clients::{CallsReport, Hunt, HuntReport, fail_calls, work as work_in};
+use novale_lab::clients::{
+    CallsReport, Failed, Hunt, HuntReport, fail_calls, keep_pool, work as work_in,
+};
 use serde::Serialize;
 
 use super::stop::Stop;
 use super::{Verdict, seconds};
 
 /// Kill processes that work on one pool, at any instant, and see what the survivors find.
+///
+/// Of a violation the pool is kept as it was then, for `novale check`, and what was found, with the
+/// seed. The seed draws what each process does, and when it kills itself; at which instant the others
+/// are stopped, killed or have the CPU is chance, so the same seed may take another way.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// No death later than this.
@@ -35,6 +42,9 @@ pub(super) struct Args {
     /// A folder in memory for the pool and the arena.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     memory: PathBuf,
+    /// Where what shows a violation goes.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -42,17 +52,13 @@ pub(super) struct Args {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Summary {
-    deaths: u64,
-    deaths_of_daemons: u64,
-    deaths_in_operation: u64,
-    operations_found_done: u64,
-    operations_acknowledged: u64,
-    ended: u64,
-    stopped_and_continued: u64,
-    rounds: u64,
+struct Summary<R> {
+    #[serde(flatten)]
+    report: R,
     violations: u32,
     violation: Option<String>,
+    /// What is kept of it.
+    files: Vec<PathBuf>,
     seconds: f64,
     seed: u64,
 }
@@ -60,16 +66,22 @@ struct Summary {
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     // Before there is a folder that must not stay behind.
     let stop = Stop::on_signals()?;
+    ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
+    if let Some(novale) = &args.mount {
+        ensure!(novale.is_file(), "no program {}", novale.display());
+        ensure!(rustix::process::geteuid().is_root(), "--mount is for root");
+    }
     let folder = tempfile::Builder::new()
         .prefix("novale-lab-")
         .tempdir_in(&args.memory)
         .with_context(|| format!("a folder in {}", args.memory.display()))?;
     let program = std::env::current_exe().context("this program's own path")?;
+    let worker: (&Path, &[&str]) = (&program, &["client-worker"]);
     if args.calls {
-        return run_calls(args, (&program, &["client-worker"]), folder.path(), &stop);
+        return run_calls(args, worker, folder.path(), &stop);
     }
     let hunt = Hunt {
-        worker: (&program, &["client-worker"]),
+        worker,
         folder: folder.path(),
         novale: args.mount.as_deref(),
         processes: args.processes.max(1),
@@ -81,7 +93,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let style = ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")?;
     let bar = ProgressBar::new(args.seconds).with_style(style);
     let start = Instant::now();
-    let latest = std::cell::Cell::new(HuntReport::default());
+    let latest = Cell::new(HuntReport::default());
     let result = hunt.run(&|report| {
         latest.set(*report);
         let seconds = start.elapsed().as_secs();
@@ -91,40 +103,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     });
     bar.finish_and_clear();
     let report = *result.as_ref().unwrap_or(&latest.get());
-    let summary = Summary {
-        deaths: report.deaths,
-        deaths_of_daemons: report.daemons,
-        deaths_in_operation: report.in_operation,
-        operations_found_done: report.found_done,
-        operations_acknowledged: report.operations,
-        ended: report.ended,
-        stopped_and_continued: report.stopped,
-        rounds: report.rounds,
-        violations: u32::from(result.is_err()),
-        violation: result.err(),
-        seconds: start.elapsed().as_secs_f64(),
-        seed: args.seed,
-    };
-    if args.json {
-        println!("{}", serde_json::to_string(&summary)?);
-    } else {
-        tell(&summary);
-    }
-    Ok(Verdict::of(summary.violation.is_some(), &stop))
-}
-
-/// What `--calls --json` prints.
-#[derive(Serialize)]
-struct CallsSummary {
-    kinds: u64,
-    calls_failed: u64,
-    clients_ended: u64,
-    clients_without_memory: u64,
-    clients_went_on: u64,
-    violations: u32,
-    violation: Option<String>,
-    seconds: f64,
-    seed: u64,
+    conclude(args, (report, result.err()), (folder.path(), start), &stop, tell_hunt)
 }
 
 fn run_calls(
@@ -135,7 +114,7 @@ fn run_calls(
 ) -> anyhow::Result<Verdict> {
     let bar = ProgressBar::new_spinner();
     let start = Instant::now();
-    let latest = std::cell::Cell::new(CallsReport::default());
+    let latest = Cell::new(CallsReport::default());
     let result = fail_calls(worker, folder, args.seed, stop.asked(), &|report| {
         latest.set(*report);
         bar.set_message(format!("{} system calls failed", report.failed));
@@ -143,56 +122,97 @@ fn run_calls(
     });
     bar.finish_and_clear();
     let report = *result.as_ref().unwrap_or(&latest.get());
-    let summary = CallsSummary {
-        kinds: report.kinds,
-        calls_failed: report.failed,
-        clients_ended: report.ended,
-        clients_without_memory: report.without_memory,
-        clients_went_on: report.went_on,
-        violations: u32::from(result.is_err()),
-        violation: result.err(),
-        seconds: start.elapsed().as_secs_f64(),
-        seed: args.seed,
+    conclude(args, (report, result.err()), (folder, start), stop, tell_calls)
+}
+
+/// Says what was done, and found; keeps what shows it.
+fn conclude<R: Serialize>(
+    args: &Args,
+    (report, failed): (R, Option<Failed>),
+    (folder, start): (&Path, Instant),
+    stop: &Stop,
+    tell: fn(&Summary<R>),
+) -> anyhow::Result<Verdict> {
+    let violation = match failed {
+        Some(Failed::Unable(why)) => bail!(why),
+        Some(Failed::Violation(what)) => Some(what),
+        None => None,
     };
+    let files = match &violation {
+        Some(what) => keep(args, folder, what)?,
+        None => Vec::new(),
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let violations = u32::from(violation.is_some());
+    let summary = Summary { report, violations, violation, files, seconds, seed: args.seed };
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {
-        println!(
-            "{} system calls of {} kinds failed in {:.0} s: {} clients ended with a message, {} for \
-             want of memory, {} went on",
-            summary.calls_failed,
-            summary.kinds,
-            summary.seconds,
-            summary.clients_ended,
-            summary.clients_without_memory,
-            summary.clients_went_on
-        );
-        if let Some(violation) = &summary.violation {
-            println!("violation: {violation}");
+        tell(&summary);
+        if let Some(what) = &summary.violation {
+            println!("violation: {what}");
+        }
+        for file in &summary.files {
+            println!("kept: {}", file.display());
         }
     }
     Ok(Verdict::of(summary.violation.is_some(), stop))
 }
 
-fn tell(summary: &Summary) {
+/// Writes down how the violation was found, and copies the pool as it is now.
+fn keep(args: &Args, folder: &Path, what: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let name = |kind: &str| args.out.join(format!("clients-seed-{}.{kind}", args.seed));
+    let (told, pool) = (name("txt"), name("pool"));
+    let mount = args.mount.as_deref().map(|path| format!(" --mount {}", path.display()));
+    let calls = if args.calls { " --calls" } else { "" };
+    let text = format!(
+        "novale-lab clients --seed {} --processes {}{calls}{}\n{what}\n",
+        args.seed,
+        args.processes,
+        mount.unwrap_or_default()
+    );
+    std::fs::write(&told, text).with_context(|| format!("write {}", told.display()))?;
+    match keep_pool(folder, &pool) {
+        Ok(()) => Ok(vec![told, pool]),
+        Err(why) => {
+            eprintln!("novale-lab: the pool was not kept in {}: {why}", pool.display());
+            Ok(vec![told])
+        }
+    }
+}
+
+fn tell_hunt(summary: &Summary<HuntReport>) {
+    let report = &summary.report;
     println!(
         "{} deaths of workers and {} of daemons in {:.0} s, {} of them in an operation ({} found done); {} stopped and \
          continued; {} ended by themselves",
-        summary.deaths,
-        summary.deaths_of_daemons,
+        report.deaths,
+        report.daemons,
         summary.seconds,
-        summary.deaths_in_operation,
-        summary.operations_found_done,
-        summary.stopped_and_continued,
-        summary.ended
+        report.in_operation,
+        report.found_done,
+        report.stopped,
+        report.ended
     );
+    let found = if summary.violation.is_none() { ", all found" } else { "" };
     println!(
-        "{} operations acknowledged by the dead, all found; the pool closed and checked {} times",
-        summary.operations_acknowledged, summary.rounds
+        "{} operations acknowledged by the dead{found}; the pool closed and checked {} times",
+        report.operations, report.rounds
     );
-    if let Some(violation) = &summary.violation {
-        println!("violation: {violation}");
-    }
+}
+
+fn tell_calls(summary: &Summary<CallsReport>) {
+    let report = &summary.report;
+    println!(
+        "{} system calls of {} kinds failed in {:.0} s: {} clients ended with a message, {} for want of \
+         memory, {} went on",
+        report.failed,
+        report.kinds,
+        summary.seconds,
+        report.ended,
+        report.without_memory,
+        report.went_on
+    );
 }
 
 /// A process that works on a pool (started by `clients`).

@@ -7,16 +7,19 @@ mod worker;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use novale_lab::images::Recipe;
 use serde::Serialize;
 
+use super::stop::Stop;
 use super::{Verdict, seconds};
 
 /// Damage pools in every way and see that each answer is an error that names place and structure.
@@ -39,6 +42,9 @@ pub(super) struct Args {
     /// Where the recipes go that reached something new.
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
+    /// Where the recipes go that were answered wrongly: a file for `--seconds 0 --corpus FILE`.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -52,6 +58,8 @@ pub(super) struct Args {
 
 /// No image takes longer than this, but for a hang.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// So often is looked for a signal while no line comes.
+const LOOK: Duration = Duration::from_millis(100);
 /// A worker that died is replaced so often.
 const DEATHS_MAX: u32 = 100;
 
@@ -84,6 +92,8 @@ struct Summary<'f> {
     edges: u64,
     edges_counted: usize,
     violations: &'f [Violation],
+    /// The recipes of the violations.
+    file: Option<PathBuf>,
     seconds: f64,
     seed: u64,
 }
@@ -94,6 +104,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         return Ok(Verdict::Clean);
     }
     given(args)?;
+    // Before the search: what it finds must not be lost at its end.
+    ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
+    let stop = Stop::on_signals()?;
     let cpus = || std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
     let threads = args.threads.unwrap_or_else(cpus).max(1);
     let (start, bar) = (Instant::now(), bar(args.seconds));
@@ -101,8 +114,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let mut found = Found::default();
     std::thread::scope(|scope| {
         for index in 0..threads {
-            let tell = tell.clone();
-            scope.spawn(move || watch(args, args.seed.wrapping_add(index), start, &tell));
+            let (tell, stop) = (tell.clone(), stop.asked().clone());
+            scope.spawn(move || watch(args, args.seed.wrapping_add(index), start, (&tell, &stop)));
         }
         drop(tell);
         for event in told {
@@ -118,8 +131,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         let lines = found.kept.join("\n") + "\n";
         std::fs::write(path, lines).with_context(|| format!("write {}", path.display()))?;
     }
-    show(args, &found, start.elapsed())?;
-    Ok(if found.violations.is_empty() { Verdict::Clean } else { Verdict::Violated })
+    let file = save(args, &found.violations)?;
+    show(args, &found, file, start.elapsed())?;
+    Ok(Verdict::of(!found.violations.is_empty(), &stop))
+}
+
+/// Writes the recipes that were answered wrongly into a file that `--corpus` reads.
+fn save(args: &Args, violations: &[Violation]) -> anyhow::Result<Option<PathBuf>> {
+    if violations.is_empty() {
+        return Ok(None);
+    }
+    let path = args.out.join(format!("images-seed-{}.txt", args.seed));
+    let case = |one: &Violation| {
+        let what = one.what.replace('\n', "\n# ");
+        format!("# {what}\n{}\n", one.recipe)
+    };
+    let text: String = violations.iter().map(case).collect();
+    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    Ok(Some(path))
 }
 
 /// The recipes to start from; blank lines and those with a `#` in front are none.
@@ -160,17 +189,17 @@ impl Found {
     }
 }
 
-/// Runs one worker after the other until the time is up.
-fn watch(args: &Args, seed: u64, start: Instant, tell: &Sender<Event>) {
+/// Runs one worker after the other until the time is up, or it is asked to stop.
+fn watch(args: &Args, seed: u64, start: Instant, (tell, stop): (&Sender<Event>, &AtomicBool)) {
     for death in 0..DEATHS_MAX {
         let left = args.seconds.saturating_sub(start.elapsed().as_secs());
-        if death > 0 && left == 0 {
+        if death > 0 && (left == 0 || stop.load(Ordering::Relaxed)) {
             return;
         }
         let seed = seed.wrapping_add(u64::from(death) << 32);
         let canary = args.canary && death == 0;
         let lost = match start_worker(args, (left, seed), canary) {
-            Ok((child, output)) => follow(child, output, tell),
+            Ok((child, output)) => follow(child, output, (tell, stop)),
             Err(why) => Some(Event::Lost { recipe: String::new(), what: format!("{why:#}") }),
         };
         let Some(lost) = lost else { return };
@@ -193,13 +222,19 @@ fn start_worker(
     if let Some(corpus) = &args.corpus {
         command.arg("--corpus").arg(corpus);
     }
+    // What a terminal sends is for the search, which ends them.
+    command.process_group(0);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("a worker's output")?;
     Ok((child, BufReader::new(output)))
 }
 
 /// Hands on what a worker says, until its end; says how it was lost, if it was.
-fn follow(mut child: Child, output: BufReader<ChildStdout>, tell: &Sender<Event>) -> Option<Event> {
+fn follow(
+    mut child: Child,
+    output: BufReader<ChildStdout>,
+    (tell, stop): (&Sender<Event>, &AtomicBool),
+) -> Option<Event> {
     let (hand_on, lines) = channel();
     let reader = std::thread::spawn(move || {
         for line in output.lines().map_while(Result::ok) {
@@ -209,39 +244,63 @@ fn follow(mut child: Child, output: BufReader<ChildStdout>, tell: &Sender<Event>
         }
     });
     let mut trying = String::new();
-    let hung = hear(&lines, &mut trying, tell);
-    if hung {
+    let heard = hear(&lines, &mut trying, (tell, stop));
+    if heard != Heard::Ended {
         drop(child.kill());
     }
     let ended = child.wait();
     drop(lines);
     drop(reader.join());
     match ended {
-        _ if hung => Some(Event::Lost { recipe: trying, what: format!("no end in {PATIENCE:?}") }),
+        _ if heard == Heard::Stopped => None,
+        _ if heard == Heard::Hung => {
+            Some(Event::Lost { recipe: trying, what: format!("no end in {PATIENCE:?}") })
+        }
         Ok(status) if status.success() => None,
         Ok(status) => Some(Event::Lost { recipe: trying, what: status.to_string() }),
         Err(why) => Some(Event::Lost { recipe: trying, what: why.to_string() }),
     }
 }
 
-/// Takes lines until there are no more (`false`), or until none comes in time.
-fn hear(lines: &Receiver<String>, trying: &mut String, tell: &Sender<Event>) -> bool {
+/// How a worker's lines ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    /// There are no more.
+    Ended,
+    /// None came in time.
+    Hung,
+    /// Somebody asked for the end.
+    Stopped,
+}
+
+/// Takes lines until there are no more, none comes in time, or a signal came.
+fn hear(
+    lines: &Receiver<String>,
+    trying: &mut String,
+    (tell, stop): (&Sender<Event>, &AtomicBool),
+) -> Heard {
+    let mut last = Instant::now();
     loop {
-        match lines.recv_timeout(PATIENCE) {
+        if stop.load(Ordering::Relaxed) {
+            return Heard::Stopped;
+        }
+        match lines.recv_timeout(LOOK) {
             Ok(line) => {
+                last = Instant::now();
                 let Some(word) = worker::Word::parse(&line) else { continue };
                 if let worker::Word::Try(recipe) = &word {
                     trying.clone_from(recipe);
                 }
                 drop(tell.send(Event::Said(word)));
             }
-            Err(RecvTimeoutError::Timeout) => return true,
-            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(RecvTimeoutError::Timeout) if last.elapsed() < PATIENCE => {}
+            Err(RecvTimeoutError::Timeout) => return Heard::Hung,
+            Err(RecvTimeoutError::Disconnected) => return Heard::Ended,
         }
     }
 }
 
-fn show(args: &Args, found: &Found, time: Duration) -> anyhow::Result<()> {
+fn show(args: &Args, found: &Found, file: Option<PathBuf>, time: Duration) -> anyhow::Result<()> {
     if args.json {
         let summary = Summary {
             images: found.images,
@@ -252,6 +311,7 @@ fn show(args: &Args, found: &Found, time: Duration) -> anyhow::Result<()> {
             edges: found.edges,
             edges_counted: novale_edges::count(),
             violations: &found.violations,
+            file,
             seconds: time.as_secs_f64(),
             seed: args.seed,
         };
@@ -274,6 +334,9 @@ fn show(args: &Args, found: &Found, time: Duration) -> anyhow::Result<()> {
         println!("one worker reached {} of {} branches", found.edges, novale_edges::count());
     }
     println!("{} violations", found.violations.len());
+    if let Some(file) = file {
+        println!("again: novale-lab images --seconds 0 --corpus {}", file.display());
+    }
     Ok(())
 }
 
