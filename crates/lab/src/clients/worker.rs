@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
-use novale_core::{Ctx, FileKind, Fs, Ino, NewInode, RenameMode};
+use novale_core::{Ctx, Error as E, FileKind, Fs, Ino, NewInode, RenameMode};
 use novale_layout::PmAddr;
 use novale_model::Error;
 use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
@@ -123,64 +123,69 @@ pub fn work(args: &WorkerArgs) -> Result<(), String> {
 }
 
 /// Any operation on any name of the shared directory; it may be refused for what others do there.
-fn work_shared(
-    fs: &Fs,
-    shared: Ino,
-    random: &mut Rng,
-    hint: u32,
-) -> Result<(), novale_core::Error> {
+fn work_shared(fs: &Fs, shared: Ino, random: &mut Rng, hint: u32) -> Result<(), String> {
     let ctx = Ctx { now_ns: now_ns_at(1), hint };
     let mut name = || format!("n{}", random.u32(0..SHARED_NAMES));
     let (name, other) = (name(), name());
-    let (name, other) = (name.as_bytes(), other.as_bytes());
+    let (from, to) = (name.as_bytes(), other.as_bytes());
     let kind = if random.bool() { FileKind::File } else { FileKind::Directory };
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    let done = match random.u32(0..8) {
-        0 | 1 => fs.create(&ctx, shared, name, &new).map(drop),
-        2 => fs.unlink(&ctx, shared, name),
-        3 => fs.rmdir(&ctx, shared, name),
-        4 => fs.rename(&ctx, shared, name, shared, other, RenameMode::Replace),
-        5 => fs.rename(&ctx, shared, name, shared, other, RenameMode::Exchange),
-        6 => with_held(fs, &ctx, (shared, name), |ino| fs.link(&ctx, ino, shared, other).map(drop)),
+    let rename = |mode| fs.rename(&ctx, shared, from, shared, to, mode);
+    let (what, done) = match random.u32(0..8) {
+        0 | 1 => ("create", fs.create(&ctx, shared, from, &new).map(drop)),
+        2 => ("unlink", fs.unlink(&ctx, shared, from)),
+        3 => ("rmdir", fs.rmdir(&ctx, shared, from)),
+        4 => ("rename", rename(RenameMode::Replace)),
+        5 => ("exchange", rename(RenameMode::Exchange)),
+        6 => {
+            let link = |ino| fs.link(&ctx, ino, shared, to).map(drop);
+            ("link", with_held(fs, &ctx, (shared, from), link))
+        }
         _ => {
             let bytes = vec![1; random.usize(1..30_000)];
             let offset = random.u64(0..20_000);
-            with_held(fs, &ctx, (shared, name), |ino| {
-                fs.write(&ctx, ino, offset, &bytes).and_then(|_| fs.append(&ctx, ino, &[2; 100]))
-            })
-            .map(drop)
+            let write = |ino| {
+                fs.write(&ctx, ino, offset, &bytes)?;
+                fs.append(&ctx, ino, &[2; 100]).map(drop)
+            };
+            ("write", with_held(fs, &ctx, (shared, from), write))
         }
     };
     match done {
-        Err(why) if !is_of_a_race(&why) => Err(why),
+        Err(why) if !is_explained(what, &why) => Err(format!("{what} {name} ({other}): {why}")),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// Whether what others do to the same names explains a refusal: the pool has room, and the names and
-/// lengths are in order.
-fn is_of_a_race(why: &novale_core::Error) -> bool {
-    use novale_core::Error as E;
-    // A directory is moved into itself, or linked.
-    let of_kind = matches!(why, E::Invalid(_) | E::Denied(_) | E::NotPermitted(_));
-    of_kind
-        || matches!(
-            why,
-            E::NotFound | E::Exists | E::NotEmpty | E::IsDirectory | E::NotDirectory | E::Stale
-        )
+/// Whether what the names lead to explains a refusal, which others may change at any time. The pool
+/// has room, directories stay empty and where they are, and a held inode stays: nothing else does.
+fn is_explained(what: &str, why: &E) -> bool {
+    match what {
+        "create" => matches!(why, E::Exists),
+        "unlink" | "write" => matches!(why, E::NotFound | E::IsDirectory),
+        "rmdir" => matches!(why, E::NotFound | E::NotDirectory),
+        "rename" => matches!(why, E::NotFound | E::NotDirectory | E::IsDirectory),
+        // A directory has one name.
+        "link" => matches!(why, E::NotFound | E::Exists | E::NotPermitted(_)),
+        _ => matches!(why, E::NotFound),
+    }
 }
 
-/// Uses an inode while it is held: another one may have its number once the name is gone.
-fn with_held<T>(
+/// Uses an inode while it is held, unless it went first: another one may have its number once the
+/// name is gone. What is held does not go.
+fn with_held(
     fs: &Fs,
     ctx: &Ctx,
     (directory, name): (Ino, &[u8]),
-    used: impl FnOnce(Ino) -> novale_core::Result<T>,
-) -> novale_core::Result<T> {
+    used: impl FnOnce(Ino) -> novale_core::Result<()>,
+) -> novale_core::Result<()> {
     let found = fs.lookup(ctx, directory, name)?;
-    fs.hold(found.ino)?;
-    let same = fs.getattr(found.ino).is_ok_and(|now| now.generation == found.generation);
-    let result = if same { used(found.ino) } else { Err(novale_core::Error::Stale) };
+    match fs.hold(found.ino) {
+        Err(E::Stale) => return Ok(()),
+        held => held?,
+    }
+    let same = fs.getattr(found.ino)?.generation == found.generation;
+    let result = if same { used(found.ino) } else { Ok(()) };
     fs.release(ctx, found.ino, 1)?;
     result
 }
