@@ -49,12 +49,14 @@ fn a_signal_ends_it_with_what_was_found_and_nothing_left() {
     let run = ["run", "--seconds", "600", "--threads", "1", "--json"];
     let mutants = ["mutants", "--seconds", "600", "--threads", "1", "--json"];
     let bugs = ["bugs", "--json"];
+    let images = ["images", "--seconds", "600", "--threads", "2", "--json"];
     for (arguments, signal, code) in [
         (&clients[..], Signal::TERM, 143),
         (&clients, Signal::INT, 130),
         (&run, Signal::TERM, 143),
         (&mutants, Signal::INT, 130),
         (&bugs, Signal::TERM, 143),
+        (&images, Signal::INT, 130),
     ] {
         let child = Command::new(env!("CARGO_BIN_EXE_novale-lab"))
             .args(arguments)

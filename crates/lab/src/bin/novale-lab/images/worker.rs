@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use novale_lab::images::{Hunt, Recipe};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 /// Address space of a worker: the view of an image, its slots twice over, and as much again.
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -71,6 +71,8 @@ pub(super) fn run(
     given: Vec<Recipe>,
     canary: bool,
 ) -> anyhow::Result<()> {
+    // Nobody is left behind, however the program that started this one ends.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
     setrlimit(Resource::As, limit)?;
     let (start, time) = (Instant::now(), Duration::from_secs(seconds));
