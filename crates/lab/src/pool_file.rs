@@ -52,6 +52,14 @@ impl PoolFile {
         Ok(bytes)
     }
 
+    /// All bytes of all slots.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn slots(&self) -> io::Result<Vec<Vec<u8>>> {
+        (0..).zip(&self.files).map(|(slot, _)| self.contents(slot)).collect()
+    }
+
     /// Stores bytes from outside, as a crash image does.
     ///
     /// # Errors

@@ -12,10 +12,10 @@ use novale_layout::{
 };
 use novale_pm::{Flushed, Purpose};
 
-use super::Repair;
 use super::gather::{Gathered, Inode, Name, Names};
 use super::tree::{self, Node, Plan};
 use super::write::Writer;
+use super::{Held, Repair};
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
 use crate::load;
@@ -34,12 +34,7 @@ struct Edit {
 impl Repair<'_, '_> {
     /// Gives every file whose pages another inode has copies of its own: of what they held when the
     /// repair began, since some of them are no data, and change.
-    pub(super) fn separate(
-        &mut self,
-        pool: &Pool,
-        all: &mut Gathered,
-        held: &BTreeMap<PmAddr, Vec<u8>>,
-    ) -> Result<()> {
+    pub(super) fn separate(&mut self, pool: &Pool, all: &mut Gathered, held: &Held) -> Result<()> {
         for ino in all.sharing.clone() {
             let Some(mut inode) = all.inodes.remove(&ino) else { continue };
             let mut writer = self.writer(pool, all);
@@ -67,8 +62,8 @@ impl Repair<'_, '_> {
     }
 
     /// What the pages hold that files share with others.
-    pub(super) fn held(&self, all: &Gathered) -> Result<BTreeMap<PmAddr, Vec<u8>>> {
-        let mut held = BTreeMap::new();
+    pub(super) fn held(&self, all: &Gathered) -> Result<Held> {
+        let mut held = Held::new();
         let sharing = all.sharing.iter().filter_map(|ino| all.inodes.get(ino));
         for (_, page) in sharing.flat_map(|inode| all.shared_pages(inode)) {
             let mut bytes = vec![0; 4096];

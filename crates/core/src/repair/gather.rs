@@ -34,6 +34,8 @@ pub(super) struct Gathered {
     pub(super) chunks: Chunks,
     pub(super) journal: Journal,
     pub(super) marks: PageMarks,
+    /// The pages of the pool itself, lanes and the inode directory among them.
+    structure: PageMarks,
     /// The inodes in use, and those that are damaged.
     pub(super) inodes: BTreeMap<Ino, Inode>,
     /// Those that map a page which another has, too.
@@ -196,12 +198,16 @@ pub(super) fn gather(
     let marks = pool.no_pages();
     scan::mark_fixed(pool, &marks, &lanes)?;
     let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &marks)?;
+    let structure = pool.no_pages();
+    scan::mark_fixed(pool, &structure, &lanes)?;
+    Chunks::read(pm, pool.superblock.roots.inode_directory, &structure)?;
     let mut journal = Journal::read(pm, seed, &lanes)?;
     journal.judge(pm, seed, session, &|ino| chunks.place(seed, ino))?;
     let mut all = Gathered {
         chunks,
         journal,
         marks,
+        structure,
         inodes: BTreeMap::new(),
         sharing: BTreeSet::new(),
         entangled: BTreeSet::new(),
@@ -407,6 +413,14 @@ impl Gathered {
         pages.filter(|(_, addr)| self.is_shared(Extent { addr: *addr, pages: 1 })).collect()
     }
 
+    /// Whether any page of an extent is one of the pool's own.
+    fn is_of_the_pool(&self, extent: Extent) -> bool {
+        let first = extent.addr.byte() / PAGE;
+        (first..first + extent.pages).any(|page| {
+            self.structure.word(extent.addr.slot().into(), page / 64) >> (page % 64) & 1 == 1
+        })
+    }
+
     /// Whether any page of an extent has several owners.
     pub(super) fn is_shared(&self, extent: Extent) -> bool {
         self.marks.refuse_shared(extent.addr, extent.pages, &String::new).is_err()
@@ -427,6 +441,13 @@ impl Gathered {
         }
         let tables = self.chunks.lost().iter().filter(|lost| lost.is_of_tables());
         beyond.extend(tables.map(|lost| lost.why.to_string()));
+        let in_place = self
+            .inodes
+            .values()
+            .filter(|inode| inode.own_pages.iter().any(|extent| self.is_of_the_pool(*extent)));
+        beyond.extend(in_place.map(|inode| {
+            format!("inode {}: its log or attributes lie in a page of the pool's own", inode.ino)
+        }));
         let worn = self.inodes.values().filter(|inode| inode.is_used_up());
         let worn = worn.filter_map(|inode| inode.damage.as_ref());
         beyond.extend(worn.map(|damage| format!("{}; its numbers are used up", damage.error())));

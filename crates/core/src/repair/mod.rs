@@ -14,6 +14,8 @@ mod tree;
 mod words;
 mod write;
 
+use std::collections::BTreeMap;
+
 use novale_layout::{Ino, PmAddr, PoolState};
 use novale_pm::{Pm, Purpose};
 
@@ -120,15 +122,20 @@ pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairRepo
         let left = if changes.is_empty() { before } else { check(pm, help.exec, help.progress)? };
         return Ok(RepairReport { changes, needs_salvage, beyond, left });
     }
+    // Before any store: a file may have what is a copy's place, by a header that says so.
+    let pages_held = this.held(&all)?;
     this.copies(&mut pool)?;
     let rest = check(pm, this.help.exec, this.help.progress)?;
     if !rest.findings.is_empty() {
-        this.mend(&mut pool, all)?;
+        this.mend(&mut pool, all, &pages_held)?;
     }
     let changes = this.changes;
     let left = check(pm, help.exec, help.progress)?;
     Ok(RepairReport { changes, left, ..RepairReport::default() })
 }
+
+/// What pages held when a repair began, by their addresses.
+type Held = BTreeMap<PmAddr, Vec<u8>>;
 
 struct Repair<'a, 'h> {
     pm: &'a Pm,
@@ -166,8 +173,7 @@ impl Repair<'_, '_> {
     }
 
     /// The steps behind the copies, each of which leaves a pool that the whole can be run on again.
-    fn mend(&mut self, pool: &mut Pool, mut all: Gathered) -> Result<()> {
-        let held = self.held(&all)?;
+    fn mend(&mut self, pool: &mut Pool, mut all: Gathered, held: &Held) -> Result<()> {
         let root = pool.state.saved_root;
         if pool.is_clean() && !root.is_null() {
             // From here on each opening scans, and with damage refuses to write.
@@ -185,7 +191,7 @@ impl Repair<'_, '_> {
         }
         self.recover(pool, &all)?;
         let mut all = self.gather(pool)?;
-        self.separate(pool, &mut all, &held)?;
+        self.separate(pool, &mut all, held)?;
         self.amend(pool, &mut all)?;
         let clean = PoolState { flags: PoolState::CLEAN, ..pool.state };
         pool.write_state(self.pm, clean);

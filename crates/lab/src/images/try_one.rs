@@ -1,4 +1,4 @@
-//! What an image is put through: described, checked, dumped, shown, used and emptied, opened again. Errors
+//! What an image is put through: described, checked, dumped, repaired, shown, used and emptied, opened again. Errors
 //! are welcome that say what is damaged and where; a panic is not, nor an error that blames the
 //! arena, or nobody.
 
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use novale_arena::Arena;
 use novale_core::dump::{Dump, DumpLimits};
+use novale_core::repair::Effort;
 use novale_core::{
     Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, OpenOptions, Place, RenameMode,
     Seek, Serial, SetAttr, check, identify_slot, inspect, space,
@@ -20,6 +21,7 @@ use super::image::Image;
 use super::message::kind_of;
 use super::pools::Pools;
 use super::recipe::Recipe;
+use super::repaired::repaired;
 use crate::diff::{now_ns_at, panic_text};
 use crate::pool_file::PoolFile;
 
@@ -27,6 +29,8 @@ use crate::pool_file::PoolFile;
 const ARENA_BYTES: u64 = 64 << 20;
 /// Names followed of a tree: the pools have fewer.
 const NAMES_MAX: usize = 4000;
+/// One in so many images is repaired, which takes ten times as long as all the rest.
+const REPAIRED_ONE_IN: u64 = 8;
 /// Inodes shown raw, and of each so many entries.
 const DUMPED_INODES: u64 = 100;
 const DUMPED_MAX: usize = 300;
@@ -61,8 +65,15 @@ pub fn try_recipe(pools: &mut Pools, recipe: &Recipe) -> Result<Outcome, String>
     let mut outcome = Outcome { wounds, ..Outcome::default() };
     let sites = Arc::new(Sites::default());
     let mut trial = Trial { pool: &pool, sites: &sites, sound: false, outcome: &mut outcome };
+    let repaired = number_of(recipe.to_string()).is_multiple_of(REPAIRED_ONE_IN);
+    let slots = if repaired { pool.slots().map_err(|why| why.to_string())? } else { Vec::new() };
     novale_edges::take(&mut |_, _| ());
-    let ran = catch_unwind(AssertUnwindSafe(|| trial.run()));
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        trial.run();
+        if repaired {
+            trial.repair(&slots);
+        }
+    }));
     novale_edges::take(&mut |edge, times| outcome.edges.push((edge, times)));
     if let Err(payload) = ran {
         outcome.wrong.push(format!("panic: {}", panic_text(payload.as_ref())));
@@ -244,6 +255,24 @@ impl Trial<'_> {
             self.meet("finding", &finding.what);
         }
         report.findings.is_empty()
+    }
+
+    /// Repairs copies of the image, with and without giving something up.
+    fn repair(&mut self, slots: &[Vec<u8>]) {
+        for effort in [Effort::Safe, Effort::Salvage] {
+            match repaired(slots, effort) {
+                Ok(done) => {
+                    let wrong = done.wrong.into_iter();
+                    self.outcome
+                        .wrong
+                        .extend(wrong.map(|what| format!("{effort:?} repair: {what}")));
+                    for change in done.report.iter().flat_map(|report| &report.changes) {
+                        self.meet("repair", &change.what);
+                    }
+                }
+                Err(why) => self.outcome.wrong.push(format!("repair: {why}")),
+            }
+        }
     }
 
     /// Shows every structure as it lies there: whatever the damage, all of it, within its limits.
