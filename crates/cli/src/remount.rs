@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use novale_fuse::{Atime, MountOptions, find, remount};
+use novale_fuse::{MountOptions, find, remount};
 
 use crate::args::MountArgs;
-use crate::record::{self, Record, atime_word};
+use crate::record::{self, Record};
 use crate::words::{Words, spelled};
 
 /// Changes the mount at `target` by the words of `-o`, on top of the options that it has.
@@ -33,11 +33,9 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
                 late.join(" and ")
             );
         }
-        // The mount goes on to show what the daemon does.
-        options.atime = [Atime::Relative, Atime::Never, Atime::Always]
-            .into_iter()
-            .find(|atime| atime_word(*atime) == record.atime);
     }
+    // What is not asked for stays; the daemon reads the mount's flags.
+    options.atime = words.options.atime.or(Some(entry.atime()));
     remount(&options, &entry.target)?;
     Ok(())
 }
@@ -48,11 +46,6 @@ fn for_the_next_mount(words: &Words, record: &Record) -> Vec<String> {
     let asked = &words.options;
     let is_new = |word: &&String| !record.daemon_words.contains(&spelled(word));
     let mut late: Vec<String> = words.daemon.iter().filter(is_new).cloned().collect();
-    if let Some(atime) = asked.atime.map(atime_word)
-        && atime != record.atime
-    {
-        late.push(atime.to_owned());
-    }
     if let Some(threads) = asked.threads
         && threads != record.threads
     {
@@ -105,7 +98,7 @@ mod tests {
         assert!(late("remount,ro,noatime,threads=8,log=/var/log/novale,grace=10").is_empty());
         assert!(late("remount,form=auto,arena_max=2G").is_empty());
         assert_eq!(late("remount,log=/tmp/log,rw"), ["log=/tmp/log"]);
-        assert_eq!(late("remount,relatime,threads=4"), ["relatime", "threads=4"]);
+        assert_eq!(late("remount,relatime,threads=4"), ["threads=4"]);
         assert_eq!(late("remount,grace=0"), ["grace=0"]);
     }
 }

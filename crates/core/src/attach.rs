@@ -4,7 +4,7 @@
 //! the word that says so last. Coming and going are serialised by a lock, so that exactly the last
 //! client to leave closes the pool.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use novale_arena::{Arena, AtomicU64, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
@@ -112,6 +112,7 @@ impl Fs {
             report: OpenReport { clean: true, ..OpenReport::default() },
             gc: GcCounters::default(),
             closed: AtomicBool::new(false),
+            atime: AtomicU8::new(options.atime as u8),
             settling: std::sync::Mutex::new(()),
         };
         {

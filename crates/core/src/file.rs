@@ -113,7 +113,7 @@ impl Fs {
 
     /// Records an access, as the mount's rule for access times asks.
     pub(crate) fn touch(&self, ctx: &Ctx, ino: Ino, (atime, mtime, ctime): Times) -> Result<()> {
-        let due = match self.options.atime {
+        let due = match self.atime() {
             Atime::Noatime => false,
             Atime::Strict => atime != ctx.now_ns,
             Atime::Relatime => {

@@ -1,7 +1,7 @@
 //! The file system object: what its operations share.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use novale_arena::{Arena, Client, LockGuard, Off, Op, Phase};
 use novale_layout::{FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PmAddr, Seed};
@@ -121,6 +121,8 @@ pub struct Fs {
     pub(crate) unrecovered: Unrecovered,
     pub(crate) gc: GcCounters,
     pub(crate) closed: AtomicBool,
+    /// An [`Atime`]; at first that of the options.
+    pub(crate) atime: AtomicU8,
     /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
 }
@@ -461,6 +463,17 @@ impl Fs {
             inodes: inodes.saturating_sub(1),
             inodes_free: inodes_to_come(places.saturating_sub(inodes), pages_available),
         })
+    }
+
+    /// When reads change the access time from now on.
+    pub fn set_atime(&self, atime: Atime) {
+        self.atime.store(atime as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn atime(&self) -> Atime {
+        let atime = self.atime.load(Ordering::Relaxed);
+        let all = [Atime::Relatime, Atime::Noatime, Atime::Strict];
+        all.into_iter().find(|known| *known as u8 == atime).unwrap_or_default()
     }
 
     /// How opening went: clean or by recovery, and what recovery did.

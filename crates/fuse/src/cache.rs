@@ -34,6 +34,10 @@ pub enum Atime {
     Always,
 }
 
+impl Atime {
+    pub(crate) const ALL: [Self; 3] = [Self::Relative, Self::Never, Self::Always];
+}
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 const SET_ID_BITS: u32 = 0o6000;

@@ -11,6 +11,7 @@
 //! [`Server`] ties a mount to a transport and ends both in order.
 
 mod cache;
+mod follow;
 mod fuser_convert;
 mod fuser_transport;
 mod fusermount;

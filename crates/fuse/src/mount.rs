@@ -157,9 +157,8 @@ fn mount_directly(
     Ok(device)
 }
 
-/// Changes the flags of an existing mount: read-only and back, nosuid and so on. The daemon does not
-/// learn of it, so what it was started with stays: a pool opened read-only refuses writes whatever
-/// the mount says, and access times change as before.
+/// Changes the flags of an existing mount: read-only and back, nosuid, access times and so on. A pool
+/// opened read-only refuses writes whatever the mount says.
 ///
 /// # Errors
 /// No right to change it.

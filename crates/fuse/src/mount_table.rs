@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use crate::Atime;
+
 /// One mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
@@ -20,6 +22,21 @@ pub struct MountEntry {
     pub source: OsString,
     /// Options of the file system, such as `rw`, `user_id=0` and `allow_other`.
     pub super_options: String,
+}
+
+impl MountEntry {
+    /// What the mount's flags say of access times: the kernel has no word for every read.
+    #[must_use]
+    pub fn atime(&self) -> Atime {
+        let is = |wanted: &str| self.options.split(',').any(|word| word == wanted);
+        if is("noatime") {
+            Atime::Never
+        } else if is("relatime") {
+            Atime::Relative
+        } else {
+            Atime::Always
+        }
+    }
 }
 
 /// All mounts of this process's mount namespace, oldest first.
@@ -45,6 +62,11 @@ impl MountTable {
     #[must_use]
     pub fn top(&self, target: &Path) -> Option<&MountEntry> {
         self.entries.iter().rev().find(|entry| entry.target == target)
+    }
+
+    /// The oldest mount of a file system, by its device number.
+    pub(crate) fn of_device(&self, device: (u32, u32)) -> Option<&MountEntry> {
+        self.entries.iter().find(|entry| entry.device == device)
     }
 
     /// All mounts of a type, oldest first.

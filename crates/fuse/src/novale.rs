@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use novale_core::{
     Attr, ClearSetId, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Place, RenameMode, Seek,
@@ -44,6 +45,8 @@ pub struct Novale {
     pub(crate) fs: Arc<Fs>,
     pub(crate) gate: Gate,
     settings: Settings,
+    /// An [`Atime`]; at first that of the settings.
+    atime: AtomicU8,
 }
 
 impl fmt::Debug for Novale {
@@ -56,7 +59,24 @@ impl Novale {
     /// Serves an open file system.
     #[must_use]
     pub fn new(fs: Arc<Fs>, settings: Settings) -> Self {
-        Self { fs, gate: Gate::new(), settings }
+        let atime = AtomicU8::new(settings.atime as u8);
+        Self { fs, gate: Gate::new(), settings, atime }
+    }
+
+    /// When reads change access times from now on; of files that are open, when they are opened again
+    /// as far as the kernel's cache is concerned.
+    pub fn set_atime(&self, atime: Atime) {
+        self.fs.set_atime(match atime {
+            Atime::Relative => novale_core::Atime::Relatime,
+            Atime::Never => novale_core::Atime::Noatime,
+            Atime::Always => novale_core::Atime::Strict,
+        });
+        self.atime.store(atime as u8, Ordering::Relaxed);
+    }
+
+    fn atime(&self) -> Atime {
+        let atime = self.atime.load(Ordering::Relaxed);
+        Atime::ALL.into_iter().find(|known| *known as u8 == atime).unwrap_or_default()
     }
 
     /// Refuses opens from now on with `ESHUTDOWN`; what is open goes on.
@@ -103,7 +123,7 @@ impl Novale {
     }
 
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
-        cache::opened(self.settings.atime, attr, open, ctx.now_ns)
+        cache::opened(self.atime(), attr, open, ctx.now_ns)
     }
 
     /// What a file handle's inode number leads to, `.` or `..`.

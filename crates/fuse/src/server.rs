@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::follow::follow;
 use crate::mount::{MountError, Mounted, mount};
 use crate::service::Service;
 use crate::unmount::write_back;
@@ -75,7 +76,11 @@ impl Server {
             Ok((thread, ended))
         });
         match connected {
-            Ok((thread, ended)) => Ok(Self { service, mounted, thread, ended }),
+            Ok((thread, ended)) => {
+                // Without it a remount leaves access times as they were.
+                follow(mounted.device(), Arc::downgrade(&service)).unwrap_or_default();
+                Ok(Self { service, mounted, thread, ended })
+            }
             Err(error) => {
                 mounted.detach()?;
                 Err(MountError::Device(error))

@@ -324,6 +324,39 @@ fn noatime_moves_no_access_time_and_strictatime_moves_it_at_every_read() {
     assert_eq!(output.stdout, b"mapped\n", "a program runs past the page cache");
 }
 
+/// The daemon went on as it was started: the kernel tells no FUSE daemon of a remount.
+#[test]
+fn a_remount_changes_when_reads_move_the_access_time() {
+    let test = "a_remount_changes_when_reads_move_the_access_time";
+    let Some(mount) = Mount::new(test, "noatime") else { return };
+    let file = mount.path("f");
+    let first_read_moves_it = || {
+        fs::write(&file, b"changed").unwrap();
+        let before = fs::metadata(&file).unwrap();
+        fs::read(&file).unwrap();
+        let after = fs::metadata(&file).unwrap();
+        (after.atime(), after.atime_nsec()) != (before.atime(), before.atime_nsec())
+    };
+    assert!(!first_read_moves_it());
+    let remount = |words| {
+        let options = novale_fuse::MountOptions::parse(words).unwrap();
+        novale_fuse::remount(&options, mount.root()).unwrap();
+    };
+    remount("relatime");
+    assert!(eventually(first_read_moves_it));
+    remount("noatime");
+    assert!(eventually(|| !first_read_moves_it()));
+    remount("strictatime");
+    let second_read_moves_it = || {
+        fs::read(&file).unwrap();
+        let first = fs::metadata(&file).unwrap();
+        fs::read(&file).unwrap();
+        let second = fs::metadata(&file).unwrap();
+        (second.atime(), second.atime_nsec()) > (first.atime(), first.atime_nsec())
+    };
+    assert!(eventually(second_read_moves_it));
+}
+
 #[test]
 fn times_are_kept_to_the_nanosecond_also_before_1970() {
     let Some(mount) = Mount::new("times_are_kept_to_the_nanosecond", "") else {

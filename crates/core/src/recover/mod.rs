@@ -20,7 +20,7 @@ pub(crate) mod standing;
 pub(crate) mod unrecovered;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use novale_arena::{Arena, PidInfo};
 use novale_layout::{COMMIT_OFFSETS, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
@@ -270,8 +270,7 @@ fn build(
     attach::begin(arena)?;
     arena.set_wanted_bytes(options.index_bytes.unwrap_or(arena.max_bytes() / 4 * 3));
     let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
-    let lane_count = pool.superblock.lane_count;
-    let allocator = Allocator::create(arena, &pages, lane_count, Box::new(Spread))?;
+    let allocator = Allocator::create(arena, &pages, pool.superblock.lane_count, Box::new(Spread))?;
     let inodes = Inodes::create(arena, pool.superblock.roots.inode_directory)?;
     let views = Views::create(arena)?;
     let rename_lock = arena.alloc_table(3)?;
@@ -318,6 +317,7 @@ fn build(
         unrecovered,
         gc: GcCounters::default(),
         closed: AtomicBool::new(false),
+        atime: AtomicU8::new(options.atime as u8),
         settling: std::sync::Mutex::new(()),
     };
     fs.install_lanes(lanes, &opened.last_seq)?;

@@ -1,0 +1,48 @@
+//! A mount's flags as they are now: the kernel tells no FUSE daemon of a remount.
+//!
+//! It does tell whoever polls the mount table that something in it has changed, so a thread looks at
+//! the mount's own line then, and access times go by what that says.
+
+use std::fs::File;
+use std::sync::Weak;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::mount_table::MountTable;
+use crate::{Atime, MountEntry, Novale};
+
+/// How long the thread may outlive its mount.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Follows the flags of the mount with a device number until the service is gone or the mount is.
+pub(crate) fn follow(device: (u32, u32), service: Weak<Novale>) -> std::io::Result<()> {
+    let table = File::open("/proc/self/mountinfo")?;
+    let limit = Timespec::try_from(LOOK_AGAIN).map_err(std::io::Error::other)?;
+    let watch = move || {
+        let mut last = None;
+        // Ends with the service.
+        while let Some(service) = service.upgrade() {
+            let found = MountTable::read().ok();
+            let Some(entry) = found.as_ref().and_then(|table| table.of_device(device)) else {
+                return;
+            };
+            let now = atime(entry);
+            // The first look is at what the mount was made with.
+            if last.replace(now).is_some_and(|last| last != now) {
+                service.set_atime(now);
+            }
+            drop(service);
+            let changed = &mut [PollFd::new(&table, PollFlags::PRI)];
+            // Nothing, a change or a signal: each is a reason to look.
+            poll(changed, Some(&limit)).map(drop).unwrap_or_default();
+        }
+    };
+    std::thread::Builder::new().name("novale-flags".to_owned()).spawn(watch).map(drop)
+}
+
+/// What the flags ask of access times; none change where nothing may be written.
+fn atime(entry: &MountEntry) -> Atime {
+    let is_ro = |options: &str| options.split(',').any(|word| word == "ro");
+    if is_ro(&entry.options) || is_ro(&entry.super_options) { Atime::Never } else { entry.atime() }
+}
