@@ -12,7 +12,7 @@ use novale_fuse::{
 use novale_pm::PmOptions;
 use novale_policy::Form;
 use novale_posix::wall_clock_ns;
-use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arena_name::{ArenaName, Removed};
@@ -33,11 +33,6 @@ const ARENA_BYTES_MAX: u64 = novale_arena::SEGMENT_BYTES_MAX;
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
 const GRACE_SECONDS: u64 = 10;
-/// What is said before the daemon ends so (`EX_IOERR` of sysexits.h).
-const EXIT_MEMORY_GONE: i32 = 74;
-const MEMORY_GONE: &str = "memory of the pool is gone: a slot was cut short, or its device failed, or \
-                           the memory behind its file is used up; the mount is dead (`novale umount` \
-                           takes it away), and the next mount of the pool says what is left";
 
 /// What ends a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +56,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
     let service = Arc::new(Novale::new(fs, settings(request, voice.clone())));
     let (events, next_event) = channel();
-    forward_signals(events.clone(), voice.clone())?;
+    forward_signals(events.clone())?;
     let config = ServerConfig {
         source: found.source(),
         target: request.target.clone(),
@@ -219,17 +214,10 @@ fn grace_seconds(request: &Request) -> u64 {
     request.args.grace.unwrap_or(GRACE_SECONDS)
 }
 
-/// Tells the end of what signals ask for; and of a slot whose memory is gone, with the daemon's own
-/// end: the thread that touched it is stopped by the signal again and again until then.
-fn forward_signals(events: Sender<Event>, voice: Arc<Voice>) -> Result<()> {
-    let mut signals =
-        Signals::new([SIGBUS, SIGHUP, SIGINT, SIGTERM]).context("catching signals")?;
+fn forward_signals(events: Sender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("catching signals")?;
     let forward = move || {
-        for signal in signals.forever() {
-            if signal == SIGBUS {
-                voice.say(MEMORY_GONE);
-                std::process::exit(EXIT_MEMORY_GONE);
-            }
+        for _ in signals.forever() {
             if events.send(Event::Signal).is_err() {
                 return;
             }

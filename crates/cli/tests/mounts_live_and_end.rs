@@ -211,22 +211,6 @@ fn a_dead_mount_leaves_no_arena_also_when_its_pool_was_moved() {
     assert!(arenas(&moved).is_empty());
 }
 
-/// The daemon was killed by the signal without a word.
-#[test]
-fn a_slot_that_is_cut_short_under_a_mount_is_told() {
-    let Some(scratch) = Scratch::for_mount("a_slot_that_is_cut_short") else { return };
-    let (slot, log) = (scratch.pool(), scratch.slot("log"));
-    novale(&["mount", "--log", &log, &slot, &scratch.dir()]).ok();
-    fs::write(scratch.in_dir("file"), vec![7; 8 << 20]).unwrap();
-    let pid = facts(&slot)["used_by"].as_u64().unwrap();
-    File::options().write(true).open(&slot).unwrap().set_len(1 << 20).unwrap();
-    assert!(fs::write(scratch.in_dir("file"), vec![8; 8 << 20]).is_err());
-    assert!(ends(pid));
-    let told = fs::read_to_string(&log).unwrap();
-    assert!(told.contains("memory of the pool is gone"), "{told}");
-    novale(&["umount", &scratch.dir()]).ok();
-}
-
 /// umount waited ten minutes in silence for a daemon that served the other mount.
 #[test]
 fn umount_says_when_the_pool_is_mounted_elsewhere_too() {
