@@ -109,13 +109,13 @@ impl Fs {
         if self.find_locked(&dir, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let project = dir.view.project();
-        self.allow(call, project, u64::from(!new.target.is_empty()), 1)?;
         // The root's link count never falls to 0.
         if dir.view.state().nlink == 0 {
             return Err(Error::NotFound);
         }
         let is_dir = new.kind == FileKind::Directory;
+        let project = dir.view.project();
+        self.allow(call, project, u64::from(!new.target.is_empty()), 1)?;
         let changes = [DirChange {
             dir: &dir,
             removes: Vec::new(),

@@ -2,6 +2,7 @@
 //! put into a copy of the model on purpose; a test of file systems that passes them proves nothing.
 #![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use novale_lab::diff::{Budget, Machine, NoSpace, now_ns_at, search};
@@ -223,6 +224,14 @@ impl Subject for Faulty {
 
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {
         Subject::parent(&mut self.model, ino)
+    }
+
+    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure> {
+        Subject::limit(self.change(), ino, inodes, now_ns)
+    }
+
+    fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
+        Subject::limits(&mut self.model)
     }
 
     fn hold(&mut self, ino: Ino) -> Result<(), Failure> {

@@ -23,7 +23,8 @@ impl Model {
     /// In a set-gid directory it takes the directory's group, and a new directory the bit too.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::NotFound`] where the parent was removed; those of `lookup`.
+    /// [`Error::Exists`]; [`Error::NotFound`] where the parent was removed; [`Error::QuotaExceeded`];
+    /// those of `lookup`.
     pub fn create(
         &mut self,
         parent: Ino,
@@ -34,6 +35,9 @@ impl Model {
         self.check_vacant(parent, name)?;
         let mut new = new.clone();
         let parent_attr = self.getattr(parent)?;
+        if self.is_full(parent_attr.project) {
+            return Err(Error::QuotaExceeded);
+        }
         if parent_attr.mode & SET_GID != 0 {
             new.gid = parent_attr.gid;
             if new.kind == Kind::Directory {

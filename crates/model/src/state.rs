@@ -12,6 +12,8 @@ use crate::types::{Atime, Attr, Error, Ino, Kind, NewInode, Result};
 pub struct Model {
     pub(crate) inodes: BTreeMap<Ino, Inode>,
     pub(crate) atime: Atime,
+    /// Inodes that directory trees may have.
+    pub(crate) limits: BTreeMap<u32, u64>,
     next: u64,
 }
 
@@ -37,7 +39,8 @@ impl Model {
     /// An empty file system whose root directory has these attributes.
     #[must_use]
     pub fn new(mode: u32, uid: u32, gid: u32, now_ns: i64, atime: Atime) -> Self {
-        let mut model = Self { inodes: BTreeMap::new(), atime, next: Ino::ROOT.0 };
+        let mut model =
+            Self { inodes: BTreeMap::new(), atime, limits: BTreeMap::new(), next: Ino::ROOT.0 };
         let root = NewInode { kind: Kind::Directory, mode, uid, gid, rdev: 0, target: Vec::new() };
         model.add(&root, Ino::ROOT, now_ns);
         model
@@ -72,6 +75,34 @@ impl Model {
     pub fn release_all(&mut self) {
         self.inodes.values_mut().for_each(|inode| inode.holds = 0);
         self.inodes.retain(|_, inode| inode.attr.nlink > 0);
+    }
+
+    /// Limits the inodes of the directory tree that an inode counts for, 0: not at all. Changes the
+    /// root's ctime.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for one that counts for none.
+    pub fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<()> {
+        let project = self.getattr(ino)?.project;
+        if project == 0 {
+            return Err(Error::Invalid);
+        }
+        self.limits.insert(project, inodes);
+        self.limits.retain(|_, limit| *limit > 0);
+        self.touch(Ino::ROOT, now_ns);
+        Ok(())
+    }
+
+    /// The limits of directory trees that have any.
+    #[must_use]
+    pub fn limits(&self) -> &BTreeMap<u32, u64> {
+        &self.limits
+    }
+
+    pub(crate) fn is_full(&self, project: u32) -> bool {
+        let Some(limit) = self.limits.get(&project) else { return false };
+        let members = self.inodes.values().filter(|inode| inode.attr.project == project);
+        members.count() as u64 >= *limit
     }
 
     /// Number of inodes, the root directory and held ones without a name included.

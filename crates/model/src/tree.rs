@@ -26,6 +26,8 @@ pub struct Node {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Tree {
     nodes: BTreeMap<Vec<u8>, Node>,
+    /// Inodes that directory trees may have.
+    limits: BTreeMap<u32, u64>,
 }
 
 impl Tree {
@@ -34,7 +36,7 @@ impl Tree {
     /// # Errors
     /// None, unless the model contradicts itself.
     pub fn of(model: &Model) -> Result<Self> {
-        let mut tree = Self::default();
+        let mut tree = Self { limits: model.limits.clone(), ..Self::default() };
         let mut waiting = vec![(Vec::new(), Ino::ROOT)];
         // A directory has one name, so each inode waits as often as it has names.
         while let Some((path, ino)) = waiting.pop() {
@@ -65,6 +67,11 @@ impl Tree {
         self.nodes.insert(path, node);
     }
 
+    /// Sets the limits of directory trees.
+    pub fn set_limits(&mut self, limits: BTreeMap<u32, u64>) {
+        self.limits = limits;
+    }
+
     /// Replaces inode numbers by first paths, so that trees of two file systems compare.
     #[must_use]
     pub fn numbered_alike(mut self) -> Self {
@@ -91,6 +98,10 @@ impl Tree {
     #[must_use]
     pub fn difference(&self, other: &Self, names: (&str, &str)) -> String {
         let mut lines = String::new();
+        if self.limits != other.limits {
+            let (a, b) = (&self.limits, &other.limits);
+            lines = format!("limits of trees: {} {a:?}, {} {b:?}\n", names.0, names.1);
+        }
         let paths: BTreeSet<_> = self.nodes.keys().chain(other.nodes.keys()).collect();
         for path in paths {
             let shown = show_path(path);

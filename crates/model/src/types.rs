@@ -181,6 +181,8 @@ pub enum Error {
     TooLarge,
     /// From one directory tree with a quota into another.
     OtherTree,
+    /// The limit of a directory tree.
+    QuotaExceeded,
     /// More names than can be counted.
     TooManyLinks,
     /// The inode was removed for good.

@@ -121,6 +121,7 @@ fn bytes_of(step: &Step) -> Option<u64> {
         | Action::Readlink
         | Action::Seek { .. }
         | Action::List { .. }
+        | Action::Limit { .. }
         | Action::Parent
         | Action::Sync => None,
     }

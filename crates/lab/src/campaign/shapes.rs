@@ -29,6 +29,10 @@ const SETUP: &str = "
     create /cap kind=file mode=4755 uid=0 gid=0 rdev=0 target=%
     setxattr /cap name=security.capability mode=any len=20 fill=5
     setxattr /B name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
+    create /T kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    set /T project=5
+    create /T/one kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    limit /T inodes=2
 ";
 
 /// Operations chosen to get into each other's way.
@@ -103,6 +107,10 @@ const OPERATIONS: &str = "
     removexattr /A/foo name=user.long
     setxattr /A/bar name=system.posix_acl_access mode=any acl=u:6,g:4,g9:7,m:5,o:4
     write /cap offset=0 len=10 fill=23
+    set /A project=7
+    create /T/third kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    limit /T inodes=3
+    limit /T inodes=0
     create /B/heir kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
     set /A/bar mode=640
     remount

@@ -102,6 +102,7 @@ fn nudge(step: &mut Step, random: &mut Rng) {
             | Action::GetXattr(_)
             | Action::RemoveXattr(_)
             | Action::ListXattr
+            | Action::Limit { .. }
             | Action::Parent
             | Action::Sync => {}
         }

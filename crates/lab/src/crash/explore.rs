@@ -187,6 +187,7 @@ pub fn small_step(mut step: Step) -> Step {
             | Action::RemoveXattr(_)
             | Action::ListXattr
             | Action::List { .. }
+            | Action::Limit { .. }
             | Action::Parent
             | Action::Sync => {}
         }

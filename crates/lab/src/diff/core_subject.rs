@@ -1,7 +1,10 @@
 //! The product's library as a subject: its types and errors in the model's terms.
 
+use std::collections::BTreeMap;
+
 use novale_core::{
     ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Place, Seek, SetAttr as FsSetAttr,
+    Usage,
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
@@ -36,6 +39,7 @@ pub fn subject_error(error: &FsError) -> Failure {
         FsError::Invalid(_) => Error::Invalid,
         FsError::NotPermitted(_) => Error::NotPermitted,
         FsError::TooLarge => Error::TooLarge,
+        FsError::QuotaExceeded => Error::QuotaExceeded,
         FsError::OtherTree => Error::OtherTree,
         FsError::TooManyLinks => Error::TooManyLinks,
         FsError::NoSpace => Error::NoSpace,
@@ -331,6 +335,18 @@ impl<T: OnFs> Subject for T {
 
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {
         self.fs()?.parent(to_fs(self, ino)).map(|parent| from_fs(self, parent)).map_err(failed)
+    }
+
+    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure> {
+        let (fs, ino) = (self.fs()?, to_fs(self, ino));
+        let project = fs.getattr(ino).map_err(failed)?.project;
+        fs.set_quota(&ctx(now_ns), project, Usage { pages: 0, inodes }).map_err(failed)
+    }
+
+    fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
+        let all = self.fs()?.quotas().map_err(failed)?.into_iter();
+        let limits = all.map(|(project, quota)| (project, quota.limit.inodes));
+        Ok(limits.filter(|(_, inodes)| *inodes > 0).collect())
     }
 
     fn hold(&mut self, ino: Ino) -> Result<(), Failure> {

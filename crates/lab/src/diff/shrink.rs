@@ -230,6 +230,7 @@ fn simpler_actions(action: &Action) -> Vec<Action> {
         | Action::GetXattr(_)
         | Action::RemoveXattr(_)
         | Action::ListXattr
+        | Action::Limit { .. }
         | Action::Parent
         | Action::Sync => Vec::new(),
     }

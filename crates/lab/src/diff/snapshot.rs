@@ -21,6 +21,7 @@ const PATHS_MAX: usize = 100_000;
 /// What could not be read, in words.
 pub fn snapshot(subject: &mut impl Subject, now_ns: i64) -> Result<Tree, String> {
     let mut tree = Tree::default();
+    tree.set_limits(subject.limits().map_err(|why| format!("limits of trees: {why:?}"))?);
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
     for _ in 0..PATHS_MAX {
         let Some((path, ino)) = waiting.pop() else {

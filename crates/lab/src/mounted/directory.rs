@@ -307,6 +307,7 @@ fn act_on(fd: &OwnedFd, action: &Action) -> Result<Seen, Errno> {
         | Action::RemoveXattr(_)
         | Action::ListXattr
         | Action::Seek { .. }
+        | Action::Limit { .. }
         | Action::Parent
         | Action::Readlink
         | Action::Read { .. }

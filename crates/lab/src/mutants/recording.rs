@@ -382,6 +382,7 @@ fn kind_of(step: &Step) -> &'static str {
             Action::Set(set) if set.size.is_some() => "truncate",
             Action::Set(_) => "attributes",
             Action::SetXattr { .. } | Action::RemoveXattr(_) => "xattr",
+            Action::Limit { .. } => "limit",
             Action::Stat
             | Action::Readlink
             | Action::Read { .. }

@@ -1,5 +1,7 @@
 //! The model as a subject: it runs steps itself.
 
+use std::collections::BTreeMap;
+
 use novale_model::{Attr, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
 use super::subject::{Entry, Failure, Subject};
@@ -143,6 +145,14 @@ impl Subject for Model {
 
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {
         Ok(Self::parent(self, ino)?)
+    }
+
+    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure> {
+        Ok(Self::limit(self, ino, inodes, now_ns)?)
+    }
+
+    fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
+        Ok(Self::limits(self).clone())
     }
 
     fn hold(&mut self, ino: Ino) -> Result<(), Failure> {

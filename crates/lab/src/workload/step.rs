@@ -290,6 +290,11 @@ pub enum Action {
     RemoveXattr(Vec<u8>),
     /// List the names of the extended attributes.
     ListXattr,
+    /// Limit the inodes of the directory tree that it counts for.
+    Limit {
+        /// So many; 0: any number.
+        inodes: u64,
+    },
     /// Find the parent of a directory.
     Parent,
     /// Make durable.
@@ -312,6 +317,7 @@ impl Action {
             | Self::Sync => true,
             Self::SetXattr { .. }
             | Self::RemoveXattr(_)
+            | Self::Limit { .. }
             | Self::Set(_)
             | Self::Write { .. }
             | Self::Append { .. }

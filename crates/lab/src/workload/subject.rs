@@ -102,6 +102,9 @@ pub trait Subject {
     fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure>;
     fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure>;
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure>;
+    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure>;
+    /// The limits of directory trees that have any.
+    fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure>;
     fn hold(&mut self, ino: Ino) -> Result<(), Failure>;
     fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
     fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
@@ -258,6 +261,7 @@ fn act<S: Subject>(
         Action::GetXattr(name) => subject.getxattr(ino, name).map(Outcome::Bytes),
         Action::RemoveXattr(name) => subject.removexattr(ino, name, now).map(|()| Outcome::Done),
         Action::ListXattr => subject.listxattr(ino).map(|names| Outcome::Bytes(names.join(&0))),
+        Action::Limit { inodes } => subject.limit(ino, *inodes, now).map(|()| Outcome::Done),
         Action::Parent => subject.parent(ino).map(Outcome::Ino),
         Action::Sync => subject.sync(ino, now).map(|()| Outcome::Done),
     }

@@ -132,6 +132,7 @@ fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) ->
         Action::GetXattr(name) => write!(f, "getxattr {target} name={}", name_text(name)),
         Action::RemoveXattr(name) => write!(f, "removexattr {target} name={}", name_text(name)),
         Action::ListXattr => write!(f, "listxattr {target}"),
+        Action::Limit { inodes } => write!(f, "limit {target} inodes={inodes}"),
         Action::Parent => write!(f, "parent {target}"),
         Action::Sync => write!(f, "sync {target}"),
     }
@@ -169,6 +170,7 @@ fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
         "getxattr" => Action::GetXattr(parse_name(words.value("name")?)?),
         "removexattr" => Action::RemoveXattr(parse_name(words.value("name")?)?),
         "listxattr" => Action::ListXattr,
+        "limit" => Action::Limit { inodes: words.number("inodes")? },
         "parent" => Action::Parent,
         "sync" => Action::Sync,
         _ => return Err(format!("unknown step {verb}")),
