@@ -95,7 +95,14 @@ impl Hardware {
     /// Zeroed slots of these lengths in bytes.
     #[must_use]
     pub fn zeroed(lens: &[u64]) -> Self {
-        let slot = |len: &u64| vec![0; usize::try_from(*len).unwrap_or(0)];
+        Self::filled(lens, 0)
+    }
+
+    /// Slots of these lengths in bytes, every byte of them this one. In zeroed slots a store of zeros
+    /// that is lost would not be missed.
+    #[must_use]
+    pub fn filled(lens: &[u64], byte: u8) -> Self {
+        let slot = |len: &u64| vec![byte; usize::try_from(*len).unwrap_or(0)];
         Self::with(lens.iter().map(slot).collect())
     }
 
