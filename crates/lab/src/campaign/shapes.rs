@@ -12,7 +12,8 @@ use crate::workload::{Step, parse_steps};
 const MB: u64 = 1 << 20;
 
 /// What is there before, at two levels: two directories and an empty one below, a symlink, a file of
-/// one page and a bit with two names, an empty one, and one of several pages with a hole.
+/// one page and a bit with two names, an empty one, and one of several pages with a hole. Beside the
+/// capability, which the first write takes away, there are attributes for two pages.
 const SETUP: &str = "
     create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
     create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
@@ -28,6 +29,11 @@ const SETUP: &str = "
     setxattr /A/foo name=user.long mode=any len=5000 fill=4
     create /cap kind=file mode=4755 uid=0 gid=0 rdev=0 target=%
     setxattr /cap name=security.capability mode=any len=20 fill=5
+    setxattr /cap name=user.a mode=any len=1000 fill=6
+    setxattr /cap name=user.b mode=any len=1000 fill=7
+    setxattr /cap name=user.c mode=any len=1000 fill=8
+    setxattr /cap name=user.d mode=any len=1000 fill=9
+    setxattr /cap name=user.e mode=any len=1000 fill=10
     setxattr /B name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
     create /T kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
     set /T project=5
