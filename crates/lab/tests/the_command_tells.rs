@@ -128,6 +128,7 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
     let too_far = format!("from_step=999, but there are {} steps", case.steps.len());
     file("len", &format!("{good}write /a offset=0 len=4000000000 fill=1\n"));
     file("step", &format!("{good}frobnicate /a\n"));
+    file("name", &format!("{good}unlink /n*100000000000\n"));
     file("empty", good.split_inclusive('\n').nth(2).unwrap());
     let lines = good.lines().count();
     let unknown_step = format!("line {}: ", lines + 1);
@@ -146,6 +147,7 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         (vec!["replay", "from"], too_far.as_str()),
         (vec!["replay", "len"], "len=4000000000 is more than"),
         (vec!["replay", "step"], unknown_step.as_str()),
+        (vec!["replay", "name"], "n*100000000000 is more than 65536 bytes"),
         (vec!["replay", "empty"], "empty: it has no steps"),
         (vec!["run", "--workload", "nonsense"], "no workload `nonsense`"),
         (vec!["run", "--out", "absent"], "absent is no directory"),

@@ -325,6 +325,8 @@ impl FromStr for Path {
 
 /// A run of at least so many equal bytes is written as a count.
 const RUN_BYTES_MIN: usize = 8;
+/// Longest name or target that a count makes: far beyond what any of them may have.
+const NAME_BYTES_MAX: usize = 1 << 16;
 
 fn name_text(name: &[u8]) -> String {
     let Some(first) = name.first() else {
@@ -348,7 +350,13 @@ fn parse_name(word: &str) -> Result<Vec<u8>, String> {
         return Ok(Vec::new());
     }
     match word.split_once('*') {
-        Some((bytes, count)) => Ok(parse_name_bytes(bytes)?.repeat(parse(count)?)),
+        Some((bytes, count)) => {
+            let (bytes, count) = (parse_name_bytes(bytes)?, parse(count)?);
+            match bytes.len().checked_mul(count) {
+                Some(len) if len <= NAME_BYTES_MAX => Ok(bytes.repeat(count)),
+                _ => Err(format!("{word} is more than {NAME_BYTES_MAX} bytes")),
+            }
+        }
         None => parse_name_bytes(word),
     }
 }
