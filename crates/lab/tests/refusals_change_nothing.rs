@@ -93,3 +93,42 @@ fn of_a_file_in_many_pieces() {
     .unwrap();
     run(&setup, &victims, &pool(Form::Auto, 2));
 }
+
+/// Attributes in lines, in pages and in a chain of pages are set, replaced and removed; they follow a
+/// mode, are inherited, and a capability goes with a change of contents.
+#[test]
+fn of_extended_attributes() {
+    let long =
+        |n: usize| format!("setxattr /f name=user.{} mode=any len=1000 fill={n}\n", "l".repeat(n));
+    let chain: String = (100..112).map(long).collect();
+    let setup = parse_steps(&format!(
+        "create /f {FILE}\n{chain}setxattr /f name=user.paged mode=any len=9000 fill=1
+         setxattr /f name=system.posix_acl_access mode=any acl=u:6,g:4,g9:7,m:5,o:4
+         create /cap {FILE}\nwrite /cap offset=0 len=9000 fill=2
+         setxattr /cap name=security.capability mode=any len=20 fill=3
+         create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+         setxattr /d name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0"
+    ))
+    .unwrap();
+    let victims = parse_steps(&format!(
+        "setxattr /f name=user.short mode=any len=10 fill=4
+         setxattr /f name=user.paged mode=any len=20000 fill=5
+         setxattr /f name=user.paged mode=any len=5 fill=6
+         removexattr /f name=user.paged
+         setxattr /cap name=user.paged mode=any len=65536 fill=7
+         set /f mode=600
+         set /f project=3
+         write /cap offset=100 len=64 fill=8
+         write /cap offset=0 len=50000 fill=9
+         punch /cap offset=100 len=5000
+         copy /f /cap from=0 to=100 len=0
+         set /cap size=100
+         create /d/f {FILE}
+         create /d/d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+         unlink /f
+         setxattr /d name=system.posix_acl_default mode=any acl=u:7,g:5,o:0"
+    ))
+    .unwrap();
+    run(&setup, &victims, &pool(Form::Auto, 2));
+    run(&setup, &victims, &pool(Form::Two, 1));
+}
