@@ -3,8 +3,9 @@
 //! Each command is a file here with its arguments (`Args`) and a function `run`, and a line in
 //! [`Command`] and in `main`. Standard output has the facts, standard error everything else. The exit
 //! code is 0 if nothing was found, 1 for a violation, 2 for a command line or file that makes no
-//! sense, 3 if `mutants` had not the time to decide all of them, 128 and its number for a signal that ended it before anything was found. Never here: what a
-//! test would want to call; that is in the library.
+//! sense, 3 if `mutants` had not the time to decide all of them, 128 and its number for a signal that
+//! ended it before anything was found. Never here: what a test would want to call; that is in the
+//! library.
 
 #![allow(
     clippy::print_stdout,

@@ -42,7 +42,7 @@ pub(super) struct Args {
     /// End when so many violations are found.
     #[arg(long, value_name = "N", default_value_t = 10)]
     violations: usize,
-    /// Switch a seeded bug on, as `bugs` names it: it must be found.
+    /// Switch a seeded bug on, as `bugs` names it: the exit code is 1 if it is found.
     #[arg(long, value_name = "NAME")]
     bug: Option<String>,
     /// Where files for `replay` go.
