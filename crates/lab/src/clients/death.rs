@@ -131,13 +131,15 @@ impl Death {
         let pool = PoolFile::zeroed(&options.core.slots).map_err(|why| why.to_string())?;
         let observer = || Some(recorder.clone() as Arc<dyn Observer>);
         let open = || pool.open(&PmOptions { observer: observer(), ..PmOptions::default() });
+        let hardware = Hardware::used_before(&options.core.slots);
+        hardware.show(&pool.open(&PmOptions::default())?);
         make_pool(&open()?, options.core.lanes)?;
         let arena = Arena::anonymous(ARENA_BYTES).map_err(|why| why.to_string())?;
         let form = options.core.form;
         let fs = Fs::open(open()?, arena.clone(), &open_options(form), &Serial, &|_| ())
             .map_err(|why| why.to_string())?;
         let mut this = Self {
-            hardware: Hardware::zeroed(&options.core.slots),
+            hardware,
             machine: CoreMachine::around(fs),
             model: Model::new(0o755, 0, 0, now_ns_at(0), novale_model::Atime::Noatime),
             model_session: Session::default(),

@@ -41,9 +41,6 @@ pub(super) struct Explorer<'o> {
     other_thread: Option<ThreadPool>,
 }
 
-/// What is in the memory before a pool is made: somebody used it.
-const USED_BEFORE: u8 = 0x5a;
-
 /// The pool that operations run on: open, or its memory alone.
 pub(super) enum Live {
     Open(Box<CoreMachine>),
@@ -57,8 +54,7 @@ impl<'o> Explorer<'o> {
     pub(super) fn new(options: &'o CrashOptions, tracker: &'o Tracker) -> Result<Self, String> {
         let recorder = Arc::new(Recorder::default());
         let pm = recorded_memory(&options.core.slots, &recorder, options.caches)?;
-        let mut hardware =
-            Hardware::filled(&options.core.slots, USED_BEFORE).with_caches(options.caches);
+        let mut hardware = Hardware::used_before(&options.core.slots).with_caches(options.caches);
         recorder.unheard(|| hardware.lay_out(&pm));
         make_pool(&pm, options.core.lanes)?;
         for event in recorder.take() {

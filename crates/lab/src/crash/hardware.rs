@@ -98,10 +98,14 @@ impl Hardware {
         Self::filled(lens, 0)
     }
 
-    /// Slots of these lengths in bytes, every byte of them this one. In zeroed slots a store of zeros
-    /// that is lost would not be missed.
+    /// Slots of these lengths in bytes as somebody else has left them. In zeroed slots a store of
+    /// zeros that is lost would not be missed.
     #[must_use]
-    pub fn filled(lens: &[u64], byte: u8) -> Self {
+    pub fn used_before(lens: &[u64]) -> Self {
+        Self::filled(lens, 0x5a)
+    }
+
+    fn filled(lens: &[u64], byte: u8) -> Self {
         let slot = |len: &u64| vec![byte; usize::try_from(*len).unwrap_or(0)];
         Self::with(lens.iter().map(slot).collect())
     }
