@@ -94,11 +94,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let verdict = Verdict::of(caught < all.len(), &stop);
     let untried = bugs.len() - all.len();
     if args.json {
-        println!("{}", serde_json::to_string(&Summary { bugs: all, caught, untried, seconds })?);
+        say!("{}", serde_json::to_string(&Summary { bugs: all, caught, untried, seconds })?);
     } else {
-        println!("{caught} of {} seeded bugs caught, {seconds:.1} s", all.len());
+        say!("{caught} of {} seeded bugs caught, {seconds:.1} s", all.len());
         if untried > 0 {
-            println!("{untried} more were not tried");
+            say!("{untried} more were not tried");
         }
     }
     Ok(verdict)
@@ -123,10 +123,10 @@ fn tell(bug: &SeededBug, tried: &Tried) {
     let seconds = tried.time.as_secs_f64();
     match &tried.fate {
         Fate::Caught(found) => {
-            println!("caught {name}, {seconds:.1} s ({from}: {what})\n  {}", first_line(found));
+            say!("caught {name}, {seconds:.1} s ({from}: {what})\n  {}", first_line(found));
         }
-        Fate::Missed => println!("MISSED {name} ({from}: {what})"),
-        Fate::Broken(why) => println!("BROKEN {name}: without the bug: {why}"),
+        Fate::Missed => say!("MISSED {name} ({from}: {what})"),
+        Fate::Broken(why) => say!("BROKEN {name}: without the bug: {why}"),
     }
 }
 
@@ -152,12 +152,12 @@ fn find_all(
     for bug in bugs.iter().take_while(|_| stop.code().is_none()) {
         let Some(text) = find(bug, &campaign, stop.asked()) else {
             missed += 1;
-            println!("no sequence for {}", bug.name);
+            say!("no sequence for {}", bug.name);
             continue;
         };
         let path = args.out.join(format!("{}.txt", bug.name));
         std::fs::write(&path, &text).with_context(|| format!("write {}", path.display()))?;
-        println!("{}: {}", path.display(), first_line(&text));
+        say!("{}: {}", path.display(), first_line(&text));
     }
     // What a signal cut short was not missed.
     Ok(Verdict::of(missed > 0 && stop.code().is_none(), stop))

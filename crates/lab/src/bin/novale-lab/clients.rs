@@ -146,14 +146,14 @@ fn conclude<R: Serialize>(
     let violations = u32::from(violation.is_some());
     let summary = Summary { report, violations, violation, files, seconds, seed: args.seed };
     if args.json {
-        println!("{}", serde_json::to_string(&summary)?);
+        say!("{}", serde_json::to_string(&summary)?);
     } else {
         tell(&summary);
         if let Some(what) = &summary.violation {
-            println!("violation: {what}");
+            say!("violation: {what}");
         }
         for file in &summary.files {
-            println!("kept: {}", file.display());
+            say!("kept: {}", file.display());
         }
     }
     Ok(Verdict::of(summary.violation.is_some(), stop))
@@ -183,7 +183,7 @@ fn keep(args: &Args, folder: &Path, what: &str) -> anyhow::Result<Vec<PathBuf>> 
 
 fn tell_hunt(summary: &Summary<HuntReport>) {
     let report = &summary.report;
-    println!(
+    say!(
         "{} deaths of workers and {} of daemons in {:.0} s, {} of them in an operation ({} found done); {} stopped and \
          continued; {} ended by themselves",
         report.deaths,
@@ -195,15 +195,16 @@ fn tell_hunt(summary: &Summary<HuntReport>) {
         report.ended
     );
     let found = if summary.violation.is_none() { ", all found" } else { "" };
-    println!(
+    say!(
         "{} operations acknowledged by the dead{found}; the pool closed and checked {} times",
-        report.operations, report.rounds
+        report.operations,
+        report.rounds
     );
 }
 
 fn tell_calls(summary: &Summary<CallsReport>) {
     let report = &summary.report;
-    println!(
+    say!(
         "{} system calls of {} kinds failed in {:.0} s: {} clients ended with a message, {} for want of \
          memory, {} went on",
         report.failed,

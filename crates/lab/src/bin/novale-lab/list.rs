@@ -11,7 +11,7 @@ pub(super) struct Args {}
 pub(super) fn run(_: &Args) -> Verdict {
     let width = WORKLOADS.iter().map(|workload| workload.name.len()).max().unwrap_or(0);
     for workload in WORKLOADS {
-        println!("{:width$}  {}", workload.name, workload.what);
+        say!("{:width$}  {}", workload.name, workload.what);
     }
     Verdict::Clean
 }

@@ -3,15 +3,16 @@
 //! Each command is a file here with its arguments (`Args`) and a function `run`, and a line in
 //! [`Command`] and in `main`. Standard output has the facts, standard error everything else. The exit
 //! code is 0 if nothing was found, 1 for a violation, 2 for a command line or file that makes no
-//! sense, 3 if `mutants` had not the time to decide all of them, 128 and its number for a signal that
-//! ended it before anything was found. Never here: what a test would want to call; that is in the
-//! library.
+//! sense and for output that nobody takes, 3 if `mutants` had not the time to decide all of them, 128
+//! and its number for a signal that ended it before anything was found. Never here: what a test would
+//! want to call; that is in the library.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program's output is what it is for"
-)]
+#![allow(clippy::print_stderr, reason = "a program's output is what it is for")]
+
+/// Prints a line of facts.
+macro_rules! say {
+    ($($line:tt)*) => { $crate::print(format_args!($($line)*)) };
+}
 
 mod bugs;
 mod clients;
@@ -22,6 +23,8 @@ mod replay;
 mod run;
 mod stop;
 
+use std::fmt::Arguments;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::builder::RangedU64ValueParser;
@@ -105,5 +108,13 @@ fn main() -> ExitCode {
             eprintln!("novale-lab: {error:#}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Where nobody takes the facts, there is nothing left to do.
+fn print(line: Arguments<'_>) {
+    if let Err(error) = writeln!(std::io::stdout().lock(), "{line}") {
+        eprintln!("novale-lab: writing to standard output: {error}");
+        std::process::exit(2);
     }
 }

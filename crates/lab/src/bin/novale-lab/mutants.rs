@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let report = run_until(stop.asked(), &options, &|score| show(&bar, start, score));
     bar.finish_and_clear();
     if args.json {
-        println!("{}", serde_json::to_string(&summary(args, &report, start.elapsed()))?);
+        say!("{}", serde_json::to_string(&summary(args, &report, start.elapsed()))?);
     } else {
         tell(args, &report, start.elapsed());
     }
@@ -123,46 +123,46 @@ fn tell(args: &Args, report: &Report, time: Duration) {
         for (mutant, fate) in &report.fates {
             let Some([plan, cut, what]) = &fate.caught else { continue };
             let what = what.lines().next().unwrap_or_default();
-            println!("caught: {mutant}\n  {plan}: {cut}\n  {what}");
+            say!("caught: {mutant}\n  {plan}: {cut}\n  {what}");
         }
         for (mutant, caught) in &report.pm.mutants {
             if let Some(what) = caught {
-                println!("caught: {mutant}\n  {what}");
+                say!("caught: {mutant}\n  {what}");
             }
         }
         for (mutant, why) in &report.explained {
-            println!("needless: {mutant}\n  {why}");
+            say!("needless: {mutant}\n  {why}");
         }
     }
     for broken in report.broken.iter().chain(&report.pm.broken) {
-        println!("wrong without any mutant: {broken}");
+        say!("wrong without any mutant: {broken}");
     }
     for (mutant, fate) in report.wrongly_explained() {
-        println!("caught, but listed as needless: {mutant}: {:?}", fate.caught);
+        say!("caught, but listed as needless: {mutant}: {:?}", fate.caught);
     }
     for call in report.unreached.iter().chain(&report.pm.unreached) {
-        println!("not reached: {}:{} {}", call.file.display(), call.line, call.method);
+        say!("not reached: {}:{} {}", call.file.display(), call.line, call.method);
     }
     for (call, why) in &report.excused {
-        println!("not reached: {}:{} {}: {why}", call.file.display(), call.line, call.method);
+        say!("not reached: {}:{} {}: {why}", call.file.display(), call.line, call.method);
     }
     let tries = |mutant| report.fates.get(mutant).map_or(0, |fate| fate.tries);
     for mutant in &report.survivors {
-        println!("survived {} tries: {mutant}", tries(mutant));
+        say!("survived {} tries: {mutant}", tries(mutant));
     }
     for mutant in report.pm.survivors() {
-        println!("survived: {mutant}");
+        say!("survived: {mutant}");
     }
     let alike = |mutant| report.fates.get(mutant).map_or(0, |fate| fate.alike);
     for mutant in &report.undecided {
         let (tries, alike) = (tries(mutant), alike(mutant));
-        println!("undecided behind {tries} tries and {alike} without a difference: {mutant}");
+        say!("undecided behind {tries} tries and {alike} without a difference: {mutant}");
     }
     let (score, same) = (report.score, report.original.len());
     let undecided = report.undecided.len();
     let counted = (score.mutants - same - score.needless - undecided).max(1);
     let reached = report.calls.len() - report.unreached.len() - report.excused.len();
-    println!(
+    say!(
         "{} of {counted} mutants caught, {} % (besides them {} needless, {same} that made no difference \
          at {ALIKE_MAX} places, and {undecided} undecided); {reached} of {} calls reached; {:.0} s",
         score.caught,
@@ -172,7 +172,7 @@ fn tell(args: &Args, report: &Report, time: Duration) {
         time.as_secs_f64(),
     );
     let pm = &report.pm;
-    println!(
+    say!(
         "pm: {} of {} mutants caught; {} of {} calls reached",
         pm.caught(),
         pm.mutants.len(),
@@ -180,6 +180,6 @@ fn tell(args: &Args, report: &Report, time: Duration) {
         pm.calls.len()
     );
     if !report.all_runs {
-        println!("not all runs were made in the time");
+        say!("not all runs were made in the time");
     }
 }

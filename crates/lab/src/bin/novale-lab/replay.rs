@@ -26,11 +26,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     switch_bug(args.bug.as_deref())?;
     match explore(&case.steps, &case.options) {
         Ok(summary) => {
-            println!("no violation in {} crash states", summary.images);
+            say!("no violation in {} crash states", summary.images);
             Ok(Verdict::Clean)
         }
         Err(failure) => {
-            println!("{failure}");
+            say!("{failure}");
             Ok(Verdict::Violated)
         }
     }

@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
     let summary = Summary::of(&campaign, &report, start.elapsed(), files);
     if args.json {
-        println!("{}", serde_json::to_string(&summary)?);
+        say!("{}", serde_json::to_string(&summary)?);
     } else {
         tell(&report, &summary);
     }
@@ -188,21 +188,21 @@ impl Summary {
 
 fn tell(report: &Report, summary: &Summary) {
     for (violation, file) in report.violations.iter().zip(&summary.replay_files) {
-        println!("{}: {}", violation.workload, violation.failure);
+        say!("{}: {}", violation.workload, violation.failure);
         match file {
-            Saved::At(path) => println!("in {}\n", path.display()),
-            Saved::Not { error, replay } => println!("not saved, {error}:\n{replay}"),
+            Saved::At(path) => say!("in {}\n", path.display()),
+            Saved::Not { error, replay } => say!("not saved, {error}:\n{replay}"),
         }
     }
     for workload in &summary.workloads {
         let in_all = workload.cases_in_all.map(|cases| format!(" of {cases}")).unwrap_or_default();
         let WorkloadSummary { name, cases, seconds, .. } = workload;
-        println!("{name:14} {cases}{in_all} sequences, {seconds:.0} s");
+        say!("{name:14} {cases}{in_all} sequences, {seconds:.0} s");
     }
     for turn in report.idle() {
-        println!("{}: no collector ran in {} sequences", turn.name, turn.cases);
+        say!("{}: no collector ran in {} sequences", turn.name, turn.cases);
     }
-    println!(
+    say!(
         "{} crash states as recovery sees them, {:.0} a second a thread ({} by their bytes); {} \
          recoveries were cut",
         summary.crash_states,
@@ -210,7 +210,7 @@ fn tell(report: &Report, summary: &Summary) {
         summary.states_by_bytes,
         summary.recoveries_cut
     );
-    println!("{} violations", summary.violations);
+    say!("{} violations", summary.violations);
 }
 
 fn save(folder: &Path, number: usize, violation: &Violation) -> Saved {

@@ -317,13 +317,13 @@ fn show(args: &Args, found: &Found, file: Option<PathBuf>, time: Duration) -> an
             seconds: time.as_secs_f64(),
             seed: args.seed,
         };
-        println!("{}", serde_json::to_string(&summary)?);
+        say!("{}", serde_json::to_string(&summary)?);
         return Ok(());
     }
     for violation in &found.violations {
-        println!("{}\n  {}\n", violation.recipe, violation.what);
+        say!("{}\n  {}\n", violation.recipe, violation.what);
     }
-    println!(
+    say!(
         "{} images in {} s: {} opened for writing, {} read-only; {} messages, {} recipes kept",
         found.images,
         time.as_secs(),
@@ -333,11 +333,11 @@ fn show(args: &Args, found: &Found, file: Option<PathBuf>, time: Duration) -> an
         found.kept.len()
     );
     if novale_edges::count() > 0 {
-        println!("one worker reached {} of {} branches", found.edges, novale_edges::count());
+        say!("one worker reached {} of {} branches", found.edges, novale_edges::count());
     }
-    println!("{} violations", found.violations.len());
+    say!("{} violations", found.violations.len());
     if let Some(file) = file {
-        println!("again: novale-lab images --seconds 0 --corpus {}", file.display());
+        say!("again: novale-lab images --seconds 0 --corpus {}", file.display());
     }
     Ok(())
 }

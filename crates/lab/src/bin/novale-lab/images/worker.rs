@@ -31,13 +31,13 @@ pub(super) enum Word {
 impl Word {
     fn say(&self) {
         match self {
-            Self::Try(recipe) => println!("try {recipe}"),
-            Self::Opened => println!("opened"),
-            Self::Shown => println!("shown"),
-            Self::Message(text) => println!("message {}", one_line(text)),
-            Self::Kept(recipe) => println!("kept {recipe}"),
-            Self::Edges(count) => println!("edges {count}"),
-            Self::Wrong(recipe, what) => println!("wrong {recipe}\t{}", one_line(what)),
+            Self::Try(recipe) => say!("try {recipe}"),
+            Self::Opened => say!("opened"),
+            Self::Shown => say!("shown"),
+            Self::Message(text) => say!("message {}", one_line(text)),
+            Self::Kept(recipe) => say!("kept {recipe}"),
+            Self::Edges(count) => say!("edges {count}"),
+            Self::Wrong(recipe, what) => say!("wrong {recipe}\t{}", one_line(what)),
         }
     }
 
