@@ -167,3 +167,15 @@ fn what_is_no_list_or_has_none_is_refused() {
     assert!(matches!(set(&fs, link, ACCESS, "u:7 g:4 o:0"), Err(Error::Unsupported(_))));
     assert_eq!(mode(&fs, file), 0o640);
 }
+
+/// It was refused as a default ACL of a file: the comparison with ext4 found it.
+#[test]
+fn a_list_of_no_entries_is_none() {
+    let fs = world(Form::Auto);
+    let file = make(&fs, Ino::ROOT, "f", (FileKind::File, 0o640), 0);
+    set(&fs, file, ACCESS, "u:6 u9:4 g:4 m:4 o:0").unwrap();
+    set(&fs, file, ACCESS, "").unwrap();
+    assert_acl(&fs, file, ACCESS, "");
+    set(&fs, file, DEFAULT, "").unwrap();
+    assert_eq!(mode(&fs, file), 0o640);
+}

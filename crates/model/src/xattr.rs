@@ -56,9 +56,13 @@ impl Model {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLong);
         }
+        let is_acl = name == ACCESS || name == DEFAULT;
+        let acl = if is_acl { parse(value).ok_or(Error::Invalid)? } else { Vec::new() };
+        if is_acl && acl.is_empty() {
+            return self.removexattr(ino, name, now_ns);
+        }
         let inode = self.inode_mut(ino)?;
         check_kind(inode.attr.kind, name)?;
-        let is_acl = name == ACCESS || name == DEFAULT;
         match (mode, inode.xattrs.contains_key(name)) {
             _ if is_acl => {}
             (XattrMode::Create, true) => return Err(Error::Exists),
@@ -66,14 +70,9 @@ impl Model {
             _ => {}
         }
         let mut kept = Some(value);
-        if is_acl {
-            let acl = parse(value).ok_or(Error::Invalid)?;
-            if acl.is_empty() {
-                kept = None;
-            } else if name == ACCESS {
-                inode.attr.mode = inode.attr.mode & 0o7000 | bits_of(&acl);
-                kept = kept.filter(|_| acl.len() > 3);
-            }
+        if name == ACCESS {
+            inode.attr.mode = inode.attr.mode & 0o7000 | bits_of(&acl);
+            kept = kept.filter(|_| acl.len() > 3);
         }
         match kept {
             Some(value) => {

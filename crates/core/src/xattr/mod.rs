@@ -65,6 +65,11 @@ impl Fs {
         if set.value.len() > XATTR_VALUE_BYTES_MAX as usize {
             return Err(Error::ValueTooLong);
         }
+        let acl = if namespace.has_names() { None } else { Acl::decode(set.value)? };
+        if acl.is_none() && !namespace.has_names() {
+            // A list of no entries is none, as in Linux.
+            return self.removexattr(ctx, ino, set.name);
+        }
         let call = self.begin(OpKind::Attributes, ctx)?;
         let locked = self.lock(&call, ino)?;
         check_kind(namespace, locked.kind)?;
@@ -82,7 +87,6 @@ impl Fs {
             xattrs.set(namespace, name, set.value);
             return self.set_locked(&call, &locked, &changes, Some(xattrs));
         }
-        let acl = Acl::decode(set.value)?;
         let mut stored = acl.as_ref();
         if let Some(acl) = acl.as_ref().filter(|_| namespace == XattrNamespace::AclAccess) {
             let (bits, is_mode) = acl.mode();
