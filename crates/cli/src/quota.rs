@@ -113,7 +113,7 @@ struct Quota {
     tree: u32,
     bytes_used: u64,
     inodes_used: u64,
-    /// None where it is 0.
+    /// The limits; 0 is none.
     bytes_max: u64,
     inodes_max: u64,
     #[serde(skip)]

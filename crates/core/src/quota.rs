@@ -310,6 +310,9 @@ impl Fs {
     /// Counts what a commit has made of an inode that counted as `before` for a tree.
     pub(crate) fn recount(&self, tree: u32, before: Change, view: &View<'_>) -> Result<()> {
         if view.project() == tree {
+            if tree == 0 {
+                return Ok(());
+            }
             let pages = Change::whole(view).pages - before.pages;
             return self.count(tree, Change { pages, inodes: 0 });
         }
