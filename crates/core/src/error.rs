@@ -91,7 +91,8 @@ pub enum Error {
     /// own is unknown, and would be taken for free. Nothing was changed.
     #[error(
         "{first}{}; what it owns is unknown, and writing could destroy it: mount with -o ro and copy \
-         what can be read; `novale check` names every finding",
+         what can be read; `novale check` names every finding, `novale check --repair` mends what \
+         needs no guess",
         others(*count)
     )]
     Unrecoverable {

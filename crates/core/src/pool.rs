@@ -210,7 +210,8 @@ impl Pool {
         }
     }
 
-    /// Rewrites, durably, the copies that do not say what stands.
+    /// Rewrites, durably, the copies that do not say what stands. Their places follow from the slots'
+    /// headers, so the caller has seen that no inode has a page there.
     pub(crate) fn repair_copies(&mut self, pm: &Pm) {
         for bad in self.bad_copies.drain(..) {
             bad.rewrite(pm);

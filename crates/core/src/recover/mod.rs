@@ -160,8 +160,13 @@ fn survey(
     let chunks = Chunks::read(pm, root, &pages)?;
     let mut journal = Journal::read(pm, seed, lanes)?;
     let clean = pool.is_clean();
-    // A saved state that is damaged is as good as none: the logs say the same.
-    let saved = if clean { saved::read(pm, pool, chunks.len()).unwrap_or(None) } else { None };
+    // A saved state that is damaged is as good as none: the logs say the same. Where a copy will be
+    // rewritten, the scan must tell that its page is nobody's: a header may lead into a file.
+    let saved = if clean && pool.bad_copies.is_empty() {
+        saved::read(pm, pool, chunks.len()).unwrap_or(None)
+    } else {
+        None
+    };
     let mut opened = Opened {
         report: OpenReport { clean, from_saved: saved.is_some(), ..OpenReport::default() },
         pages,

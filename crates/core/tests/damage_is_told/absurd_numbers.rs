@@ -212,6 +212,31 @@ fn of_a_slots_length() {
     }
 }
 
+/// Changes the length in the first copy of the slot's header; returns the header.
+fn set_pages(pm: &Pm, pages: u64) -> SlotHeader {
+    let at = PmAddr::new(0, SLOT_HEADER_OFFSET);
+    let mut bytes = [0; SLOT_HEADER_BYTES];
+    pm.load(at, &mut bytes).unwrap();
+    let header = SlotHeader { pages, ..SlotHeader::decode(&bytes).unwrap() };
+    put(pm, at, &header.encode());
+    header
+}
+
+/// A header that validates with another length leads the replicas into a page of a file: a mount of
+/// a pool closed clean believed the saved allocator, looked at no file, and wrote them there.
+#[test]
+fn of_a_slots_length_that_leads_into_a_file() {
+    // Of 512 pages at most, so that the saved bitmap has as many words whatever the length.
+    let pm = fill(empty_pool_of(2 * MB));
+    let addr = PmAddr::new(0, 400 * PAGE);
+    let write = Entry::Write { file_page: FilePage::new(0), addr, count: 1, snapshot_epoch: 0 };
+    change_last_entry(&pm, FILE, &write);
+    set_pages(&pm, 401);
+    let said = try_open(pm).unwrap_err().to_string();
+    assert!(said.contains("another owner"), "{said}");
+    assert!(said.contains("`novale check --repair`"), "{said}");
+}
+
 /// A number just below its limit was counted on from: the next operation stored a line or a page
 /// that nothing could read any more, and the file was lost.
 #[test]
@@ -456,12 +481,13 @@ fn of_a_page_behind_the_last() {
     let write =
         Entry::Write { file_page: FilePage::new(0), addr: last, count: 1, snapshot_epoch: 0 };
     change_last_entry(&pm, FILE, &write);
-    let at = PmAddr::new(0, SLOT_HEADER_OFFSET);
-    let mut bytes = [0; SLOT_HEADER_BYTES];
-    pm.load(at, &mut bytes).unwrap();
-    let mut header = SlotHeader::decode(&bytes).unwrap();
-    header.pages -= 1;
-    put(&pm, at, &header.encode());
+    let header = set_pages(&pm, 4095);
+    // Its replicas are where it says, so that nothing is to be rewritten and no file looked at.
+    let replica = PmAddr::new(0, 4094 * PAGE);
+    let mut superblock = [0; SUPERBLOCK_BYTES];
+    pm.load(PmAddr::new(0, 0), &mut superblock).unwrap();
+    put(&pm, replica, &superblock);
+    put(&pm, replica.add(SLOT_HEADER_OFFSET), &header.encode());
     let fs = try_open(pm).unwrap();
     drop(fs.unlink(&ctx(), Ino::ROOT, b"f"));
     let said = fs.close().unwrap_err().to_string();

@@ -32,7 +32,11 @@ pub(crate) fn new(kind: FileKind) -> NewInode<'static> {
 }
 
 pub(crate) fn empty_pool() -> Pm {
-    let pm = Pm::anonymous(&[16 * MB], &PmOptions::default()).unwrap();
+    empty_pool_of(16 * MB)
+}
+
+pub(crate) fn empty_pool_of(len: u64) -> Pm {
+    let pm = Pm::anonymous(&[len], &PmOptions::default()).unwrap();
     let options = MkfsOptions {
         lanes: 1,
         pool_uuid: UUID,
@@ -48,7 +52,12 @@ pub(crate) fn empty_pool() -> Pm {
 
 /// A pool closed clean: the root with `d` and `f`, `d` with `x`, `f` with 5000 bytes.
 pub(crate) fn pool() -> Pm {
-    let fs = try_open(empty_pool()).unwrap();
+    fill(empty_pool())
+}
+
+/// What [`pool`] has, in a pool that is empty.
+pub(crate) fn fill(pm: Pm) -> Pm {
+    let fs = try_open(pm).unwrap();
     fs.create(&ctx(), Ino::ROOT, b"d", &new(FileKind::Directory)).unwrap();
     fs.create(&ctx(), Ino::ROOT, b"f", &new(FileKind::File)).unwrap();
     fs.create(&ctx(), DIR, b"x", &new(FileKind::File)).unwrap();
