@@ -60,24 +60,20 @@ impl Fs {
         let (view, arena) = (&locked.view, self.arena());
         let old = view.attrs();
         let mut attrs = new_attrs(old, set, locked.kind);
+        let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
+        let first_dead = set.size.map(|size| size.div_ceil(PAGE));
+        let cuts = first_dead.map_or(Ok(None), |page| view.index().next(arena, page))?.is_some();
         let xattrs = xattrs.map(|xattrs| self.ready_xattrs(call, xattrs)).transpose()?;
         if let Some(ready) = &xattrs {
             attrs.xattrs = ready.set;
         }
-        let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
-        let old_size = view.size();
-        let first_dead = set.size.map(|size| size.div_ceil(PAGE));
-        let cuts = first_dead.map_or(Ok(None), |page| view.index().next(arena, page))?.is_some();
         let changes_attrs = attrs != old || set.atime_ns.is_some();
         let entries = u64::from(changes_attrs) + u64::from(cuts);
         let xattrs = xattrs.unwrap_or_default();
         let room = self.set_room(call, view, entries, &xattrs)?;
         let mut next = locked.next_state();
+        let (gap, room) = self.gap_to(call, locked, set.size, room, &xattrs)?;
         let stored = xattrs.store(&self.pm, &locked.id, next.op_seq);
-        let gap = match set.size {
-            Some(size) if size > old_size => self.zero_gap(locked, size)?,
-            _ => None,
-        };
         let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
         if changes_attrs {
             writer.push(&Entry::Attributes(attributes_entry(&attrs, atime_ns)));
@@ -132,6 +128,27 @@ impl Fs {
         match Room::make(&self.env(call), view, (0..entries).map(|_| 1), Need::Release) {
             Ok(room) => Ok(room),
             Err(error) => self.unready_xattrs(call, xattrs).and(Err(error)),
+        }
+    }
+
+    /// Zeroes what lies before a new end behind the old one; where that fails, room and pages go back.
+    fn gap_to(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        size: Option<u64>,
+        room: Room,
+        xattrs: &ReadyXattrs,
+    ) -> Result<(Option<Flushed>, Room)> {
+        let Some(size) = size.filter(|size| *size > locked.view.size()) else {
+            return Ok((None, room));
+        };
+        match self.zero_gap(locked, size) {
+            Ok(gap) => Ok((gap, room)),
+            Err(error) => {
+                let given = room.give_back(&self.env(call));
+                self.unready_xattrs(call, xattrs).and(given).and(Err(error))
+            }
         }
     }
 

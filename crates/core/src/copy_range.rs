@@ -99,9 +99,12 @@ impl Fs {
             }
         };
         let next = target.next_state();
-        let pending = self.copy_pages(source, target, (offset, end), &extents)?;
-        let gap = self.gap_before(target, offset)?.unwrap_or_else(Flushed::none);
-        let (pending, extents) = (pending.and(gap), &extents);
+        let copied = self.copy_pages(source, target, (offset, end), &extents).and_then(|pending| {
+            let gap = self.gap_before(target, offset)?.unwrap_or_else(Flushed::none);
+            Ok(pending.and(gap))
+        });
+        let (pending, room) = self.or_give_back(call, &extents, room, copied)?;
+        let extents = &extents;
         let stored = Stored { first_page, end, extents, next, room, pending, crcs: None };
         self.commit_stored(call, target, stored)
     }

@@ -329,6 +329,24 @@ impl Fs {
         room.xattrs.map_or(Ok(()), |xattrs| self.unready_xattrs(call, &xattrs)).and(given)
     }
 
+    /// Goes on with what was stored to new pages; where that failed, gives them and the room back.
+    pub(crate) fn or_give_back<T>(
+        &self,
+        call: &Call<'_>,
+        extents: &Extents,
+        room: WriteRoom,
+        stored: Result<T>,
+    ) -> Result<(T, WriteRoom)> {
+        let error = match stored {
+            Ok(stored) => return Ok((stored, room)),
+            Err(error) => error,
+        };
+        // A fence completes all that this thread has streamed, whoever had the token of it.
+        self.pm.fence(Flushed::none()).end();
+        let given = self.no_room(call, room);
+        self.give(call, extents).and(given).and(Err(error))
+    }
+
     /// Fills the partial pages up, commits and publishes.
     fn write_locked(
         &self,
@@ -345,9 +363,10 @@ impl Fs {
                 return Err(error);
             }
         };
-        self.fill_partials(view, &mut prepared)?;
+        let filled = self.fill_partials(view, &mut prepared);
+        let gap = filled.and_then(|()| self.gap_before(locked, prepared.offset));
+        let (gap, room) = self.or_give_back(call, &prepared.extents, room, gap)?;
         let next = locked.next_state();
-        let gap = self.gap_before(locked, prepared.offset)?;
         let pending = std::mem::replace(&mut prepared.pending, Flushed::none());
         let stored = Stored {
             first_page,
@@ -534,5 +553,83 @@ pub(crate) fn write_entry(file_page: u64, extent: Extent) -> Entry {
         // A count of u32::MAX pages is 16 TB in one piece.
         count: u32::try_from(extent.pages).unwrap_or(u32::MAX),
         snapshot_epoch: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_arena::Arena;
+    use novale_pm::{Pm, PmOptions};
+
+    use super::*;
+    use crate::copy_range::Place;
+    use crate::exec::Serial;
+    use crate::fs::OpenOptions;
+    use crate::types::{Fallocate, NewInode};
+
+    const MB: u64 = 1 << 20;
+    const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
+
+    fn with_file() -> (Fs, Ino) {
+        let pm = Pm::anonymous(&[8 * MB], &PmOptions::default()).unwrap();
+        let options = crate::MkfsOptions {
+            lanes: 1,
+            pool_uuid: [7; 16],
+            slot_uuids: vec![[1; 16]],
+            now_ns: 1,
+            root_uid: 0,
+            root_gid: 0,
+            root_mode: 0o755,
+        };
+        crate::mkfs(&pm, &options).unwrap();
+        let arena = Arena::anonymous(16 * MB).unwrap();
+        let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap();
+        let kind = FileKind::File;
+        let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+        let ino = fs.create(&CTX, Ino::ROOT, b"f", &new).unwrap().ino;
+        (fs, ino)
+    }
+
+    /// A page of the file that can't be read ended an operation in its middle, and the new pages and
+    /// the room in the log that it had taken were nobody's until the next recovery.
+    #[test]
+    fn what_was_taken_goes_back_when_an_old_page_cannot_be_read() {
+        type Try = fn(&Fs, Ino) -> Result<()>;
+        let tries: [Try; 7] = [
+            |fs, ino| fs.write(&CTX, ino, 100, &[2; 100]).map(drop),
+            |fs, ino| fs.write(&CTX, ino, 100, &vec![2; 20_000]).map(drop),
+            |fs, ino| fs.write(&CTX, ino, 40_000, &[2; 100]).map(drop),
+            |fs, ino| fs.fallocate(&CTX, ino, Fallocate::ZeroRange, 100, 9000),
+            |fs, ino| fs.fallocate(&CTX, ino, Fallocate::Extend, 8192, 9000),
+            |fs, ino| fs.fallocate(&CTX, ino, Fallocate::PunchHole, 100, 100),
+            |fs, ino| {
+                let place = |offset| Place { ino, offset };
+                fs.copy_range(&CTX, place(0), place(MB), 3000).map(drop)
+            },
+        ];
+        for (index, attempt) in tries.into_iter().enumerate() {
+            let (fs, ino) = with_file();
+            fs.write(&CTX, ino, 0, &[1; 3000]).unwrap();
+            // The log is to need a page for the next entry, so that room is taken as well.
+            let mode = |mode| crate::SetAttr { mode: Some(mode), ..crate::SetAttr::default() };
+            for step in 0..61 {
+                fs.setattr(&CTX, ino, &mode(0o600 + step)).unwrap();
+            }
+            let view = fs.views.find(fs.arena(), ino).unwrap().unwrap();
+            let page = view.index().set(fs.arena(), 0, PmAddr::new(9, 0).raw()).unwrap();
+            let taken = || {
+                let spare = view.spare();
+                let pages = fs.allocator.pages_free(fs.arena()).unwrap();
+                (pages + spare.1, view.log_pages())
+            };
+            let before = taken();
+            let said = attempt(&fs, ino).unwrap_err().to_string();
+            assert!(said.contains("damaged pool: address"), "{index}: {said}");
+            assert_eq!(taken(), before, "{index}");
+            view.index().set(fs.arena(), 0, page).unwrap();
+            fs.close().unwrap();
+            let found = crate::check(&fs.into_pm(), &Serial, &|_| {}).unwrap().findings;
+            assert!(found.is_empty(), "{index}: {found:?}");
+        }
     }
 }

@@ -122,7 +122,13 @@ impl Fs {
             }
         };
         let mut next = locked.next_state();
-        let mut pending = self.zero_gap(locked, size)?.unwrap_or_else(Flushed::none);
+        let mut pending = match self.zero_gap(locked, size) {
+            Ok(gap) => gap.unwrap_or_else(Flushed::none),
+            Err(error) => {
+                self.give(call, extents)?;
+                return room.give_back(&env).and(Err(error));
+            }
+        };
         let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
         for (page, extent) in entries {
             let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);

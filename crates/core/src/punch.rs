@@ -110,20 +110,32 @@ impl Fs {
             }
         };
         let next = locked.next_state();
-        let mut pending = Flushed::none();
-        for (file_page, from, to) in edges_of(offset, end) {
-            let edge = self.edge(view, file_page, (from, to))?;
-            let addr = page_at(&extents, file_page - first_page);
-            pending = pending.and(self.pm.stream(addr, &edge.bytes[..], Purpose::Data));
-        }
-        pending = pending.and(self.zero_whole(&extents, (offset, end)));
-        if extend && let Some(gap) = self.gap_before(locked, offset)? {
-            pending = pending.and(gap);
-        }
+        let zeroed = self.zero_edges(view, &extents, (offset, end)).and_then(|edges| {
+            let gap = if extend { self.gap_before(locked, offset)? } else { None };
+            Ok(edges.and(gap.unwrap_or_else(Flushed::none)))
+        });
+        let (pending, room) = self.or_give_back(call, &extents, room, zeroed)?;
+        let pending = pending.and(self.zero_whole(&extents, (offset, end)));
         let end = if extend { end } else { 0 };
         let extents = &extents;
         let stored = Stored { first_page, end, extents, next, room, pending, crcs: None };
         self.commit_stored(call, locked, stored)
+    }
+
+    /// Stores those of a range's new pages that it covers in part.
+    fn zero_edges(
+        &self,
+        view: &View<'_>,
+        extents: &Extents,
+        (offset, end): (u64, u64),
+    ) -> Result<Flushed> {
+        let mut pending = Flushed::none();
+        for (file_page, from, to) in edges_of(offset, end) {
+            let edge = self.edge(view, file_page, (from, to))?;
+            let addr = page_at(extents, file_page - offset / PAGE);
+            pending = pending.and(self.pm.stream(addr, &edge.bytes[..], Purpose::Data));
+        }
+        Ok(pending)
     }
 
     /// Zeroes those of a range's new pages that it covers whole.

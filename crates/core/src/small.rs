@@ -86,18 +86,21 @@ impl Fs {
         let extents = self.take_pages(call, pages, self.small_need(view, first_page, pages)?)?;
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
         let summed = self.options.form.is_single(data.len() as u64);
-        let (pending, crcs) = self.store_pages_of(view, copied, &extents, summed)?;
-        let room = match self.write_room(call, locked, first_page, &extents) {
-            Ok(room) => room,
+        let stored = self
+            .store_pages_of(view, copied, &extents, summed)
+            .and_then(|stored| Ok((stored, self.write_room(call, locked, first_page, &extents)?)));
+        let ((pending, crcs), room) = match stored {
+            Ok(stored) => stored,
             Err(error) => {
                 // Whoever gets the pages next must not be overtaken by the stores.
-                self.pm.fence(pending).end();
+                self.pm.fence(Flushed::none()).end();
                 self.give(call, &extents)?;
                 return Err(error);
             }
         };
         let next = locked.next_state();
-        let gap = self.gap_before(locked, offset)?;
+        let gap = self.gap_before(locked, offset);
+        let (gap, room) = self.or_give_back(call, &extents, room, gap)?;
         let single = summed && gap.is_none();
         let stored = Stored {
             first_page,
