@@ -1,6 +1,6 @@
 //! The errors of the path and descriptor layer.
 
-use crate::description::Fd;
+use crate::Fd;
 
 /// What a call on [`crate::Files`] can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -12,9 +12,12 @@ pub enum Error {
     /// No such descriptor is open.
     #[error("descriptor {0} is not open")]
     BadDescriptor(Fd),
-    /// The descriptor was opened without the access that the call needs.
-    #[error("descriptor {0} is not open for {1}")]
-    WrongAccess(Fd, &'static str),
+    /// The file was opened without the access that the call needs.
+    #[error("file is not open for {0}")]
+    WrongAccess(&'static str),
+    /// Two files of one operation lie in different pools.
+    #[error("the files lie in different pools")]
+    OtherPool,
     /// More symbolic links on the way than are followed.
     #[error("more than {0} symbolic links on the way")]
     TooManySymlinks(u32),
@@ -46,7 +49,8 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Fs(error) => crate::errno(error),
-            Self::BadDescriptor(_) | Self::WrongAccess(..) => libc::EBADF,
+            Self::BadDescriptor(_) | Self::WrongAccess(_) => libc::EBADF,
+            Self::OtherPool => libc::EXDEV,
             Self::TooManySymlinks(_) | Self::IsSymlink => libc::ELOOP,
             Self::PathTooLong { .. } => libc::ENAMETOOLONG,
             Self::TooManyOpen(_) => libc::EMFILE,

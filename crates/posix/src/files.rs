@@ -5,30 +5,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, ClearSetId, Ctx, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr,
-    StatFs,
+    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr, StatFs,
 };
 
-use crate::description::{Description, Fd, Table};
 use crate::hold::{hold_same, lookup_held};
-use crate::set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};
+use crate::owner::Owner;
+use crate::shared::Shared;
+use crate::table::{Fd, Table};
 use crate::walk::{Follow, Found, walk};
-use crate::{Error, OpenOptions, Result, thread_hint, wall_clock_ns};
-
-/// The time in nanoseconds since 1970, from whatever clock the caller likes.
-type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
-
-/// What descriptions need after their [`Files`] lent them out.
-pub(crate) struct Shared {
-    pub(crate) fs: Arc<Fs>,
-    clock: Clock,
-}
-
-impl Shared {
-    pub(crate) fn ctx(&self) -> Ctx {
-        Ctx { now_ns: (self.clock)(), hint: thread_hint() }
-    }
-}
+use crate::{Error, File, OpenOptions, Result, wall_clock_ns};
 
 /// One entry of a directory listing; `.` and `..` are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +26,13 @@ pub struct Entry {
     pub kind: FileKind,
 }
 
+impl From<&DirEntry<'_>> for Entry {
+    fn from(entry: &DirEntry<'_>) -> Self {
+        let name = OsStr::from_bytes(entry.name).to_owned();
+        Self { name, ino: entry.ino, kind: entry.kind }
+    }
+}
+
 /// A file system with paths and descriptors, usable from many threads.
 ///
 /// Paths start at the pool's root, with or without a leading slash. New inodes belong to the user
@@ -48,16 +40,11 @@ pub struct Entry {
 pub struct Files {
     pub(crate) shared: Arc<Shared>,
     pub(crate) table: Table,
-    uid: u32,
-    gid: u32,
 }
 
 impl std::fmt::Debug for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Files")
-            .field("uid", &self.uid)
-            .field("gid", &self.gid)
-            .finish_non_exhaustive()
+        f.debug_struct("Files").field("owner", &self.shared.owner).finish_non_exhaustive()
     }
 }
 
@@ -71,14 +58,14 @@ impl Files {
     /// The same with a clock of the caller's, in nanoseconds since 1970, so that a run replays.
     #[must_use]
     pub fn with_clock(fs: Arc<Fs>, clock: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
-        let shared = Arc::new(Shared { fs, clock: Box::new(clock) });
-        Self { shared, table: Table::default(), uid: 0, gid: 0 }
+        let shared = Shared { fs, clock: Arc::new(clock), owner: Owner::default() };
+        Self { shared: Arc::new(shared), table: Table::default() }
     }
 
     /// Sets who owns the inodes made from here on, and for whom set-id bits fall.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
-        (self.uid, self.gid) = (uid, gid);
+        Arc::make_mut(&mut self.shared).owner = Owner { uid, gid };
         self
     }
 
@@ -92,41 +79,21 @@ impl Files {
         self.shared.ctx()
     }
 
-    /// Whether the caller is the administrator.
-    pub(crate) fn is_privileged(&self) -> bool {
-        self.uid == 0
-    }
-
-    /// Whether the caller owns an inode.
-    pub(crate) fn owns(&self, attr: &Attr) -> bool {
-        self.uid == attr.uid
-    }
-
-    /// Whether the caller is in an inode's group.
-    pub(crate) fn is_in_group(&self, attr: &Attr) -> bool {
-        self.gid == attr.gid
-    }
-
     pub(crate) fn find(&self, path: impl AsRef<OsStr>, follow: Follow) -> Result<Found> {
         walk(self.fs(), &self.ctx(), path.as_ref().as_bytes(), follow)
     }
 
-    /// The set-id bits that a change of contents takes from a file.
-    pub(crate) fn clears(&self, attr: &Attr) -> ClearSetId {
-        set_id_to_clear(self.uid == 0, self.gid == attr.gid)
-    }
-
-    /// Takes them away, ahead of the change.
-    pub(crate) fn drop_set_id(&self, ino: Ino) -> Result<()> {
-        if self.uid != 0 {
-            let attr = self.fs().getattr(ino)?;
-            drop_set_id(self.fs(), &self.ctx(), &attr, self.clears(&attr))?;
-        }
-        Ok(())
-    }
-
     fn new_inode(&self, kind: FileKind, mode: u32) -> NewInode<'static> {
-        NewInode { kind, mode: mode & 0o7777, uid: self.uid, gid: self.gid, rdev: 0, target: b"" }
+        let Owner { uid, gid } = self.shared.owner;
+        NewInode { kind, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" }
+    }
+
+    /// Opens a file or a directory and gives it a descriptor; [`Files::open_file`] needs none.
+    ///
+    /// # Errors
+    /// `EMFILE`, and those of [`Files::open_file`].
+    pub fn open(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Fd> {
+        self.table.insert(self.open_file(path, options)?)
     }
 
     /// Opens a file or a directory.
@@ -134,16 +101,15 @@ impl Files {
     /// # Errors
     /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EISDIR` (a directory to be written), `ELOOP`, and those of the
     /// file system.
-    pub fn open(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Fd> {
+    pub fn open_file(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<File> {
         let attr = self.open_held(path.as_ref(), options)?;
-        let description = Arc::new(Description::new(self.shared.clone(), attr.ino, options));
+        let file = File::new(self.shared.clone(), attr.ino, options);
         check_kind(&attr, options)?;
         if options.truncate && attr.size > 0 {
-            let clear_set_id = self.clears(&attr);
-            let empty = SetAttr { size: Some(0), clear_set_id, ..SetAttr::default() };
-            self.fs().setattr(&self.ctx(), attr.ino, &empty)?;
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+            self.shared.set_attr(&attr, &empty)?;
         }
-        self.table.insert(description)
+        Ok(file)
     }
 
     /// The inode to open, made where the options say so, and held once.
@@ -205,16 +171,15 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::setattr`].
     pub fn set_attr(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<Attr> {
-        let attr = self.stat(path)?;
-        let clear_set_id = if changes.uid.is_some() || changes.gid.is_some() {
-            set_id_to_clear_with_owner(self.uid == 0, self.gid == attr.gid)
-        } else if changes.size.is_some() {
-            self.clears(&attr)
-        } else {
-            changes.clear_set_id
-        };
-        let changes = SetAttr { clear_set_id, ..*changes };
-        Ok(self.fs().setattr(&self.ctx(), attr.ino, &changes)?)
+        Ok(self.shared.set_attr(&self.stat(path)?, changes)?)
+    }
+
+    /// As [`Files::set_attr`], of a final symbolic link itself.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`Fs::setattr`].
+    pub fn set_link_attr(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<Attr> {
+        Ok(self.shared.set_attr(&self.lstat(path)?, changes)?)
     }
 
     /// Makes a directory.
@@ -328,8 +293,7 @@ impl Files {
         let attr = self.stat(path)?;
         let mut entries = Vec::new();
         self.fs().readdir(&self.ctx(), attr.ino, 0, &mut |entry| {
-            let name = OsStr::from_bytes(entry.name).to_owned();
-            entries.push(Entry { name, ino: entry.ino, kind: entry.kind });
+            entries.push(Entry::from(entry));
             true
         })?;
         Ok(entries)

@@ -35,27 +35,31 @@
 //! ```
 
 mod caller;
-mod description;
 mod errno;
 mod error;
+mod file;
 mod files;
 mod flags;
 mod hold;
 mod io;
 mod open;
+mod owner;
 mod set_id;
+mod shared;
+mod table;
 mod tree;
+mod vectored;
 mod walk;
 mod xattr;
 
 pub use caller::{thread_hint, wall_clock_ns};
-pub use description::Fd;
 pub use errno::errno;
 pub use error::{Error, Result};
+pub use file::{File, Whence};
 pub use files::{Entry, Files};
 pub use flags::fallocate_mode;
 pub use hold::{hold_same, lookup_held};
-pub use io::Whence;
 pub use open::OpenOptions;
 pub use set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};
+pub use table::Fd;
 pub use xattr::At;

@@ -8,9 +8,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use novale_core::{Attr, Error as FsError, FileKind, SetXattr, XattrMode};
 
-use crate::description::Fd;
 use crate::walk::Follow;
-use crate::{Files, Result};
+use crate::{Fd, File, Files, Result};
 
 const STICKY: u32 = 0o1000;
 const TRUSTED: &[u8] = b"trusted.";
@@ -24,8 +23,10 @@ pub enum At<'a> {
     Path(&'a OsStr),
     /// Of what a path names, a final symbolic link itself.
     Link(&'a OsStr),
-    /// Of an open file.
+    /// Of an open file, by its descriptor.
     Fd(Fd),
+    /// Of an open file.
+    File(&'a File),
 }
 
 impl<'a, P: AsRef<OsStr> + ?Sized> From<&'a P> for At<'a> {
@@ -47,7 +48,7 @@ impl Files {
     /// `ENODATA`, and those of [`novale_core::Fs::getxattr`].
     pub fn get_xattr<'a>(&self, at: impl Into<At<'a>>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         let (attr, name) = (self.at(at.into())?, name.as_ref().as_bytes());
-        if name.starts_with(TRUSTED) && !self.is_privileged() {
+        if name.starts_with(TRUSTED) && !self.shared.owner.is_privileged() {
             return Err(FsError::NoAttribute.into());
         }
         Ok(self.fs().getxattr(attr.ino, name)?)
@@ -66,7 +67,8 @@ impl Files {
     ) -> Result<()> {
         let (attr, name) = (self.at(at.into())?, name.as_ref().as_bytes());
         self.may_change(&attr, name)?;
-        let clear_set_gid = !self.is_privileged() && !self.is_in_group(&attr);
+        let clear_set_gid =
+            !self.shared.owner.is_privileged() && !self.shared.owner.is_in_group(&attr);
         let set = SetXattr { name, value, mode, clear_set_gid };
         Ok(self.fs().setxattr(&self.ctx(), attr.ino, &set)?)
     }
@@ -78,7 +80,8 @@ impl Files {
     pub fn list_xattrs<'a>(&self, at: impl Into<At<'a>>) -> Result<Vec<OsString>> {
         let list = self.fs().listxattr(self.at(at.into())?.ino)?;
         let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let shown = names.filter(|name| self.is_privileged() || !name.starts_with(TRUSTED));
+        let shown =
+            names.filter(|name| self.shared.owner.is_privileged() || !name.starts_with(TRUSTED));
         Ok(shown.map(|name| OsString::from_vec(name.to_vec())).collect())
     }
 
@@ -97,22 +100,23 @@ impl Files {
             At::Path(path) => self.stat(path),
             At::Link(path) => self.find(path, Follow::No)?.existing(),
             At::Fd(fd) => self.fstat(fd),
+            At::File(file) => file.attr(),
         }
     }
 
     /// The rules that are of attributes and not of files.
     fn may_change(&self, attr: &Attr, name: &[u8]) -> Result<()> {
-        if self.is_privileged() {
+        if self.shared.owner.is_privileged() {
             return Ok(());
         }
         if name.starts_with(TRUSTED) {
             return Err(FsError::NotPermitted("trusted attributes are the administrator's").into());
         }
-        if name.starts_with(ACL) && !self.owns(attr) {
+        if name.starts_with(ACL) && !self.shared.owner.owns(attr) {
             return Err(FsError::NotPermitted("an ACL is changed by the file's owner").into());
         }
         let sticky = attr.kind == FileKind::Directory && attr.mode & STICKY != 0;
-        if name.starts_with(USER) && sticky && !self.owns(attr) {
+        if name.starts_with(USER) && sticky && !self.shared.owner.owns(attr) {
             return Err(FsError::NotPermitted("attributes of another's sticky directory").into());
         }
         Ok(())

@@ -1,0 +1,368 @@
+//! Open files: what can be done with one, without a look at any table.
+//!
+//! Invariant: a file holds its inode from open to the drop of its last clone, so that one without a
+//! name stays readable while it is open.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use novale_core::{Attr, Error as FsError, Fallocate, Ino, Place, Seek, SetAttr};
+
+use crate::shared::Shared;
+use crate::vectored;
+use crate::{Entry, Error, OpenOptions, Result};
+
+/// What a seek counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    /// The start of the file.
+    Start(u64),
+    /// The present position.
+    Current(i64),
+    /// The end of the file.
+    End(i64),
+    /// The next stored byte at or behind an offset.
+    Data(u64),
+    /// The next hole at or behind an offset.
+    Hole(u64),
+}
+
+/// An open file or directory, usable from many threads. Clones share its position, as duplicates of a
+/// descriptor do.
+#[derive(Clone)]
+pub struct File {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    ino: Ino,
+    read: bool,
+    write: bool,
+    append: bool,
+    offset: Mutex<u64>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody is left to be told; what can fail here, damage and a closed pool, fails everywhere.
+        self.shared.fs.release(&self.shared.ctx(), self.ino, 1).unwrap_or_default();
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("ino", &self.inner.ino).finish_non_exhaustive()
+    }
+}
+
+impl File {
+    /// Takes over one hold of the inode.
+    pub(crate) fn new(shared: Arc<Shared>, ino: Ino, options: &OpenOptions) -> Self {
+        let inner = Inner {
+            ino,
+            read: options.read,
+            write: options.write,
+            append: options.append,
+            offset: Mutex::new(0),
+            shared,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The position in bytes, locked as long as a sequential call runs.
+    fn offset(&self) -> MutexGuard<'_, u64> {
+        self.inner.offset.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn readable(&self) -> Result<&Inner> {
+        if self.inner.read { Ok(&self.inner) } else { Err(Error::WrongAccess("reading")) }
+    }
+
+    fn writable(&self) -> Result<&Inner> {
+        if self.inner.write { Ok(&self.inner) } else { Err(Error::WrongAccess("writing")) }
+    }
+
+    /// Reads at the position and moves it; 0 at the end of the file.
+    ///
+    /// # Errors
+    /// `EBADF`, and those of [`novale_core::Fs::read`].
+    pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
+        self.readable()?;
+        let mut offset = self.offset();
+        let bytes = self.read_at(*offset, buf)?;
+        *offset += bytes as u64;
+        Ok(bytes)
+    }
+
+    /// Reads at an offset and leaves the position alone.
+    ///
+    /// # Errors
+    /// `EBADF`, and those of [`novale_core::Fs::read`].
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = self.readable()?;
+        Ok(file.shared.fs.read(&file.shared.ctx(), file.ino, offset, buf)?)
+    }
+
+    /// Reads into several buffers one after the other, as one read.
+    ///
+    /// # Errors
+    /// Those of [`File::read`]; `ENOMEM` where there is no memory for a buffer as long as all.
+    pub fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        vectored::read(bufs, |buf| self.read(buf))
+    }
+
+    /// As [`File::read_vectored`], at an offset.
+    ///
+    /// # Errors
+    /// Those of [`File::read_vectored`].
+    pub fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        vectored::read(bufs, |buf| self.read_at(offset, buf))
+    }
+
+    /// Writes at the position, or at the end when opened to append, and moves the position.
+    ///
+    /// # Errors
+    /// `EBADF`, and those of [`novale_core::Fs::write`].
+    pub fn write(&self, bytes: &[u8]) -> Result<usize> {
+        let file = self.writable()?;
+        self.before_write(bytes)?;
+        let mut offset = self.offset();
+        if file.append {
+            let start = file.shared.fs.append(&file.shared.ctx(), file.ino, bytes)?;
+            *offset = start + bytes.len() as u64;
+            return Ok(bytes.len());
+        }
+        let written = file.shared.fs.write(&file.shared.ctx(), file.ino, *offset, bytes)?;
+        *offset += written as u64;
+        Ok(written)
+    }
+
+    fn before_write(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        Ok(self.inner.shared.drop_set_id(self.inner.ino)?)
+    }
+
+    /// Writes at an offset, also when opened to append, and leaves the position alone.
+    ///
+    /// # Errors
+    /// `EBADF`, and those of [`novale_core::Fs::write`].
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let file = self.writable()?;
+        self.before_write(bytes)?;
+        Ok(file.shared.fs.write(&file.shared.ctx(), file.ino, offset, bytes)?)
+    }
+
+    /// Writes several buffers one behind the other, as one write: all of them or nothing.
+    ///
+    /// # Errors
+    /// Those of [`File::write`]; `ENOMEM` where there is no memory for a buffer as long as all.
+    pub fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
+        vectored::write(bufs, |bytes| self.write(bytes))
+    }
+
+    /// As [`File::write_vectored`], at an offset.
+    ///
+    /// # Errors
+    /// Those of [`File::write_vectored`].
+    pub fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
+        vectored::write(bufs, |bytes| self.write_at(offset, bytes))
+    }
+
+    /// Writes all of it at the position, in as many writes as it takes.
+    ///
+    /// # Errors
+    /// Those of [`File::write`].
+    pub fn write_all(&self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let written = self.write(bytes)?;
+            if written == 0 {
+                return Err(FsError::NoSpace.into());
+            }
+            bytes = bytes.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// What the file holds from its position on; one that grows meanwhile is read up to the length
+    /// seen first.
+    pub(crate) fn read_to_end(&self) -> Result<Vec<u8>> {
+        let size = usize::try_from(self.attr()?.size).map_err(|_| FsError::TooLarge)?;
+        let mut all = vec![0; size];
+        let mut filled = 0;
+        while let Some(rest) = all.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let bytes = self.read(rest)?;
+            if bytes == 0 {
+                break;
+            }
+            filled += bytes;
+        }
+        all.truncate(filled);
+        Ok(all)
+    }
+
+    /// Moves the position, beyond the end too, and returns it.
+    ///
+    /// # Errors
+    /// `EINVAL` (before the start), `ENXIO` (no data or hole there).
+    pub fn seek(&self, whence: Whence) -> Result<u64> {
+        let (fs, ino) = (&self.inner.shared.fs, self.inner.ino);
+        let mut offset = self.offset();
+        let new = match whence {
+            Whence::Start(to) => Some(to),
+            Whence::Current(by) => offset.checked_add_signed(by),
+            Whence::End(by) => fs.getattr(ino)?.size.checked_add_signed(by),
+            Whence::Data(from) => Some(fs.seek(ino, from, Seek::Data)?),
+            Whence::Hole(from) => Some(fs.seek(ino, from, Seek::Hole)?),
+        };
+        let new = new.filter(|to| i64::try_from(*to).is_ok());
+        *offset = new.ok_or(FsError::Invalid("a position before the start or above 2^63 - 1"))?;
+        Ok(*offset)
+    }
+
+    /// Its attributes.
+    ///
+    /// # Errors
+    /// Those of [`novale_core::Fs::getattr`].
+    pub fn attr(&self) -> Result<Attr> {
+        Ok(self.inner.shared.fs.getattr(self.inner.ino)?)
+    }
+
+    /// Changes attributes, as [`crate::Files::set_attr`]. A new size wants the file open for writing.
+    ///
+    /// # Errors
+    /// `EBADF`, and those of [`novale_core::Fs::setattr`].
+    pub fn set_attr(&self, changes: &SetAttr) -> Result<Attr> {
+        if changes.size.is_some() {
+            self.writable()?;
+        }
+        Ok(self.inner.shared.set_attr(&self.attr()?, changes)?)
+    }
+
+    /// Cuts or extends it to a length in bytes.
+    ///
+    /// # Errors
+    /// `EBADF`, and those of [`novale_core::Fs::setattr`].
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
+    }
+
+    /// Reserves space for a range of bytes, or punches, zeroes, takes out or inserts it; what the flags
+    /// of the system call ask for, [`crate::fallocate_mode`] says.
+    ///
+    /// # Errors
+    /// `EBADF`, and those of [`novale_core::Fs::fallocate`].
+    pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let file = self.writable()?;
+        file.shared.drop_set_id(file.ino)?;
+        Ok(file.shared.fs.fallocate(&file.shared.ctx(), file.ino, mode, offset, len)?)
+    }
+
+    /// Copies up to `len` bytes and returns how many: fewer at the end of the source and above
+    /// [`novale_core::COPY_BYTES_MAX`]. What one call copies is there all together after a crash, or
+    /// none of it. Each file is copied from or to at the offset given, its position left alone, or at
+    /// its position, which is moved.
+    ///
+    /// # Errors
+    /// `EBADF`, also for a target opened to append, `EXDEV` between two pools, and those of
+    /// [`novale_core::Fs::copy_range`].
+    pub fn copy_range(
+        &self,
+        from_offset: Option<u64>,
+        (target, to_offset): (&Self, Option<u64>),
+        len: u64,
+    ) -> Result<u64> {
+        let (from, to) = (self.readable()?, target.writable()?);
+        if to.append {
+            return Err(Error::WrongAccess("writing at an offset"));
+        }
+        if !Arc::ptr_eq(&from.shared.fs, &to.shared.fs) {
+            return Err(Error::OtherPool);
+        }
+        let same = Arc::ptr_eq(&self.inner, &target.inner);
+        if same && from_offset.is_none() && to_offset.is_none() {
+            return Err(FsError::Invalid("a copy of a file's bytes onto themselves").into());
+        }
+        // Whoever locks both positions does it in the order of their addresses.
+        let (mut from_position, mut to_position);
+        if Arc::as_ptr(&self.inner) < Arc::as_ptr(&target.inner) {
+            from_position = from_offset.is_none().then(|| self.offset());
+            to_position = to_offset.is_none().then(|| target.offset());
+        } else {
+            to_position = to_offset.is_none().then(|| target.offset());
+            from_position = from_offset.is_none().then(|| self.offset());
+        }
+        let place = |ino, given: Option<u64>, position: &Option<MutexGuard<'_, u64>>| Place {
+            ino,
+            offset: given.or(position.as_deref().copied()).unwrap_or_default(),
+        };
+        let source = place(from.ino, from_offset, &from_position);
+        let sink = place(to.ino, to_offset, &to_position);
+        to.shared.drop_set_id(to.ino)?;
+        let copied = from.shared.fs.copy_range(&from.shared.ctx(), source, sink, len)?;
+        for position in [&mut from_position, &mut to_position].into_iter().flatten() {
+            **position += copied;
+        }
+        Ok(copied)
+    }
+
+    /// Makes it durable, as far as it is not yet.
+    ///
+    /// # Errors
+    /// Those of [`novale_core::Fs::sync`].
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.inner.shared.fs.sync(&self.inner.shared.ctx(), self.inner.ino)?)
+    }
+
+    /// Lists an open directory behind the entry with `after` as its cookie, from the start with 0,
+    /// until `each` returns `false`. `.` and `..` are not among the entries.
+    ///
+    /// # Errors
+    /// Those of [`novale_core::Fs::readdir`].
+    pub fn read_dir(&self, after: u64, mut each: impl FnMut(Entry, u64) -> bool) -> Result<()> {
+        let (shared, ino) = (&self.inner.shared, self.inner.ino);
+        shared.fs.readdir(&shared.ctx(), ino, after, &mut |entry| {
+            each(Entry::from(entry), entry.cookie)
+        })?;
+        Ok(())
+    }
+}
+
+impl io::Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(File::read(self, buf)?)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(File::read_vectored(self, bufs)?)
+    }
+}
+
+impl io::Write for &File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(File::write(self, bytes)?)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(File::write_vectored(self, bufs)?)
+    }
+
+    /// Nothing is left to do: what `write` returned for is durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for &File {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let whence = match to {
+            io::SeekFrom::Start(offset) => Whence::Start(offset),
+            io::SeekFrom::End(by) => Whence::End(by),
+            io::SeekFrom::Current(by) => Whence::Current(by),
+        };
+        Ok(File::seek(self, whence)?)
+    }
+}

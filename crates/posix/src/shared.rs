@@ -1,0 +1,48 @@
+//! What the front door and every open file share: the file system, the clock, for whom they act.
+
+use std::sync::Arc;
+
+use novale_core::{Attr, Ctx, Error as FsError, Fs, Ino, SetAttr};
+
+use crate::owner::Owner;
+use crate::set_id::drop_set_id;
+use crate::{Result, thread_hint};
+
+/// The time in nanoseconds since 1970, from whatever clock the caller likes.
+pub(crate) type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// What open files need after their [`crate::Files`] lent them out.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) fs: Arc<Fs>,
+    pub(crate) clock: Clock,
+    pub(crate) owner: Owner,
+}
+
+impl Shared {
+    pub(crate) fn ctx(&self) -> Ctx {
+        Ctx { now_ns: (self.clock)(), hint: thread_hint() }
+    }
+
+    /// Takes set-id bits away, ahead of a change of contents.
+    pub(crate) fn drop_set_id(&self, ino: Ino) -> Result<(), FsError> {
+        if self.owner.is_privileged() {
+            return Ok(());
+        }
+        let attr = self.fs.getattr(ino)?;
+        drop_set_id(&self.fs, &self.ctx(), &attr, self.owner.clears(&attr))
+    }
+
+    /// Changes attributes. A change of owner or size takes set-id bits away, whatever `changes` says.
+    pub(crate) fn set_attr(&self, attr: &Attr, changes: &SetAttr) -> Result<Attr, FsError> {
+        let clear_set_id = if changes.uid.is_some() || changes.gid.is_some() {
+            self.owner.clears_with_owner(attr)
+        } else if changes.size.is_some() {
+            self.owner.clears(attr)
+        } else {
+            changes.clear_set_id
+        };
+        let changes = SetAttr { clear_set_id, ..*changes };
+        self.fs.setattr(&self.ctx(), attr.ino, &changes)
+    }
+}
