@@ -50,7 +50,7 @@ impl Repair<'_, '_> {
                 let file_page = FilePage::new(file_page);
                 entries.push(Entry::Write { file_page, addr, count: 1, snapshot_epoch: 0 });
             }
-            writer.commit(&mut inode, &entries, pending, |_| ())?;
+            writer.commit_recorded(pool, &mut inode, &entries, pending, |_| ())?;
             let what = format!(
                 "inode {ino} had {} pages that others have too: it has copies of its own now",
                 entries.len()
@@ -307,7 +307,7 @@ impl Repair<'_, '_> {
                 inode.place.store_identity(self.pm, &identity.encode(inode.place.seed))
             });
             let mut writer = self.writer(pool, all);
-            writer.commit(&mut inode, &entries, pending, |line| {
+            writer.commit_recorded(pool, &mut inode, &entries, pending, |line| {
                 (line.nlink, line.size) = (links, size);
             })?;
         }

@@ -284,7 +284,8 @@ impl Gathered {
             identity: media.identity.as_ref().ok().copied(),
             line,
             slot,
-            is_torn: media.torn_line().is_some(),
+            // What a record says was not torn before.
+            is_torn: media.torn_line().is_some() && !standing.by_record,
             op_seq_max: self.op_seq_max(&media, ino),
             page_seq: 0,
             read_to: PmAddr::NULL,

@@ -2,17 +2,22 @@
 //! does not stand. Two fences a commit, as every operation in the two-fence form.
 //!
 //! Crash points. Before the line is durable the old one stands, and what was stored behind the tail
-//! and into free pages means nothing. Behind it the new one stands.
+//! and into free pages means nothing. Behind it the new one stands. Behind recovery a record in the
+//! journal comes first: a line that a crash tears could be taken for a newer state that was lost, of
+//! an inode that shares pages, and a new inode has no other line.
 
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, ENTRY_BYTES_MAX, Entry, FIRST_FREE_PAGE, LINE, LINES_PER_PAGE,
-    LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr,
+    COMMIT_OFFSETS, CommitLine, ENTRY_BYTES_MAX, Entry, FIRST_FREE_PAGE, JOURNAL_OFFSETS,
+    JournalKind, JournalLines, JournalRecord, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET, LogPageHeader,
+    PAGE, PmAddr,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
 use super::gather::Inode;
 use crate::error::{Error, Result};
 use crate::log::{LogId, page_of};
+use crate::pool::Pool;
+use crate::recover::journal::{Journal, lane_pages};
 use crate::recover::marks::PageMarks;
 
 const LINE_BYTES: usize = 64;
@@ -59,6 +64,35 @@ impl<'a> Writer<'a> {
         pending: Flushed,
         change: impl FnOnce(&mut CommitLine),
     ) -> Result<()> {
+        let line = self.prepare(inode, entries, pending, change)?;
+        self.install(inode, line);
+        Ok(())
+    }
+
+    /// The same behind a record, in a pool that recovery has seen to: no other record is needed any
+    /// more.
+    pub(super) fn commit_recorded(
+        &mut self,
+        pool: &Pool,
+        inode: &mut Inode,
+        entries: &[Entry],
+        pending: Flushed,
+        change: impl FnOnce(&mut CommitLine),
+    ) -> Result<()> {
+        let line = self.prepare(inode, entries, pending, change)?;
+        self.record(pool, inode, line)?;
+        self.install(inode, line);
+        Ok(())
+    }
+
+    /// Makes all durable that the new line rests on.
+    fn prepare(
+        &mut self,
+        inode: &mut Inode,
+        entries: &[Entry],
+        pending: Flushed,
+        change: impl FnOnce(&mut CommitLine),
+    ) -> Result<CommitLine> {
         let op_seq = (inode.op_seq_max + 1).max(u64::from(self.session) << 32);
         let mut line = CommitLine {
             op_seq,
@@ -70,7 +104,35 @@ impl<'a> Writer<'a> {
         let pending = self.append(inode, &mut line, entries)?.and(pending);
         change(&mut line);
         self.pm.fence(pending).end();
-        self.install(inode, line);
+        Ok(line)
+    }
+
+    /// Stores a record of the first lane, durably, over the older of its two.
+    fn record(&self, pool: &Pool, inode: &Inode, line: CommitLine) -> Result<()> {
+        let all = lane_pages(self.pm, pool.superblock.lane_count)?;
+        let first = all.get(..1).unwrap_or_default();
+        let journal = Journal::read(self.pm, pool.seed, first)?;
+        Journal::check_numbers(&journal.last_seq, first)?;
+        let mut lines = JournalLines::new();
+        lines
+            .push(inode.ino, line)
+            .map_err(|error| Error::damaged_inode(inode.ino, "record", inode.place.addr, error))?;
+        for (page, last) in first.iter().zip(&journal.last_seq) {
+            let record = JournalRecord {
+                lane_seq: last + 1,
+                session: self.session,
+                lane: 0,
+                kind: JournalKind::Other,
+                data_crc: None,
+                identity_mask: 0,
+                lines,
+            };
+            let (bytes, len) = record.encode(pool.seed);
+            let [even, odd] = JOURNAL_OFFSETS;
+            let at = page.add(if record.lane_seq.is_multiple_of(2) { even } else { odd });
+            let bytes = bytes.get(..len).unwrap_or_default();
+            self.pm.fence(self.pm.stream(at, bytes, Purpose::Journal)).end();
+        }
         Ok(())
     }
 

@@ -72,6 +72,15 @@ impl Durable {
         &self.slots
     }
 
+    /// A copy of the bytes of each slot; of a fork, with its own lines.
+    pub(super) fn copy(&self) -> Vec<Vec<u8>> {
+        let mut slots = self.slots.to_vec();
+        for (key, line) in self.over.iter().filter(|_| self.is_fork) {
+            put(&mut slots, *key, *line);
+        }
+        slots
+    }
+
     pub(super) fn hash(&self) -> StateHash {
         self.hash
     }
@@ -95,10 +104,15 @@ impl Durable {
             self.over.insert(key, line);
             return;
         }
-        let start = usize::try_from(key.line * LINE_BYTES as u64).unwrap_or(usize::MAX);
-        let slot = Arc::make_mut(&mut self.slots).get_mut(usize::from(key.slot));
-        if let Some(place) = slot.and_then(|slot| slot.get_mut(start..)?.first_chunk_mut()) {
-            *place = line;
-        }
+        let slots: &mut Vec<Vec<u8>> = Arc::make_mut(&mut self.slots);
+        put(slots, key, line);
+    }
+}
+
+fn put(slots: &mut [Vec<u8>], key: LineKey, line: LineBytes) {
+    let start = usize::try_from(key.line * LINE_BYTES as u64).unwrap_or(usize::MAX);
+    let slot = slots.get_mut(usize::from(key.slot));
+    if let Some(place) = slot.and_then(|slot| slot.get_mut(start..)?.first_chunk_mut()) {
+        *place = line;
     }
 }

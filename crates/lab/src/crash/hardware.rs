@@ -155,6 +155,12 @@ impl Hardware {
         self.durable.slots()
     }
 
+    /// A copy of the durable bytes of each slot; of [`Self::after_cut`], those behind the cut.
+    #[must_use]
+    pub fn durable_copy(&self) -> Vec<Vec<u8>> {
+        self.durable.copy()
+    }
+
     /// All durable bytes in one number.
     #[must_use]
     pub fn state(&self) -> StateHash {

@@ -30,6 +30,8 @@ pub struct Repaired {
     pub report: Option<RepairReport>,
     /// Why it could not begin, or ended.
     pub error: Option<Error>,
+    /// What can be read behind it, where it came to its end.
+    pub after: Readable,
     /// What was wrong with that.
     pub wrong: Vec<String>,
 }
@@ -127,9 +129,9 @@ impl Repaired {
             self.wrong.push(format!("a safe repair gave something up: {losses:?}"));
         }
         let given_up = |number: u64| losses.iter().any(|what| names_inode(what, number));
-        let after = readable(pool);
+        self.after = readable(pool);
         for (number, was) in before {
-            let is = after.get(number);
+            let is = self.after.get(number);
             if is != Some(was) && !given_up(*number) {
                 let size = is.map(|(kind, size, _)| (kind, size));
                 let what = format!("inode {number} was {:?} of {}, is {size:?}", was.0, was.1);
@@ -182,7 +184,7 @@ fn is_of_the_whole(error: &Error) -> bool {
 }
 
 /// Whether a text names an inode by this number.
-fn names_inode(text: &str, number: u64) -> bool {
+pub(super) fn names_inode(text: &str, number: u64) -> bool {
     text.split("inode ").skip(1).any(|rest| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse() == Ok(number)
