@@ -198,3 +198,31 @@ kill_daemons "$pool"
 check 'and after kill -9' equal "$from" "$dir/work/cp"
 "$novale" umount "$dir"
 check 'the recovered pool is whole' "$novale" check "$pool"
+
+# --- mounted without -------------------------------------------------------------------------------
+
+"$novale" mount "$pool" "$dir"
+plain=$dir/plain
+mkdir "$plain" && touch "$plain/f" && setfacl -m u:1000:rw "$plain/f" && setfacl -m d:u:1000:rwx "$plain"
+setfattr -n user.kept -v 1 "$plain/f"
+as_found=$(show "$plain")
+"$novale" umount "$dir"
+"$novale" mount -o noacl,nouser_xattr "$pool" "$dir"
+unsupported() { # COMMAND...: fails, and says that there is no such thing here
+  local said
+  said=$("$@" 2>&1) && return 1
+  grep -q 'not supported' <<<"$said"
+}
+check 'noacl: no ACL can be set' unsupported setfacl -m u:1000:r "$plain/f"
+check 'noacl: none is shown' [ -z "$(getfacl -ns "$plain/f" "$plain")" ]
+check 'noacl: who has rights by an ACL alone is not let in' sh -c "! setpriv --reuid=1000 --regid=1000 --clear-groups sh -c 'echo >>$plain/f' 2>/dev/null"
+check 'noacl: nothing is inherited, and the umask counts' sh -c "umask 027 && mkdir '$plain/d' && [ \"\$(stat -c %a '$plain/d')\" = 750 ]"
+check 'nouser_xattr: no attribute can be set' unsupported setfattr -n user.a -v 1 "$plain/f"
+check 'nouser_xattr: none is shown' [ -z "$(getfattr -d -m - "$plain/f")" ]
+check 'nouser_xattr: others are' setfattr -n trusted.a -v 1 "$plain/f"
+setfattr -x trusted.a "$plain/f"
+rmdir "$plain/d"
+"$novale" umount "$dir"
+"$novale" mount -o acl,user_xattr "$pool" "$dir"
+check 'with both again all is as it was' [ "$(show "$plain" | grep -v '^\. ')" = "$(grep -v '^\. ' <<<"$as_found")" ]
+"$novale" umount "$dir"

@@ -109,7 +109,8 @@ pub(crate) struct MkfsArgs {
   novale mount -o remount,ro /mnt")]
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
-    /// nosuid suid nodev dev noexec exec nosymfollow symfollow threads=N grace=SECONDS, and for fstab log=FILE
+    /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr threads=N
+    /// grace=SECONDS, and for fstab log=FILE
     /// arena_max=SIZE index_memory=SIZE form=FORM populate. What mount(8) and fstab add is taken as well. sync,
     /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins over the
     /// word that asks for the same. With ro nothing is

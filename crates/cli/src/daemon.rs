@@ -62,7 +62,8 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         target: request.target.clone(),
         options: request.words.options.clone(),
     };
-    let transport = FuserTransport { threads: threads(request) };
+    let acl = request.words.options.has_acls();
+    let transport = FuserTransport { threads: threads(request), acl };
     let on_end = move || events.send(Event::Unmounted).unwrap_or_default();
     let server = match Server::start(service.clone(), &transport, &config, on_end) {
         Ok(server) => server,
@@ -91,7 +92,7 @@ fn keep_record(
         atime: atime_word(request.words.options.atime.unwrap_or_default()).to_owned(),
         threads: threads(request),
         grace_seconds: grace_seconds(request),
-        daemon_words: words::running(&request.args),
+        daemon_words: words::running(&request.args, &request.words.options),
         arena: arena.file(),
     };
     Kept::write(server.device(), &record).inspect_err(tell).ok()
@@ -157,6 +158,7 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
         },
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,
+        ignore_default_acls: !request.words.options.has_acls(),
     };
     let pages: u64 = found.info.slots.iter().map(|slot| slot.pages).sum();
     let quarter = (page_bytes(pages) / 4).clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);
@@ -189,7 +191,8 @@ fn tell_recovery(report: &OpenReport, read_only: bool) {
     }
     if report.damaged > 0 {
         remark!(
-            "novale: {} damaged places, which `novale check` names; what they hold can't be read \
+            "novale: {} damaged places, which `novale check` names and `novale check --repair` mends as far as \
+             it can; what they hold can't be read \
              (\"Structure needs cleaning\")",
             report.damaged
         );
@@ -200,6 +203,8 @@ fn settings(request: &Request, voice: Arc<Voice>) -> Settings {
     let atime = request.words.options.atime.unwrap_or_default();
     Settings {
         atime: if request.words.options.read_only { Atime::Never } else { atime },
+        no_acl: !request.words.options.has_acls(),
+        no_user_xattr: !request.words.options.has_user_xattrs(),
         report: Some(Box::new(move |error: &Error| voice.say(&error.to_string()))),
     }
 }

@@ -1,6 +1,7 @@
 //! `novale info`: what a pool says of itself, and who uses it.
 
 use anyhow::Result;
+use novale_layout::RoFeature;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -94,6 +95,9 @@ fn show(facts: &Facts) -> Result<()> {
     say!("lanes     {}", facts.lanes)?;
     say!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1))?;
     say!("state     {}", state(facts))?;
+    if facts.features_ro_compat != 0 {
+        say!("features  {}", features(facts.features_ro_compat))?;
+    }
     for target in &facts.mounted_at {
         let how = match (facts.used_by, facts.answers) {
             (None, _) => " (dead: its daemon is gone)",
@@ -113,6 +117,20 @@ fn show(facts: &Facts) -> Result<()> {
         say!("slot {:<4} {}  {}  {}", slot.index, show_size(slot.bytes), slot.path, slot.uuid)?;
     }
     Ok(())
+}
+
+/// What older programs are kept from writing for.
+fn features(bits: u64) -> String {
+    let known = RoFeature::ALL.into_iter().filter(|feature| bits & feature.bit() != 0);
+    let known = known.map(|feature| match feature {
+        RoFeature::Xattrs => "extended attributes".to_owned(),
+        RoFeature::Trees => "directory trees".to_owned(),
+        RoFeature::MovedPages => "moved pages".to_owned(),
+    });
+    let unknown = Some(bits & !RoFeature::KNOWN).filter(|unknown| *unknown != 0);
+    let all: Vec<String> =
+        known.chain(unknown.map(|bits| format!("unknown ({bits:#x})"))).collect();
+    all.join(", ")
 }
 
 fn state(facts: &Facts) -> String {

@@ -46,6 +46,8 @@ fn for_the_next_mount(words: &Words, record: &Record) -> Vec<String> {
     let asked = &words.options;
     let is_new = |word: &&String| !record.daemon_words.contains(&spelled(word));
     let mut late: Vec<String> = words.daemon.iter().filter(is_new).cloned().collect();
+    let attributes = asked.attribute_words(true).into_iter().map(str::to_owned);
+    late.extend(attributes.filter(|word| is_new(&word)));
     if let Some(threads) = asked.threads
         && threads != record.threads
     {
@@ -89,9 +91,15 @@ mod tests {
             atime: "noatime".to_owned(),
             threads: 8,
             grace_seconds: 10,
-            daemon_words: ["form=auto", "log=/var/log/novale", "arena_max=2147483648"]
-                .map(str::to_owned)
-                .to_vec(),
+            daemon_words: [
+                "form=auto",
+                "log=/var/log/novale",
+                "arena_max=2147483648",
+                "acl",
+                "nouser_xattr",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             arena: None,
         };
         let late = |words: &str| for_the_next_mount(&Words::parse(words).unwrap(), &record);
@@ -100,5 +108,7 @@ mod tests {
         assert_eq!(late("remount,log=/tmp/log,rw"), ["log=/tmp/log"]);
         assert_eq!(late("remount,relatime,threads=4"), ["threads=4"]);
         assert_eq!(late("remount,grace=0"), ["grace=0"]);
+        assert!(late("remount,acl,nouser_xattr").is_empty());
+        assert_eq!(late("remount,noacl"), ["noacl"]);
     }
 }

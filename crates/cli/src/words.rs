@@ -76,14 +76,15 @@ impl Words {
 }
 
 /// What a daemon runs with, as the words that ask for it.
-pub(crate) fn running(args: &MountArgs) -> Vec<String> {
+pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
     let form = form.map(|form| format!("form={}", form.get_name()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
     let populate = args.populate.then(|| "populate".to_owned());
-    [form, log, arena, index, populate].into_iter().flatten().collect()
+    let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
+    [form, log, arena, index, populate].into_iter().flatten().chain(attributes).collect()
 }
 
 /// A daemon's word as [`running`] spells it.

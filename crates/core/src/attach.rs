@@ -4,7 +4,7 @@
 //! the word that says so last. Coming and going are serialised by a lock, so that exactly the last
 //! client to leave closes the pool.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 
 use novale_arena::{Arena, AtomicU64, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
@@ -113,6 +113,8 @@ impl Fs {
             gc: GcCounters::default(),
             closed: AtomicBool::new(false),
             atime: AtomicU8::new(options.atime as u8),
+            // What the superblock says need not be durable.
+            features: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
         };
         {

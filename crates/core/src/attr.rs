@@ -4,7 +4,7 @@
 //! pages fall behind the new end, and the commit line with size, times and link count. A crash
 //! leaves all of it or nothing.
 
-use novale_layout::{Attributes, Entry, FileKind, FilePage, Ino, PAGE, PmAddr};
+use novale_layout::{Attributes, Entry, FileKind, FilePage, Ino, PAGE, PmAddr, RoFeature};
 use novale_pm::Flushed;
 
 use crate::alloc::Need;
@@ -31,6 +31,9 @@ impl Fs {
     /// [`Error::TooLarge`], [`Error::NoSpace`] before anything changed; [`Error::Invalid`] for the
     /// size of what is no regular file.
     pub fn setattr(&self, ctx: &Ctx, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        if set.project.is_some_and(|project| project != 0) {
+            self.use_feature(ctx, RoFeature::Trees)?;
+        }
         let kind = if set.size.is_some() { OpKind::Truncate } else { OpKind::Attributes };
         let call = self.begin(kind, ctx)?;
         let locked = self.lock(&call, ino)?;

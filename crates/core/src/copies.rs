@@ -14,6 +14,8 @@ use novale_pm::{Pm, Purpose};
 
 use crate::error::{Error, Result};
 
+const SUPERBLOCK: &str = "superblock";
+
 /// A copy that does not say what stands.
 #[derive(Debug, Clone)]
 pub(crate) struct BadCopy {
@@ -26,6 +28,11 @@ pub(crate) struct BadCopy {
 }
 
 impl BadCopy {
+    /// Whether it is the superblock's, whose features may change while the pool is in use.
+    pub(crate) fn is_of_superblock(&self) -> bool {
+        self.what == SUPERBLOCK
+    }
+
     /// Writes what stands over it, durably. The other copy stands meanwhile, so a crash loses
     /// nothing.
     pub(crate) fn rewrite(&self, pm: &Pm) {
@@ -94,7 +101,7 @@ pub(crate) fn superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock,
         return Err(Error::BadPool("a pool has at least one slot".into()));
     };
     let replica = read(last.0, last.1.pages.saturating_sub(1))?;
-    choose("superblock", &first, &replica, |superblock| superblock.encode().to_vec())
+    choose(SUPERBLOCK, &first, &replica, |superblock| superblock.encode().to_vec())
         .map_err(|error| Error::BadPool(error.to_string()))
 }
 

@@ -3,7 +3,7 @@
 //! Reserving. Every hole of the range gets zeroed pages, all in one commit. Crash points: pages and
 //! entries are stored behind the log's tail; before the commit line is durable a crash frees them.
 
-use novale_layout::{Ino, PAGE};
+use novale_layout::{Ino, PAGE, RoFeature};
 use novale_pm::{Flushed, Purpose};
 
 use crate::alloc::Need;
@@ -30,6 +30,9 @@ impl Fs {
         offset: u64,
         len: u64,
     ) -> Result<()> {
+        if matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange) {
+            self.use_feature(ctx, RoFeature::MovedPages)?;
+        }
         let call = self.begin(OpKind::Write, ctx)?;
         self.check_file(&call, ino)?;
         if len == 0 {

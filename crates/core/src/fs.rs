@@ -1,10 +1,12 @@
 //! The file system object: what its operations share.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use novale_arena::{Arena, Client, LockGuard, Off, Op, Phase};
-use novale_layout::{FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PmAddr, Seed};
+use novale_layout::{
+    FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PmAddr, RoFeature, Seed,
+};
 use novale_pm::{Counters, Durable, Flushed, Pm};
 use novale_policy::{CopyOnWrite, Form, UpdatePolicy};
 
@@ -17,6 +19,7 @@ use crate::extent::{Extent, Extents};
 use crate::gc::GcCounters;
 use crate::load;
 use crate::log::{Appended, LogEnv, LogId};
+use crate::pool::Pool;
 use crate::quota::{Change, Projects};
 use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
@@ -54,6 +57,8 @@ pub struct OpenOptions {
     /// by each operation that begins; three quarters of the arena where nothing is said. With 0 each
     /// operation drops what it can.
     pub index_bytes: Option<u64>,
+    /// New inodes have nothing of their directory's default ACL, as if there were none.
+    pub ignore_default_acls: bool,
 }
 
 impl Default for OpenOptions {
@@ -64,6 +69,7 @@ impl Default for OpenOptions {
             form: Form::Auto,
             now_ns: 0,
             index_bytes: None,
+            ignore_default_acls: false,
         }
     }
 }
@@ -123,6 +129,8 @@ pub struct Fs {
     pub(crate) closed: AtomicBool,
     /// An [`Atime`]; at first that of the options.
     pub(crate) atime: AtomicU8,
+    /// The features of the superblock that this client knows to be durable there.
+    pub(crate) features: AtomicU64,
     /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
 }
@@ -221,6 +229,20 @@ impl Fs {
 
     pub(crate) fn env<'a>(&'a self, call: &'a Call<'a>) -> LogEnv<'a> {
         LogEnv { arena: self.arena(), allocator: &self.allocator, op: &call.op, hint: call.hint }
+    }
+
+    /// Makes sure that the superblock says of a feature that it is used, durably: before the first
+    /// commit that uses it, and before the operation has any lock.
+    pub(crate) fn use_feature(&self, ctx: &Ctx, feature: RoFeature) -> Result<()> {
+        if self.features.load(Ordering::Relaxed) & feature.bit() != 0 {
+            return Ok(());
+        }
+        let call = self.begin(OpKind::Manage, ctx)?;
+        // Clients do it one after the other.
+        let _root = self.lock(&call, Ino::ROOT)?;
+        Pool::read(&self.pm)?.set_feature(&self.pm, feature);
+        self.features.fetch_or(feature.bit(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Exactly `pages` new pages.

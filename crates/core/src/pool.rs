@@ -2,7 +2,8 @@
 
 use novale_layout::{
     FIRST_FREE_PAGE, INODES_PER_CHUNK, LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState,
-    SEQ_RISE_LIMIT, SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
+    RoFeature, SEQ_RISE_LIMIT, SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState,
+    Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -13,6 +14,8 @@ use crate::recover::chunks::Chunks;
 use crate::recover::marks::PageMarks;
 use crate::recover::saved;
 use crate::seeded::{self, Bug};
+
+const LINE_BYTES: usize = 64;
 
 /// A pool's description, read and checked.
 #[derive(Debug, Clone)]
@@ -186,7 +189,7 @@ impl Pool {
                 self.state.session
             )));
         }
-        let unknown = self.superblock.features_ro_compat;
+        let unknown = self.superblock.features_ro_compat & !RoFeature::KNOWN;
         if unknown == 0 {
             return Ok(());
         }
@@ -218,12 +221,33 @@ impl Pool {
         }
     }
 
-    /// Writes the state lines back, whoever stored them.
+    /// Sets a feature's bit durably, where it is not set. Crash points: until the first copy says so
+    /// it stands without the bit, or where it is torn the replica with it; a bit too many only keeps
+    /// programs from writing that need not be kept from it.
+    pub(crate) fn set_feature(&mut self, pm: &Pm, feature: RoFeature) {
+        // One that was cut off, by a death, in the middle of either copy.
+        self.repair_copies(pm);
+        let first = PmAddr::new(0, 0);
+        if self.superblock.features_ro_compat & feature.bit() != 0 {
+            // Whoever stored it may have died before its fence.
+            return pm.fence(pm.write_back_range(first, LINE, Purpose::Other)).end();
+        }
+        self.superblock.features_ro_compat |= feature.bit();
+        let bytes = self.superblock.encode();
+        let line = bytes.first_chunk::<LINE_BYTES>().unwrap_or(&[0; LINE_BYTES]);
+        for at in self.slots.last().map(|(header, _)| replica_of(header)).into_iter().chain([first])
+        {
+            pm.fence(pm.stream(at, line, Purpose::Other)).end();
+        }
+    }
+
+    /// Writes the state lines and the superblock's features back, whoever stored them.
     pub(crate) fn write_back(&self, pm: &Pm) -> Flushed {
         let slots = self.slots.iter().flat_map(|(header, _)| {
             SLOT_STATE_OFFSETS.map(|offset| PmAddr::new(header.index, offset))
         });
         let lines = slots.chain(POOL_STATE_OFFSETS.map(|offset| PmAddr::new(0, offset)));
+        let lines = lines.chain([PmAddr::new(0, 0)]);
         lines.fold(Flushed::none(), |pending, at| {
             pending.and(pm.write_back_range(at, LINE, Purpose::Other))
         })
@@ -263,6 +287,11 @@ impl Pool {
         self.state = PoolState { seq: self.state.seq + 1, ..state };
         pm.fence(store_pool_state(pm, self.seed, &self.state)).end();
     }
+}
+
+/// Where the superblock's replica lies, by the header of the last slot.
+fn replica_of(header: &SlotHeader) -> PmAddr {
+    PmAddr::new(header.index, (header.pages - 1) * PAGE)
 }
 
 /// The place of a line by its sequence number: the two lines are written in turn.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, AtomicU64, Class, Off, Radix};
-use novale_layout::{PmAddr, QuotaLimit, XATTR_VALUE_BYTES_MAX, XattrNamespace};
+use novale_layout::{PmAddr, QuotaLimit, RoFeature, XATTR_VALUE_BYTES_MAX, XattrNamespace};
 use novale_pm::Pm;
 
 use crate::error::{Error, Result};
@@ -194,6 +194,8 @@ impl Fs {
         if project == 0 {
             return Err(Error::Invalid("0 is no directory tree"));
         }
+        self.use_feature(ctx, RoFeature::Xattrs)?;
+        self.use_feature(ctx, RoFeature::Trees)?;
         let call = self.begin(OpKind::Attributes, ctx)?;
         let root = self.lock(&call, Ino::ROOT)?;
         let block = self.block_of(&call, project)?;
@@ -222,6 +224,14 @@ impl Fs {
 
     /// Takes the limits over that the root directory has; nobody else is at work.
     pub(crate) fn load_limits(&self) -> Result<()> {
+        match self.load_stored_limits() {
+            // What is only read needs no limits.
+            Err(Error::Damaged { .. }) if self.options.read_only => Ok(()),
+            loaded => loaded,
+        }
+    }
+
+    fn load_stored_limits(&self) -> Result<()> {
         let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint: 0 })?;
         let root = self.lock(&call, Ino::ROOT)?;
         let xattrs = self.xattrs_of_locked(&root)?;

@@ -80,6 +80,12 @@ impl World {
         world.create(world.a, b"sub", FileKind::Directory);
         world.create(world.b, b"h", FileKind::File);
         world.write(world.f, 0, 4 * PAGE);
+        // The superblock says of each feature that it is used, before the first time.
+        let set = SetXattr { name: b"user.first", value: b"1", ..SetXattr::default() };
+        world.fs.setxattr(&ctx(), Ino::ROOT, &set).unwrap();
+        let h = world.fs.lookup(&ctx(), world.b, b"h").unwrap().ino;
+        world.write(h, 0, 2 * PAGE);
+        world.fs.fallocate(&ctx(), h, Fallocate::CollapseRange, 0, PAGE as u64).unwrap();
         world
     }
 

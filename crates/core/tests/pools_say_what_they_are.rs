@@ -9,7 +9,7 @@
 
 use novale_arena::Arena;
 use novale_core::*;
-use novale_layout::{PAGE, PmAddr, SLOT_HEADER_OFFSET, SUPERBLOCK_BYTES, Superblock};
+use novale_layout::{PAGE, PmAddr, RoFeature, SLOT_HEADER_OFFSET, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, Purpose};
 
 const MB: u64 = 1 << 20;
@@ -140,6 +140,58 @@ fn unknown_features_bind_as_far_as_they_say() {
     let unreadable = || changed_pool(|superblock| superblock.features_incompat = 1);
     let refused = open(unreadable(), true).unwrap_err().to_string();
     assert!(refused.contains("newer release"), "{refused}");
+}
+
+/// A program from before extended attributes took their pages for free, and wrote over them.
+#[test]
+fn what_another_program_would_misread_is_said_before_its_first_use() {
+    let said = |fs: &Fs| {
+        copies()[0].map(|at| {
+            Superblock::decode(&get::<SUPERBLOCK_BYTES>(fs.pm(), at)).unwrap().features_ro_compat
+        })
+    };
+    let ctx = Ctx { now_ns: 3, hint: 0 };
+    let fs = open(pool(), false).unwrap();
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let ino = fs.create(&ctx, Ino::ROOT, b"f", &new).unwrap().ino;
+    fs.write(&ctx, ino, 0, &[1; 9000]).unwrap();
+    let punch = |how| fs.fallocate(&ctx, ino, how, 0, 4096).unwrap();
+    punch(Fallocate::PunchHole);
+    assert_eq!(said(&fs), [0, 0]);
+
+    let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
+    fs.setxattr(&ctx, ino, &set).unwrap();
+    assert_eq!(said(&fs), [RoFeature::Xattrs.bit(); 2]);
+    fs.setattr(&ctx, ino, &SetAttr { project: Some(9), ..SetAttr::default() }).unwrap();
+    let both = RoFeature::Xattrs.bit() | RoFeature::Trees.bit();
+    assert_eq!(said(&fs), [both; 2]);
+    punch(Fallocate::CollapseRange);
+    assert_eq!(said(&fs), [RoFeature::KNOWN; 2]);
+    fs.close().unwrap();
+    assert_eq!(findings(fs.pm()), []);
+}
+
+/// The bits are gone: a check says so, and a repair sets them.
+#[test]
+fn features_in_use_that_are_not_said_are_repaired() {
+    let fs = open(pool(), false).unwrap();
+    let ctx = Ctx { now_ns: 3, hint: 0 };
+    let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
+    fs.setxattr(&ctx, Ino::ROOT, &set).unwrap();
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    for at in copies()[0] {
+        let mut superblock = Superblock::decode(&get::<SUPERBLOCK_BYTES>(&pm, at)).unwrap();
+        superblock.features_ro_compat = 0;
+        put(&pm, at, &superblock.encode());
+    }
+    let found = findings(&pm);
+    assert!(found.len() == 1 && found[0].what.contains("feature Xattrs"), "{found:?}");
+    let mut help =
+        repair::Help { exec: &Serial, progress: &|_| {}, keep: &mut |_| Ok(()), now_ns: 4 };
+    let report = repair::repair(&pm, repair::Effort::Safe, &mut help).unwrap();
+    assert!(report.left.findings.is_empty(), "{report:?}");
+    assert_eq!(inspect(&pm).unwrap().features[1], RoFeature::Xattrs.bit());
 }
 
 fn image(pm: &Pm) -> Vec<u8> {

@@ -50,7 +50,6 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_EXPORT_SUPPORT)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
-    .union(InitFlags::FUSE_POSIX_ACL)
     .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_ASYNC_DIO)
     .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
@@ -60,6 +59,8 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
 pub struct FuserTransport {
     /// Threads that serve, at least 1.
     pub threads: usize,
+    /// The kernel checks access control lists.
+    pub acl: bool,
 }
 
 impl Transport for FuserTransport {
@@ -73,7 +74,7 @@ impl Transport for FuserTransport {
         config.clone_fd = true;
         // Who may ask is the kernel's decision, by allow_other: fuser need not repeat it.
         let session = Session::from_fd(
-            Adapter { service, maps_direct: false },
+            Adapter { service, acl: self.acl, maps_direct: false },
             device,
             SessionACL::All,
             config,
@@ -92,6 +93,7 @@ impl Connection for FuserConnection {
 
 struct Adapter {
     service: Arc<dyn Service>,
+    acl: bool,
     /// The kernel can map a file whose reads and writes all come to the service.
     maps_direct: bool,
 }
@@ -173,7 +175,8 @@ fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = WANTED & config.capabilities();
+        let acl = if self.acl { InitFlags::FUSE_POSIX_ACL } else { InitFlags::empty() };
+        let wanted = (WANTED | acl) & config.capabilities();
         self.maps_direct = wanted.contains(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         let set = config
             .add_capabilities(wanted)

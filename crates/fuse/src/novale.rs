@@ -20,6 +20,9 @@ use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply,
 use crate::tree;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+const USER_PREFIX: &[u8] = b"user.";
+const TRUSTED_PREFIX: &[u8] = b"trusted.";
 const SET_GID: u32 = 0o2000;
 
 /// What is told of an error that no caller is to blame for: damage, or a bug.
@@ -30,6 +33,10 @@ type Report = Box<dyn Fn(&Error) + Send + Sync>;
 pub struct Settings {
     /// The access times that the file system was opened with; `Never` when it is read-only.
     pub atime: Atime,
+    /// There are no access control lists: `EOPNOTSUPP` for whoever asks.
+    pub no_acl: bool,
+    /// There are no attributes of users.
+    pub no_user_xattr: bool,
     /// Called for each damage that a request meets; the request itself fails with `EUCLEAN` or `EIO`.
     pub report: Option<Report>,
 }
@@ -94,6 +101,16 @@ impl Novale {
         self.fs.close()
     }
 
+    /// Whether the mount's options hide an attribute.
+    fn hides(&self, name: &[u8]) -> bool {
+        self.settings.no_acl && name.starts_with(ACL_PREFIX)
+            || self.settings.no_user_xattr && name.starts_with(USER_PREFIX)
+    }
+
+    fn refuse_hidden(&self, name: &[u8]) -> Reply<()> {
+        if self.hides(name) { Err(Errno(libc::EOPNOTSUPP)) } else { Ok(()) }
+    }
+
     pub(crate) fn ctx() -> Ctx {
         Ctx { now_ns: wall_clock_ns(), hint: thread_hint() }
     }
@@ -149,12 +166,6 @@ fn has_fsetid(caller: Caller) -> bool {
 /// Whether a caller is in a file's group, where that is asked for: a set-gid bit is no program's.
 fn is_in_group(caller: Caller, attr: &Attr) -> bool {
     attr.mode & 0o2010 != SET_GID || groups::has(caller, attr.gid)
-}
-
-/// The names without those that only the administrator may see: the kernel leaves that to us.
-fn without_trusted(names: &[u8]) -> Vec<u8> {
-    let each = names.split_inclusive(|byte| *byte == 0);
-    each.filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
 fn time_ns(ctx: &Ctx, time: Time) -> i64 {
@@ -348,6 +359,7 @@ impl Service for Novale {
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
         let _pass = self.gate.enter()?;
+        self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::get(&self.fs, ino, which));
         }
@@ -363,6 +375,7 @@ impl Service for Novale {
         mode: XattrMode,
     ) -> Reply<()> {
         let _pass = self.gate.enter()?;
+        self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::set(&self.fs, &Self::ctx(), ino, which, value));
         }
@@ -377,11 +390,17 @@ impl Service for Novale {
     fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>> {
         let _pass = self.gate.enter()?;
         let names = self.done(self.fs.listxattr(ino))?;
-        Ok(if caller.uid == 0 { names } else { without_trusted(&names) })
+        // Those that only the administrator may see the kernel leaves to us.
+        let is_seen = |name: &&[u8]| {
+            (caller.uid == 0 || !name.starts_with(TRUSTED_PREFIX)) && !self.hides(name)
+        };
+        let each = names.split_inclusive(|byte| *byte == 0);
+        Ok(each.filter(is_seen).flatten().copied().collect())
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()> {
         let _pass = self.gate.enter()?;
+        self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::remove(&self.fs, &Self::ctx(), ino, which));
         }

@@ -40,6 +40,10 @@ pub struct MountOptions {
     pub noexec: bool,
     /// `nosymfollow`: symbolic links are not followed.
     pub nosymfollow: bool,
+    /// `acl` and `noacl`: access control lists count and can be set; `None` when not said: they do.
+    pub acl: Option<bool>,
+    /// `user_xattr` and `nouser_xattr`: there are attributes of users; `None` when not said: there are.
+    pub user_xattr: Option<bool>,
     /// `threads=`: how many serve.
     pub threads: Option<usize>,
     /// `grace=`: seconds that open files have at the end.
@@ -48,8 +52,8 @@ pub struct MountOptions {
 
 /// Words that ask for what is so in any case, or that mount(8) and fstab keep to themselves.
 ///
-/// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`, `acl` and
-/// `user_xattr`: always on. `user` and its like: mount(8) passes what they imply in words of their
+/// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`: always on.
+/// `user` and its like: mount(8) passes what they imply in words of their
 /// own. The ones with a value are what the kernel lists in `/proc/mounts`, and come back with a
 /// remount. `fsname=` would hide the slots, by which `novale umount` and `novale info` know a mount.
 const NEEDLESS: &[&str] = &[
@@ -78,8 +82,6 @@ const NEEDLESS: &[&str] = &[
     "nonempty",
     "mand",
     "nomand",
-    "acl",
-    "user_xattr",
 ];
 const NEEDLESS_VALUES: &[&str] = &[
     "user_id=",
@@ -148,6 +150,10 @@ impl MountOptions {
             "exec" => self.noexec = false,
             "nosymfollow" => self.nosymfollow = true,
             "symfollow" => self.nosymfollow = false,
+            "acl" => self.acl = Some(true),
+            "noacl" => self.acl = Some(false),
+            "user_xattr" => self.user_xattr = Some(true),
+            "nouser_xattr" => self.user_xattr = Some(false),
             _ => return self.apply_value(word),
         }
         Ok(())
@@ -166,6 +172,28 @@ impl MountOptions {
             return Err(UnknownOption::Word(word.to_owned()));
         }
         Ok(())
+    }
+
+    /// Whether access control lists count and can be set.
+    #[must_use]
+    pub fn has_acls(&self) -> bool {
+        self.acl.unwrap_or(true)
+    }
+
+    /// Whether there are attributes of users.
+    #[must_use]
+    pub fn has_user_xattrs(&self) -> bool {
+        self.user_xattr.unwrap_or(true)
+    }
+
+    /// What a daemon does with ACLs and attributes, in words that no remount can change; only those
+    /// that were said, or both.
+    #[must_use]
+    pub fn attribute_words(&self, only_said: bool) -> Vec<&'static str> {
+        let acl = if self.has_acls() { "acl" } else { "noacl" };
+        let user = if self.has_user_xattrs() { "user_xattr" } else { "nouser_xattr" };
+        let words = [(self.acl, acl), (self.user_xattr, user)].into_iter();
+        words.filter(|(said, _)| !only_said || said.is_some()).map(|(_, word)| word).collect()
     }
 
     /// The flags of mount(2). The access time flags only show in `/proc/mounts`: access times are
@@ -224,6 +252,18 @@ mod tests {
         assert_eq!(options.flags(), flags | MountFlags::NOATIME);
         assert_eq!(options.allow_other, Some(true));
         assert!(!options.remount);
+    }
+
+    #[test]
+    fn of_acls_and_attributes_the_later_word_counts() {
+        let options = MountOptions::parse("acl,nouser_xattr,noacl,ro").unwrap();
+        assert!(!options.has_acls() && !options.has_user_xattrs());
+        assert_eq!(options.attribute_words(true), ["noacl", "nouser_xattr"]);
+        let options = options.with("user_xattr,acl").unwrap();
+        assert!(options.has_acls() && options.has_user_xattrs());
+        let options = MountOptions::parse("ro").unwrap();
+        assert_eq!(options.attribute_words(false), ["acl", "user_xattr"]);
+        assert!(options.attribute_words(true).is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::{AclTag, EntryKind, FileKind, JournalKind, Structure, XattrNamespace};
+use crate::{AclTag, EntryKind, FileKind, JournalKind, RoFeature, Structure, XattrNamespace};
 
 /// Size in bytes, then (offset, bytes, name) a field.
 type Table = (usize, Vec<(usize, usize, String)>);
@@ -188,6 +188,8 @@ fn the_numbers_of_the_document_are_the_numbers_of_the_crate() {
     assert_eq!(found("### Kinds of record"), kinds);
     let namespaces = XattrNamespace::ALL.map(|one| (one.to_u8(), format!("{one:?}")));
     assert_eq!(found("### Namespaces"), namespaces);
+    let features = RoFeature::ALL.map(|one| (one.bit().try_into().unwrap(), format!("{one:?}")));
+    assert_eq!(found("### Features for writing"), features);
     let tags = AclTag::ALL.map(|tag| (tag.to_u16().try_into().unwrap(), format!("{tag:?}")));
     assert_eq!(found("### Tags"), tags);
 }

@@ -45,6 +45,31 @@ raw! {
     }
 }
 
+/// A feature that a program must know to write a pool: a bit of `features_ro_compat`, set for good
+/// before the feature is first used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoFeature {
+    /// Inodes may have extended attributes, whose pages another program would take for free.
+    Xattrs,
+    /// Inodes may count for directory trees, which another program would leave out of new ones.
+    Trees,
+    /// A page may stand in several entries of an inode, of which the last one counts.
+    MovedPages,
+}
+
+impl RoFeature {
+    /// All of them, in the order of their bits.
+    pub const ALL: [Self; 3] = [Self::Xattrs, Self::Trees, Self::MovedPages];
+    /// The bits of all of them.
+    pub const KNOWN: u64 = (1 << Self::ALL.len()) - 1;
+
+    /// Its bit.
+    #[must_use]
+    pub const fn bit(self) -> u64 {
+        1 << self as u32
+    }
+}
+
 /// Where the tables of the pool start: pages, or null where a pool has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Roots {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use novale_layout::{Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, Seed};
+use novale_layout::{Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, RoFeature, Seed};
 use novale_pm::Pm;
 
 use crate::commit::InodePlace;
@@ -93,6 +93,8 @@ struct Gathered {
     log_entries: u64,
     /// What directory trees with a quota use.
     projects: BTreeMap<u32, Usage>,
+    /// Bits of the features that inodes use.
+    features: u64,
 }
 
 struct Checker<'a> {
@@ -121,7 +123,9 @@ pub fn check(
     let pages = pool.no_pages();
     let mut gathered = Gathered::default();
     let bad_copy = |bad: &BadCopy| Finding { at: bad.at, what: bad.to_string() };
-    gathered.findings.extend(pool.bad_copies.iter().map(bad_copy));
+    // Of the superblock a crash may have cut a change of features off.
+    let damaged = |bad: &&BadCopy| pool.is_clean() || !bad.is_of_superblock();
+    gathered.findings.extend(pool.bad_copies.iter().filter(damaged).map(bad_copy));
     if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes) {
         gathered.findings.push(finding(&error));
     }
@@ -144,6 +148,7 @@ pub fn check(
     checker.inodes(exec, progress, &mut gathered);
     names::check(&mut gathered);
     let mut findings = std::mem::take(&mut gathered.findings);
+    findings.extend(unsaid_features(&pool, gathered.features));
     findings.extend(saved::check(pm, &pool, chunks.len(), &pages, &gathered));
     let kept = findings.len().min(FINDINGS_MAX);
     let left_out = (findings.len() - kept) as u64;
@@ -166,6 +171,23 @@ pub fn check(
 fn finding(error: &Error) -> Finding {
     let at = if let Error::Damaged { at, .. } = error { *at } else { PmAddr::NULL };
     Finding { at, what: error.to_string() }
+}
+
+/// Bits of the features that an inode uses, as far as its attributes tell.
+pub(crate) fn features_of(xattr_root: PmAddr, project: u32) -> u64 {
+    let xattrs = if xattr_root.is_null() { 0 } else { RoFeature::Xattrs.bit() };
+    let trees = if project == 0 { 0 } else { RoFeature::Trees.bit() };
+    xattrs | trees
+}
+
+/// Features that inodes use, and of which the superblock does not say so.
+fn unsaid_features(pool: &Pool, used: u64) -> impl Iterator<Item = Finding> {
+    let unsaid = used & !pool.superblock.features_ro_compat;
+    let unsaid = RoFeature::ALL.into_iter().filter(move |feature| unsaid & feature.bit() != 0);
+    unsaid.map(|feature| Finding {
+        at: PmAddr::new(0, 0),
+        what: format!("inodes use the feature {feature:?}, of which the superblock does not know"),
+    })
 }
 
 impl Checker<'_> {
@@ -195,6 +217,7 @@ impl Checker<'_> {
             all.damaged.extend(block.damaged);
             all.findings.extend(block.findings);
             all.log_entries += block.log_entries;
+            all.features |= block.features;
             for (project, used) in block.projects {
                 all.projects.entry(project).or_default().add(used);
             }
@@ -258,6 +281,7 @@ impl Checker<'_> {
         {
             all.findings.push(finding(&error));
         }
+        all.features |= features_of(replay.xattr_root, replay.project);
         if replay.project != 0 {
             let used = Usage { pages, inodes: 1 };
             all.projects.entry(replay.project).or_default().add(used);

@@ -20,7 +20,7 @@ pub(crate) mod standing;
 pub(crate) mod unrecovered;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use novale_arena::{Arena, PidInfo};
 use novale_layout::{COMMIT_OFFSETS, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
@@ -323,15 +323,12 @@ fn build(
         gc: GcCounters::default(),
         closed: AtomicBool::new(false),
         atime: AtomicU8::new(options.atime as u8),
+        features: AtomicU64::new(pool.superblock.features_ro_compat),
         settling: std::sync::Mutex::new(()),
     };
     fs.install_lanes(lanes, &opened.last_seq)?;
     fs.getattr(Ino::ROOT)?;
-    match fs.load_limits() {
-        // What is only read needs no limits.
-        Err(Error::Damaged { .. }) if fs.options.read_only => {}
-        loaded => loaded?,
-    }
+    fs.load_limits()?;
     fs.announce();
     Ok(fs)
 }
@@ -383,6 +380,11 @@ impl Fs {
             for addr in lane.own_lines() {
                 pending = pending.and(self.pm.write_back_range(addr, LINE, Purpose::Commit));
             }
+        }
+        if self.has_settled() {
+            // Of a client that died in a change of features.
+            pool.repair_copies(&self.pm);
+            pending = pending.and(pool.write_back(&self.pm));
         }
         self.pm.fence(pending).end();
         pool.write_state(&self.pm, state);

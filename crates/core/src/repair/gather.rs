@@ -162,6 +162,18 @@ impl Inode {
         self.identity.as_ref().map_or(0, |identity| identity.generation)
     }
 
+    /// The first page of its extended attributes, or null.
+    pub(super) fn xattr_root(&self) -> PmAddr {
+        let first = self.identity.map_or(PmAddr::NULL, |identity| identity.xattr_root);
+        self.attributes.map_or(first, |attributes| attributes.xattr_root)
+    }
+
+    /// The directory tree that it counts for, or 0.
+    pub(super) fn project(&self) -> u32 {
+        let first = self.identity.map_or(0, |identity| identity.project);
+        self.attributes.map_or(first, |attributes| attributes.project)
+    }
+
     /// Its numbers can't be counted on from: it is not changed any more.
     pub(super) fn is_used_up(&self) -> bool {
         load::check_numbers(self.ino, &self.place, self.op_seq_max, self.page_seq).is_err()

@@ -16,10 +16,10 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use novale_layout::{Ino, PmAddr, PoolState};
+use novale_layout::{Ino, PmAddr, PoolState, RoFeature};
 use novale_pm::{Pm, Purpose};
 
-use crate::check::{CheckReport, check};
+use crate::check::{CheckReport, check, features_of};
 use crate::error::Result;
 use crate::exec::{Executor, Progress};
 use crate::pool::Pool;
@@ -193,9 +193,24 @@ impl Repair<'_, '_> {
         let mut all = self.gather(pool)?;
         self.separate(pool, &mut all, held)?;
         self.amend(pool, &mut all)?;
+        self.say_features(pool, &all);
         let clean = PoolState { flags: PoolState::CLEAN, ..pool.state };
         pool.write_state(self.pm, clean);
         Ok(())
+    }
+
+    /// Lets the superblock say which features inodes use.
+    fn say_features(&mut self, pool: &mut Pool, all: &Gathered) {
+        let used =
+            all.inodes.values().map(|inode| features_of(inode.xattr_root(), inode.project()));
+        let unsaid = used.fold(0, |all, one| all | one) & !pool.superblock.features_ro_compat;
+        for feature in RoFeature::ALL {
+            if unsaid & feature.bit() != 0 {
+                pool.set_feature(self.pm, feature);
+                let what = format!("the superblock says that the feature {feature:?} is used");
+                self.changed(PmAddr::new(0, 0), what);
+            }
+        }
     }
 
     /// What recovery does to a pool after a crash: the session that begins is one in which lines may

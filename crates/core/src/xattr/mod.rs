@@ -9,7 +9,7 @@ mod acl;
 pub(crate) mod set;
 
 use novale_layout::{
-    FileKind, Ino, PAGE, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
+    FileKind, Ino, PAGE, RoFeature, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
     XattrPageHeader, is_xattr_name,
 };
 
@@ -70,6 +70,7 @@ impl Fs {
             // A list of no entries is none, as in Linux.
             return self.removexattr(ctx, ino, set.name);
         }
+        self.use_feature(ctx, RoFeature::Xattrs)?;
         let call = self.begin(OpKind::Attributes, ctx)?;
         let locked = self.lock(&call, ino)?;
         check_kind(namespace, locked.kind)?;
@@ -189,7 +190,8 @@ impl Fs {
         if kind == FileKind::Symlink {
             return Ok((mode, ReadyXattrs::default()));
         }
-        let has_acl = dir.view.has_xattr(XattrPageHeader::HAS_ACL_DEFAULT);
+        let has_acl = !self.options.ignore_default_acls
+            && dir.view.has_xattr(XattrPageHeader::HAS_ACL_DEFAULT);
         let of_dir = if has_acl { self.xattrs_of_locked(dir)? } else { Xattrs::default() };
         let Some(default) = self.acl_of(dir, &of_dir, XattrNamespace::AclDefault)? else {
             return Ok((mode & !(umask & 0o777), ReadyXattrs::default()));

@@ -36,7 +36,7 @@ impl Mount {
         }
         let options = MountOptions::parse(words).unwrap();
         let fs = Arc::new(file_system(options.atime.unwrap_or_default()));
-        let settings = Settings { atime: options.atime.unwrap_or_default(), report: None };
+        let settings = Settings { atime: options.atime.unwrap_or_default(), ..Settings::default() };
         let service = Arc::new(Novale::new(fs.clone(), settings));
         let directory = TempDir::new().unwrap();
         let config = ServerConfig {
@@ -44,7 +44,7 @@ impl Mount {
             target: directory.path().to_owned(),
             options,
         };
-        let transport = FuserTransport { threads: 4 };
+        let transport = FuserTransport { threads: 4, acl: true };
         let server = Server::start(service, &transport, &config, || ()).unwrap();
         Some(Self { fs, server: Some(server), directory })
     }
