@@ -151,8 +151,11 @@ impl Arena {
             return;
         };
         if is_size(size, words) && push(head, link, off) && free.fetch_add(1, Relaxed) == 0 {
-            let (word, bit) = (1 + usize::from(id) / 64, 1 << (id % 64));
-            at(self.bump_line(), word).fetch_or(bit, Relaxed);
+            // All operations read this line: it is written once for each class.
+            let (word, bit) = (at(self.bump_line(), 1 + usize::from(id) / 64), 1 << (id % 64));
+            if word.load(Relaxed) & bit == 0 {
+                word.fetch_or(bit, Relaxed);
+            }
         }
     }
 

@@ -476,7 +476,7 @@ impl Fs {
         let arena = self.arena();
         let pages_free = self.allocator.pages_free(arena)?;
         let pages_available = pages_free.saturating_sub(self.allocator.reserve());
-        let inodes = self.inodes.used(arena)?;
+        let inodes = self.inodes.used(arena, &self.allocator)?;
         let places = self.inodes.pages(arena)? * INODES_PER_PAGE;
         Ok(StatFs {
             pages: self.allocator.ranges.usable_pages(),
@@ -494,8 +494,11 @@ impl Fs {
 
     pub(crate) fn atime(&self) -> Atime {
         let atime = self.atime.load(Ordering::Relaxed);
-        let all = [Atime::Relatime, Atime::Noatime, Atime::Strict];
-        all.into_iter().find(|known| *known as u8 == atime).unwrap_or_default()
+        match atime {
+            _ if atime == Atime::Noatime as u8 => Atime::Noatime,
+            _ if atime == Atime::Strict as u8 => Atime::Strict,
+            _ => Atime::Relatime,
+        }
     }
 
     /// How opening went: clean or by recovery, and what recovery did.
@@ -631,7 +634,7 @@ impl Fs {
         self.give_noted(call, &freed)?;
         // The phase stays: whoever settles for a death from here on must not do this again while the
         // inode is locked. Its number is lost until the pool is opened again then.
-        self.inodes.give(arena, &call.op, view.ino())
+        self.inodes.give(&self.env(call), view.ino())
     }
 }
 

@@ -82,7 +82,7 @@ impl Fs {
         let result = self.create_numbered(&call, (parent, name), ino, (new, umask));
         // A number that was not free is kept out of use.
         if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
-            self.inodes.give(self.arena(), &call.op, ino)?;
+            self.inodes.give(&self.env(&call), ino)?;
         }
         result
     }

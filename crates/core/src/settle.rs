@@ -128,7 +128,7 @@ impl Fs {
         Ok(ends && recovery.finish()?)
     }
 
-    /// Frees what died settling for others, then the locks of ranges, chunks and tables.
+    /// Frees what died settling for others, then the locks of ranges and tables.
     fn free_small_locks(&self, recovery: &Recovery<'_>) -> Result<(), Stopped> {
         let arena = self.arena();
         let records = recovery.records()?;

@@ -3,13 +3,19 @@
 //! An inode number is chunk x 8192 + index. The inode directory names a chunk's table, and the table
 //! the pages that hold 16 inodes each; pages are made four at a time, wherever there is room, when a
 //! word of 64 numbers is first taken. In the arena each chunk has a bitmap of its numbers and the
-//! addresses of its pages; a lane takes a word of 64 free numbers at a time.
+//! addresses of its pages.
+//!
+//! A lane takes a word of 64 free numbers at a time, and a number that is given back goes to the word of
+//! the giver's lane if it is one of these 64, else to its chunk. Lanes begin at different places of a
+//! chunk. So threads with lanes of their own write no word in common when they make and remove inodes,
+//! and those of a chunk without a lock: a word of its bitmap is emptied by one exchange and filled by
+//! one `and`. Numbers in use are counted by lane.
 //!
 //! Crash argument of new inode pages: they are zeroed and fenced, then 8-byte stores into the table
 //! name them. Before its store a page is free; behind it the page holds no inode. A new table (and a
 //! new page of the directory) comes about the same way, from the bottom up.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use novale_arena::{Arena, AtomicU64, Class, Off, Op, Radix};
 use novale_layout::{
@@ -31,7 +37,6 @@ const CHUNK_CLASS: Class = Class::new(8, 144);
 const CHUNK_WORDS: usize = 144;
 /// Where the chunk's table lies on media.
 const TABLE: usize = 1;
-const FREE: usize = 2;
 /// Where the addresses of the chunk's pages lie in the arena.
 const PAGES: usize = 3;
 const BITS: usize = 8;
@@ -66,7 +71,6 @@ pub(crate) struct Inodes {
 
 /// A chunk in the arena.
 struct Chunk<'a> {
-    off: Off,
     words: &'a [AtomicU64; CHUNK_WORDS],
     pages: &'a [AtomicU64],
 }
@@ -120,8 +124,11 @@ impl Inodes {
     }
 
     /// Inodes in use.
-    pub(crate) fn used(&self, arena: &Arena) -> Result<u64> {
-        Ok(self.table(arena)?[USED].load(Ordering::Relaxed))
+    pub(crate) fn used(&self, arena: &Arena, allocator: &Allocator) -> Result<u64> {
+        let used = self.table(arena)?[USED].load(Ordering::Relaxed);
+        let taken = allocator.inos_taken(arena)?;
+        // After a death the counts may be a little off.
+        Ok(used.saturating_add_signed(taken))
     }
 
     /// Inode pages made.
@@ -137,7 +144,7 @@ impl Inodes {
         let off = Off::from_raw(off);
         let words = arena.block::<CHUNK_WORDS>(off)?;
         let pages = Off::from_raw(words[PAGES].load(Ordering::Relaxed));
-        Ok(Some(Chunk { off, words, pages: arena.slice(pages, PAGES_WORDS)? }))
+        Ok(Some(Chunk { words, pages: arena.slice(pages, PAGES_WORDS)? }))
     }
 
     /// The bits of the chunks with free numbers.
@@ -182,7 +189,6 @@ impl Inodes {
             free += u64::from(bits.count_zeros());
             word.store(bits, Ordering::Relaxed);
         }
-        words[FREE].store(free, Ordering::Relaxed);
         let table = self.table(arena)?;
         Radix::new(&table[MAP]).set(arena, chunk, off.raw())?;
         table[USED].fetch_add(INODES_PER_CHUNK - free, Ordering::Relaxed);
@@ -218,12 +224,13 @@ impl Inodes {
         for _ in 0..=MAX_CHUNKS {
             let lane = allocator.lane(arena, op, hint)?;
             if let Some(ino) = lane.take_ino() {
-                self.table(arena)?[USED].fetch_add(1, Ordering::Relaxed);
                 return Ok(ino);
             }
+            let (index, lanes) = (u64::from(lane.index()), u64::from(allocator.lane_count()));
             drop(lane);
-            // Lanes start at different chunks, so that they seldom meet in one.
-            let Some((base, free)) = self.take_word(arena, op, u64::from(hint))? else {
+            // Lanes start at different chunks, and at different places of one.
+            let start = (index, index * BITS_WORDS as u64 / lanes + index);
+            let Some((base, free)) = self.take_word(arena, start)? else {
                 self.grow(env, pm, self.chunk_count(arena)?)?;
                 continue;
             };
@@ -234,7 +241,7 @@ impl Inodes {
             } else {
                 // No page for them, or another thread has filled the lane meanwhile.
                 let (chunk, word) = (base / INODES_PER_CHUNK, base % INODES_PER_CHUNK / 64);
-                self.clear(arena, op, chunk, word, free)?;
+                self.clear(arena, chunk, word, free)?;
             }
             made?;
         }
@@ -269,8 +276,9 @@ impl Inodes {
         Ok(())
     }
 
-    /// Takes all free numbers of one word of some chunk, at or behind the `start`th if possible.
-    fn take_word(&self, arena: &Arena, op: &Op<'_>, start: u64) -> Result<Option<(u64, u64)>> {
+    /// Takes all free numbers of one word: of a chunk at or behind a certain one if possible, and
+    /// there of a word at or behind a certain one.
+    fn take_word(&self, arena: &Arena, (start, first): (u64, u64)) -> Result<Option<(u64, u64)>> {
         let (chunks, roomy) = (self.chunk_count(arena)?, self.roomy(arena)?);
         let mut from = start % chunks.max(1);
         // A chunk that is full by now loses its bit: no more turns than there are chunks, and the
@@ -283,13 +291,18 @@ impl Inodes {
                 from = 0;
                 continue;
             };
-            let Some(Chunk { off, words, .. }) = self.chunk(arena, number)? else {
+            let Some(Chunk { words, .. }) = self.chunk(arena, number)? else {
                 return Err(Error::BadArena(format!("inode chunk {number} is not there")));
             };
-            let _guard = op.lock(off)?;
-            let taken = take_free(words);
-            if words[FREE].load(Ordering::Relaxed) == 0 || taken.is_none() {
+            let mut taken = take_free(words, first);
+            if taken.is_none() {
                 roomy.clear(number);
+                // Whoever gives one back sets the bit behind it, and may have found it still set.
+                fence(Ordering::SeqCst);
+                taken = take_free(words, first);
+                if taken.is_some() {
+                    roomy.set(number);
+                }
             }
             if let Some((index, free)) = taken {
                 return Ok(Some((number * INODES_PER_CHUNK + index * 64, free)));
@@ -299,23 +312,27 @@ impl Inodes {
     }
 
     /// Gives a number back.
-    pub(crate) fn give(&self, arena: &Arena, op: &Op<'_>, ino: Ino) -> Result<()> {
-        self.table(arena)?[USED].fetch_sub(1, Ordering::Relaxed);
-        self.clear(arena, op, ino.chunk(), ino.index() / 64, 1 << (ino.index() % 64))
+    pub(crate) fn give(&self, env: &LogEnv<'_>, ino: Ino) -> Result<()> {
+        let LogEnv { arena, allocator, op, hint } = *env;
+        match allocator.free_lane(arena, op, hint)? {
+            Some(lane) if lane.give_ino(ino) => return Ok(()),
+            Some(_) => {}
+            // Whoever settles for a dead client may not wait for its lanes.
+            None => drop(self.table(arena)?[USED].fetch_sub(1, Ordering::Relaxed)),
+        }
+        self.clear(arena, ino.chunk(), ino.index() / 64, 1 << (ino.index() % 64))
     }
 
-    fn clear(&self, arena: &Arena, op: &Op<'_>, chunk: u64, index: u64, bits: u64) -> Result<()> {
-        let Some(Chunk { off, words, .. }) = self.chunk(arena, chunk)? else {
+    fn clear(&self, arena: &Arena, chunk: u64, index: u64, bits: u64) -> Result<()> {
+        let Some(Chunk { words, .. }) = self.chunk(arena, chunk)? else {
             return Err(Error::BadArena(format!("inode chunk {chunk} is not there")));
         };
-        let _guard = op.lock(off)?;
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let Some(word) = words.get(BITS..).and_then(|words| words.get(index)) else {
-            return Ok(());
-        };
-        word.store(word.load(Ordering::Relaxed) & !bits, Ordering::Relaxed);
-        words[FREE].fetch_add(u64::from(bits.count_ones()), Ordering::Relaxed);
-        self.roomy(arena)?.set(chunk);
+        if let Some(word) = words.get(BITS..).and_then(|words| words.get(index)) {
+            word.fetch_and(!bits, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
+            self.roomy(arena)?.set(chunk);
+        }
         Ok(())
     }
 
@@ -326,7 +343,7 @@ impl Inodes {
             let (base, free) = lane.inos();
             if free != 0 {
                 lane.set_inos(base, 0);
-                self.clear(arena, op, base / INODES_PER_CHUNK, base % INODES_PER_CHUNK / 64, free)?;
+                self.clear(arena, base / INODES_PER_CHUNK, base % INODES_PER_CHUNK / 64, free)?;
             }
         }
         Ok(())
@@ -362,23 +379,22 @@ impl Inodes {
     }
 }
 
-/// Takes the first word of a chunk's bitmap that has free numbers; the caller has the chunk's lock.
-fn take_free(words: &[AtomicU64; CHUNK_WORDS]) -> Option<(u64, u64)> {
-    let bits = words.iter().skip(BITS).take(BITS_WORDS);
-    (0..).zip(bits).find_map(|(index, word)| {
-        let free = !word.load(Ordering::Relaxed);
-        if free == 0 {
+/// Takes the free numbers of the first word of a chunk's bitmap that has any, from the `first`th on and
+/// round.
+fn take_free(words: &[AtomicU64; CHUNK_WORDS], first: u64) -> Option<(u64, u64)> {
+    (first..first + BITS_WORDS as u64).find_map(|index| {
+        let index = index % BITS_WORDS as u64;
+        let word = words.get(BITS + usize::try_from(index).ok()?)?;
+        if word.load(Ordering::Relaxed) == u64::MAX {
             return None;
         }
-        word.store(u64::MAX, Ordering::Relaxed);
-        words[FREE].fetch_sub(u64::from(free.count_ones()), Ordering::Relaxed);
-        Some((index, free))
+        let free = !word.swap(u64::MAX, Ordering::AcqRel);
+        (free != 0).then_some((index, free))
     })
 }
 
-/// Which chunks have free numbers, so that none is looked for among all chunks. A chunk's bit changes
-/// under its lock: one without a bit has none (or has lost some with a dead client), and one with a
-/// bit may have none.
+/// Which chunks have free numbers, so that none is looked for among all chunks. One without a bit has
+/// none (or has lost some with a dead client), and one with a bit may have none.
 struct Roomy<'a> {
     chunks: &'a [AtomicU64],
     /// A bit for each word above; a bit of a word that is 0 by now goes when it is met.

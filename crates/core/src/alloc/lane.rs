@@ -25,6 +25,9 @@ const PAGE_ADDR: usize = 7;
 const INO_BASE: usize = 8;
 const INO_FREE: usize = 9;
 const BATCH_LEN: usize = 10;
+/// Inode numbers that were taken through the lane, less those that were given back through it; the
+/// sum over all lanes is never below what there was when the pool was opened.
+const INOS_TAKEN: usize = 11;
 /// Addresses of the own lines that the last record of the lane covers, 0 where fewer.
 const OWN_LINES: usize = 16;
 const OWN_LINES_MAX: usize = 16;
@@ -39,6 +42,12 @@ pub(crate) struct Lane<'a> {
     words: &'a [AtomicU64; LANE_WORDS],
     /// None for a dead client's lane, whose lock the settler lets be.
     _guard: Option<LockGuard<'a>>,
+}
+
+/// Inode numbers taken through a lane, less those given back, read without its lock.
+pub(super) fn inos_taken(arena: &Arena, off: Off) -> Result<i64> {
+    let words = arena.block::<LANE_WORDS>(off)?;
+    Ok(words[INOS_TAKEN].load(Ordering::Relaxed).cast_signed())
 }
 
 /// Pages that a lane holds, read without its lock.
@@ -182,7 +191,20 @@ impl<'a> Lane<'a> {
             return None;
         }
         self.set(INO_FREE, free & (free - 1));
+        self.set(INOS_TAKEN, self.get(INOS_TAKEN).wrapping_add(1));
         Some(Ino::new(self.get(INO_BASE) + u64::from(free.trailing_zeros())))
+    }
+
+    /// Counts a number that is given back, and puts it into the lane's word if that is of its 64; says
+    /// whether it is there. (Other lanes may have free numbers of the same 64: each has its own.)
+    pub(super) fn give_ino(&self, ino: Ino) -> bool {
+        self.set(INOS_TAKEN, self.get(INOS_TAKEN).wrapping_sub(1));
+        let bit = ino.get().wrapping_sub(self.get(INO_BASE));
+        if bit >= 64 {
+            return false;
+        }
+        self.set(INO_FREE, self.get(INO_FREE) | 1 << bit);
+        true
     }
 
     /// Puts a word of free inode numbers in place of the used-up one.

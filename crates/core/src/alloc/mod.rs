@@ -3,11 +3,12 @@
 //! Pages: a *lane* owns an extent and gives pages of it by one bump store; when it is used up, the
 //! lane takes the next one from the global bitmap ([`ranges`]). Freed extents are gathered in the
 //! lane and go back in batches; a single one stays with the operation record that freed it, for its
-//! next operation ([`kept`]). Inode numbers: a lane owns a word of 64 of them ([`inodes`]).
+//! next operation ([`kept`]). Inode numbers: a lane owns a word of 64 of them, and gets them back
+//! ([`inodes`]); who works in a lane of its own writes no word that others use.
 //! Nothing here touches the pool except the making of a new inode chunk; a page handed out is not
 //! on media until a commit names it, so a crash frees it.
 //!
-//! Lock order: a lane, then a range or a chunk. Only [`Allocator::drain`] takes the locks of other
+//! Lock order: a lane, then a range. Only [`Allocator::drain`] takes the locks of other
 //! lanes, one at a time and holding no other.
 
 mod bits;
@@ -162,13 +163,31 @@ impl Allocator {
 
     /// The lane for `hint`, locked; another one when it is taken.
     pub(crate) fn lane<'a>(&self, arena: &'a Arena, op: &'a Op<'_>, hint: u32) -> Result<Lane<'a>> {
+        match self.free_lane(arena, op, hint)? {
+            Some(lane) => Ok(lane),
+            None => self.lock_lane(arena, op, hint),
+        }
+    }
+
+    /// As [`Self::lane`], without waiting: none when all that were tried are taken.
+    fn free_lane<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &'a Op<'_>,
+        hint: u32,
+    ) -> Result<Option<Lane<'a>>> {
         for step in 0..self.lane_count.min(4) {
             let at = self.lane_at(hint.wrapping_add(step));
             if let Some(guard) = op.try_lock(at.1)? {
-                return Lane::new(arena, at, guard);
+                return Ok(Some(Lane::new(arena, at, guard)?));
             }
         }
-        self.lock_lane(arena, op, hint)
+        Ok(None)
+    }
+
+    /// Inode numbers taken through lanes, less those given back.
+    fn inos_taken(&self, arena: &Arena) -> Result<i64> {
+        (0..self.lane_count).map(|index| lane::inos_taken(arena, self.lane_at(index).1)).sum()
     }
 
     /// Up to `want` contiguous pages (at least one). They are noted in the operation's record

@@ -302,7 +302,7 @@ fn build(
         )?;
     }
     if saved.is_some() {
-        report.inodes = inodes.used(arena)?.saturating_sub(1);
+        report.inodes = inodes.used(arena, &allocator)?.saturating_sub(1);
         report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(arena)?;
     }
     let client = arena.attach(PidInfo::current())?;
