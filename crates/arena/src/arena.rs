@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use crate::client::ClientInfo;
 use crate::error::{ArenaError, BadOffset};
 use crate::off::{Off, at, to_usize};
-use crate::segment::{FIXED, Segment, io_error};
+use crate::segment::{FIXED, Known, Segment, io_error};
 use crate::word::AtomicU64;
 
 /// "Novale a": the first word of a finished segment.
@@ -219,6 +219,13 @@ impl Arena {
     #[inline]
     pub fn block<const N: usize>(&self, off: Off) -> Result<&[AtomicU64; N], BadOffset> {
         self.segment().block(off.raw())
+    }
+
+    /// What this process knows to be allocated by now.
+    #[inline(always)]
+    #[must_use]
+    pub fn known(&self) -> Known<'_> {
+        self.segment().known()
     }
 
     /// The `words` words at `off`, a multiple of 64.

@@ -78,7 +78,7 @@ pub(crate) const fn high32(word: u64) -> u32 {
 }
 
 /// `array[index % N]`, which is always there; callers' indices are below N already.
-#[inline]
+#[inline(always)]
 #[allow(clippy::indexing_slicing, reason = "the index is taken modulo the length")]
 pub(crate) fn at<const N: usize>(array: &[AtomicU64; N], index: usize) -> &AtomicU64 {
     &array[index % N]

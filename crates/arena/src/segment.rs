@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +16,7 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::{ArenaError, BadOffset, Full};
-use crate::off::{LINE, to_usize};
+use crate::off::{LINE, Off, to_usize};
 use crate::word::AtomicU64;
 
 /// Segments are as long as so many of these bytes.
@@ -137,6 +138,12 @@ impl Segment {
         Ok(unsafe { first.cast::<[AtomicU64; N]>().as_ref() })
     }
 
+    /// What this process knows to be allocated by now.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> Known<'_> {
+        Known { base: self.base, limit: self.limit.load(Relaxed), segment: PhantomData }
+    }
+
     /// `words` words at a line-aligned offset.
     #[inline]
     pub(crate) fn slice(&self, off: u64, words: u64) -> Result<&[AtomicU64], BadOffset> {
@@ -162,9 +169,16 @@ impl Segment {
     /// Refuses a range that is null, misaligned, or not wholly in allocated memory.
     #[inline]
     fn check(&self, off: u64, bytes: u64, align: u64) -> Result<(), BadOffset> {
+        if self.is_known(off, bytes, align) { Ok(()) } else { self.check_again(off, bytes, align) }
+    }
+
+    /// Whether a range is aligned and wholly in what this process knows to be allocated.
+    #[inline(always)]
+    fn is_known(&self, off: u64, bytes: u64, align: u64) -> bool {
+        // Of 0, which is null, the difference is too great, like that of all that is too low; at
+        // least the fixed part is allocated.
         let limit = self.limit.load(Relaxed);
-        let fits = off != 0 && bytes <= limit && off <= limit - bytes;
-        if fits && off & (align - 1) == 0 { Ok(()) } else { self.check_again(off, bytes, align) }
+        off & (align - 1) == 0 && off.wrapping_sub(1) < limit.saturating_sub(bytes)
     }
 
     /// The same after asking the kernel how much other processes have added.
@@ -240,6 +254,42 @@ impl Drop for Segment {
         // If the kernel refuses, the range stays in use until the process ends.
         let _unmapped =
             unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), to_usize(self.len)) };
+    }
+}
+
+/// The part of a segment that its process knows to be allocated: for a reader's first try, which looks
+/// once how much that is. What another process may have added is asked for elsewhere.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    base: NonNull<u8>,
+    limit: u64,
+    segment: PhantomData<&'a Segment>,
+}
+
+impl std::fmt::Debug for Known<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Known").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Known<'a> {
+    /// The block of `N` words at `off`, whose low 6 bits don't count; none where it is not wholly
+    /// inside, or null.
+    #[inline(always)]
+    #[must_use]
+    pub fn block<const N: usize>(self, off: Off) -> Option<&'a [AtomicU64; N]> {
+        const { assert!(N as u64 * 8 <= BLOCK_BYTES_MAX && BLOCK_BYTES_MAX + LINE <= LEAST) };
+        const { assert!(BLOCK_BYTES_MAX <= FIXED, "a limit is never below a block's size") };
+        let off = off.raw() & !(LINE - 1);
+        // Of null the difference is too great.
+        if off.wrapping_sub(1) >= self.limit - N as u64 * 8 {
+            return None;
+        }
+        // SAFETY: off + N words end at or below `limit`, which is allocated and mapped.
+        let first = unsafe { self.base.add(to_usize(off)) };
+        // SAFETY: in the mapping, aligned by the mask, allocated; valid as any bit pattern; the
+        // segment outlives 'a.
+        Some(unsafe { first.cast::<[AtomicU64; N]>().as_ref() })
     }
 }
 

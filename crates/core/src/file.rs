@@ -1,8 +1,11 @@
 //! Reading: bytes, holes and data, access times. Readers take no lock.
 
+use std::sync::atomic::Ordering;
+
 use novale_layout::{FileKind, Ino, PAGE, PmAddr, VOLATILE_OFFSET};
 use novale_pm::Purpose;
 
+use crate::alloc::pages_touched;
 use crate::error::{Error, Result};
 use crate::fs::{Atime, Fs, OpKind, regular};
 use crate::types::{Ctx, Seek};
@@ -19,9 +22,56 @@ impl Fs {
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file, [`Error::Stale`].
     pub fn read(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.read_at_once(ctx.hint, ino, offset, buffer) {
+            Some((count, times)) if !self.is_access_due(ctx, times) => Ok(count),
+            Some((count, times)) => self.touch(ctx, ino, times).map(|()| count),
+            None => self.read_slowly(ctx, ino, offset, buffer),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slowly(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let (count, times) = self.read_out(ctx, ino, offset, buffer)?;
         self.touch(ctx, ino, times)?;
         Ok(count)
+    }
+
+    /// A read where all is at hand, as it mostly is; none where it takes more, or is refused.
+    #[inline]
+    fn read_at_once(
+        &self,
+        hint: u32,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Option<(usize, Times)> {
+        if self.closed.load(Ordering::Acquire) {
+            return None;
+        }
+        let arena = self.arena().known();
+        let view = self.views.known(arena, ino, hint)?;
+        let begun = view.read_begin()?;
+        if !view.is_loaded_as(FileKind::File) || view.ino() != ino {
+            return None;
+        }
+        let left = view.size().saturating_sub(offset);
+        let len = left.min(buffer.len() as u64);
+        let from = offset % PAGE;
+        let count = if len > 0 && len <= PAGE - from {
+            let page = PmAddr::from_raw(view.index().known(arena, offset / PAGE)?);
+            let piece = buffer.get_mut(..usize::try_from(len).ok()?)?;
+            if page.is_null() {
+                piece.fill(0);
+            } else {
+                self.pm.load(page.add(from), piece).ok()?;
+            }
+            piece.len()
+        } else {
+            self.copy_out(&view, offset, buffer).ok()?
+        };
+        let times = (view.atime_ns(), view.mtime_ns(), view.ctime_ns());
+        view.read_valid(begun).then_some((count, times))
     }
 
     /// Reads, and tells the times that say whether the access is due to be recorded.
@@ -35,8 +85,7 @@ impl Fs {
         let copy = |view: &View<'_>, kind, buffer: &mut [u8]| {
             regular(kind)?;
             let count = self.copy_out(view, offset, buffer)?;
-            let state = view.state();
-            Ok((count, (view.atime_ns(), state.mtime_ns, state.ctime_ns)))
+            Ok((count, (view.atime_ns(), view.mtime_ns(), view.ctime_ns())))
         };
         for _ in 0..2 {
             let read = &mut |view: &View<'_>, kind| copy(view, kind, buffer);
@@ -85,25 +134,14 @@ impl Fs {
         let index = view.index();
         while !rest.is_empty() {
             // Pages that lie one behind the other are copied at once.
-            let first = PmAddr::from_raw(index.get(self.arena(), at / PAGE)?);
-            let mut run = PAGE - at % PAGE;
-            let mut page = at / PAGE;
-            while run < rest.len() as u64 {
-                page += 1;
-                let next = index.get(self.arena(), page)?;
-                let expected =
-                    if first.is_null() { 0 } else { first.raw() + (page - at / PAGE) * PAGE };
-                if next != expected {
-                    break;
-                }
-                run += PAGE;
-            }
-            let now = usize::try_from(run).unwrap_or(usize::MAX).min(rest.len());
+            let (from, most) = (at % PAGE, pages_touched(at, rest.len() as u64));
+            let (first, pages) = index.run(self.arena(), at / PAGE, most, PAGE)?;
+            let now = usize::try_from(pages * PAGE - from).unwrap_or(usize::MAX).min(rest.len());
             let (piece, later) = rest.split_at_mut(now);
-            if first.is_null() {
+            if first == 0 {
                 piece.fill(0);
             } else {
-                self.pm.load(first.add(at % PAGE), piece)?;
+                self.pm.load(PmAddr::from_raw(first).add(from), piece)?;
             }
             at += now as u64;
             rest = later;
@@ -111,18 +149,26 @@ impl Fs {
         Ok(count)
     }
 
-    /// Records an access, as the mount's rule for access times asks.
-    pub(crate) fn touch(&self, ctx: &Ctx, ino: Ino, (atime, mtime, ctime): Times) -> Result<()> {
-        let due = match self.atime() {
-            Atime::Noatime => false,
-            Atime::Strict => atime != ctx.now_ns,
-            Atime::Relatime => {
-                atime <= mtime || atime <= ctime || ctx.now_ns.saturating_sub(atime) >= DAY_NS
+    /// Whether an access is to be recorded, by the mount's rule for access times.
+    #[inline]
+    fn is_access_due(&self, ctx: &Ctx, (atime, mtime, ctime): Times) -> bool {
+        !self.options.read_only
+            && match self.atime() {
+                Atime::Noatime => false,
+                Atime::Strict => atime != ctx.now_ns,
+                Atime::Relatime => {
+                    atime <= mtime || atime <= ctime || ctx.now_ns.saturating_sub(atime) >= DAY_NS
+                }
             }
-        };
-        if !due || self.options.read_only {
+    }
+
+    /// Records an access, as the mount's rule for access times asks.
+    #[inline(never)]
+    pub(crate) fn touch(&self, ctx: &Ctx, ino: Ino, times: Times) -> Result<()> {
+        if !self.is_access_due(ctx, times) {
             return Ok(());
         }
+        let (atime, _, _) = times;
         let call = self.begin(OpKind::Atime, ctx)?;
         let locked = match self.lock(&call, ino) {
             // Removed since it was read, which is no failure of the read.

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, AtomicU64, Class, NameTable, Off, Radix, SeqCount};
+use novale_arena::{Arena, AtomicU64, Class, Known, NameTable, Off, Radix, SeqCount};
 use novale_layout::{COOKIE_MIN, CommitLine, FileKind, Ino, PmAddr};
 
 use crate::error::{Error, Result};
@@ -39,8 +39,9 @@ const BIRTH: usize = 14;
 const ATIME: usize = 15;
 const INDEX: usize = 16;
 const HOLDS: usize = 17;
-/// Two words, at the start of the last line.
-const NAMES_LINE: usize = 8;
+/// Two words.
+const NAMES: usize = 24;
+const NAMES_WORDS: usize = 2;
 /// Pages of the log in the low half; of a file, above: where [`View::cut`] begins.
 const LOG_PAGES: usize = 20;
 const SPARE_ADDR: usize = 21;
@@ -137,7 +138,6 @@ pub(crate) struct Attrs {
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     words: &'a [AtomicU64; WORDS],
-    names: &'a [AtomicU64; 2],
     off: Off,
 }
 
@@ -159,12 +159,10 @@ fn halves(word: u64) -> (u32, u32) {
 impl<'a> View<'a> {
     #[inline]
     pub(crate) fn at(arena: &'a Arena, off: Off) -> Result<Self> {
-        let words = arena.block::<WORDS>(off)?;
-        let names = words.last_chunk::<NAMES_LINE>().and_then(|line| line.first_chunk());
-        let names = names.ok_or(Error::Invalid("a view of less than a line"))?;
-        Ok(Self { words, names, off })
+        Ok(Self { words: arena.block::<WORDS>(off)?, off })
     }
 
+    #[inline]
     fn get(&self, index: usize) -> u64 {
         self.words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -264,6 +262,13 @@ impl<'a> View<'a> {
         FileKind::from_u8(u8::try_from(word & 0xff).ok()?)
     }
 
+    /// Whether the view is loaded, and of this kind.
+    #[inline]
+    pub(crate) fn is_loaded_as(&self, kind: FileKind) -> bool {
+        let word = self.words[KIND].load(Ordering::Acquire);
+        word & (LOADED | 0xff) == LOADED | u64::from(kind.to_u8())
+    }
+
     /// Sets who this inode is. `loaded` makes the view readable: everything else was set before.
     pub(crate) fn set_identity(&self, ino: Ino, generation: u32, kind: FileKind, loaded: bool) {
         self.set(INO, ino.get());
@@ -311,6 +316,14 @@ impl<'a> View<'a> {
 
     pub(crate) fn size(&self) -> u64 {
         self.get(SIZE)
+    }
+
+    pub(crate) fn mtime_ns(&self) -> i64 {
+        self.get(MTIME).cast_signed()
+    }
+
+    pub(crate) fn ctime_ns(&self) -> i64 {
+        self.get(CTIME).cast_signed()
     }
 
     // Attributes.
@@ -406,8 +419,10 @@ impl<'a> View<'a> {
     }
 
     /// A directory: hash of a name to place of the dentry.
+    #[allow(clippy::indexing_slicing, reason = "a view has 16 pairs of words")]
     pub(crate) fn names(&self) -> NameTable<'a> {
-        NameTable::new(self.names)
+        let (pairs, _) = self.words.as_chunks::<NAMES_WORDS>();
+        NameTable::new(&pairs[NAMES / NAMES_WORDS])
     }
 
     // What only holders of the lock use.
@@ -523,16 +538,34 @@ impl<'a> View<'a> {
     }
 }
 
-/// Finds the views of inodes by number: one word each, in radix trees spread by number.
-#[derive(Debug, Clone, Copy)]
+/// Finds the views of inodes by number: one word each, in radix trees spread by number; and those that a
+/// caller has used lately without a walk.
+#[derive(Debug)]
 pub(crate) struct Views {
     shards: Off,
+    /// By hint, so that callers with hints of their own write nothing in common.
+    lately: Box<[Lately; LATELY]>,
+}
+
+/// Where views are, or were: only a view says whose it is. By the low bits of the number.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lately([AtomicU64; LATELY]);
+
+const LATELY: usize = 64;
+
+impl Lately {
+    fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
 }
 
 const SHARDS: u64 = 64;
-const SHARD_WORDS: u64 = 8;
+const SHARD_WORDS: usize = 8;
+const SHARD_BYTES: u64 = 64;
 const SHARD_LOCK: u64 = 0;
-const SHARD_ROOT: u64 = 1;
+const SHARD_ROOT: usize = 1;
+const SHARD_ROOT_AT: u64 = 8;
 /// A word of the first shard: the shard and the key that a round over all views is at.
 const HAND: u64 = 2;
 const HAND_SHIFT: u32 = 48;
@@ -540,16 +573,20 @@ const HAND_SHIFT: u32 = 48;
 impl Views {
     /// The tables that another client has made.
     pub(crate) fn attach(shards: u64) -> Self {
-        Self { shards: Off::from_raw(shards) }
+        Self::at(Off::from_raw(shards))
+    }
+
+    fn at(shards: Off) -> Self {
+        Self { shards, lately: Box::new(std::array::from_fn(|_| Lately::new())) }
     }
 
     /// Where the tables are in the arena.
-    pub(crate) fn place(self) -> u64 {
+    pub(crate) fn place(&self) -> u64 {
         self.shards.raw()
     }
 
     /// The view whose lock is at `lock`, if it is one's.
-    pub(crate) fn view_of_lock(self, arena: &Arena, lock: Off) -> Result<Option<View<'_>>> {
+    pub(crate) fn view_of_lock<'a>(&self, arena: &'a Arena, lock: Off) -> Result<Option<View<'a>>> {
         // Of a lock of another kind these words are others, which name no view or another one.
         let Ok(view) = View::at(arena, lock) else { return Ok(None) };
         let found = self.find(arena, view.ino())?;
@@ -557,22 +594,22 @@ impl Views {
     }
 
     pub(crate) fn create(arena: &Arena) -> Result<Self> {
-        Ok(Self { shards: arena.alloc_table((SHARDS * SHARD_WORDS).ilog2())? })
+        Ok(Self::at(arena.alloc_table((SHARDS * SHARD_BYTES / 8).ilog2())?))
     }
 
     #[inline]
-    fn shard(self, ino: Ino) -> (Off, u64) {
+    fn shard(&self, ino: Ino) -> (Off, u64) {
         // 64 neighbours share a shard, so that their keys are neighbours in its tree.
         let (group, low) = (ino.get() / 64, ino.get() % 64);
-        (self.shards.add(group % SHARDS * SHARD_WORDS * 8), group / SHARDS * 64 + low)
+        (self.shards.add(group % SHARDS * SHARD_BYTES), group / SHARDS * 64 + low)
     }
 
     /// The view of an inode, where there is one. It may be dropped from here on: readers ask it
     /// again whose it is while its counter is even, others behind its lock.
     #[inline]
-    pub(crate) fn find(self, arena: &Arena, ino: Ino) -> Result<Option<View<'_>>> {
+    pub(crate) fn find<'a>(&self, arena: &'a Arena, ino: Ino) -> Result<Option<View<'a>>> {
         let (shard, key) = self.shard(ino);
-        let off = Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?).get(arena, key)?;
+        let off = Radix::new(arena.word(shard.add(SHARD_ROOT_AT))?).get(arena, key)?;
         if off == 0 {
             return Ok(None);
         }
@@ -580,9 +617,34 @@ impl Views {
         Ok(view.is_of(ino).then_some(view))
     }
 
+    /// As [`Views::find`], as far as this process knows the arena: none also where there may be one.
+    #[inline]
+    pub(crate) fn known<'a>(&self, arena: Known<'a>, ino: Ino, hint: u32) -> Option<View<'a>> {
+        let lately = &self.lately.get(hint as usize % LATELY)?.0;
+        let word = lately.get(usize::try_from(ino.get()).ok()? % LATELY)?;
+        let off = Off::from_raw(word.load(Ordering::Relaxed));
+        if let Some(words) = arena.block(off)
+            && words[INO].load(Ordering::Relaxed) == ino.get() | TOUCHED
+        {
+            return Some(View { words, off });
+        }
+        let view = self.known_by_walk(arena, ino)?;
+        word.store(view.off.raw(), Ordering::Relaxed);
+        Some(view)
+    }
+
+    #[inline(never)]
+    fn known_by_walk<'a>(&self, arena: Known<'a>, ino: Ino) -> Option<View<'a>> {
+        let (shard, key) = self.shard(ino);
+        let shard = arena.block::<SHARD_WORDS>(shard)?;
+        let off = Off::from_raw(Radix::new(&shard[SHARD_ROOT]).known(arena, key)?);
+        let view = View { words: arena.block(off)?, off };
+        view.is_of(ino).then_some(view)
+    }
+
     /// The view of an inode, made where there is none: not loaded, numbered, unlocked.
     pub(crate) fn find_or_make<'a>(
-        self,
+        &self,
         arena: &'a Arena,
         op: &novale_arena::Op<'_>,
         ino: Ino,
@@ -595,7 +657,7 @@ impl Views {
         if let Some(view) = self.find(arena, ino)? {
             return Ok(view);
         }
-        let root = Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?);
+        let root = Radix::new(arena.word(shard.add(SHARD_ROOT_AT))?);
         let off = root.get(arena, key)?;
         if off != 0 {
             // Whoever made or dropped it died before it said whose it is.
@@ -622,7 +684,7 @@ impl Views {
 
     /// Takes the view of an inode out, whose lock the caller has, and gives its block back.
     pub(crate) fn remove(
-        self,
+        &self,
         arena: &Arena,
         op: &novale_arena::Op<'_>,
         (ino, view): (Ino, &View<'_>),
@@ -630,7 +692,7 @@ impl Views {
         let (shard, key) = self.shard(ino);
         let _guard = op.lock(shard.add(SHARD_LOCK * 8))?;
         view.publish(|| view.set_nobodys());
-        Radix::new(arena.word(shard.add(SHARD_ROOT * 8))?).vacate(arena, key)?;
+        Radix::new(arena.word(shard.add(SHARD_ROOT_AT))?).vacate(arena, key)?;
         arena.free(VIEW_CLASS, view.off());
         Ok(())
     }
@@ -638,7 +700,7 @@ impl Views {
     /// Visits up to `count` views behind the place where the last such visit ended, round and round,
     /// until `visit` says that it is enough. Others are at work: a view may go meanwhile.
     pub(crate) fn visit_some(
-        self,
+        &self,
         arena: &Arena,
         count: usize,
         visit: &mut dyn FnMut(View<'_>) -> bool,
@@ -648,7 +710,7 @@ impl Views {
         let (mut shard, mut key) = (now >> HAND_SHIFT, now & ((1 << HAND_SHIFT) - 1));
         let (mut visited, mut ended) = (0, 0);
         while visited < count && ended <= SHARDS {
-            let root = self.shards.add((shard % SHARDS * SHARD_WORDS + SHARD_ROOT) * 8);
+            let root = self.shards.add(shard % SHARDS * SHARD_BYTES + SHARD_ROOT_AT);
             let Some((found, off)) = Radix::new(arena.word(root)?).next(arena, key)? else {
                 (shard, key) = ((shard + 1) % SHARDS, 0);
                 ended += 1;
@@ -666,12 +728,12 @@ impl Views {
 
     /// Visits every view; no other client is at work.
     pub(crate) fn for_each(
-        self,
+        &self,
         arena: &Arena,
         visit: &mut dyn FnMut(View<'_>) -> Result<()>,
     ) -> Result<()> {
         for shard in 0..SHARDS {
-            let root = arena.word(self.shards.add((shard * SHARD_WORDS + SHARD_ROOT) * 8))?;
+            let root = arena.word(self.shards.add(shard * SHARD_BYTES + SHARD_ROOT_AT))?;
             let mut result = Ok(());
             Radix::new(root).for_each(arena, &mut |_, off| {
                 if result.is_ok() {

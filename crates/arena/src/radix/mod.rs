@@ -18,10 +18,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arena::Arena;
 use crate::error::{ArenaError, BadOffset};
 use crate::off::Off;
+use crate::segment::Known;
 use crate::word::AtomicU64;
 use node::{
-    HEIGHT_MAX, KEY_MAX, NODE, Node, ROOT_VALUE, Root, SLOTS, bits, covers, height_of, index, mark,
-    node, slot,
+    HEIGHT_MAX, KEY_MAX, NODE, Node, ROOT_NODE, ROOT_VALUE, Root, SLOTS, bits, covers, height_of,
+    index, mark, node, slot,
 };
 
 /// The map whose root is a word that the caller owns; a word of 0 is the empty map.
@@ -47,8 +48,70 @@ impl<'a> Radix<'a> {
     ///
     /// # Errors
     /// [`BadOffset`]: damage, or a writer at work.
-    #[inline]
+    #[inline(always)]
     pub fn get(self, arena: &Arena, key: u64) -> Result<u64, BadOffset> {
+        match self.known(arena.known(), key) {
+            Some(value) => Ok(value),
+            None => self.get_checked(arena, key),
+        }
+    }
+
+    /// As [`Radix::get`], as far as this process knows the segment; none beyond, and for what is bad.
+    #[inline(always)]
+    #[must_use]
+    pub fn known(self, arena: Known<'_>, key: u64) -> Option<u64> {
+        let root = self.root.load(Acquire);
+        if root & ROOT_NODE == 0 {
+            let is_here = key == 0 && root & ROOT_VALUE != 0;
+            return Some(if is_here { root & !ROOT_VALUE } else { 0 });
+        }
+        let height = (root & 63) as u32;
+        if height > HEIGHT_MAX || !covers(height, key) {
+            return None;
+        }
+        let mut at = root & !ROOT_NODE;
+        // As many turns as the tree is high: at most 8.
+        for level in (0..height).rev() {
+            let node: Node<'_> = arena.block(Off::from_raw(at))?;
+            at = slot(node, key, level).load(Acquire);
+            if at == 0 {
+                break;
+            }
+        }
+        Some(at)
+    }
+
+    /// The value at `key`, and how many keys from there on, at most `most`, have values that rise by
+    /// `stride` each, or none where `key` has none. There may be more.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage, or a writer at work.
+    #[inline]
+    pub fn run(
+        self,
+        arena: &Arena,
+        key: u64,
+        most: u64,
+        stride: u64,
+    ) -> Result<(u64, u64), BadOffset> {
+        let leaf = match self.root() {
+            Root::Value(value) if key == 0 => return Ok((value, 1)),
+            Root::Node { off, height } if covers(height, key) => leaf_of(arena, off, height, key)?,
+            Root::Empty | Root::Value(_) | Root::Node { .. } => return Ok((0, most)),
+        };
+        let most = most.min(64 - key % 64);
+        let Some(leaf) = leaf else { return Ok((0, most)) };
+        let first = slot(leaf, key, 0).load(Acquire);
+        let stride = if first == 0 { 0 } else { stride };
+        let goes_on = |step: &u64| {
+            let next = slot(leaf, key + *step, 0).load(Acquire);
+            next == first.wrapping_add(*step * stride)
+        };
+        Ok((first, 1 + (1..most).take_while(goes_on).count() as u64))
+    }
+
+    #[cold]
+    fn get_checked(self, arena: &Arena, key: u64) -> Result<u64, BadOffset> {
         match self.root() {
             Root::Value(value) if key == 0 => Ok(value),
             Root::Node { off, height } if covers(height, key) => {

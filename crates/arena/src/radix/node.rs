@@ -67,12 +67,12 @@ pub(super) fn node(arena: &Arena, off: Off) -> Result<Node<'_>, BadOffset> {
 }
 
 /// Which slot of a node at `level` leads to `key`; leaves are at level 0.
-#[inline]
+#[inline(always)]
 pub(super) fn index(key: u64, level: u32) -> usize {
     to_usize(key >> (LEVEL_BITS * level) & 63)
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn slot(node: Node<'_>, key: u64, level: u32) -> &AtomicU64 {
     at(node, SLOTS + index(key, level))
 }
@@ -90,12 +90,12 @@ pub(super) fn bits(from: usize, to: usize) -> u64 {
 }
 
 /// Keys that a tree of this height, or a node's slot at this level, leads to.
-#[inline]
+#[inline(always)]
 pub(super) fn key_count(height: u32) -> u64 {
     1 << (LEVEL_BITS * height)
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn covers(height: u32, key: u64) -> bool {
     key < key_count(height)
 }
