@@ -14,7 +14,7 @@ use crate::fs::{By, Fs, Locked, OpKind};
 use crate::load::with_dentry;
 use crate::namespace::among;
 use crate::types::{Attr, Ctx, DirEntry};
-use crate::view::View;
+use crate::view::{Seen, View};
 
 /// Names handed to a listing between two validations.
 const LIST_BATCH: usize = 64;
@@ -324,12 +324,22 @@ impl Fs {
         parent: Ino,
         name: &[u8],
     ) -> Result<Option<Found>> {
+        self.find_name_in(by, parent, name).map(|(found, _)| found)
+    }
+
+    /// As [`Fs::find_name`], with the state of the directory that this was found in.
+    pub(crate) fn find_name_in<'c>(
+        &self,
+        by: impl Into<By<'c>>,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<(Option<Found>, Seen)> {
         check_name(name)?;
         self.read_view(by, parent, |view, kind| {
             if kind != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
-            find(&self.pm, self.arena(), view, name)
+            Ok((find(&self.pm, self.arena(), view, name)?, view.seen()))
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use arrayvec::ArrayVec;
 use novale_arena::{Arena, Client, LockGuard, Off, Op, Phase};
 use novale_layout::{
     FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PmAddr, RoFeature, Seed,
@@ -184,6 +185,9 @@ pub(crate) struct Locked<'a> {
 /// Pages freed at once of which a death may lose track, until the pool is opened again.
 const UNNOTED_PAGES_MAX: u64 = 64;
 
+/// Inodes that an operation locks at once.
+const LOCKED_MAX: usize = 4;
+
 /// How often a reader tries without the lock before it takes it.
 const READ_TRIES: usize = 8;
 
@@ -298,7 +302,7 @@ impl Fs {
         ino: Ino,
         found: Option<View<'a>>,
     ) -> Result<Locked<'a>> {
-        let (view, guard) = self.lock_view(call, ino, found)?;
+        let (view, guard) = self.lock_view(call, ino, (found, false))?;
         if view.place().is_null() {
             view.note_place(self.place(ino)?.addr);
         }
@@ -318,19 +322,18 @@ impl Fs {
         Ok(Locked { view, place, id, kind, session: self.session, _guard: guard })
     }
 
-    /// Locks the view of an inode, made where there is none. One that was dropped before it was
-    /// locked is sought again.
+    /// Locks the view of an inode, made where there is none, if the number has a place, which the
+    /// caller may know already. One that was dropped before it was locked is sought again.
     pub(crate) fn lock_view<'a>(
         &'a self,
         call: &'a Call<'_>,
         ino: Ino,
-        found: Option<View<'a>>,
+        (mut found, has_place): (Option<View<'a>>, bool),
     ) -> Result<(View<'a>, LockGuard<'a>)> {
-        let mut found = found;
         for _ in 0..LOCK_TRIES {
             let view = match found.take() {
                 Some(view) => view,
-                None => self.find_or_make_view(call, ino)?,
+                None => self.find_or_make_view(call, ino, has_place)?,
             };
             let guard = call.op.lock_while(view.lock_off(), &|| view.is_of(ino))?;
             if let Some(guard) = guard
@@ -342,12 +345,14 @@ impl Fs {
         Err(Error::BadArena(format!("the view of inode {} is dropped all the time", ino.get())))
     }
 
-    fn find_or_make_view(&self, call: &Call<'_>, ino: Ino) -> Result<View<'_>> {
+    fn find_or_make_view(&self, call: &Call<'_>, ino: Ino, has_place: bool) -> Result<View<'_>> {
         if let Some(view) = self.views.find(self.arena(), ino)? {
             return Ok(view);
         }
         // A number without a place gets no view.
-        self.place(ino)?;
+        if !has_place {
+            self.place(ino)?;
+        }
         self.views.find_or_make(self.arena(), &call.op, ino)
     }
 
@@ -357,11 +362,16 @@ impl Fs {
         &'a self,
         call: &'a Call<'_>,
         inos: &[Ino],
-    ) -> Result<Vec<Locked<'a>>> {
-        let mut order = inos.to_vec();
+    ) -> Result<ArrayVec<Locked<'a>, LOCKED_MAX>> {
+        let mut order: ArrayVec<Ino, LOCKED_MAX> = inos.iter().copied().collect();
         order.sort_unstable();
-        order.dedup();
-        order.iter().map(|ino| self.lock(call, *ino)).collect()
+        let mut locks: ArrayVec<Locked<'a>, LOCKED_MAX> = ArrayVec::new();
+        for ino in order {
+            if locks.last().is_none_or(|last| last.id.ino != ino) {
+                locks.push(self.lock(call, ino)?);
+            }
+        }
+        Ok(locks)
     }
 
     /// Reads an inode's view without its lock: `read` may see it in the middle of a change, and

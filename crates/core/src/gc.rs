@@ -25,7 +25,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    ENTRY_BYTES_MAX, Entry, LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr, Seed,
+    DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, FileKind, LOG_ENTRY_LINES,
+    LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -47,10 +48,12 @@ const WINDOW_PAGES_MAX: usize = 16;
 const LOG_PAGES_MIN: u64 = 3;
 /// Steps for each growth of a log by up to as many pages as one step looks at.
 const STEPS_A_GROWTH: u64 = 2;
+const LINE_BYTES: usize = 64;
 const _: () = assert!(log::GROWTH_PAGES_MAX <= WINDOW_PAGES_MAX as u64);
 
-/// Log pages reclaimed since the pool was opened.
+/// Log pages reclaimed since the pool was opened; beside them all operations read what never changes.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct GcCounters {
     fast: AtomicU64,
     thorough: AtomicU64,
@@ -134,6 +137,15 @@ struct Switch {
     cursor: PmAddr,
 }
 
+/// Where a window lies.
+struct Span {
+    /// The page before it; null when it starts at the head.
+    before: PmAddr,
+    pages: Vec<PmAddr>,
+    /// The page behind it.
+    end: PmAddr,
+}
+
 struct Window {
     /// The page before it; null when it starts at the head.
     before: PmAddr,
@@ -175,10 +187,15 @@ impl Fs {
         if view.log_pages() < LOG_PAGES_MIN {
             return Ok(());
         }
-        let Some(mut window) = self.window(locked)? else {
+        let Some(span) = self.span(locked)? else {
             view.set_gc_cursor(PmAddr::NULL);
             return Ok(());
         };
+        if locked.kind == FileKind::Directory && self.is_mostly_named(locked, &span)? {
+            span.skip(view);
+            return Ok(());
+        }
+        let mut window = self.window(locked, &span)?;
         window.drop_overridden(|from, to| Ok(view.index().next_gap(self.arena(), from)? < to))?;
         window.drop_cancelled();
         let pages = window.pages.len() as u64;
@@ -190,16 +207,13 @@ impl Fs {
         if let Some((first, count)) = window.dead_run() {
             return self.cut_out(call, locked, &window, first, count);
         }
-        // Nothing to gain: the next step goes on behind it.
-        let last = window.pages.last().map_or(PmAddr::NULL, |page| page.addr);
-        let at_tail = window.end == page_of(view.state().log_tail);
-        view.set_gc_cursor(if at_tail { PmAddr::NULL } else { last });
+        span.skip(view);
         Ok(())
     }
 
-    /// Reads the window behind the cursor; none when the tail's page follows it.
-    fn window(&self, locked: &Locked<'_>) -> Result<Option<Window>> {
-        let (view, arena, id) = (&locked.view, self.arena(), &locked.id);
+    /// The window behind the cursor; none when the tail's page follows it.
+    fn span(&self, locked: &Locked<'_>) -> Result<Option<Span>> {
+        let (view, id) = (&locked.view, &locked.id);
         let state = view.state();
         let tail_page = page_of(state.log_tail);
         let before = view.gc_cursor();
@@ -207,17 +221,49 @@ impl Fs {
         if !before.is_null() {
             at = log::decode_header(&self.pm.load_line(before)?, id, before)?.next;
         }
-        let first = at;
-        let mut count = 0;
-        while at != tail_page && count < WINDOW_PAGES_MAX {
+        let mut pages = Vec::with_capacity(WINDOW_PAGES_MAX);
+        while at != tail_page && pages.len() < WINDOW_PAGES_MAX {
+            pages.push(at);
             at = log::decode_header(&self.pm.load_line(at)?, id, at)?.next;
-            count += 1;
         }
-        if count == 0 {
-            return Ok(None);
+        Ok((!pages.is_empty()).then_some(Span { before, pages, end: at }))
+    }
+
+    /// Whether nothing of a directory's window can go: most of its lines are names that live, and each
+    /// page has one. So it is wherever a directory grows, and this look costs a tenth of sorting all
+    /// entries in. What it can't read it leaves to that.
+    fn is_mostly_named(&self, locked: &Locked<'_>, span: &Span) -> Result<bool> {
+        let (view, arena) = (&locked.view, self.arena());
+        let mut live_lines = 0;
+        let mut bytes = [0; 4096];
+        for page in &span.pages {
+            self.pm.load(*page, &mut bytes)?;
+            let (lines, _) = bytes.as_chunks::<LINE_BYTES>();
+            let (before, mut line) = (live_lines, 1);
+            while let Some(Ok(header)) = lines.get(line).map(EntryHeader::peek) {
+                if header.kind == EntryKind::DentryAdd {
+                    let rest = bytes.get(line * LINE_BYTES..).unwrap_or_default();
+                    let Ok(dentry) = DentryRef::decode(rest) else { return Ok(false) };
+                    let at = page.add((line * LINE_BYTES) as u64);
+                    if dir::dentry_of(arena, view, dentry.cookie())? == dir::Dentry::Named(at) {
+                        live_lines += u64::from(header.lines);
+                    }
+                }
+                line += usize::from(header.lines);
+            }
+            if live_lines == before {
+                return Ok(false);
+            }
         }
-        let mut pages: Vec<WindowPage> = Vec::with_capacity(count);
-        log::walk_range(&self.pm, id, first, Until::Page(at), &mut |item| {
+        Ok(live_lines * 2 > span.pages.len() as u64 * LOG_ENTRY_LINES)
+    }
+
+    /// Reads a window.
+    fn window(&self, locked: &Locked<'_>, span: &Span) -> Result<Window> {
+        let (view, arena, id) = (&locked.view, self.arena(), &locked.id);
+        let first = span.pages.first().copied().unwrap_or(span.end);
+        let mut pages: Vec<WindowPage> = Vec::with_capacity(span.pages.len());
+        log::walk_range(&self.pm, id, first, Until::Page(span.end), &mut |item| {
             match item {
                 Item::Page { addr, seq } => pages.push(WindowPage::new(addr, seq)),
                 Item::Entry { addr, header, entry, bytes, .. } => {
@@ -228,7 +274,7 @@ impl Fs {
             }
             Ok(())
         })?;
-        Ok(Some(Window { before, pages, end: at, live_lines: 0 }))
+        Ok(Window { before: span.before, pages, end: span.end, live_lines: 0 })
     }
 
     /// Copies what is kept into new pages and puts them in the window's place.
@@ -373,6 +419,15 @@ impl Fs {
             publish()
         });
         published.and(self.recount(view.project(), before, view))
+    }
+}
+
+impl Span {
+    /// There is nothing to gain: the next step goes on behind the window.
+    fn skip(&self, view: &View<'_>) {
+        let last = self.pages.last().copied().unwrap_or(PmAddr::NULL);
+        let at_tail = self.end == page_of(view.state().log_tail);
+        view.set_gc_cursor(if at_tail { PmAddr::NULL } else { last });
     }
 }
 

@@ -4,9 +4,10 @@
 //! lane's journal record commits all inodes at once ([`crate::commit::many`]). Before it is durable
 //! every line that stands is the old one; behind it recovery finds all new lines in the record.
 
+use arrayvec::ArrayVec;
 use novale_arena::Phase;
 use novale_layout::{
-    COOKIE_LIMIT, DataCrc, Entry, FileKind, IDENTITY_OFFSET, Ino, JournalKind, Name, Seed,
+    COOKIE_LIMIT, DataCrc, Entry, FileKind, IDENTITY_OFFSET, Ino, JournalKind, Name, PmAddr, Seed,
 };
 use novale_pm::Flushed;
 
@@ -20,6 +21,17 @@ use crate::quota::Change;
 use crate::seeded::{self, Bug};
 use crate::view::{State, View};
 
+/// Directories that an operation changes, or names of one that it adds or removes: two at most.
+pub(crate) type Few<T> = ArrayVec<T, 2>;
+
+/// So few things.
+pub(crate) fn few<T>(things: impl IntoIterator<Item = T>) -> Few<T> {
+    things.into_iter().collect()
+}
+
+/// Inodes that an operation changes: two directories, what is moved, and what it replaces.
+const PARTS_MAX: usize = 4;
+
 /// A name to be added.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Add<'a> {
@@ -32,8 +44,8 @@ pub(crate) struct Add<'a> {
 /// What happens to one directory.
 pub(crate) struct DirChange<'a> {
     pub(crate) dir: &'a Locked<'a>,
-    pub(crate) removes: Vec<(&'a [u8], Found)>,
-    pub(crate) adds: Vec<Add<'a>>,
+    pub(crate) removes: Few<(&'a [u8], Found)>,
+    pub(crate) adds: Few<Add<'a>>,
     /// Change of the number of subdirectories.
     pub(crate) subdirs: i32,
 }
@@ -97,8 +109,8 @@ fn dentry_lines(name: &[u8]) -> u64 {
 
 impl Fs {
     /// Makes all room that the changes of directories need; nothing is stored by it.
-    pub(crate) fn ready(&self, call: &Call<'_>, dirs: &[DirChange<'_>]) -> Result<Vec<Ready>> {
-        let mut ready = Vec::with_capacity(dirs.len());
+    pub(crate) fn ready(&self, call: &Call<'_>, dirs: &[DirChange<'_>]) -> Result<Few<Ready>> {
+        let mut ready = Few::new();
         for change in dirs {
             match self.ready_one(call, change) {
                 Ok(one) => ready.push(one),
@@ -112,7 +124,7 @@ impl Fs {
     }
 
     /// Gives back what [`Fs::ready`] took.
-    pub(crate) fn unready(&self, call: &Call<'_>, ready: Vec<Ready>) -> Result<()> {
+    pub(crate) fn unready(&self, call: &Call<'_>, ready: Few<Ready>) -> Result<()> {
         ready.into_iter().try_for_each(|one| one.room.give_back(&self.env(call)))
     }
 
@@ -140,7 +152,7 @@ impl Fs {
         &self,
         call: &Call<'_>,
         kind: JournalKind,
-        (dirs, ready): (&[DirChange<'_>], Vec<Ready>),
+        (dirs, ready): (&[DirChange<'_>], Few<Ready>),
         inodes: &[InodeChange<'_>],
         mut pending: Flushed,
     ) -> Result<()> {
@@ -152,8 +164,8 @@ impl Fs {
         }
         // Before the first streaming store: taking a lock would wait for it to drain.
         let lane = self.allocator.lane(self.arena(), &call.op, call.hint)?;
-        let mut parts = Vec::with_capacity(dirs.len() + inodes.len());
-        let mut stored = Vec::with_capacity(dirs.len());
+        let mut parts: ArrayVec<Part, PARTS_MAX> = ArrayVec::new();
+        let mut stored: Few<(Appended, Few<(u64, PmAddr)>)> = Few::new();
         for (change, ready) in dirs.iter().zip(ready) {
             let (part, appended, at, flushed) = self.append_names(call, change, ready);
             pending = pending.and(flushed);
@@ -208,7 +220,7 @@ impl Fs {
         call: &Call<'_>,
         change: &DirChange<'_>,
         ready: Ready,
-    ) -> (Part, Appended, Vec<(u64, novale_layout::PmAddr)>, Flushed) {
+    ) -> (Part, Appended, Few<(u64, PmAddr)>, Flushed) {
         let dir = change.dir;
         let mut next = dir.next_state();
         let mut writer =
@@ -220,7 +232,7 @@ impl Fs {
                 generation: found.generation,
             });
         }
-        let mut at = Vec::with_capacity(change.adds.len());
+        let mut at = Few::new();
         for (index, add) in change.adds.iter().enumerate() {
             let cookie = ready.first_cookie + index as u64;
             // The name was checked when the operation began.
@@ -252,7 +264,7 @@ impl Fs {
         change: &DirChange<'_>,
         next: &State,
         appended: &Appended,
-        at: &[(u64, novale_layout::PmAddr)],
+        at: &[(u64, PmAddr)],
     ) -> Result<()> {
         let (view, arena) = (&change.dir.view, self.arena());
         let before = Change::whole(view);

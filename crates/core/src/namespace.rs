@@ -13,11 +13,11 @@ use crate::extent::Extent;
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::load;
 use crate::log::{Appender, LogId, Room, page_crc};
-use crate::names::{Add, DirChange, InodeChange, Ready, no_entries_crc};
+use crate::names::{Add, DirChange, Few, InodeChange, Ready, few, no_entries_crc};
 use crate::quota::Change;
 use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, NewInode};
-use crate::view::{Attrs, State, View};
+use crate::view::{Attrs, Seen, State, View};
 use crate::xattr::set::XattrSet;
 
 /// How often an operation looks its names up again because they changed before it had the locks.
@@ -75,11 +75,12 @@ impl Fs {
             return Err(Error::Invalid("a target belongs to a symlink"));
         }
         let call = self.begin(OpKind::Create, ctx)?;
-        if self.find_name(&call, parent, name)?.is_some() {
+        let (found, seen) = self.find_name_in(&call, parent, name)?;
+        if found.is_some() {
             return Err(Error::Exists);
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
-        let result = self.create_numbered(&call, (parent, name), ino, (new, umask));
+        let result = self.create_numbered(&call, (parent, seen, name), ino, (new, umask));
         // A number that was not free is kept out of use.
         if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
             self.inodes.give(&self.env(&call), ino)?;
@@ -90,7 +91,7 @@ impl Fs {
     fn create_numbered(
         &self,
         call: &Call<'_>,
-        (parent, name): (Ino, &[u8]),
+        (parent, seen, name): (Ino, Seen, &[u8]),
         ino: Ino,
         (new, umask): (&NewInode<'_>, u32),
     ) -> Result<Attr> {
@@ -106,7 +107,7 @@ impl Fs {
             let fresh = self.lock_fresh(call, ino)?;
             (dir, fresh)
         };
-        if self.find_locked(&dir, name)?.is_some() {
+        if dir.view.seen() != seen && self.find_locked(&dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         // The root's link count never falls to 0.
@@ -118,8 +119,8 @@ impl Fs {
         self.allow(call, project, u64::from(!new.target.is_empty()), 1)?;
         let changes = [DirChange {
             dir: &dir,
-            removes: Vec::new(),
-            adds: vec![Add { name, ino, generation: fresh.id.generation, kind: new.kind }],
+            removes: Few::new(),
+            adds: few([Add { name, ino, generation: fresh.id.generation, kind: new.kind }]),
             subdirs: i32::from(is_dir),
         }];
         let (mode, xattrs) = self.inherit(call, &dir, (new.kind, new.mode & 0o7777), umask)?;
@@ -153,7 +154,7 @@ impl Fs {
         changes: &[DirChange<'_>],
         fresh: &Fresh<'_>,
         target: &[u8],
-    ) -> Result<(Vec<Ready>, Option<Target>)> {
+    ) -> Result<(Few<Ready>, Option<Target>)> {
         let ready = self.ready(call, changes)?;
         match self.store_target(call, fresh, target) {
             Ok(target) => Ok((ready, target)),
@@ -163,7 +164,7 @@ impl Fs {
 
     fn lock_fresh<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Fresh<'a>> {
         let place = self.place(ino)?;
-        let (view, guard) = self.lock_view(call, ino, None)?;
+        let (view, guard) = self.lock_view(call, ino, (None, true))?;
         if view.kind().is_some() {
             return Err(load::called_free(ino, &place));
         }
@@ -269,8 +270,8 @@ impl Fs {
         }
         let changes = [DirChange {
             dir,
-            removes: Vec::new(),
-            adds: vec![Add { name, ino, generation: inode.id.generation, kind: inode.kind }],
+            removes: Few::new(),
+            adds: few([Add { name, ino, generation: inode.id.generation, kind: inode.kind }]),
             subdirs: 0,
         }];
         if seeded::is_on(Bug::LinkCountInPlace) {
@@ -342,8 +343,8 @@ impl Fs {
         }
         let changes = [DirChange {
             dir,
-            removes: vec![(name, found)],
-            adds: Vec::new(),
+            removes: few([(name, found)]),
+            adds: Few::new(),
             subdirs: -i32::from(is_dir),
         }];
         let ready = self.ready(call, &changes)?;

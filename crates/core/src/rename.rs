@@ -9,7 +9,7 @@ use novale_pm::Flushed;
 use crate::dir::{self, Found, Stale};
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked, OpKind};
-use crate::names::{Add, DirChange, InodeChange};
+use crate::names::{Add, DirChange, Few, InodeChange, few};
 use crate::namespace::{NAME_TRIES, among, unlinked};
 use crate::seeded::{self, Bug};
 use crate::types::{Ctx, RenameMode};
@@ -189,27 +189,26 @@ impl Fs {
             }
         }
         let add = add_of(new_name, moved);
-        let mut removes = vec![(name, found)];
+        let mut removes = few([(name, found)]);
         let victim_name = victim.map(|(victim, _)| (new_name, victim));
         let changes = if old.view.off() == new.view.off() {
             removes.extend(victim_name);
-            vec![DirChange { dir: old, removes, adds: vec![add], subdirs: -victim_dir }]
+            few([DirChange { dir: old, removes, adds: few([add]), subdirs: -victim_dir }])
         } else {
-            let replaced = victim_name.into_iter().collect();
-            vec![
+            few([
                 DirChange {
                     dir: old,
                     removes,
-                    adds: Vec::new(),
+                    adds: Few::new(),
                     subdirs: if seeded::is_on(Bug::ParentKeepsCount) { 0 } else { -is_dir },
                 },
                 DirChange {
                     dir: new,
-                    removes: replaced,
-                    adds: vec![add],
+                    removes: few(victim_name),
+                    adds: few([add]),
                     subdirs: is_dir - victim_dir,
                 },
-            ]
+            ])
         };
         let mut changes = &changes[..];
         if let [apart, _] = changes
@@ -221,7 +220,7 @@ impl Fs {
             changes = changes.get(1..).unwrap_or_default();
         }
         let ready = self.ready(call, changes)?;
-        let mut inodes = vec![InodeChange::links(moved, call.now_ns, moved.view.state().nlink)];
+        let mut inodes = few([InodeChange::links(moved, call.now_ns, moved.view.state().nlink)]);
         inodes.extend(victim.map(|(_, victim)| unlinked(victim, call.now_ns)));
         let gone = inodes.get(1).is_some_and(|victim| victim.next.nlink == 0);
         let across = old.view.off() != new.view.off();
@@ -258,23 +257,24 @@ impl Fs {
         let (first_remove, second_remove) = ((name, first_found), (new_name, second_found));
         let (first_add, second_add) = (add_of(new_name, first), add_of(name, second));
         let changes = if old.view.off() == new.view.off() {
-            let (removes, adds) = (vec![first_remove, second_remove], vec![first_add, second_add]);
-            vec![DirChange { dir: old, removes, adds, subdirs: 0 }]
+            let (removes, adds) =
+                (few([first_remove, second_remove]), few([first_add, second_add]));
+            few([DirChange { dir: old, removes, adds, subdirs: 0 }])
         } else {
-            vec![
+            few([
                 DirChange {
                     dir: old,
-                    removes: vec![first_remove],
-                    adds: vec![second_add],
+                    removes: few([first_remove]),
+                    adds: few([second_add]),
                     subdirs: shift,
                 },
                 DirChange {
                     dir: new,
-                    removes: vec![second_remove],
-                    adds: vec![first_add],
+                    removes: few([second_remove]),
+                    adds: few([first_add]),
                     subdirs: -shift,
                 },
-            ]
+            ])
         };
         let ready = self.ready(call, &changes)?;
         let inodes = [first, second]

@@ -134,6 +134,14 @@ pub(crate) struct Attrs {
     pub(crate) xattrs: XattrSet,
 }
 
+/// Which block a view was, and how much had been published of it: blocks go on counting when they are
+/// used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    off: Off,
+    count: u64,
+}
+
 /// An inode's view.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -189,6 +197,11 @@ impl<'a> View<'a> {
 
     pub(crate) fn read_valid(&self, begun: u64) -> bool {
         SeqCount::new(&self.words[SEQ]).read_valid(begun)
+    }
+
+    /// What the view is as long as nothing is published.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { off: self.off, count: self.get(SEQ) }
     }
 
     /// Runs `change` with the counter odd.
@@ -554,6 +567,14 @@ struct Lately([AtomicU64; LATELY]);
 
 const LATELY: usize = 64;
 
+/// What a walk to an inode's view came to.
+enum Walked<'a> {
+    Found(View<'a>),
+    Nowhere,
+    /// Beyond what this process knows of the arena, or damaged.
+    Unknown,
+}
+
 impl Lately {
     fn new() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
@@ -608,6 +629,15 @@ impl Views {
     /// again whose it is while its counter is even, others behind its lock.
     #[inline]
     pub(crate) fn find<'a>(&self, arena: &'a Arena, ino: Ino) -> Result<Option<View<'a>>> {
+        match self.walk(arena.known(), ino) {
+            Walked::Found(view) => Ok(Some(view)),
+            Walked::Nowhere => Ok(None),
+            Walked::Unknown => self.find_checked(arena, ino),
+        }
+    }
+
+    #[cold]
+    fn find_checked<'a>(&self, arena: &'a Arena, ino: Ino) -> Result<Option<View<'a>>> {
         let (shard, key) = self.shard(ino);
         let off = Radix::new(arena.word(shard.add(SHARD_ROOT_AT))?).get(arena, key)?;
         if off == 0 {
@@ -617,7 +647,27 @@ impl Views {
         Ok(view.is_of(ino).then_some(view))
     }
 
-    /// As [`Views::find`], as far as this process knows the arena: none also where there may be one.
+    /// As [`Views::find`], as far as this process knows the arena.
+    #[inline]
+    fn walk<'a>(&self, arena: Known<'a>, ino: Ino) -> Walked<'a> {
+        let (shard, key) = self.shard(ino);
+        let Some(shard) = arena.block::<SHARD_WORDS>(shard) else { return Walked::Unknown };
+        let off = Radix::new(&shard[SHARD_ROOT]).known(arena, key);
+        match off.map(Off::from_raw) {
+            None => Walked::Unknown,
+            Some(Off::NULL) => Walked::Nowhere,
+            Some(off) => match arena.block(off) {
+                None => Walked::Unknown,
+                Some(words) => {
+                    let view = View { words, off };
+                    if view.is_of(ino) { Walked::Found(view) } else { Walked::Nowhere }
+                }
+            },
+        }
+    }
+
+    /// As [`Views::find`], without a walk where the caller has used it lately; none also where there
+    /// may be one.
     #[inline]
     pub(crate) fn known<'a>(&self, arena: Known<'a>, ino: Ino, hint: u32) -> Option<View<'a>> {
         let lately = &self.lately.get(hint as usize % LATELY)?.0;
@@ -628,18 +678,17 @@ impl Views {
         {
             return Some(View { words, off });
         }
-        let view = self.known_by_walk(arena, ino)?;
+        let view = self.walk_far(arena, ino)?;
         word.store(view.off.raw(), Ordering::Relaxed);
         Some(view)
     }
 
     #[inline(never)]
-    fn known_by_walk<'a>(&self, arena: Known<'a>, ino: Ino) -> Option<View<'a>> {
-        let (shard, key) = self.shard(ino);
-        let shard = arena.block::<SHARD_WORDS>(shard)?;
-        let off = Off::from_raw(Radix::new(&shard[SHARD_ROOT]).known(arena, key)?);
-        let view = View { words: arena.block(off)?, off };
-        view.is_of(ino).then_some(view)
+    fn walk_far<'a>(&self, arena: Known<'a>, ino: Ino) -> Option<View<'a>> {
+        match self.walk(arena, ino) {
+            Walked::Found(view) => Some(view),
+            Walked::Nowhere | Walked::Unknown => None,
+        }
     }
 
     /// The view of an inode, made where there is none: not loaded, numbered, unlocked.
@@ -649,20 +698,16 @@ impl Views {
         op: &novale_arena::Op<'_>,
         ino: Ino,
     ) -> Result<View<'a>> {
-        if let Some(view) = self.find(arena, ino)? {
-            return Ok(view);
-        }
         let (shard, key) = self.shard(ino);
         let _guard = op.lock(shard.add(SHARD_LOCK * 8))?;
-        if let Some(view) = self.find(arena, ino)? {
-            return Ok(view);
-        }
         let root = Radix::new(arena.word(shard.add(SHARD_ROOT_AT))?);
         let off = root.get(arena, key)?;
         if off != 0 {
-            // Whoever made or dropped it died before it said whose it is.
             let view = View::at(arena, Off::from_raw(off))?;
-            view.set(INO, ino.get());
+            if !view.is_of(ino) {
+                // Whoever made or dropped it died before it said whose it is.
+                view.set(INO, ino.get());
+            }
             return Ok(view);
         }
         // Not cleared: whoever still reads what the block was before must see its counter rise, and

@@ -50,9 +50,9 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), LayoutError> {
     let len = name.len();
     let len_ok = (1..=NAME_BYTES_MAX).contains(&len);
     check(len_ok, "name", "length", "1 to 255", u64::try_from(len).unwrap_or(u64::MAX))?;
-    let expected = "neither NUL nor a slash";
-    check(!name.contains(&0), "name", "byte", expected, 0)?;
-    check(!name.contains(&b'/'), "name", "byte", expected, b'/'.into())?;
+    let refused = name.iter().find(|byte| matches!(byte, 0 | b'/'));
+    let byte = refused.copied().unwrap_or(0).into();
+    check(refused.is_none(), "name", "byte", "neither NUL nor a slash", byte)?;
     let dots = matches!(name, b"." | b"..");
     check(!dots, "name", "dots", "neither . nor ..", u64::try_from(len).unwrap_or(u64::MAX))
 }

@@ -116,11 +116,15 @@ fn find_in_line(
     tag: u64,
     matches: &mut impl FnMut(u64) -> bool,
 ) -> Option<u64> {
-    line.iter().skip(1).find_map(|slot| {
+    let [_, slots @ ..] = line;
+    for slot in slots {
         let entry = slot.load(Acquire);
         let value = entry & VALUE;
-        (entry & !VALUE == tag && value != 0 && matches(value)).then_some(value)
-    })
+        if entry & !VALUE == tag && value != 0 && matches(value) {
+            return Some(value);
+        }
+    }
+    None
 }
 
 #[cold]

@@ -200,18 +200,26 @@ impl<'a> NameTable<'a> {
         if self.len() == u64::from(u32::MAX) {
             return Err(full(arena));
         }
-        self.make_room(arena, hash, 1, rehash)?;
         self.reclaim(arena)?;
-        let home = bucket::home_of(hash);
-        let Some(found) = self.bucket(arena, hash)? else {
-            return Err(full(arena));
-        };
-        let Some(place) = bucket::free_place(arena, found.off, home)? else {
-            return Err(full(arena));
-        };
-        place.fill(bucket::open(arena, found.off)?, home, found.tag(hash) | value);
+        // Mostly room was made before.
+        if !self.fill(arena, hash, value)? {
+            self.make_room(arena, hash, 1, rehash)?;
+            self.reclaim(arena)?;
+            if !self.fill(arena, hash, value)? {
+                return Err(full(arena));
+            }
+        }
         self.set_len(self.len() + 1);
         Ok(())
+    }
+
+    /// Puts an entry into a free slot of its bucket; says whether there was one.
+    fn fill(self, arena: &Arena, hash: u64, value: u64) -> Result<bool, ArenaError> {
+        let home = bucket::home_of(hash);
+        let Some(found) = self.bucket(arena, hash)? else { return Ok(false) };
+        let Some(place) = bucket::free_place(arena, found.off, home)? else { return Ok(false) };
+        place.fill(bucket::open(arena, found.off)?, home, found.tag(hash) | value);
+        Ok(true)
     }
 
     /// Removes an entry; says whether it was there.
