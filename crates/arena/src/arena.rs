@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::client::ClientInfo;
 use crate::error::{ArenaError, BadOffset};
+use crate::liveness;
 use crate::off::{Off, at, to_usize};
 use crate::segment::{FIXED, Known, Segment, io_error};
 use crate::word::AtomicU64;
@@ -18,7 +19,7 @@ use crate::word::AtomicU64;
 const MAGIC: u64 = 0x6120_656c_6176_6f4e;
 
 /// Changes with every change of what this crate keeps where; part of the layout hash.
-const LAYOUT: u64 = 3;
+const LAYOUT: u64 = 4;
 
 // Words of the header line.
 const HEADER_MAGIC: usize = 0;
@@ -33,6 +34,7 @@ const HEADER_WANTED: usize = 7;
 // Byte offsets of the fixed part.
 const HEADER_AT: usize = 0;
 const BUMP_AT: usize = 64;
+const NAMESPACE_AT: usize = 128;
 const ROOT_AT: usize = 512;
 const HEADS_AT: usize = 4096;
 pub(crate) const CLIENTS_AT: usize = HEADS_AT + 256 * 64;
@@ -100,6 +102,7 @@ impl Arena {
             .map_err(|e| io_error("create the arena", e.into()))?;
         let arena = Self::of(Segment::of_file(File::from(file), max_bytes)?);
         arena.initialise(&identity);
+        arena.namespace_word().store(liveness::pid_namespace(), Relaxed);
         arena.link_at(path)?;
         Ok(arena)
     }
@@ -108,7 +111,8 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::NotFound`]; [`ArenaError::NotArena`], [`ArenaError::OtherBuild`],
-    /// [`ArenaError::OtherPool`] and [`ArenaError::Poisoned`] by what its header says;
+    /// [`ArenaError::OtherPool`], [`ArenaError::OtherNamespace`] and [`ArenaError::Poisoned`] by what
+    /// its header says;
     /// [`ArenaError::Io`].
     pub fn open(path: &Path, identity: Identity) -> Result<Self, ArenaError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -117,6 +121,14 @@ impl Arena {
             Err(rustix::io::Errno::NOENT) => return Err(not_found(path)),
             Err(e) => return Err(io_error("open the arena", e.into())),
         };
+        Self::open_file(file, identity)
+    }
+
+    /// The segment in a file that is open for reading and writing: whoever has looked at its owner.
+    ///
+    /// # Errors
+    /// As [`Arena::open`].
+    pub fn open_file(file: File, identity: Identity) -> Result<Self, ArenaError> {
         let len = stored_len(&file)?;
         let arena = Self::of(Segment::of_file(file, len)?);
         arena.check_header(&identity)?;
@@ -187,6 +199,11 @@ impl Arena {
             let expected = u128::from_le_bytes(identity.pool_uuid).swap_bytes();
             let found = (u128::from(found[1]) << 64 | u128::from(found[0])).swap_bytes();
             return Err(ArenaError::OtherPool { expected, found });
+        }
+        // Whose process numbers are others can't tell who lives.
+        let (found, own) = (self.namespace_word().load(Relaxed), liveness::pid_namespace());
+        if found != own {
+            return Err(ArenaError::OtherNamespace { found, own });
         }
         if self.is_poisoned() { Err(ArenaError::Poisoned) } else { Ok(()) }
     }
@@ -328,6 +345,11 @@ impl Arena {
     #[inline]
     fn header(&self) -> &[AtomicU64; 8] {
         self.segment().fixed::<HEADER_AT, 8>()
+    }
+
+    /// Which processes its clients' numbers are of.
+    fn namespace_word(&self) -> &AtomicU64 {
+        &self.segment().fixed::<NAMESPACE_AT, 8>()[0]
     }
 
     /// Where the untouched part of the segment begins, in bytes.

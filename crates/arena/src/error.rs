@@ -73,6 +73,15 @@ pub enum ArenaError {
         /// The segment's.
         found: u128,
     },
+    /// The segment's clients are processes of another pid namespace (another container), whose
+    /// numbers mean others here.
+    #[error("arena of another pid namespace: {found}, this process is of {own}")]
+    OtherNamespace {
+        /// The inode of the segment's namespace.
+        found: u64,
+        /// This process' own.
+        own: u64,
+    },
     /// The segment was given up: a new one takes its place once all clients have left.
     #[error("arena is poisoned")]
     Poisoned,

@@ -32,6 +32,12 @@ impl PidInfo {
     }
 }
 
+/// What tells this process' pid namespace from others; 0 where that can't be seen.
+pub(crate) fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
 struct Stat {
     state: char,
     threads: u64,

@@ -106,12 +106,14 @@ pub(crate) struct MkfsArgs {
   novale mount /dev/shm/pool /mnt
   novale mount -o ro,noatime slot0 slot1 /mnt
   novale mount --foreground /dev/dax0.0 /mnt
+  novale mount -o direct /dev/shm/pool /mnt
   novale mount -o remount,ro /mnt")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr threads=N
     /// grace=SECONDS, and for fstab log=FILE
-    /// arena_max=SIZE index_memory=SIZE form=FORM populate. What mount(8) and fstab add is taken as well. sync,
+    /// arena_max=SIZE index_memory=SIZE form=FORM populate direct. What mount(8) and fstab add is taken as well. sync,
     /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins over the
     /// word that asks for the same. With ro nothing is
     /// written to the pool: one that was not closed clean shows what recovery would leave.
@@ -133,6 +135,11 @@ pub(crate) struct MountArgs {
     /// Fault all of the pool in first, in 2 MB pages where they can be had.
     #[arg(long)]
     pub(crate) populate: bool,
+    /// Let programs under `novale run` and users of the library have the pool beside this mount, or
+    /// mount it beside them. The kernel then keeps nothing that it has read: through the mount each
+    /// look at a file comes to the daemon.
+    #[arg(long)]
+    pub(crate) direct: bool,
     /// The most DRAM that indexes may take, with a suffix K, M, G or T [default: a quarter of the
     /// pool, at least 1G; used as needed].
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]

@@ -51,6 +51,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if args.populate {
         command.arg("--populate");
     }
+    if args.direct {
+        command.arg("--direct");
+    }
     if let Some(bytes) = args.arena_max {
         command.arg("--arena-max").arg(bytes.to_string());
     }

@@ -4,32 +4,29 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport};
 use novale_fuse::{
     Atime, EndError, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown,
 };
 use novale_pm::PmOptions;
 use novale_policy::Form;
+use novale_posix::join::{self, ArenaFile, Opening, arena_bytes};
 use novale_posix::wall_clock_ns;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::arena_name::{ArenaName, Removed};
 use crate::args::FormArg;
 use crate::background;
-use crate::holder;
+use crate::holder::{self, PoolLock};
+use crate::kept_arena::{KeptArena, arena_of};
 use crate::mount::Request;
 use crate::progress::{AllCpus, Bar, spin};
 use crate::record::{Kept, Record, atime_word};
-use crate::slots::{self, Found, page_bytes};
+use crate::slots::{self, Found};
 use crate::voice::Voice;
 use crate::{in_words, tell, words};
 
-/// What an arena may take at least where nothing else is said.
-const ARENA_BYTES_MIN: u64 = 1 << 30;
-/// The greatest segment that there can be.
-const ARENA_BYTES_MAX: u64 = novale_arena::SEGMENT_BYTES_MAX;
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
 const GRACE_SECONDS: u64 = 10;
@@ -45,16 +42,11 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     // What ps shows; the daemon was started as /proc/self/exe.
     rustix::thread::set_name(c"novale").context("naming the process")?;
     let found = slots::find(&request.slots)?;
-    let lock = holder::lock(&found.paths)?;
-    let arena = Removed(ArenaName::new(&found)?);
     tell_bad_copies(request, &found);
-    let fs = Arc::new(open(request, &found, &arena.0)?);
-    if !request.words.options.read_only {
-        lock.share()?;
-    }
-    tell_recovery(fs.opened(), request.words.options.read_only);
+    let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
+    tell_recovery(pool.fs.opened(), request.words.options.read_only);
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
-    let service = Arc::new(Novale::new(fs, settings(request, voice.clone())));
+    let service = Arc::new(Novale::new(pool.fs.clone(), settings(request, voice.clone())));
     let (events, next_event) = channel();
     forward_signals(events.clone())?;
     let config = ServerConfig {
@@ -72,7 +64,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
             return Err(error.into());
         }
     };
-    let record = keep_record(request, &found, &server, &arena.0);
+    let record = keep_record(request, &found, &server, &pool.arena);
     announce(request, &found, &server)?;
     let event = next_event.recv().context("waiting for the end")?;
     end(server, request, event, record, &voice).inspect_err(|error| voice.send(&in_words(error)))
@@ -83,7 +75,7 @@ fn keep_record(
     request: &Request,
     found: &Found,
     server: &Server,
-    arena: &ArenaName,
+    arena: &ArenaFile,
 ) -> Option<Kept> {
     let record = Record {
         target: server.target().to_owned(),
@@ -93,7 +85,7 @@ fn keep_record(
         threads: threads(request),
         grace_seconds: grace_seconds(request),
         daemon_words: words::running(&request.args, &request.words.options),
-        arena: arena.file(),
+        arena: KeptArena::of(arena),
     };
     Kept::write(server.device(), &record).inspect_err(tell).ok()
 }
@@ -135,16 +127,68 @@ fn end(
     Ok(())
 }
 
-fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
+/// A pool that this daemon has open, alone or beside others.
+struct OpenPool {
+    fs: Arc<Fs>,
+    arena: ArenaFile,
+    shared: bool,
+    /// Those of a pool that nobody else may use.
+    _lock: Option<PoolLock>,
+}
+
+impl Drop for OpenPool {
+    fn drop(&mut self) {
+        // What others use is theirs until the last of them has closed the pool.
+        if !self.shared || self.fs.is_pool_closed() {
+            self.arena.remove().unwrap_or_else(|error| tell(&error.into()));
+        }
+    }
+}
+
+/// Opens the pool for the kernel alone, which may keep what it has read.
+fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
+    let lock = holder::lock(&found.paths)?;
+    let arena = arena_of(found)?;
+    let clients = arena.live_clients();
+    if !clients.is_empty() {
+        bail!(
+            "{} is in use by processes {clients:?}: mount it beside them with -o direct",
+            slots::shown(&found.paths)
+        );
+    }
+    let opening = opening(request);
+    let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm))?;
+    let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
+    let segment = arena.create(bytes)?;
+    let bar = Bar::new();
+    let fs = Fs::open(pm, segment, &opening.fs, &AllCpus, &|progress| bar.show(progress));
+    let removed = |_: &Error| arena.remove().unwrap_or_default();
+    let fs = fs.inspect_err(removed).with_context(|| slots::shown(&found.paths))?;
+    Ok(OpenPool { fs: Arc::new(fs), arena, shared: false, _lock: Some(lock) })
+}
+
+/// Opens the pool for others to join, or joins those who have it open.
+fn share(request: &Request, found: &Found) -> Result<OpenPool> {
+    if request.words.options.read_only {
+        bail!("a pool that is opened read-only is shared with nobody: give ro or direct, not both");
+    }
+    let opening = opening(request);
+    let bar = Bar::new();
+    let open = || join::open(&found.paths, &opening, &AllCpus, &|progress| bar.show(progress));
+    let joined = holder::while_closing(&found.paths, open)?;
+    let arena = joined.arena().clone();
+    Ok(OpenPool { fs: joined.fs, arena, shared: true, _lock: None })
+}
+
+fn opening(request: &Request) -> Opening {
     let read_only = request.words.options.read_only;
-    let pm_options = PmOptions {
+    let pm = PmOptions {
         read_only,
         populate: request.args.populate,
         hugepages: request.args.populate,
         ..PmOptions::default()
     };
-    let pm = spin("opening the slots", || slots::open(&found.paths, pm_options))?;
-    let options = OpenOptions {
+    let fs = OpenOptions {
         read_only,
         atime: match request.words.options.atime.unwrap_or_default() {
             Atime::Relative => CoreAtime::Relatime,
@@ -160,13 +204,7 @@ fn open(request: &Request, found: &Found, arena: &ArenaName) -> Result<Fs> {
         index_bytes: request.args.index_memory,
         ignore_default_acls: !request.words.options.has_acls(),
     };
-    let pages: u64 = found.info.slots.iter().map(|slot| slot.pages).sum();
-    let quarter = (page_bytes(pages) / 4).clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);
-    let bytes = request.args.arena_max.unwrap_or(quarter);
-    let segment = arena.create(bytes)?;
-    let bar = Bar::new();
-    Fs::open(pm, segment, &options, &AllCpus, &|progress| bar.show(progress))
-        .with_context(|| slots::shown(&found.paths))
+    Opening { pm, fs, arena_bytes: request.args.arena_max }
 }
 
 fn tell_bad_copies(request: &Request, found: &Found) {
@@ -205,6 +243,7 @@ fn settings(request: &Request, voice: Arc<Voice>) -> Settings {
         atime: if request.words.options.read_only { Atime::Never } else { atime },
         no_acl: !request.words.options.has_acls(),
         no_user_xattr: !request.words.options.has_user_xattrs(),
+        shared: request.args.direct,
         report: Some(Box::new(move |error: &Error| voice.say(&error.to_string()))),
     }
 }

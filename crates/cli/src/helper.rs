@@ -109,6 +109,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         threads: None,
         form: None,
         populate: false,
+        direct: false,
         arena_max: None,
         index_memory: None,
         log: None,

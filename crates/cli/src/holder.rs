@@ -1,18 +1,19 @@
 //! Who uses a pool.
 //!
 //! Whoever has a pool open keeps flock(2) locks on the files of all its slots: exclusive ones to make,
-//! check or open it, shared ones once it is open and others may join. The kernel drops them with the last descriptor, so a dead process
-//! holds none, and closing other descriptors of the file does not (as it would with POSIX record
+//! check or open it, shared ones where it is open for others to join (`novale_posix::join`). The
+//! kernel drops them with the last descriptor, so a dead process holds none, and closing other descriptors of the file does not (as it would with POSIX record
 //! locks). `/proc/locks` names the process. Looking takes no lock, so it disturbs nobody.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{KIND, MountTable};
+use novale_posix::join::{JoinError, Joined};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -22,23 +23,13 @@ use crate::slots::split_source;
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
+/// How often whoever waits for that looks.
+const CLOSING_STEP: Duration = Duration::from_millis(10);
 
 /// The locks of a pool in use; dropping it gives them up.
 #[derive(Debug)]
 pub(crate) struct PoolLock {
-    slots: Vec<File>,
-}
-
-impl PoolLock {
-    /// Lets others join, once the pool is open. Fails where somebody took it meanwhile: then nothing
-    /// may be stored any more.
-    pub(crate) fn share(&self) -> Result<()> {
-        for slot in &self.slots {
-            rustix::fs::flock(slot, FlockOperation::NonBlockingLockShared)
-                .context("sharing the pool's lock")?;
-        }
-        Ok(())
-    }
+    _slots: Vec<File>,
 }
 
 /// A process, held on to so that its number cannot become another's.
@@ -71,7 +62,33 @@ impl Process {
 /// Takes the locks of a pool's slots, waiting for a daemon that is just closing it.
 pub(crate) fn lock(slots: &[PathBuf]) -> Result<PoolLock> {
     let slots = slots.iter().map(|slot| lock_slot(slot)).collect::<Result<_>>()?;
-    Ok(PoolLock { slots })
+    Ok(PoolLock { _slots: slots })
+}
+
+/// Opens a pool or joins those who have it open, waiting for one who is just closing it.
+pub(crate) fn while_closing(
+    slots: &[PathBuf],
+    mut open: impl FnMut() -> Result<Joined, JoinError>,
+) -> Result<Joined> {
+    let deadline = Instant::now() + CLOSING_MAX;
+    loop {
+        let refused = match open() {
+            Err(error @ (JoinError::Changing | JoinError::NotShared { .. })) => error,
+            done => return done.with_context(|| crate::slots::shown(slots)),
+        };
+        let first = slots.first().context("a pool has a slot")?;
+        let holder = holder(first);
+        let closes = matches!(refused, JoinError::Changing) || mounts_of(first)?.is_empty();
+        if !closes || Instant::now() >= deadline {
+            return Err(in_use(first, holder.as_ref()));
+        }
+        match holder {
+            // It may close the pool without ending.
+            Some(holder) => holder.wait(CLOSING_STEP).map(drop)?,
+            // Whoever held it has let go of it.
+            None => std::thread::yield_now(),
+        }
+    }
 }
 
 /// Takes the locks of a pool's slots if they are free now.
@@ -83,7 +100,7 @@ pub(crate) fn try_lock(slots: &[PathBuf]) -> Result<PoolLock> {
         }
         Ok(file)
     });
-    Ok(PoolLock { slots: slots.collect::<Result<_>>()? })
+    Ok(PoolLock { _slots: slots.collect::<Result<_>>()? })
 }
 
 fn lock_slot(slot: &Path) -> Result<File> {
@@ -92,7 +109,10 @@ fn lock_slot(slot: &Path) -> Result<File> {
         return Ok(file);
     }
     let holder = holder(slot);
+    // Where programs share it, none of them is about to close it.
+    let shared = take_shared(&file) && holder.as_ref().is_none_or(|holder| !is_daemon(holder));
     if let Some(holder) = &holder
+        && !shared
         && mounts_of(slot)?.is_empty()
     {
         holder.wait(CLOSING_MAX)?;
@@ -100,7 +120,17 @@ fn lock_slot(slot: &Path) -> Result<File> {
     if take(slot, &file)? {
         return Ok(file);
     }
-    Err(in_use(slot, holder.as_ref()))
+    let error = in_use(slot, holder.as_ref());
+    Err(if shared { anyhow!("{error}, or mount it beside them with -o direct") } else { error })
+}
+
+/// Whether others share it.
+fn take_shared(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
+}
+
+fn is_daemon(holder: &Process) -> bool {
+    !record::devices_of(holder.pid).is_empty()
 }
 
 fn open_slot(slot: &Path) -> Result<File> {
@@ -134,17 +164,24 @@ fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
     }
 }
 
-/// The process that has a slot open, if one has.
+/// The process that has a slot open, if one has; of several the one that serves a mount.
 pub(crate) fn holder(slot: &Path) -> Option<Process> {
-    holder_of(&fs::metadata(slot).ok()?)
+    let mut holders = holders_of(&fs::metadata(slot).ok()?);
+    let daemon = if holders.len() > 1 { holders.iter().position(is_daemon) } else { None };
+    (!holders.is_empty()).then(|| holders.swap_remove(daemon.unwrap_or(0)))
 }
 
 /// The process that has a file locked, if one has.
 pub(crate) fn holder_of(metadata: &fs::Metadata) -> Option<Process> {
-    let table = fs::read_to_string("/proc/locks").ok()?;
+    holders_of(metadata).into_iter().next()
+}
+
+fn holders_of(metadata: &fs::Metadata) -> Vec<Process> {
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
-    flock_holders(&table).find(|(_, at)| *at == place).and_then(|(pid, _)| Process::of(pid))
+    let here = flock_holders(&table).filter(|(_, at)| *at == place);
+    here.filter_map(|(pid, _)| Process::of(pid)).collect()
 }
 
 /// Process and place (`device:inode`) of each line like `3: FLOCK  ADVISORY  WRITE 811 00:1b:9 0 EOF`.

@@ -15,7 +15,6 @@ macro_rules! remark {
     ($($line:tt)*) => { $crate::mutter(format_args!($($line)*)) };
 }
 
-mod arena_name;
 mod args;
 mod ask_space;
 mod background;
@@ -26,6 +25,7 @@ mod helper;
 mod holder;
 mod info;
 mod install;
+mod kept_arena;
 mod mkfs;
 mod mount;
 mod progress;

@@ -17,8 +17,8 @@ use novale_fuse::{Atime, KIND, MountTable};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::arena_name::ArenaFile;
 use crate::holder::{self, Process};
+use crate::kept_arena::KeptArena;
 
 const FOLDER: &str = "/dev/shm";
 const PREFIX: &str = "novale-mount-";
@@ -39,7 +39,7 @@ pub(crate) struct Record {
     pub(crate) daemon_words: Vec<String>,
     /// For whoever finds the daemon dead, and the pool perhaps moved.
     #[serde(default)]
-    pub(crate) arena: Option<ArenaFile>,
+    pub(crate) arena: Option<KeptArena>,
 }
 
 /// The name of the mount option.

@@ -69,6 +69,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--threads", args.threads.is_some()),
         ("--form", args.form.is_some()),
         ("--populate", args.populate),
+        ("--direct", args.direct),
         ("--arena-max", args.arena_max.is_some()),
         ("--index-memory", args.index_memory.is_some()),
         ("--log", args.log.is_some()),

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmount};
 
-use crate::arena_name::ArenaName;
 use crate::args::UmountArgs;
 use crate::ask_space::{self, Stuck};
 use crate::holder::{self, Process};
+use crate::kept_arena::{KeptArena, arena_of};
 use crate::progress::spin;
-use crate::record::{self, Seen};
+use crate::record::{self, Record, Seen};
 use crate::slots::{self, split_source};
 use crate::tell;
 
@@ -52,6 +52,7 @@ fn one(target: &Path, how: Unmount) -> Result<()> {
     let seen = record::of_device(entry.device).map(|seen| seen.record);
     if let (Some(daemon), Unmount::Politely) = (&daemon, how) {
         daemon.answers(&entry)?;
+        daemon.has_it_alone(&entry, seen.as_ref())?;
     }
     if daemon.is_none() {
         // As long as the mount is there, its number is no other's, and neither is the record.
@@ -82,8 +83,8 @@ fn remove_arena(slots: &[PathBuf]) {
     // Where the pool was moved or is damaged, it stays until the pool's next mount or the next boot.
     let Ok(found) = slots::find(slots) else { return };
     let Ok(_lock) = holder::try_lock(&found.paths) else { return };
-    if let Ok(arena) = ArenaName::new(&found) {
-        arena.remove();
+    if let Ok(arena) = arena_of(&found) {
+        arena.remove().unwrap_or_default();
     }
 }
 
@@ -156,6 +157,25 @@ impl Daemon {
                 ANSWER_MAX.as_secs()
             )
         })
+    }
+
+    /// Refuses while programs use the pool directly: as with open files, the mount is busy. Other
+    /// daemons have mounts of their own.
+    fn has_it_alone(&self, entry: &MountEntry, record: Option<&Record>) -> Result<()> {
+        let clients = record.and_then(|record| record.arena.as_ref()).map(KeptArena::clients);
+        let clients = clients.unwrap_or_default().into_iter();
+        let is_program =
+            |pid: &u32| *pid != self.process.pid && record::devices_of(*pid).is_empty();
+        let programs: Vec<String> = clients.filter(is_program).map(|pid| pid.to_string()).collect();
+        if programs.is_empty() {
+            return Ok(());
+        }
+        bail!(
+            "{}: busy: used directly by process {}; end them, or give --lazy or --force, with which \
+             they keep the pool open",
+            entry.target.display(),
+            programs.join(", ")
+        )
     }
 
     /// Waits for the daemon, and looks whether it left the pool clean.

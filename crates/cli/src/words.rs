@@ -10,6 +10,9 @@ use novale_fuse::MountOptions;
 use crate::args::{FormArg, MountArgs};
 use crate::size::parse_size;
 
+/// The word of a mount that others may use the pool beside.
+pub(crate) const DIRECT: &str = "direct";
+
 /// What the words of `-o` ask for.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
@@ -24,6 +27,7 @@ pub(crate) struct Words {
     index_memory: Option<u64>,
     form: Option<FormArg>,
     populate: bool,
+    direct: bool,
 }
 
 impl Words {
@@ -49,6 +53,7 @@ impl Words {
         let wrong = |error: String| anyhow!("mount option '{word}': {error}");
         match word.split_once('=') {
             None if word == "populate" => self.populate = true,
+            None if word == DIRECT => self.direct = true,
             Some(("log", path)) => self.log = Some(path.into()),
             Some(("arena_max", size)) => self.arena_max = Some(parse_size(size).map_err(wrong)?),
             Some(("index_memory", size)) => {
@@ -72,6 +77,7 @@ impl Words {
         args.index_memory = args.index_memory.or(self.index_memory);
         args.form = args.form.or(self.form);
         args.populate |= self.populate;
+        args.direct |= self.direct;
     }
 }
 
@@ -83,8 +89,10 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
     let populate = args.populate.then(|| "populate".to_owned());
+    let direct = args.direct.then(|| DIRECT.to_owned());
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
-    [form, log, arena, index, populate].into_iter().flatten().chain(attributes).collect()
+    let own = [form, log, arena, index, populate, direct].into_iter().flatten();
+    own.chain(attributes).collect()
 }
 
 /// A daemon's word as [`running`] spells it.

@@ -9,12 +9,12 @@ use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 use novale_arena::{Arena, AtomicU64, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::Pm;
-use novale_policy::Spread;
+use novale_policy::{Form, Spread};
 
 use crate::alloc::Allocator;
 use crate::alloc::inodes::Inodes;
 use crate::error::{Error, Result};
-use crate::fs::{Fs, OpKind, OpenOptions};
+use crate::fs::{Atime, Fs, OpKind, OpenOptions};
 use crate::gc::GcCounters;
 use crate::pool::Pool;
 use crate::quota::Projects;
@@ -23,6 +23,18 @@ use crate::recover::unrecovered::Unrecovered;
 use crate::types::Ctx;
 use crate::view::Views;
 
+/// What programs that share an arena must have in common: a hash of the sources of all that works on
+/// one (`build.rs`), so that a program of another build is refused.
+pub const ARENA_ABI: u64 = parsed(env!("NOVALE_ARENA_ABI"));
+
+const fn parsed(text: &str) -> u64 {
+    match u64::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => 0,
+    }
+}
+const _: () = assert!(ARENA_ABI != 0, "the build script writes a number");
+
 // Words of the arena's root block.
 const STAGE: usize = 0;
 const SESSION: usize = 1;
@@ -30,6 +42,8 @@ const PLACES: usize = 2;
 const PLACES_END: usize = PLACES + 11;
 /// Dead clients that were settled for.
 const SETTLED: usize = 16;
+/// How the one who opened the pool treats access times, commits and default ACLs.
+const MANNERS: usize = 17;
 /// A bit for each client slot whose client has left.
 const LEFT: usize = 20;
 
@@ -72,6 +86,32 @@ fn set_left(arena: &Arena, client: ClientInfo, left: bool) {
     }
 }
 
+/// The processes that live and have the pool open in `arena`.
+#[must_use]
+pub fn live_clients(arena: &Arena) -> Vec<PidInfo> {
+    let there = arena.clients().filter(|client| !has_left(arena, *client));
+    there.filter(|client| !arena.is_dead_client(client)).map(|client| client.process).collect()
+}
+
+/// Rounds in which the last client to leave settles for dead ones.
+const LEAVE_TRIES: usize = 8;
+
+impl OpenOptions {
+    /// The options of those who have the pool open in `arena`, for one who joins them.
+    #[must_use]
+    pub fn of_arena(arena: &Arena) -> Self {
+        let word = arena.root()[MANNERS].load(Ordering::Relaxed);
+        let byte = |shift: u32| u8::try_from(word >> shift & 0xff).unwrap_or(0);
+        let forms = [Form::Auto, Form::Single, Form::Two];
+        Self {
+            atime: Atime::numbered(byte(0)),
+            form: forms.into_iter().find(|known| *known as u8 == byte(8)).unwrap_or(Form::Auto),
+            ignore_default_acls: word >> 16 & 1 != 0,
+            ..Self::default()
+        }
+    }
+}
+
 impl Fs {
     /// Joins the clients of a pool that one of them has opened in `arena`. `pm` maps the same pool
     /// for writing, with shared locks ([`SlotLock::Shared`](novale_pm::SlotLock::Shared)); the client
@@ -79,15 +119,16 @@ impl Fs {
     /// this client: it is the caller's own, but for tests.
     ///
     /// # Errors
-    /// [`Error::BadArena`] when no pool is open in it, or another one; [`Error::BadPool`].
+    /// [`Error::Closed`] while its pool is being opened or closed, [`Error::BadArena`] when another one
+    /// is open in it; [`Error::BadPool`].
     pub fn attach(pm: Pm, arena: &Arena, options: &OpenOptions, process: PidInfo) -> Result<Self> {
         let pool = Pool::read(&pm)?;
         let root = arena.root();
         let word = |index: usize| root.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
         match root[STAGE].load(Ordering::Acquire) {
             OPEN => {}
-            CLOSED => return Err(Error::BadArena("its pool has been closed".into())),
-            _ => return Err(Error::BadArena("no pool is open in it".into())),
+            // Being closed, or being opened.
+            _ => return Err(Error::Closed),
         }
         if word(SESSION) != u64::from(pool.state.session) {
             let found = format!("it is of session {}", word(SESSION));
@@ -121,7 +162,7 @@ impl Fs {
             let call = fs.begin_read(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 })?;
             let _coming = call.op.lock(fs.clients_lock())?;
             if root[STAGE].load(Ordering::Acquire) != OPEN {
-                return Err(Error::BadArena("its pool has been closed".into()));
+                return Err(Error::Closed);
             }
             set_left(arena, fs.client.info(), false);
         }
@@ -148,8 +189,16 @@ impl Fs {
             word.store(place, Ordering::Relaxed);
         }
         root[SESSION].store(u64::from(self.session), Ordering::Relaxed);
+        self.announce_manners();
         set_left(self.arena(), self.client.info(), false);
         root[STAGE].store(OPEN, Ordering::Release);
+    }
+
+    /// Says how access times, commits and default ACLs are treated, for clients to come.
+    pub(crate) fn announce_manners(&self) {
+        let (atime, form) = (self.atime() as u64, self.options.form as u64);
+        let acls = u64::from(self.options.ignore_default_acls);
+        self.arena().root()[MANNERS].store(acls << 16 | form << 8 | atime, Ordering::Relaxed);
     }
 
     /// The lock under which clients come and go: the word behind the one for renaming.
@@ -167,18 +216,34 @@ impl Fs {
         self.arena().root()[SETTLED].load(Ordering::Relaxed) != 0
     }
 
+    /// Whether the pool has been closed: the last client has left, and the arena is of no use.
+    #[must_use]
+    pub fn is_pool_closed(&self) -> bool {
+        self.arena().root()[STAGE].load(Ordering::Acquire) == CLOSED
+    }
+
     /// Leaves; says whether this was the last client, and the pool is to be closed.
     pub(crate) fn leave(&self) -> Result<bool> {
-        self.settle_dead()?;
-        let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
-        let _going = call.op.lock(self.clients_lock())?;
         let arena = self.arena();
         let me = self.client.info();
-        let others = arena.clients().any(|other| other != me && !has_left(arena, other));
-        set_left(arena, me, true);
-        if !others {
-            arena.root()[STAGE].store(CLOSED, Ordering::Release);
+        for _ in 0..LEAVE_TRIES {
+            let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
+            let going = call.op.lock(self.clients_lock())?;
+            let others =
+                || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
+            // Looking ends at the first who lives: that one settles for the dead.
+            let is_last = others().next().is_none();
+            if is_last || others().any(|other| !arena.is_dead_client(&other)) {
+                set_left(arena, me, true);
+                if is_last {
+                    arena.root()[STAGE].store(CLOSED, Ordering::Release);
+                }
+                return Ok(is_last);
+            }
+            drop(going);
+            drop(call);
+            self.settle_dead()?;
         }
-        Ok(!others)
+        Ok(false)
     }
 }

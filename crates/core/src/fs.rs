@@ -42,6 +42,17 @@ pub enum Atime {
     Strict,
 }
 
+impl Atime {
+    /// The one with this number.
+    pub(crate) fn numbered(number: u8) -> Self {
+        match number {
+            _ if number == Self::Noatime as u8 => Self::Noatime,
+            _ if number == Self::Strict as u8 => Self::Strict,
+            _ => Self::Relatime,
+        }
+    }
+}
+
 /// How to open a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenOptions {
@@ -497,18 +508,14 @@ impl Fs {
         })
     }
 
-    /// When reads change the access time from now on.
+    /// When reads change the access time from now on; also for clients that join from here on.
     pub fn set_atime(&self, atime: Atime) {
         self.atime.store(atime as u8, Ordering::Relaxed);
+        self.announce_manners();
     }
 
     pub(crate) fn atime(&self) -> Atime {
-        let atime = self.atime.load(Ordering::Relaxed);
-        match atime {
-            _ if atime == Atime::Noatime as u8 => Atime::Noatime,
-            _ if atime == Atime::Strict as u8 => Atime::Strict,
-            _ => Atime::Relatime,
-        }
+        Atime::numbered(self.atime.load(Ordering::Relaxed))
     }
 
     /// How opening went: clean or by recovery, and what recovery did.

@@ -43,6 +43,7 @@ mod types;
 mod view;
 mod xattr;
 
+pub use attach::{ARENA_ABI, live_clients};
 pub use check::{CheckReport, Finding, check};
 pub use copy_range::{COPY_BYTES_MAX, Place};
 pub use error::{Error, Result};

@@ -1,11 +1,15 @@
 //! What the kernel may keep, and for how long.
 //!
-//! The daemon is the pool's only client, so every change comes through the kernel, which keeps its
+//! Where the daemon is the pool's only client, every change comes through the kernel, which keeps its
 //! own caches right: it drops or updates attributes of both directories and of the victim at create,
 //! link, unlink and rename (link count, times), takes the attributes of every reply to `setattr` and
 //! `link`, marks size, blocks and times unknown after a write or fallocate, and access time after a
 //! read it sent. Names, attributes and pages may therefore stay for a day, and absent names too
-//! (compilers look for many). When direct clients come (DESIGN.md section 8), all of this is zero.
+//! (compilers look for many).
+//!
+//! A *shared* file system has other clients, which change it without the kernel: then it may keep
+//! nothing at all. Files are read and written past its pages, also by programs that only read; what
+//! is mapped goes through pages that `mmap` itself drops first.
 //!
 //! Two things happen behind the kernel's back, and each has its way out:
 //! - A write, truncation or `O_TRUNC` by an unprivileged caller clears set-id bits here, not there.
@@ -42,14 +46,32 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 const SET_ID_BITS: u32 = 0o6000;
 
-/// How long names stay, found or absent.
-pub(crate) const ENTRY_TIMEOUT: Duration = DAY;
-
-/// How long attributes stay.
-pub(crate) fn attr_timeout(attr: &Attr) -> Duration {
-    let set_id = attr.kind == FileKind::File && attr.mode & SET_ID_BITS != 0;
-    if set_id { Duration::ZERO } else { DAY }
+/// How long the kernel may keep what it is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keeps {
+    /// The service is not told of every change by the kernel.
+    shared: bool,
 }
+
+impl Keeps {
+    pub(crate) fn new(shared: bool) -> Self {
+        Self { shared }
+    }
+
+    /// Names, found or absent.
+    pub(crate) fn entry(self) -> Duration {
+        if self.shared { Duration::ZERO } else { DAY }
+    }
+
+    /// Attributes.
+    pub(crate) fn attr(self, attr: &Attr) -> Duration {
+        let set_id = attr.kind == FileKind::File && attr.mode & SET_ID_BITS != 0;
+        if set_id || self.shared { Duration::ZERO } else { DAY }
+    }
+}
+
+/// What an open file of a shared file system may keep.
+pub(crate) const SHARED: Opened = Opened { keep_cache: false, direct_io: true };
 
 /// What an open file may keep.
 pub(crate) fn opened(atime: Atime, attr: &Attr, open: OpenRequest, now_ns: i64) -> Opened {
@@ -70,7 +92,7 @@ fn relatime_due(attr: &Attr, now_ns: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Atime, DAY_NS, OpenRequest, attr_timeout, opened};
+    use super::{Atime, DAY_NS, Keeps, OpenRequest, opened};
     use novale_core::{Attr, FileKind, Ino};
     use std::time::Duration;
 
@@ -96,11 +118,14 @@ mod tests {
 
     #[test]
     fn attributes_of_set_id_files_are_never_kept() {
-        assert!(attr_timeout(&attr()) > Duration::from_secs(3600));
-        assert_eq!(attr_timeout(&Attr { mode: 0o4755, ..attr() }), Duration::ZERO);
-        assert_eq!(attr_timeout(&Attr { mode: 0o2644, ..attr() }), Duration::ZERO);
+        let keeps = Keeps::new(false);
+        assert!(keeps.attr(&attr()) > Duration::from_secs(3600));
+        assert_eq!(keeps.attr(&Attr { mode: 0o4755, ..attr() }), Duration::ZERO);
+        assert_eq!(keeps.attr(&Attr { mode: 0o2644, ..attr() }), Duration::ZERO);
         let directory = Attr { kind: FileKind::Directory, mode: 0o2755, ..attr() };
-        assert!(attr_timeout(&directory) > Duration::from_secs(3600));
+        assert!(keeps.attr(&directory) > Duration::from_secs(3600));
+        let shared = Keeps::new(true);
+        assert_eq!((shared.attr(&directory), shared.entry()), (Duration::ZERO, Duration::ZERO));
     }
 
     #[test]

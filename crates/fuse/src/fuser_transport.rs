@@ -27,7 +27,7 @@ use fuser::{
 };
 use novale_core::{Attr, FileKind, NewInode, Place};
 
-use crate::cache::{ENTRY_TIMEOUT, attr_timeout};
+use crate::cache::Keeps;
 use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
 use crate::service::{Caller, Changes, Errno, OpenRequest, Reply, Service};
 use crate::transport::{Connection, Transport};
@@ -74,7 +74,12 @@ impl Transport for FuserTransport {
         config.clone_fd = true;
         // Who may ask is the kernel's decision, by allow_other: fuser need not repeat it.
         let session = Session::from_fd(
-            Adapter { service, acl: self.acl, maps_direct: false },
+            Adapter {
+                keeps: Keeps::new(service.is_shared()),
+                service,
+                acl: self.acl,
+                maps_direct: false,
+            },
             device,
             SessionACL::All,
             config,
@@ -94,6 +99,7 @@ impl Connection for FuserConnection {
 struct Adapter {
     service: Arc<dyn Service>,
     acl: bool,
+    keeps: Keeps,
     /// The kernel can map a file whose reads and writes all come to the service.
     maps_direct: bool,
 }
@@ -101,48 +107,6 @@ struct Adapter {
 thread_local! {
     /// What the last reads of this thread went through; grows to the longest read.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-fn reply_entry(reply: ReplyEntry, result: Reply<Attr>) {
-    match result {
-        Ok(attr) => reply.entry_with_ttls(
-            &attr_timeout(&attr),
-            &ENTRY_TIMEOUT,
-            &file_attr(&attr),
-            generation(&attr),
-        ),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-/// A name that is absent: inode 0, remembered as long as one that is there.
-fn reply_absent(reply: ReplyEntry) {
-    let epoch = SystemTime::UNIX_EPOCH;
-    let none = FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: epoch,
-        mtime: epoch,
-        ctime: epoch,
-        crtime: epoch,
-        kind: file_type(FileKind::File),
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: BLOCK_BYTES,
-        flags: 0,
-    };
-    reply.entry(&ENTRY_TIMEOUT, &none, Generation(0));
-}
-
-fn reply_attr(reply: ReplyAttr, result: Reply<Attr>) {
-    match result {
-        Ok(attr) => reply.attr(&attr_timeout(&attr), &file_attr(&attr)),
-        Err(error) => reply.error(errno(error)),
-    }
 }
 
 fn reply_empty(reply: ReplyEmpty, result: Reply<()>) {
@@ -176,7 +140,11 @@ fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let acl = if self.acl { InitFlags::FUSE_POSIX_ACL } else { InitFlags::empty() };
-        let wanted = (WANTED | acl) & config.capabilities();
+        let mut wanted = (WANTED | acl) & config.capabilities();
+        if self.service.is_shared() {
+            // Attributes that can't be kept need not be listed.
+            wanted -= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        }
         self.maps_direct = wanted.contains(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         let set = config
             .add_capabilities(wanted)
@@ -188,8 +156,8 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.service.lookup(ino(parent), name.as_bytes()).transpose() {
-            Some(found) => reply_entry(reply, found),
-            None => reply_absent(reply),
+            Some(found) => self.reply_entry(reply, found),
+            None => self.reply_absent(reply),
         }
     }
 
@@ -198,7 +166,7 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply_attr(reply, self.service.getattr(ino(node)));
+        self.reply_attr(reply, self.service.getattr(ino(node)));
     }
 
     fn setattr(
@@ -222,7 +190,7 @@ impl Filesystem for Adapter {
         let mode = mode.map(|mode| mode & 0o7777);
         let (atime, mtime) = (atime.map(time), mtime.map(time));
         let changes = Changes { mode, uid, gid, size, atime, mtime };
-        reply_attr(reply, self.service.setattr(caller(request), ino(node), &changes));
+        self.reply_attr(reply, self.service.setattr(caller(request), ino(node), &changes));
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
@@ -246,7 +214,7 @@ impl Filesystem for Adapter {
             let new = NewInode { rdev, ..new_inode(request, kind, mode) };
             self.service.make(ino(parent), name.as_bytes(), &new, umask)
         });
-        reply_entry(reply, entry);
+        self.reply_entry(reply, entry);
     }
 
     fn mkdir(
@@ -259,7 +227,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let new = new_inode(request, FileKind::Directory, mode);
-        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, umask));
+        self.reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, umask));
     }
 
     fn symlink(
@@ -272,7 +240,7 @@ impl Filesystem for Adapter {
     ) {
         let target = target.as_os_str().as_bytes();
         let new = NewInode { target, ..new_inode(request, FileKind::Symlink, 0o777) };
-        reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, 0));
+        self.reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, 0));
     }
 
     fn create(
@@ -288,7 +256,7 @@ impl Filesystem for Adapter {
         let (new, open) = (new_inode(request, FileKind::File, mode), self.open_request(flags));
         match self.service.create(ino(parent), name.as_bytes(), (&new, umask), open) {
             Ok((attr, opened)) => reply.created(
-                &attr_timeout(&attr),
+                &self.keeps.attr(&attr),
                 &file_attr(&attr),
                 generation(&attr),
                 NO_HANDLE,
@@ -299,7 +267,7 @@ impl Filesystem for Adapter {
     }
 
     fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(reply, self.service.link(ino(node), ino(parent), name.as_bytes()));
+        self.reply_entry(reply, self.service.link(ino(node), ino(parent), name.as_bytes()));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -366,13 +334,21 @@ impl Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let without_fsetid = kills.then(|| caller(request));
-        match self.service.write(without_fsetid, ino(node), offset, data) {
+        // Where the end is only the service knows, if others append too; a mapped page that is
+        // written back has its place.
+        let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = if self.service.is_shared() && flags.0 & libc::O_APPEND != 0 && !cached {
+            self.service.append(without_fsetid, ino(node), data)
+        } else {
+            self.service.write(without_fsetid, ino(node), offset, data)
+        };
+        match written {
             Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(error)),
         }
@@ -428,7 +404,7 @@ impl Filesystem for Adapter {
             let name = OsStr::from_bytes(&entry.name);
             let number = INodeNo(entry.ino.get());
             let generation = generation(attr);
-            let timeout = attr_timeout(attr);
+            let timeout = self.keeps.attr(attr);
             !reply.add(number, entry.cookie, name, &timeout, &file_attr(attr), generation)
         });
         match listed {
@@ -539,6 +515,48 @@ impl Filesystem for Adapter {
 }
 
 impl Adapter {
+    fn reply_entry(&self, reply: ReplyEntry, result: Reply<Attr>) {
+        match result {
+            Ok(attr) => reply.entry_with_ttls(
+                &self.keeps.attr(&attr),
+                &self.keeps.entry(),
+                &file_attr(&attr),
+                generation(&attr),
+            ),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    /// A name that is absent: inode 0, remembered as long as one that is there.
+    fn reply_absent(&self, reply: ReplyEntry) {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let none = FileAttr {
+            ino: INodeNo(0),
+            size: 0,
+            blocks: 0,
+            atime: epoch,
+            mtime: epoch,
+            ctime: epoch,
+            crtime: epoch,
+            kind: file_type(FileKind::File),
+            perm: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: BLOCK_BYTES,
+            flags: 0,
+        };
+        reply.entry(&self.keeps.entry(), &none, Generation(0));
+    }
+
+    fn reply_attr(&self, reply: ReplyAttr, result: Reply<Attr>) {
+        match result {
+            Ok(attr) => reply.attr(&self.keeps.attr(&attr), &file_attr(&attr)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
     fn open_request(&self, flags: i32) -> OpenRequest {
         let mode = OpenFlags(flags).acc_mode();
         OpenRequest {

@@ -37,13 +37,18 @@ pub struct Settings {
     pub no_acl: bool,
     /// There are no attributes of users.
     pub no_user_xattr: bool,
+    /// Others have the file system open too, and the kernel may keep nothing.
+    pub shared: bool,
     /// Called for each damage that a request meets; the request itself fails with `EUCLEAN` or `EIO`.
     pub report: Option<Report>,
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("atime", &self.atime).finish_non_exhaustive()
+        f.debug_struct("Settings")
+            .field("atime", &self.atime)
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
     }
 }
 
@@ -140,6 +145,9 @@ impl Novale {
     }
 
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
+        if self.settings.shared {
+            return cache::SHARED;
+        }
         cache::opened(self.atime(), attr, open, ctx.now_ns)
     }
 
@@ -148,6 +156,14 @@ impl Novale {
         let ino = if name == b"." { ino } else { self.done(self.fs.parent(ino))? };
         let attr = self.done(self.fs.getattr(ino))?;
         self.held(&Self::ctx(), &attr)
+    }
+
+    /// Takes the set-id bits that a writer may not keep alive.
+    fn drop_set_id_of(&self, ctx: &Ctx, writer: Option<Caller>, ino: Ino) -> Reply<()> {
+        let Some(caller) = writer else { return Ok(()) };
+        let attr = self.done(self.fs.getattr(ino))?;
+        let clear = set_id_to_clear(false, is_in_group(caller, &attr));
+        self.done(drop_set_id(&self.fs, ctx, &attr, clear))
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
@@ -315,16 +331,23 @@ impl Service for Novale {
     ) -> Reply<usize> {
         let _pass = self.gate.enter()?;
         let ctx = Self::ctx();
-        if let Some(caller) = without_fsetid {
-            let attr = self.done(self.fs.getattr(ino))?;
-            let clear = set_id_to_clear(false, is_in_group(caller, &attr));
-            self.done(drop_set_id(&self.fs, &ctx, &attr, clear))?;
-        }
+        self.drop_set_id_of(&ctx, without_fsetid, ino)?;
         self.done(self.fs.write(&ctx, ino, offset, bytes))
+    }
+
+    fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize> {
+        let _pass = self.gate.enter()?;
+        let ctx = Self::ctx();
+        self.drop_set_id_of(&ctx, without_fsetid, ino)?;
+        self.done(self.fs.append(&ctx, ino, bytes)).map(|_at| bytes.len())
     }
 
     fn durable_at_return(&self) -> bool {
         true
+    }
+
+    fn is_shared(&self) -> bool {
+        self.settings.shared
     }
 
     fn fsync(&self, ino: Ino) -> Reply<()> {

@@ -145,6 +145,12 @@ pub trait Service: Send + Sync + 'static {
     /// Whether every call has made its effect durable when it returns: fsync has nothing to do then,
     /// and the kernel is told so once instead of asking each time.
     fn durable_at_return(&self) -> bool;
+    /// Whether others than the kernel change the file system, so that the kernel may keep nothing that
+    /// it was told.
+    fn is_shared(&self) -> bool;
+    /// Writes at the end of a file, wherever that is by now; a writer is named as in
+    /// [`Service::write`].
+    fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize>;
     /// Makes a file or directory durable.
     fn fsync(&self, ino: Ino) -> Reply<()>;
     /// Lists entries behind a cookie, `.` and `..` first, until `take` says that it has no room.

@@ -42,6 +42,7 @@ mod files;
 mod flags;
 mod hold;
 mod io;
+pub mod join;
 mod open;
 mod owner;
 mod set_id;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, Identity, PidInfo};
-use novale_core::{Atime, Fs, Ino, OpenOptions, Serial};
+use novale_core::{ARENA_ABI, Atime, Fs, Ino, OpenOptions, Serial};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 
 use super::failed::Failed;
@@ -21,8 +21,6 @@ const ARENA_BYTES: u64 = 512 << 20;
 const INDEX_BYTES: u64 = 256 << 10;
 /// Of these so much may be used.
 const ROOM_BYTES: u64 = 128 << 20;
-/// What a daemon gives to its arena.
-const ABI: u64 = 1;
 
 /// The folder, by its path.
 #[derive(Debug, Clone)]
@@ -117,7 +115,7 @@ impl Field {
 /// What the arena of a pool says of itself.
 pub(super) fn identity(pm: &Pm) -> Result<Identity, String> {
     let pool = novale_core::inspect(pm).map_err(|why| why.to_string())?;
-    Ok(Identity { pool_uuid: pool.uuid, abi: ABI })
+    Ok(Identity { pool_uuid: pool.uuid, abi: ARENA_ABI })
 }
 
 /// Copies the pool that a hunt worked on, without the holes of its file.

@@ -53,7 +53,7 @@ impl Daemon {
         let mount = field.mount();
         std::fs::create_dir_all(&mount).map_err(|why| why.to_string())?;
         let mut child = Command::new(novale)
-            .args(["mount", "--foreground"])
+            .args(["mount", "--foreground", "-o", "direct"])
             .args([&slot, &mount])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

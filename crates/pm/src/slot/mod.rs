@@ -43,7 +43,8 @@ impl Slot {
         let reads_alone = options.read_only || options.scratch;
         let source = Source::open(path, reads_alone)?;
         let len = checked_len(path, source.len)?;
-        if source.is_regular && !reads_alone {
+        // Who opened the pool for those that join it has seen to that.
+        if source.is_regular && !reads_alone && options.lock != SlotLock::Shared {
             blocks::ensure(path, &source.file, len)?;
         }
         let align = source.align.max(MAP_ALIGN);

@@ -1,0 +1,263 @@
+//! Promise: a mount made with `-o direct` and programs that have the pool open beside it see one file
+//! system, whatever of them dies.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use novale_arena::ArenaError;
+use novale_core::Serial;
+use novale_posix::Files;
+use novale_posix::join::{self, JoinError, Joined, Opening};
+use rustix::process::Signal;
+use support::{Scratch, arenas, ends, eventually, facts, novale, patch, signal_daemon};
+
+/// Set for the process that [`killed_client`] starts: the slot.
+const CHILD: &str = "NOVALE_TEST_CHILD";
+
+fn client(slot: &str) -> Joined {
+    join::join(&[PathBuf::from(slot)]).unwrap()
+}
+
+fn mount(slot: &str, scratch: &Scratch) {
+    novale(&["mount", "-o", "direct", slot, &scratch.dir()]).ok();
+}
+
+/// The error of one who is not let in.
+fn refused(slot: &str) -> JoinError {
+    join::join(&[PathBuf::from(slot)]).map(|_| ()).unwrap_err()
+}
+
+#[test]
+fn what_one_writes_the_other_reads_at_once() {
+    let Some(scratch) = Scratch::for_mount("what_one_writes") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    for round in 0..50_u32 {
+        let text = format!("round {round}").repeat(700);
+        // The kernel asked for the name before and was told that there is none.
+        let name = format!("new{round}");
+        assert!(!scratch.in_dir(&name).exists());
+        files.write_file(&name, text.as_bytes()).unwrap();
+        assert_eq!(fs::read(scratch.in_dir(&name)).unwrap(), text.as_bytes());
+        fs::write(scratch.in_dir(&name), b"shorter").unwrap();
+        assert_eq!(files.read_file(&name).unwrap(), b"shorter");
+        files.rename(&name, "old").unwrap();
+        assert!(!scratch.in_dir(&name).exists());
+        assert_eq!(fs::metadata(scratch.in_dir("old")).unwrap().len(), 7);
+        fs::rename(scratch.in_dir("old"), scratch.in_dir("older")).unwrap();
+        assert!(!files.exists("old") && files.exists("older"));
+    }
+    files.create_dir("dir", 0o755).unwrap();
+    files.write_file("dir/a", b"").unwrap();
+    fs::write(scratch.in_dir("dir/b"), b"").unwrap();
+    files.remove_file("dir/a").unwrap();
+    let listed =
+        fs::read_dir(scratch.in_dir("dir")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(listed.collect::<Vec<_>>(), ["b"]);
+    joined.close().unwrap();
+    assert!(!joined.fs.is_pool_closed(), "the daemon has it open");
+}
+
+#[test]
+fn an_open_file_shows_what_others_did_to_it() {
+    let Some(scratch) = Scratch::for_mount("an_open_file_shows") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    let mut open = File::options();
+    let open = open.read(true).write(true).create(true).truncate(true);
+    let mut through = open.open(scratch.in_dir("file")).unwrap();
+    through.write_all(&[1; 10_000]).unwrap();
+    let writing = novale_posix::OpenOptions::new().read(true).write(true);
+    let fd = files.open("file", &writing).unwrap();
+    files.write_at(fd, 5000, &vec![2; 20_000]).unwrap();
+    let mut bytes = vec![0; 25_000];
+    through.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes[..5000].iter().all(|byte| *byte == 1));
+    assert!(bytes[5000..].iter().all(|byte| *byte == 2));
+    assert_eq!(through.metadata().unwrap().len(), 25_000);
+    assert_eq!(through.seek(SeekFrom::End(0)).unwrap(), 25_000);
+    through.set_len(100).unwrap();
+    assert_eq!(files.fstat(fd).unwrap().size, 100);
+    // What appends goes to the end, which the kernel does not know.
+    let mut appender = File::options().append(true).open(scratch.in_dir("file")).unwrap();
+    for _ in 0..20 {
+        let size = files.fstat(fd).unwrap().size;
+        files.write_at(fd, size, b"direct").unwrap();
+        appender.write_all(b"kernel").unwrap();
+    }
+    let mut tail = String::new();
+    through.seek(SeekFrom::Start(100)).unwrap();
+    through.read_to_string(&mut tail).unwrap();
+    assert_eq!(tail, "directkernel".repeat(20));
+    let mode = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(scratch.in_dir("file"), mode).unwrap();
+    assert_eq!(files.fstat(fd).unwrap().mode, 0o600);
+    files.close(fd).unwrap();
+    joined.close().unwrap();
+}
+
+/// Not a test of its own: the client that [`a_client_that_is_killed_disturbs_nobody`] kills.
+#[test]
+fn killed_client() {
+    let Ok(slot) = std::env::var(CHILD) else { return };
+    let files = Files::new(client(&slot).fs);
+    println!("attached");
+    for round in 0..u64::MAX {
+        let name = format!("child{}", round % 7);
+        files.write_file(&name, &round.to_le_bytes().repeat(1000)).unwrap();
+        files.rename(&name, "child").unwrap();
+    }
+}
+
+/// Starts [`killed_client`] and waits until it works.
+fn start_client(slot: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "killed_client", "--nocapture"]).env(CHILD, slot);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    assert!(output.lines().any(|line| line.unwrap().contains("attached")));
+    child
+}
+
+#[test]
+fn a_client_that_is_killed_disturbs_nobody() {
+    let Some(scratch) = Scratch::for_mount("a_client_that_is_killed") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    for _ in 0..10 {
+        let mut child = start_client(&slot);
+        assert!(eventually(|| scratch.in_dir("child").exists()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Whatever it held is given back to whoever asks.
+        let bytes = fs::read(scratch.in_dir("child")).unwrap();
+        let first: [u8; 8] = *bytes.first_chunk().unwrap();
+        assert_eq!(bytes, first.repeat(1000), "a write is seen whole");
+        assert_eq!(files.read_file("child").unwrap(), bytes);
+        fs::write(scratch.in_dir("child0"), b"mine").unwrap();
+        files.write_file("child1", b"mine too").unwrap();
+        files.remove_file("child").unwrap();
+    }
+    joined.close().unwrap();
+    drop((files, joined));
+    novale(&["umount", &scratch.dir()]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
+    assert!(arenas(&slot).is_empty());
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_the_pool_to_the_others_and_the_next_joins_them() {
+    let Some(scratch) = Scratch::for_mount("a_daemon_that_is_killed") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    fs::write(scratch.in_dir("before"), b"acknowledged").unwrap();
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    assert_eq!(files.read_file("before").unwrap(), b"acknowledged");
+    files.write_file("while dead", b"direct").unwrap();
+    // One that would recover the pool under the client's feet is refused, and told why.
+    novale(&["mount", &slot, &scratch.dir()]).refused(1, &["in use", "-o direct"]);
+    novale(&["check", &slot]).refused(8, &["in use"]);
+    let again = novale(&["mount", "-o", "direct", &slot, &scratch.dir()]);
+    assert!(!again.err.contains("recovered"), "{}", again.err);
+    again.ok();
+    assert_eq!(fs::read(scratch.in_dir("while dead")).unwrap(), b"direct");
+    files.write_file("after", b"both").unwrap();
+    assert_eq!(fs::read(scratch.in_dir("after")).unwrap(), b"both");
+    joined.close().unwrap();
+    drop((files, joined));
+    novale(&["umount", &scratch.dir()]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
+    assert!(arenas(&slot).is_empty());
+}
+
+#[test]
+fn a_mount_is_busy_while_programs_use_the_pool_and_the_last_of_them_closes_it() {
+    let Some(scratch) = Scratch::for_mount("a_mount_is_busy_while") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    let me = std::process::id().to_string();
+    novale(&["umount", &scratch.dir()]).refused(1, &["busy", &me, "--lazy"]);
+    files.write_file("file", b"still mounted").unwrap();
+    novale(&["umount", "--force", &scratch.dir()]).ok();
+    assert!(!scratch.is_mounted());
+    files.write_file("file", b"and still open").unwrap();
+    assert_eq!(arenas(&slot).len(), 1);
+    joined.close().unwrap();
+    assert!(joined.fs.is_pool_closed() && arenas(&slot).is_empty());
+    drop((files, joined));
+    assert_eq!(facts(&slot)["clean"], true);
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("file")).unwrap(), b"and still open");
+}
+
+#[test]
+fn only_what_is_shared_and_of_this_build_is_joined() {
+    let Some(scratch) = Scratch::for_mount("only_what_is_shared") else { return };
+    let slot = scratch.pool();
+    assert!(matches!(refused(&slot), JoinError::NotOpen));
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let alone = refused(&slot);
+    assert!(matches!(alone, JoinError::NotShared { .. }), "{alone}");
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["mount", "-o", "direct,ro", &slot, &scratch.dir()]).refused(1, &["ro or direct"]);
+
+    mount(&slot, &scratch);
+    let arena = arenas(&slot).remove(0);
+    assert_eq!(fs::metadata(&arena).unwrap().mode() & 0o777, 0o600);
+    std::os::unix::fs::chown(&arena, Some(65534), None).unwrap();
+    let foreign = refused(&slot);
+    assert!(foreign.is_permission() && matches!(foreign, JoinError::Foreign { .. }), "{foreign}");
+    std::os::unix::fs::chown(&arena, Some(0), None).unwrap();
+    // The layout's hash is the header's second word.
+    let mut word = [0; 8];
+    File::open(&arena).unwrap().read_exact_at(&mut word, 8).unwrap();
+    let path = arena.to_str().unwrap();
+    patch(path, SeekFrom::Start(8), &[word[0] ^ 1]);
+    let other = refused(&slot);
+    assert!(matches!(other, JoinError::Arena(ArenaError::OtherBuild { .. })), "{other}");
+    patch(path, SeekFrom::Start(8), &word);
+    client(&slot).close().unwrap();
+}
+
+#[test]
+fn programs_share_a_pool_that_nobody_has_mounted() {
+    let Some(scratch) = Scratch::for_mount("programs_share_a_pool") else { return };
+    let slot = scratch.pool();
+    let slots = [PathBuf::from(&slot)];
+    let open = || join::open(&slots, &Opening::default(), &Serial, &|_| ()).unwrap();
+    let (first, second) = (open(), open());
+    assert!(first.is_first() && !second.is_first());
+    Files::new(first.fs.clone()).write_file("file", b"of the first").unwrap();
+    assert_eq!(Files::new(second.fs.clone()).read_file("file").unwrap(), b"of the first");
+    novale(&["mount", &slot, &scratch.dir()]).refused(1, &["in use", "-o direct"]);
+    mount(&slot, &scratch);
+    assert_eq!(fs::read(scratch.in_dir("file")).unwrap(), b"of the first");
+    // The one that opened the pool is not the one that closes it.
+    first.close().unwrap();
+    drop(first);
+    fs::write(scratch.in_dir("file"), b"of the mount").unwrap();
+    assert_eq!(Files::new(second.fs.clone()).read_file("file").unwrap(), b"of the mount");
+    second.close().unwrap();
+    drop(second);
+    novale(&["umount", &scratch.dir()]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+}

@@ -1,0 +1,91 @@
+//! Why a pool can't be joined.
+
+use std::io;
+use std::path::PathBuf;
+
+use novale_arena::ArenaError;
+use novale_pm::PmError;
+
+/// Why a pool can't be joined, or opened for others to join.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// Nobody has the pool open.
+    #[error("nobody has the pool open: mount it (novale mount -o direct)")]
+    NotOpen,
+    /// Somebody has the pool open alone: a mount that lets the kernel cache, a check, a repair.
+    #[error(
+        "{}: is in use by somebody who shares it with nobody: a mount takes others in with -o direct",
+        slot.display()
+    )]
+    NotShared {
+        /// The slot.
+        slot: PathBuf,
+    },
+    /// The arena is another user's, or others may write it: who joins would have to trust them.
+    #[error(
+        "{}: is another user's, or others may write it: only the user who has the pool open can join",
+        path.display()
+    )]
+    Foreign {
+        /// The arena.
+        path: PathBuf,
+    },
+    /// The pool is opened or closed just now: trying again soon helps.
+    #[error("the pool is being opened or closed: try again")]
+    Changing,
+    /// The slots.
+    #[error(transparent)]
+    Pm(PmError),
+    /// The pool.
+    #[error(transparent)]
+    Core(novale_core::Error),
+    /// The arena: of another build, of another container, or damaged.
+    #[error(transparent)]
+    Arena(ArenaError),
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was looked at.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl JoinError {
+    pub(super) fn io(what: &'static str, source: io::Error) -> Self {
+        Self::Io { what, source }
+    }
+
+    /// Whether the caller may not use the pool directly, though others may.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        matches!(self, Self::Foreign { .. } | Self::Pm(PmError::Permission { .. }))
+    }
+}
+
+impl From<PmError> for JoinError {
+    fn from(error: PmError) -> Self {
+        if let PmError::InUse { path } = error {
+            return Self::NotShared { slot: path };
+        }
+        Self::Pm(error)
+    }
+}
+
+impl From<novale_core::Error> for JoinError {
+    fn from(error: novale_core::Error) -> Self {
+        if matches!(error, novale_core::Error::Closed) { Self::Changing } else { Self::Core(error) }
+    }
+}
+
+impl From<ArenaError> for JoinError {
+    fn from(error: ArenaError) -> Self {
+        if matches!(error, ArenaError::NotFound { .. }) {
+            Self::NotOpen
+        } else {
+            Self::Arena(error)
+        }
+    }
+}

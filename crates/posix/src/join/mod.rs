@@ -1,0 +1,139 @@
+//! Joining a pool that others have open, from any process: the library's side of direct access.
+//!
+//! Comes in: the paths of a pool's slots. Goes out: a file system on the arena that all of its
+//! clients share ([`join`]), or one opened alone where nobody has the pool, for others to join
+//! ([`open`]). Called by: programs that embed a pool, the preloaded library, a mount's daemon.
+//! Never here: printing, the command line, a look at `/proc/locks`.
+//!
+//! Who joins is trusted as the owner of the pool is, and trusts the others: so the arena must be the
+//! caller's own, and nobody else may be allowed to write it. It must be of the same build
+//! ([`novale_core::ARENA_ABI`]), of this boot, and of the same pid namespace, or nobody could tell
+//! which clients live. A mount that lets the kernel keep what it has read keeps its slots' locks for
+//! itself, and can't be joined; `novale mount -o direct` makes one that can.
+
+mod arena_file;
+mod error;
+mod slots;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use novale_arena::{PidInfo, SEGMENT_BYTES_MAX};
+use novale_core::{Executor, Fs, OpenOptions, PoolInfo, Progress, inspect};
+use novale_layout::PAGE;
+use novale_pm::{PmOptions, SlotLock};
+
+pub use arena_file::ArenaFile;
+pub use error::JoinError;
+
+use crate::wall_clock_ns;
+
+/// What an arena may take at least where nothing else is said, bytes.
+const ARENA_BYTES_MIN: u64 = 1 << 30;
+
+/// A client of a pool that others may have open as well.
+#[derive(Debug)]
+pub struct Joined {
+    /// The file system.
+    pub fs: Arc<Fs>,
+    /// The slots, in the pool's order.
+    pub slots: Vec<PathBuf>,
+    arena: ArenaFile,
+    is_first: bool,
+}
+
+impl Joined {
+    /// Whether nobody had the pool open, so that it was opened here.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// Where the arena is.
+    #[must_use]
+    pub fn arena(&self) -> &ArenaFile {
+        &self.arena
+    }
+
+    /// Leaves; the last client closes the pool and removes its arena. Calls in flight must have
+    /// returned; each later one fails.
+    ///
+    /// # Errors
+    /// Those of [`Fs::close`].
+    pub fn close(&self) -> Result<(), novale_core::Error> {
+        let closed = self.fs.close();
+        if self.fs.is_pool_closed() {
+            // One that stays is replaced by the pool's next opening.
+            self.arena.remove().unwrap_or_default();
+        }
+        closed
+    }
+}
+
+/// Joins those who have a pool open. `slots` are all of its slots; in the pool's order it is quickest.
+/// Takes about as long as the system calls behind it: nothing is read of the files in the pool.
+///
+/// The access times and the commit form are those of whoever opened the pool.
+///
+/// # Errors
+/// [`JoinError`] says why not, and what to do about it.
+pub fn join(slots: &[PathBuf]) -> Result<Joined, JoinError> {
+    let options = PmOptions { lock: SlotLock::Shared, ..PmOptions::default() };
+    let (pm, slots) = slots::open(slots, &options)?;
+    let info = inspect(&pm)?;
+    let name = ArenaFile::of(&pm, info.uuid)?;
+    let arena = name.open()?;
+    let options = OpenOptions { now_ns: wall_clock_ns(), ..OpenOptions::of_arena(&arena) };
+    let fs = Fs::attach(pm, &arena, &options, PidInfo::current())?;
+    Ok(Joined { fs: Arc::new(fs), slots, arena: name, is_first: false })
+}
+
+/// How a pool is opened by whoever comes first.
+#[derive(Debug, Default)]
+pub struct Opening {
+    /// How its slots are mapped; `lock` is chosen here.
+    pub pm: PmOptions,
+    /// How it is opened.
+    pub fs: OpenOptions,
+    /// How large the arena may become, in bytes; by the pool's size where nothing is said.
+    pub arena_bytes: Option<u64>,
+}
+
+/// Opens a pool that nobody has open, for others to join from then on; where somebody has, and shares
+/// it, joins them ([`Joined::is_first`] tells).
+///
+/// # Errors
+/// As [`join`], and those of [`Fs::open`].
+pub fn open(
+    slots: &[PathBuf],
+    opening: &Opening,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Joined, JoinError> {
+    let alone = PmOptions { lock: SlotLock::Exclusive, ..opening.pm.clone() };
+    let (pm, slots) = match slots::open(slots, &alone) {
+        Err(JoinError::NotShared { .. }) => return join(slots),
+        opened => opened?,
+    };
+    let info = inspect(&pm)?;
+    let name = ArenaFile::of(&pm, info.uuid)?;
+    if !name.live_clients().is_empty() {
+        // Without the locks that prove it: a program may close descriptors that are not its own.
+        drop(pm);
+        return join(&slots);
+    }
+    let arena = name.create(opening.arena_bytes.unwrap_or_else(|| arena_bytes(&info)))?;
+    let fs = Fs::open(pm, arena, &opening.fs, exec, progress).inspect_err(|_| {
+        name.remove().unwrap_or_default();
+    })?;
+    fs.pm().share()?;
+    Ok(Joined { fs: Arc::new(fs), slots, arena: name, is_first: true })
+}
+
+/// How large an arena may become where nothing else is said: a quarter of the pool, in bytes. Memory
+/// is used as it is needed.
+#[must_use]
+pub fn arena_bytes(pool: &PoolInfo) -> u64 {
+    let pages: u64 = pool.slots.iter().map(|slot| slot.pages).sum();
+    (pages.saturating_mul(PAGE) / 4).clamp(ARENA_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
