@@ -1,6 +1,7 @@
 //! The one table from the core's errors to the numbers that system calls return.
 
 use novale_core::Error;
+use novale_pm::PmError;
 
 /// The errno that stands for an error of the core, positive as in `<errno.h>`.
 ///
@@ -34,5 +35,27 @@ pub fn errno(error: &Error) -> i32 {
         Error::Closed => libc::ESHUTDOWN,
         // And what later versions of the core may add.
         Error::BadArena(_) | _ => libc::EIO,
+    }
+}
+
+/// The errno that stands for why slots can't be opened, positive as in `<errno.h>`.
+pub(crate) fn pm_errno(error: &PmError) -> i32 {
+    match error {
+        PmError::Missing { .. } => libc::ENOENT,
+        PmError::Permission { .. } => libc::EACCES,
+        PmError::InUse { .. } => libc::EBUSY,
+        PmError::NoSpace { .. } => libc::ENOSPC,
+        PmError::NotASlot { .. }
+        | PmError::NotDax { .. }
+        | PmError::TooSmall { .. }
+        | PmError::TooLarge { .. }
+        | PmError::Duplicate { .. }
+        | PmError::SlotCount { .. } => libc::EINVAL,
+        PmError::Holes { source, .. }
+        | PmError::Unmappable { source, .. }
+        | PmError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        PmError::WriteBackUnsupported { .. } => libc::EOPNOTSUPP,
+        // And what later versions may add.
+        _ => libc::EIO,
     }
 }

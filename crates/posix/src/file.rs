@@ -71,6 +71,10 @@ impl File {
         Self { inner: Arc::new(inner) }
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
     /// The position in bytes, locked as long as a sequential call runs.
     fn offset(&self) -> MutexGuard<'_, u64> {
         self.inner.offset.lock().unwrap_or_else(PoisonError::into_inner)

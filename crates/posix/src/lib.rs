@@ -1,7 +1,7 @@
 //! Paths, descriptors and errno on top of `novale-core`.
 //!
-//! Comes in: byte paths and descriptors of a library user ([`Files`]), or inode numbers of a shim
-//! that wants only the error numbers ([`errno`]) and safe look-ups ([`lookup_held`]).
+//! Comes in: byte paths and descriptors of a library user ([`Pool`], [`Files`]), or inode numbers of a
+//! shim that wants only the error numbers ([`errno`]) and safe look-ups ([`lookup_held`]).
 //! Called by: the FUSE shim, tests, benchmarks, programs that embed a pool.
 //! Never here: FUSE, media layout, update methods.
 //!
@@ -10,29 +10,23 @@
 //! for the user given with [`Files::owner`]; user 0 keeps them alive.
 //!
 //! ```
-//! use std::sync::Arc;
-//! use novale_arena::Arena;
-//! use novale_core::{Fs, MkfsOptions, OpenOptions, Serial, mkfs};
-//! use novale_pm::{Pm, PmOptions};
-//! use novale_posix::Files;
+//! use novale_posix::{MakePool, Pool, make_pool};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let pm = Pm::anonymous(&[64 << 20], &PmOptions::default())?; // or Pm::open, of files
-//! let made = MkfsOptions {
-//!     lanes: 4, pool_uuid: [1; 16], slot_uuids: vec![[2; 16]], now_ns: 0,
-//!     root_uid: 0, root_gid: 0, root_mode: 0o755,
-//! };
-//! mkfs(&pm, &made)?;
-//! let arena = Arena::anonymous(256 << 20)?;
-//! let fs = Arc::new(Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ())?);
-//!
-//! let files = Files::new(fs.clone());
-//! files.create_dir_all("/a/b", 0o755)?;
-//! files.write_file("/a/b/c", b"durable once this returns")?;
-//! assert_eq!(files.read_file("/a/b/c")?.len(), 25);
-//! fs.close()?;
+//! # let folder = tempfile::tempdir()?;
+//! let slots = ["/dev/shm/pool"]; // all slots of the pool
+//! # let slots = [folder.path().join("pool")];
+//! make_pool(&slots, &MakePool { slot_bytes: Some(64 << 20), ..MakePool::default() })?;
+//! let pool = Pool::open(&slots)?; // alone, or beside those who share it
+//! pool.create_dir_all("/a/b", 0o755)?;
+//! pool.write_file("/a/b/c", b"durable once this returns")?;
+//! assert_eq!(pool.read_file("/a/b/c")?.len(), 25);
+//! pool.close()?;
 //! # Ok(()) }
 //! ```
+//!
+//! With memory, clocks or threads of one's own, [`Files::new`] puts the same on any open
+//! [`novale_core::Fs`].
 
 mod caller;
 mod errno;
@@ -43,11 +37,14 @@ mod flags;
 mod hold;
 mod io;
 pub mod join;
+mod make;
 mod open;
 mod owner;
+mod pool;
 mod set_id;
 mod shared;
 mod table;
+mod threads;
 mod tree;
 mod vectored;
 mod walk;
@@ -60,7 +57,10 @@ pub use file::{File, Whence};
 pub use files::{Entry, Files};
 pub use flags::fallocate_mode;
 pub use hold::{hold_same, lookup_held};
+pub use make::{MakeError, MakePool, make_pool};
 pub use open::OpenOptions;
+pub use pool::Pool;
 pub use set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};
 pub use table::Fd;
+pub use threads::AllCpus;
 pub use xattr::At;

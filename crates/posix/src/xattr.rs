@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use novale_core::{Attr, Error as FsError, FileKind, SetXattr, XattrMode};
 
+use crate::shared::Shared;
 use crate::walk::Follow;
 use crate::{Fd, File, Files, Result};
 
@@ -25,8 +26,6 @@ pub enum At<'a> {
     Link(&'a OsStr),
     /// Of an open file, by its descriptor.
     Fd(Fd),
-    /// Of an open file.
-    File(&'a File),
 }
 
 impl<'a, P: AsRef<OsStr> + ?Sized> From<&'a P> for At<'a> {
@@ -41,17 +40,62 @@ impl From<Fd> for At<'_> {
     }
 }
 
+impl Shared {
+    fn get_xattr(&self, attr: &Attr, name: &OsStr) -> Result<Vec<u8>> {
+        let name = name.as_bytes();
+        if name.starts_with(TRUSTED) && !self.owner.is_privileged() {
+            return Err(FsError::NoAttribute.into());
+        }
+        Ok(self.fs.getxattr(attr.ino, name)?)
+    }
+
+    fn set_xattr(&self, attr: &Attr, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
+        let name = name.as_bytes();
+        self.may_change(attr, name)?;
+        let clear_set_gid = !self.owner.is_privileged() && !self.owner.is_in_group(attr);
+        let set = SetXattr { name, value, mode, clear_set_gid };
+        Ok(self.fs.setxattr(&self.ctx(), attr.ino, &set)?)
+    }
+
+    fn list_xattrs(&self, attr: &Attr) -> Result<Vec<OsString>> {
+        let list = self.fs.listxattr(attr.ino)?;
+        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let shown = names.filter(|name| self.owner.is_privileged() || !name.starts_with(TRUSTED));
+        Ok(shown.map(|name| OsString::from_vec(name.to_vec())).collect())
+    }
+
+    fn remove_xattr(&self, attr: &Attr, name: &OsStr) -> Result<()> {
+        let name = name.as_bytes();
+        self.may_change(attr, name)?;
+        Ok(self.fs.removexattr(&self.ctx(), attr.ino, name)?)
+    }
+
+    /// The rules that are of attributes and not of files.
+    fn may_change(&self, attr: &Attr, name: &[u8]) -> Result<()> {
+        if self.owner.is_privileged() {
+            return Ok(());
+        }
+        if name.starts_with(TRUSTED) {
+            return Err(FsError::NotPermitted("trusted attributes are the administrator's").into());
+        }
+        if name.starts_with(ACL) && !self.owner.owns(attr) {
+            return Err(FsError::NotPermitted("an ACL is changed by the file's owner").into());
+        }
+        let sticky = attr.kind == FileKind::Directory && attr.mode & STICKY != 0;
+        if name.starts_with(USER) && sticky && !self.owner.owns(attr) {
+            return Err(FsError::NotPermitted("attributes of another's sticky directory").into());
+        }
+        Ok(())
+    }
+}
+
 impl Files {
     /// The value of an extended attribute, such as `user.note`.
     ///
     /// # Errors
     /// `ENODATA`, and those of [`novale_core::Fs::getxattr`].
     pub fn get_xattr<'a>(&self, at: impl Into<At<'a>>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        let (attr, name) = (self.at(at.into())?, name.as_ref().as_bytes());
-        if name.starts_with(TRUSTED) && !self.shared.owner.is_privileged() {
-            return Err(FsError::NoAttribute.into());
-        }
-        Ok(self.fs().getxattr(attr.ino, name)?)
+        self.shared.get_xattr(&self.at(at.into())?, name.as_ref())
     }
 
     /// Sets an extended attribute, of up to 65,536 bytes.
@@ -65,12 +109,7 @@ impl Files {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let (attr, name) = (self.at(at.into())?, name.as_ref().as_bytes());
-        self.may_change(&attr, name)?;
-        let clear_set_gid =
-            !self.shared.owner.is_privileged() && !self.shared.owner.is_in_group(&attr);
-        let set = SetXattr { name, value, mode, clear_set_gid };
-        Ok(self.fs().setxattr(&self.ctx(), attr.ino, &set)?)
+        self.shared.set_xattr(&self.at(at.into())?, name.as_ref(), value, mode)
     }
 
     /// The names of all extended attributes that the caller may see.
@@ -78,11 +117,7 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`novale_core::Fs::listxattr`].
     pub fn list_xattrs<'a>(&self, at: impl Into<At<'a>>) -> Result<Vec<OsString>> {
-        let list = self.fs().listxattr(self.at(at.into())?.ino)?;
-        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let shown =
-            names.filter(|name| self.shared.owner.is_privileged() || !name.starts_with(TRUSTED));
-        Ok(shown.map(|name| OsString::from_vec(name.to_vec())).collect())
+        self.shared.list_xattrs(&self.at(at.into())?)
     }
 
     /// Removes an extended attribute.
@@ -90,9 +125,7 @@ impl Files {
     /// # Errors
     /// `EPERM`, `ENODATA`, and others of [`novale_core::Fs::removexattr`].
     pub fn remove_xattr<'a>(&self, at: impl Into<At<'a>>, name: impl AsRef<OsStr>) -> Result<()> {
-        let (attr, name) = (self.at(at.into())?, name.as_ref().as_bytes());
-        self.may_change(&attr, name)?;
-        Ok(self.fs().removexattr(&self.ctx(), attr.ino, name)?)
+        self.shared.remove_xattr(&self.at(at.into())?, name.as_ref())
     }
 
     fn at(&self, at: At<'_>) -> Result<Attr> {
@@ -100,25 +133,40 @@ impl Files {
             At::Path(path) => self.stat(path),
             At::Link(path) => self.find(path, Follow::No)?.existing(),
             At::Fd(fd) => self.fstat(fd),
-            At::File(file) => file.attr(),
         }
     }
+}
 
-    /// The rules that are of attributes and not of files.
-    fn may_change(&self, attr: &Attr, name: &[u8]) -> Result<()> {
-        if self.shared.owner.is_privileged() {
-            return Ok(());
-        }
-        if name.starts_with(TRUSTED) {
-            return Err(FsError::NotPermitted("trusted attributes are the administrator's").into());
-        }
-        if name.starts_with(ACL) && !self.shared.owner.owns(attr) {
-            return Err(FsError::NotPermitted("an ACL is changed by the file's owner").into());
-        }
-        let sticky = attr.kind == FileKind::Directory && attr.mode & STICKY != 0;
-        if name.starts_with(USER) && sticky && !self.shared.owner.owns(attr) {
-            return Err(FsError::NotPermitted("attributes of another's sticky directory").into());
-        }
-        Ok(())
+impl File {
+    /// As [`Files::get_xattr`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
+        self.shared().get_xattr(&self.attr()?, name.as_ref())
+    }
+
+    /// As [`Files::set_xattr`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
+        self.shared().set_xattr(&self.attr()?, name.as_ref(), value, mode)
+    }
+
+    /// As [`Files::list_xattrs`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn list_xattrs(&self) -> Result<Vec<OsString>> {
+        self.shared().list_xattrs(&self.attr()?)
+    }
+
+    /// As [`Files::remove_xattr`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
+        self.shared().remove_xattr(&self.attr()?, name.as_ref())
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use novale_arena::ArenaError;
 use novale_pm::PmError;
 
+use crate::errno::{errno, pm_errno};
+
 /// Why a pool can't be joined, or opened for others to join.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -56,6 +58,26 @@ pub enum JoinError {
 impl JoinError {
     pub(super) fn io(what: &'static str, source: io::Error) -> Self {
         Self::Io { what, source }
+    }
+
+    /// The errno that stands for this error, positive as in `<errno.h>`.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotOpen => libc::ENOENT,
+            Self::NotShared { .. } => libc::EBUSY,
+            Self::Foreign { .. } => libc::EACCES,
+            Self::Changing => libc::EAGAIN,
+            Self::Pm(error) => pm_errno(error),
+            Self::Core(error) => errno(error),
+            Self::Arena(ArenaError::OtherBuild { .. }) => libc::ELIBBAD,
+            Self::Arena(ArenaError::Full(_)) => libc::ENOMEM,
+            Self::Arena(ArenaError::NoClientSlot(_)) => libc::EUSERS,
+            Self::Arena(ArenaError::Io { source, .. }) | Self::Io { source, .. } => {
+                source.raw_os_error().unwrap_or(libc::EIO)
+            }
+            Self::Arena(_) => libc::EIO,
+        }
     }
 
     /// Whether the caller may not use the pool directly, though others may.

@@ -1,0 +1,161 @@
+//! Pools made by programs, without the command.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use novale_core::{MkfsOptions, mkfs};
+use novale_layout::{PmAddr, known_signature};
+use novale_pm::{Pm, PmError, PmOptions, SlotSpec};
+use uuid::Uuid;
+
+use crate::errno::{errno, pm_errno};
+use crate::wall_clock_ns;
+
+/// How much of a slot is looked at to tell what it holds: where the marks of all known formats are.
+const HEAD_BYTES: u64 = 2 << 20;
+const LANES_MIN: usize = 4;
+const LANES_MAX: usize = 512;
+
+/// How [`make_pool`] makes one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MakePool {
+    /// Bytes of each slot that is not there yet: 2 MiB at least for the first, 1 MiB for others.
+    pub slot_bytes: Option<u64>,
+    /// Make the pool over what the slots hold.
+    pub overwrite: bool,
+    /// Lanes, 1 to 512; one for each CPU and 4 at least where nothing is said.
+    pub lanes: Option<u32>,
+}
+
+/// Why a pool was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MakeError {
+    /// A slot holds something that would be lost.
+    #[error("{}: holds {holds}: name another slot, or ask for it to be overwritten", path.display())]
+    Holds {
+        /// The slot.
+        path: PathBuf,
+        /// What it holds.
+        holds: &'static str,
+    },
+    /// A slot is not there, and nothing says how large it is to be.
+    #[error("{}: is not there, and no size was given to make it", path.display())]
+    NoSize {
+        /// The slot.
+        path: PathBuf,
+    },
+    /// A slot could not be made.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The slot.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The slots can't be used.
+    #[error(transparent)]
+    Pm(#[from] PmError),
+    /// They can't be a pool.
+    #[error(transparent)]
+    Core(#[from] novale_core::Error),
+}
+
+impl MakeError {
+    /// The errno that stands for this error, positive as in `<errno.h>`.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Holds { .. } => libc::EEXIST,
+            Self::NoSize { .. } | Self::Core(novale_core::Error::BadPool(_)) => libc::EINVAL,
+            Self::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Pm(error) => pm_errno(error),
+            Self::Core(error) => errno(error),
+        }
+    }
+}
+
+/// The files that were made, removed again unless the pool is.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // The failure that led here is what the caller is told of.
+            fs::remove_file(path).unwrap_or_default();
+        }
+    }
+}
+
+/// Makes an empty pool of slots, in this order. One that is not there becomes a file of
+/// [`MakePool::slot_bytes`], its owner's alone; one that is there, file or device, keeps its length.
+/// The root directory is the calling process's effective user's and group's, mode 0755.
+///
+/// # Errors
+/// [`MakeError`]; files that were made are removed then, and the others hold what they held, unless
+/// the system fails in the middle.
+pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeError> {
+    let paths: Vec<&Path> = slots.iter().map(AsRef::as_ref).collect();
+    let mut made = Made::default();
+    for path in &paths {
+        if make_slot(path, how.slot_bytes)? {
+            made.0.push((*path).to_owned());
+        }
+    }
+    let specs: Vec<SlotSpec> = paths.iter().map(|path| SlotSpec::new(*path)).collect();
+    let pm = Pm::open(&specs, &PmOptions::default())?;
+    if !how.overwrite {
+        for (slot, path) in (0..).zip(&paths) {
+            if let Some(holds) = what_it_holds(&pm, slot)? {
+                return Err(MakeError::Holds { path: (*path).to_owned(), holds });
+            }
+        }
+    }
+    mkfs(&pm, &options(how, paths.len()))?;
+    made.0.clear();
+    Ok(())
+}
+
+/// Makes a slot that is not there; says whether it did.
+fn make_slot(path: &Path, bytes: Option<u64>) -> Result<bool, MakeError> {
+    let failed = |source| MakeError::Io { path: path.to_owned(), source };
+    let Some(bytes) = bytes else {
+        let there = path.try_exists().map_err(failed)?;
+        return if there { Ok(false) } else { Err(MakeError::NoSize { path: path.to_owned() }) };
+    };
+    let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    };
+    if let Err(error) = file.set_len(bytes) {
+        drop(Made(vec![path.to_owned()]));
+        return Err(failed(error));
+    }
+    Ok(true)
+}
+
+fn what_it_holds(pm: &Pm, slot: u8) -> Result<Option<&'static str>, MakeError> {
+    let len = usize::try_from(pm.slot_len(slot).min(HEAD_BYTES)).unwrap_or_default();
+    let mut head = vec![0; len];
+    pm.load(PmAddr::new(slot, 0), &mut head).map_err(novale_core::Error::from)?;
+    let unknown = || head.iter().any(|byte| *byte != 0).then_some("data of an unknown format");
+    Ok(known_signature(&head).or_else(unknown))
+}
+
+fn options(how: &MakePool, slots: usize) -> MkfsOptions {
+    let cpus = std::thread::available_parallelism().map_or(LANES_MIN, std::num::NonZero::get);
+    let lanes = u32::try_from(cpus.clamp(LANES_MIN, LANES_MAX)).unwrap_or(u32::MAX);
+    MkfsOptions {
+        lanes: how.lanes.unwrap_or(lanes),
+        pool_uuid: Uuid::new_v4().into_bytes(),
+        slot_uuids: (0..slots).map(|_| Uuid::new_v4().into_bytes()).collect(),
+        now_ns: wall_clock_ns(),
+        root_uid: rustix::process::geteuid().as_raw(),
+        root_gid: rustix::process::getegid().as_raw(),
+        root_mode: 0o755,
+    }
+}

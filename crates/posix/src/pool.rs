@@ -1,0 +1,64 @@
+//! A pool and its files in one call, for programs that embed one.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use novale_core::OpenOptions;
+
+use crate::join::{self, JoinError, Joined, Opening};
+use crate::{AllCpus, Files, Result, wall_clock_ns};
+
+/// A pool that this process uses, alone or beside others, and its files.
+///
+/// Dropping it leaves the pool as [`Pool::close`] does, and tells nobody of failures.
+#[derive(Debug)]
+pub struct Pool {
+    files: Files,
+    joined: Joined,
+    left: bool,
+}
+
+impl Pool {
+    /// Opens a pool by the paths of all its slots, in any order. Where another process has it open and
+    /// shares it, this one joins; else it opens the pool for others to join, after a crash with a
+    /// recovery on all CPUs. New inodes belong to the process's effective user and group.
+    ///
+    /// # Errors
+    /// Those of [`join::open`].
+    pub fn open(slots: &[impl AsRef<Path>]) -> Result<Self, JoinError> {
+        let slots: Vec<PathBuf> = slots.iter().map(|slot| slot.as_ref().to_owned()).collect();
+        let fs = OpenOptions { now_ns: wall_clock_ns(), ..OpenOptions::default() };
+        let opening = Opening { fs, ..Opening::default() };
+        let joined = join::open(&slots, &opening, &AllCpus, &|_| ())?;
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let files = Files::new(joined.fs.clone()).owner(uid.as_raw(), gid.as_raw());
+        Ok(Self { files, joined, left: false })
+    }
+
+    /// Leaves the pool, and closes it where nobody else has it. Files that are still open are cut off:
+    /// calls on them fail with `ESHUTDOWN`, and until they are dropped the slots stay locked.
+    ///
+    /// # Errors
+    /// Those of [`novale_core::Fs::close`]: what was written is there all the same, and the next opening
+    /// recovers the pool.
+    pub fn close(mut self) -> Result<()> {
+        self.left = true;
+        Ok(self.joined.close()?)
+    }
+}
+
+impl Deref for Pool {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if !self.left {
+            self.joined.close().unwrap_or_default();
+        }
+    }
+}

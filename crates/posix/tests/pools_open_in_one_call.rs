@@ -1,0 +1,95 @@
+//! Promise: a program makes, opens and leaves a pool in a call each, alone or beside others.
+
+use std::path::PathBuf;
+
+use novale_posix::{MakeError, MakePool, OpenOptions, Pool, make_pool};
+
+const SIZED: MakePool = MakePool { slot_bytes: Some(8 << 20), overwrite: false, lanes: None };
+
+fn slots(folder: &tempfile::TempDir, names: &[&str]) -> Vec<PathBuf> {
+    names.iter().map(|name| folder.path().join(name)).collect()
+}
+
+#[test]
+fn what_was_written_is_there_after_closing_and_after_dropping() {
+    let folder = tempfile::tempdir().unwrap();
+    let slots = slots(&folder, &["pool"]);
+    make_pool(&slots, &SIZED).unwrap();
+    let pool = Pool::open(&slots).unwrap();
+    pool.write_file("/closed", b"1").unwrap();
+    pool.close().unwrap();
+    let pool = Pool::open(&slots).unwrap();
+    assert!(pool.fs().opened().clean);
+    pool.write_file("/dropped", b"2").unwrap();
+    drop(pool);
+    let pool = Pool::open(&slots).unwrap();
+    assert!(pool.fs().opened().clean, "dropping closes it in order");
+    assert_eq!(pool.read_file("/closed").unwrap(), b"1");
+    assert_eq!(pool.read_file("/dropped").unwrap(), b"2");
+    let owner = rustix::process::geteuid().as_raw();
+    assert_eq!(pool.stat("/closed").unwrap().uid, owner);
+}
+
+#[test]
+fn slots_are_named_in_any_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut slots = slots(&folder, &["a", "b", "c"]);
+    make_pool(&slots, &SIZED).unwrap();
+    slots.rotate_left(1);
+    Pool::open(&slots).unwrap().write_file("/f", b"x").unwrap();
+    slots.reverse();
+    assert!(Pool::open(&slots).unwrap().exists("/f"));
+    slots.pop();
+    assert!(Pool::open(&slots).is_err(), "a slot is missing");
+}
+
+#[test]
+fn who_comes_second_joins_and_who_stays_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let slots = slots(&folder, &["pool"]);
+    make_pool(&slots, &SIZED).unwrap();
+    let first = Pool::open(&slots).unwrap();
+    let second = Pool::open(&slots).unwrap();
+    first.write_file("/f", b"from the first").unwrap();
+    assert_eq!(second.read_file("/f").unwrap(), b"from the first");
+    first.close().unwrap();
+    second.write_file("/g", b"from the second").unwrap();
+    second.close().unwrap();
+    assert_eq!(Pool::open(&slots).unwrap().read_file("/g").unwrap(), b"from the second");
+}
+
+#[test]
+fn an_open_file_is_cut_off_when_its_pool_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let slots = slots(&folder, &["pool"]);
+    make_pool(&slots, &SIZED).unwrap();
+    let pool = Pool::open(&slots).unwrap();
+    let file = pool.open_file("/f", &OpenOptions::new().write(true).create(true)).unwrap();
+    pool.close().unwrap();
+    assert_eq!(file.write(b"x").unwrap_err().errno(), libc::ESHUTDOWN);
+    drop(file);
+    assert_eq!(Pool::open(&slots).unwrap().stat("/f").unwrap().size, 0);
+}
+
+#[test]
+fn making_overwrites_nothing_unasked_and_leaves_nothing_where_it_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = slots(&folder, &["a", "b"]);
+    let no_size = make_pool(&all, &MakePool::default()).unwrap_err();
+    assert!(matches!(no_size, MakeError::NoSize { .. }), "{no_size}");
+    let small = make_pool(&all, &MakePool { slot_bytes: Some(1 << 20), ..SIZED }).unwrap_err();
+    assert_eq!(small.errno(), libc::EINVAL, "{small}");
+    assert!(!all[0].exists() && !all[1].exists());
+
+    std::fs::write(&all[1], vec![7; 8 << 20]).unwrap();
+    let holds = make_pool(&all, &SIZED).unwrap_err();
+    assert_eq!(holds.errno(), libc::EEXIST, "{holds}");
+    assert!(!all[0].exists());
+    assert!(std::fs::read(&all[1]).unwrap().iter().all(|byte| *byte == 7));
+
+    make_pool(&all, &MakePool { overwrite: true, ..SIZED }).unwrap();
+    let pool = Pool::open(&all).unwrap();
+    let busy = make_pool(&all, &MakePool { overwrite: true, ..SIZED }).unwrap_err();
+    assert_eq!(busy.errno(), libc::EBUSY, "{busy}");
+    pool.write_file("/f", b"still a pool").unwrap();
+}
