@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Mkfs(MkfsArgs),
     Mount(MountArgs),
     Umount(UmountArgs),
+    Run(RunArgs),
     Info(InfoArgs),
     Check(CheckArgs),
     Dump(DumpArgs),
@@ -54,6 +55,7 @@ impl Command {
             Self::Quota(QuotaCommand::Show(args)) => args.json,
             Self::Mount(_)
             | Self::Umount(_)
+            | Self::Run(_)
             | Self::Quota(QuotaCommand::Set(_) | QuotaCommand::Clear(_))
             | Self::InstallHelper(_)
             | Self::AskSpace(_) => false,
@@ -186,6 +188,40 @@ pub(crate) struct UmountArgs {
     /// The mount points.
     #[arg(required = true, value_name = "DIR")]
     pub(crate) dirs: Vec<PathBuf>,
+}
+
+/// Run a program so that it serves its files in shared mounts itself, without the kernel.
+///
+/// The program need not know of it. Its calls on files below a mount made with -o direct go to the
+/// pool's memory, and all other clients see what it does at once; what can't be served so goes
+/// through the mount: programs that are linked statically or have set-id bits, and whatever the
+/// program starts of that kind. Who may not use the pool's files has the mount alone, and this says so.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes are the program's; 125 if it was not run because of --strict, 126 if it can't be
+executed, 127 if it is not there.
+
+Examples:
+  novale mount -o direct /dev/shm/pool /mnt
+  novale run sqlite3 /mnt/database
+  novale run --mount /mnt -- redis-server --dir /mnt/redis"
+)]
+pub(crate) struct RunArgs {
+    /// A shared mount that the program is to serve itself; can be given several times [default: all
+    /// shared mounts whose pools the caller may use].
+    #[arg(long = "mount", value_name = "DIR")]
+    pub(crate) mounts: Vec<PathBuf>,
+    /// Fail where the program could only run through the mount.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]..."
+    )]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Show what a pool is, also while it is in use.

@@ -32,6 +32,7 @@ mod progress;
 mod quota;
 mod record;
 mod remount;
+mod run;
 mod size;
 mod slot_files;
 mod slots;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Mkfs(args) => mkfs::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => Ok(umount::run(&args)),
+        Command::Run(args) => run::run(&args),
         Command::Info(args) => info::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
         Command::Dump(args) => dump::run(&args).map(|()| ExitCode::SUCCESS),

@@ -261,3 +261,85 @@ fn programs_share_a_pool_that_nobody_has_mounted() {
     novale(&["umount", &scratch.dir()]).ok();
     assert_eq!(facts(&slot)["clean"], true);
 }
+
+/// The number and the generation of a file, as a client knows them.
+fn by_number(files: &Files, name: &str) -> String {
+    let attr = files.lstat(name).unwrap();
+    format!(".novale/{}.{}", attr.ino.get(), attr.generation)
+}
+
+#[test]
+fn an_inode_is_found_by_number_whatever_its_names_are() {
+    let Some(scratch) = Scratch::for_mount("an_inode_is_found_by_number") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    files.write_file("file", b"of the client").unwrap();
+    files.create_dir("dir", 0o755).unwrap();
+    files.symlink("nowhere", "link").unwrap();
+    let [file, link, dir] = ["file", "link", "dir"].map(|name| by_number(&files, name));
+    let path = scratch.in_dir(&file);
+    assert_eq!(fs::read(&path).unwrap(), b"of the client");
+    assert_eq!(fs::read_link(scratch.in_dir(&link)).unwrap(), PathBuf::from("nowhere"));
+    assert!(!scratch.in_dir(&dir).exists(), "a directory has one place");
+    // Locks are the inode's, whichever way it was opened.
+    let by_name = File::open(scratch.in_dir("file")).unwrap();
+    let numbered = File::options().read(true).write(true).open(&path).unwrap();
+    by_name.lock().unwrap();
+    assert!(numbered.try_lock().is_err());
+    assert_eq!(by_name.metadata().unwrap().ino(), numbered.metadata().unwrap().ino());
+
+    // Its last name goes, and it is there as long as somebody holds it.
+    let fd = files.open("file", &novale_posix::OpenOptions::new().read(true)).unwrap();
+    files.remove_file("file").unwrap();
+    drop((by_name, numbered));
+    let mut nameless = File::options().append(true).open(&path).unwrap();
+    nameless.write_all(b", and of the kernel").unwrap();
+    assert_eq!(files.fstat(fd).unwrap().size, 32);
+    drop(nameless);
+    files.close(fd).unwrap();
+    joined.close().unwrap();
+}
+
+#[test]
+fn the_directory_of_numbers_is_in_shared_mounts_alone_and_changes_in_no_way() {
+    let Some(scratch) = Scratch::for_mount("the_directory_of_numbers") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let directory = scratch.in_dir(".novale");
+    assert!(!directory.exists());
+    novale(&["umount", &scratch.dir()]).ok();
+    mount(&slot, &scratch);
+    fs::write(scratch.in_dir("file"), b"").unwrap();
+    let found = fs::metadata(&directory).unwrap();
+    assert!(found.is_dir() && found.mode() & 0o7777 == 0o700 && found.uid() == 0);
+    let list = |path: &PathBuf| fs::read_dir(path).unwrap().count();
+    assert_eq!((list(&directory), list(&scratch.in_dir(""))), (0, 1));
+    for name in ["1.1", "2", "2.", "02.1", "999999.1", "x", "1099511627776.0"] {
+        let error = fs::metadata(directory.join(name)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{name}");
+    }
+    let refused = |done: std::io::Result<()>, what: &str| {
+        let error = done.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(1), "{what}: {error}");
+    };
+    let [inside, file, elsewhere] = ["new", "file", "x"].map(|name| match name {
+        "new" => directory.join(name),
+        _ => scratch.in_dir(name),
+    });
+    refused(File::create(&inside).map(drop), "create");
+    refused(fs::create_dir(&inside), "mkdir");
+    refused(std::os::unix::fs::symlink("x", &inside), "symlink");
+    refused(fs::hard_link(&file, &inside), "link");
+    refused(fs::rename(&file, &inside), "rename to");
+    refused(fs::rename(&directory, &elsewhere), "rename");
+    refused(fs::remove_dir(&directory), "rmdir");
+    refused(fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)), "chmod");
+    // Nobody else gets in.
+    let script = format!("cat {}", directory.join("1.1").display());
+    let mut shell = Command::new("sh");
+    std::os::unix::process::CommandExt::uid(&mut shell, 65534);
+    let said = shell.args(["-c", &script]).output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("ermission denied"));
+}

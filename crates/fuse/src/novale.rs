@@ -13,6 +13,7 @@ use novale_posix::{
     thread_hint, wall_clock_ns,
 };
 
+use crate::by_number;
 use crate::cache::{self, Atime};
 use crate::gate::Gate;
 use crate::groups;
@@ -56,7 +57,7 @@ impl fmt::Debug for Settings {
 pub struct Novale {
     pub(crate) fs: Arc<Fs>,
     pub(crate) gate: Gate,
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// An [`Atime`]; at first that of the settings.
     atime: AtomicU8,
 }
@@ -194,6 +195,12 @@ fn time_ns(ctx: &Ctx, time: Time) -> i64 {
 impl Service for Novale {
     fn lookup(&self, parent: Ino, name: &[u8]) -> Reply<Option<Attr>> {
         let _pass = self.gate.enter()?;
+        if self.is_named_virtual(parent, name) {
+            return Ok(Some(by_number::attr()));
+        }
+        if self.is_virtual(parent) {
+            return self.lookup_by_number(&Self::ctx(), name);
+        }
         if matches!(name, b"." | b"..") {
             return self.lookup_dots(parent, name).map(Some);
         }
@@ -204,6 +211,9 @@ impl Service for Novale {
     }
 
     fn forget(&self, ino: Ino, holds: u64) {
+        if self.is_virtual(ino) {
+            return;
+        }
         if let Ok(_pass) = self.gate.enter() {
             self.give_back(&Self::ctx(), ino, holds);
         }
@@ -211,11 +221,14 @@ impl Service for Novale {
 
     fn getattr(&self, ino: Ino) -> Reply<Attr> {
         let _pass = self.gate.enter()?;
+        if self.is_virtual(ino) {
+            return Ok(by_number::attr());
+        }
         self.done(self.fs.getattr(ino))
     }
 
     fn setattr(&self, caller: Caller, ino: Ino, changes: &Changes) -> Reply<Attr> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         let ctx = Self::ctx();
         let Changes { mode, uid, gid, size, atime, mtime } = *changes;
         let chown = uid.is_some() || gid.is_some();
@@ -247,12 +260,12 @@ impl Service for Novale {
     }
 
     fn readlink(&self, ino: Ino) -> Reply<Vec<u8>> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.done(self.fs.readlink(ino))
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>, umask: u32) -> Reply<Attr> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter_name(parent, name)?;
         let ctx = Self::ctx();
         let made = self.done(self.fs.create_with_umask(&ctx, parent, name, new, umask))?;
         self.held(&ctx, &made)
@@ -266,6 +279,7 @@ impl Service for Novale {
         open: OpenRequest,
     ) -> Reply<(Attr, Opened)> {
         let _pass = self.gate.enter_to_open()?;
+        self.refuse_name(parent, name)?;
         let ctx = Self::ctx();
         let attr = match self.fs.create_with_umask(&ctx, parent, name, new, umask) {
             Ok(made) => self.held(&ctx, &made)?,
@@ -280,29 +294,31 @@ impl Service for Novale {
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Reply<Attr> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter_name(parent, name)?;
+        self.refuse_virtual(&[ino])?;
         let ctx = Self::ctx();
         let linked = self.done(self.fs.link(&ctx, ino, parent, name))?;
         self.held(&ctx, &linked)
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter_name(parent, name)?;
         self.done(self.fs.unlink(&Self::ctx(), parent, name))
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter_name(parent, name)?;
         self.done(self.fs.rmdir(&Self::ctx(), parent, name))
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter_name(from.0, from.1)?;
+        self.refuse_name(to.0, to.1)?;
         self.done(self.fs.rename(&Self::ctx(), from.0, from.1, to.0, to.1, mode))
     }
 
     fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened> {
-        let _pass = self.gate.enter_to_open()?;
+        let _pass = self.enter_to_open(&[ino])?;
         let ctx = Self::ctx();
         let mut attr = self.done(self.fs.getattr(ino))?;
         if open.truncate {
@@ -313,12 +329,15 @@ impl Service for Novale {
 
     fn opendir(&self, ino: Ino) -> Reply<()> {
         let _pass = self.gate.enter_to_open()?;
+        if self.is_virtual(ino) {
+            return Ok(());
+        }
         let attr = self.done(self.fs.getattr(ino))?;
         if attr.kind == FileKind::Directory { Ok(()) } else { Err(Errno(libc::ENOTDIR)) }
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.done(self.fs.read(&Self::ctx(), ino, offset, buf))
     }
 
@@ -329,14 +348,14 @@ impl Service for Novale {
         offset: u64,
         bytes: &[u8],
     ) -> Reply<usize> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         let ctx = Self::ctx();
         self.drop_set_id_of(&ctx, without_fsetid, ino)?;
         self.done(self.fs.write(&ctx, ino, offset, bytes))
     }
 
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         let ctx = Self::ctx();
         self.drop_set_id_of(&ctx, without_fsetid, ino)?;
         self.done(self.fs.append(&ctx, ino, bytes)).map(|_at| bytes.len())
@@ -351,12 +370,16 @@ impl Service for Novale {
     }
 
     fn fsync(&self, ino: Ino) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.done(self.fs.sync(&Self::ctx(), ino))
     }
 
     fn readdir(&self, ino: Ino, after: u64, take: &mut dyn FnMut(&Listed) -> bool) -> Reply<()> {
         let _pass = self.gate.enter()?;
+        if self.is_virtual(ino) {
+            by_number::list(after, take);
+            return Ok(());
+        }
         self.list(ino, after, take)
     }
 
@@ -366,22 +389,26 @@ impl Service for Novale {
         after: u64,
         take: &mut dyn FnMut(&Listed, &Attr) -> bool,
     ) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.list_with_attributes(ino, after, take)
     }
 
     fn statfs(&self, ino: Ino) -> Reply<StatFs> {
         let _pass = self.gate.enter()?;
+        let ino = if self.is_virtual(ino) { Ino::ROOT } else { ino };
         self.done(self.fs.statfs_of(ino))
     }
 
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len))
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
         let _pass = self.gate.enter()?;
+        if self.is_virtual(ino) {
+            return Err(Errno(libc::ENODATA));
+        }
         self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::get(&self.fs, ino, which));
@@ -397,7 +424,7 @@ impl Service for Novale {
         value: &[u8],
         mode: XattrMode,
     ) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::set(&self.fs, &Self::ctx(), ino, which, value));
@@ -412,6 +439,9 @@ impl Service for Novale {
 
     fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>> {
         let _pass = self.gate.enter()?;
+        if self.is_virtual(ino) {
+            return Ok(Vec::new());
+        }
         let names = self.done(self.fs.listxattr(ino))?;
         // Those that only the administrator may see the kernel leaves to us.
         let is_seen = |name: &&[u8]| {
@@ -422,7 +452,7 @@ impl Service for Novale {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::remove(&self.fs, &Self::ctx(), ino, which));
@@ -431,12 +461,12 @@ impl Service for Novale {
     }
 
     fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[from.ino, to.ino])?;
         self.done(self.fs.copy_range(&Self::ctx(), from, to, len))
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64> {
-        let _pass = self.gate.enter()?;
+        let _pass = self.enter(&[ino])?;
         self.done(self.fs.seek(ino, offset, what))
     }
 }

@@ -88,6 +88,16 @@ pub fn join(slots: &[PathBuf]) -> Result<Joined, JoinError> {
     Ok(Joined { fs: Arc::new(fs), slots, arena: name, is_first: false })
 }
 
+/// Whether this process could [`join`] now, without doing so.
+///
+/// # Errors
+/// As [`join`].
+pub fn check(slots: &[PathBuf]) -> Result<(), JoinError> {
+    let options = PmOptions { lock: SlotLock::Shared, ..PmOptions::default() };
+    let (pm, _) = slots::open(slots, &options)?;
+    ArenaFile::of(&pm, inspect(&pm)?.uuid)?.open().map(drop)
+}
+
 /// How a pool is opened by whoever comes first.
 #[derive(Debug, Default)]
 pub struct Opening {

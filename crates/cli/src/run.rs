@@ -1,0 +1,162 @@
+//! `novale run`: a program started so that it serves its own files in shared mounts, without the
+//! kernel.
+//!
+//! The work is a library's that the program loads (`LD_PRELOAD`); here it is found, and told by
+//! `NOVALE_DIRECT` which mount points are which pools. What can't be served so, goes through the
+//! mount, and this says why.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, anyhow, bail};
+use novale_fuse::{KIND, MountTable, find};
+use novale_posix::join;
+
+use crate::args::RunArgs;
+use crate::in_words;
+use crate::record::{self, Record};
+use crate::words::DIRECT;
+
+/// What the library reads: `MOUNTPOINT=SLOT[:SLOT...]`, joined by `;`.
+const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
+/// Names the library where it is in none of the usual places.
+const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
+const LIBRARY: &str = "libnovale_preload.so";
+/// From the folder of this program: beside it, as cargo builds it, and where packages put it.
+const PLACES: [&str; 2] = ["", "../lib/novale"];
+
+/// Exit codes of env(1), nice(1) and their like.
+const UNABLE: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let Some((program, arguments)) = args.command.split_first() else { bail!("name a program") };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    match prepare(args) {
+        Ok((library, mounts)) => {
+            command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
+        }
+        Err(error) if args.strict => {
+            remark!("novale: {}", in_words(&error));
+            return Ok(ExitCode::from(UNABLE));
+        }
+        Err(error) => {
+            let program = program.display();
+            remark!("novale: {program} runs through the mount: {}", in_words(&error));
+        }
+    }
+    // It comes back only where there is nothing to run.
+    let error = command.exec();
+    remark!("novale: {}: {error}", program.display());
+    let found = error.kind() != std::io::ErrorKind::NotFound;
+    Ok(ExitCode::from(if found { NOT_EXECUTABLE } else { NOT_FOUND }))
+}
+
+/// The values of both variables.
+fn prepare(args: &RunArgs) -> Result<(OsString, OsString)> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("direct access is written for x86-64 alone");
+    }
+    let library = library()?;
+    let mounts = if args.mounts.is_empty() { all_mounts()? } else { named_mounts(&args.mounts)? };
+    let mounts: Vec<OsString> = mounts.iter().map(entry).collect::<Result<_>>()?;
+    Ok((preloaded(&library)?, mounts.join(OsStr::new(";"))))
+}
+
+fn library() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE) {
+        let path = Path::new(&named).canonicalize();
+        return path.with_context(|| format!("{LIBRARY_VARIABLE}: {}", named.display()));
+    }
+    let program = std::env::current_exe().context("where this program is")?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let tried: Vec<PathBuf> = PLACES.iter().map(|place| folder.join(place).join(LIBRARY)).collect();
+    let found = tried.iter().find_map(|path| path.canonicalize().ok());
+    found.ok_or_else(|| {
+        let shown: Vec<String> = tried.iter().map(|path| path.display().to_string()).collect();
+        anyhow!(
+            "there is no {LIBRARY} at {}: build it (cargo build --release), or name it in \
+             {LIBRARY_VARIABLE}",
+            shown.join(" nor at ")
+        )
+    })
+}
+
+/// The library ahead of what is preloaded already.
+fn preloaded(library: &Path) -> Result<OsString> {
+    // What the dynamic linker takes for the end of a path.
+    if library.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+        bail!("{}: a library's path can have neither a colon nor a space", library.display());
+    }
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    Ok(value)
+}
+
+/// All shared mounts that the caller may use directly.
+fn all_mounts() -> Result<Vec<Record>> {
+    let table = MountTable::read().context("/proc/self/mountinfo")?;
+    let (mut mounts, mut refused) = (Vec::new(), None);
+    for mount in table.of_kind(KIND) {
+        match usable(mount.device, &mount.target) {
+            Ok(Some(record)) => mounts.push(record),
+            Ok(None) => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    if !mounts.is_empty() {
+        return Ok(mounts);
+    }
+    Err(refused.unwrap_or_else(|| {
+        anyhow!("there is no shared mount: make one with novale mount -o direct SLOT... DIR")
+    }))
+}
+
+fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Record>> {
+    let named = |dir: &PathBuf| {
+        let mount = find(dir)?;
+        usable(mount.device, &mount.target)?.ok_or_else(|| {
+            let dir = dir.display();
+            anyhow!("{dir} is not shared: unmount it, and mount it with -o direct")
+        })
+    };
+    dirs.iter().map(named).collect()
+}
+
+/// A shared mount at its own place, and not a part of it elsewhere; nothing for one that is not
+/// shared. Refused where this process can't join the pool.
+fn usable(device: (u32, u32), target: &Path) -> Result<Option<Record>> {
+    let Some(seen) = record::of_device(device) else { return Ok(None) };
+    let record = &seen.record;
+    let shared = record.daemon_words.iter().any(|word| word == DIRECT);
+    if !shared || record.target != target {
+        return Ok(None);
+    }
+    join::check(&record.slots).with_context(|| target.display().to_string())?;
+    Ok(Some(seen.record))
+}
+
+/// A mount as the library is told of it.
+fn entry(record: &Record) -> Result<OsString> {
+    let canonical =
+        |slot: &PathBuf| slot.canonicalize().with_context(|| slot.display().to_string());
+    let slots: Vec<PathBuf> = record.slots.iter().map(canonical).collect::<Result<_>>()?;
+    for path in slots.iter().chain([&record.target]) {
+        if path.as_os_str().as_bytes().iter().any(|byte| b"=:;".contains(byte)) {
+            bail!("{}: a path with '=', ':' or ';' can't be told to programs", path.display());
+        }
+    }
+    let mut entry = record.target.as_os_str().to_owned();
+    entry.push("=");
+    let slots: Vec<&OsStr> = slots.iter().map(|slot| slot.as_os_str()).collect();
+    entry.push(slots.join(OsStr::new(":")));
+    Ok(entry)
+}

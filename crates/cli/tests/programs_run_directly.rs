@@ -1,0 +1,101 @@
+//! Promise: `novale run` tells a program where the shared mounts are, or says why it can't.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Scratch, novale};
+
+const SHOW: &str = "echo \"$LD_PRELOAD|$NOVALE_DIRECT\"";
+
+/// What a run came to: exit code, standard output, standard error.
+type Ran = (i32, String, String);
+
+/// A library that any program can load: one that this one has loaded.
+fn library() -> String {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc =
+        maps.lines().find_map(|line| line.split_whitespace().nth(5).filter(|p| p.contains("libc")));
+    libc.unwrap().to_owned()
+}
+
+fn run(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_novale"));
+    command.arg("run").args(arguments).env("NOVALE_PRELOAD", library()).env_remove("LD_PRELOAD");
+    change(&mut command);
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_program_is_told_of_the_shared_mounts() {
+    let Some(scratch) = Scratch::for_mount("a_program_is_told") else { return };
+    let [a, b] = [scratch.slot("a"), scratch.slot("b")];
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    novale(&["mount", "-o", "direct", &b, &a, &scratch.dir()]).ok();
+    let dir = scratch.dir();
+    let entry = format!("{dir}={a}:{b}");
+    let library = library();
+    let told = run(&["--mount", &dir, "sh", "-c", SHOW], |_| ());
+    assert_eq!(told, (0, format!("{library}|{entry}\n"), String::new()));
+    // Others' mounts may be there as well.
+    let (code, all, _) = run(&["--strict", "sh", "-c", SHOW], |_| ());
+    assert!(code == 0 && all.contains(&entry), "{all}");
+    let (_, kept, _) = run(&["--mount", &dir, "--", "sh", "-c", SHOW], |command| {
+        command.env("LD_PRELOAD", &library);
+    });
+    assert_eq!(kept, format!("{library}:{library}|{entry}\n"));
+    assert_eq!(run(&["--mount", &dir, "sh", "-c", "exit 7"], |_| ()).0, 7);
+    assert_eq!(run(&["--mount", &dir, "/no/such/program"], |_| ()).0, 127);
+    assert_eq!(run(&["--mount", &dir, "/etc/passwd"], |_| ()).0, 126);
+}
+
+#[test]
+fn what_keeps_a_program_from_running_directly_is_said() {
+    let Some(scratch) = Scratch::for_mount("what_keeps_a_program") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    let refused = |arguments: &[&str], words: &[&str], change: &dyn Fn(&mut Command)| {
+        let through: Vec<&str> = arguments.iter().copied().chain(["sh", "-c", SHOW]).collect();
+        let (code, said, why) = run(&through, change);
+        assert_eq!((code, said.as_str()), (0, "|\n"), "{why}");
+        assert!(why.contains("runs through the mount"), "{why}");
+        let strict: Vec<&str> = ["--strict"].into_iter().chain(through).collect();
+        let (code, said, why) = run(&strict, change);
+        assert_eq!((code, said.as_str()), (125, ""), "{why}");
+        for word in words {
+            assert!(why.contains(word), "'{word}' is missing in: {why}");
+        }
+    };
+    let as_is = |_: &mut Command| ();
+    refused(&["--mount", &dir], &["is not a Novale mount", &dir], &as_is);
+    novale(&["mount", &slot, &dir]).ok();
+    refused(&["--mount", &dir], &["is not shared", "-o direct"], &as_is);
+    novale(&["umount", &dir]).ok();
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    refused(&["--mount", &dir], &["libnovale_preload.so", "NOVALE_PRELOAD"], &|command| {
+        // Neither beside this copy nor where packages have it.
+        let copy = Path::new(&slot).with_file_name("novale");
+        fs::copy(env!("CARGO_BIN_EXE_novale"), &copy).unwrap();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        *command = Command::new(copy);
+        command.args(arguments).env_remove("NOVALE_PRELOAD").env_remove("LD_PRELOAD");
+    });
+    let program = PathBuf::from(&slot).with_file_name("novale");
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(program.parent().unwrap(), readable).unwrap();
+    refused(&["--mount", &dir], &["permission denied"], &|command| {
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        *command = Command::new(&program);
+        command
+            .args(arguments)
+            .env("NOVALE_PRELOAD", library())
+            .env_remove("LD_PRELOAD")
+            .uid(65534);
+    });
+}

@@ -1,0 +1,139 @@
+//! `.novale`, a directory in the root of a shared mount in which inodes are found by number.
+//!
+//! A program that has a file open without the kernel, and then does what only the kernel can do with
+//! it (pass the descriptor on, lock or map the file), opens `.novale/INO.GENERATION` for that: the
+//! same inode, whatever its names are by then, and whether it has one. The directory is the daemon's
+//! user's alone, as the arena is, since names and their permissions are passed by. It is on no
+//! media and in no listing; nothing can be made, removed or changed in it. A directory is not found
+//! so: the kernel allows it one place only.
+
+use novale_core::{Attr, Ctx, FileKind, Ino};
+use novale_layout::INO_LIMIT;
+use novale_posix::hold_same;
+
+use crate::gate::Pass;
+use crate::novale::Novale;
+use crate::service::{Errno, Listed, Reply};
+
+/// The name in the root.
+const NAME: &[u8] = b".novale";
+
+/// The number, which no inode can have.
+const INO: Ino = Ino::new(INO_LIMIT);
+
+/// The directory itself.
+pub(crate) fn attr() -> Attr {
+    Attr {
+        ino: INO,
+        generation: 0,
+        kind: FileKind::Directory,
+        mode: 0o700,
+        nlink: 2,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        rdev: 0,
+        project: 0,
+        size: 0,
+        blocks: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+        birth_ns: 0,
+    }
+}
+
+/// The inode and the generation in a name like `17.3`; none in any other, `017.3` included.
+fn parse(name: &[u8]) -> Option<(Ino, u32)> {
+    let name = str::from_utf8(name).ok()?;
+    let (ino, generation) = name.split_once('.')?;
+    let number = Ino::new(ino.parse().ok()?);
+    let found = (number, generation.parse().ok()?);
+    (format!("{}.{}", number.get(), found.1) == name && number.is_valid()).then_some(found)
+}
+
+impl Novale {
+    /// Whether an inode is the directory of inodes by number.
+    pub(crate) fn is_virtual(&self, ino: Ino) -> bool {
+        self.settings.shared && ino == INO
+    }
+
+    /// Whether a name leads to it.
+    pub(crate) fn is_named_virtual(&self, parent: Ino, name: &[u8]) -> bool {
+        let here = name == b"." && parent == INO;
+        self.settings.shared && (parent == Ino::ROOT && name == NAME || here)
+    }
+
+    /// Refuses what can't be done to it.
+    pub(crate) fn refuse_virtual(&self, inos: &[Ino]) -> Reply<()> {
+        if inos.iter().any(|ino| self.is_virtual(*ino)) { Err(Errno(libc::EPERM)) } else { Ok(()) }
+    }
+
+    /// Refuses what can't be done to its name, or in it.
+    pub(crate) fn refuse_name(&self, parent: Ino, name: &[u8]) -> Reply<()> {
+        if self.is_named_virtual(parent, name) {
+            return Err(Errno(libc::EPERM));
+        }
+        self.refuse_virtual(&[parent])
+    }
+
+    /// Lets a request on inodes in.
+    pub(crate) fn enter(&self, inos: &[Ino]) -> Reply<Pass<'_>> {
+        self.refuse_virtual(inos)?;
+        self.gate.enter()
+    }
+
+    /// Lets a request that opens an inode in.
+    pub(crate) fn enter_to_open(&self, inos: &[Ino]) -> Reply<Pass<'_>> {
+        self.refuse_virtual(inos)?;
+        self.gate.enter_to_open()
+    }
+
+    /// Lets a request that changes a name in.
+    pub(crate) fn enter_name(&self, parent: Ino, name: &[u8]) -> Reply<Pass<'_>> {
+        self.refuse_name(parent, name)?;
+        self.gate.enter()
+    }
+
+    /// Finds an inode by number, and holds it for the kernel.
+    pub(crate) fn lookup_by_number(&self, ctx: &Ctx, name: &[u8]) -> Reply<Option<Attr>> {
+        if name == b".." {
+            let root = self.done(self.fs.getattr(Ino::ROOT))?;
+            return self.held(ctx, &root).map(Some);
+        }
+        let Some((ino, generation)) = parse(name) else { return Ok(None) };
+        let Some(held) = self.done(hold_same(&self.fs, ctx, ino, generation))? else {
+            return Ok(None);
+        };
+        if held.kind == FileKind::Directory {
+            self.give_back(ctx, ino, 1);
+            return Ok(None);
+        }
+        Ok(Some(held))
+    }
+}
+
+/// What is listed in the directory.
+pub(crate) fn list(after: u64, take: &mut dyn FnMut(&Listed) -> bool) {
+    let dots: [(u64, Ino, &[u8]); 2] = [(1, INO, b"."), (2, Ino::ROOT, b"..")];
+    for (cookie, ino, name) in dots.into_iter().filter(|(cookie, ..)| *cookie > after) {
+        let kind = FileKind::Directory;
+        if !take(&Listed { cookie, ino, generation: 0, kind, name: name.to_vec() }) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ino, parse};
+
+    #[test]
+    fn only_one_spelling_names_an_inode() {
+        assert_eq!(parse(b"17.3"), Some((Ino::new(17), 3)));
+        for name in
+            ["017.3", "17.03", "+17.3", "17", "17.3.1", "0.1", "1099511627776.1", "17.-1", ""]
+        {
+            assert_eq!(parse(name.as_bytes()), None, "{name}");
+        }
+    }
+}
