@@ -40,6 +40,7 @@ mod settle;
 mod shift;
 mod small;
 mod types;
+mod unnamed;
 mod view;
 mod xattr;
 

@@ -164,8 +164,9 @@ pub(crate) fn load(
     let id = id_of(identity.generation);
     let parent = view.parent();
     reset(arena, view)?;
-    if identity.kind == FileKind::Directory {
-        // Known since an earlier look-up, though the view was dropped meanwhile.
+    if identity.kind == FileKind::Directory || line.nlink == 0 {
+        // Known since an earlier look-up, though the view was dropped meanwhile; of a file without a
+        // name, whether it may get one.
         view.set_parent(parent);
     }
     let mut attrs = Attrs {

@@ -27,18 +27,18 @@ const TARGET_BYTES_MAX: usize = 4095;
 const PAGE_BYTES: usize = 4096;
 
 /// An inode number that is being given to a new inode, its lock held.
-struct Fresh<'a> {
+pub(crate) struct Fresh<'a> {
     ino: Ino,
-    view: View<'a>,
+    pub(crate) view: View<'a>,
     place: InodePlace,
-    id: LogId,
-    next: State,
+    pub(crate) id: LogId,
+    pub(crate) next: State,
     _guard: LockGuard<'a>,
 }
 
 /// A symlink's target, stored: the state that the commit takes over, the checksum of its entry, and
 /// what its fence waits for.
-type Target = (State, u32, Flushed);
+pub(crate) type Target = (State, u32, Flushed);
 
 /// Finds an inode among those locked.
 pub(crate) fn among<'a, 'b>(locks: &'b [Locked<'a>], ino: Ino) -> Result<&'b Locked<'a>> {
@@ -98,15 +98,7 @@ impl Fs {
         if ino == parent {
             return Err(load::called_free(ino, &self.place(ino)?));
         }
-        // Locks are taken in the order of inode numbers.
-        let (dir, fresh) = if ino < parent {
-            let fresh = self.lock_fresh(call, ino)?;
-            (self.lock(call, parent)?, fresh)
-        } else {
-            let dir = self.lock(call, parent)?;
-            let fresh = self.lock_fresh(call, ino)?;
-            (dir, fresh)
-        };
+        let (dir, fresh) = self.lock_with_fresh(call, parent, ino)?;
         if dir.view.seen() != seen && self.find_locked(&dir, name)?.is_some() {
             return Err(Error::Exists);
         }
@@ -160,6 +152,21 @@ impl Fs {
             Ok(target) => Ok((ready, target)),
             Err(error) => self.unready(call, ready).and(Err(error)),
         }
+    }
+
+    /// Locks a directory and a number for a new inode, in the order of inode numbers.
+    pub(crate) fn lock_with_fresh<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        dir: Ino,
+        ino: Ino,
+    ) -> Result<(Locked<'a>, Fresh<'a>)> {
+        if ino < dir {
+            let fresh = self.lock_fresh(call, ino)?;
+            return Ok((self.lock(call, dir)?, fresh));
+        }
+        let dir = self.lock(call, dir)?;
+        Ok((dir, self.lock_fresh(call, ino)?))
     }
 
     fn lock_fresh<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Fresh<'a>> {
@@ -242,11 +249,11 @@ impl Fs {
         Ok(Some((next, appended.crc, pending.and(stored))))
     }
 
-    /// Gives an inode a further name.
+    /// Gives an inode a further name, or one that was made without ([`Fs::create_unnamed`]) its first.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for a directory, [`Error::Exists`], [`Error::TooManyLinks`],
-    /// [`Error::NotFound`] for an inode without names.
+    /// [`Error::NotFound`] for an inode whose last name was removed.
     pub fn link(&self, ctx: &Ctx, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Link, ctx)?;
@@ -256,7 +263,8 @@ impl Fs {
             return Err(Error::NotPermitted("a directory has one name"));
         }
         let nlink = inode.view.state().nlink;
-        if nlink == 0 || (dir.kind == FileKind::Directory && dir.view.state().nlink == 0) {
+        let may_be_named = nlink > 0 || inode.view.may_be_named();
+        if !may_be_named || (dir.kind == FileKind::Directory && dir.view.state().nlink == 0) {
             return Err(Error::NotFound);
         }
         if nlink == u32::MAX {
@@ -280,6 +288,7 @@ impl Fs {
         let ready = self.ready(&call, &changes)?;
         let change = InodeChange::links(inode, ctx.now_ns, nlink + 1);
         self.commit_names(&call, JournalKind::Link, (&changes, ready), &[change], Flushed::none())?;
+        inode.view.set_may_be_named(false);
         Ok(inode.view.attr(inode.kind))
     }
 
@@ -368,7 +377,7 @@ impl Fs {
 }
 
 /// A new inode's attributes, and its share of the commit with its identity line.
-fn new_inode<'a>(
+pub(crate) fn new_inode<'a>(
     call: &Call<'_>,
     (dir, fresh): (&Locked<'_>, &Fresh<'a>),
     new: &NewInode<'_>,

@@ -63,6 +63,15 @@ pub struct NewInode<'a> {
     pub target: &'a [u8],
 }
 
+/// How a file without a name is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unnamed {
+    /// It may get a name, as by `O_TMPFILE` without `O_EXCL`.
+    pub may_be_named: bool,
+    /// Permissions that it is not to have, where the directory has no default ACL.
+    pub umask: u32,
+}
+
 /// Changes of attributes; `None` leaves one as it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttr {

@@ -94,6 +94,15 @@ impl Subject for Faulty {
         Subject::create(self.change(), parent, name, new, now_ns)
     }
 
+    fn create_unnamed(
+        &mut self,
+        parent: Ino,
+        new: &NewInode,
+        now_ns: i64,
+    ) -> Result<Attr, Failure> {
+        Subject::create_unnamed(self.change(), parent, new, now_ns)
+    }
+
     fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure> {
         Subject::link(self.change(), ino, parent, name, now_ns)
     }
@@ -189,10 +198,20 @@ impl Subject for Faulty {
     fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure> {
         let size = self.model.getattr(ino)?.size;
         Subject::seek(&mut self.model, ino, offset, data)?;
-        if offset >= size {
+        if offset >= size || data && self.model.is_zero(ino, offset, size)? {
             return Err(Error::NoSuchOffset.into());
         }
-        Ok(Some(if data { offset } else { size }))
+        // Data is what reads as anything but zeros: a file may be as long as a disk.
+        let is_zero = |from, to| self.model.is_zero(ino, from, to);
+        let (mut at, mut end) = (offset, size);
+        while data && end - at > 1 {
+            let middle = at.midpoint(end);
+            if is_zero(offset, middle)? { at = middle } else { end = middle }
+        }
+        while !data && at < size && !is_zero(at, at.saturating_add(4096))? {
+            at = size.min(at.saturating_add(4096));
+        }
+        Ok(Some(at))
     }
 
     fn readdir(&mut self, ino: Ino, at_a_time: usize, now_ns: i64) -> Result<Vec<Entry>, Failure> {

@@ -110,6 +110,7 @@ fn every_operation_succeeds_often_and_fails_in_each_way() {
         "list",
         "parent",
         "hold",
+        "unnamed",
         "release",
         "sync",
         "compare",

@@ -119,6 +119,7 @@ fn is_comparable(model: &mut Model, session: &mut Session, step: &Step) -> bool 
         }
         // Linux lists a removed directory that is held as none, the model as an empty one.
         Step::On { action: Action::Readlink | Action::List { .. }, target: Target::Slot(_) }
+        | Step::Unnamed { .. }
         | Step::Compare
         | Step::Remount
         | Step::Die => false,

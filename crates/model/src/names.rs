@@ -33,6 +33,30 @@ impl Model {
         now_ns: i64,
     ) -> Result<Attr> {
         self.check_vacant(parent, name)?;
+        let ino = self.make(parent, new, now_ns)?;
+        self.insert_entry(parent, name, ino);
+        self.touch_contents(parent, now_ns);
+        self.getattr(ino)
+    }
+
+    /// Makes a regular file without a name, held once; [`Model::link`] may give it one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another kind; those of `create` but for names.
+    pub fn create_unnamed(&mut self, parent: Ino, new: &NewInode, now_ns: i64) -> Result<Attr> {
+        if new.kind != Kind::File {
+            return Err(Error::Invalid);
+        }
+        self.entries(parent)?;
+        self.check_not_removed(parent)?;
+        let ino = self.make(parent, new, now_ns)?;
+        let inode = self.inode_mut(ino)?;
+        (inode.attr.nlink, inode.holds, inode.may_be_named) = (0, 1, true);
+        self.getattr(ino)
+    }
+
+    /// A new inode with what it has of the directory that it is made in.
+    fn make(&mut self, parent: Ino, new: &NewInode, now_ns: i64) -> Result<Ino> {
         let mut new = new.clone();
         let parent_attr = self.getattr(parent)?;
         if self.is_full(parent_attr.project) {
@@ -47,16 +71,14 @@ impl Model {
         let attr = self.add(&new, parent, now_ns);
         self.inode_mut(attr.ino)?.attr.project = parent_attr.project;
         self.inherit(parent, attr.ino);
-        self.insert_entry(parent, name, attr.ino);
-        self.touch_contents(parent, now_ns);
-        self.getattr(attr.ino)
+        Ok(attr.ino)
     }
 
     /// Gives an inode another name.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for a directory; [`Error::NotFound`] for an inode whose last name
-    /// is gone; [`Error::OtherTree`]; those of `create`.
+    /// was removed; [`Error::OtherTree`]; those of `create`.
     pub fn link(
         &mut self,
         ino: Ino,
@@ -69,7 +91,7 @@ impl Model {
         if attr.kind == Kind::Directory {
             return Err(Error::NotPermitted);
         }
-        if attr.nlink == 0 {
+        if attr.nlink == 0 && !self.inode(ino)?.may_be_named {
             return Err(Error::NotFound);
         }
         if attr.nlink == u32::MAX {
@@ -80,6 +102,7 @@ impl Model {
             return Err(Error::OtherTree);
         }
         self.insert_entry(new_parent, new_name, ino);
+        self.inode_mut(ino)?.may_be_named = false;
         self.add_links(ino, 1);
         self.touch(ino, now_ns);
         self.touch_contents(new_parent, now_ns);

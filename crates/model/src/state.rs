@@ -25,6 +25,8 @@ pub(crate) struct Inode {
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Open files and the like that keep the inode when its last name is gone.
     pub(crate) holds: u64,
+    /// Made without a name: it may get one, once.
+    pub(crate) may_be_named: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -145,7 +147,10 @@ impl Model {
             ctime_ns: now_ns,
             birth_ns: now_ns,
         };
-        self.inodes.insert(ino, Inode { attr, body, xattrs: BTreeMap::new(), holds: 0 });
+        self.inodes.insert(
+            ino,
+            Inode { attr, body, xattrs: BTreeMap::new(), holds: 0, may_be_named: false },
+        );
         attr
     }
 

@@ -75,6 +75,11 @@ impl File {
         &self.inner.shared
     }
 
+    /// The inode.
+    pub(crate) fn ino(&self) -> Ino {
+        self.inner.ino
+    }
+
     /// The position in bytes, locked as long as a sequential call runs.
     fn offset(&self) -> MutexGuard<'_, u64> {
         self.inner.offset.lock().unwrap_or_else(PoisonError::into_inner)

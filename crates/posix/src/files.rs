@@ -5,7 +5,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr, StatFs,
+    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr,
+    StatFs, Unnamed,
 };
 
 use crate::hold::{hold_same, lookup_held};
@@ -114,6 +115,9 @@ impl Files {
 
     /// The inode to open, made where the options say so, and held once.
     fn open_held(&self, path: &OsStr, options: &OpenOptions) -> Result<Attr> {
+        if options.unnamed {
+            return self.make_unnamed(path, options);
+        }
         let stay = options.no_follow || options.create_new;
         let found = self.find(path, if stay { Follow::No } else { Follow::Yes })?;
         let ctx = self.ctx();
@@ -137,6 +141,28 @@ impl Files {
         let new = self.new_inode(FileKind::File, options.mode);
         let attr = self.fs().create(&ctx, found.parent, found.new_name()?, &new)?;
         Ok(self.held(&ctx, &attr)?)
+    }
+
+    /// A file without a name, which the core holds once.
+    fn make_unnamed(&self, path: &OsStr, options: &OpenOptions) -> Result<Attr> {
+        if !options.write {
+            return Err(FsError::Invalid("a file without a name that is not to be written").into());
+        }
+        let dir = self.find(path, Follow::Yes)?.existing()?;
+        let new = self.new_inode(FileKind::File, options.mode);
+        let how = Unnamed { may_be_named: !options.create_new, umask: 0 };
+        Ok(self.fs().create_unnamed(&self.ctx(), dir.ino, &new, how)?)
+    }
+
+    /// Gives an open file a further name, or one that was opened without any its first.
+    ///
+    /// # Errors
+    /// `ENOENT` for a file whose last name was removed, those of the walk and of [`Fs::link`].
+    pub fn link_file(&self, file: &File, path: impl AsRef<OsStr>) -> Result<()> {
+        let found = self.find(path, Follow::No)?;
+        let name = found.name.as_deref().ok_or(FsError::Exists)?;
+        self.fs().link(&self.ctx(), file.ino(), found.parent, name)?;
+        Ok(())
     }
 
     fn held(&self, ctx: &Ctx, found: &Attr) -> Result<Attr, FsError> {

@@ -12,6 +12,7 @@ pub struct OpenOptions {
     pub(crate) create_new: bool,
     pub(crate) directory: bool,
     pub(crate) no_follow: bool,
+    pub(crate) unnamed: bool,
     pub(crate) mode: u32,
 }
 
@@ -26,6 +27,7 @@ impl Default for OpenOptions {
             create_new: false,
             directory: false,
             no_follow: false,
+            unnamed: false,
             mode: 0o666,
         }
     }
@@ -84,6 +86,14 @@ impl OpenOptions {
     #[must_use]
     pub fn no_follow(self, on: bool) -> Self {
         Self { no_follow: on, ..self }
+    }
+
+    /// The path leads to a directory, and a file without a name is made there (`O_TMPFILE`), for
+    /// writing. [`crate::Files::link_file`] gives it one, unless [`OpenOptions::create_new`] is on too
+    /// (`O_EXCL`); otherwise it goes when it is closed.
+    #[must_use]
+    pub fn unnamed(self, on: bool) -> Self {
+        Self { unnamed: on, ..self }
     }
 
     /// Permission bits of a file that is made.

@@ -192,3 +192,26 @@ fn trusted_attributes_and_those_of_sticky_directories_have_rules_of_their_own() 
     user.create_dir("/own", 0o1777).unwrap();
     set("/own", "user.a").unwrap();
 }
+
+#[test]
+fn a_file_without_a_name_gets_one_by_its_descriptor() {
+    let files = files();
+    let unnamed = OpenOptions::new().read(true).write(true).unnamed(true);
+    files.create_dir("/d", 0o755).unwrap();
+    let file = files.open_file("/d", &unnamed).unwrap();
+    file.write_at(0, b"text").unwrap();
+    assert_eq!(file.attr().unwrap().nlink, 0);
+    files.link_file(&file, "/d/name").unwrap();
+    drop(file);
+    assert_eq!(files.stat("/d/name").unwrap().size, 4);
+
+    let secret = files.open_file("/d", &unnamed.create_new(true)).unwrap();
+    assert_eq!(files.link_file(&secret, "/d/other").unwrap_err().errno(), libc::ENOENT);
+    let ino = secret.attr().unwrap().ino;
+    drop(secret);
+    assert!(files.fs().getattr(ino).is_err());
+    let refused = files.open_file("/d", &OpenOptions::new().read(true).unnamed(true));
+    assert_eq!(refused.unwrap_err().errno(), libc::EINVAL);
+    let refused = files.open_file("/d/name", &unnamed);
+    assert_eq!(refused.unwrap_err().errno(), libc::ENOTDIR);
+}

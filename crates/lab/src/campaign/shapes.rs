@@ -39,6 +39,8 @@ const SETUP: &str = "
     set /T project=5
     create /T/one kind=file mode=644 uid=0 gid=0 rdev=0 target=%
     limit /T inodes=2
+    unnamed /A slot=4 kind=file mode=600 uid=1 gid=1 rdev=0 target=%
+    write @4 offset=0 len=5000 fill=40
 ";
 
 /// Operations chosen to get into each other's way.
@@ -76,6 +78,12 @@ const OPERATIONS: &str = "
     hold /A/bar slot=1
     hold /big slot=2
     release slot=1
+    unnamed /B slot=3 kind=file mode=666 uid=1 gid=1 rdev=0 target=%
+    unnamed /T slot=3 kind=file mode=666 uid=1 gid=1 rdev=0 target=%
+    write @4 offset=100 len=9000 fill=41
+    link @4 /A/new
+    link @4 /T/other
+    release slot=4
     write /A/bar offset=0 len=8 fill=11
     write /A/bar offset=4090 len=20000 fill=12
     append /A/foo len=1 fill=13

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use novale_core::{
     ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Place, Seek, SetAttr as FsSetAttr,
-    Usage,
+    Unnamed, Usage,
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
@@ -114,6 +114,17 @@ fn attr(on: &impl OnFs, attr: novale_core::Attr) -> Attr {
     }
 }
 
+fn new_inode(new: &NewInode) -> novale_core::NewInode<'_> {
+    novale_core::NewInode {
+        kind: file_kind(new.kind),
+        mode: new.mode,
+        uid: new.uid,
+        gid: new.gid,
+        rdev: new.rdev,
+        target: &new.target,
+    }
+}
+
 impl<T: OnFs> Subject for T {
     fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure> {
         self.fs()?
@@ -158,15 +169,18 @@ impl<T: OnFs> Subject for T {
         new: &NewInode,
         now_ns: i64,
     ) -> Result<Attr, Failure> {
-        let new = novale_core::NewInode {
-            kind: file_kind(new.kind),
-            mode: new.mode,
-            uid: new.uid,
-            gid: new.gid,
-            rdev: new.rdev,
-            target: &new.target,
-        };
-        let made = self.fs()?.create(&ctx(now_ns), to_fs(self, parent), name, &new);
+        let made = self.fs()?.create(&ctx(now_ns), to_fs(self, parent), name, &new_inode(new));
+        made.map(|found| attr(self, found)).map_err(failed)
+    }
+
+    fn create_unnamed(
+        &mut self,
+        parent: Ino,
+        new: &NewInode,
+        now_ns: i64,
+    ) -> Result<Attr, Failure> {
+        let (fs, how) = (self.fs()?, Unnamed { may_be_named: true, umask: 0 });
+        let made = fs.create_unnamed(&ctx(now_ns), to_fs(self, parent), &new_inode(new), how);
         made.map(|found| attr(self, found)).map_err(failed)
     }
 

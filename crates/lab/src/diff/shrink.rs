@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use novale_model::SetAttr;
 
-use crate::workload::{Action, Path, Step, Value};
+use crate::workload::{Action, Path, Step, Target, Value};
 
 /// A short sequence that fails too. `fails` is asked at most `tries` times.
 pub fn shrink(steps: Vec<Step>, tries: usize, fails: &mut dyn FnMut(&[Step]) -> bool) -> Vec<Step> {
@@ -90,7 +90,24 @@ impl Shrinker<'_> {
                 path.0.iter_mut().filter(|n| **n == name).for_each(|n| *n = vec![short]);
             });
         }
-        simpler | self.merge_paths()
+        simpler | self.merge_paths() | self.name_slots()
+    }
+
+    /// Lets steps name by its path what a slot holds: the hold may go then.
+    fn name_slots(&mut self) -> bool {
+        let hold = |step: &Step| {
+            let Step::Hold { path, slot } = step else { return None };
+            Some((Target::Slot(*slot), Target::Path(path.clone())))
+        };
+        let holds: Vec<_> = self.steps.iter().filter_map(hold).collect();
+        let mut simpler = false;
+        for (slot, path) in holds {
+            let mut candidate = self.steps.clone();
+            let targets = candidate.iter_mut().flat_map(Step::targets_mut);
+            targets.filter(|target| **target == slot).for_each(|target| target.clone_from(&path));
+            simpler |= candidate != self.steps && self.accept(candidate);
+        }
+        simpler
     }
 
     /// Lets steps name another path of the sequence instead of theirs, which then has one path less:
@@ -174,6 +191,7 @@ fn simpler_forms(step: &Step) -> Vec<Step> {
         | Step::Rmdir(_)
         | Step::Rename { .. }
         | Step::Hold { .. }
+        | Step::Unnamed { .. }
         | Step::Release(_)
         | Step::Compare => Vec::new(),
     };

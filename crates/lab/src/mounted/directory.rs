@@ -110,8 +110,11 @@ impl RealDirectory {
             Step::Copy { from, from_offset, to, to_offset, len } => {
                 return self.copy((from, *from_offset), (to, *to_offset), *len as usize);
             }
-            // A link of a descriptor needs a privilege that has changed between kernels.
-            Step::Link { target: Target::Slot(_), .. } => return Ok(Seen::LeftOut),
+            // A link of a descriptor needs a privilege that has changed between kernels, and FUSE has no
+            // files without names here.
+            Step::Link { target: Target::Slot(_), .. } | Step::Unnamed { .. } => {
+                return Ok(Seen::LeftOut);
+            }
             Step::Compare | Step::Remount | Step::Die => {}
         }
         Ok(Seen::Done)

@@ -368,6 +368,7 @@ fn kind_of(step: &Step) -> &'static str {
         Step::Rmdir(_) => "rmdir",
         Step::Rename { mode: RenameMode::Exchange, .. } => "exchange",
         Step::Rename { .. } => "rename",
+        Step::Unnamed { .. } => "unnamed",
         Step::Hold { .. } => "hold",
         Step::Release(_) => "release",
         Step::Compare | Step::Remount | Step::Die => "opening",

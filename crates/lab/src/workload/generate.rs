@@ -251,7 +251,12 @@ impl Generator {
             },
             55..60 => Step::On { target: self.target(is_symlink), action: Action::Readlink },
             60..65 => Step::On { target: self.target(is_directory), action: Action::Parent },
-            65..82 => Step::Hold { path: self.path(any), slot: self.random.u8(0..SLOTS) },
+            65..79 => Step::Hold { path: self.path(any), slot: self.random.u8(0..SLOTS) },
+            79..82 => Step::Unnamed {
+                dir: self.path(is_directory),
+                new: NewInode { kind: Kind::File, target: Vec::new(), ..self.new_inode() },
+                slot: self.random.u8(0..SLOTS),
+            },
             82..94 => Step::Release(self.slot()),
             94..97 => Step::Remount,
             _ => Step::Die,
@@ -265,7 +270,8 @@ impl Generator {
             1 => self.target(is_directory),
             _ => self.target(is_file),
         };
-        let name = self.xattr_name();
+        let there = if self.random.u32(0..3) == 0 { self.xattr_of(&target) } else { None };
+        let name = there.unwrap_or_else(|| self.xattr_name());
         let action = match self.random.u32(0..100) {
             0..60 => {
                 let mode = match self.random.u32(0..8) {
@@ -298,6 +304,16 @@ impl Generator {
             22..25 => b"security.a".to_vec(),
             _ => [&b"user."[..], &[self.random.u8(b'a'..=b'c')]].concat(),
         }
+    }
+
+    /// One of the attributes that are there.
+    fn xattr_of(&mut self, target: &Target) -> Option<Vec<u8>> {
+        let step = Step::On { target: target.clone(), action: Action::ListXattr };
+        let outcome = run_step(&mut self.model, &mut self.session, &step, 0);
+        let Outcome::Bytes(names) = outcome else { return None };
+        let names: Vec<_> =
+            names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+        self.random.choice(names).map(<[u8]>::to_vec)
     }
 
     fn xattr_value(&mut self) -> Value {

@@ -33,6 +33,15 @@ impl Subject for Model {
         Ok(Self::create(self, parent, name, new, now_ns)?)
     }
 
+    fn create_unnamed(
+        &mut self,
+        parent: Ino,
+        new: &NewInode,
+        now_ns: i64,
+    ) -> Result<Attr, Failure> {
+        Ok(Self::create_unnamed(self, parent, new, now_ns)?)
+    }
+
     fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure> {
         Ok(Self::link(self, ino, parent, name, now_ns)?)
     }

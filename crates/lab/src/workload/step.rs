@@ -91,6 +91,15 @@ pub enum Step {
         /// At most so many.
         len: u32,
     },
+    /// Make a file without a name, and keep it in a slot; what was there is released.
+    Unnamed {
+        /// The directory that it is made in.
+        dir: Path,
+        /// What.
+        new: NewInode,
+        /// Where.
+        slot: u8,
+    },
     /// Keep what a path names in a slot, as an open file is; what was in the slot is released.
     Hold {
         /// What.
@@ -117,6 +126,7 @@ impl Step {
             | Self::Unlink(path)
             | Self::Rmdir(path)
             | Self::Hold { path, .. }
+            | Self::Unnamed { dir: path, .. }
             | Self::On { target: Target::Path(path), .. }
             | Self::Link { target: Target::Slot(_), path } => vec![path],
             Self::Link { target: Target::Path(from), path: to } | Self::Rename { from, to, .. } => {
@@ -127,6 +137,27 @@ impl Step {
                 targets.filter_map(Target::path_mut).collect()
             }
             Self::On { target: Target::Slot(_), .. }
+            | Self::Release(_)
+            | Self::Compare
+            | Self::Remount
+            | Self::Die => Vec::new(),
+        }
+    }
+}
+
+impl Step {
+    /// What it acts upon by path or slot.
+    #[must_use]
+    pub fn targets_mut(&mut self) -> Vec<&mut Target> {
+        match self {
+            Self::Link { target, .. } | Self::On { target, .. } => vec![target],
+            Self::Copy { from, to, .. } => vec![from, to],
+            Self::Create { .. }
+            | Self::Unnamed { .. }
+            | Self::Unlink(_)
+            | Self::Rmdir(_)
+            | Self::Rename { .. }
+            | Self::Hold { .. }
             | Self::Release(_)
             | Self::Compare
             | Self::Remount
@@ -163,6 +194,7 @@ impl Step {
             | Self::Rename { .. }
             | Self::On { .. }
             | Self::Copy { .. }
+            | Self::Unnamed { .. }
             | Self::Hold { .. }
             | Self::Release(_) => StepKind::Operates,
         }

@@ -48,6 +48,9 @@ pub trait Subject {
         new: &NewInode,
         now_ns: i64,
     ) -> Result<Attr, Failure>;
+    /// The file is held once.
+    fn create_unnamed(&mut self, parent: Ino, new: &NewInode, now_ns: i64)
+    -> Result<Attr, Failure>;
     fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure>;
     fn unlink(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure>;
     fn rmdir(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure>;
@@ -178,6 +181,14 @@ fn try_step<S: Subject>(
                 subject.release(old, now)?;
             }
             Ok(Outcome::Done)
+        }
+        Step::Unnamed { dir, new, slot } => {
+            let dir = resolve(subject, dir)?;
+            let made = subject.create_unnamed(dir, new, now)?;
+            if let Some(old) = session.slots.insert(*slot, made.ino) {
+                subject.release(old, now)?;
+            }
+            Ok(Outcome::Attr(made))
         }
         Step::Release(slot) => {
             let ino = session.slots.remove(slot).ok_or(Error::NotFound)?;

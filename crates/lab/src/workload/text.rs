@@ -36,10 +36,12 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { path, new } => {
-                let NewInode { kind, mode, uid, gid, rdev, target } = new;
-                let kind = kind_text(*kind);
-                write!(f, "create {path} kind={kind} mode={mode:o} uid={uid} gid={gid}")?;
-                write!(f, " rdev={rdev} target={}", name_text(target))
+                write!(f, "create {path} ")?;
+                write_new(f, new)
+            }
+            Self::Unnamed { dir, new, slot } => {
+                write!(f, "unnamed {dir} slot={slot} ")?;
+                write_new(f, new)
             }
             Self::Link { target, path } => write!(f, "link {target} {path}"),
             Self::Unlink(path) => write!(f, "unlink {path}"),
@@ -66,16 +68,11 @@ impl FromStr for Step {
     fn from_str(line: &str) -> Result<Self, String> {
         let words = &mut Words::new(line);
         let step = match words.next()? {
-            "create" => Self::Create {
-                path: words.path()?,
-                new: NewInode {
-                    kind: parse_kind(words.value("kind")?)?,
-                    mode: parse_octal(words.value("mode")?)?,
-                    uid: words.number("uid")?,
-                    gid: words.number("gid")?,
-                    rdev: words.number("rdev")?,
-                    target: parse_name(words.value("target")?)?,
-                },
+            "create" => Self::Create { path: words.path()?, new: parse_new(words)? },
+            "unnamed" => Self::Unnamed {
+                dir: words.path()?,
+                slot: words.number("slot")?,
+                new: parse_new(words)?,
             },
             "link" => Self::Link { target: words.target()?, path: words.path()? },
             "unlink" => Self::Unlink(words.path()?),
@@ -102,6 +99,23 @@ impl FromStr for Step {
         words.end()?;
         Ok(step)
     }
+}
+
+fn write_new(f: &mut fmt::Formatter<'_>, new: &NewInode) -> fmt::Result {
+    let NewInode { kind, mode, uid, gid, rdev, target } = new;
+    let (kind, target) = (kind_text(*kind), name_text(target));
+    write!(f, "kind={kind} mode={mode:o} uid={uid} gid={gid} rdev={rdev} target={target}")
+}
+
+fn parse_new(words: &mut Words<'_>) -> Result<NewInode, String> {
+    Ok(NewInode {
+        kind: parse_kind(words.value("kind")?)?,
+        mode: parse_octal(words.value("mode")?)?,
+        uid: words.number("uid")?,
+        gid: words.number("gid")?,
+        rdev: words.number("rdev")?,
+        target: parse_name(words.value("target")?)?,
+    })
 }
 
 fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) -> fmt::Result {

@@ -1,0 +1,116 @@
+//! Files that are made without a name (`O_TMPFILE`), and may get one later.
+//!
+//! Such a file is to media what a held file is whose last name was removed: its commit lines have no
+//! links, so its number and its pages are free to recovery, whatever its log says. A name comes by
+//! [`Fs::link`].
+//!
+//! Crash points. The identity line, fence; a commit line without links and log, fence. Before and
+//! behind either the number is free. The line is there for whoever reads the inode again while it is
+//! held, and for the numbers: what an earlier use of them left is older. Writes commit as ever, in lines
+//! without links. The first name is one journal record, of the directory and of the file with one
+//! link, under an op_seq above all of its own lines: before the record is durable there is neither name
+//! nor file, behind it both. All that the file's line in the record needs was durable before: each
+//! commit of the file behind its own fence, the identity line behind the one here.
+
+use std::sync::atomic::Ordering;
+
+use novale_arena::Phase;
+use novale_layout::{FileKind, Ino};
+
+use crate::commit::{self, Rest};
+use crate::error::{Error, Result};
+use crate::fs::{Call, Fs, OpKind};
+use crate::load;
+use crate::namespace::new_inode;
+use crate::quota::Change;
+use crate::types::{Attr, Ctx, NewInode, Unnamed};
+use crate::view::{State, View};
+
+impl Fs {
+    /// Makes a regular file without a name, held once: it goes with its last [`Fs::release`], unless
+    /// [`Fs::link`] has given it a name. It counts for the tree of `dir` and has what is inherited
+    /// there, as if it were made in it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when `dir` was removed, [`Error::NotDirectory`], [`Error::NoSpace`],
+    /// [`Error::QuotaExceeded`], [`Error::Invalid`] for another kind; nothing is changed then.
+    pub fn create_unnamed(
+        &self,
+        ctx: &Ctx,
+        dir: Ino,
+        new: &NewInode<'_>,
+        how: Unnamed,
+    ) -> Result<Attr> {
+        if new.kind != FileKind::File {
+            return Err(Error::Invalid("only regular files are made without a name"));
+        }
+        let new = NewInode { rdev: 0, ..*new };
+        let call = self.begin(OpKind::Create, ctx)?;
+        let ino = self.inodes.take(&self.env(&call), &self.pm)?;
+        let result = self.create_unnamed_numbered(&call, dir, ino, (&new, how));
+        // A number that was not free is kept out of use.
+        if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
+            self.inodes.give(&self.env(&call), ino)?;
+        }
+        result
+    }
+
+    fn create_unnamed_numbered(
+        &self,
+        call: &Call<'_>,
+        dir: Ino,
+        ino: Ino,
+        (new, how): (&NewInode<'_>, Unnamed),
+    ) -> Result<Attr> {
+        if ino == dir {
+            return Err(load::called_free(ino, &self.place(ino)?));
+        }
+        let (dir, fresh) = self.lock_with_fresh(call, dir, ino)?;
+        if dir.kind != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        if dir.view.state().nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        self.allow(call, dir.view.project(), 0, 1)?;
+        let (mode, xattrs) = self.inherit(call, &dir, (new.kind, new.mode & 0o7777), how.umask)?;
+        self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
+        let (attrs, change, pending) =
+            new_inode(call, (&dir, &fresh), new, (mode, xattrs.set), None);
+        let identity = change.identity.unwrap_or([0; 64]);
+        let pending = pending.and(change.place.store_identity(&self.pm, &identity));
+        let mut next = State { nlink: 0, ..change.next };
+        call.op.note_commit(ino.get(), next.op_seq, next.slot ^ 1);
+        call.op.set_phase(Phase::Committing);
+        let rest = Rest::Pending(pending);
+        commit::one(&self.pm, self.session, &change.place, &mut next, rest).end();
+        call.op.set_phase(Phase::Fenced);
+        let view = &fresh.view;
+        view.publish(|| {
+            view.set_state(&next);
+            view.set_attrs(&attrs, 0);
+            view.set_birth_ns(call.now_ns);
+            view.set_atime_ns(call.now_ns);
+            view.set_may_be_named(how.may_be_named);
+            view.holds().store(1, Ordering::Relaxed);
+            view.set_identity(ino, fresh.id.generation, new.kind, true);
+        });
+        call.op.clear_notes();
+        call.op.set_phase(Phase::Published);
+        self.count(attrs.project, Change::whole(view))?;
+        Ok(view.attr(new.kind))
+    }
+}
+
+impl View<'_> {
+    /// Whether an inode without a name may get one, as one that was made without may, once. Said in
+    /// the word for a parent, which a file has not: it is its own.
+    pub(crate) fn may_be_named(&self) -> bool {
+        self.parent() == self.ino()
+    }
+
+    /// Says of a file whether it may get its first name.
+    pub(crate) fn set_may_be_named(&self, may: bool) {
+        self.set_parent(if may { self.ino() } else { Ino::NULL });
+    }
+}
