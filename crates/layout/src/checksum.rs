@@ -2,7 +2,8 @@
 
 use novale_crc::append;
 
-use crate::{Ino, PmAddr};
+use crate::error::check_crc;
+use crate::{Ino, LayoutError, PmAddr};
 
 /// The start of a checksum: the CRC32C of the names of what the bytes belong to.
 ///
@@ -45,6 +46,27 @@ impl Seed {
     #[must_use]
     pub(crate) fn checksum(self, bytes: &[u8]) -> u32 {
         append(self.0, bytes)
+    }
+
+    /// A line with its checksum in its last four bytes, over all that is before.
+    #[inline]
+    #[must_use]
+    pub(crate) fn seal(self, mut line: [u8; 64]) -> [u8; 64] {
+        if let Some((bytes, crc)) = line.split_last_chunk_mut::<4>() {
+            *crc = self.checksum(bytes).to_le_bytes();
+        }
+        line
+    }
+
+    /// Refuses a line whose last four bytes are not the checksum of what is before.
+    #[inline]
+    pub(crate) fn check_sealed(
+        self,
+        line: &[u8; 64],
+        structure: &'static str,
+    ) -> Result<(), LayoutError> {
+        let Some((bytes, crc)) = line.split_last_chunk::<4>() else { return Ok(()) };
+        check_crc(structure, self.checksum(bytes), u32::from_le_bytes(*crc))
     }
 
     #[inline]

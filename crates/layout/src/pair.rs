@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::transmute;
 
-use crate::error::{check, check_crc};
+use crate::error::check;
 use crate::{Ino, LayoutError, PmAddr, Seed};
 
 const PAIR: &str = "pair line";
@@ -64,7 +64,7 @@ impl PairLine {
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {
         let ino = self.ino.get();
-        let mut raw = RawPairLine {
+        let raw = RawPairLine {
             op_seq: self.op_seq.into(),
             home: (self.home.raw() | spread(ino)).into(),
             partner: (self.partner.raw() | spread(ino >> 20)).into(),
@@ -75,9 +75,7 @@ impl PairLine {
             data_crc: self.data_crc.into(),
             line_crc: U32::ZERO,
         };
-        let bytes: [u8; 64] = transmute!(raw);
-        raw.line_crc = seed.checksum(&bytes[..60]).into();
-        transmute!(raw)
+        seed.seal(transmute!(raw))
     }
 
     /// Checks bytes that were read back.
@@ -91,7 +89,7 @@ impl PairLine {
             return Err(LayoutError::Blank);
         }
         let raw: RawPairLine = transmute!(*bytes);
-        check_crc(PAIR, seed.checksum(&bytes[..60]), raw.line_crc.get())?;
+        seed.check_sealed(bytes, PAIR)?;
         let ino = Self::peek_ino(bytes);
         let home = PmAddr::from_raw(raw.home.get() & !(LOW_MASK | HIGH_MASK));
         let partner = PmAddr::from_raw(raw.partner.get() & !(LOW_MASK | HIGH_MASK));

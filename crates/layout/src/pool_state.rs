@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::transmute;
 
-use crate::error::{check, check_crc};
+use crate::error::check;
 use crate::number::decode_seq;
 use crate::{LayoutError, PmAddr, SESSION_LIMIT, Seed};
 
@@ -55,7 +55,7 @@ impl PoolState {
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {
-        let mut raw = RawPoolState {
+        let raw = RawPoolState {
             seq: self.seq.into(),
             session: self.session.into(),
             flags: self.flags.into(),
@@ -67,9 +67,7 @@ impl PoolState {
             reserved: [0; 12],
             crc: U32::ZERO,
         };
-        let bytes: [u8; 64] = transmute!(raw);
-        raw.crc = seed.checksum(&bytes[..60]).into();
-        transmute!(raw)
+        seed.seal(transmute!(raw))
     }
 
     /// Checks bytes that were read back.
@@ -81,7 +79,7 @@ impl PoolState {
             return Err(LayoutError::Blank);
         }
         let raw: RawPoolState = transmute!(*bytes);
-        check_crc(STATE, seed.checksum(&bytes[..60]), raw.crc.get())?;
+        seed.check_sealed(bytes, STATE)?;
         let session = raw.session.get();
         check(session < SESSION_LIMIT, STATE, "session", "below 2^31", session.into())?;
         Ok(Self {

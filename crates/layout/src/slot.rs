@@ -179,7 +179,7 @@ impl SlotState {
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {
-        let mut raw = RawSlotState {
+        let raw = RawSlotState {
             seq: self.seq.into(),
             session: self.session.into(),
             flags: self.flags.into(),
@@ -189,9 +189,7 @@ impl SlotState {
             reserved: [0; 20],
             crc: U32::ZERO,
         };
-        let bytes: [u8; 64] = transmute!(raw);
-        raw.crc = seed.checksum(&bytes[..60]).into();
-        transmute!(raw)
+        seed.seal(transmute!(raw))
     }
 
     /// Checks bytes that were read back.
@@ -203,7 +201,7 @@ impl SlotState {
             return Err(LayoutError::Blank);
         }
         let raw: RawSlotState = transmute!(*bytes);
-        check_crc(STATE, seed.checksum(&bytes[..60]), raw.crc.get())?;
+        seed.check_sealed(bytes, STATE)?;
         let session = raw.session.get();
         let session_ok = session <= u64::from(SESSION_LIMIT);
         check(session_ok, STATE, "session", "at most 2^31", session)?;

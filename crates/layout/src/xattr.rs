@@ -7,7 +7,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
-use crate::error::{check, check_crc};
+use crate::error::check;
 use crate::number::decode_seq;
 use crate::{Ino, LayoutError, PAGE, PmAddr, Seed};
 
@@ -168,7 +168,7 @@ impl XattrPageHeader {
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {
-        let mut raw = RawXattrPageHeader {
+        let raw = RawXattrPageHeader {
             ino: self.ino.get().into(),
             generation: self.generation.into(),
             page_index: self.page_index.into(),
@@ -181,9 +181,7 @@ impl XattrPageHeader {
             reserved: [0; 12],
             crc: U32::ZERO,
         };
-        let bytes: [u8; 64] = transmute!(raw);
-        raw.crc = seed.checksum(&bytes[..60]).into();
-        transmute!(raw)
+        seed.seal(transmute!(raw))
     }
 
     /// Checks bytes that were read back.
@@ -195,7 +193,7 @@ impl XattrPageHeader {
             return Err(LayoutError::Blank);
         }
         let raw: RawXattrPageHeader = transmute!(*bytes);
-        check_crc(HEADER, seed.checksum(&bytes[..60]), raw.crc.get())?;
+        seed.check_sealed(bytes, HEADER)?;
         let payload_bytes = raw.payload_bytes.get();
         let fits = (1..=XATTR_PAYLOAD_BYTES_MAX).contains(&payload_bytes);
         check(fits, HEADER, "payload_bytes", "1 to 4032", payload_bytes.into())?;

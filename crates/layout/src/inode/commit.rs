@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::transmute;
 
-use crate::error::{check, check_crc};
+use crate::error::check;
 use crate::number::decode_seq;
 use crate::{LayoutError, PAGE, PmAddr, SIZE_LIMIT, Seed};
 
@@ -74,7 +74,7 @@ impl CommitLine {
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {
         assert!(u64::from(self.flags) <= FLAGS_MASK, "the flags of a commit line have 12 bits");
-        let mut raw = RawCommitLine {
+        let raw = RawCommitLine {
             op_seq: self.op_seq.into(),
             log_head: (self.log_head.raw() | u64::from(self.flags)).into(),
             log_tail: self.log_tail.raw().into(),
@@ -86,9 +86,7 @@ impl CommitLine {
             data_crc: self.data_crc.into(),
             line_crc: U32::ZERO,
         };
-        let bytes: [u8; 64] = transmute!(raw);
-        raw.line_crc = seed.checksum(&bytes[..60]).into();
-        transmute!(raw)
+        seed.seal(transmute!(raw))
     }
 
     /// Checks bytes that were read back.
@@ -103,7 +101,7 @@ impl CommitLine {
             return Err(LayoutError::Blank);
         }
         let raw: RawCommitLine = transmute!(*bytes);
-        check_crc(COMMIT, seed.checksum(&bytes[..60]), raw.line_crc.get())?;
+        seed.check_sealed(bytes, COMMIT)?;
         let head = raw.log_head.get();
         let log_head = PmAddr::decode_page(head & !FLAGS_MASK, COMMIT, "log_head")?;
         let log_tail = PmAddr::from_raw(raw.log_tail.get());
