@@ -21,7 +21,7 @@ use crate::gc::GcCounters;
 use crate::load;
 use crate::log::{Appended, LogEnv, LogId};
 use crate::pool::Pool;
-use crate::quota::{Change, Projects};
+use crate::quota::{Change, Counted, Projects};
 use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
 use crate::seeded::{self, Bug};
@@ -579,7 +579,7 @@ impl Fs {
         }
         commit::one(&self.pm, self.session, &locked.place, &mut next, rest).end();
         call.op.set_phase(Phase::Fenced);
-        let (project, before) = (locked.view.project(), Change::whole(&locked.view));
+        let before = Counted::of(&locked.view);
         let published = locked.view.publish(|| {
             locked.view.set_state(&next);
             publish()
@@ -587,7 +587,7 @@ impl Fs {
         // The pages are in the log and the index now.
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
-        published.and(self.recount(project, before, &locked.view))
+        published.and(self.recount(before, &locked.view))
     }
 
     /// Commits several inodes through the journal; the caller publishes.

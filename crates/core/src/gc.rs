@@ -38,7 +38,7 @@ use crate::error::Result;
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked};
 use crate::log::{self, Appended, Item, Until, page_of};
-use crate::quota::Change;
+use crate::quota::Counted;
 use crate::seeded::{self, Bug};
 use crate::view::View;
 
@@ -413,12 +413,12 @@ impl Fs {
         } else {
             self.pm.fence(self.pm.write_back(word)).end();
         }
-        let before = Change::whole(view);
+        let before = Counted::of(view);
         let published = view.publish(|| {
             view.set_state(&state);
             publish()
         });
-        published.and(self.recount(view.project(), before, view))
+        published.and(self.recount(before, view))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::dir::{self, Found};
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked};
 use crate::log::{Appended, Appender, Room};
-use crate::quota::Change;
+use crate::quota::Counted;
 use crate::seeded::{self, Bug};
 use crate::view::{State, View};
 
@@ -267,10 +267,10 @@ impl Fs {
         at: &[(u64, PmAddr)],
     ) -> Result<()> {
         let (view, arena) = (&change.dir.view, self.arena());
-        let before = Change::whole(view);
+        let before = Counted::of(view);
         view.set_state(next);
         appended.publish(view);
-        self.recount(view.project(), before, view)?;
+        self.recount(before, view)?;
         // Names are added first: room for them was made, and removing could take it away.
         for (add, (cookie, addr)) in change.adds.iter().zip(at) {
             dir::add(&self.pm, arena, view, add.name, *cookie, *addr)?;

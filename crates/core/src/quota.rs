@@ -163,6 +163,19 @@ impl Change {
     }
 }
 
+/// What an inode counts for its tree before a change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counted {
+    tree: u32,
+    whole: Change,
+}
+
+impl Counted {
+    pub(crate) fn of(view: &View<'_>) -> Self {
+        Self { tree: view.project(), whole: Change::whole(view) }
+    }
+}
+
 impl Fs {
     /// What every directory tree uses and may use, by its number.
     ///
@@ -317,17 +330,15 @@ impl Fs {
         self.allow(call, project, growth, 0)
     }
 
-    /// Counts what a commit has made of an inode that counted as `before` for a tree.
-    pub(crate) fn recount(&self, tree: u32, before: Change, view: &View<'_>) -> Result<()> {
-        if view.project() == tree {
-            if tree == 0 {
-                return Ok(());
-            }
-            let pages = Change::whole(view).pages - before.pages;
-            return self.count(tree, Change { pages, inodes: 0 });
+    /// Counts what a commit has made of an inode that counted as `before`.
+    pub(crate) fn recount(&self, before: Counted, view: &View<'_>) -> Result<()> {
+        let now = Counted::of(view);
+        if now.tree == before.tree {
+            let pages = now.whole.pages - before.whole.pages;
+            return self.count(now.tree, Change { pages, inodes: 0 });
         }
-        self.count(tree, before.back())?;
-        self.count(view.project(), Change::whole(view))
+        self.count(before.tree, before.whole.back())?;
+        self.count(now.tree, now.whole)
     }
 
     /// Counts for a tree what has been committed.
