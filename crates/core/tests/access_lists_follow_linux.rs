@@ -2,36 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use novale_arena::Arena;
-use novale_core::{
-    Ctx, Error, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Serial, SetAttr,
-    SetXattr, mkfs,
-};
-use novale_pm::{Pm, PmOptions};
+mod support;
 
-const MB: u64 = 1 << 20;
+use novale_core::{Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Serial, SetAttr, SetXattr};
+use support::{MB, open};
+
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
 
-fn open(pm: Pm, form: Form) -> Fs {
-    let arena = Arena::anonymous(64 * MB).unwrap();
-    let options = OpenOptions { form, now_ns: 2, ..OpenOptions::default() };
-    Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap()
-}
-
 fn world(form: Form) -> Fs {
-    let pm = Pm::anonymous(&[16 * MB], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 1,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[8; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
+    let pm = support::pool(&[16 * MB], 1);
     open(pm, form)
 }
 

@@ -2,19 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports, reason = "a test panics")]
 
+mod support;
+
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use novale_arena::Arena;
 use novale_core::*;
 use novale_layout::PmAddr;
 use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
 
-const MB: u64 = 1 << 20;
 /// Many times the 64 operation records.
+use support::MB;
+
 const THREADS: u32 = 600;
 /// Far more than the calls take; after it, they count as hanging.
 const LIMIT: Duration = Duration::from_secs(8);
@@ -39,25 +41,15 @@ impl Observer for SlowFences {
 }
 
 fn open(pm: Pm) -> Fs {
-    let arena = Arena::anonymous(256 * MB).unwrap();
     let options = OpenOptions { now_ns: 2, ..OpenOptions::default() };
-    Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap()
+    support::open_as(pm, &options)
 }
 
 /// A pool with a file for each thread, none of them loaded.
 fn pool_of_files(slow: &Arc<SlowFences>) -> (Fs, Vec<Ino>) {
     let options = PmOptions { observer: Some(slow.clone()), ..PmOptions::default() };
     let pm = Pm::anonymous(&[32 * MB], &options).unwrap();
-    let options = MkfsOptions {
-        lanes: 64,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
+    mkfs(&pm, &support::mkfs_options(1, 64)).unwrap();
     let fs = open(pm);
     let new = NewInode { kind: FileKind::File, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" };
     let ctx = Ctx { now_ns: 1, hint: 0 };

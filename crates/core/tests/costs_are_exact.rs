@@ -9,16 +9,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::fmt::Write;
 
-use novale_arena::Arena;
 use novale_core::{
-    Ctx, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Place, RenameMode,
-    Seek, Serial, SetAttr, SetXattr, mkfs,
+    Ctx, Fallocate, FileKind, Form, Fs, Ino, NewInode, OpenOptions, Place, RenameMode, Seek,
+    SetAttr, SetXattr,
 };
-use novale_pm::{Counters, Pm, PmOptions};
+use novale_pm::Counters;
 
-const MB: u64 = 1 << 20;
+use support::MB;
+
 const PAGE: usize = 4096;
 
 /// What one operation did.
@@ -57,20 +59,9 @@ fn inode(kind: FileKind, target: &[u8]) -> NewInode<'_> {
 
 impl World {
     fn new(form: Form) -> Self {
-        let pm = Pm::anonymous(&[32 * MB], &PmOptions::default()).unwrap();
-        let options = MkfsOptions {
-            lanes: 1,
-            pool_uuid: [7; 16],
-            slot_uuids: vec![[8; 16]],
-            now_ns: 1,
-            root_uid: 0,
-            root_gid: 0,
-            root_mode: 0o755,
-        };
-        mkfs(&pm, &options).unwrap();
-        let arena = Arena::anonymous(64 * MB).unwrap();
+        let pm = support::pool(&[32 * MB], 1);
         let options = OpenOptions { form, now_ns: 2, ..OpenOptions::default() };
-        let fs = Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap();
+        let fs = support::open_as(pm, &options);
         let none = Ino::NULL;
         let mut world = Self { fs, a: none, b: none, f: none, g: none };
         world.a = world.create(Ino::ROOT, b"a", FileKind::Directory);

@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_arena::Arena;
 use novale_core::{
-    Attr, Ctx, Error, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Serial, SetAttr,
-    SetXattr, XattrMode, mkfs,
+    Attr, Ctx, Error, FileKind, Form, Fs, Ino, NewInode, SetAttr, SetXattr, XattrMode,
 };
-use novale_pm::{Pm, PmOptions};
+use novale_pm::Pm;
+use support::{MB, open, verify};
 
-const MB: u64 = 1 << 20;
 const FORMS: [Form; 3] = [Form::Single, Form::Two, Form::Auto];
 
 fn ctx(now_ns: i64) -> Ctx {
@@ -20,24 +20,7 @@ fn ctx(now_ns: i64) -> Ctx {
 }
 
 fn pool(len: u64) -> Pm {
-    let pm = Pm::anonymous(&[len], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 1,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[8; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
-    pm
-}
-
-fn open(pm: Pm, form: Form) -> Fs {
-    let arena = Arena::anonymous(128 * MB).unwrap();
-    let options = OpenOptions { form, now_ns: 2, ..OpenOptions::default() };
-    Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap()
+    support::pool(&[len], 1)
 }
 
 fn make(fs: &Fs, name: &str, kind: FileKind) -> Ino {
@@ -67,10 +50,6 @@ fn all(fs: &Fs, ino: Ino) -> BTreeMap<String, Vec<u8>> {
 
 fn value(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 7 + len) % 251).unwrap()).collect()
-}
-
-fn verify(pm: &Pm) {
-    assert_eq!(novale_core::check(pm, &Serial, &|_| {}).unwrap().findings, []);
 }
 
 /// Runs `check` on the file system as `make` leaves it, behind the loss of the view, and behind a

@@ -9,42 +9,24 @@
     reason = "a test panics"
 )]
 
-use novale_arena::Arena;
+mod support;
+
 use novale_core::*;
 use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
-const MB: u64 = 1 << 20;
+use support::{MB, pool};
 fn ctx(now_ns: i64) -> Ctx {
     Ctx { now_ns, hint: 0 }
 }
 fn pool_with(lens: &[u64], lanes: u32, options: &PmOptions) -> Pm {
     let pm = Pm::anonymous(lens, options).unwrap();
-    let options = MkfsOptions {
-        lanes,
-        pool_uuid: [7; 16],
-        slot_uuids: lens.iter().map(|l| [*l as u8; 16]).collect(),
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
+    mkfs(&pm, &support::mkfs_options(lens.len(), lanes)).unwrap();
     pm
 }
-fn pool(lens: &[u64], lanes: u32) -> Pm {
-    pool_with(lens, lanes, &PmOptions::default())
-}
 fn open(pm: Pm) -> Fs {
-    Fs::open(
-        pm,
-        Arena::anonymous(256 * MB).unwrap(),
-        &OpenOptions { now_ns: 2, ..OpenOptions::default() },
-        &Serial,
-        &|_| {},
-    )
-    .unwrap()
+    support::open(pm, Form::Auto)
 }
 fn new(kind: FileKind) -> NewInode<'static> {
     NewInode { kind, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" }

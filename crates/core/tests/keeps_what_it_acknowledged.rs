@@ -9,35 +9,18 @@
     reason = "a test panics"
 )]
 
-use novale_arena::Arena;
-use novale_core::*;
-use novale_pm::{Pm, PmOptions};
+mod support;
 
-const MB: u64 = 1 << 20;
+use novale_core::*;
+use novale_pm::Pm;
+use support::{MB, open, verify};
 
 fn ctx(now_ns: i64) -> Ctx {
     Ctx { now_ns, hint: 0 }
 }
 
 fn pool(lens: &[u64]) -> Pm {
-    let pm = Pm::anonymous(lens, &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 4,
-        pool_uuid: [7; 16],
-        slot_uuids: lens.iter().map(|len| [*len as u8; 16]).collect(),
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
-    pm
-}
-
-fn open(pm: Pm, form: Form) -> Fs {
-    let arena = Arena::anonymous(256 * MB).unwrap();
-    let options = OpenOptions { form, now_ns: 2, ..OpenOptions::default() };
-    Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap()
+    support::pool(lens, 4)
 }
 
 fn file(mode: u32) -> NewInode<'static> {
@@ -60,11 +43,6 @@ fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
     let count = fs.read(&ctx(9), ino, 0, &mut bytes).unwrap();
     bytes.truncate(count);
     bytes
-}
-
-fn verify(pm: &Pm) {
-    let report = novale_core::check(pm, &Serial, &|_| {}).unwrap();
-    assert_eq!(report.findings, []);
 }
 
 /// Runs `check` on the file system as `make` leaves it, after a clean close and a reopening, and

@@ -2,36 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
-use novale_arena::Arena;
-use novale_core::{
-    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, mkfs,
-};
+mod support;
+
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode};
 use novale_layout::{
     COMMIT_OFFSETS, CommitLine, INODE_SIZE, INODES_PER_PAGE, PmAddr, Seed, Superblock,
 };
-use novale_pm::{Pm, PmOptions, Purpose};
+use novale_pm::{Pm, Purpose};
 
 const CTX: Ctx = Ctx { now_ns: 3, hint: 0 };
 const POOL_UUID: [u8; 16] = [7; 16];
 
 fn new_pool() -> Pm {
-    let pm = Pm::anonymous(&[32 << 20], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 2,
-        pool_uuid: POOL_UUID,
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
-    pm
+    support::pool(&[32 << 20], 2)
 }
 
 fn open(pm: Pm) -> Fs {
-    let arena = Arena::anonymous(256 << 20).unwrap();
-    Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
+    support::open_as(pm, &OpenOptions::default())
 }
 
 fn make(fs: &Fs, name: &[u8], kind: FileKind) -> Ino {

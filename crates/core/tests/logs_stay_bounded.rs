@@ -8,31 +8,23 @@
     reason = "a test panics"
 )]
 
-use novale_arena::Arena;
-use novale_core::*;
-use novale_pm::{Pm, PmOptions};
+mod support;
 
-const MB: u64 = 1 << 20;
+use novale_core::*;
+use novale_pm::Pm;
+
+use support::MB;
+
 const PAGE: u64 = 4096;
 
 fn open() -> Fs {
-    let pm = Pm::anonymous(&[64 * MB], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 1,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
+    let pm = support::pool(&[64 * MB], 1);
     reopen(pm)
 }
 
 fn reopen(pm: Pm) -> Fs {
     let options = OpenOptions { now_ns: 2, ..OpenOptions::default() };
-    Fs::open(pm, Arena::anonymous(256 * MB).unwrap(), &options, &Serial, &|_| {}).unwrap()
+    support::open_as(pm, &options)
 }
 
 const CTX: Ctx = Ctx { now_ns: 3, hint: 0 };

@@ -3,36 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
-use novale_arena::Arena;
-use novale_core::{
-    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, mkfs,
-};
+mod support;
+
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode};
 use novale_layout::{
     INODE_SIZE, INODES_PER_PAGE, PmAddr, Superblock, VOLATILE_OFFSET, VOLATILE_PARENT_OFFSET,
 };
-use novale_pm::{Pm, PmOptions, Purpose};
+use novale_pm::{Pm, Purpose};
 
 const CTX: Ctx = Ctx { now_ns: 3, hint: 0 };
 
 fn new_pool() -> Fs {
-    let pm = Pm::anonymous(&[32 << 20], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 2,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
+    let pm = support::pool(&[32 << 20], 2);
     open(pm, false)
 }
 
 fn open(pm: Pm, read_only: bool) -> Fs {
-    let arena = Arena::anonymous(256 << 20).unwrap();
     let options = OpenOptions { read_only, ..OpenOptions::default() };
-    Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap()
+    support::open_as(pm, &options)
 }
 
 /// The same pool with a view of which nothing is known.

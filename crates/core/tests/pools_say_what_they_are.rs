@@ -7,27 +7,19 @@
     reason = "a test panics"
 )]
 
+mod support;
+
 use novale_arena::Arena;
 use novale_core::*;
 use novale_layout::{PAGE, PmAddr, RoFeature, SLOT_HEADER_OFFSET, SUPERBLOCK_BYTES, Superblock};
-use novale_pm::{Pm, PmOptions, Purpose};
+use novale_pm::{Pm, Purpose};
 
-const MB: u64 = 1 << 20;
+use support::MB;
+
 const LENS: [u64; 2] = [16 * MB, 8 * MB];
 
 fn pool() -> Pm {
-    let pm = Pm::anonymous(&LENS, &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 4,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[1; 16], [2; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
-    pm
+    support::pool(&LENS, 4)
 }
 
 fn open(pm: Pm, read_only: bool) -> Result<Fs> {

@@ -9,34 +9,23 @@
     reason = "a test panics"
 )]
 
+mod support;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_arena::Arena;
 use novale_core::*;
-use novale_pm::{Pm, PmOptions};
+use novale_pm::Pm;
+use support::{MB, verify};
 
-const MB: u64 = 1 << 20;
 const THREADS: u32 = 6;
 const STEPS: u32 = 4000;
 
 fn pool() -> Pm {
-    let pm = Pm::anonymous(&[48 * MB, 16 * MB], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 3,
-        pool_uuid: [9; 16],
-        slot_uuids: vec![[1; 16], [2; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
-    pm
+    support::pool(&[48 * MB, 16 * MB], 3)
 }
 
 fn open(pm: Pm) -> Fs {
-    let arena = Arena::anonymous(256 * MB).unwrap();
-    Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
+    support::open_as(pm, &OpenOptions::default())
 }
 
 fn ctx(hint: u32) -> Ctx {
@@ -128,11 +117,6 @@ fn file_step(fs: &Fs, ctx: &Ctx, ino: Ino, random: &mut fastrand::Rng) {
         }
     }
     fs.release(ctx, ino, 1).unwrap();
-}
-
-fn verify(pm: &Pm) {
-    let report = check(pm, &Serial, &|_| {}).unwrap();
-    assert_eq!(report.findings, []);
 }
 
 #[test]

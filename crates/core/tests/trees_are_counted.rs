@@ -2,35 +2,23 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test panics")]
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use novale_arena::Arena;
 use novale_core::*;
-use novale_pm::{Pm, PmOptions};
-
-const MB: u64 = 1 << 20;
+use novale_pm::Pm;
 
 fn ctx() -> Ctx {
     Ctx { now_ns: 10, hint: 0 }
 }
 
 fn open(pm: Pm) -> Fs {
-    let arena = Arena::anonymous(64 * MB).unwrap();
-    Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
+    support::open_as(pm, &OpenOptions::default())
 }
 
 fn fresh() -> Fs {
-    let pm = Pm::anonymous(&[16 * MB], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 2,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[8; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
+    let pm = support::pool(&[16 * support::MB], 2);
     open(pm)
 }
 

@@ -1,31 +1,18 @@
 //! Views that nobody uses are dropped when there are more than wanted, and nothing is lost by it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_arena::Arena;
-use novale_core::{
-    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Serial, check, mkfs,
-};
-use novale_pm::{Pm, PmOptions};
-
-const MB: u64 = 1 << 20;
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, Serial, check};
+use support::MB;
 
 fn fs(pool_mb: u64, index_bytes: u64) -> Fs {
-    let pm = Pm::anonymous(&[pool_mb * MB], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 2,
-        pool_uuid: [1; 16],
-        slot_uuids: vec![[2; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options).unwrap();
+    let pm = support::pool(&[pool_mb * MB], 2);
     let options =
         OpenOptions { now_ns: 2, index_bytes: Some(index_bytes), ..OpenOptions::default() };
-    Fs::open(pm, Arena::anonymous(256 * MB).unwrap(), &options, &Serial, &|_| {}).unwrap()
+    support::open_as(pm, &options)
 }
 
 fn ctx() -> Ctx {
