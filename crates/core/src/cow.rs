@@ -438,19 +438,17 @@ impl Fs {
         freed: &mut Extents,
     ) -> Result<()> {
         let (arena, index) = (self.arena(), view.index());
-        let mut added = 0;
+        let mut mapped = view.data_pages();
         for extent in extents.iter() {
-            for step in 0..extent.pages {
-                let old = index.set(arena, page, extent.addr.add(step * PAGE).raw())?;
-                if old == 0 {
-                    added += 1;
-                } else {
-                    freed.push_page(PmAddr::from_raw(old));
-                }
-                page += 1;
-            }
+            let pages = page..page + extent.pages;
+            mapped += extent.pages;
+            index.replace_range(arena, pages, extent.addr.raw(), PAGE, &mut |_, old| {
+                mapped -= 1;
+                freed.push_page(PmAddr::from_raw(old));
+            })?;
+            page += extent.pages;
         }
-        view.set_data_pages(view.data_pages() + added);
+        view.set_data_pages(mapped);
         Ok(())
     }
 

@@ -659,23 +659,28 @@ fn live_pieces(
     extent: Extent,
     mut keep: impl FnMut(What),
 ) -> Result<()> {
-    let mut piece: Option<(u64, PmAddr, u32)> = None;
-    let mut end = |piece: Option<(u64, PmAddr, u32)>| {
-        if let Some((file_page, addr, count)) = piece {
-            keep(What::Piece { file_page, addr, count });
-        }
+    let (mut step, mut alive) = (0, 0);
+    let mut end = |step: u64, alive: u64| {
+        let first = step - alive;
+        let (file_page, addr) = (first_page + first, extent.addr.add(first * PAGE));
+        let count = u32::try_from(alive).unwrap_or(u32::MAX);
+        keep(What::Piece { file_page, addr, count });
     };
-    for step in 0..extent.pages {
-        let (page, addr) = (first_page + step, extent.addr.add(step * PAGE));
-        if view.index().get(arena, page)? != addr.raw() {
-            end(piece.take());
-        } else if let Some((_, _, count)) = &mut piece {
-            *count += 1;
-        } else {
-            piece = Some((page, addr, 1));
+    // Of a run that starts elsewhere no page is where the write put it.
+    while step < extent.pages {
+        let (page, left) = (first_page + step, extent.pages - step);
+        let (addr, pages) = view.index().run(arena, page, left, PAGE)?;
+        if addr == extent.addr.add(step * PAGE).raw() {
+            alive += pages;
+        } else if alive > 0 {
+            end(step, alive);
+            alive = 0;
         }
+        step += pages;
     }
-    end(piece);
+    if alive > 0 {
+        end(step, alive);
+    }
     Ok(())
 }
 
