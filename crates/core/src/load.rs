@@ -32,6 +32,7 @@ pub(crate) struct MediaInode {
 }
 
 impl MediaInode {
+    #[inline]
     pub(crate) fn read(pm: &Pm, place: &InodePlace) -> Result<Self> {
         let line = |offset: u64| pm.load_line(place.addr.add(offset));
         let [first, second] = COMMIT_OFFSETS;

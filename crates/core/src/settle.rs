@@ -228,14 +228,8 @@ impl Fs {
         journal.judge(pm, self.seed, self.session, &|ino| self.place(ino).ok())?;
         let mut pending = journal.write_back(pm, self.session);
         for held in &mut holdings.inodes {
-            held.standing = standing::decide(
-                pm,
-                self.seed,
-                Some(self.session),
-                &journal,
-                held.ino,
-                &held.place,
-            )?;
+            held.standing =
+                standing::decide(pm, Some(self.session), &journal, held.ino, &held.place)?;
             if !seeded::is_on(Bug::SettledNotFlushed) {
                 let range = pm.write_back_range(held.place.addr, INODE_SIZE, Purpose::Inode);
                 pending = pending.and(range);

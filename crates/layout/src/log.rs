@@ -5,6 +5,7 @@ use zerocopy::transmute;
 
 use crate::error::check_crc;
 use crate::number::decode_seq;
+use crate::raw::is_zero;
 use crate::{Crc32c, Ino, LayoutError, PmAddr, Seed};
 
 /// Lines of a log page behind its header.
@@ -80,7 +81,7 @@ impl LogPageHeader {
     /// another log's or damaged, [`LayoutError::Field`] when `next` is no page.
     #[inline]
     pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
-        if bytes == &[0; 64] {
+        if is_zero(bytes) {
             return Err(LayoutError::Blank);
         }
         let raw: RawLogPageHeader = transmute!(*bytes);

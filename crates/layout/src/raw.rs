@@ -1,4 +1,11 @@
-//! Declares raw on-media structures, each field beside its offset.
+//! Declares raw on-media structures, each field beside its offset; lines that hold none.
+
+/// Whether nothing was ever stored in a line. Asked of each line that is read.
+#[inline]
+pub(crate) fn is_zero(line: &[u8; 64]) -> bool {
+    let (words, _) = line.as_chunks::<8>();
+    words.iter().fold(0, |all, word| all | u64::from_le_bytes(*word)) == 0
+}
 
 /// Declares a raw structure and asserts its size, its alignment and the offset of every field.
 ///

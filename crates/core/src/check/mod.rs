@@ -229,8 +229,7 @@ impl Checker<'_> {
 
     fn inode(&self, ino: Ino, all: &mut Gathered) -> Result<()> {
         let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
-        let standing =
-            standing::decide(self.pm, self.seed, Some(self.session), self.journal, ino, &place)?;
+        let standing = standing::decide(self.pm, Some(self.session), self.journal, ino, &place)?;
         let Some(standing) = standing else { return Ok(()) };
         if self.clean {
             refuse_unclean(ino, &place, &standing)?;

@@ -160,7 +160,7 @@ impl Dump<'_> {
     fn judge(&self, ino: Ino, place: &InodePlace) -> Result<Judged> {
         let media = MediaInode::read(self.pm, place)?;
         let session = self.state.map(|state| state.session);
-        let standing = standing::decide(self.pm, self.seed, session, &self.journal, ino, place);
+        let standing = standing::decide(self.pm, session, &self.journal, ino, place);
         let refusal = |standing: &Standing| refuse_unclean(ino, place, standing).err();
         let found = standing.as_ref().ok().and_then(Option::as_ref);
         let clean_refusal = found.filter(|_| self.is_clean()).and_then(refusal);

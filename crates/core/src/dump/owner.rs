@@ -190,7 +190,7 @@ impl Dump<'_> {
     fn owns(&self, ino: Ino, at: PmAddr, owners: &mut Vec<Owner>) -> Result<()> {
         let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
         let session = self.state.map(|state| state.session);
-        let decided = standing::decide(self.pm, self.seed, session, &self.journal, ino, &place)?;
+        let decided = standing::decide(self.pm, session, &self.journal, ino, &place)?;
         let Some(standing) = decided.filter(|standing| standing.line.nlink > 0) else {
             return Ok(());
         };

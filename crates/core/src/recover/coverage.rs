@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use arrayvec::ArrayVec;
 use novale_layout::{PAGE, PmAddr};
 
 use crate::extent::Extent;
@@ -13,6 +14,32 @@ pub(crate) struct Mapping {
     pub(crate) first: u64,
     pub(crate) end: u64,
     pub(crate) addr: PmAddr,
+}
+
+/// Write entries kept without a heap: most files have few.
+const FEW: usize = 8;
+
+/// The write entries of a log, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct Mappings {
+    few: ArrayVec<Mapping, FEW>,
+    /// All of them, where they are more.
+    many: Vec<Mapping>,
+}
+
+impl Mappings {
+    pub(crate) fn push(&mut self, mapping: Mapping) {
+        if self.many.is_empty() && !self.few.is_full() {
+            self.few.push(mapping);
+        } else {
+            self.many.extend(self.few.drain(..));
+            self.many.push(mapping);
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Mapping] {
+        if self.many.is_empty() { &self.few } else { &self.many }
+    }
 }
 
 /// Calls `each` with every (file page, extent) that the mappings, given oldest first, leave mapped.
@@ -77,6 +104,20 @@ impl Covered {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mappings_stay_in_order_however_many() {
+        for count in [0, 1, FEW, FEW + 1, 3 * FEW] {
+            let mut mappings = Mappings::default();
+            let firsts: Vec<u64> = (0..count as u64).collect();
+            for first in &firsts {
+                let (first, end) = (*first, first + 1);
+                mappings.push(Mapping { first, end, addr: PmAddr::NULL });
+            }
+            let found: Vec<u64> = mappings.all().iter().map(|mapping| mapping.first).collect();
+            assert_eq!(found, firsts);
+        }
+    }
 
     #[test]
     fn agrees_with_a_page_by_page_replay() {

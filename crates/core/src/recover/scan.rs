@@ -13,7 +13,7 @@ use novale_layout::{
 use novale_pm::{Flushed, Pm, Purpose};
 
 use super::chunks::Chunks;
-use super::coverage::{Mapping, resolve};
+use super::coverage::{Mapping, Mappings, resolve};
 use super::journal::Journal;
 use super::marks::{InodeMarks, PageMarks};
 use super::standing::{self, Standing};
@@ -183,7 +183,7 @@ impl Scan<'_> {
         found: &mut Found,
     ) -> Result<Flushed> {
         let (pm, crashed) = (self.pm, self.crashed);
-        let standing = standing::decide(pm, self.seed, crashed, self.journal, ino, place)?;
+        let standing = standing::decide(pm, crashed, self.journal, ino, place)?;
         let Some(standing) = standing else { return Ok(Flushed::none()) };
         if crashed.is_none() && standing.by_record {
             return Err(standing::only_in_record(ino, place));
@@ -235,12 +235,12 @@ impl Scan<'_> {
             .identity
             .as_ref()
             .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
-        let id = LogId::new(self.seed, ino, identity.generation);
+        let id = LogId::in_place(ino, identity.generation, place);
         let line = &standing.line;
         let recent = pass != Pass::Shared && standing.is_recent;
         let mut accepted = Accepted { pm: self.pm, pending: Flushed::none() };
         let (mut page_before, mut page) = (PmAddr::NULL, PmAddr::NULL);
-        let mut mappings = Vec::new();
+        let mut mappings = Mappings::default();
         let mut xattr_root = identity.xattr_root;
         let (mut entries, mut project, mut taken) = (0, identity.project, 0);
         let owner = || format!("inode {}", ino.get());
@@ -287,11 +287,13 @@ impl Scan<'_> {
             Ok(())
         })?;
         if identity.kind != FileKind::Directory {
-            resolve(&mappings, &mut |_, extent: Extent| take(extent.addr, extent.pages))?;
+            resolve(mappings.all(), &mut |_, extent: Extent| take(extent.addr, extent.pages))?;
         }
         // They were durable before the line that names them was stored.
-        Xattrs::read(self.pm, &id, xattr_root)?
-            .for_each_page(&mut |extent| take(extent.addr, extent.pages))?;
+        if !xattr_root.is_null() {
+            Xattrs::read(self.pm, &id, xattr_root)?
+                .for_each_page(&mut |extent| take(extent.addr, extent.pages))?;
+        }
         Ok(ScannedLog { entries, project, pages: taken, pending: accepted.pending })
     }
 }

@@ -6,7 +6,7 @@
 //! that one was stored. A line without names counts in any case: only a durable record takes the last
 //! name, and what its checksum covers may be in use elsewhere since.
 
-use novale_layout::{CommitLine, IdentityLine, Ino, LayoutError, PmAddr, Seed};
+use novale_layout::{CommitLine, IdentityLine, Ino, LayoutError, PmAddr};
 use novale_pm::Pm;
 
 use super::journal::Journal;
@@ -37,7 +37,6 @@ pub(crate) struct Standing {
 /// that crashed, if one did.
 pub(crate) fn decide(
     pm: &Pm,
-    pool: Seed,
     crashed: Option<u32>,
     journal: &Journal,
     ino: Ino,
@@ -55,7 +54,7 @@ pub(crate) fn decide(
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, found));
     }
     let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
-    let id = LogId::new(pool, ino, generation);
+    let id = LogId::in_place(ino, generation, place);
     let own = choose_own(pm, crashed, journal, &id, &media)?;
     let from_record = records
         .iter()

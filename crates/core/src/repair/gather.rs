@@ -272,7 +272,7 @@ impl Gathered {
             Err(error) => return Some(blank(ino, place, Damage::NoState(error))),
         };
         let session = Some(pool.state.session);
-        let decided = standing::decide(pm, pool.seed, session, &self.journal, ino, &place);
+        let decided = standing::decide(pm, session, &self.journal, ino, &place);
         let standing = match decided {
             Ok(None) => return None,
             Ok(Some(standing)) => standing,

@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::transmute;
 
 use crate::error::check;
+use crate::raw::is_zero;
 use crate::{LayoutError, Seed};
 
 pub(crate) const ENTRY: &str = "log entry";
@@ -84,7 +85,7 @@ impl EntryHeader {
     /// or version is unknown.
     #[inline]
     pub fn peek(first: &[u8; 64]) -> Result<Self, LayoutError> {
-        if first == &[0; LINE_BYTES] {
+        if is_zero(first) {
             return Err(LayoutError::Blank);
         }
         let (raw, _): (RawEntryHeader, [u8; 48]) = split(first);

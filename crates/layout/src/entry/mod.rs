@@ -170,6 +170,7 @@ impl Entry {
         Ok((header, Self::parse(&header, first, whole)?))
     }
 
+    #[inline]
     fn parse(
         header: &EntryHeader,
         first: &[u8; LINE_BYTES],

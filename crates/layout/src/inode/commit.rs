@@ -5,6 +5,7 @@ use zerocopy::transmute;
 
 use crate::error::check;
 use crate::number::decode_seq;
+use crate::raw::is_zero;
 use crate::{LayoutError, PAGE, PmAddr, SIZE_LIMIT, Seed};
 
 const COMMIT: &str = "commit line";
@@ -97,7 +98,7 @@ impl CommitLine {
     /// number has come to its end.
     #[inline]
     pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
-        if bytes == &[0; 64] {
+        if is_zero(bytes) {
             return Err(LayoutError::Blank);
         }
         let raw: RawCommitLine = transmute!(*bytes);

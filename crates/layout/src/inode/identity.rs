@@ -4,6 +4,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::transmute;
 
 use crate::error::{check, check_crc};
+use crate::raw::is_zero;
 use crate::{FileKind, Ino, LayoutError, PmAddr, Seed};
 
 /// The version of identity lines that this crate writes and reads.
@@ -92,6 +93,7 @@ impl IdentityLine {
     }
 
     /// The inode number that a line names, unchecked: to ask for its checksum.
+    #[inline]
     #[must_use]
     pub fn peek_ino(bytes: &[u8; 64]) -> Ino {
         let raw: RawIdentityLine = transmute!(*bytes);
@@ -102,8 +104,9 @@ impl IdentityLine {
     ///
     /// # Errors
     /// [`LayoutError::Blank`] when all are zero, else the first thing that is wrong.
+    #[inline]
     pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
-        if bytes == &[0; 64] {
+        if is_zero(bytes) {
             return Err(LayoutError::Blank);
         }
         let raw: RawIdentityLine = transmute!(*bytes);
