@@ -1,6 +1,11 @@
 //! NOVA's test of collection (FAST '16, 5.4): its fileserver on a pool that is 95 % full. What is
 //! lost over time, what each collector reclaims, and the longest that anything waits.
+//!
+//! A step's time on a CPU has interrupts in it, and what a host takes from a virtual machine. So a
+//! thread that only computes runs along, and its longest turn of what takes it [`CONTROL_US`] else is
+//! what the machine adds; and of the longest steps it is told how many lines they stored.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +15,7 @@ use novale_core::GcStats;
 use crate::place::MB;
 use crate::progress::Bar;
 use crate::report::{Cell, Report};
-use crate::stats::{cpu_ns, float};
+use crate::stats::{cpu_ns, float, median};
 use crate::target::Target;
 use crate::workload::{Count, Profile, Watch, Worker, make_dirs};
 use crate::{Common, setup};
@@ -32,6 +37,11 @@ pub(crate) struct Options {
     pub(crate) seconds: u64,
 }
 
+/// About how long a turn of the control takes, in us.
+const CONTROL_US: u64 = 20;
+/// Longest steps that are told of.
+const LONGEST: usize = 5;
+
 /// A step's times in ns: by the clock, and of them the thread's own on a CPU, which does not count
 /// what other processes take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,10 +57,40 @@ impl Longest {
     }
 }
 
+/// One of the longest steps.
+#[derive(Debug, Clone, Copy)]
+struct Long {
+    cpu_ns: u64,
+    wall_ns: u64,
+    name: &'static str,
+    /// Lines that it stored.
+    lines: u64,
+    /// Log pages reclaimed meanwhile.
+    reclaimed: u64,
+}
+
+/// The longest steps, the longest first.
+#[derive(Debug, Clone, Default)]
+struct LongSteps(Vec<Long>);
+
+impl LongSteps {
+    fn note(&mut self, step: Long) {
+        if self.0.len() == LONGEST && self.0.last().is_some_and(|last| last.cpu_ns >= step.cpu_ns) {
+            return;
+        }
+        let at = self.0.partition_point(|other| other.cpu_ns >= step.cpu_ns);
+        self.0.insert(at, step);
+        self.0.truncate(LONGEST);
+    }
+}
+
 /// What one thread has seen.
 #[derive(Debug)]
 struct Seen {
     begun: Instant,
+    /// Lines that the thread had stored when the last step ended.
+    lines: u64,
+    long: LongSteps,
     /// Steps in each second.
     seconds: Vec<u64>,
     any: Longest,
@@ -59,7 +99,7 @@ struct Seen {
 }
 
 impl Watch for Seen {
-    fn step<T>(&mut self, target: &Target, step: impl FnOnce() -> T) -> T {
+    fn step<T>(&mut self, target: &Target, name: &'static str, step: impl FnOnce() -> T) -> T {
         let pages = || target.fs().map(novale_core::Fs::gc_stats).unwrap_or_default();
         let (before, cpu, begun) = (pages(), cpu_ns(), Instant::now());
         let value = step();
@@ -67,9 +107,15 @@ impl Watch for Seen {
         let wall_ns = u64::try_from((ended - begun).as_nanos()).unwrap_or(u64::MAX);
         let times = Longest { wall_ns, cpu_ns: cpu };
         self.any.note(times);
-        if pages() != before {
+        let behind = pages();
+        if behind != before {
             self.collecting.note(times);
         }
+        let stored = target.fs().map_or(0, |fs| fs.pm().thread_counters().lines());
+        let lines = stored - std::mem::replace(&mut self.lines, stored);
+        let all = |stats: GcStats| stats.fast_pages + stats.thorough_pages;
+        let reclaimed = all(behind) - all(before);
+        self.long.note(Long { cpu_ns: cpu, wall_ns, name, lines, reclaimed });
         let second = usize::try_from((ended - self.begun).as_secs()).unwrap_or(usize::MAX);
         if let Some(count) = self.seconds.get_mut(second) {
             *count += 1;
@@ -93,6 +139,9 @@ struct All {
     seconds: Vec<u64>,
     any: Longest,
     collecting: Longest,
+    long: LongSteps,
+    /// The longest turn of a thread that only computes, ns of a CPU, and the usual one.
+    control: [u64; 2],
     reclaimed: GcStats,
     /// Permille of the pages in use when it began and in the end.
     used: [u64; 2],
@@ -111,6 +160,7 @@ fn age(target: &Target, threads: usize, options: &Options) -> Result<All> {
     let mut all = All { seconds: vec![0; seconds], ..All::default() };
     all.used[0] = used_permille(fs)?;
     let (start, bar) = (Barrier::new(threads), Bar::new("seconds", options.seconds));
+    let ended = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
         let running: Vec<_> = workers
             .iter()
@@ -124,11 +174,16 @@ fn age(target: &Target, threads: usize, options: &Options) -> Result<All> {
                 })
             })
             .collect();
-        for thread in running {
-            let seen = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        let control = scope.spawn(|| control(&ended));
+        let seen: Vec<_> = running.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        ended.store(true, Ordering::Relaxed);
+        all.control = control.join().map_err(|_| anyhow::anyhow!("the control panicked"))?;
+        for seen in seen {
+            let seen = seen.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
             all.seconds.iter_mut().zip(&seen.seconds).for_each(|(sum, count)| *sum += count);
             all.any.note(seen.any);
             all.collecting.note(seen.collecting);
+            seen.long.0.into_iter().for_each(|step| all.long.note(step));
         }
         Ok(())
     })?;
@@ -165,6 +220,8 @@ fn work(worker: &mut Worker<'_>, seconds: usize, bar: Option<&Bar>) -> Result<Se
     let mut seen = Seen {
         begun,
         seconds: vec![0; seconds],
+        lines: 0,
+        long: LongSteps::default(),
         any: Longest::default(),
         collecting: Longest::default(),
     };
@@ -180,6 +237,25 @@ fn work(worker: &mut Worker<'_>, seconds: usize, bar: Option<&Bar>) -> Result<Se
         }
     }
     Ok(seen)
+}
+
+/// Computes until it is over; the longest and the usual turn, ns of a CPU.
+fn control(ended: &AtomicBool) -> [u64; 2] {
+    let (mut turns, mut longest, mut value) = (Vec::new(), 0, 1_u64);
+    // About 3 ns each.
+    let count = CONTROL_US * 1_000 / 3;
+    while !ended.load(Ordering::Relaxed) {
+        let begun = cpu_ns();
+        for _ in 0..count {
+            value = std::hint::black_box(value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1);
+        }
+        let took = cpu_ns() - begun;
+        longest = longest.max(took);
+        if turns.len() < 10_000 {
+            turns.push(took);
+        }
+    }
+    [longest, median(turns.into_iter())]
 }
 
 fn report(common: &Common, options: &Options, threads: usize, all: &All) -> Report {
@@ -201,9 +277,22 @@ fn report(common: &Common, options: &Options, threads: usize, all: &All) -> Repo
         row("longest step, us of a CPU", us(all.any.cpu_ns)),
         row("longest that collected, us by the clock", us(all.collecting.wall_ns)),
         row("longest that collected, us of a CPU", us(all.collecting.cpu_ns)),
+        row("longest turn of a thread that computes, us of a CPU", us(all.control[0])),
+        row("its usual turn, us of a CPU", us(all.control[1])),
         row("pages in use at first, %", percent(all.used[0])),
         row("pages in use at last, %", percent(all.used[1])),
     ];
+    let told = all.long.0.iter().map(|step| {
+        let text = format!(
+            "{} us of a CPU ({} by the clock), {} lines stored, {} log pages reclaimed",
+            step.cpu_ns / 1_000,
+            step.wall_ns / 1_000,
+            step.lines,
+            step.reclaimed
+        );
+        row(step.name, Cell::Text(text))
+    });
+    let rows = rows.into_iter().chain(told).collect();
     let mut setup = setup(common);
     setup.push(("pool", format!("{} MB, {} % full", options.pool_mb, options.percent)));
     setup.push(("threads", threads.to_string()));

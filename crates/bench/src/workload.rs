@@ -65,7 +65,8 @@ impl Profile {
 
 /// What looks at each step as it runs.
 pub(crate) trait Watch {
-    fn step<T>(&mut self, target: &Target, step: impl FnOnce() -> T) -> T;
+    /// Runs a step of this name.
+    fn step<T>(&mut self, target: &Target, name: &'static str, step: impl FnOnce() -> T) -> T;
 }
 
 /// Counts the steps.
@@ -74,7 +75,7 @@ pub(crate) struct Count(pub(crate) u64);
 
 impl Watch for Count {
     #[inline]
-    fn step<T>(&mut self, _target: &Target, step: impl FnOnce() -> T) -> T {
+    fn step<T>(&mut self, _: &Target, _: &'static str, step: impl FnOnce() -> T) -> T {
         self.0 += 1;
         step()
     }
@@ -178,7 +179,7 @@ impl<'a> Worker<'a> {
         self.remove_some(watch)?;
         let index = self.pick()?;
         let (name, target) = (self.name_at(index), self.target);
-        watch.step(target, || target.size(&name)).map(drop)
+        watch.step(target, "size", || target.size(&name)).map(drop)
     }
 
     fn webproxy(&mut self, watch: &mut impl Watch) -> Result<()> {
@@ -199,7 +200,7 @@ impl<'a> Worker<'a> {
         let (name, target) = (self.log_name(), self.target);
         let data = self.data.get(..self.shape.append_bytes).unwrap_or_default();
         let log = target.open(&name, Open::Append)?;
-        watch.step(target, || target.append(&log, data))?;
+        watch.step(target, "append", || target.append(&log, data))?;
         target.close(log)
     }
 
@@ -209,10 +210,10 @@ impl<'a> Worker<'a> {
         let (file, name) = self.take_name();
         let size = self.shape.append_bytes;
         let data = self.data.get(..size).unwrap_or_default();
-        let handle = watch.step(target, || target.open(&name, Open::New))?;
-        watch.step(target, || target.append(&handle, data))?;
-        watch.step(target, || target.sync(&handle))?;
-        watch.step(target, || target.close(handle))?;
+        let handle = watch.step(target, "create", || target.open(&name, Open::New))?;
+        watch.step(target, "append", || target.append(&handle, data))?;
+        watch.step(target, "sync", || target.sync(&handle))?;
+        watch.step(target, "close", || target.close(handle))?;
         self.files.push((file, size as u64));
         self.bytes += size as u64;
         let index = self.pick()?;
@@ -225,9 +226,9 @@ impl<'a> Worker<'a> {
     fn make(&mut self, size: u64, watch: &mut impl Watch) -> Result<()> {
         let target = self.target;
         let (file, name) = self.take_name();
-        let handle = watch.step(target, || target.open(&name, Open::New))?;
-        watch.step(target, || self.write(&handle, size))?;
-        watch.step(target, || target.close(handle))?;
+        let handle = watch.step(target, "create", || target.open(&name, Open::New))?;
+        watch.step(target, "write a file", || self.write(&handle, size))?;
+        watch.step(target, "close", || target.close(handle))?;
         self.files.push((file, size));
         self.bytes += size;
         Ok(())
@@ -246,16 +247,16 @@ impl<'a> Worker<'a> {
     /// Opens a file and appends to it; as a mail server, reads it first and syncs it.
     fn append_to(&mut self, index: usize, mail: bool, watch: &mut impl Watch) -> Result<()> {
         let (name, target) = (self.name_at(index), self.target);
-        let handle = watch.step(target, || target.open(&name, Open::Append))?;
+        let handle = watch.step(target, "open", || target.open(&name, Open::Append))?;
         if mail {
-            watch.step(target, || self.read_all(&handle))?;
+            watch.step(target, "read a file", || self.read_all(&handle))?;
         }
         let data = self.data.get(..self.shape.append_bytes).unwrap_or_default();
-        watch.step(target, || target.append(&handle, data))?;
+        watch.step(target, "append", || target.append(&handle, data))?;
         if mail {
-            watch.step(target, || target.sync(&handle))?;
+            watch.step(target, "sync", || target.sync(&handle))?;
         }
-        watch.step(target, || target.close(handle))?;
+        watch.step(target, "close", || target.close(handle))?;
         if let Some((_, size)) = self.files.get_mut(index) {
             *size += self.shape.append_bytes as u64;
             self.bytes += self.shape.append_bytes as u64;
@@ -265,9 +266,9 @@ impl<'a> Worker<'a> {
 
     fn read_whole(&mut self, index: usize, watch: &mut impl Watch) -> Result<()> {
         let (name, target) = (self.name_at(index), self.target);
-        let handle = watch.step(target, || target.open(&name, Open::Read))?;
-        watch.step(target, || self.read_all(&handle))?;
-        watch.step(target, || target.close(handle))
+        let handle = watch.step(target, "open", || target.open(&name, Open::Read))?;
+        watch.step(target, "read a file", || self.read_all(&handle))?;
+        watch.step(target, "close", || target.close(handle))
     }
 
     fn read_all(&mut self, handle: &Handle) -> Result<()> {
@@ -294,7 +295,7 @@ impl<'a> Worker<'a> {
         let (file, size) = self.files.swap_remove(index);
         let (name, target) = (self.name(file), self.target);
         self.bytes -= size;
-        watch.step(target, || target.remove(&name))
+        watch.step(target, "remove", || target.remove(&name))
     }
 
     fn pick(&mut self) -> Result<usize> {
