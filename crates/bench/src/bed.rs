@@ -10,6 +10,9 @@ use crate::stats::Timer;
 
 /// Names in the directory that is looked up in.
 pub(crate) const LOOKUP_NAMES: u64 = 10_000;
+/// Overwrites from this length on are of a file that has no shorter ones: NOVA's were, and a long piece
+/// whose pages lie apart takes longer to free.
+const WHOLE_BYTES: u64 = 65_536;
 /// Most names that a directory of one round gets.
 const NAMES_MAX: u64 = 20_000;
 
@@ -76,7 +79,10 @@ impl Probe for Timer {
 #[derive(Debug)]
 pub(crate) struct Bed {
     pool: Pool,
+    /// A file that is overwritten by some pages at most, so that its pages lie apart in the end.
     file: Ino,
+    /// One that is overwritten by long pieces alone.
+    whole: Ino,
     file_bytes: u64,
     /// A file that is only read, so that no read is the first after a change.
     read_file: Ino,
@@ -94,11 +100,12 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn new(place: &Place, file_bytes: u64, form: Form) -> Result<Self> {
-        let pool = place.pool(file_bytes * 2 + 256 * MB, 4, form)?;
+        let pool = place.pool(file_bytes * 3 + 256 * MB, 4, form)?;
         let data = vec![0xa5; 1 << 20];
         let mut bed = Self {
             pool,
             file: Ino::NULL,
+            whole: Ino::NULL,
             file_bytes,
             read_file: Ino::NULL,
             names: Ino::NULL,
@@ -112,6 +119,7 @@ impl Bed {
         };
         bed.file = bed.large_file(b"overwritten")?;
         bed.read_file = bed.large_file(b"read")?;
+        bed.whole = bed.large_file(b"overwritten whole")?;
         bed.names = bed.make(Ino::ROOT, b"names", FileKind::Directory)?;
         for index in 0..LOOKUP_NAMES {
             let name = format!("name {index:08}");
@@ -183,11 +191,12 @@ impl Bed {
 
     fn overwrite(&mut self, bytes: u64, count: u64, probe: &mut impl Probe) -> Result<()> {
         let len = usize::try_from(bytes)?;
+        let file = if bytes < WHOLE_BYTES { self.file } else { self.whole };
         for _ in 0..count {
             let at = self.random.u64(0..self.file_bytes / bytes) * bytes;
             let ctx = self.tick();
             let (fs, data) = (&self.pool.fs, self.data.get(..len).unwrap_or_default());
-            probe.observe(fs, || fs.write(&ctx, self.file, at, data))?;
+            probe.observe(fs, || fs.write(&ctx, file, at, data))?;
         }
         Ok(())
     }

@@ -1,17 +1,19 @@
-//! One directory from ten entries to ten million: look-ups and creates by its size, and the memory
-//! that an entry takes in the arena and in the pool.
+//! One directory from ten entries to ten million: look-ups and creates by its size, the memory that
+//! an entry takes in the arena and in the pool, and what opening the pool takes in the end.
 
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use novale_core::{Ctx, FileKind, Form, Fs, Ino, Serial};
+use novale_core::{Ctx, Executor, FileKind, Form, Fs, Ino, Serial};
+use novale_pm::Pm;
 
 use crate::bed::new;
 use crate::place::{EPOCH_NS, MB, open_sized};
 use crate::progress::Bar;
+use crate::recovery::Threads;
 use crate::report::{Cell, Report};
-use crate::stats::clock_ns;
+use crate::stats::{clock_ns, cpu_ns};
 use crate::{Common, setup};
 
 /// Longest time that is told from longer ones, in ns.
@@ -35,7 +37,8 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Report> {
     let (pool_bytes, arena_bytes) = if options.links { (96, 48) } else { (420, 384) };
     let place = common.place();
     let (pm, _slot) = place.made(options.entries * pool_bytes + 256 * MB, 1)?;
-    let fs = open_sized(pm, Form::Auto, &Serial, options.entries * arena_bytes + 256 * MB)?;
+    let arena_bytes = options.entries * arena_bytes + 256 * MB;
+    let fs = open_sized(pm, Form::Auto, &Serial, arena_bytes)?;
     let mut growth = Growth::new(&fs, options)?;
     let bar = Bar::new("sizes", u64::from(options.entries.ilog10()));
     let mut rows = Vec::new();
@@ -51,6 +54,7 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Report> {
     setup.push(("entries", entries.into()));
     setup
         .push(("creates", "all since the size before, each timed; CPU time of the longest".into()));
+    setup.push(("opened in the end", reopened(fs, arena_bytes, common.threads()?)?));
     Ok(Report {
         name: "directory",
         title: "ns by the size of a directory, and bytes of an entry".into(),
@@ -71,6 +75,21 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Report> {
         .into(),
         rows,
     })
+}
+
+/// Closes the pool and opens it, then opens it as after a death: what that took.
+fn reopened(fs: Fs, arena_bytes: u64, threads: usize) -> Result<String> {
+    let opened = |pm: Pm, exec: &dyn Executor| -> Result<(Fs, String)> {
+        let (cpu, begun) = (cpu_ns(), Instant::now());
+        let fs = open_sized(pm, Form::Auto, exec, arena_bytes)?;
+        let (us, cpu) = (since(begun, 0) / 1_000, (cpu_ns() - cpu) / 1_000);
+        Ok((fs, format!("{us} us ({cpu} of this thread's CPU)")))
+    };
+    let (fs, serial) = opened(fs.into_pm(), &Serial)?;
+    let (fs, parallel) = opened(fs.into_pm(), &Threads(threads))?;
+    fs.close()?;
+    let (_fs, clean) = opened(fs.into_pm(), &Serial)?;
+    Ok(format!("clean {clean}; unclean {serial}, on {threads} threads {parallel}"))
 }
 
 /// A directory that grows.
@@ -124,14 +143,14 @@ impl<'a> Growth<'a> {
             let name = format!("name {:09}", self.count);
             self.now_ns += 1_000;
             let ctx = Ctx { now_ns: self.now_ns, hint: 0 };
-            let (cpu, begun) = (crate::stats::cpu_ns(), Instant::now());
+            let (cpu, begun) = (cpu_ns(), Instant::now());
             match self.file {
                 Some(file) => self.fs.link(&ctx, file, self.dir, name.as_bytes()),
                 None => self.fs.create(&ctx, self.dir, name.as_bytes(), &new(FileKind::File)),
             }
             .with_context(|| format!("entry {}", self.count))?;
             self.creates.saturating_record(since(begun, self.clock_ns));
-            self.longest_cpu_ns = self.longest_cpu_ns.max(crate::stats::cpu_ns() - cpu);
+            self.longest_cpu_ns = self.longest_cpu_ns.max(cpu_ns() - cpu);
             self.count += 1;
         }
         Ok(())

@@ -62,7 +62,7 @@ fn datasets(files: u64, dataset_mb: u64) -> Vec<Dataset> {
 }
 
 /// Threads made for each pass: recovery takes milliseconds, threads microseconds.
-struct Threads(usize);
+pub(crate) struct Threads(pub(crate) usize);
 
 impl Executor for Threads {
     fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
