@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Append(u64),
     /// From random places of a large file.
     Read(u64),
+    /// The same, each from a place that the bytes of the one before tell: the CPU can't begin it early.
+    Chase(u64),
     /// A change of names in a directory that is new each round.
     Names(Names),
     /// A search.
@@ -56,7 +58,10 @@ impl Kind {
     /// Bytes that one operation moves, for choosing how many are run.
     pub(crate) fn bytes(self) -> u64 {
         match self {
-            Self::Overwrite(bytes) | Self::Append(bytes) | Self::Read(bytes) => bytes,
+            Self::Overwrite(bytes)
+            | Self::Append(bytes)
+            | Self::Read(bytes)
+            | Self::Chase(bytes) => bytes,
             Self::Names(_) | Self::Find(_) => 64,
         }
     }
@@ -177,6 +182,7 @@ impl Bed {
             Kind::Overwrite(bytes) => self.overwrite(bytes, count, probe),
             Kind::Append(bytes) => self.append(bytes, count, probe),
             Kind::Read(bytes) => self.read(bytes, count, probe),
+            Kind::Chase(bytes) => self.chase(bytes, count, probe),
             Kind::Find(Find::Stat) => self.stat(count, probe),
             Kind::Find(Find::Lookup) => self.lookup(0, count, probe),
             Kind::Find(Find::Missing) => self.lookup(LOOKUP_NAMES, count, probe),
@@ -224,6 +230,19 @@ impl Bed {
         Ok(())
     }
 
+    fn chase(&mut self, bytes: u64, count: u64, probe: &mut impl Probe) -> Result<()> {
+        let len = usize::try_from(bytes)?;
+        let mut told = 0;
+        for _ in 0..count {
+            let at = (self.random.u64(0..self.file_bytes / bytes) ^ told) * bytes;
+            let ctx = self.tick();
+            let (fs, data) = (&self.pool.fs, self.data.get_mut(..len).unwrap_or_default());
+            probe.observe(fs, || fs.read(&ctx, self.read_file, at, data))?;
+            told = told_by(data);
+        }
+        Ok(())
+    }
+
     fn stat(&mut self, count: u64, probe: &mut impl Probe) -> Result<()> {
         let fs = &self.pool.fs;
         for _ in 0..count {
@@ -267,6 +286,12 @@ impl Bed {
         }
         Ok(())
     }
+}
+
+/// 0, as only whoever has read the bytes knows: all bytes of a file are the same.
+pub(crate) fn told_by(data: &[u8]) -> u64 {
+    let first = std::hint::black_box(data.first().copied().unwrap_or(0));
+    u64::from(first ^ data.get(1).copied().unwrap_or(first))
 }
 
 fn ctx(now_ns: i64) -> Ctx {

@@ -8,6 +8,7 @@ use anyhow::Result;
 use novale_layout::PmAddr;
 use novale_pm::{Pm, Purpose};
 
+use crate::bed::told_by;
 use crate::place::{MB, Memory, Place};
 use crate::report::{Cell, Report};
 use crate::stats::{Rounds, Timer, clock_ns};
@@ -54,18 +55,20 @@ impl Limit {
     }
 
     /// Copies of `len` bytes out of a range of another pool's first slot: as warm as what is read
-    /// there.
+    /// there. `chases`: each from a place that the one before tells.
     pub(crate) fn load_from(
         &mut self,
         pm: &Pm,
         range: &Range<u64>,
-        len: u64,
+        (len, chases): (u64, bool),
         (count, timer): (u64, &mut Timer),
     ) -> Result<()> {
+        let mut told = 0;
         for _ in 0..count {
-            let at = self.place(range, len);
+            let at = self.place(range, len).add(told);
             let into = self.data.get_mut(..usize::try_from(len)?).unwrap_or_default();
             timer.time(|| pm.load(at, into))?;
+            told = if chases { told_by(into) } else { 0 };
         }
         Ok(())
     }

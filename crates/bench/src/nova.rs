@@ -26,6 +26,8 @@ const NOVA_NS: &[(Kind, u64)] = &[
     (Kind::Read(64), 200),
     (Kind::Read(4096), 590),
     (Kind::Read(65_536), 4_640),
+    (Kind::Chase(64), 200),
+    (Kind::Chase(4096), 590),
     (Kind::Names(Names::Create), 2_440),
     (Kind::Names(Names::Rename), 3_870),
     (Kind::Names(Names::Unlink), 4_200),
@@ -52,9 +54,9 @@ pub(crate) fn run(common: &Common) -> Result<Report> {
             let mut timer = Timer::new(clock, count)?;
             match limit_of(*kind) {
                 Some(Access::Store(bytes)) => limit.store(bytes, count, &mut timer)?,
-                Some(Access::Load(bytes)) => {
-                    let range = bed.read_range();
-                    limit.load_from(bed.fs().pm(), &range, bytes, (count, &mut timer))?;
+                Some(access @ (Access::Load(bytes) | Access::Chase(bytes))) => {
+                    let (range, chases) = (bed.read_range(), matches!(access, Access::Chase(_)));
+                    limit.load_from(bed.fs().pm(), &range, (bytes, chases), (count, &mut timer))?;
                 }
                 None => {}
             }
@@ -91,7 +93,7 @@ fn cells((kind, nova): &(Kind, u64), [ours, bare]: &[Rounds; 2]) -> Vec<Cell> {
     let share = float(ours.median().ns) / float(*nova);
     let limit = limit_of(*kind).map(|_| (bare.median().ns, ours.ratio(bare)));
     let met = match (kind, limit) {
-        (Kind::Read(_), Some((_, times))) => times <= COPIES_MAX,
+        (Kind::Read(_) | Kind::Chase(_), Some((_, times))) => times <= COPIES_MAX,
         _ => share <= SHARE_MAX,
     };
     let [bare, times] =

@@ -25,6 +25,8 @@ const KINDS: &[Kind] = &[
     Kind::Read(64),
     Kind::Read(4096),
     Kind::Read(65_536),
+    Kind::Chase(64),
+    Kind::Chase(4096),
     Kind::Names(Names::Create),
     Kind::Names(Names::Rename),
     Kind::Names(Names::Unlink),
@@ -88,10 +90,10 @@ fn measure(
         let mut timer = Timer::new(clock, count)?;
         match limit_of(row.kind) {
             Some(Access::Store(bytes)) => limit.store(bytes, count, &mut timer)?,
-            Some(Access::Load(bytes)) => {
+            Some(access @ (Access::Load(bytes) | Access::Chase(bytes))) => {
                 let [bed, _] = &*beds;
-                let range = bed.read_range();
-                limit.load_from(bed.fs().pm(), &range, bytes, (count, &mut timer))?;
+                let (range, chases) = (bed.read_range(), matches!(access, Access::Chase(_)));
+                limit.load_from(bed.fs().pm(), &range, (bytes, chases), (count, &mut timer))?;
             }
             None => {}
         }
@@ -99,7 +101,7 @@ fn measure(
     }
     for (bed, rounds) in beds.iter_mut().zip(&mut row.forms) {
         let mut timer = Timer::new(clock, count)?;
-        if matches!(row.kind, Kind::Read(_) | Kind::Find(_)) {
+        if matches!(row.kind, Kind::Read(_) | Kind::Chase(_) | Kind::Find(_)) {
             // What the operations before left in the caches is not what a reader finds.
             bed.run(row.kind, count, &mut Timer::new(clock, count)?)?;
         }
@@ -113,12 +115,15 @@ fn measure(
 pub(crate) enum Access {
     Store(u64),
     Load(u64),
+    /// Each from a place that the one before tells.
+    Chase(u64),
 }
 
 pub(crate) fn limit_of(kind: Kind) -> Option<Access> {
     match kind {
         Kind::Overwrite(bytes) | Kind::Append(bytes) => Some(Access::Store(bytes)),
         Kind::Read(bytes) => Some(Access::Load(bytes)),
+        Kind::Chase(bytes) => Some(Access::Chase(bytes)),
         Kind::Names(_) | Kind::Find(_) => None,
     }
 }
@@ -156,6 +161,7 @@ pub(crate) fn kind_text(kind: Kind) -> String {
         Kind::Overwrite(bytes) => format!("overwrite {}", bytes_text(bytes)),
         Kind::Append(bytes) => format!("append {}", bytes_text(bytes)),
         Kind::Read(bytes) => format!("read {}", bytes_text(bytes)),
+        Kind::Chase(bytes) => format!("read {}, one after the other", bytes_text(bytes)),
         Kind::Names(Names::Create) => "create".into(),
         Kind::Names(Names::Rename) => "rename".into(),
         Kind::Names(Names::Unlink) => "unlink".into(),
