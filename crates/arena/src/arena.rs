@@ -135,6 +135,12 @@ impl Arena {
         Ok(arena)
     }
 
+    /// The file that the segment is in; none for an anonymous one.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        self.segment().file()
+    }
+
     /// Removes the name of the segment at `path`; those who have it open keep it.
     ///
     /// # Errors

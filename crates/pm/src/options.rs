@@ -88,6 +88,9 @@ pub struct PmOptions {
     pub observer: Option<Arc<dyn Observer>>,
     /// The flock(2) locks that opening for writing takes on the slots.
     pub lock: SlotLock,
+    /// The least number that a slot's descriptor may get; 0 for any. A library inside a program that
+    /// counts on the lowest numbers keeps out of its way.
+    pub descriptors_from: u32,
 }
 
 impl std::fmt::Debug for PmOptions {
@@ -101,6 +104,7 @@ impl std::fmt::Debug for PmOptions {
             .field("eadr", &self.eadr)
             .field("observer", &self.observer.is_some())
             .field("lock", &self.lock)
+            .field("descriptors_from", &self.descriptors_from)
             .finish()
     }
 }

@@ -35,6 +35,9 @@ pub enum Error {
     /// The last component is `.`, `..` or the root, where a name is needed.
     #[error("path ends in '.', '..' or '/', where a name is needed")]
     NotAName,
+    /// The path leads out of the file system, where only the kernel can go on.
+    #[error("the path leads out of the file system")]
+    Leaves,
     /// A symbolic link at the end of a path that must not be one.
     #[error("is a symbolic link")]
     IsSymlink,
@@ -50,11 +53,11 @@ impl Error {
         match self {
             Self::Fs(error) => crate::errno(error),
             Self::BadDescriptor(_) | Self::WrongAccess(_) => libc::EBADF,
-            Self::OtherPool => libc::EXDEV,
             Self::TooManySymlinks(_) | Self::IsSymlink => libc::ELOOP,
             Self::PathTooLong { .. } => libc::ENAMETOOLONG,
             Self::TooManyOpen(_) => libc::EMFILE,
             Self::NotAName => libc::EINVAL,
+            Self::Leaves | Self::OtherPool => libc::EXDEV,
         }
     }
 }

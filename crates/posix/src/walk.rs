@@ -21,15 +21,15 @@ pub(crate) enum Follow {
 
 /// Where a path ends.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub struct Found {
     /// The directory that holds, or would hold, `name`.
-    pub(crate) parent: Ino,
+    pub parent: Ino,
     /// The last component; `None` for `.`, `..` and the root, which are no names.
-    pub(crate) name: Option<Vec<u8>>,
+    pub name: Option<Vec<u8>>,
     /// The inode at the end; `None` where only that is missing.
-    pub(crate) attr: Option<Attr>,
+    pub attr: Option<Attr>,
     /// A slash follows the last component: it must be, or become, a directory.
-    pub(crate) slash: bool,
+    pub slash: bool,
 }
 
 impl Found {
@@ -52,12 +52,32 @@ impl Found {
     }
 }
 
-/// Walks a path from the root.
+/// Walks a path from the root, which is its own parent.
 pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Found> {
+    walk_on(fs, ctx, (Ino::ROOT, false), path, follow)
+}
+
+/// Walks a path below a mount from a directory in it.
+///
+/// # Errors
+/// [`Error::Leaves`] where it goes above the root, or follows a symbolic link that starts with a
+/// slash: the rest is not this file system's. Those of the walk.
+pub fn walk_from(fs: &Fs, ctx: &Ctx, from: Ino, path: &[u8], follow: bool) -> Result<Found> {
+    let follow = if follow { Follow::Yes } else { Follow::No };
+    walk_on(fs, ctx, (from, true), path, follow)
+}
+
+fn walk_on(
+    fs: &Fs,
+    ctx: &Ctx,
+    (start, may_leave): (Ino, bool),
+    path: &[u8],
+    follow: Follow,
+) -> Result<Found> {
     check_path(path)?;
-    let mut path = path.to_vec();
+    let mut path = std::borrow::Cow::Borrowed(path);
     let mut from = 0;
-    let mut at = Ino::ROOT;
+    let mut at = start;
     let mut links = 0;
     loop {
         let (name, after) = split(path.get(from..).unwrap_or_default());
@@ -66,6 +86,9 @@ pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Fo
         from = path.len() - after.len();
         if matches!(name, b"" | b"." | b"..") {
             if name == b".." {
+                if may_leave && at == Ino::ROOT {
+                    return Err(Error::Leaves);
+                }
                 at = fs.parent(at)?;
             }
             if last {
@@ -89,10 +112,13 @@ pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Fo
             let mut target = fs.readlink(attr.ino)?;
             check_path(&target)?;
             if target.starts_with(b"/") {
+                if may_leave {
+                    return Err(Error::Leaves);
+                }
                 at = Ino::ROOT;
             }
             target.extend_from_slice(after);
-            path = target;
+            path = target.into();
             from = 0;
             continue;
         }

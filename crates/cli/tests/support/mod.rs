@@ -51,9 +51,18 @@ pub(crate) fn novale<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> Outcome {
     called("novale", arguments)
 }
 
+/// The program: cargo names it to the tests of its own package; for others it is beside them.
+pub(crate) fn program() -> PathBuf {
+    let named = option_env!("CARGO_BIN_EXE_novale").map(PathBuf::from);
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("novale"));
+    let program = named.or_else(beside).unwrap();
+    assert!(program.exists(), "{} is not built: cargo build -p novale-cli", program.display());
+    program
+}
+
 /// Runs the program under another name.
 pub(crate) fn called<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Outcome {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_novale"));
+    let mut command = Command::new(program());
     command.arg0(name).args(arguments).stdin(Stdio::null());
     Outcome::of(&command.output().unwrap())
 }

@@ -41,7 +41,7 @@ impl Slot {
     pub(crate) fn open(spec: &SlotSpec, options: &PmOptions) -> Result<Self, PmError> {
         let path = spec.path.as_path();
         let reads_alone = options.read_only || options.scratch;
-        let source = Source::open(path, reads_alone)?;
+        let source = Source::open(path, reads_alone, options.descriptors_from)?;
         let len = checked_len(path, source.len)?;
         // Who opened the pool for those that join it has seen to that.
         if source.is_regular && !reads_alone && options.lock != SlotLock::Shared {

@@ -26,8 +26,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Opens `path` and finds out what it is.
-    pub(super) fn open(path: &Path, read_only: bool) -> Result<Self, PmError> {
+    /// Opens `path`, on a descriptor of at least a number, and finds out what it is.
+    pub(super) fn open(path: &Path, read_only: bool, from: u32) -> Result<Self, PmError> {
         // Asked before opening: to open a FIFO waits, and to open some devices acts.
         let metadata = fs::metadata(path).map_err(|e| open_error(path, read_only, e))?;
         check_kind(path, metadata.file_type())?;
@@ -37,6 +37,7 @@ impl Source {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
             .map_err(|e| open_error(path, read_only, e))?;
+        let file = moved(file, from).map_err(io_error(path, "number"))?;
         let metadata = file.metadata().map_err(io_error(path, "stat"))?;
         check_kind(path, metadata.file_type())?;
         if metadata.is_file() {
@@ -48,6 +49,12 @@ impl Source {
         let (len, align) = dax_device(path, Path::new(SYSFS_CHAR), major, minor)?;
         Ok(Self { file, len, align, is_regular: false, identity: (0, rdev) })
     }
+}
+
+/// The same file on a descriptor of at least a number.
+fn moved(file: File, from: u32) -> io::Result<File> {
+    let Some(from) = i32::try_from(from).ok().filter(|from| *from > 0) else { return Ok(file) };
+    Ok(rustix::io::fcntl_dupfd_cloexec(&file, from)?.into())
 }
 
 /// Refuses what is neither a file nor a character device.

@@ -86,6 +86,11 @@ impl ArenaFile {
     /// # Errors
     /// [`JoinError::NotOpen`], [`JoinError::Foreign`], and those of [`Arena::open`].
     pub fn open(&self) -> Result<Arena, JoinError> {
+        self.open_from(0)
+    }
+
+    /// The same on a descriptor of at least a number.
+    pub(super) fn open_from(&self, from: u32) -> Result<Arena, JoinError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
             Ok(file) => File::from(file),
@@ -98,6 +103,13 @@ impl ArenaFile {
         if !own || metadata.mode() & OTHERS != 0 {
             return Err(self.foreign());
         }
+        let file = match i32::try_from(from) {
+            Ok(from) if from > 0 => {
+                let moved = rustix::io::fcntl_dupfd_cloexec(&file, from);
+                moved.map_err(|error| JoinError::io("the arena", error.into()))?.into()
+            }
+            _ => file,
+        };
         Ok(Arena::open_file(file, self.identity())?)
     }
 

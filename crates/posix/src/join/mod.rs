@@ -15,12 +15,13 @@ mod arena_file;
 mod error;
 mod slots;
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use novale_arena::{PidInfo, SEGMENT_BYTES_MAX};
 use novale_core::{Executor, Fs, OpenOptions, PoolInfo, Progress, inspect};
-use novale_layout::PAGE;
+use novale_layout::{MAX_SLOTS, PAGE};
 use novale_pm::{PmOptions, SlotLock};
 
 pub use arena_file::ArenaFile;
@@ -39,6 +40,7 @@ pub struct Joined {
     /// The slots, in the pool's order.
     pub slots: Vec<PathBuf>,
     arena: ArenaFile,
+    arena_descriptor: Option<RawFd>,
     is_first: bool,
 }
 
@@ -47,6 +49,12 @@ impl Joined {
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first
+    }
+
+    /// The descriptors that the client needs as long as it lives.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let slots = (0..MAX_SLOTS).map_while(|slot| self.fs.pm().slot_file(slot));
+        slots.map(AsRawFd::as_raw_fd).chain(self.arena_descriptor)
     }
 
     /// Where the arena is.
@@ -78,14 +86,25 @@ impl Joined {
 /// # Errors
 /// [`JoinError`] says why not, and what to do about it.
 pub fn join(slots: &[PathBuf]) -> Result<Joined, JoinError> {
-    let options = PmOptions { lock: SlotLock::Shared, ..PmOptions::default() };
+    join_from(slots, 0)
+}
+
+/// The same with all descriptors ([`Joined::descriptors`]) from a number on, where a program around
+/// does not look for them.
+///
+/// # Errors
+/// As [`join`].
+pub fn join_from(slots: &[PathBuf], descriptors: u32) -> Result<Joined, JoinError> {
+    let lock = SlotLock::Shared;
+    let options = PmOptions { lock, descriptors_from: descriptors, ..PmOptions::default() };
     let (pm, slots) = slots::open(slots, &options)?;
     let info = inspect(&pm)?;
     let name = ArenaFile::of(&pm, info.uuid)?;
-    let arena = name.open()?;
+    let arena = name.open_from(descriptors)?;
     let options = OpenOptions { now_ns: wall_clock_ns(), ..OpenOptions::of_arena(&arena) };
     let fs = Fs::attach(pm, &arena, &options, PidInfo::current())?;
-    Ok(Joined { fs: Arc::new(fs), slots, arena: name, is_first: false })
+    let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
+    Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: false })
 }
 
 /// Whether this process could [`join`] now, without doing so.
@@ -133,11 +152,12 @@ pub fn open(
         return join(&slots);
     }
     let arena = name.create(opening.arena_bytes.unwrap_or_else(|| arena_bytes(&info)))?;
+    let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
     let fs = Fs::open(pm, arena, &opening.fs, exec, progress).inspect_err(|_| {
         name.remove().unwrap_or_default();
     })?;
     fs.pm().share()?;
-    Ok(Joined { fs: Arc::new(fs), slots, arena: name, is_first: true })
+    Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: true })
 }
 
 /// How large an arena may become where nothing else is said: a quarter of the pool, in bytes. Memory

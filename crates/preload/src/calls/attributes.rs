@@ -1,0 +1,264 @@
+//! Attributes: `stat` in all forms, `access`, and their changes.
+
+use novale_core::{Attr, FileKind, SetAttr};
+use novale_posix::set_id_to_clear_with_owner;
+
+use crate::guard::{self, PathBuffer};
+use crate::mounts::{self, ctx};
+use crate::paths::{Place, Served, descriptor, place, refused};
+use crate::state;
+use crate::sys::{Args, fail};
+use crate::table::{self, DIRECTORY, InUse};
+
+const NS: i64 = 1_000_000_000;
+const BLOCK: i64 = 4096;
+
+/// What a call names: an inode of a mount.
+struct Target {
+    fs: &'static novale_core::Fs,
+    mount: usize,
+    attr: Attr,
+}
+
+fn of_descriptor(description: &InUse) -> Result<Target, Served> {
+    let mount = description.mount();
+    let fs = mounts::fs(mount).ok_or(None)?;
+    let attr = fs.getattr(description.ino()).map_err(|error| refused(&error))?;
+    Ok(Target { fs, mount, attr })
+}
+
+fn of_place(place: &Place<'_>, follow: bool) -> Result<Target, Served> {
+    let attr = place.walk(follow)?.attr.ok_or(Some(fail(libc::ENOENT)))?;
+    Ok(Target { fs: place.fs, mount: place.mount, attr })
+}
+
+/// What a call with directory, path and flags names. An empty path is the descriptor's own inode.
+fn target(dir: u64, path: u64, flags: i32) -> Result<Target, Served> {
+    let is_empty = || path == 0 || guard::load::<u8>(path) == Some(0);
+    if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
+        return of_descriptor(&table::get(descriptor(dir)).ok_or(None)?);
+    }
+    if !state::is_root() {
+        return Err(None);
+    }
+    let mut buffer = PathBuffer::new();
+    of_place(&place(dir, path, &mut buffer).ok_or(None)?, flags & libc::AT_SYMLINK_NOFOLLOW == 0)
+}
+
+fn either(result: Result<(), Served>) -> Served {
+    match result {
+        Ok(()) => Some(0),
+        Err(served) => served,
+    }
+}
+
+fn mode(attr: &Attr) -> u32 {
+    let kind = match attr.kind {
+        FileKind::File => libc::S_IFREG,
+        FileKind::Directory => libc::S_IFDIR,
+        FileKind::Symlink => libc::S_IFLNK,
+        FileKind::Fifo => libc::S_IFIFO,
+        FileKind::Socket => libc::S_IFSOCK,
+        FileKind::CharDevice => libc::S_IFCHR,
+        FileKind::BlockDevice => libc::S_IFBLK,
+    };
+    kind | attr.mode
+}
+
+fn store_stat(target: &Target, at: u64) -> Result<(), Served> {
+    let attr = &target.attr;
+    // SAFETY: zeroes are a valid value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    stat.st_dev = mounts::device(target.mount);
+    stat.st_ino = attr.ino.get();
+    stat.st_mode = mode(attr);
+    stat.st_nlink = u64::from(attr.nlink);
+    stat.st_uid = attr.uid;
+    stat.st_gid = attr.gid;
+    stat.st_rdev = u64::from(attr.rdev);
+    stat.st_size = attr.size.cast_signed();
+    stat.st_blksize = BLOCK;
+    stat.st_blocks = attr.blocks.cast_signed();
+    (stat.st_atime, stat.st_atime_nsec) = split(attr.atime_ns);
+    (stat.st_mtime, stat.st_mtime_nsec) = split(attr.mtime_ns);
+    (stat.st_ctime, stat.st_ctime_nsec) = split(attr.ctime_ns);
+    if guard::store(at, &stat) { Ok(()) } else { Err(Some(fail(libc::EFAULT))) }
+}
+
+fn split(ns: i64) -> (i64, i64) {
+    (ns.div_euclid(NS), ns.rem_euclid(NS))
+}
+
+/// `fstat(fd, buf)`.
+pub(crate) fn fstat(args: &Args) -> Served {
+    let description = table::get(descriptor(args[0]))?;
+    either(of_descriptor(&description).and_then(|target| store_stat(&target, args[1])))
+}
+
+/// `stat(path, buf)`, and `lstat`.
+pub(crate) fn stat(args: &Args, flags: i32) -> Served {
+    let [path, buf, ..] = *args;
+    let found = target(libc::AT_FDCWD as u64, path, flags);
+    either(found.and_then(|target| store_stat(&target, buf)))
+}
+
+/// `newfstatat(dir, path, buf, flags)`.
+pub(crate) fn fstatat(args: &Args) -> Served {
+    let [dir, path, buf, flags, ..] = *args;
+    either(target(dir, path, flags as i32).and_then(|target| store_stat(&target, buf)))
+}
+
+/// `statx(dir, path, flags, mask, buf)`.
+pub(crate) fn statx(args: &Args) -> Served {
+    let [dir, path, flags, _mask, buf, _] = *args;
+    either(target(dir, path, flags as i32).and_then(|target| store_statx(&target, buf)))
+}
+
+fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
+    let attr = &target.attr;
+    // SAFETY: zeroes are a valid value.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    let time = |ns| {
+        // SAFETY: zeroes are a valid value.
+        let mut time: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        let (seconds, rest) = split(ns);
+        time.tv_sec = seconds;
+        time.tv_nsec = u32::try_from(rest).unwrap_or(0);
+        time
+    };
+    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    statx.stx_blksize = 4096;
+    statx.stx_nlink = attr.nlink;
+    statx.stx_uid = attr.uid;
+    statx.stx_gid = attr.gid;
+    statx.stx_mode = u16::try_from(mode(attr)).unwrap_or(0);
+    statx.stx_ino = attr.ino.get();
+    statx.stx_size = attr.size;
+    statx.stx_blocks = attr.blocks;
+    statx.stx_atime = time(attr.atime_ns);
+    statx.stx_btime = time(attr.birth_ns);
+    statx.stx_ctime = time(attr.ctime_ns);
+    statx.stx_mtime = time(attr.mtime_ns);
+    statx.stx_rdev_major = libc::major(u64::from(attr.rdev));
+    statx.stx_rdev_minor = libc::minor(u64::from(attr.rdev));
+    let device = mounts::device(target.mount);
+    statx.stx_dev_major = libc::major(device);
+    statx.stx_dev_minor = libc::minor(device);
+    if guard::store(at, &statx) { Ok(()) } else { Err(Some(fail(libc::EFAULT))) }
+}
+
+/// `access(path, mode)`, `faccessat` and `faccessat2` with their flags: of the administrator alone.
+pub(crate) fn access(dir: u64, path: u64, wanted: i32, flags: i32) -> Served {
+    either(target(dir, path, flags).and_then(|target| {
+        let attr = &target.attr;
+        let may_run = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
+        if wanted & !7 != 0 {
+            Err(Some(fail(libc::EINVAL)))
+        } else if wanted & libc::X_OK != 0 && !may_run {
+            Err(Some(fail(libc::EACCES)))
+        } else {
+            Ok(())
+        }
+    }))
+}
+
+fn set(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -> Served {
+    either(target.and_then(|target| {
+        let changes = changes(&target.attr);
+        let done = target.fs.setattr(&ctx(), target.attr.ino, &changes);
+        done.map(drop).map_err(|error| refused(&error))
+    }))
+}
+
+/// Administrators alone: the kernel checks what others may.
+fn own(fd: u64) -> Result<Target, Served> {
+    let description = table::get(descriptor(fd)).ok_or(None)?;
+    if !state::is_root() || description.is(DIRECTORY) {
+        return Err(None);
+    }
+    of_descriptor(&description)
+}
+
+/// The descriptor of a change that only the administrator makes here is handed to the kernel for
+/// others.
+fn own_or_kernel(
+    number: i64,
+    args: &Args,
+    change: impl FnOnce(Result<Target, Served>) -> Served,
+) -> Served {
+    if state::is_root() { change(own(args[0])) } else { super::data::other(number, args) }
+}
+
+/// `chmod(path, mode)` and `fchmodat(dir, path, mode)`.
+pub(crate) fn chmod(dir: u64, path: u64, mode: u64, flags: i32) -> Served {
+    let mode = mode as u32 & 0o7777;
+    set(target(dir, path, flags), |_| SetAttr { mode: Some(mode), ..SetAttr::default() })
+}
+
+/// `fchmod(fd, mode)`.
+pub(crate) fn fchmod(number: i64, args: &Args) -> Served {
+    let mode = args[1] as u32 & 0o7777;
+    let change = |target| set(target, |_| SetAttr { mode: Some(mode), ..SetAttr::default() });
+    own_or_kernel(number, args, change)
+}
+
+fn owners(uid: u64, gid: u64) -> impl FnOnce(&Attr) -> SetAttr {
+    let given = |id: u64| Some(id as u32).filter(|id| *id != u32::MAX);
+    move |_| SetAttr {
+        uid: given(uid),
+        gid: given(gid),
+        clear_set_id: set_id_to_clear_with_owner(true, true),
+        ..SetAttr::default()
+    }
+}
+
+/// `chown(path, uid, gid)` and its kin.
+pub(crate) fn chown(dir: u64, path: u64, (uid, gid): (u64, u64), flags: i32) -> Served {
+    set(target(dir, path, flags), owners(uid, gid))
+}
+
+/// `fchown(fd, uid, gid)`.
+pub(crate) fn fchown(number: i64, args: &Args) -> Served {
+    own_or_kernel(number, args, |target| set(target, owners(args[1], args[2])))
+}
+
+/// `truncate(path, size)`.
+pub(crate) fn truncate(args: &Args) -> Served {
+    let [path, size, ..] = *args;
+    if size > i64::MAX as u64 {
+        return None;
+    }
+    let found = target(libc::AT_FDCWD as u64, path, 0);
+    let found = found
+        .and_then(|target| if target.attr.kind == FileKind::File { Ok(target) } else { Err(None) });
+    set(found, |_| SetAttr { size: Some(size), ..SetAttr::default() })
+}
+
+/// `utimensat(dir, path, times, flags)`; without a path it is the descriptor's own inode.
+pub(crate) fn utimensat(args: &Args) -> Served {
+    let [dir, path, times, flags, ..] = *args;
+    let found = if path == 0 { own(dir) } else { target(dir, path, flags as i32) };
+    let now = ctx().now_ns;
+    let mut given = [Some(now); 2];
+    if times != 0 {
+        let Some(asked) = guard::load::<[libc::timespec; 2]>(times) else {
+            return Some(fail(libc::EFAULT));
+        };
+        for (to, time) in given.iter_mut().zip(asked) {
+            *to = match time.tv_nsec {
+                libc::UTIME_NOW => Some(now),
+                libc::UTIME_OMIT => None,
+                ns if (0..NS).contains(&ns) => match time.tv_sec.checked_mul(NS) {
+                    Some(seconds) => seconds.checked_add(ns),
+                    None => return None,
+                },
+                _ => return Some(fail(libc::EINVAL)),
+            };
+        }
+    }
+    let [atime_ns, mtime_ns] = given;
+    if path == 0 && !state::is_root() {
+        return super::data::other(libc::SYS_utimensat, args);
+    }
+    set(found, |_| SetAttr { atime_ns, mtime_ns, ..SetAttr::default() })
+}

@@ -1,0 +1,360 @@
+//! Reading, writing and positions.
+
+use novale_core::{ClearSetId, Fs, Seek, SetAttr};
+
+use crate::guard;
+use crate::kernel;
+use crate::mounts::{self, ctx};
+use crate::paths::{Served, descriptor, refused};
+use crate::sys::{Args, Ret, fail, sys};
+use crate::table::{self, DIRECTORY, InUse, SHARED};
+
+/// Bytes that one call moves at most, as in Linux.
+const MOST: usize = 0x7fff_f000;
+/// Buffers up to this many bytes are probed whole; of a longer one only what the file can fill.
+const PROBED: usize = 64 << 10;
+const IOV_MAX: u64 = 1024;
+
+/// Where a call reads or writes.
+#[derive(Clone, Copy)]
+enum At {
+    Position,
+    Offset(u64),
+}
+
+/// A regular file in use, with its file system.
+struct File {
+    fd: i32,
+    description: InUse,
+    fs: &'static Fs,
+}
+
+fn file(fd: u64) -> Option<File> {
+    let fd = descriptor(fd);
+    let description = table::get(fd)?;
+    if description.is(DIRECTORY) {
+        return None;
+    }
+    let fs = mounts::fs(description.mount())?;
+    Some(File { fd, description, fs })
+}
+
+impl File {
+    fn read(&self, at: u64, len: usize, offset: u64) -> Result<usize, Ret> {
+        let len = len.min(MOST);
+        let len = if len <= PROBED {
+            len
+        } else {
+            let attr = self.fs.getattr(self.description.ino()).map_err(to_ret)?;
+            let left = attr.size.saturating_sub(offset);
+            len.min(usize::try_from(left).unwrap_or(len).max(1))
+        };
+        let buf = guard::writable(at, len).ok_or(fail(libc::EFAULT))?;
+        self.fs.read(&ctx(), self.description.ino(), offset, buf).map_err(to_ret)
+    }
+
+    fn write(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Ret> {
+        let ino = self.description.ino();
+        if append {
+            let start = self.fs.append(&ctx(), ino, bytes).map_err(to_ret)?;
+            return Ok((bytes.len(), start + bytes.len() as u64));
+        }
+        let offset = match at {
+            At::Offset(offset) => offset,
+            At::Position => 0,
+        };
+        let done = self.fs.write(&ctx(), ino, offset, bytes).map_err(to_ret)?;
+        Ok((done, offset + done as u64))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn to_ret(error: novale_core::Error) -> Ret {
+    refused(&error).unwrap_or(fail(libc::EIO))
+}
+
+fn served<T: Into<Ret>>(result: Result<T, Ret>) -> Served {
+    Some(result.map_or_else(|failed| failed, Into::into))
+}
+
+/// What `read` and its kin have in common.
+fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Ret>) -> Served {
+    let file = file(fd)?;
+    if !file.description.reads() {
+        return Some(fail(libc::EBADF));
+    }
+    match at {
+        At::Offset(offset) if offset > i64::MAX as u64 => Some(fail(libc::EINVAL)),
+        At::Offset(offset) => served(read(&file, offset).map(|bytes| bytes as Ret)),
+        At::Position => {
+            let mut position = file.description.offset.lock();
+            if file.description.is(SHARED) {
+                return None;
+            }
+            served(read(&file, *position).map(|bytes| {
+                *position += bytes as u64;
+                bytes as Ret
+            }))
+        }
+    }
+}
+
+/// What `write` and its kin have in common.
+fn write_with(fd: u64, at: At, append: bool, bytes: &[u8]) -> Served {
+    let file = file(fd)?;
+    if !file.description.writes() {
+        return Some(fail(libc::EBADF));
+    }
+    let append = append || file.description.appends();
+    if bytes.is_empty() {
+        return Some(0);
+    }
+    let to_ret = |(bytes, _): (usize, u64)| bytes as Ret;
+    match at {
+        At::Offset(offset) if offset > i64::MAX as u64 => Some(fail(libc::EINVAL)),
+        At::Offset(_) => served(file.write(bytes, at, append).map(to_ret)),
+        At::Position => {
+            let mut position = file.description.offset.lock();
+            if file.description.is(SHARED) {
+                // The position belongs to others too; where it does not count, it is only moved.
+                if !append {
+                    return None;
+                }
+                let written = file.write(bytes, at, append);
+                if let Ok((_, end)) = written {
+                    sys!(libc::SYS_lseek, file.fd, end, libc::SEEK_SET);
+                }
+                return served(written.map(to_ret));
+            }
+            let written = file.write(bytes, At::Offset(*position), append);
+            if let Ok((_, end)) = written {
+                *position = end;
+            }
+            served(written.map(to_ret))
+        }
+    }
+}
+
+/// `read(fd, buf, len)`.
+pub(crate) fn read(args: &Args) -> Served {
+    let [fd, at, len, ..] = *args;
+    read_with(fd, At::Position, |file, offset| file.read(at, length(len), offset))
+}
+
+/// `pread64(fd, buf, len, offset)`.
+pub(crate) fn pread(args: &Args) -> Served {
+    let [fd, at, len, offset, ..] = *args;
+    read_with(fd, At::Offset(offset), |file, offset| file.read(at, length(len), offset))
+}
+
+/// `write(fd, buf, len)`.
+pub(crate) fn write(args: &Args) -> Served {
+    let [fd, at, len, ..] = *args;
+    match guard::readable(at, length(len)) {
+        Some(bytes) => write_with(fd, At::Position, false, bytes),
+        None => Some(fail(libc::EFAULT)),
+    }
+}
+
+/// `pwrite64(fd, buf, len, offset)`.
+pub(crate) fn pwrite(args: &Args) -> Served {
+    let [fd, at, len, offset, ..] = *args;
+    match guard::readable(at, length(len)) {
+        Some(bytes) => write_with(fd, At::Offset(offset), false, bytes),
+        None => Some(fail(libc::EFAULT)),
+    }
+}
+
+fn length(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(MOST).min(MOST)
+}
+
+/// The pieces of a vectored call: address and length of each.
+fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
+    if count > IOV_MAX {
+        return Err(fail(libc::EINVAL));
+    }
+    let mut all = Vec::new();
+    let mut total = 0usize;
+    for index in 0..count {
+        let [start, len] = guard::load::<[u64; 2]>(at + index * 16).ok_or(fail(libc::EFAULT))?;
+        if len > i64::MAX as u64 {
+            return Err(fail(libc::EINVAL));
+        }
+        let len = length(len).min(MOST - total);
+        total += len;
+        if len > 0 {
+            all.push((start, len));
+        }
+    }
+    Ok(all)
+}
+
+/// Reads into pieces as one read, so that no write is seen in part.
+fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usize, Ret> {
+    if let [(at, len)] = *pieces {
+        return file.read(at, len, offset);
+    }
+    let ino = file.description.ino();
+    let attr = file.fs.getattr(ino).map_err(to_ret)?;
+    let left = usize::try_from(attr.size.saturating_sub(offset)).unwrap_or(MOST);
+    let total = pieces.iter().map(|(_, len)| len).sum::<usize>().min(left);
+    let mut bytes = vec![0; total];
+    let done = file.fs.read(&ctx(), ino, offset, &mut bytes).map_err(to_ret)?;
+    bytes.truncate(done);
+    let mut rest = bytes.as_slice();
+    for (at, len) in pieces {
+        let (piece, after) = rest.split_at(rest.len().min(*len));
+        let to = guard::writable(*at, piece.len()).ok_or(fail(libc::EFAULT))?;
+        to.copy_from_slice(piece);
+        rest = after;
+    }
+    Ok(done)
+}
+
+/// The bytes of all pieces, in one.
+fn gathered(pieces: &[(u64, usize)]) -> Result<Vec<u8>, Ret> {
+    let mut all = Vec::with_capacity(pieces.iter().map(|(_, len)| len).sum());
+    for (at, len) in pieces {
+        all.extend_from_slice(guard::readable(*at, *len).ok_or(fail(libc::EFAULT))?);
+    }
+    Ok(all)
+}
+
+fn readv_at(fd: u64, (at, count): (u64, u64), place: At) -> Served {
+    match pieces(at, count) {
+        Ok(pieces) => read_with(fd, place, |file, offset| read_pieces(file, &pieces, offset)),
+        Err(failed) => Some(failed),
+    }
+}
+
+fn writev_at(fd: u64, (at, count): (u64, u64), place: At, append: bool) -> Served {
+    match pieces(at, count).and_then(|pieces| gathered(&pieces)) {
+        Ok(bytes) => write_with(fd, place, append, &bytes),
+        Err(failed) => Some(failed),
+    }
+}
+
+/// `readv(fd, iov, count)`.
+pub(crate) fn readv(args: &Args) -> Served {
+    let [fd, at, count, ..] = *args;
+    readv_at(fd, (at, count), At::Position)
+}
+
+/// `preadv(fd, iov, count, low, high)`, and `preadv2` with flags behind it.
+pub(crate) fn preadv(args: &Args, has_flags: bool) -> Served {
+    let [fd, at, count, offset, _, flags] = *args;
+    let flags = if has_flags { flags } else { 0 };
+    let known = (libc::RWF_HIPRI | libc::RWF_NOWAIT) as u64;
+    if flags & !known != 0 {
+        return Some(fail(libc::EOPNOTSUPP));
+    }
+    let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
+    readv_at(fd, (at, count), place)
+}
+
+/// `writev(fd, iov, count)`.
+pub(crate) fn writev(args: &Args) -> Served {
+    let [fd, at, count, ..] = *args;
+    writev_at(fd, (at, count), At::Position, false)
+}
+
+/// `pwritev(fd, iov, count, low, high)`, and `pwritev2` with flags behind it.
+pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
+    let [fd, at, count, offset, _, flags] = *args;
+    let flags = if has_flags { flags } else { 0 };
+    let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND) as u64;
+    if flags & !known != 0 {
+        return Some(fail(libc::EOPNOTSUPP));
+    }
+    let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
+    writev_at(fd, (at, count), place, flags & libc::RWF_APPEND as u64 != 0)
+}
+
+/// `lseek(fd, offset, whence)`.
+pub(crate) fn lseek(args: &Args) -> Served {
+    let [fd, offset, whence, ..] = *args;
+    let file = file(fd)?;
+    let mut position = file.description.offset.lock();
+    if file.description.is(SHARED) {
+        return None;
+    }
+    let ino = file.description.ino();
+    let given = offset.cast_signed();
+    let seek = |what| {
+        let from = u64::try_from(given).map_err(|_| fail(libc::ENXIO))?;
+        let found = file.fs.seek(ino, from, what).map_err(to_ret)?;
+        Ok(found.cast_signed())
+    };
+    let to = match whence as i32 {
+        libc::SEEK_SET => Ok(given),
+        libc::SEEK_CUR => position.cast_signed().checked_add(given).ok_or(fail(libc::EOVERFLOW)),
+        libc::SEEK_END => file.fs.getattr(ino).map_err(to_ret).and_then(|attr| {
+            attr.size.cast_signed().checked_add(given).ok_or(fail(libc::EOVERFLOW))
+        }),
+        libc::SEEK_DATA => seek(Seek::Data),
+        libc::SEEK_HOLE => seek(Seek::Hole),
+        _ => Err(fail(libc::EINVAL)),
+    };
+    served(to.and_then(|to| {
+        *position = u64::try_from(to).map_err(|_| fail(libc::EINVAL))?;
+        Ok(to)
+    }))
+}
+
+/// `fsync(fd)`, `fdatasync(fd)`, `sync_file_range(fd, ..)`: what was written is durable already.
+pub(crate) fn sync(args: &Args) -> Served {
+    let file = file(args[0])?;
+    served(file.fs.sync(&ctx(), file.description.ino()).map(|()| 0).map_err(to_ret))
+}
+
+/// `ftruncate(fd, size)`.
+pub(crate) fn truncate(args: &Args) -> Served {
+    let file = file(args[0])?;
+    if !file.description.writes() {
+        return Some(fail(libc::EINVAL));
+    }
+    let size = args[1];
+    if size > i64::MAX as u64 {
+        return Some(fail(libc::EINVAL));
+    }
+    let set = SetAttr { size: Some(size), clear_set_id: ClearSetId::Nothing, ..SetAttr::default() };
+    let done = file.fs.setattr(&ctx(), file.description.ino(), &set);
+    served(done.map(|_| 0).map_err(to_ret))
+}
+
+/// `fallocate(fd, mode, offset, len)`.
+pub(crate) fn fallocate(args: &Args) -> Served {
+    let [fd, mode, offset, len, ..] = *args;
+    let file = file(fd)?;
+    if !file.description.writes() {
+        return Some(fail(libc::EBADF));
+    }
+    let (start, bytes) = (offset.cast_signed(), len.cast_signed());
+    if start < 0 || bytes <= 0 {
+        return Some(fail(libc::EINVAL));
+    }
+    if start.checked_add(bytes).is_none() {
+        return Some(fail(libc::EFBIG));
+    }
+    let done = novale_posix::fallocate_mode(mode as i32)
+        .and_then(|mode| file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len));
+    served(done.map(|()| 0).map_err(to_ret))
+}
+
+/// `posix_fadvise(fd, ..)` and `readahead(fd, ..)`: memory needs no advice.
+pub(crate) fn advise(args: &Args) -> Served {
+    file(args[0]).map(|_| 0)
+}
+
+/// Any call on a descriptor that has no way of its own here.
+pub(crate) fn other(number: i64, args: &Args) -> Served {
+    let fd = descriptor(args[0]);
+    let description = table::get(fd)?;
+    if description.is(DIRECTORY) {
+        return None;
+    }
+    kernel::call(fd, &description, || {
+        sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
+    })
+}

@@ -1,0 +1,11 @@
+//! The calls that are served here, by what they are about.
+//!
+//! Comes in: a call's arguments as registers, from [`crate::dispatch`]. Goes out: its result, or nothing
+//! where the kernel is to make the call. Never here: what another client of the library could use.
+
+pub(super) mod attributes;
+pub(super) mod data;
+pub(super) mod descriptors;
+pub(super) mod names;
+pub(super) mod open;
+pub(super) mod processes;

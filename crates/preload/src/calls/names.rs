@@ -1,0 +1,163 @@
+//! Making, removing and changing names: for the administrator, whom no permission stops. For others
+//! the kernel does it, with its checks.
+
+use novale_core::{Attr, Error, FileKind, NewInode, RenameMode};
+use novale_posix::Found;
+
+use crate::guard::{self, PathBuffer};
+use crate::paths::{Place, Served, place, refused};
+use crate::state;
+use crate::sys::fail;
+
+/// A place whose last component is a name, which is not followed.
+fn named(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<(Place<'_>, Found), Served> {
+    if !state::is_root() {
+        return Err(None);
+    }
+    let place = place(dir, path, buffer).ok_or(None)?;
+    let found = place.walk(false)?;
+    Ok((place, found))
+}
+
+fn done<T>(result: Result<Result<T, Error>, Served>) -> Served {
+    match result {
+        Ok(Ok(_)) => Some(0),
+        Ok(Err(error)) => refused(&error),
+        Err(served) => served,
+    }
+}
+
+/// The name of something new, or why it can't be made.
+fn new_name(found: &Found, directory: bool) -> Result<&[u8], Served> {
+    if found.attr.is_some() {
+        return Err(Some(fail(libc::EEXIST)));
+    }
+    if found.slash && !directory {
+        return Err(Some(fail(libc::ENOENT)));
+    }
+    found.name.as_deref().ok_or(Some(fail(libc::EEXIST)))
+}
+
+/// The name and inode of something that is to go or move; the kernel says what is wrong with `.`.
+fn old_name(found: &Found) -> Result<(&[u8], Attr), Served> {
+    let name = found.name.as_deref().ok_or(None)?;
+    let attr = found.attr.ok_or(Some(fail(libc::ENOENT)))?;
+    Ok((name, attr))
+}
+
+/// `mkdir(path, mode)` and `mkdirat`.
+pub(crate) fn mkdir(dir: u64, path: u64, mode: u64) -> Served {
+    let mut buffer = PathBuffer::new();
+    done(named(dir, path, &mut buffer).and_then(|(place, found)| {
+        let (uid, gid) = state::owner();
+        let mode = mode as u32 & 0o1777;
+        let new = NewInode { kind: FileKind::Directory, mode, uid, gid, rdev: 0, target: b"" };
+        let name = new_name(&found, true)?;
+        Ok(place.fs.create_with_umask(&place.ctx, found.parent, name, &new, state::umask()))
+    }))
+}
+
+/// `symlink(target, path)` and `symlinkat`.
+pub(crate) fn symlink(target: u64, dir: u64, path: u64) -> Served {
+    let mut buffer = PathBuffer::new();
+    done(named(dir, path, &mut buffer).and_then(|(place, found)| {
+        let mut of_target = PathBuffer::new();
+        let target = of_target.load(target).ok_or(None)?;
+        if target.is_empty() {
+            return Err(Some(fail(libc::ENOENT)));
+        }
+        let (uid, gid) = state::owner();
+        let kind = FileKind::Symlink;
+        let new = NewInode { kind, mode: 0o777, uid, gid, rdev: 0, target };
+        Ok(place.fs.create(&place.ctx, found.parent, new_name(&found, false)?, &new))
+    }))
+}
+
+/// `unlink(path)`, `rmdir(path)` and `unlinkat`.
+pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
+    let directory = flags & libc::AT_REMOVEDIR != 0;
+    let mut buffer = PathBuffer::new();
+    done(named(dir, path, &mut buffer).and_then(|(place, found)| {
+        let (name, attr) = old_name(&found)?;
+        if found.slash && !directory {
+            let is_directory = attr.kind == FileKind::Directory;
+            return Err(Some(fail(if is_directory { libc::EISDIR } else { libc::ENOTDIR })));
+        }
+        Ok(if directory {
+            place.fs.rmdir(&place.ctx, found.parent, name)
+        } else {
+            place.fs.unlink(&place.ctx, found.parent, name)
+        })
+    }))
+}
+
+/// `rename` and its kin.
+pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
+    let mode = match flags as u32 {
+        0 => RenameMode::Replace,
+        libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+        libc::RENAME_EXCHANGE => RenameMode::Exchange,
+        _ => return None,
+    };
+    let (mut old, mut new) = (PathBuffer::new(), PathBuffer::new());
+    done(named(from.0, from.1, &mut old).and_then(|(old, source)| {
+        let (new, target) = named(to.0, to.1, &mut new)?;
+        if old.mount != new.mount {
+            return Err(Some(fail(libc::EXDEV)));
+        }
+        let (name, attr) = old_name(&source)?;
+        let new_name = target.name.as_deref().ok_or(None)?;
+        if (source.slash || target.slash) && attr.kind != FileKind::Directory {
+            return Err(Some(fail(libc::ENOTDIR)));
+        }
+        Ok(old.fs.rename(&old.ctx, source.parent, name, target.parent, new_name, mode))
+    }))
+}
+
+/// `link` and `linkat`; links of descriptors are the kernel's.
+pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
+    if flags & !libc::AT_SYMLINK_FOLLOW != 0 {
+        return None;
+    }
+    let (mut old, mut new) = (PathBuffer::new(), PathBuffer::new());
+    done((|| {
+        if !state::is_root() {
+            return Err(None);
+        }
+        let old = place(from.0, from.1, &mut old).ok_or(None)?;
+        let source = old.walk(flags & libc::AT_SYMLINK_FOLLOW != 0)?;
+        let attr = source.attr.ok_or(Some(fail(libc::ENOENT)))?;
+        let (new, target) = named(to.0, to.1, &mut new)?;
+        if old.mount != new.mount {
+            return Err(Some(fail(libc::EXDEV)));
+        }
+        if attr.kind == FileKind::Directory {
+            return Err(Some(fail(libc::EPERM)));
+        }
+        Ok(old.fs.link(&old.ctx, attr.ino, target.parent, new_name(&target, false)?))
+    })())
+}
+
+/// `readlink` and `readlinkat`.
+pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
+    let mut buffer = PathBuffer::new();
+    let mut read = || {
+        let (place, found) = named(dir, path, &mut buffer)?;
+        let attr = found.attr.ok_or(Some(fail(libc::ENOENT)))?;
+        if attr.kind != FileKind::Symlink {
+            return Err(Some(fail(libc::EINVAL)));
+        }
+        let target = place.fs.readlink(attr.ino).map_err(|error| refused(&error))?;
+        let len = usize::try_from(len.cast_signed()).unwrap_or(0).min(target.len());
+        if len == 0 {
+            return Err(Some(fail(libc::EINVAL)));
+        }
+        let to = guard::writable(buf, len).ok_or(Some(fail(libc::EFAULT)))?;
+        to.copy_from_slice(target.get(..len).unwrap_or_default());
+        Ok(len as i64)
+    };
+    match read() {
+        Ok(len) => Some(len),
+        Err(served) => served,
+    }
+}

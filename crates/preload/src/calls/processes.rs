@@ -1,0 +1,103 @@
+//! New processes and programs, ends of threads and processes, and who the process is.
+
+use crate::entry::Outcome;
+use crate::paths::{Served, moved};
+use crate::sys::{Args, Ret, sys};
+use crate::table::SHARED;
+use crate::thread::current;
+use crate::{HEAP, guard, kernel, mounts, state, table};
+
+/// `clone` and its kin: `flags` say what the child shares.
+pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
+    let (flags, stack) = match number {
+        libc::SYS_fork => (libc::SIGCHLD as u64, 0),
+        libc::SYS_vfork => ((libc::CLONE_VM | libc::CLONE_VFORK) as u64, 0),
+        libc::SYS_clone3 => match guard::load::<[u64; 8]>(args[0]) {
+            Some(given) => (given[0], given[5]),
+            None => return Outcome::Kernel,
+        },
+        _ => (args[0], args[1]),
+    };
+    if flags & libc::CLONE_THREAD as u64 != 0 {
+        return Outcome::Kernel;
+    }
+    kernel::take_all(SHARED);
+    if flags & libc::CLONE_VM as u64 != 0 {
+        return Outcome::Lend;
+    }
+    if stack != 0 {
+        return Outcome::Kernel;
+    }
+    Outcome::Done(fork(number, args))
+}
+
+fn fork(number: i64, args: &Args) -> Ret {
+    // No other thread may be in the middle of these tables: it will not be there to finish.
+    mounts::before_fork();
+    kernel::before_fork();
+    table::before_fork();
+    HEAP.before_fork();
+    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    HEAP.after_fork();
+    table::fork_done();
+    kernel::fork_done();
+    mounts::fork_done();
+    if result == 0 {
+        table::after_fork();
+    }
+    result
+}
+
+/// `execve`, `execveat`: the next program finds the descriptors in the kernel.
+pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
+    kernel::take_all(SHARED);
+    table::quiet();
+    mounts::leave();
+    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    table::go_on();
+    Outcome::Done(result)
+}
+
+/// `exit_group`: leaves the pools, so that nobody has to find the process dead.
+pub(crate) fn exit_process() -> Outcome {
+    table::quiet();
+    mounts::leave();
+    Outcome::Kernel
+}
+
+/// `exit` of a thread.
+pub(crate) fn exit_thread() -> Outcome {
+    table::give_hazard();
+    current().give_stack();
+    Outcome::Kernel
+}
+
+/// Calls that change who the process is.
+pub(crate) fn identity(number: i64, args: &Args) -> Served {
+    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    state::changed();
+    Some(result)
+}
+
+/// Calls behind which paths may mean something else.
+pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
+    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    if result == 0 {
+        kernel::elsewhere();
+    }
+    Some(result)
+}
+
+/// `umask(mask)`.
+pub(crate) fn umask(args: &Args) -> Served {
+    let before = sys!(libc::SYS_umask, args[0]);
+    state::set_umask(args[0] as u32);
+    Some(before)
+}
+
+/// `chdir(path)`.
+pub(crate) fn chdir(args: &Args) -> Served {
+    let result = sys!(libc::SYS_chdir, args[0]);
+    moved();
+    Some(result)
+}

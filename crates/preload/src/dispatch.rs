@@ -1,0 +1,266 @@
+//! Which call is served by what.
+
+use crate::calls::{attributes, data, descriptors, names, open, processes};
+use crate::entry::{Class, Outcome, set_class};
+use crate::kernel;
+use crate::paths::Served;
+use crate::signals;
+use crate::sys::Args;
+use crate::table::Inside;
+
+const CWD: u64 = libc::AT_FDCWD as u64;
+const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+/// Calls that are looked at when their first argument is a descriptor of a mount's file.
+const OF_DESCRIPTORS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_readahead,
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_fcntl,
+    libc::SYS_flock,
+    libc::SYS_fchmod,
+    libc::SYS_fchown,
+    libc::SYS_ioctl,
+    libc::SYS_fstatfs,
+    libc::SYS_syncfs,
+    libc::SYS_fsetxattr,
+    libc::SYS_fgetxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_fremovexattr,
+];
+
+/// Calls that are looked at each time.
+const ALWAYS: &[i64] = &[
+    libc::SYS_open,
+    libc::SYS_creat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_access,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_truncate,
+    libc::SYS_chmod,
+    libc::SYS_fchmodat,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_mkdir,
+    libc::SYS_mkdirat,
+    libc::SYS_rmdir,
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_link,
+    libc::SYS_linkat,
+    libc::SYS_symlink,
+    libc::SYS_symlinkat,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_chdir,
+    libc::SYS_fchdir,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_close_range,
+    libc::SYS_mmap,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_copy_file_range,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_ctl,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_setup,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigaction,
+    libc::SYS_sigaltstack,
+    libc::SYS_umask,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_chroot,
+    libc::SYS_pivot_root,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+];
+
+/// Says which calls are looked at.
+pub(crate) fn begin() {
+    for number in OF_DESCRIPTORS {
+        set_class(*number, Class::Descriptor);
+    }
+    for number in ALWAYS {
+        set_class(*number, Class::Always);
+    }
+}
+
+/// Serves a call, or leaves it to the kernel.
+pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
+    let _inside = Inside::new();
+    match number {
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            processes::clone(number, args)
+        }
+        libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
+        libc::SYS_exit_group => processes::exit_process(),
+        libc::SYS_exit => processes::exit_thread(),
+        _ => match data_call(number, args) {
+            Some(result) => Outcome::Done(result),
+            None => Outcome::Kernel,
+        },
+    }
+}
+
+/// The calls that programs make most, first.
+#[inline]
+fn data_call(number: i64, args: &Args) -> Served {
+    match number {
+        libc::SYS_read => data::read(args),
+        libc::SYS_write => data::write(args),
+        libc::SYS_pread64 => data::pread(args),
+        libc::SYS_pwrite64 => data::pwrite(args),
+        libc::SYS_readv => data::readv(args),
+        libc::SYS_writev => data::writev(args),
+        libc::SYS_preadv => data::preadv(args, false),
+        libc::SYS_pwritev => data::pwritev(args, false),
+        libc::SYS_preadv2 => data::preadv(args, true),
+        libc::SYS_pwritev2 => data::pwritev(args, true),
+        libc::SYS_lseek => data::lseek(args),
+        libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_sync_file_range => data::sync(args),
+        libc::SYS_ftruncate => data::truncate(args),
+        libc::SYS_fallocate => data::fallocate(args),
+        libc::SYS_fadvise64 | libc::SYS_readahead => data::advise(args),
+        libc::SYS_ioctl
+        | libc::SYS_fstatfs
+        | libc::SYS_syncfs
+        | libc::SYS_fsetxattr
+        | libc::SYS_fgetxattr
+        | libc::SYS_flistxattr
+        | libc::SYS_fremovexattr => data::other(number, args),
+        _ => path_call(number, args),
+    }
+}
+
+fn path_call(number: i64, args: &Args) -> Served {
+    let [a, b, c, d, flags, _] = *args;
+    match number {
+        libc::SYS_open => open::open(args),
+        libc::SYS_creat => open::creat(args),
+        libc::SYS_openat => open::openat(args),
+        libc::SYS_openat2 => open::openat2(args),
+        libc::SYS_fstat => attributes::fstat(args),
+        libc::SYS_stat => attributes::stat(args, 0),
+        libc::SYS_lstat => attributes::stat(args, NOFOLLOW),
+        libc::SYS_newfstatat => attributes::fstatat(args),
+        libc::SYS_statx => attributes::statx(args),
+        libc::SYS_access => attributes::access(CWD, a, b as i32, 0),
+        libc::SYS_faccessat => attributes::access(a, b, c as i32, 0),
+        libc::SYS_faccessat2 => attributes::access(a, b, c as i32, d as i32),
+        libc::SYS_truncate => attributes::truncate(args),
+        libc::SYS_chmod => attributes::chmod(CWD, a, b, 0),
+        libc::SYS_fchmodat => attributes::chmod(a, b, c, 0),
+        libc::SYS_fchmod => attributes::fchmod(number, args),
+        libc::SYS_chown => attributes::chown(CWD, a, (b, c), 0),
+        libc::SYS_lchown => attributes::chown(CWD, a, (b, c), NOFOLLOW),
+        libc::SYS_fchownat => attributes::chown(a, b, (c, d), flags as i32),
+        libc::SYS_fchown => attributes::fchown(number, args),
+        libc::SYS_utimensat => attributes::utimensat(args),
+        libc::SYS_mkdir => names::mkdir(CWD, a, b),
+        libc::SYS_mkdirat => names::mkdir(a, b, c),
+        libc::SYS_rmdir => names::unlink(CWD, a, libc::AT_REMOVEDIR),
+        libc::SYS_unlink => names::unlink(CWD, a, 0),
+        libc::SYS_unlinkat => names::unlink(a, b, c as i32),
+        libc::SYS_rename => names::rename((CWD, a), (CWD, b), 0),
+        libc::SYS_renameat => names::rename((a, b), (c, d), 0),
+        libc::SYS_renameat2 => names::rename((a, b), (c, d), flags),
+        libc::SYS_link => names::link((CWD, a), (CWD, b), 0),
+        libc::SYS_linkat => names::link((a, b), (c, d), flags as i32),
+        libc::SYS_symlink => names::symlink(a, CWD, b),
+        libc::SYS_symlinkat => names::symlink(a, b, c),
+        libc::SYS_readlink => names::readlink(CWD, a, b, c),
+        libc::SYS_readlinkat => names::readlink(a, b, c, d),
+        _ => other_call(number, args),
+    }
+}
+
+fn other_call(number: i64, args: &Args) -> Served {
+    match number {
+        libc::SYS_close => descriptors::close(args),
+        libc::SYS_close_range => descriptors::close_range(args),
+        libc::SYS_dup => descriptors::dup(args),
+        libc::SYS_dup2 | libc::SYS_dup3 => descriptors::dup_to(number, args),
+        libc::SYS_fcntl => descriptors::fcntl(args),
+        libc::SYS_flock => descriptors::flock(args),
+        libc::SYS_mmap => descriptors::mmap(args),
+        libc::SYS_sendfile | libc::SYS_tee => descriptors::of_two(number, args, 0, 1),
+        libc::SYS_splice | libc::SYS_copy_file_range => descriptors::of_two(number, args, 0, 2),
+        libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),
+        libc::SYS_select | libc::SYS_pselect6 => descriptors::select(args),
+        libc::SYS_epoll_ctl => descriptors::epoll_ctl(args),
+        libc::SYS_sendmsg => descriptors::send_message(args, false),
+        libc::SYS_sendmmsg => descriptors::send_message(args, true),
+        libc::SYS_io_uring_setup | libc::SYS_io_setup => {
+            kernel::give_all();
+            None
+        }
+        libc::SYS_chdir => processes::chdir(args),
+        libc::SYS_fchdir => descriptors::fchdir(args),
+        libc::SYS_rt_sigaction => signals::action(args),
+        libc::SYS_sigaltstack => Some(signals::alternate_stack(args)),
+        libc::SYS_umask => Some(processes::umask(args)?),
+        libc::SYS_chroot
+        | libc::SYS_pivot_root
+        | libc::SYS_unshare
+        | libc::SYS_setns
+        | libc::SYS_mount
+        | libc::SYS_umount2
+        | libc::SYS_move_mount => processes::elsewhere(number, args),
+        _ => processes::identity(number, args),
+    }
+}

@@ -1,0 +1,246 @@
+//! The way from a system call of libc into this library and back.
+//!
+//! Comes in: the call's number and arguments in their registers, the address behind the `syscall`
+//! in r11, the program's stack. A few instructions decide that the kernel is to do it, for all but
+//! the calls in [`CLASSES`]; then nothing else has been touched. The others save what libc expects
+//! to find unchanged, mark the thread as inside, and go on on a stack of this library's own, since a
+//! program's may be small.
+
+use std::arch::global_asm;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::sys::{Args, Ret};
+use crate::thread::{Thread, current};
+
+/// Numbers of system calls that may be looked at.
+pub(crate) const NUMBERS: usize = 512;
+
+/// How a call is told apart, by its number. All others, of class 0, are the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Ours if its first argument is a descriptor that the table knows.
+    Descriptor = 1,
+    /// Looked at in every case.
+    Always = 2,
+}
+
+/// A [`Class`] for each number, or 0.
+static CLASSES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
+/// Where the descriptor table is: 32-bit words, 0 for descriptors of the kernel alone.
+static TABLE: AtomicU64 = AtomicU64::new(0);
+
+/// Says how calls of a number are told apart.
+pub(crate) fn set_class(number: i64, class: Class) {
+    if let Some(entry) = usize::try_from(number).ok().and_then(|number| CLASSES.get(number)) {
+        entry.store(class as u8, Ordering::Relaxed);
+    }
+}
+
+/// Whether calls of a number need to come here.
+pub(crate) fn is_wanted(number: u16) -> bool {
+    CLASSES.get(usize::from(number)).is_some_and(|class| class.load(Ordering::Relaxed) != 0)
+}
+
+/// Says where the descriptor table is.
+pub(crate) fn set_table(at: u64) {
+    TABLE.store(at, Ordering::Relaxed);
+}
+
+/// The common entry of all sites.
+pub(crate) fn address() -> u64 {
+    novale_entry as *const () as u64
+}
+
+unsafe extern "C" {
+    fn novale_entry();
+}
+
+/// What the entry has saved, in its order on the stack.
+#[repr(C)]
+struct Frame {
+    number: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    r10: u64,
+    r8: u64,
+    r9: u64,
+}
+
+/// What is to happen with a call.
+pub(crate) enum Outcome {
+    /// It is done, with this result.
+    Done(Ret),
+    /// The kernel does it.
+    Kernel,
+    /// The kernel does it, and a child uses this thread's memory until its parent goes on.
+    Lend,
+}
+
+/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it.
+#[unsafe(no_mangle)]
+extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
+    let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
+    let args: Args = [rdi, rsi, rdx, r10, r8, r9];
+    let thread = current();
+    if thread.stack.load(Ordering::Relaxed) == 0 {
+        thread.take_stack();
+    }
+    let number = i64::try_from(number).unwrap_or(-1);
+    // A bug of this library must not unwind into libc.
+    let serve = std::panic::AssertUnwindSafe(|| crate::dispatch::serve(number, &args));
+    let outcome = std::panic::catch_unwind(serve);
+    let outcome = outcome.unwrap_or(Outcome::Done(crate::sys::fail(libc::EIO)));
+    match outcome {
+        Outcome::Done(result) => {
+            frame.number = result.cast_unsigned();
+            0
+        }
+        Outcome::Kernel => 1,
+        Outcome::Lend => {
+            thread.depth.store(crate::thread::BORROWED, Ordering::Relaxed);
+            1
+        }
+    }
+}
+
+const _: () = assert!(std::mem::offset_of!(Thread, alternate) == 16);
+
+global_asm!(
+    ".text",
+    ".balign 64",
+    ".globl novale_entry",
+    ".type novale_entry, @function",
+    "novale_entry:",
+    // Leave the red zone alone. rcx and r11 are free: the call would destroy them.
+    "lea rsp, [rsp - 128]",
+    "push r11",
+    "cmp rax, {numbers}",
+    "jae 9f",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "cmp dword ptr fs:[rcx], 0",
+    "jne 9f",
+    "lea r11, [rip + {classes}]",
+    "movzx r11d, byte ptr [r11 + rax]",
+    "test r11d, r11d",
+    "jz 9f",
+    "cmp r11d, 1",
+    "jne 2f",
+    "mov r11d, edi",
+    "cmp r11d, {descriptors}",
+    "jae 9f",
+    "mov rcx, qword ptr [rip + {table}]",
+    "cmp dword ptr [rcx + 4 * r11], 0",
+    "je 9f",
+    "2:",
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "mov rdi, rsp",
+    "push rbp",
+    "mov rbp, rsp",
+    "sub rsp, 272",
+    "movups [rbp - 256], xmm0",
+    "movups [rbp - 240], xmm1",
+    "movups [rbp - 224], xmm2",
+    "movups [rbp - 208], xmm3",
+    "movups [rbp - 192], xmm4",
+    "movups [rbp - 176], xmm5",
+    "movups [rbp - 160], xmm6",
+    "movups [rbp - 144], xmm7",
+    "movups [rbp - 128], xmm8",
+    "movups [rbp - 112], xmm9",
+    "movups [rbp - 96], xmm10",
+    "movups [rbp - 80], xmm11",
+    "movups [rbp - 64], xmm12",
+    "movups [rbp - 48], xmm13",
+    "movups [rbp - 32], xmm14",
+    "movups [rbp - 16], xmm15",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "mov dword ptr fs:[rcx], 1",
+    // On the program's alternate stack, stay there: the kernel would start at its top again for the
+    // next signal. So does a thread that is about to end, and one without a stack as yet.
+    "mov rsi, rsp",
+    "sub rsi, qword ptr fs:[rcx + 16]",
+    "cmp rsi, qword ptr fs:[rcx + 24]",
+    "jb 3f",
+    "cmp eax, {exit}",
+    "je 3f",
+    "mov rsi, qword ptr fs:[rcx + 8]",
+    "test rsi, rsi",
+    "cmovnz rsp, rsi",
+    "3:",
+    "and rsp, -64",
+    "cld",
+    "call {serve}",
+    "mov qword ptr [rbp - 264], rax",
+    "lea rsp, [rbp - 272]",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    // Outside again, but for a thread that was lent.
+    "and dword ptr fs:[rcx], {borrowed}",
+    "cmp dword ptr fs:[rcx + 4], 0",
+    "je 4f",
+    // A signal was put off, and all are blocked: it is queued again, and with the old mask it comes.
+    "mov dword ptr fs:[rcx + 4], 0",
+    "and rsp, -64",
+    "call {queue_again}",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "mov rsi, fs:[0]",
+    "lea rsi, [rsi + rcx + 32]",
+    "mov eax, 14",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "4:",
+    "movups xmm0, [rbp - 256]",
+    "movups xmm1, [rbp - 240]",
+    "movups xmm2, [rbp - 224]",
+    "movups xmm3, [rbp - 208]",
+    "movups xmm4, [rbp - 192]",
+    "movups xmm5, [rbp - 176]",
+    "movups xmm6, [rbp - 160]",
+    "movups xmm7, [rbp - 144]",
+    "movups xmm8, [rbp - 128]",
+    "movups xmm9, [rbp - 112]",
+    "movups xmm10, [rbp - 96]",
+    "movups xmm11, [rbp - 80]",
+    "movups xmm12, [rbp - 64]",
+    "movups xmm13, [rbp - 48]",
+    "movups xmm14, [rbp - 32]",
+    "movups xmm15, [rbp - 16]",
+    "mov rdx, qword ptr [rbp - 264]",
+    "mov rsp, rbp",
+    "pop rbp",
+    "mov rcx, rdx",
+    "pop rax",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop r10",
+    "pop r8",
+    "pop r9",
+    "test ecx, ecx",
+    "jnz 9f",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "jmp r11",
+    // To the kernel: the syscall stands just before what follows it.
+    "9:",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "lea rcx, [r11 - 2]",
+    "jmp rcx",
+    numbers = const NUMBERS,
+    classes = sym CLASSES,
+    table = sym TABLE,
+    descriptors = const crate::table::DESCRIPTORS,
+    exit = const libc::SYS_exit,
+    borrowed = const crate::thread::BORROWED as i32,
+    serve = sym novale_serve,
+    queue_again = sym crate::signals::novale_queue_again,
+);

@@ -1,0 +1,186 @@
+//! Descriptors handed over to the kernel, for all that is not served here.
+//!
+//! A number in the table is at first a placeholder in the kernel: a descriptor that can do nothing,
+//! so that whatever overlooks this library fails and does not go wrong. To *take* a description is to open
+//! its file through the mount, by its inode number, and to put that over all its numbers. From then
+//! on the kernel can do anything with it; this library goes on to read and write it directly. Once
+//! another process may have it too, the position is the kernel's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::lock::Lock;
+use crate::sys::{Ret, sys};
+use crate::table::{self, IN_KERNEL, InUse, SHARED};
+use crate::{mounts, say};
+
+/// Below the mount point: where the daemon shows inodes by number.
+const BY_NUMBER: &str = ".novale";
+/// Flags of `open` that the kernel's description has too.
+const KEPT: i32 = libc::O_ACCMODE
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_DSYNC
+    | libc::O_SYNC
+    | libc::O_DIRECT
+    | libc::O_NOATIME;
+/// Numbers of this library's own descriptors lie below the limit by so much, or from a quarter of it
+/// on where the limit is small.
+const BELOW_LIMIT: u64 = 128;
+
+/// Where the limit is far away: the kernel's own table grows with the highest number.
+const DENSE: u64 = 4000;
+
+static TAKING: Lock<Vec<(usize, i32)>> = Lock::new(Vec::new());
+/// The process does what this library can't see (`io_uring`): everything is the kernel's at once.
+static ALL: AtomicBool = AtomicBool::new(false);
+/// Paths mean something else here than where the mounts were named.
+static ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// Whether all calls with paths are the kernel's.
+pub(crate) fn has_all() -> bool {
+    ELSEWHERE.load(Ordering::Relaxed)
+}
+
+/// Leaves all paths to the kernel from now on.
+pub(crate) fn elsewhere() {
+    ELSEWHERE.store(true, Ordering::Relaxed);
+}
+
+/// Whether every file has to be the kernel's from the start.
+pub(crate) fn needs_all() -> bool {
+    ALL.load(Ordering::Relaxed)
+}
+
+/// Makes every file the kernel's from now on.
+pub(crate) fn give_all() {
+    ALL.store(true, Ordering::Relaxed);
+    take_all(SHARED);
+}
+
+/// A new placeholder: the lowest free number.
+pub(crate) fn placeholder(mount: usize, flags: i32) -> Ret {
+    let original = match original(mount) {
+        Ok(original) => original,
+        Err(failed) => return failed,
+    };
+    let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    sys!(libc::SYS_fcntl, original, command, 0)
+}
+
+/// The descriptor that placeholders of a mount are duplicates of: it can't be read or written.
+fn original(mount: usize) -> Result<i32, Ret> {
+    let mut originals = TAKING.lock();
+    if let Some((_, fd)) = originals.iter().find(|(of, _)| *of == mount) {
+        return Ok(*fd);
+    }
+    let Some(known) = mounts::all().get(mount) else { return Err(-i64::from(libc::EIO)) };
+    let mut path = known.target.clone();
+    path.push(0);
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+    if fd < 0 {
+        return Err(fd);
+    }
+    let high = sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, self::high());
+    sys!(libc::SYS_close, fd);
+    let high = i32::try_from(high).unwrap_or(-1);
+    if high < 0 {
+        return Err(i64::from(high));
+    }
+    table::set_internal(high);
+    originals.push((mount, high));
+    Ok(high)
+}
+
+/// The number from which on this library's own descriptors are: programs look at the lowest ones.
+pub(crate) fn high() -> u32 {
+    let mut limit = [0u64; 2];
+    sys!(libc::SYS_getrlimit, libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+    let [soft, _] = limit;
+    let soft = soft.min(table::DESCRIPTORS as u64);
+    let high = if soft > 2 * BELOW_LIMIT { soft - BELOW_LIMIT } else { soft / 4 };
+    u32::try_from(high.min(DENSE)).unwrap_or(0)
+}
+
+/// Takes a description; false when the mount does not open it.
+pub(crate) fn take(description: &InUse) -> bool {
+    if description.is(IN_KERNEL) {
+        return true;
+    }
+    let Some(mount) = mounts::all().get(description.mount()) else { return false };
+    let _taking = TAKING.lock();
+    if description.is(IN_KERNEL) {
+        return true;
+    }
+    let generation = description.generation.load(Ordering::Relaxed);
+    let name = format!("/{BY_NUMBER}/{}.{generation}\0", description.ino().get());
+    let path = [mount.target.as_slice(), name.as_bytes()].concat();
+    let flags = description.flags() & KEPT | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+    let Ok(real) = u32::try_from(fd) else {
+        say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
+        return false;
+    };
+    table::each(&mut |fd, other| {
+        if other.index == description.index {
+            let flags = sys!(libc::SYS_fcntl, fd, libc::F_GETFD);
+            let close = if flags & i64::from(libc::FD_CLOEXEC) != 0 { libc::O_CLOEXEC } else { 0 };
+            sys!(libc::SYS_dup3, real, fd, close);
+        }
+    });
+    sys!(libc::SYS_close, real);
+    description.set(IN_KERNEL);
+    true
+}
+
+/// Takes a description whose position the kernel is to know, here `fd`'s.
+pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
+    if !take(description) {
+        return false;
+    }
+    let offset = description.offset.lock();
+    if !description.is(SHARED) {
+        sys!(libc::SYS_lseek, fd, *offset, libc::SEEK_SET);
+        description.set(SHARED);
+    }
+    true
+}
+
+/// Takes all descriptions, for good with [`SHARED`].
+pub(crate) fn take_all(state: u32) {
+    table::each(&mut |fd, description| {
+        if state == SHARED {
+            take_shared(fd, description);
+        } else {
+            take(description);
+        }
+    });
+}
+
+/// Makes a call that this library has no way of its own for: the kernel makes it, on its own
+/// description of the file, with the position known here.
+pub(crate) fn call(fd: i32, description: &InUse, call: impl FnOnce() -> Ret) -> Option<Ret> {
+    if !take(description) {
+        return Some(-i64::from(libc::EIO));
+    }
+    let mut offset = description.offset.lock();
+    if description.is(SHARED) {
+        drop(offset);
+        return None;
+    }
+    sys!(libc::SYS_lseek, fd, *offset, libc::SEEK_SET);
+    let result = table::outside(call);
+    let now = sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR);
+    *offset = u64::try_from(now).unwrap_or(*offset);
+    Some(result)
+}
+
+/// Keeps other threads out while the process forks.
+pub(crate) fn before_fork() {
+    TAKING.take();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    TAKING.give();
+}

@@ -1,0 +1,110 @@
+//! Direct access for programs that were built without knowing of Novale.
+//!
+//! `novale run` has the loader put this library into a program. Before the program starts, it
+//! replaces the system calls in libc by jumps to itself. A call on a path below a mount, or on a file
+//! opened there, it serves from the pool's two segments, in the program's own process;
+//! all others go on to the kernel after a few instructions. What it does not serve itself goes
+//! through the mount, to which a descriptor can be handed at any time ([`kernel`]).
+//!
+//! Comes in: the program's system calls, as registers. Goes out: calls of `novale-core`.
+//! Never here: how a file system works; what another client of the library could use.
+//!
+//! On a machine that is not an x86-64 Linux this library does nothing: the mount serves everything.
+
+#![allow(
+    unsafe_code,
+    reason = "a program's registers, memory and signals, its libc's text, and system calls"
+)]
+#![cfg_attr(
+    all(target_arch = "x86_64", target_os = "linux"),
+    expect(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::fn_to_numeric_cast_any,
+        reason = "the kernel takes its arguments as registers, whatever their types"
+    ),
+    expect(clippy::unnecessary_wraps, reason = "what serves a call has one type")
+)]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod calls;
+mod dispatch;
+mod entry;
+mod guard;
+mod heap;
+mod kernel;
+mod libc_text;
+mod lock;
+mod mounts;
+mod patch;
+mod paths;
+mod signals;
+mod sites;
+mod state;
+mod sys;
+mod table;
+mod thread;
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::thread::Inside;
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap::new();
+
+/// The mounts to serve, as `novale run` names them.
+const MOUNTS: &[u8] = b"NOVALE_DIRECT=";
+
+/// Called by the loader before anything of the program runs, its own libraries' starts included.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
+
+extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *const *const c_char) {
+    let _inside = Inside::new();
+    let Some(mounts) = variable(environment, MOUNTS) else { return };
+    if !mounts::begin(mounts) || !table::begin() {
+        return;
+    }
+    state::begin();
+    dispatch::begin();
+    if libc_text::patch(cache(environment)) {
+        signals::begin();
+    }
+}
+
+/// The user's folder for what can be made again.
+fn cache(environment: *const *const c_char) -> Option<PathBuf> {
+    let given = |name| variable(environment, name).filter(|value| !value.is_empty());
+    let path = |value| PathBuf::from(OsStr::from_bytes(value));
+    let cache = given(b"XDG_CACHE_HOME=").map(path);
+    cache.or_else(|| Some(path(given(b"HOME=")?).join(".cache")))
+}
+
+/// A variable's value in a list of strings that ends with a null pointer.
+fn variable<'a>(mut environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
+    loop {
+        // SAFETY: the loader hands over the list, which ends with a null pointer.
+        let entry = unsafe { *environment };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: a string of the environment, which stays where it is.
+        let entry = unsafe { CStr::from_ptr(entry) };
+        if let Some(value) = entry.to_bytes().strip_prefix(name) {
+            return Some(value);
+        }
+        // SAFETY: not yet at the end.
+        environment = unsafe { environment.add(1) };
+    }
+}
+
+/// Tells the program's user something, where standard error is open.
+fn say(message: &str) {
+    let line = format!("novale: {message}\n");
+    sys::sys!(libc::SYS_write, 2, line.as_ptr(), line.len());
+}

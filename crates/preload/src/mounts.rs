@@ -1,0 +1,217 @@
+//! The mounts whose files are served here, and this process' way into their pools.
+//!
+//! They are named by the variable `NOVALE_DIRECT`. A pool is joined when a call needs it for the first
+//! time, and again in the child of a fork, which the records in the arena must not take for its
+//! parent: a page that the kernel wipes in children says so.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use novale_core::{Ctx, Fs, Ino};
+use novale_posix::join::{Joined, join_from};
+
+use crate::lock::Lock;
+use crate::sys::sys;
+use crate::thread::current;
+use crate::{kernel, table};
+
+/// Mounts that a process may use directly.
+const MOUNTS_MAX: usize = 16;
+const PAGE: usize = 4096;
+
+/// A mount as it is named in the environment.
+pub(crate) struct Mount {
+    /// Where it is mounted, without a slash at its end.
+    pub(crate) target: Vec<u8>,
+    slots: Vec<PathBuf>,
+    joined: AtomicPtr<Joined>,
+    /// It could not be joined, and was not tried again.
+    failed: AtomicBool,
+    /// The device number that the kernel shows for its files; 0 before it is asked.
+    device: AtomicU64,
+}
+
+static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
+/// A page that is zeroes in a child, and 1 at its start once this process has joined.
+static JOINED: AtomicU64 = AtomicU64::new(0);
+static JOINING: Lock<()> = Lock::new(());
+
+/// Reads the environment; false when no mount is named.
+pub(crate) fn begin(variable: &[u8]) -> bool {
+    let parse = |entry: &[u8]| {
+        let at = entry.iter().position(|byte| *byte == b'=')?;
+        let (target, slots) = (entry.get(..at)?, entry.get(at + 1..)?);
+        let slots =
+            slots.split(|byte| *byte == b':').map(|slot| PathBuf::from(OsStr::from_bytes(slot)));
+        let good = target.starts_with(b"/") && target.len() > 1;
+        good.then(|| Mount {
+            target: target.to_vec(),
+            slots: slots.collect(),
+            joined: AtomicPtr::new(std::ptr::null_mut()),
+            failed: AtomicBool::new(false),
+            device: AtomicU64::new(0),
+        })
+    };
+    let mounts: Vec<Mount> =
+        variable.split(|byte| *byte == b';').filter_map(parse).take(MOUNTS_MAX).collect();
+    let page = wiped_in_children();
+    let some = !mounts.is_empty() && page.is_some();
+    JOINED.store(page.unwrap_or(0), Ordering::Relaxed);
+    MOUNTS.set(mounts).is_ok() && some
+}
+
+fn wiped_in_children() -> Option<u64> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let at = sys!(libc::SYS_mmap, 0, PAGE, access, flags, u64::MAX, 0);
+    let at = u64::try_from(at).ok()?;
+    (sys!(libc::SYS_madvise, at, PAGE, libc::MADV_WIPEONFORK) == 0).then_some(at)
+}
+
+fn joined() -> Option<&'static AtomicU64> {
+    let at = JOINED.load(Ordering::Relaxed) as *const AtomicU64;
+    // SAFETY: the page is mapped for good, and any bits are valid.
+    unsafe { at.as_ref() }
+}
+
+/// All mounts.
+pub(crate) fn all() -> &'static [Mount] {
+    MOUNTS.get().map_or(&[], Vec::as_slice)
+}
+
+/// The mount that an absolute path leads into, and the rest of the path.
+pub(crate) fn of_path(path: &[u8]) -> Option<(usize, &[u8])> {
+    all().iter().enumerate().find_map(|(index, mount)| {
+        let rest = path.strip_prefix(mount.target.as_slice())?;
+        (rest.is_empty() || rest.starts_with(b"/")).then_some((index, rest))
+    })
+}
+
+/// The file system of a mount; `None` where its pool can't be joined: the kernel serves it then.
+#[inline]
+pub(crate) fn fs(mount: usize) -> Option<&'static Fs> {
+    let known = all().get(mount)?;
+    if joined()?.load(Ordering::Relaxed) == 0 {
+        start_again()?;
+    }
+    // SAFETY: what stands there was leaked by `join`.
+    match unsafe { known.joined.load(Ordering::Acquire).as_ref() } {
+        Some(joined) => Some(&joined.fs),
+        None => join(known),
+    }
+}
+
+/// Forgets what a parent had joined: its records are not this process'.
+#[cold]
+fn start_again() -> Option<()> {
+    let _joining = JOINING.lock();
+    let joined = joined()?;
+    if joined.load(Ordering::Relaxed) == 0 {
+        for mount in all() {
+            mount.joined.store(std::ptr::null_mut(), Ordering::Relaxed);
+        }
+        joined.store(1, Ordering::Release);
+    }
+    Some(())
+}
+
+#[cold]
+fn join(mount: &Mount) -> Option<&'static Fs> {
+    let _joining = JOINING.lock();
+    if mount.failed.load(Ordering::Relaxed) {
+        return None;
+    }
+    let there = mount.joined.load(Ordering::Acquire);
+    // SAFETY: what stands there was leaked below.
+    if let Some(joined) = unsafe { there.as_ref() } {
+        return Some(&joined.fs);
+    }
+    match join_from(&mount.slots, kernel::high()) {
+        Ok(joined) => {
+            joined.descriptors().for_each(table::set_internal);
+            let joined: &'static Joined = Box::leak(Box::new(joined));
+            mount.joined.store(std::ptr::from_ref(joined).cast_mut(), Ordering::Release);
+            Some(&joined.fs)
+        }
+        Err(error) => {
+            mount.failed.store(true, Ordering::Relaxed);
+            crate::say(&format!(
+                "{}: direct access is not possible, the mount serves it: {error}",
+                String::from_utf8_lossy(&mount.target)
+            ));
+            None
+        }
+    }
+}
+
+/// The time and the thread, for a call.
+#[inline]
+pub(crate) fn ctx() -> Ctx {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a pointer to a live value; the coarse clock is the one that the kernel's own file
+    // systems stamp files with.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    Ctx { now_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec, hint: current().hint() }
+}
+
+/// Gives up a hold; what fails here, damage and a closed pool, fails everywhere.
+pub(crate) fn release(mount: usize, ino: Ino) {
+    if let Some(fs) = fs(mount) {
+        fs.release(&ctx(), ino, 1).unwrap_or_default();
+    }
+}
+
+/// The device number that the kernel shows for a mount's files.
+pub(crate) fn device(mount: usize) -> u64 {
+    let Some(known) = all().get(mount) else { return 0 };
+    let device = known.device.load(Ordering::Relaxed);
+    if device != 0 {
+        return device;
+    }
+    let mut path = known.target.clone();
+    path.push(0);
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let got = sys!(
+        libc::SYS_statx,
+        libc::AT_FDCWD,
+        path.as_ptr(),
+        flags,
+        libc::STATX_TYPE,
+        found.as_mut_ptr()
+    );
+    if got != 0 {
+        return 0;
+    }
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+    known.device.store(device, Ordering::Relaxed);
+    device
+}
+
+/// Leaves all pools, since the process ends or becomes another program. No other thread is inside.
+pub(crate) fn leave() {
+    let _joining = JOINING.lock();
+    let here = joined().is_some_and(|joined| joined.load(Ordering::Relaxed) != 0);
+    for mount in all().iter().filter(|_| here) {
+        let there = mount.joined.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: leaked by `join`, and not freed: another thread may be about to look at it.
+        if let Some(joined) = unsafe { there.as_ref() } {
+            joined.close().unwrap_or_default();
+        }
+    }
+}
+
+/// Keeps other threads from joining while the process forks.
+pub(crate) fn before_fork() {
+    JOINING.take();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    JOINING.give();
+}

@@ -1,0 +1,128 @@
+//! From the path arguments of a call to a place in a mount, if they lead into one.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use novale_core::{Ctx, FileKind, Fs, Ino};
+use novale_posix::{Error, Found, walk_from};
+
+use crate::guard::{PATH_MAX, PathBuffer};
+use crate::sys::{Ret, fail, sys};
+use crate::{kernel, mounts, table};
+
+/// What a call gives back: its result, or nothing where the kernel is to do it.
+pub(crate) type Served = Option<Ret>;
+
+/// Where a path starts, below a mount.
+pub(crate) struct Place<'a> {
+    pub(crate) mount: usize,
+    pub(crate) fs: &'static Fs,
+    pub(crate) ctx: Ctx,
+    start: Ino,
+    /// The path from `start` on.
+    path: &'a [u8],
+}
+
+/// The working directory, as far as it is known: one of [`CWD_UNKNOWN`], [`CWD_KERNEL`], or a mount
+/// plus 2.
+static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
+static CWD_INO: AtomicU64 = AtomicU64::new(0);
+const CWD_UNKNOWN: u32 = 0;
+const CWD_KERNEL: u32 = 1;
+
+/// The working directory may be another one now.
+pub(crate) fn moved() {
+    CWD.store(CWD_UNKNOWN, Ordering::Release);
+}
+
+/// The place that a path argument names; `None` where it is the kernel's, which also says what is
+/// wrong with a bad one.
+pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Place<'_>> {
+    if kernel::has_all() {
+        return None;
+    }
+    let path = buffer.load(path)?;
+    let (mount, start, path) = if path.starts_with(b"/") {
+        if leads_to_descriptors(path) {
+            kernel::take_all(0);
+            return None;
+        }
+        let (mount, rest) = mounts::of_path(path)?;
+        // The mount point itself is the root.
+        (mount, Ino::ROOT, if rest.is_empty() { b"/" } else { rest })
+    } else {
+        let (mount, start) = directory(descriptor(dir))?;
+        (mount, start, path)
+    };
+    let fs = mounts::fs(mount)?;
+    Some(Place { mount, fs, ctx: mounts::ctx(), start, path })
+}
+
+/// A descriptor argument: the kernel looks at its lower half.
+pub(crate) fn descriptor(argument: u64) -> i32 {
+    argument as u32 as i32
+}
+
+/// Whether a path names a descriptor, which must then be what it seems to be.
+fn leads_to_descriptors(path: &[u8]) -> bool {
+    let in_proc = path.starts_with(b"/proc/") && path.windows(4).any(|part| part == b"/fd/");
+    in_proc || path.starts_with(b"/dev/fd/") || path.starts_with(b"/dev/std")
+}
+
+/// The directory that a descriptor, or `AT_FDCWD`, stands for.
+fn directory(dir: i32) -> Option<(usize, Ino)> {
+    if dir == libc::AT_FDCWD {
+        return working_directory();
+    }
+    let directory = table::get(dir)?;
+    directory.is(table::DIRECTORY).then(|| (directory.mount(), directory.ino()))
+}
+
+fn working_directory() -> Option<(usize, Ino)> {
+    match CWD.load(Ordering::Acquire) {
+        CWD_KERNEL => None,
+        CWD_UNKNOWN => find_working_directory(),
+        mount => {
+            let ino = Ino::new(CWD_INO.load(Ordering::Relaxed));
+            Some((usize::try_from(mount - 2).ok()?, ino))
+        }
+    }
+}
+
+#[cold]
+fn find_working_directory() -> Option<(usize, Ino)> {
+    let mut path = [0u8; PATH_MAX];
+    let len = sys!(libc::SYS_getcwd, path.as_mut_ptr(), path.len());
+    let found = usize::try_from(len).ok().and_then(|len| {
+        let (mount, rest) = mounts::of_path(path.get(..len.checked_sub(1)?)?)?;
+        let rest = if rest.is_empty() { b"/" } else { rest };
+        let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), Ino::ROOT, rest, true).ok()?;
+        let attr = found.attr.filter(|attr| attr.kind == FileKind::Directory)?;
+        Some((mount, attr.ino))
+    });
+    match found {
+        Some((mount, ino)) => {
+            CWD_INO.store(ino.get(), Ordering::Relaxed);
+            CWD.store(u32::try_from(mount).ok()? + 2, Ordering::Release);
+        }
+        None => CWD.store(CWD_KERNEL, Ordering::Release),
+    }
+    found
+}
+
+impl Place<'_> {
+    /// Walks to the end of the path. `Err` is what the call returns, or nothing for the kernel's.
+    pub(crate) fn walk(&self, follow: bool) -> Result<Found, Served> {
+        let walked = walk_from(self.fs, &self.ctx, self.start, self.path, follow);
+        walked.map_err(|error| failed(&error))
+    }
+}
+
+/// What a call returns for an error of the walk or of the file system.
+pub(crate) fn failed(error: &Error) -> Served {
+    if matches!(error, Error::Leaves) { None } else { Some(fail(error.errno())) }
+}
+
+/// As [`failed`], for an error of the file system itself.
+pub(crate) fn refused(error: &novale_core::Error) -> Served {
+    Some(fail(novale_posix::errno(error)))
+}

@@ -1,0 +1,145 @@
+//! What each thread keeps: whether it is inside this library, its stack there, a signal put off.
+//!
+//! The block is thread-local storage of the initial-exec kind, so that the entry can reach it through
+//! the segment register alone. A thread starts with zeroes.
+
+use std::arch::{asm, global_asm};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::sys::sys;
+
+/// A thread's block. The entry's assembler knows the offsets, which a constant below checks.
+#[repr(C)]
+pub(crate) struct Thread {
+    /// 1 while the thread is inside; [`BORROWED`] while a child uses this thread's memory. Calls
+    /// made meanwhile go to the kernel as they are.
+    pub(crate) depth: AtomicU32,
+    /// 1 while all signals are blocked for one that was put off; `mask` is to be set again.
+    pub(crate) pending: AtomicU32,
+    /// Top of the stack that the library runs on; 0 before the first call.
+    pub(crate) stack: AtomicU64,
+    /// The program's alternate stack for signals: start and bytes, 0 when it has none.
+    pub(crate) alternate: [AtomicU64; 2],
+    /// The signal mask to be set again.
+    pub(crate) mask: AtomicU64,
+    /// The signal put off, as the kernel told it, 0 if none; then 128 bytes of `siginfo_t`.
+    pub(crate) signal: AtomicU32,
+    _pad: u32,
+    pub(crate) info: [AtomicU64; 16],
+    /// The description in use plus 1; [`crate::hazard`] reads it from other threads.
+    pub(crate) hazard: AtomicU64,
+    /// A small number of the thread's own plus 1.
+    pub(crate) hint: AtomicU64,
+}
+
+const _: () = {
+    assert!(std::mem::offset_of!(Thread, depth) == 0);
+    assert!(std::mem::offset_of!(Thread, pending) == 4);
+    assert!(std::mem::offset_of!(Thread, stack) == 8);
+    assert!(std::mem::offset_of!(Thread, alternate) == 16);
+    assert!(std::mem::offset_of!(Thread, mask) == 32);
+    assert!(std::mem::size_of::<Thread>() <= 256);
+};
+
+/// The bit of `depth` that says that the memory is in use by a child made by `vfork`.
+pub(crate) const BORROWED: u32 = 1 << 31;
+
+/// Bytes of the stack that calls are served on; memory is taken as it is used.
+const STACK_BYTES: usize = 512 << 10;
+const GUARD_BYTES: usize = 4096;
+
+global_asm!(
+    ".section .tbss.novale_thread,\"awT\",@nobits",
+    ".balign 64",
+    ".globl novale_thread",
+    ".type novale_thread, @object",
+    ".size novale_thread, 256",
+    "novale_thread:",
+    ".zero 256",
+    ".text",
+);
+
+/// The calling thread's block.
+#[inline]
+pub(crate) fn current() -> &'static Thread {
+    let block: *const Thread;
+    // SAFETY: reads the thread pointer and the block's offset from it, nothing else.
+    unsafe {
+        asm!("mov {0}, qword ptr fs:[0]", "add {0}, qword ptr [rip + novale_thread@GOTTPOFF]",
+            out(reg) block, options(nostack, readonly));
+    }
+    // SAFETY: 256 zeroed bytes, aligned, are a valid block; it lives as long as the thread, and
+    // nobody keeps the reference longer.
+    unsafe { &*block }
+}
+
+/// The block's offset from the thread pointer, for code made at run time.
+pub(crate) fn offset() -> i32 {
+    let offset: i64;
+    // SAFETY: reads a constant of the loaded library.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + novale_thread@GOTTPOFF]", out(reg) offset,
+            options(nostack, readonly, pure));
+    }
+    i32::try_from(offset).unwrap_or(0)
+}
+
+/// Stacks of threads that have ended, as a list through their topmost words.
+static SPARE_STACKS: crate::lock::Lock<Vec<u64>> = crate::lock::Lock::new(Vec::new());
+
+impl Thread {
+    /// Gives the thread a stack. Without memory for one it stays on the program's.
+    #[cold]
+    pub(crate) fn take_stack(&self) {
+        let spare = SPARE_STACKS.lock().pop();
+        let top = spare.or_else(new_stack).unwrap_or(0);
+        self.stack.store(top, Ordering::Relaxed);
+    }
+
+    /// Gives the stack back, as the last thing that a thread does. Called on the program's stack.
+    pub(crate) fn give_stack(&self) {
+        let top = self.stack.swap(0, Ordering::Relaxed);
+        if top != 0 {
+            SPARE_STACKS.lock().push(top);
+        }
+    }
+
+    /// A small number that is the thread's own.
+    pub(crate) fn hint(&self) -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let mut hint = self.hint.load(Ordering::Relaxed);
+        if hint == 0 {
+            hint = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
+            self.hint.store(hint, Ordering::Relaxed);
+        }
+        u32::try_from(hint).unwrap_or(0)
+    }
+}
+
+fn new_stack() -> Option<u64> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+    let base = sys!(libc::SYS_mmap, 0, STACK_BYTES, access, flags, u64::MAX, 0);
+    let base = u64::try_from(base).ok()?;
+    sys!(libc::SYS_mprotect, base, GUARD_BYTES, libc::PROT_NONE);
+    // A line is left free, so that the entry may align downwards.
+    base.checked_add(STACK_BYTES as u64 - 64)
+}
+
+/// What the library does itself outside of a call of the program: calls made meanwhile go to the
+/// kernel, and signals wait.
+pub(crate) struct Inside(&'static Thread);
+
+impl Inside {
+    pub(crate) fn new() -> Self {
+        let thread = current();
+        thread.depth.fetch_add(1, Ordering::Relaxed);
+        Self(thread)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.depth.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,511 @@
+//! Promise: a program under `novale run` has its file calls served in its own process, with the
+//! results that the kernel gives, and in accord with the mount and with its children.
+//!
+//! Each test runs this very program again, directly, to do one of the tasks below. That no call went
+//! to the daemon is seen by stopping it meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
+
+#[path = "../../cli/tests/support/mod.rs"]
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use rustix::process::Signal;
+use support::{Scratch, facts, is_stopped, novale, program, signal_daemon};
+
+/// Where a task finds the mount point.
+const PLACE: &str = "NOVALE_TEST_PLACE";
+
+/// A shared mount of a fresh pool.
+fn mounted(test: &str) -> Option<(Scratch, String)> {
+    let scratch = Scratch::for_mount(test)?;
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
+    Some((scratch, slot))
+}
+
+/// The library as it was built last: cargo leaves it in one place for tests, in the other for users.
+fn library() -> PathBuf {
+    let program = program();
+    let folder = program.parent().unwrap();
+    let places =
+        ["libnovale_preload.so", "deps/libnovale_preload.so"].map(|name| folder.join(name));
+    let made = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
+    places.into_iter().filter(|path| path.exists()).max_by_key(made).unwrap()
+}
+
+/// A command that has a program run directly.
+fn direct(scratch: &Scratch, what: &Path) -> Command {
+    let mut command = Command::new(program());
+    command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir());
+    command.args(["run", "--strict", "--mount", &scratch.dir(), "--"]).arg(what);
+    command
+}
+
+/// Runs one of the tasks directly.
+fn task(scratch: &Scratch, name: &str) -> Command {
+    let mut command = direct(scratch, &std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+    command.stdin(Stdio::null());
+    command
+}
+
+fn succeeds(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Unmounts, as soon as no program that another test starts at this moment has a copy of what is open
+/// here, and checks the pool.
+fn is_whole(scratch: &Scratch, slot: &str) {
+    assert!(support::eventually(|| novale(&["umount", &scratch.dir()]).code == 0));
+    novale(&["check", slot]).ok();
+}
+
+/// Runs a task while the daemon is stopped: it succeeds only where nothing needs the kernel's way.
+fn runs_without_the_daemon(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    fs::create_dir(scratch.in_dir("d")).unwrap();
+    let pid = signal_daemon(&slot, Signal::STOP);
+    while !is_stopped(pid) {
+        std::thread::yield_now();
+    }
+    let mut running =
+        task(&scratch, name).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // One that waits for the daemon would wait for ever.
+    let ended = support::eventually(|| running.try_wait().unwrap().is_some());
+    signal_daemon(&slot, Signal::CONT);
+    let output = running.wait_with_output().unwrap();
+    assert!(ended, "it waited for the daemon");
+    succeeds(&output);
+    assert_eq!(facts(&slot).get("used_by").and_then(serde_json::Value::as_u64), Some(pid));
+    is_whole(&scratch, &slot);
+}
+
+/// Runs a task with the daemon at work, and checks the pool behind it.
+fn runs_with_the_daemon(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    succeeds(&task(&scratch, name).output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+macro_rules! promises {
+    ($($(#[$doc:meta])* $name:ident: $how:ident $task:ident;)*) => {
+        $(#[test] fn $name() { $how(stringify!($task)); })*
+    };
+}
+
+promises! {
+    data_is_read_and_written_without_the_daemon: runs_without_the_daemon data;
+    names_and_attributes_change_without_the_daemon: runs_without_the_daemon names;
+    threads_share_files_without_the_daemon: runs_without_the_daemon threads;
+    bad_pointers_are_errors: runs_without_the_daemon pointers;
+    signal_handlers_may_write: runs_without_the_daemon signals;
+    descriptors_keep_the_kernels_rules: runs_with_the_daemon descriptors;
+    children_share_positions: runs_with_the_daemon children;
+    programs_inherit_descriptors: runs_with_the_daemon programs;
+    locks_are_seen_by_others: runs_with_the_daemon locks;
+    files_are_mapped: runs_with_the_daemon mapping;
+    directories_are_read_and_entered: runs_with_the_daemon directories;
+}
+
+#[test]
+fn mount_and_direct_program_see_one_file_system() {
+    let Some((scratch, slot)) = mounted("mount_and_direct_program") else { return };
+    let cat = |program: &str, arguments: &[&str]| {
+        let mut command = direct(&scratch, Path::new(program));
+        succeeds(&command.args(arguments).output().unwrap())
+    };
+    let file = scratch.in_dir("file");
+    let path = file.to_str().unwrap();
+    for turn in 0..20 {
+        let text = format!("{turn}{}", "x".repeat(turn * 500));
+        fs::write(&file, &text).unwrap();
+        assert_eq!(cat("cat", &[path]), text);
+        let text = format!("{turn} again{}", "y".repeat(turn * 300));
+        cat("sh", &["-c", &format!("printf %s '{text}' > {path}.new && mv {path}.new {path}")]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        assert_eq!(fs::metadata(&file).unwrap().size(), text.len() as u64);
+        assert!(!fs::exists(scratch.in_dir("file.new")).unwrap());
+    }
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use super::*;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn pattern(seed: usize, len: usize) -> Vec<u8> {
+        (0..len).map(|at| u8::try_from((at * 7 + seed * 131 + at / 256) % 251).unwrap()).collect()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn data() {
+        let path = place().join("file");
+        let mut file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let mut expected = Vec::new();
+        for (index, len) in [1, 64, 4095, 4096, 4097, 100, 70_000, 1].into_iter().enumerate() {
+            let bytes = pattern(index, len);
+            file.write_all(&bytes).unwrap();
+            expected.extend_from_slice(&bytes);
+        }
+        let bytes = pattern(40, 5000);
+        file.write_all_at(&bytes, 1000).unwrap();
+        expected[1000..6000].copy_from_slice(&bytes);
+        let pieces = [pattern(1, 10), pattern(2, 3000), pattern(3, 8)];
+        let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        assert_eq!(file.write_vectored(&slices).unwrap(), 3018);
+        expected.extend(pieces.concat());
+        assert_eq!(file.metadata().unwrap().size(), expected.len() as u64);
+        assert_eq!(fs::read(&path).unwrap(), expected);
+        assert_eq!(file.stream_position().unwrap(), expected.len() as u64);
+
+        assert_eq!(file.seek(SeekFrom::Start(5)).unwrap(), 5);
+        let (mut one, mut two) = ([0; 7], [0; 4000]);
+        let slices = &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
+        assert_eq!(file.read_vectored(slices).unwrap(), 4007);
+        assert_eq!([&one[..], &two[..]].concat(), expected[5..4012]);
+        assert_eq!(file.seek(SeekFrom::Current(-2)).unwrap(), 4010);
+        assert_eq!(file.seek(SeekFrom::End(-3)).unwrap(), expected.len() as u64 - 3);
+        assert_eq!(file.read(&mut two).unwrap(), 3);
+        assert_eq!(file.read(&mut two).unwrap(), 0);
+        assert_eq!(file.seek(SeekFrom::Current(-1_000_000)).unwrap_err().raw_os_error(), Some(22));
+
+        let mut end = OpenOptions::new().append(true).open(&path).unwrap();
+        end.write_all(b"at the end").unwrap();
+        expected.extend(b"at the end");
+        file.set_len(expected.len() as u64 + 10_000).unwrap();
+        expected.resize(expected.len() + 10_000, 0);
+        assert_eq!(fs::read(&path).unwrap(), expected);
+        file.set_len(123).unwrap();
+        expected.truncate(123);
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), expected);
+        assert_eq!(end.read(&mut two).unwrap_err().raw_os_error(), Some(9));
+        drop(OpenOptions::new().write(true).truncate(true).open(&path).unwrap());
+        assert_eq!(file.metadata().unwrap().size(), 0);
+
+        // What has no name is there as long as it is open.
+        file.write_all_at(b"nameless", 0).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+        let mut read = [0; 8];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"nameless");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn names() {
+        let at = |name: &str| place().join("d").join(name);
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("one"), b"1").unwrap();
+        fs::rename(at("one"), at("sub/two")).unwrap();
+        assert_eq!(fs::metadata(at("one")).unwrap_err().kind(), ErrorKind::NotFound);
+        fs::hard_link(at("sub/two"), at("three")).unwrap();
+        assert_eq!(fs::metadata(at("three")).unwrap().nlink(), 2);
+        symlink("sub/two", at("link")).unwrap();
+        assert_eq!(fs::read_link(at("link")).unwrap(), Path::new("sub/two"));
+        assert_eq!(fs::read(at("link")).unwrap(), b"1");
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        fs::set_permissions(at("three"), fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(fs::metadata(at("sub/../sub/./two")).unwrap().mode(), 0o100_640);
+        let error = fs::create_dir(at("sub")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::remove_dir(at("sub")).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+        let exclusive = OpenOptions::new().write(true).create_new(true).open(at("three"));
+        assert_eq!(exclusive.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let file = File::open(at("three")).unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000, 5);
+        let file_times = fs::FileTimes::new().set_modified(old);
+        OpenOptions::new().write(true).open(at("three")).unwrap().set_times(file_times).unwrap();
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), old);
+        for name in ["link", "three", "sub/two"] {
+            fs::remove_file(at(name)).unwrap();
+        }
+        fs::remove_dir(at("sub")).unwrap();
+        assert_eq!(fs::metadata(at("gone/far")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn threads() {
+        const WRITERS: usize = 4;
+        const TURNS: usize = 300;
+        let path = place().join("shared");
+        let shared = OpenOptions::new().read(true).append(true).create(true).open(&path).unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (mut shared, path) = (&shared, path.with_extension(writer.to_string()));
+                scope.spawn(move || {
+                    for turn in 0..TURNS {
+                        shared.write_all(&pattern(writer, 100)).unwrap();
+                        let mut own = File::create(&path).unwrap();
+                        own.write_all(&pattern(turn, 300)).unwrap();
+                        assert_eq!(fs::read(&path).unwrap(), pattern(turn, 300));
+                    }
+                });
+            }
+        });
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), WRITERS * TURNS * 100);
+        for writer in 0..WRITERS {
+            let own = pattern(writer, 100);
+            assert_eq!(bytes.chunks_exact(100).filter(|chunk| **chunk == own).count(), TURNS);
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn pointers() {
+        let path = place().join("pointers");
+        fs::write(&path, pattern(0, 9000)).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let fd = file.as_raw_fd();
+        let efault = |result: isize| {
+            assert_eq!(result, -1);
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT));
+        };
+        let bad = std::ptr::without_provenance_mut::<libc::c_void>(8);
+        efault(unsafe { libc::read(fd, bad, 100) });
+        efault(unsafe { libc::write(fd, bad, 100) });
+        efault(unsafe { libc::pwrite(fd, bad, 5000, 10) });
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        efault(unsafe { libc::stat(bad.cast(), stat.as_mut_ptr()) } as isize);
+        efault(unsafe { libc::fstat(fd, bad.cast()) } as isize);
+        // A buffer that ends in memory that is not there.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                8192,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_eq!(unsafe { libc::munmap(page.byte_add(4096), 4096) }, 0);
+        efault(unsafe { libc::pwrite(fd, page.byte_add(4000), 500, 0) });
+        efault(unsafe { libc::pread(fd, page.byte_add(4000), 500, 0) });
+        assert_eq!(fs::read(&path).unwrap(), pattern(0, 9000));
+    }
+
+    static IN_HANDLER: AtomicI32 = AtomicI32::new(-1);
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn handler(_: i32) {
+        let fd = IN_HANDLER.load(Ordering::Relaxed);
+        let written = unsafe { libc::write(fd, b"signal".as_ptr().cast(), 6) };
+        HANDLED.fetch_add(u32::from(written == 6), Ordering::Relaxed);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn signals() {
+        let path = place().join("signals");
+        let file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        IN_HANDLER.store(file.as_raw_fd(), Ordering::Relaxed);
+        let handler: extern "C" fn(i32) = handler;
+        unsafe { libc::signal(libc::SIGALRM, handler as libc::sighandler_t) };
+        let every = libc::timeval { tv_sec: 0, tv_usec: 100 };
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        assert_eq!(
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) },
+            0
+        );
+        let mut writes = 0u64;
+        while HANDLED.load(Ordering::Relaxed) < 500 {
+            (&file).write_all(b"normal").unwrap();
+            writes += 1;
+        }
+        let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        let timer = libc::itimerval { it_interval: none, it_value: none };
+        assert_eq!(
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) },
+            0
+        );
+        let bytes = fs::read(&path).unwrap();
+        let of = |word: &[u8]| bytes.chunks_exact(6).filter(|chunk| *chunk == word).count() as u64;
+        assert_eq!(of(b"normal"), writes);
+        assert_eq!(of(b"signal"), u64::from(HANDLED.load(Ordering::Relaxed)));
+        assert_eq!(bytes.len() as u64 / 6, of(b"normal") + of(b"signal"));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn descriptors() {
+        let path = place().join("descriptors");
+        let mut file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let mut other = file.try_clone().unwrap();
+        file.write_all(b"first ").unwrap();
+        other.write_all(b"second").unwrap();
+        assert_eq!(file.stream_position().unwrap(), 12);
+        let fd = file.as_raw_fd();
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        assert_eq!(flags & libc::O_ACCMODE, libc::O_RDWR);
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, libc::FD_CLOEXEC);
+        // The number is the lowest free one, and another file's once closed.
+        drop(other);
+        drop(file);
+        let elsewhere = File::open("/proc/self/status").unwrap();
+        assert_eq!(elsewhere.as_raw_fd(), fd);
+        let mut text = String::new();
+        (&elsewhere).read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("Name:"));
+        // A number that was this file's is the other one's after dup2.
+        let mut file = File::options().read(true).write(true).open(&path).unwrap();
+        let fd = file.as_raw_fd();
+        assert_eq!(unsafe { libc::dup2(elsewhere.as_raw_fd(), fd) }, fd);
+        assert!(fs::read_link(format!("/proc/self/fd/{fd}")).unwrap().ends_with("status"));
+        text.clear();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("Name:"));
+        // Everything closed at once, as daemons do.
+        let file = File::open(&path).unwrap();
+        let first = u32::try_from(file.as_raw_fd()).unwrap();
+        unsafe { libc::close_range(first, u32::MAX, 0) };
+        let mut byte = [0; 1];
+        let closed = unsafe { libc::read(file.as_raw_fd(), byte.as_mut_ptr().cast(), 1) };
+        assert_eq!((closed, std::io::Error::last_os_error().raw_os_error()), (-1, Some(9)));
+        let _closed = file.into_raw_fd();
+        assert_eq!(fs::read(&path).unwrap(), b"first second");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn children() {
+        let path = place().join("children");
+        let mut file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all(b"parent ").unwrap();
+        for turn in 0..5 {
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let text = format!("child{turn} ");
+                let good = file.write_all(text.as_bytes()).is_ok()
+                    && fs::write(path.with_extension(turn.to_string()), &text).is_ok();
+                unsafe { libc::_exit(i32::from(!good)) };
+            }
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert_eq!(status, 0);
+            file.write_all(b"parent ").unwrap();
+            let made = fs::read_to_string(path.with_extension(turn.to_string())).unwrap();
+            assert_eq!(made, format!("child{turn} "));
+        }
+        let expected: String =
+            (0..5).map(|turn| format!("child{turn} parent ")).collect::<Vec<_>>().concat();
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("parent {expected}"));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn programs() {
+        let path = place().join("programs");
+        let file = File::create(&path).unwrap();
+        let run = |script: &str| {
+            let child = Command::new("sh")
+                .args(["-c", script])
+                .current_dir(place())
+                .stdout(file.try_clone().unwrap())
+                .status()
+                .unwrap();
+            assert!(child.success(), "{script}");
+        };
+        run("echo one; echo two >&1");
+        run("echo three; cat < programs > copy; wc -l < copy");
+        run("exec 5>by-shell; echo five >&5; (echo sub >&5); cat by-shell");
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "one\ntwo\nthree\n3\nfive\nsub\n");
+        assert_eq!(fs::read_to_string(place().join("copy")).unwrap(), "one\ntwo\nthree\n");
+        // The command that is not there is said to be not there.
+        let missing = Command::new("/no/such/program").status().unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn locks() {
+        let path = place().join("locks");
+        let file = File::create(&path).unwrap();
+        file.lock().unwrap();
+        let mut held = Command::new("flock");
+        held.args(["-n", "-E", "9"]).arg(&path).arg("true");
+        assert_eq!(held.status().unwrap().code(), Some(9));
+        held.env_remove("LD_PRELOAD");
+        assert_eq!(held.status().unwrap().code(), Some(9));
+        file.unlock().unwrap();
+        assert_eq!(held.status().unwrap().code(), Some(0));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn mapping() {
+        let path = place().join("mapping");
+        let bytes = pattern(9, 3 * 4096);
+        fs::write(&path, &bytes).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let map = |access, flags| unsafe {
+            let at =
+                libc::mmap(std::ptr::null_mut(), bytes.len(), access, flags, file.as_raw_fd(), 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            std::slice::from_raw_parts_mut(at.cast::<u8>(), bytes.len())
+        };
+        let private = map(libc::PROT_READ, libc::MAP_PRIVATE);
+        assert_eq!(private, bytes);
+        let shared = map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        shared[100] = 1;
+        assert_eq!(
+            unsafe { libc::msync(shared.as_mut_ptr().cast(), shared.len(), libc::MS_SYNC) },
+            0
+        );
+        assert_eq!(fs::read(&path).unwrap()[100], 1);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn directories() {
+        let dir = place().join("dir");
+        fs::create_dir(&dir).unwrap();
+        std::env::set_current_dir(&dir).unwrap();
+        for index in 0..50 {
+            fs::write(format!("file{index}"), index.to_string()).unwrap();
+        }
+        let mut names: Vec<String> = fs::read_dir(".")
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), 50);
+        assert_eq!(fs::read_to_string("../dir/file7").unwrap(), "7");
+        let open = File::open(".").unwrap();
+        let fd = unsafe {
+            libc::openat(open.as_raw_fd(), c"file9".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+        };
+        assert!(fd >= 0);
+        std::env::set_current_dir("..").unwrap();
+        assert_eq!(fs::read_to_string("dir/file8").unwrap(), "8");
+        assert!(fs::exists("../dir/../dir").is_ok());
+        fs::remove_dir_all("dir").unwrap();
+        assert!(!fs::exists(&dir).unwrap());
+    }
+}
