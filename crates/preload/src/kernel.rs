@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::Lock;
 use crate::sys::{Ret, sys};
-use crate::table::{self, IN_KERNEL, InUse, SHARED};
+use crate::table::{self, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::{mounts, say};
 
 /// Below the mount point: where the daemon shows inodes by number.
@@ -144,6 +144,20 @@ pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
         description.set(SHARED);
     }
     true
+}
+
+/// Takes a description to be mapped. The kernel serves it from here on; it must know its length, which
+/// it asks for when it needs to know it, but not for a page of a mapping.
+pub(crate) fn map(fd: i32, description: &InUse) -> bool {
+    let taken = take_shared(fd, description);
+    if taken {
+        description.set(MAPPED);
+        let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
+        let mask = libc::STATX_SIZE;
+        sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
+    }
+    taken
 }
 
 /// Takes all descriptions, for good with [`SHARED`].

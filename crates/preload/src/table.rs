@@ -40,6 +40,8 @@ pub(crate) const IN_KERNEL: u32 = 1;
 pub(crate) const SHARED: u32 = 2;
 /// It is a directory.
 pub(crate) const DIRECTORY: u32 = 4;
+/// The kernel maps it: its pages are the kernel's, and so is every call.
+pub(crate) const MAPPED: u32 = 8;
 
 /// An open file.
 #[repr(C, align(64))]

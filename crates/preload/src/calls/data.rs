@@ -7,7 +7,7 @@ use crate::kernel;
 use crate::mounts::{self, ctx};
 use crate::paths::{Served, descriptor, refused};
 use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, DIRECTORY, InUse, SHARED};
+use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 
 /// Bytes that one call moves at most, as in Linux.
 const MOST: usize = 0x7fff_f000;
@@ -32,7 +32,7 @@ struct File {
 fn file(fd: u64) -> Option<File> {
     let fd = descriptor(fd);
     let description = table::get(fd)?;
-    if description.is(DIRECTORY) {
+    if description.is(DIRECTORY | MAPPED) {
         return None;
     }
     let fs = mounts::fs(description.mount())?;

@@ -119,8 +119,9 @@ pub(crate) fn mmap(args: &Args) -> Served {
     if args[3] & libc::MAP_ANONYMOUS as u64 != 0 {
         return None;
     }
-    let description = table::get(descriptor(args[4]))?;
-    if kernel::take(&description) { None } else { Some(fail(libc::ENODEV)) }
+    let fd = descriptor(args[4]);
+    let description = table::get(fd)?;
+    if kernel::map(fd, &description) { None } else { Some(fail(libc::ENODEV)) }
 }
 
 /// `fchdir(fd)`.
