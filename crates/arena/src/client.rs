@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::alloc::Class;
 use crate::arena::{Arena, CLIENT_WORDS, CLIENTS, CLIENTS_AT};
 use crate::error::{ArenaError, BadOffset};
+use crate::holds::FreeHolds;
 use crate::liveness::PidInfo;
 use crate::off::{Off, at, high32, low32};
 use crate::op::Op;
@@ -25,6 +26,10 @@ const SLOT_RECORDS: usize = 2;
 const SLOT_WAITERS: usize = 3;
 const SLOT_WAKEUPS: usize = 4;
 const SLOT_RECOVERY: usize = 5;
+const SLOT_HOLDS: usize = 6;
+
+/// In the first word, above the process number, until the start time is that process' too.
+const CLAIMING: u64 = 1 << 31;
 
 /// The record kept for settling.
 const SETTLING: usize = RECORDS - 1;
@@ -56,6 +61,7 @@ pub struct Client {
     info: ClientInfo,
     records: Pinned<{ RECORDS * RECORD_WORDS }>,
     attached_by: u32,
+    pub(crate) free_holds: FreeHolds,
 }
 
 impl Arena {
@@ -63,15 +69,20 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::NoClientSlot`], [`ArenaError::Full`], [`ArenaError::Poisoned`];
-    /// [`ArenaError::OutOfRange`] for process number 0.
+    /// [`ArenaError::OutOfRange`] for process number 0, or one from 2^31 on.
     pub fn attach(&self, process: PidInfo) -> Result<Client, ArenaError> {
         if self.is_poisoned() {
             return Err(ArenaError::Poisoned);
         }
-        // A slot whose process is 0 is free.
-        if process.pid == 0 {
-            let (least, greatest) = (1, u64::from(u32::MAX));
-            return Err(ArenaError::OutOfRange { what: "pid", found: 0, least, greatest });
+        // A slot whose process is 0 is free; numbers are below 2^22.
+        if process.pid == 0 || u64::from(process.pid) & CLAIMING != 0 {
+            let (least, greatest) = (1, CLAIMING - 1);
+            return Err(ArenaError::OutOfRange {
+                what: "pid",
+                found: process.pid.into(),
+                least,
+                greatest,
+            });
         }
         for index in 0..CLIENTS {
             let slot = self.slot(index);
@@ -82,7 +93,8 @@ impl Arena {
                 Ok(records) => {
                     let info = ClientInfo { slot: index_u32(index), epoch, process };
                     let attached_by = std::process::id();
-                    Ok(Client { arena: self.clone(), info, records, attached_by })
+                    let free_holds = FreeHolds::default();
+                    Ok(Client { arena: self.clone(), info, records, attached_by, free_holds })
                 }
                 Err(e) => {
                     slot.release();
@@ -99,8 +111,10 @@ impl Arena {
         let index = usize::try_from(slot).ok().filter(|s| *s < CLIENTS)?;
         let words = self.slot(index);
         let state = words.word(SLOT_STATE).load(Acquire);
-        let start_time = words.word(SLOT_START_TIME).load(Acquire);
-        let process = PidInfo { pid: low32(state), start_time };
+        // One that is just coming is known by its number alone: the other word is of the one before.
+        let claiming = state & CLAIMING != 0;
+        let start_time = if claiming { 0 } else { words.word(SLOT_START_TIME).load(Acquire) };
+        let process = PidInfo { pid: low32(state & !CLAIMING), start_time };
         (process.pid != 0).then_some(ClientInfo { slot, epoch: high32(state), process })
     }
 
@@ -169,6 +183,11 @@ impl Arena {
             }
         }
         Ok(())
+    }
+
+    /// The first block of words that a client's holds are in.
+    pub(crate) fn holds_word(&self, client: &ClientInfo) -> &AtomicU64 {
+        self.slot(client.slot as usize).word(SLOT_HOLDS)
     }
 
     /// The lock under which a slot's dead client is settled.
@@ -271,10 +290,12 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // A forked child has a copy of the value, not of the slot. And a slot whose operations were
-        // leaked waits for its process to end, to be settled like a dead one's.
+        // leaked, or that holds something, waits for its process to end, to be settled like a dead
+        // one's.
+        let holds = || self.arena.holds_of(&self.info).is_ok_and(|held| !held.is_empty());
         let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
         let leaked = records.iter().any(|words| RecordWords::new(words).is_claimed());
-        if std::process::id() == self.attached_by && !leaked {
+        if std::process::id() == self.attached_by && !leaked && !holds() {
             self.slot().release();
         }
     }
@@ -301,16 +322,16 @@ impl<'a> Slot<'a> {
         }
         let epoch = high32(now).wrapping_add(1);
         let mine = u64::from(epoch) << 32 | u64::from(process.pid);
-        state.compare_exchange(now, mine, AcqRel, Relaxed).ok()?;
+        state.compare_exchange(now, mine | CLAIMING, AcqRel, Relaxed).ok()?;
         self.word(SLOT_WAITERS).store(0, Relaxed);
-        self.word(SLOT_START_TIME).store(process.start_time, Release);
+        self.word(SLOT_START_TIME).store(process.start_time, Relaxed);
+        state.store(mine, Release);
         Some(epoch)
     }
 
     /// Gives the slot back; its epoch stays.
     fn release(self) {
         let state = self.word(SLOT_STATE);
-        self.word(SLOT_START_TIME).store(0, Relaxed);
         state.store(state.load(Relaxed) & !u64::from(u32::MAX), Release);
     }
 }

@@ -21,6 +21,7 @@ mod alloc;
 mod arena;
 mod client;
 mod error;
+mod holds;
 mod liveness;
 mod names;
 
@@ -37,6 +38,7 @@ pub use alloc::Class;
 pub use arena::{Arena, Identity};
 pub use client::{Client, ClientInfo};
 pub use error::{ArenaError, BadOffset, Full, LockError};
+pub use holds::HoldSlot;
 pub use liveness::PidInfo;
 pub use names::NameTable;
 

@@ -15,6 +15,14 @@ use crate::record::{Phase, RECORDS, Record, RecordWords};
 use crate::sync::{self, Owner};
 
 impl Arena {
+    /// Whether the operation of a dead client that `owner` names has ended: its locks are free.
+    #[must_use]
+    pub fn has_ended(&self, owner: Owner) -> bool {
+        let there = self.client(owner.slot()).is_some_and(|client| client.epoch == owner.epoch());
+        let words = self.record_words(owner.slot(), owner.record());
+        !there || words.is_ok_and(|words| words.is_none_or(|words| !words.is_claimed()))
+    }
+
     /// Copies the records of a client's operations in flight. Those of a living client change
     /// while they are read.
     ///
@@ -132,12 +140,18 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Frees the dead client's slot, if all its operations have ended; says whether.
+    /// The segment.
+    pub(crate) fn arena(&self) -> &Arena {
+        self.arena
+    }
+
+    /// Frees the dead client's slot, if all its operations have ended and it holds nothing; says
+    /// whether.
     ///
     /// # Errors
     /// [`BadOffset`]: damage.
     pub fn finish(self) -> Result<bool, BadOffset> {
-        let all_ended = self.records()?.is_empty();
+        let all_ended = self.records()?.is_empty() && self.holds_left()?.is_empty();
         if all_ended {
             self.arena.release_slot(&self.client);
         }

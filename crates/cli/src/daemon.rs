@@ -1,7 +1,7 @@
 //! The daemon: a pool opened, mounted, served until a signal or an unmount, and closed.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -30,6 +30,8 @@ use crate::{in_words, tell, words};
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
 const GRACE_SECONDS: u64 = 10;
+/// How often a daemon looks for clients that died.
+const SETTLING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What ends a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +68,25 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     };
     let record = keep_record(request, &found, &server, &pool.arena);
     announce(request, &found, &server)?;
-    let event = next_event.recv().context("waiting for the end")?;
+    let event = wait(&next_event, &pool, &voice)?;
     end(server, request, event, record, &voice).inspect_err(|error| voice.send(&in_words(error)))
+}
+
+/// Waits for the end. Of a pool that others use, it settles for those that died with files open:
+/// nobody waits for those.
+fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<Event> {
+    if !pool.shared {
+        return next_event.recv().context("waiting for the end");
+    }
+    loop {
+        match next_event.recv_timeout(SETTLING_INTERVAL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            event => return event.context("waiting for the end"),
+        }
+        if let Err(error) = pool.fs.settle_dead() {
+            voice.say(&format!("settling for clients that died: {error}"));
+        }
+    }
 }
 
 /// Writes down how the pool is mounted. Without that, it is mounted all the same.

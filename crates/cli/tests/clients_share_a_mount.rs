@@ -18,7 +18,7 @@ use novale_posix::join::{self, JoinError, Joined, Opening};
 use rustix::process::Signal;
 use support::{Scratch, arenas, ends, eventually, facts, novale, patch, signal_daemon};
 
-/// Set for the process that [`killed_client`] starts: the slot.
+/// Set for a client that is a process of its own: the slot.
 const CHILD: &str = "NOVALE_TEST_CHILD";
 
 fn client(slot: &str) -> Joined {
@@ -107,6 +107,37 @@ fn an_open_file_shows_what_others_did_to_it() {
     joined.close().unwrap();
 }
 
+/// Not a test of its own: the client that [`what_a_killed_client_had_open_is_closed`] kills.
+#[test]
+fn opening_client() {
+    let Ok(slot) = std::env::var(CHILD) else { return };
+    let joined = client(&slot);
+    let attr = Files::new(joined.fs.clone()).stat("large").unwrap();
+    let ctx = novale_core::Ctx { now_ns: 1, hint: 0 };
+    joined.fs.open_hold(&ctx, attr.ino, attr.generation).unwrap().unwrap();
+    println!("attached");
+    std::thread::park();
+}
+
+#[test]
+fn what_a_killed_client_had_open_is_closed() {
+    let Some(scratch) = Scratch::for_mount("what_a_killed_client") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    files.write_file("large", &vec![1; 16 << 20]).unwrap();
+    let free = || files.stat_fs().unwrap().pages_free;
+    let mut child = start_client(&slot, "opening_client");
+    files.remove_file("large").unwrap();
+    let before = free();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The daemon sees to it.
+    assert!(eventually(|| free() >= before + 4096));
+    joined.close().unwrap();
+}
+
 /// Not a test of its own: the client that [`a_client_that_is_killed_disturbs_nobody`] kills.
 #[test]
 fn killed_client() {
@@ -120,10 +151,10 @@ fn killed_client() {
     }
 }
 
-/// Starts [`killed_client`] and waits until it works.
-fn start_client(slot: &str) -> Child {
+/// Starts a client and waits until it is one.
+fn start_client(slot: &str, which: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "killed_client", "--nocapture"]).env(CHILD, slot);
+    command.args(["--exact", which, "--nocapture"]).env(CHILD, slot);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     assert!(output.lines().any(|line| line.unwrap().contains("attached")));
@@ -138,7 +169,7 @@ fn a_client_that_is_killed_disturbs_nobody() {
     let joined = client(&slot);
     let files = Files::new(joined.fs.clone());
     for _ in 0..10 {
-        let mut child = start_client(&slot);
+        let mut child = start_client(&slot, "killed_client");
         assert!(eventually(|| scratch.in_dir("child").exists()));
         child.kill().unwrap();
         child.wait().unwrap();

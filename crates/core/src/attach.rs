@@ -226,6 +226,7 @@ impl Fs {
     pub(crate) fn leave(&self) -> Result<bool> {
         let arena = self.arena();
         let me = self.client.info();
+        self.give_back_own_holds(&me)?;
         for _ in 0..LEAVE_TRIES {
             let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
             let going = call.op.lock(self.clients_lock())?;

@@ -314,6 +314,30 @@ impl Fs {
         found: Option<View<'a>>,
     ) -> Result<Locked<'a>> {
         let (view, guard) = self.lock_view(call, ino, (found, false))?;
+        self.loaded(call, ino, view, guard)
+    }
+
+    /// As [`Fs::lock`], of an inode that has a view; none where somebody has it locked.
+    pub(crate) fn try_lock<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        ino: Ino,
+    ) -> Result<Option<Locked<'a>>> {
+        let Some(view) = self.views.find(self.arena(), ino)? else { return Ok(None) };
+        match call.op.try_lock(view.lock_off())? {
+            Some(guard) if view.is_of(ino) => self.loaded(call, ino, view, guard).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// An inode whose view is locked, made sure to be loaded.
+    fn loaded<'a>(
+        &'a self,
+        call: &Call<'_>,
+        ino: Ino,
+        view: View<'a>,
+        guard: LockGuard<'a>,
+    ) -> Result<Locked<'a>> {
         if view.place().is_null() {
             view.note_place(self.place(ino)?.addr);
         }

@@ -71,8 +71,8 @@ impl<E: Into<Error>> From<E> for Stopped {
 
 impl Settler for Fs {
     fn settle(&self, owner: Owner) -> bool {
-        self.settle_dead().is_ok() && !self.arena().is_dead(owner)
-            || self.arena().client(owner.slot()).is_none_or(|now| now.epoch != owner.epoch())
+        // What it holds beyond its operations waits for somebody who has no lock.
+        self.settle_all(false).is_ok() && self.arena().has_ended(owner)
     }
 }
 
@@ -83,11 +83,22 @@ impl Fs {
     /// # Errors
     /// [`Error::Damaged`] when an inode that a dead client had locked can't be read.
     pub fn settle_dead(&self) -> Result<u32> {
+        self.settle_all(true)
+    }
+
+    /// Ends the operations of dead clients, and gives back what they hold where that is asked for: a
+    /// client whose operations have ended is there until that is done.
+    fn settle_all(&self, holds: bool) -> Result<u32> {
         let arena = self.arena();
         let dead = || arena.clients().filter(|client| arena.is_dead_client(client));
         if dead().next().is_none() {
             return Ok(0);
         }
+        // Taken first: all others may be waited in by threads that wait for this one. It has no
+        // settler, which would be this thread.
+        let kind = OpKind::Release;
+        let call = |op| Call { op, kind, now_ns: 0, hint: 0 };
+        let call = holds.then(|| call(self.client.op(kind as u32, 0)));
         let _one = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(op) = self.client.settling_op(OpKind::Settle as u32) else {
             return Err(Error::BadArena("the record for settling is in use".into()));
@@ -107,7 +118,10 @@ impl Fs {
             };
             // Locks of structures that every step leaves sound go first: what follows needs them.
             pass(&|recovery| self.free_small_locks(recovery), false)?;
-            pass(&|recovery| self.settle_operations(&op, recovery), true)?;
+            pass(&|recovery| self.settle_operations(&op, recovery), !holds)?;
+            if let Some(call) = &call {
+                pass(&|recovery| Ok(self.give_back_holds(call, recovery)?), true)?;
+            }
             if !blocked {
                 return Ok(settled);
             }
@@ -123,7 +137,10 @@ impl Fs {
         ends: bool,
     ) -> Result<bool, Stopped> {
         let Some(recovery) = self.arena().recover(op, client)? else { return Ok(false) };
-        crate::attach::count_settled(self.arena());
+        // One that died between two operations has left nothing that the allocator could have lost.
+        if !recovery.records()?.is_empty() {
+            crate::attach::count_settled(self.arena());
+        }
         step(&recovery)?;
         Ok(ends && recovery.finish()?)
     }
@@ -167,6 +184,9 @@ impl Fs {
         record: &Record,
     ) -> Result<(), Stopped> {
         let mut holdings = self.holdings(recovery, record)?;
+        if let [held] = holdings.inodes.as_slice() {
+            self.settle_hold(record, &held.view)?;
+        }
         let log_pages = self.decide(&mut holdings)?;
         let giving = record.phase == Phase::Freeing;
         let own =

@@ -10,7 +10,9 @@
 mod support;
 
 use novale_core::Form;
-use novale_lab::clients::{DeathOptions, DeathSummary, Points, die_everywhere};
+use novale_lab::clients::{
+    DeathOptions, DeathSummary, Holding, Points, die_everywhere, die_holding,
+};
 use novale_lab::diff::CoreOptions;
 use novale_lab::workload::parse_steps;
 use support::{FILE, cases};
@@ -93,6 +95,23 @@ fn and_the_power_fails_then() {
 #[test]
 fn and_are_settled_for_between_stores_to_the_arena() {
     run(Form::Auto, 2, (Points::Arena, 3), false);
+}
+
+/// What a client has open is closed for it: by whoever settles, also for one that died settling.
+#[test]
+fn while_they_open_and_close_files() {
+    let closes = Holding::OpensRemovesCloses;
+    for (what, kept) in
+        [(Holding::Opens, true), (closes, false), (closes, true), (Holding::Settles, false)]
+    {
+        match die_holding(what, kept) {
+            Ok(deaths) => {
+                println!("{what:?}, kept {kept}: {deaths} deaths");
+                assert!(deaths > 10);
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
 }
 
 /// At one in so many stores; the power is cut at each fence of the settling then.

@@ -12,7 +12,8 @@ use novale_core::{Atime, Form, Fs, OpenOptions, Serial};
 use novale_model::{Model, Tree};
 use novale_pm::{Observer, PmOptions};
 
-use super::dying::{Fate, Points, place};
+use super::dying::{Act, Fate, Points, place};
+use super::field::Home;
 use crate::crash::{Allowed, Bench, Depth, Effort, Hardware, Recorder, State, What, images, probe};
 use crate::diff::{CoreMachine, CoreOptions, Machine, OnFs, check_pool, make_pool, now_ns_at};
 use crate::diff::{check_opened, open_pool, snapshot};
@@ -95,8 +96,8 @@ pub fn die_everywhere(
 
 /// A client that died.
 pub(super) struct Dead {
-    client: ClientInfo,
-    at: Backtrace,
+    pub(super) client: ClientInfo,
+    pub(super) at: Backtrace,
 }
 
 /// What a user may see.
@@ -216,22 +217,39 @@ impl Death {
         (points, point): (Points, u64),
         now_ns: i64,
     ) -> Result<Option<Dead>, String> {
-        let process = ended_process();
+        let step = victim.clone();
+        let act: Act = Box::new(move |fs| {
+            let mut home = Home { fs, root: novale_core::Ino::ROOT };
+            let outcome = run_step(&mut home, &mut Session::default(), &step, now_ns);
+            if let Outcome::Failed(why) = outcome { Err(format!("{why:?}")) } else { Ok(()) }
+        });
+        self.start_act(act, (points, Some(point)), ended_process())
+    }
+
+    /// Lets a client of a process die at a point of what it does, or behind all of it; none if there is
+    /// no such point.
+    pub(super) fn start_act(
+        &self,
+        act: Act,
+        (points, point): (Points, Option<u64>),
+        process: PidInfo,
+    ) -> Result<Option<Dead>, String> {
         for _ in 0..EPOCH {
             drop(self.arena.attach(process).map_err(|why| why.to_string())?);
         }
         let fate = Arc::new(Fate::new(self.recorder.clone(), points, point));
         let options = PmOptions { observer: Some(fate.clone()), ..PmOptions::default() };
         let pm = self.pool.open(&options)?;
+        let before: Vec<ClientInfo> = self.arena.clients().collect();
         let fs = Fs::attach(pm, &self.arena, &open_options(self.form), process)
             .map_err(|why| format!("attach: {why}"))?;
-        let client = self.arena.clients().find(|client| client.process == process);
+        let client = self.arena.clients().find(|client| !before.contains(client));
         let client = client.ok_or("the client is not there")?;
-        Ok(fate.run(fs, victim, now_ns)?.map(|at| Dead { client, at }))
+        Ok(fate.run(fs, act)?.map(|at| Dead { client, at }))
     }
 
     /// Nobody is there but the survivor, and no word of the arena names a dead client as its owner.
-    fn is_forgotten(&self, dead: &ClientInfo) -> Result<(), String> {
+    pub(super) fn is_forgotten(&self, dead: &ClientInfo) -> Result<(), String> {
         if let Some(client) = self.arena.client(dead.slot) {
             return Err(format!("{client:?} is there still"));
         }
@@ -328,7 +346,7 @@ impl Death {
     }
 
     /// Uses everything, closes the pool, and opens it again.
-    fn use_all(mut self, summary: &mut DeathSummary) -> Result<(), String> {
+    pub(super) fn use_all(mut self, summary: &mut DeathSummary) -> Result<(), String> {
         let now_ns = now_ns_at(self.steps + 3);
         probe(&mut self.machine, now_ns).map_err(|why| format!("in use afterwards: {why}"))?;
         let free = self.machine.bytes_available().unwrap_or(0);
@@ -355,6 +373,6 @@ fn open_options(form: Form) -> OpenOptions {
 }
 
 /// A process that has ended: none was ever started so late.
-fn ended_process() -> PidInfo {
+pub(super) fn ended_process() -> PidInfo {
     PidInfo { start_time: u64::MAX, ..PidInfo::current() }
 }

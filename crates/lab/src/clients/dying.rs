@@ -15,8 +15,7 @@ use novale_layout::PmAddr;
 use novale_pm::{Observer, Purpose, StoreEvent};
 
 use crate::crash::Recorder;
-use crate::diff::{CoreMachine, panic_text};
-use crate::workload::{Outcome, Session, Step, run_step};
+use crate::diff::panic_text;
 
 /// Where clients die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +25,9 @@ pub enum Points {
     /// Before each store to the arena, and behind the last one.
     Arena,
 }
+
+/// What a client does when it dies.
+pub(super) type Act = Box<dyn FnOnce(&Fs) -> Result<(), String> + Send>;
 
 /// Lines of the product that are told of a death.
 const PLACES_MAX: usize = 8;
@@ -40,13 +42,17 @@ pub(super) struct Fate {
     recorder: Arc<Recorder>,
     points: Points,
     left: AtomicU64,
+    /// It dies behind all that it does.
+    behind: bool,
     is_dead: AtomicBool,
 }
 
 impl Fate {
-    /// Death before event `point` of these.
-    pub(super) fn new(recorder: Arc<Recorder>, points: Points, point: u64) -> Self {
-        Self { recorder, points, left: AtomicU64::new(point), is_dead: AtomicBool::new(false) }
+    /// Death before an event of these, by its number; behind all of them where there is no number.
+    pub(super) fn new(recorder: Arc<Recorder>, points: Points, point: Option<u64>) -> Self {
+        let left = AtomicU64::new(point.unwrap_or(u64::MAX));
+        let behind = point.is_none();
+        Self { recorder, points, left, behind, is_dead: AtomicBool::new(false) }
     }
 
     /// Comes to a point; a second death, on the way out of the first, ends the process.
@@ -67,36 +73,27 @@ impl Fate {
         true
     }
 
-    /// Does the step and dies in the middle of it, if there is such a point: where. None if it was done.
-    pub(super) fn run(
-        self: Arc<Self>,
-        fs: Fs,
-        step: &Step,
-        now_ns: i64,
-    ) -> Result<Option<Backtrace>, String> {
-        let step = step.clone();
+    /// Acts and dies in the middle of it, if there is such a point: where. None if all was done.
+    pub(super) fn run(self: Arc<Self>, fs: Fs, act: Act) -> Result<Option<Backtrace>, String> {
         // A thread of its own: what it has not fenced nobody fences for it.
-        let done = std::thread::spawn(move || self.run_here(fs, &step, now_ns)).join();
+        let done = std::thread::spawn(move || self.run_here(fs, act)).join();
         done.map_err(|payload| panic_text(payload.as_ref()))?
     }
 
-    fn run_here(
-        self: Arc<Self>,
-        fs: Fs,
-        step: &Step,
-        now_ns: i64,
-    ) -> Result<Option<Backtrace>, String> {
-        let mut machine = CoreMachine::around(fs);
+    fn run_here(self: Arc<Self>, fs: Fs, act: Act) -> Result<Option<Backtrace>, String> {
         let this = self.clone();
         watch_stores(Some(Box::new(move |_| this.meet_in_arena())));
         let done = catch_unwind(AssertUnwindSafe(|| {
-            let outcome = run_step(&mut machine, &mut Session::default(), step, now_ns);
+            let done = act(&fs);
+            self.left.store(
+                if self.behind { 0 } else { self.left.load(Ordering::Relaxed) },
+                Ordering::Relaxed,
+            );
             self.meet_in_arena();
-            outcome
+            done
         }));
         let died = match done {
-            Ok(Outcome::Failed(why)) => Err(format!("{why:?}")),
-            Ok(_) => Ok(None),
+            Ok(done) => done.map(|()| None),
             Err(payload) => match payload.downcast::<Died>() {
                 Ok(died) => Ok(Some(died.at)),
                 Err(payload) => Err(panic_text(payload.as_ref())),
@@ -106,7 +103,7 @@ impl Fate {
             watch_stores(None);
         }
         // Of a dead one nothing is stored here either.
-        drop(machine);
+        drop(fs);
         watch_stores(None);
         died
     }

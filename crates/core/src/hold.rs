@@ -1,0 +1,154 @@
+//! Holds of one client: an inode stays as long as somebody has it open, and no longer than that one
+//! lives.
+//!
+//! The inode's view counts all holds; a word of the client's (`novale_arena`, module `holds`) has the
+//! inode's number for each of its own. Both change under the inode's lock, the count first.
+//!
+//! Death. What the count was, and which word is meant, stands in the operation's record before either
+//! changes, and counts as long as the operation has the inode's lock. A taking of which the word does
+//! not tell is taken back; a giving is completed. What a dead client holds then is given back one by
+//! one, each as an operation of the settler's, noted in the settler's record: so it may die as well.
+
+use std::sync::atomic::Ordering;
+
+use novale_arena::{ClientInfo, HoldSlot, Off, Phase, Record, Recovery};
+use novale_layout::Ino;
+
+use crate::error::{Error, Result};
+use crate::fs::{Call, Fs, Locked, OpKind};
+use crate::types::Ctx;
+use crate::view::View;
+
+/// The word of an operation's record that says which hold it takes or gives: its offset, the lowest
+/// bit set for one that is given.
+const HOLD: usize = 1;
+/// The count of the inode's holds before.
+const COUNT: usize = 2;
+const GIVING: u64 = 1;
+
+/// A hold of this client's on an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldId {
+    ino: Ino,
+    slot: HoldSlot,
+}
+
+impl HoldId {
+    /// The inode that is held.
+    #[must_use]
+    pub fn ino(self) -> Ino {
+        self.ino
+    }
+}
+
+impl Fs {
+    /// Holds an inode for an open description of this client, as [`Fs::hold`] does, but no longer than
+    /// the client lives; `None` when the inode is gone, or its number another generation's.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]; [`Error::Damaged`] when the inode can't be read.
+    pub fn open_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
+        let slot = self.client.take_hold_slot(ctx.hint)?;
+        let held = self.open_hold_in(ctx, (ino, generation), slot);
+        if !matches!(held, Ok(true)) {
+            self.client.give_hold_slot(slot, ctx.hint);
+        }
+        Ok(held?.then_some(HoldId { ino, slot }))
+    }
+
+    fn open_hold_in(
+        &self,
+        ctx: &Ctx,
+        (ino, generation): (Ino, u32),
+        slot: HoldSlot,
+    ) -> Result<bool> {
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let locked = match self.lock(&call, ino) {
+            Ok(locked) => locked,
+            Err(Error::NotFound | Error::Stale) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if locked.view.generation() != generation {
+            return Ok(false);
+        }
+        let count = locked.view.holds().load(Ordering::Relaxed);
+        call.op.note_word(COUNT, count);
+        call.op.note_word(HOLD, slot.off().raw());
+        locked.view.holds().store(count + 1, Ordering::Relaxed);
+        self.arena().set_hold(slot, ino.get())?;
+        Ok(true)
+    }
+
+    /// Gives up a hold; an inode without names goes with its last one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a hold that was given up already; those of reading the inode.
+    pub fn open_release(&self, ctx: &Ctx, hold: HoldId) -> Result<()> {
+        let call = self.begin_read(OpKind::Release, ctx)?;
+        let locked = self.lock(&call, hold.ino)?;
+        self.give_up(&call, &locked, hold)?;
+        self.client.give_hold_slot(hold.slot, ctx.hint);
+        Ok(())
+    }
+
+    /// Gives up a hold of this client's or of a dead one's.
+    fn give_up(&self, call: &Call<'_>, locked: &Locked<'_>, hold: HoldId) -> Result<()> {
+        let key = self.arena().hold_word(hold.slot)?.load(Ordering::Relaxed);
+        let holds = locked.view.holds();
+        let count = holds.load(Ordering::Relaxed);
+        if key != hold.ino.get() || count == 0 {
+            return Err(Error::Invalid("a hold that was given up"));
+        }
+        call.op.note_word(COUNT, count);
+        call.op.note_word(HOLD, hold.slot.off().raw() | GIVING);
+        holds.store(count - 1, Ordering::Relaxed);
+        self.arena().set_hold(hold.slot, 0)?;
+        if count == 1 && locked.view.state().nlink == 0 {
+            self.reclaim(call, locked)?;
+        }
+        Ok(())
+    }
+
+    /// Decides what stands of a hold that a dead operation was taking or giving, for the inode that it
+    /// has locked.
+    pub(crate) fn settle_hold(&self, record: &Record, view: &View<'_>) -> Result<()> {
+        let [Some(hold), Some(count)] =
+            [HOLD, COUNT].map(|word| record.words.get(word).copied().flatten())
+        else {
+            return Ok(());
+        };
+        let slot = HoldSlot::at(Off::from_raw(hold & !GIVING));
+        if hold & GIVING != 0 {
+            view.holds().store(count.saturating_sub(1), Ordering::Relaxed);
+            self.arena().set_hold(slot, 0)?;
+        } else if self.arena().hold_word(slot)?.load(Ordering::Relaxed) == 0 {
+            view.holds().store(count, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Gives back what a dead client holds, all of whose operations have ended, in the name of `call`.
+    /// An inode that somebody has locked is left for the next time: who settles must not wait for it.
+    pub(crate) fn give_back_holds(&self, call: &Call<'_>, recovery: &Recovery<'_>) -> Result<()> {
+        for (slot, ino) in recovery.holds_left()? {
+            let hold = HoldId { ino: Ino::new(ino), slot };
+            call.op.set_phase(Phase::Prepared);
+            if let Some(locked) = self.try_lock(call, hold.ino)? {
+                self.give_up(call, &locked, hold)?;
+                call.op.clear_notes();
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what this client holds.
+    pub(crate) fn give_back_own_holds(&self, client: &ClientInfo) -> Result<()> {
+        for (slot, ino) in self.arena().holds_of(client)? {
+            let call = self.call(OpKind::Release, &Ctx { now_ns: 0, hint: 0 });
+            let hold = HoldId { ino: Ino::new(ino), slot };
+            let locked = self.lock(&call, hold.ino)?;
+            self.give_up(&call, &locked, hold)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Clients that die while they take and give up holds, at each store to the arena of it, and while they
+//! settle for one that had files open: whoever settles gives back just what they held.
+
+use std::process::{Command, Stdio};
+
+use novale_arena::PidInfo;
+use novale_core::{Ctx, Error, Form, Fs, Ino};
+
+use super::death::{Dead, Death, DeathOptions, DeathSummary, ended_process};
+use super::dying::{Act, Points, place};
+use crate::diff::{CoreOptions, OnFs};
+use crate::workload::parse_steps;
+
+/// Points of one act at most.
+const POINTS_MAX: u64 = 10_000;
+const SETUP: &str =
+    "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%\nwrite /f offset=0 len=20000 fill=1";
+const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
+
+/// What a client does when it dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// It opens a file.
+    Opens,
+    /// It opens a file, removes its name and closes it.
+    OpensRemovesCloses,
+    /// It settles for one that died with a file open twice that has no name any more.
+    Settles,
+}
+
+/// Lets a client die at each store to the arena of what it does. `kept`: the survivor has the file
+/// open as well. Returns the number of deaths.
+///
+/// # Errors
+/// The death that was not settled rightly, and what was wrong.
+pub fn die_holding(what: Holding, kept: bool) -> Result<u64, String> {
+    let core = CoreOptions { slots: vec![4 << 20], lanes: 2, form: Form::Auto };
+    let options = DeathOptions { core, points: Points::Arena, stride: 1, power: false, seed: 1 };
+    let setup = parse_steps(SETUP)?;
+    for point in 0..POINTS_MAX {
+        let mut death = Death::new(&setup, &options)?;
+        match one(&mut death, what, kept, point) {
+            Ok(Some(dead)) => {
+                let judged = judge(death, kept, &dead);
+                judged.map_err(|why| {
+                    let at = dead.last().map_or_else(String::new, |dead| place(&dead.at));
+                    format!("{what:?}, kept {kept}, point {point}: {why}\n  it died at {at}")
+                })?;
+            }
+            Ok(None) => return Ok(point),
+            Err(why) => return Err(format!("{what:?}, point {point}: {why}")),
+        }
+    }
+    Err(format!("{what:?}: more than {POINTS_MAX} points"))
+}
+
+/// Runs up to a point; who died, or nothing if there is no such point.
+fn one(
+    death: &mut Death,
+    what: Holding,
+    kept: bool,
+    point: u64,
+) -> Result<Option<Vec<Dead>>, String> {
+    let fs = fs(death)?;
+    let attr = fs.lookup(&CTX, Ino::ROOT, b"f").map_err(text)?;
+    let (ino, generation) = (attr.ino, attr.generation);
+    if kept {
+        fs.hold(ino).map_err(text)?;
+    }
+    let mut dead = Vec::new();
+    let act: Act = match what {
+        Holding::Opens => Box::new(move |fs| open(fs, ino, generation)),
+        Holding::OpensRemovesCloses => Box::new(move |fs| {
+            let hold = fs.open_hold(&CTX, ino, generation).map_err(text)?;
+            fs.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
+            fs.open_release(&CTX, hold.ok_or("it is gone")?).map_err(text)
+        }),
+        Holding::Settles => {
+            let opens: Act = Box::new(move |fs| {
+                open(fs, ino, generation)?;
+                open(fs, ino, generation)
+            });
+            // It dies behind all that it does.
+            dead.push(
+                death
+                    .start_act(opens, (Points::Arena, None), ended_process())?
+                    .ok_or("it lives")?,
+            );
+            self::fs(death)?.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
+            Box::new(|fs| fs.settle_dead().map(drop).map_err(text))
+        }
+    };
+    // It must live while it settles, or it would settle for itself.
+    let mut body =
+        Command::new("cat").stdin(Stdio::piped()).spawn().map_err(|why| why.to_string())?;
+    let process = PidInfo { pid: body.id(), start_time: 0 };
+    let last = death.start_act(act, (Points::Arena, Some(point)), process);
+    body.kill().and_then(|()| body.wait()).map_err(|why| why.to_string())?;
+    let Some(last) = last? else { return Ok(None) };
+    dead.push(last);
+    Ok(Some(dead))
+}
+
+fn open(fs: &Fs, ino: Ino, generation: u32) -> Result<(), String> {
+    fs.open_hold(&CTX, ino, generation).map_err(text)?.map(drop).ok_or_else(|| "it is gone".into())
+}
+
+/// The survivor settles, and finds the file with its own holds alone.
+fn judge(mut death: Death, kept: bool, dead: &[Dead]) -> Result<(), String> {
+    death.recorded();
+    death.hardware.forget_threads();
+    let fs = fs(&mut death)?;
+    fs.settle_dead().map_err(text)?;
+    let found = match fs.lookup(&CTX, Ino::ROOT, b"f") {
+        Ok(attr) => Some(attr.ino),
+        Err(Error::NotFound) => None,
+        Err(error) => return Err(text(error)),
+    };
+    for client in dead {
+        death.is_forgotten(&client.client)?;
+    }
+    let fs = self::fs(&mut death)?;
+    // The only file that the root has or had.
+    let ino = found.unwrap_or_else(|| Ino::new(2));
+    if kept {
+        fs.release(&CTX, ino, 1).map_err(|why| format!("the survivor's hold: {why}"))?;
+    }
+    match (found, fs.release(&CTX, ino, 1)) {
+        (Some(_), Err(Error::Invalid(_))) | (None, Err(Error::Stale)) => {}
+        (_, Ok(())) => return Err("a dead client's hold is left".to_owned()),
+        (_, Err(error)) => return Err(format!("{found:?}: {error}")),
+    }
+    let mut summary = DeathSummary::default();
+    death.use_all(&mut summary)
+}
+
+fn fs(death: &mut Death) -> Result<&Fs, String> {
+    death.machine.fs().map_err(|why| format!("{why:?}"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "given to map_err")]
+fn text(error: Error) -> String {
+    error.to_string()
+}
