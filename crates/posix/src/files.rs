@@ -157,8 +157,12 @@ impl Files {
     /// Gives an open file a further name, or one that was opened without any its first.
     ///
     /// # Errors
-    /// `ENOENT` for a file whose last name was removed, those of the walk and of [`Fs::link`].
+    /// `ENOENT` for a file whose last name was removed, `EXDEV` for one of another pool, those of the
+    /// walk and of [`Fs::link`].
     pub fn link_file(&self, file: &File, path: impl AsRef<OsStr>) -> Result<()> {
+        if !Arc::ptr_eq(&self.shared.fs, &file.shared().fs) {
+            return Err(Error::OtherPool);
+        }
         let found = self.find(path, Follow::No)?;
         let name = found.name.as_deref().ok_or(FsError::Exists)?;
         self.fs().link(&self.ctx(), file.ino(), found.parent, name)?;

@@ -126,3 +126,14 @@ fn a_directory_is_listed_on_from_a_cookie() {
     }
     assert_eq!(seen, ["a", "b", "c"]);
 }
+
+/// `link_file` took the number of the file's inode, which in another pool is another file's.
+#[test]
+fn a_file_gets_no_name_in_another_pool() {
+    let (here, elsewhere) = (files(), files());
+    let file = here.open_file("/here", &both()).unwrap();
+    elsewhere.write_file("/elsewhere", b"of the same number").unwrap();
+    assert_eq!(elsewhere.stat("/elsewhere").unwrap().ino, file.attr().unwrap().ino);
+    assert_eq!(errno_of(elsewhere.link_file(&file, "/name")), Some(libc::EXDEV));
+    assert_eq!(elsewhere.stat("/elsewhere").unwrap().nlink, 1);
+}
