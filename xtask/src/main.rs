@@ -5,12 +5,14 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+mod header;
 mod tidy;
 
 const USAGE: &str = "\
-Usage: cargo xtask tidy
+Usage: cargo xtask tidy|header
 
-tidy    check lengths, forbidden calls, crate arrows and the paths named in docs";
+tidy    check lengths, forbidden calls, crate arrows and the paths named in docs
+header  make novale.h of the declarations in crates/capi";
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
@@ -20,6 +22,10 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     match command.as_str() {
         "tidy" => tidy_tree(),
+        "header" => {
+            header::write(workspace_root())?;
+            Ok(ExitCode::SUCCESS)
+        }
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
