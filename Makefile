@@ -1,6 +1,6 @@
 # Novale's commands. Each needs a Rust toolchain; the scripts name, and as root install, the rest.
 
-.PHONY: help run test lint bench
+.PHONY: help run test lint bench install uninstall
 .DEFAULT_GOAL := help
 
 help:
@@ -8,6 +8,7 @@ help:
 	@echo 'make test   everything that a change must pass; the last line is the total'
 	@echo 'make lint   formatting, clippy, docs and the tidy test alone'
 	@echo 'make bench  what operations cost: lines, fences, nanoseconds'
+	@echo 'make install PREFIX=/usr/local  the program, libnovale, its header and manual; make uninstall'
 
 run:
 	@scripts/demo.sh
@@ -20,3 +21,9 @@ lint:
 
 bench:
 	@cargo run --release --package novale-bench
+
+install:
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install.sh
+
+uninstall:
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install.sh remove

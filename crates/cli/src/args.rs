@@ -42,6 +42,8 @@ pub(crate) enum Command {
     InstallHelper(InstallArgs),
     #[command(hide = true)]
     AskSpace(AskSpaceArgs),
+    #[command(hide = true)]
+    Manual(ManualArgs),
 }
 
 impl Command {
@@ -58,7 +60,8 @@ impl Command {
             | Self::Run(_)
             | Self::Quota(QuotaCommand::Set(_) | QuotaCommand::Clear(_))
             | Self::InstallHelper(_)
-            | Self::AskSpace(_) => false,
+            | Self::AskSpace(_)
+            | Self::Manual(_) => false,
         }
     }
 }
@@ -413,4 +416,11 @@ pub(crate) struct InstallArgs {
     /// Replace a helper that is not this program.
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Write the manual pages novale(1), novale-mkfs(1) and so on into a directory.
+#[derive(Debug, Args)]
+pub(crate) struct ManualArgs {
+    /// The directory.
+    pub(crate) dir: PathBuf,
 }

@@ -26,6 +26,7 @@ mod holder;
 mod info;
 mod install;
 mod kept_arena;
+mod manual;
 mod mkfs;
 mod mount;
 mod progress;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Command::Quota(command) => quota::run(&command).map(|()| ExitCode::SUCCESS),
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
         Command::AskSpace(args) => ask_space::answer(&args.dir).map(|()| ExitCode::SUCCESS),
+        Command::Manual(args) => manual::run(&args.dir).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         fail(&error, json);

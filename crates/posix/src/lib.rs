@@ -65,3 +65,8 @@ pub use table::Fd;
 pub use threads::AllCpus;
 pub use walk::{Found, walk_from};
 pub use xattr::At;
+
+/// The README's example, compiled with the doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
