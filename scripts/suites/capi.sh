@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs into a folder of its own and uses what is there as a C program does: README's example as C
 # and as C++, against the shared and the static library, through pkg-config; then every call, also
-# under valgrind.
+# under valgrind; then the example beside a shared mount.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
@@ -9,8 +9,8 @@ if ! need cc gcc libc6-dev || ! need pkg-config pkg-config; then
   tally skipped 1 'capi: no cc, or no pkg-config'
   exit
 fi
-work=$(mktemp -d "$(memory_folder 1024)/novale-capi.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+scratch
+work=$pools
 prefix=$work/prefix
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
 flags=(-Wall -Wextra -Werror -g)
@@ -68,6 +68,36 @@ if need valgrind valgrind; then
     calls valgrind --quiet --error-exitcode=9 --leak-check=no --child-silent-after-fork=yes
 else
   tally skipped 1 'capi: no valgrind'
+fi
+
+# --- beside a mount ----------------------------------------------------------------------------
+
+beside() { # the program and the mount each see what the other has done
+  rm -f "$work/pool"
+  mkdir -p "$mounts/dir"
+  "$prefix/bin/novale" mkfs --size 64M "$work/pool" >/dev/null &&
+    "$prefix/bin/novale" mount -o direct "$work/pool" "$mounts/dir" &&
+    [ "$("$work/notes")" = 'first light' ] &&
+    [ "$(cat "$mounts/dir/notes")" = 'first light' ] &&
+    printf 'longer, from the mount' >"$mounts/dir/notes" &&
+    [ "$("$work/notes")" = 'first lightm the mount' ] &&
+    "$prefix/bin/novale" umount "$mounts/dir"
+}
+
+alone() { # a mount that shares nothing refuses it, and says how it would not
+  "$prefix/bin/novale" mount "$work/pool" "$mounts/dir" || return 1
+  local said status=0
+  said=$("$work/notes" 2>&1) || status=$?
+  "$prefix/bin/novale" umount "$mounts/dir"
+  printf '%s\n' "$said"
+  [ "$status" = 1 ] && [[ $said == *'-o direct'* ]]
+}
+
+if ! reason=$(why_no_mount); then
+  tally skipped 1 "capi: beside a mount: $reason"
+else
+  check 'README in C beside a shared mount' beside
+  check 'README in C is refused beside another' alone
 fi
 
 # --- what was installed ------------------------------------------------------------------------
