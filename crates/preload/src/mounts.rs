@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use novale_core::{Ctx, Fs, Ino};
+use novale_core::{Ctx, Fs, HoldId};
 use novale_posix::join::{Joined, join_from};
 
 use crate::lock::Lock;
@@ -111,7 +111,13 @@ fn start_again() -> Option<()> {
     let joined = joined()?;
     if joined.load(Ordering::Relaxed) == 0 {
         for mount in all() {
-            mount.joined.store(std::ptr::null_mut(), Ordering::Relaxed);
+            let parents = mount.joined.swap(std::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: leaked by `join` in the parent; this is the child's copy.
+            let parents = unsafe { parents.as_ref() };
+            for descriptor in parents.into_iter().flat_map(Joined::descriptors) {
+                sys!(libc::SYS_close, descriptor);
+                table::forget_internal(descriptor);
+            }
         }
         joined.store(1, Ordering::Release);
     }
@@ -158,9 +164,9 @@ pub(crate) fn ctx() -> Ctx {
 }
 
 /// Gives up a hold; what fails here, damage and a closed pool, fails everywhere.
-pub(crate) fn release(mount: usize, ino: Ino) {
+pub(crate) fn release(mount: usize, hold: HoldId) {
     if let Some(fs) = fs(mount) {
-        fs.release(&ctx(), ino, 1).unwrap_or_default();
+        fs.open_release(&ctx(), hold).unwrap_or_default();
     }
 }
 

@@ -8,7 +8,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use novale_core::Ino;
+use novale_core::{HoldId, Ino};
 
 use crate::lock::Lock;
 use crate::sys::sys;
@@ -55,10 +55,10 @@ pub(crate) struct Description {
     /// [`IN_KERNEL`] and others.
     pub(crate) state: AtomicU32,
     mount: AtomicU32,
-    /// Whether this process holds the inode.
-    holds: AtomicU32,
     /// The position in bytes, where it is not the kernel's.
     pub(crate) offset: Lock<u64>,
+    /// This process' hold of the inode; without one it is the kernel's.
+    hold: Lock<Option<HoldId>>,
 }
 
 /// What a new description says.
@@ -68,7 +68,7 @@ pub(crate) struct New {
     pub(crate) flags: i32,
     pub(crate) state: u32,
     pub(crate) mount: usize,
-    pub(crate) holds: bool,
+    pub(crate) hold: Option<HoldId>,
 }
 
 impl Description {
@@ -258,6 +258,13 @@ pub(crate) fn set_internal(fd: i32) {
     }
 }
 
+/// A descriptor of this library's is closed.
+pub(crate) fn forget_internal(fd: i32) {
+    if let Some(word) = word(fd) {
+        word.store(0, Ordering::Release);
+    }
+}
+
 /// Puts a new description behind a descriptor that the kernel has just given out; false when there
 /// is no room.
 pub(crate) fn insert(fd: i32, new: &New) -> bool {
@@ -280,8 +287,8 @@ pub(crate) fn insert(fd: i32, new: &New) -> bool {
     description.flags.store(new.flags.cast_unsigned(), Ordering::Relaxed);
     description.state.store(new.state, Ordering::Relaxed);
     description.mount.store(u32::try_from(new.mount).unwrap_or(0), Ordering::Relaxed);
-    description.holds.store(u32::from(new.holds), Ordering::Relaxed);
     *description.offset.lock() = 0;
+    *description.hold.lock() = new.hold;
     HIGHEST.fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
     word.store(index + 1, Ordering::Release);
     true
@@ -327,8 +334,8 @@ fn retire(index: u32) {
     };
     for index in ended {
         let description = slot(index);
-        if description.holds.swap(0, Ordering::Relaxed) != 0 {
-            crate::mounts::release(description.mount(), description.ino());
+        if let Some(hold) = description.hold.lock().take() {
+            crate::mounts::release(description.mount(), hold);
         }
         FREE.lock().slots.push(index);
     }
@@ -359,7 +366,7 @@ pub(crate) fn after_fork() {
         }
     }
     UNNAMED.store(0, Ordering::Relaxed);
-    each(&mut |_, description| description.holds.store(0, Ordering::Relaxed));
+    each(&mut |_, description| *description.hold.lock() = None);
 }
 
 /// Keeps other threads out of the tables while the process forks.

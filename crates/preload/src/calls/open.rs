@@ -1,7 +1,7 @@
 //! Opening files.
 
-use novale_core::{Attr, FileKind, NewInode, SetAttr};
-use novale_posix::{hold_same, lookup_held};
+use novale_core::{Attr, Error, FileKind, HoldId, NewInode, SetAttr};
+use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
 use crate::kernel;
@@ -56,81 +56,101 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     if flags & special != 0 || !state::is_root() || kernel::needs_all() {
         return by_kernel();
     }
-    let found = match place.walk(flags & libc::O_NOFOLLOW == 0 && flags & EXCLUSIVE != EXCLUSIVE) {
+    for _ in 0..ATTEMPTS {
+        match open_found(&place, flags, mode) {
+            Opened::By(served) => return served,
+            Opened::ByKernel => return by_kernel(),
+            Opened::Gone => {}
+        }
+    }
+    Some(fail(libc::ESTALE))
+}
+
+/// What came of one attempt.
+enum Opened {
+    By(Served),
+    ByKernel,
+    /// What the name stood for was removed meanwhile.
+    Gone,
+}
+
+fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
+    let refuse = |errno| Opened::By(Some(fail(errno)));
+    let follow = flags & libc::O_NOFOLLOW == 0 && flags & EXCLUSIVE != EXCLUSIVE;
+    let found = match place.walk(follow) {
         Ok(found) => found,
-        Err(None) => return by_kernel(),
-        Err(served) => return served,
+        Err(None) => return Opened::ByKernel,
+        Err(served) => return Opened::By(served),
     };
     match found.attr {
-        Some(_) if flags & EXCLUSIVE == EXCLUSIVE => return Some(fail(libc::EEXIST)),
-        Some(attr) if attr.kind == FileKind::Symlink => return Some(fail(libc::ELOOP)),
-        Some(attr) if attr.kind != FileKind::File => return by_kernel(),
-        None if flags & libc::O_CREAT == 0 => return Some(fail(libc::ENOENT)),
-        None if found.slash => return Some(fail(libc::EISDIR)),
+        Some(_) if flags & EXCLUSIVE == EXCLUSIVE => return refuse(libc::EEXIST),
+        Some(attr) if attr.kind == FileKind::Symlink => return refuse(libc::ELOOP),
+        Some(attr) if attr.kind != FileKind::File => return Opened::ByKernel,
+        None if flags & libc::O_CREAT == 0 => return refuse(libc::ENOENT),
+        None if found.slash => return refuse(libc::EISDIR),
         _ => {}
     }
     let fd = kernel::placeholder(place.mount, flags);
     if fd < 0 {
-        return Some(fd);
+        return Opened::By(Some(fd));
     }
-    let held = match found.attr {
-        Some(attr) => match &found.name {
-            Some(name) => lookup_held(place.fs, &place.ctx, found.parent, name),
-            None => Ok(attr),
-        },
-        None => create(&place, &found, flags, mode),
+    let opened = match found.attr {
+        Some(attr) => Ok(attr),
+        None => create(place, &found, mode),
     };
-    let done = held.and_then(|attr| {
-        if flags & libc::O_TRUNC != 0 && attr.size > 0 {
-            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-            place.fs.setattr(&place.ctx, attr.ino, &empty)?;
-        }
-        Ok(attr)
-    });
-    match done {
-        Ok(attr) if attr.kind == FileKind::File => {
-            let flags = flags & KEPT | LARGE_FILE;
-            let new = description(&place, &attr, flags, 0, true);
-            insert(fd, &new)
-        }
-        // The name has become another's meanwhile.
-        Ok(attr) => {
-            mounts::release(place.mount, attr.ino);
-            sys!(libc::SYS_close, fd);
-            by_kernel()
-        }
-        Err(error) => {
-            sys!(libc::SYS_close, fd);
-            refused(&error)
-        }
+    let held = opened.and_then(|attr| hold(place, &attr, flags));
+    if let Ok(Some((attr, held))) = held {
+        let new = description(place, &attr, flags, 0, Some(held));
+        return Opened::By(insert(fd, &new));
+    }
+    sys!(libc::SYS_close, fd);
+    match held {
+        Ok(_) => Opened::Gone,
+        // Somebody else was faster to make it.
+        Err(Error::Exists) if flags & libc::O_EXCL == 0 => Opened::Gone,
+        Err(error) => Opened::By(refused(&error)),
     }
 }
+
+/// Holds a file, and empties it where that is asked for.
+fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, HoldId)>, Error> {
+    let (fs, ctx) = (place.fs, &place.ctx);
+    let Some(hold) = fs.open_hold(ctx, attr.ino, attr.generation)? else { return Ok(None) };
+    if flags & libc::O_TRUNC != 0 {
+        let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+        let emptied = fs.getattr(attr.ino).and_then(|attr| {
+            if attr.size > 0 { fs.setattr(ctx, attr.ino, &empty).map(drop) } else { Ok(()) }
+        });
+        if let Err(error) = emptied {
+            fs.open_release(ctx, hold)?;
+            return Err(error);
+        }
+    }
+    Ok(Some((*attr, hold)))
+}
+
+/// Attempts before a name that changes hands all the time is given up.
+const ATTEMPTS: u32 = 16;
 
 const EXCLUSIVE: i32 = libc::O_CREAT | libc::O_EXCL;
 
-fn create(
-    place: &Place<'_>,
-    found: &novale_posix::Found,
-    flags: i32,
-    mode: u32,
-) -> Result<Attr, novale_core::Error> {
-    let name = found.name.as_deref().ok_or(novale_core::Error::Exists)?;
+fn create(place: &Place<'_>, found: &Found, mode: u32) -> Result<Attr, Error> {
+    let name = found.name.as_deref().ok_or(Error::Exists)?;
     let (uid, gid) = state::owner();
     let new =
         NewInode { kind: FileKind::File, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" };
-    let (fs, ctx) = (place.fs, &place.ctx);
-    match fs.create_with_umask(ctx, found.parent, name, &new, state::umask()) {
-        Ok(new) => hold_same(fs, ctx, new.ino, new.generation)?.ok_or(novale_core::Error::Stale),
-        // Somebody else was faster.
-        Err(novale_core::Error::Exists) if flags & libc::O_EXCL == 0 => {
-            lookup_held(fs, ctx, found.parent, name)
-        }
-        Err(error) => Err(error),
-    }
+    place.fs.create_with_umask(&place.ctx, found.parent, name, &new, state::umask())
 }
 
-fn description(place: &Place<'_>, attr: &Attr, flags: i32, state: u32, holds: bool) -> New {
-    New { ino: attr.ino, generation: attr.generation, flags, state, mount: place.mount, holds }
+fn description(
+    place: &Place<'_>,
+    attr: &Attr,
+    flags: i32,
+    state: u32,
+    hold: Option<HoldId>,
+) -> New {
+    let flags = flags & KEPT | LARGE_FILE;
+    New { ino: attr.ino, generation: attr.generation, flags, state, mount: place.mount, hold }
 }
 
 fn insert(fd: Ret, new: &New) -> Served {
@@ -138,8 +158,8 @@ fn insert(fd: Ret, new: &New) -> Served {
     if table::insert(number, new) {
         return Some(fd);
     }
-    if new.holds {
-        mounts::release(new.mount, new.ino);
+    if let Some(hold) = new.hold {
+        mounts::release(new.mount, hold);
     }
     if new.state & IN_KERNEL != 0 {
         return Some(fd);
@@ -163,8 +183,7 @@ fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
     } else if kernel::needs_all() {
         state |= SHARED;
     }
-    let flags = flags & KEPT | LARGE_FILE;
-    let _inserted = insert(fd, &description(place, &attr, flags, state, false));
+    let _inserted = insert(fd, &description(place, &attr, flags, state, None));
     fd
 }
 
