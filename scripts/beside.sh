@@ -2,7 +2,10 @@
 # Runs a benchmark of folders on a Novale mount and on what the machine has beside it: tmpfs, and ext4,
 # XFS and Btrfs on loop devices over files in memory, where their mkfs is there. As root:
 #   scripts/beside.sh MB micro --files 10000 --rounds 3
-# MB is the size of each of them. All of it is taken down in the end.
+# MB is the size of each of them. With DIRECT=1 in the environment the mount is shared and the benchmark
+# runs direct (novale run):
+#   DIRECT=1 scripts/beside.sh 512 mount --durable
+# All of it is taken down in the end.
 set -euo pipefail
 
 megabytes=${1:?MB COMMAND [ARGUMENT...]}
@@ -28,7 +31,13 @@ trap take_down EXIT
 
 mkdir "$work/novale" "$work/tmpfs"
 "$novale" mkfs --size "${megabytes}M" "$memory/pool" > /dev/null
-"$novale" mount "$memory/pool" "$work/novale"
+options=()
+runner=()
+if [ -n "${DIRECT:-}" ]; then
+  options=(-o direct)
+  runner=("$novale" run --strict --mount "$work/novale" --)
+fi
+"$novale" mount "${options[@]}" "$memory/pool" "$work/novale"
 mount -t tmpfs -o "size=${megabytes}M" tmpfs "$work/tmpfs"
 folders+=("$work/novale" "$work/tmpfs")
 for kind in ext4 xfs btrfs; do
@@ -45,4 +54,4 @@ for kind in ext4 xfs btrfs; do
     echo "beside.sh: without $kind: no loop device, or not in this kernel" >&2
   fi
 done
-"$bench" "$@" "${folders[@]}"
+"${runner[@]}" "$bench" "$@" "${folders[@]}"

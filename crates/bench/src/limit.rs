@@ -74,7 +74,7 @@ impl Limit {
     }
 
     /// Copies of `len` bytes out.
-    fn load(&mut self, len: u64, count: u64, timer: &mut Timer) -> Result<()> {
+    pub(crate) fn load(&mut self, len: u64, count: u64, timer: &mut Timer) -> Result<()> {
         for _ in 0..count {
             let at = self.place(&(0..self.bytes), len);
             let into = self.data.get_mut(..usize::try_from(len)?).unwrap_or_default();

@@ -75,13 +75,18 @@ enum Command {
     Directory(directory::Options),
     /// Opening a pool (5.5): closed clean and after a death, by dataset.
     Recovery(recovery::Options),
-    /// System calls in DIR, on a mount, next to the same in OTHER.
+    /// System calls in DIR, on a mount, next to the bare memory and to the same calls in OTHERS.
+    ///
+    /// Under `novale run` it measures direct access.
     Mount {
         /// A folder on a Novale mount.
         dir: PathBuf,
-        /// A folder to compare with.
+        /// Folders to compare with.
         #[arg(default_value = "/dev/shm")]
-        other: PathBuf,
+        others: Vec<PathBuf>,
+        /// Open files in OTHERS with `O_DSYNC`: their writes are durable when they return, as ours are.
+        #[arg(long)]
+        durable: bool,
     },
 }
 
@@ -156,7 +161,7 @@ fn main() -> Result<()> {
         Some(Command::Aging(options)) => aging::run(common, options),
         Some(Command::Directory(options)) => directory::run(common, options),
         Some(Command::Recovery(options)) => recovery::run(common, options),
-        Some(Command::Mount { dir, other }) => mount::run(common, dir, other),
+        Some(Command::Mount { dir, others, durable }) => mount::run(common, dir, others, *durable),
     };
     report?.print(common.json)
 }

@@ -1,17 +1,21 @@
-//! System calls on a mount, next to the same calls on a folder of another file system.
+//! System calls on a mount, next to the bare memory and to the same calls on folders of other file
+//! systems.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::limit::Limit;
 use crate::report::{Cell, Report};
 use crate::stats::{Rounds, Timer, clock_ns};
 use crate::{Common, bytes_text, count_for};
 
 const MB: u64 = 1 << 20;
+/// `O_DSYNC`, as Linux has it nearly everywhere.
+const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 
 /// A system call, or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +41,13 @@ enum NameCall {
 
 const CALLS: &[Call] = &[
     Call::Overwrite(64),
+    Call::Overwrite(128),
+    Call::Overwrite(512),
+    Call::Overwrite(1024),
     Call::Overwrite(4096),
+    Call::Overwrite(16_384),
     Call::Overwrite(65_536),
+    Call::Overwrite(1 << 20),
     Call::Append(64),
     Call::Append(4096),
     Call::Read(64),
@@ -56,78 +65,111 @@ const CALLS: &[Call] = &[
 
 /// A folder of one file system, with a file to write and read.
 struct Side {
+    name: String,
     folder: TempDir,
     file: File,
     file_bytes: u64,
     random: fastrand::Rng,
     buffer: Vec<u8>,
+    durable: bool,
     round: u64,
 }
 
-/// Measures all calls in `dir` and in `other`, round by round.
-pub(crate) fn run(common: &Common, dir: &Path, other: &Path) -> Result<Report> {
-    let mut sides = [Side::new(dir, common.file_mb)?, Side::new(other, common.file_mb)?];
+/// What a call took, round by round: in the folder, of the bare memory, in the other folders.
+struct Taken {
+    ours: Rounds,
+    limit: Option<Rounds>,
+    others: Vec<Rounds>,
+}
+
+/// Measures all calls in `dir` and in the others, round by round.
+pub(crate) fn run(
+    common: &Common,
+    dir: &Path,
+    others: &[PathBuf],
+    durable: bool,
+) -> Result<Report> {
+    let mut ours = Side::new(dir, common.file_mb, false)?;
+    let others: Result<Vec<Side>> =
+        others.iter().map(|other| Side::new(other, common.file_mb, durable)).collect();
+    let mut others = others?;
+    let mut limit = Limit::new(&common.place(), common.file_mb * MB)?;
     let clock = clock_ns();
     let calls: Vec<Call> = CALLS.iter().copied().filter(|c| common.wants(&c.text())).collect();
-    let mut results = vec![[Rounds::default(), Rounds::default()]; calls.len()];
+    let mut results: Vec<Taken> =
+        calls.iter().map(|call| Taken::new(*call, others.len())).collect();
     for _ in 0..common.rounds {
-        for side in &mut sides {
+        for side in others.iter_mut().chain([&mut ours]) {
             side.round += 1;
             std::fs::create_dir(side.round_folder())?;
         }
-        for (call, rounds) in calls.iter().zip(&mut results) {
+        for (call, taken) in calls.iter().zip(&mut results) {
             let count = count_for(common.ops.min(2_000), call.bytes());
-            for (side, rounds) in sides.iter_mut().zip(rounds) {
+            let measure = |side: &mut Side| -> Result<_> {
                 let mut timer = Timer::new(clock, count)?;
                 side.run(*call, count, &mut timer)
                     .with_context(|| format!("{} in {}", call.text(), side.path().display()))?;
+                Ok(timer.finish())
+            };
+            taken.ours.push(measure(&mut ours)?);
+            for (side, rounds) in others.iter_mut().zip(&mut taken.others) {
+                rounds.push(measure(side)?);
+            }
+            if let Some(rounds) = &mut taken.limit {
+                let mut timer = Timer::new(clock, count)?;
+                call.run_on(&mut limit, count, &mut timer)?;
                 rounds.push(timer.finish());
             }
         }
     }
+    let columns = ["calls", "ours", "spread", "alone", "p99", "limit", "ours / limit"];
+    let of_others = others.iter().flat_map(|side| {
+        [side.name.clone(), format!("{}: spread", side.name), format!("ours / {}", side.name)]
+    });
     Ok(Report {
         name: "mount",
         title: "ns of system calls on one thread; a write to Novale is durable when it returns"
             .into(),
         setup: vec![
             ("ours", dir.display().to_string()),
-            ("other", other.display().to_string()),
+            ("others", if durable { "with O_DSYNC" } else { "as they are" }.into()),
             ("rounds", format!("{}, interleaved", common.rounds)),
         ],
-        columns: [
-            "calls",
-            "ours",
-            "spread",
-            "alone",
-            "p99",
-            "other",
-            "other: spread",
-            "other: p99",
-            "ours / other",
-        ]
-        .map(str::to_owned)
-        .into(),
-        rows: calls.iter().zip(&results).map(|(call, rounds)| row(*call, rounds)).collect(),
+        columns: columns.map(str::to_owned).into_iter().chain(of_others).collect(),
+        rows: calls.iter().zip(&results).map(|(call, taken)| taken.row(*call)).collect(),
     })
 }
 
-fn row(call: Call, [ours, other]: &[Rounds; 2]) -> Vec<Cell> {
-    let (mine, theirs) = (ours.median(), other.median());
-    let spread = |rounds: &Rounds| {
-        let (least, most) = rounds.spread();
-        Cell::Spread(least, most)
-    };
-    vec![
-        Cell::Text(call.text()),
-        Cell::Count(mine.ns),
-        spread(ours),
-        Cell::Count(mine.alone),
-        Cell::Count(mine.p99),
-        Cell::Count(theirs.ns),
-        spread(other),
-        Cell::Count(theirs.p99),
-        Cell::Ratio(ours.ratio(other)),
-    ]
+impl Taken {
+    fn new(call: Call, others: usize) -> Self {
+        let limit = (!matches!(call, Call::Name(_))).then(Rounds::default);
+        Self { ours: Rounds::default(), limit, others: vec![Rounds::default(); others] }
+    }
+
+    fn row(&self, call: Call) -> Vec<Cell> {
+        let ours = self.ours.median();
+        let spread = |rounds: &Rounds| {
+            let (least, most) = rounds.spread();
+            Cell::Spread(least, most)
+        };
+        let (limit, times) = match &self.limit {
+            Some(limit) => (Cell::Count(limit.median().ns), Cell::Ratio(self.ours.ratio(limit))),
+            None => (Cell::Text(String::new()), Cell::Text(String::new())),
+        };
+        let head = [
+            Cell::Text(call.text()),
+            Cell::Count(ours.ns),
+            spread(&self.ours),
+            Cell::Count(ours.alone),
+            Cell::Count(ours.p99),
+            limit,
+            times,
+        ];
+        let others = self.others.iter().flat_map(|other| {
+            [Cell::Count(other.median().ns), spread(other), Cell::Ratio(self.ours.ratio(other))]
+        });
+        head.into_iter().chain(others).collect()
+    }
 }
 
 impl Call {
@@ -148,6 +190,15 @@ impl Call {
         }
     }
 
+    /// The same bytes to or from the bare memory.
+    fn run_on(self, limit: &mut Limit, count: u64, timer: &mut Timer) -> Result<()> {
+        match self {
+            Self::Overwrite(len) | Self::Append(len) => limit.store(len as u64, count, timer),
+            Self::Read(len) => limit.load(len as u64, count, timer),
+            Self::Name(_) => Ok(()),
+        }
+    }
+
     fn bytes(self) -> u64 {
         match self {
             Self::Overwrite(len) | Self::Append(len) | Self::Read(len) => len as u64,
@@ -157,7 +208,7 @@ impl Call {
 }
 
 impl Side {
-    fn new(dir: &Path, file_mb: u64) -> Result<Self> {
+    fn new(dir: &Path, file_mb: u64, durable: bool) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("novale-bench-")
             .tempdir_in(dir)
@@ -166,13 +217,16 @@ impl Side {
             .read(true)
             .write(true)
             .create_new(true)
+            .custom_flags(if durable { DSYNC } else { 0 })
             .open(folder.path().join("file"))?;
         let buffer = vec![0x5a; 1 << 20];
         for at in 0..file_mb {
             file.write_all_at(&buffer, at * MB)?;
         }
         let random = fastrand::Rng::with_seed(3);
-        Ok(Self { folder, file, file_bytes: file_mb * MB, random, buffer, round: 0 })
+        let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
+        let file_bytes = file_mb * MB;
+        Ok(Self { name, folder, file, file_bytes, random, buffer, durable, round: 0 })
     }
 
     fn path(&self) -> &Path {
@@ -208,7 +262,10 @@ impl Side {
             Call::Append(len) => {
                 use std::io::Write;
                 let path = self.round_folder().join("appended");
-                let mut file = File::options().append(true).create(true).open(&path)?;
+                let flags = if self.durable { DSYNC } else { 0 };
+                let mut options = File::options();
+                options.append(true).create(true).custom_flags(flags);
+                let mut file = options.open(&path)?;
                 let data = self.buffer.get(..len).unwrap_or_default();
                 for _ in 0..count {
                     timer.time(|| file.write_all(data))?;
