@@ -164,11 +164,11 @@ int novale_mkfs(const char *const *slots, size_t slot_count, uint64_t slot_bytes
 // abi: NOVALE_ABI. flags: 0. *pool: the pool, NULL on failure; novale_close ends it.
 //
 // Returns 0. Errors: -ELIBBAD (abi is not the library's, whose number novale_abi tells, or who has
-// the pool open uses another build), -EBUSY (somebody has the pool and shares it with nobody, or not
-// yet: whoever opens it has it alone until it is open), -EAGAIN (it is being closed just now),
-// -EACCES (the slots, or the memory that its users share, are another user's), -EUCLEAN (no
-// pool, damage, slots that do not belong together), -ENOMEM, -EINVAL, -EFAULT, and those of
-// open(2). novale_message says more.
+// the pool open uses another build), -EBUSY (somebody has the pool alone, and still after a tenth of
+// a second: a mount without -o direct, a check, a recovery), -EAGAIN (it is being closed, for
+// seconds by now), -EACCES (the slots, or the memory that its users share, are another user's),
+// -EUCLEAN (no pool, damage, slots that do not belong together), -ENOMEM, -EINVAL, -EFAULT, and
+// those of open(2). novale_message says more.
 int novale_open(uint32_t abi,
                 const char *const *slots,
                 size_t slot_count,

@@ -4,9 +4,36 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use novale_core::OpenOptions;
+use rustix::thread::{Timespec, nanosleep};
 
 use crate::join::{self, JoinError, Joined, Opening};
 use crate::{AllCpus, Files, Result, wall_clock_ns};
+
+/// How often a pool that others are closing is tried again, a millisecond after the last time.
+const CLOSING_TRIES: u32 = 5000;
+/// The same for one that somebody has alone: until it is open for others, or for as long as he likes.
+const ALONE_TRIES: u32 = 100;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// Opens again what fails because others come or go just now. They tell nobody when they are done: a
+/// lock that is waited for has no time limit, and who holds it may keep it for days.
+fn patiently<T>(mut open: impl FnMut() -> Result<T, JoinError>) -> Result<T, JoinError> {
+    let mut tries = 0;
+    loop {
+        let opened = open();
+        let tries_max = match &opened {
+            Err(JoinError::NotOpen | JoinError::Changing) => CLOSING_TRIES,
+            Err(JoinError::NotShared { .. }) => ALONE_TRIES,
+            Ok(_) | Err(_) => 0,
+        };
+        if tries >= tries_max {
+            return opened;
+        }
+        tries += 1;
+        // A signal only makes it shorter.
+        let _rest = nanosleep(&PAUSE);
+    }
+}
 
 /// A pool that this process uses, alone or beside others, and its files.
 ///
@@ -21,7 +48,8 @@ pub struct Pool {
 impl Pool {
     /// Opens a pool by the paths of all its slots, in any order. Where another process has it open and
     /// shares it, this one joins; else it opens the pool for others to join, after a crash with a
-    /// recovery on all CPUs. New inodes belong to the process's effective user and group.
+    /// recovery on all CPUs. While others open or close it at this moment it waits: a few seconds for
+    /// who closes it, a tenth of one for who has it alone, and may stay so. New inodes belong to the process's effective user and group.
     ///
     /// # Errors
     /// Those of [`join::open`].
@@ -29,7 +57,7 @@ impl Pool {
         let slots: Vec<PathBuf> = slots.iter().map(|slot| slot.as_ref().to_owned()).collect();
         let fs = OpenOptions { now_ns: wall_clock_ns(), ..OpenOptions::default() };
         let opening = Opening { fs, ..Opening::default() };
-        let joined = join::open(&slots, &opening, &AllCpus, &|_| ())?;
+        let joined = patiently(|| join::open(&slots, &opening, &AllCpus, &|_| ()))?;
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let files = Files::new(joined.fs.clone()).owner(uid.as_raw(), gid.as_raw());
         Ok(Self { files, joined, left: false })

@@ -93,3 +93,26 @@ fn making_overwrites_nothing_unasked_and_leaves_nothing_where_it_fails() {
     assert_eq!(busy.errno(), libc::EBUSY, "{busy}");
     pool.write_file("/f", b"still a pool").unwrap();
 }
+
+/// One in five of four processes that opened a pool at once, and closed it at once, was told that it
+/// was in use, or that nobody had it open.
+#[test]
+fn many_open_and_close_it_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let slots = slots(&folder, &["pool"]);
+    make_pool(&slots, &SIZED).unwrap();
+    std::thread::scope(|scope| {
+        for name in 0..4 {
+            let slots = &slots;
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let pool = Pool::open(slots).unwrap();
+                    pool.write_file(format!("/{name}-{round}"), b"x").unwrap();
+                    pool.close().unwrap();
+                }
+            });
+        }
+    });
+    let pool = Pool::open(&slots).unwrap();
+    assert_eq!(pool.read_dir("/").unwrap().len(), 100);
+}
