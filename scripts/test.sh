@@ -84,7 +84,7 @@ fi
 part mount 300 scripts/suites/mount.sh
 part xattr 120 scripts/suites/xattr.sh
 part calls 400 scripts/suites/calls.sh
-part capi 400 scripts/suites/capi.sh
+part capi 600 scripts/suites/capi.sh
 part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
