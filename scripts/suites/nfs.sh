@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A mount exported over NFS 4 on this machine by a server in user space (nfs-ganesha), which reaches
-# files by their handles, and read by a client in user space (libnfs).
+# files by their handles, and read and written by a client in user space (libnfs). What is written is
+# written to a folder of tmpfs too, exported by the same server: both must answer alike.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
@@ -18,13 +19,18 @@ pool=$pools/pool
 dir=$mounts/dir
 port=22049
 url=nfs://127.0.0.1/novale
-mkdir "$dir" "$pools/state"
+plain=$pools/plain
+mkdir "$dir" "$pools/state" "$plain"
 cat >"$pools/ganesha.conf" <<END
 NFS_CORE_PARAM { Protocols = 4; NFS_Port = $port; Enable_NLM = false; Enable_RQUOTA = false; }
 NFSV4 { Graceless = true; RecoveryBackend = fs; RecoveryRoot = $pools/state; }
 EXPORT {
   Export_Id = 77; Filesystem_Id = 77.1; Path = $dir; Pseudo = /novale;
-  Access_Type = RO; Squash = No_Root_Squash; SecType = sys; FSAL { Name = VFS; }
+  Access_Type = RW; Squash = No_Root_Squash; SecType = sys; FSAL { Name = VFS; }
+}
+EXPORT {
+  Export_Id = 78; Filesystem_Id = 78.1; Path = $plain; Pseudo = /plain;
+  Access_Type = RW; Squash = No_Root_Squash; SecType = sys; FSAL { Name = VFS; }
 }
 END
 
@@ -72,6 +78,24 @@ check 'the same when the kernel has forgotten its inodes' same_over_nfs
 mv "$dir/0/0/deep" "$dir/1/moved"
 rm -r "$dir/2/1"
 check 'after changes on the mount' same_over_nfs
+rm -r "${dir:?}"/*
+if need cc gcc libc6-dev && { [ -e /usr/include/nfsc/libnfs.h ] || install_packages libnfs-dev; } &&
+  cc -O1 -o "$pools/writes" "$root/scripts/suites/nfs_writes.c" -lnfs; then
+  writes() { # PSEUDO: what a client does there, and is answered
+    timeout 120 "$pools/writes" "nfs://127.0.0.1/$1?version=4&nfsport=$port" >"$pools/$1.out" 2>&1 ||
+      { cat "$pools/$1.out" && false; }
+  }
+  tree() { (cd "$1" && find . -printf '%p %y %m %n %U %l\n' | sort && find . -type f -exec md5sum {} + | sort); }
+  check 'a client writes to tmpfs' writes plain
+  check 'and to the mount' writes novale
+  check 'it is answered alike: files, names, locks, refusals' diff "$pools/plain.out" "$pools/novale.out"
+  check 'what it left is the same' diff <(tree "$plain") <(tree "$dir")
+  check 'a lock that another has is refused' grep -q '^lock by another: refused' "$pools/novale.out"
+  check 'one that nobody has is given' grep -q '^lock by a third: done' "$pools/novale.out"
+  check 'what was written is read' grep -q '^/d/a: 400000 bytes' "$pools/novale.out"
+else
+  tally skipped 1 'nfs: no compiler, or no libnfs-dev'
+fi
 stop
 check 'umount when the server is gone' "$novale" umount "$dir"
 check 'the pool is whole' "$novale" check "$pool"
