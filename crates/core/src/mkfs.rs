@@ -233,11 +233,7 @@ fn write_superblock(pm: &Pm, options: &MkfsOptions, pages: &[u64]) {
         slot_count: pm.slot_count(),
         default_policy: 0,
         created_ns: options.now_ns,
-        roots: Roots {
-            inode_directory: PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE),
-            lane_table: PmAddr::new(0, LANE_TABLE_PAGE * PAGE),
-            ..Roots::default()
-        },
+        roots: Roots::fixed(),
     }
     .encode();
     let last_page = pages.last().map_or(0, |pages| pages - 1);

@@ -2,8 +2,8 @@
 
 use novale_layout::{
     FIRST_FREE_PAGE, INODES_PER_CHUNK, LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState,
-    RoFeature, SEQ_RISE_LIMIT, SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState,
-    Superblock,
+    RoFeature, Roots, SEQ_RISE_LIMIT, SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader,
+    SlotState, Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -234,10 +234,21 @@ impl Pool {
         }
         self.superblock.features_ro_compat |= feature.bit();
         let bytes = self.superblock.encode();
-        let line = bytes.first_chunk::<LINE_BYTES>().unwrap_or(&[0; LINE_BYTES]);
-        for at in self.slots.last().map(|(header, _)| replica_of(header)).into_iter().chain([first])
-        {
-            pm.fence(pm.stream(at, line, Purpose::Other)).end();
+        self.write_superblock(pm, bytes.first_chunk::<LINE_BYTES>().unwrap_or(&[0; LINE_BYTES]));
+    }
+
+    /// Makes the superblock name the tables that there are, durably.
+    pub(crate) fn set_roots(&mut self, pm: &Pm) {
+        self.superblock.roots = Roots::fixed();
+        let bytes = self.superblock.encode();
+        self.write_superblock(pm, &bytes);
+    }
+
+    /// Writes the beginning of the superblock, or all of it: the replica, then the first copy.
+    fn write_superblock(&self, pm: &Pm, bytes: &[u8]) {
+        let replica = self.slots.last().map(|(header, _)| replica_of(header));
+        for at in replica.into_iter().chain([PmAddr::new(0, 0)]) {
+            pm.fence(pm.stream(at, bytes, Purpose::Other)).end();
         }
     }
 

@@ -4,7 +4,10 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::transmute;
 
 use crate::error::{check, check_crc};
-use crate::{Crc32c, FORMAT_VERSION, LINE, LayoutError, MAX_LANES, MAX_SLOTS, PAGE, PmAddr};
+use crate::{
+    Crc32c, FORMAT_VERSION, INODE_DIRECTORY_PAGE, LANE_TABLE_PAGE, LINE, LayoutError, MAX_LANES,
+    MAX_SLOTS, PAGE, PmAddr,
+};
 
 /// Bytes of the superblock, which opens page 0 of slot 0 and the last page of the last slot.
 pub const SUPERBLOCK_BYTES: usize = 1024;
@@ -93,6 +96,18 @@ pub struct Roots {
     pub quota: PmAddr,
     /// The pages that a repair found without an owner.
     pub lost_found: PmAddr,
+}
+
+impl Roots {
+    /// Those of a pool without any feature that has a table of its own: all that there are by now.
+    #[must_use]
+    pub fn fixed() -> Self {
+        Self {
+            inode_directory: PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE),
+            lane_table: PmAddr::new(0, LANE_TABLE_PAGE * PAGE),
+            ..Self::default()
+        }
+    }
 }
 
 /// What a pool is, written by mkfs and by a change of features.

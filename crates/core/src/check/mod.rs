@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use novale_layout::{Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, RoFeature, Seed};
+use novale_layout::{
+    CommitLine, Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, RoFeature, Roots, Seed,
+};
 use novale_pm::Pm;
 
 use crate::commit::InodePlace;
@@ -129,7 +131,7 @@ pub fn check(
     if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes) {
         gathered.findings.push(finding(&error));
     }
-    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &pages)?;
+    let chunks = Chunks::read(pm, Roots::fixed().inode_directory, &pages)?;
     let mut journal = Journal::read(pm, seed, &lanes)?;
     journal.judge(pm, seed, session, &|ino| chunks.place(seed, ino))?;
     let numbers = [pool.check_numbers(), Journal::check_numbers(&journal.last_seq, &lanes)];
@@ -149,6 +151,7 @@ pub fn check(
     names::check(&mut gathered);
     let mut findings = std::mem::take(&mut gathered.findings);
     findings.extend(unsaid_features(&pool, gathered.features));
+    findings.extend(wrong_roots(&pool));
     findings.extend(saved::check(pm, &pool, chunks.len(), &pages, &gathered));
     let kept = findings.len().min(FINDINGS_MAX);
     let left_out = (findings.len() - kept) as u64;
@@ -171,6 +174,15 @@ pub fn check(
 fn finding(error: &Error) -> Finding {
     let at = if let Error::Damaged { at, .. } = error { *at } else { PmAddr::NULL };
     Finding { at, what: error.to_string() }
+}
+
+/// Tables that the superblock names elsewhere than they are, or though there are none.
+fn wrong_roots(pool: &Pool) -> Option<Finding> {
+    let roots = pool.superblock.roots;
+    (roots != Roots::fixed()).then(|| Finding {
+        at: PmAddr::new(0, 0),
+        what: format!("superblock: it names tables that there are not: {roots:?}"),
+    })
 }
 
 /// Bits of the features that an inode uses, as far as its attributes tell.
@@ -238,6 +250,7 @@ impl Checker<'_> {
             return load::check_numbers(ino, &place, standing.line.op_seq, 0);
         }
         let line = standing.line;
+        refuse_future(ino, &place, &line, self.session)?;
         let identity = standing
             .identity
             .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
@@ -274,6 +287,7 @@ impl Checker<'_> {
         })?;
         xattrs
             .check_values(self.pm, &id)
+            .and_then(|()| xattrs.check_acls(self.pm, &id, kind))
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
         if ino == Ino::ROOT
             && let Err(error) = stored_limits(self.pm, &id, &xattrs)
@@ -308,6 +322,21 @@ pub(crate) fn refuse_unclean(ino: Ino, place: &InodePlace, standing: &Standing) 
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, what));
     }
     Ok(())
+}
+
+/// Refuses a line of a session that has not begun: its checksum would be asked for in that one, when
+/// what it covers has changed.
+pub(crate) fn refuse_future(
+    ino: Ino,
+    place: &InodePlace,
+    line: &CommitLine,
+    session: u32,
+) -> Result<()> {
+    if line.session <= session {
+        return Ok(());
+    }
+    let found = format!("of session {}, the pool's is {session}", line.session);
+    Err(Error::damaged_inode(ino, "commit lines", place.addr, found))
 }
 
 /// A log's end result.

@@ -24,12 +24,16 @@ pub(super) fn check(
         Err(error) => return vec![finding(&error)],
     };
     let mut findings = Vec::new();
+    let mut behind_the_end = false;
     for (slot, (header, _)) in pool.slots.iter().enumerate() {
         let words = header.pages.div_ceil(64);
         let limit = header.pages % 64;
+        behind_the_end |= (words..words.next_multiple_of(8))
+            .any(|index| saved.page_word(slot, index) != u64::MAX);
         for index in 0..words {
             let in_slot =
                 if index + 1 == words && limit != 0 { (1 << limit) - 1 } else { u64::MAX };
+            behind_the_end |= !saved.page_word(slot, index) & !in_slot != 0;
             let (said, is) = (saved.page_word(slot, index) & in_slot, pages.word(slot, index));
             if said != is {
                 let at = PmAddr::new(header.index, index * 64 * 4096);
@@ -42,12 +46,17 @@ pub(super) fn check(
             }
         }
     }
+    if behind_the_end {
+        let what = "saved allocator: pages behind the end of a slot are called free".to_owned();
+        findings.push(Finding { at: pool.state.saved_root, what });
+    }
     let wrong = (0..chunks as u64 * INODES_PER_CHUNK).filter(|number| {
         let ino = Ino::new(*number);
         let index = usize::try_from(ino.index() / 64).unwrap_or(usize::MAX);
         let chunk = usize::try_from(ino.chunk()).unwrap_or(usize::MAX);
         let said = saved.inode_word(chunk, index) >> (ino.index() % 64) & 1 == 1;
-        *number != 0 && said != all.inodes.contains_key(&ino)
+        // Number 0 is nobody's, and counts as used.
+        said != (*number == 0 || all.inodes.contains_key(&ino))
     });
     let wrong = wrong.count();
     if wrong > 0 {

@@ -59,26 +59,31 @@ impl Chunks {
     /// and names nothing: see [`Chunks::lost`].
     pub(crate) fn read(pm: &Pm, root: PmAddr, marks: &PageMarks) -> Result<Self> {
         let mut this = Self::default();
-        for (index, word) in (0..).zip(words(pm, root)?) {
+        let in_use = words_in_use(pm, root)?;
+        let behind = in_use.len();
+        for (index, word) in (0..).zip(in_use) {
             let first = index * WORDS_PER_PAGE;
             let span = (first * INODES_PER_CHUNK, WORDS_PER_PAGE * INODES_PER_CHUNK);
-            let Some(page) = this.page(pm, marks, word, span) else {
+            let Some(page) = this.table(pm, marks, word, span) else {
                 // Those behind it keep their numbers.
                 this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
                 continue;
             };
-            if page.is_null() {
-                break;
-            }
             this.upper.push(page);
             this.read_upper(pm, page, marks)?;
-            if to_len(first + WORDS_PER_PAGE) > this.items.len() {
-                break;
+            // Chunks come in order: a page of the second level that another follows is full.
+            let missing = first + WORDS_PER_PAGE - this.items.len() as u64;
+            if missing > 0 && to_len(index + 1) < behind {
+                let end = span.0 + span.1;
+                let found = format!("{missing} tables short, and another one follows");
+                let why = Error::damaged("inode directory", page, found);
+                this.lose(page, end - missing * INODES_PER_CHUNK..end, why);
+                this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
             }
         }
         let known = this.items.iter().rposition(|chunk| !chunk.table.is_null());
         this.items.truncate(known.map_or(0, |last| last + 1));
-        if this.items.is_empty() {
+        if this.items.is_empty() && this.lost.is_empty() {
             return Err(Error::damaged("inode directory", root, "no inode chunk"));
         }
         Ok(this)
@@ -86,15 +91,12 @@ impl Chunks {
 
     /// Reads the tables that a page of the second level names.
     fn read_upper(&mut self, pm: &Pm, page: PmAddr, marks: &PageMarks) -> Result<()> {
-        for word in words(pm, page)? {
+        for word in words_in_use(pm, page)? {
             let first = self.items.len() as u64 * INODES_PER_CHUNK;
-            let Some(table) = self.page(pm, marks, word, (first, INODES_PER_CHUNK)) else {
+            let Some(table) = self.table(pm, marks, word, (first, INODES_PER_CHUNK)) else {
                 self.items.push(Chunk::default());
                 continue;
             };
-            if table.is_null() {
-                break;
-            }
             let mut pages = Vec::new();
             for (index, word) in (0..).zip(words(pm, table)?) {
                 let span = (first + index * INODES_PER_PAGE, INODES_PER_PAGE);
@@ -103,6 +105,23 @@ impl Chunks {
             self.items.push(Chunk { table, pages });
         }
         Ok(())
+    }
+
+    /// As [`Chunks::page`], of a word before or among those in use: chunks come in order, so that a
+    /// null one is damaged.
+    fn table(
+        &mut self,
+        pm: &Pm,
+        marks: &PageMarks,
+        (at, word): (PmAddr, u64),
+        (first, count): (u64, u64),
+    ) -> Option<PmAddr> {
+        if word != 0 {
+            return self.page(pm, marks, (at, word), (first, count));
+        }
+        let why = Error::damaged("inode directory", at, "null, and words behind it are not");
+        self.lose(at.page(), first..first + count, why);
+        None
     }
 
     /// The page that a word names, or null; `None` for a damaged word, which loses `span` (first and
@@ -200,6 +219,14 @@ fn words(pm: &Pm, page: PmAddr) -> Result<Vec<(PmAddr, u64)>> {
             Ok((at, pm.load_u64(at)?))
         })
         .collect()
+}
+
+/// The words of a page up to the last that is not null.
+pub(crate) fn words_in_use(pm: &Pm, page: PmAddr) -> Result<Vec<(PmAddr, u64)>> {
+    let mut words = words(pm, page)?;
+    let last = words.iter().rposition(|(_, word)| *word != 0);
+    words.truncate(last.map_or(0, |last| last + 1));
+    Ok(words)
 }
 
 fn to_len(count: u64) -> usize {

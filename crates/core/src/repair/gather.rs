@@ -10,7 +10,7 @@ use novale_layout::{
 };
 use novale_pm::Pm;
 
-use crate::check::refuse_unclean;
+use crate::check::{refuse_future, refuse_unclean};
 use crate::commit::InodePlace;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
@@ -279,7 +279,8 @@ impl Gathered {
             Err(error) => return Some(self.without_state(pm, ino, place, &media, error)),
         };
         let unclean = pool.is_clean().then(|| refuse_unclean(ino, &place, &standing).err());
-        let unclean = unclean.flatten();
+        let future = refuse_future(ino, &place, &standing.line, pool.state.session).err();
+        let unclean = unclean.flatten().or(future.filter(|_| standing.line.nlink > 0));
         if standing.line.nlink == 0 && unclean.is_none() {
             return None;
         }
@@ -395,7 +396,10 @@ impl Gathered {
             inode.own_pages.push(extent);
             mark(&self.marks, extent, &owner)
         });
-        marked.and_then(|()| xattrs.check_values(pm, &id)).map_err(Damage::Xattrs)?;
+        marked
+            .and_then(|()| xattrs.check_values(pm, &id))
+            .and_then(|()| xattrs.check_acls(pm, &id, identity.kind))
+            .map_err(Damage::Xattrs)?;
         if ino == Ino::ROOT {
             stored_limits(pm, &id, &xattrs).map_err(Damage::Xattrs)?;
         }

@@ -3,20 +3,21 @@
 //! Comes in: a pool that nobody else has open, and how far to go. Goes out: each change, and what is
 //! left. Called by `novale check --repair`, and on a scratch mapping for its dry run. The steps, and
 //! why a crash between any two of them loses nothing, are in docs/DESIGN.md, "Repair": `gather` reads
-//! everything, `words` puts the inode directory right, `salvage` gives each damaged inode a state that stands, `tree` decides on names and
+//! everything, `tables` and `words` put the inode directory right, `salvage` gives each damaged inode a state that stands, `tree` decides on names and
 //! links, `amend` carries that out, `write` has the stores. Never in here: an allocation while
 //! anything is damaged of which the owner is not known, but what a salvage needs.
 
 mod amend;
 mod gather;
 mod salvage;
+mod tables;
 mod tree;
 mod words;
 mod write;
 
 use std::collections::BTreeMap;
 
-use novale_layout::{Ino, PmAddr, PoolState, RoFeature};
+use novale_layout::{Ino, PmAddr, PoolState, RoFeature, Roots};
 use novale_pm::{Pm, Purpose};
 
 use crate::check::{CheckReport, check, features_of};
@@ -106,7 +107,10 @@ pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairRepo
     let mut pool = Pool::read(pm)?;
     pool.check_writable()?;
     pool.check_numbers()?;
+    // Where the tables are follows from the format: the superblock says it again.
+    pool.superblock.roots = Roots::fixed();
     let all = this.gather(&pool)?;
+    let all = this.restore_tables(&pool, all)?;
     let all = this.restore_words(&pool, all)?;
     let beyond = all.beyond();
     let mut needs_salvage: Vec<String> = all.damage().map(ToString::to_string).collect();
@@ -168,6 +172,11 @@ impl Repair<'_, '_> {
             }
             pool.repair_copies(self.pm);
             *pool = Pool::read(self.pm)?;
+        }
+        if Pool::read(self.pm)?.superblock.roots != Roots::fixed() {
+            pool.set_roots(self.pm);
+            let what = "the superblock names no tables but those that there are";
+            self.changed(PmAddr::new(0, 0), what);
         }
         Ok(())
     }

@@ -148,7 +148,7 @@ fn words(pm: &Pm, all: &Gathered) -> Vec<Word> {
 }
 
 /// The blocks of 16 numbers of which inodes lie in a page, each in its place.
-fn blocks_in(pm: &Pm, pool: Seed, page: PmAddr) -> Vec<u64> {
+pub(super) fn blocks_in(pm: &Pm, pool: Seed, page: PmAddr) -> Vec<u64> {
     let mut blocks = Vec::new();
     for index in 0..INODES_PER_PAGE {
         let Ok(line) = pm.load_line(page.add(index * INODE_SIZE)) else { continue };

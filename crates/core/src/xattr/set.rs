@@ -7,9 +7,9 @@
 //! does not share.
 
 use novale_layout::{
-    Crc32c, LayoutError, PAGE, PmAddr, XATTR_CHAIN_PAGES_MAX, XATTR_INLINE_BYTES_MAX,
-    XATTR_LIST_BYTES_MAX, XATTR_PAYLOAD_BYTES_MAX, XATTR_PAYLOAD_OFFSET, XattrExtent,
-    XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
+    Crc32c, FileKind, Ino, LayoutError, PAGE, PmAddr, XATTR_CHAIN_PAGES_MAX,
+    XATTR_INLINE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_PAYLOAD_BYTES_MAX, XATTR_PAYLOAD_OFFSET,
+    XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs};
 use crate::log::LogId;
+use crate::xattr::acl::Acl;
 
 const LINE_BYTES: usize = 64;
 const PAYLOAD_BYTES: usize = XATTR_PAYLOAD_BYTES_MAX as usize;
@@ -191,6 +192,32 @@ impl Xattrs {
     /// Checks the bytes of every value that lies in pages.
     pub(crate) fn check_values(&self, pm: &Pm, id: &LogId) -> Result<()> {
         self.records.iter().try_for_each(|record| value_bytes(pm, id, &record.value).map(drop))
+    }
+
+    /// Refuses an access control list that is none, and attributes that an inode of this kind, or any
+    /// but the root, can't have.
+    pub(crate) fn check_acls(&self, pm: &Pm, id: &LogId, kind: FileKind) -> Result<()> {
+        for record in &self.records {
+            let wrong = match record.namespace {
+                XattrNamespace::AclDefault if kind != FileKind::Directory => true,
+                XattrNamespace::AclAccess | XattrNamespace::AclDefault => {
+                    let bytes = value_bytes(pm, id, &record.value)?;
+                    !matches!(Acl::decode(&bytes), Ok(Some(_)))
+                }
+                XattrNamespace::Quotas => id.ino != Ino::ROOT,
+                XattrNamespace::User | XattrNamespace::Trusted | XattrNamespace::Security => false,
+            };
+            if wrong {
+                let found = format!("{:?} with what it can't be", record.namespace);
+                return Err(damaged(id, self.root(), found));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first page of the chain, as it was read; null where there was none.
+    fn root(&self) -> PmAddr {
+        self.dropped.iter().next().map_or(PmAddr::NULL, |extent| extent.addr)
     }
 }
 

@@ -11,5 +11,6 @@
 
 mod absurd_numbers;
 mod attributes;
+mod invariants;
 mod pools;
 mod the_rest_can_be_read;
