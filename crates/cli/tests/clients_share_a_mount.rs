@@ -374,3 +374,62 @@ fn the_directory_of_numbers_is_in_shared_mounts_alone_and_changes_in_no_way() {
     let said = shell.args(["-c", &script]).output().unwrap();
     assert!(String::from_utf8_lossy(&said.stderr).contains("ermission denied"));
 }
+
+/// Maps a file, says what it reads, and stores a byte when it is told to go on; then it ends.
+const MAPS: &str = "
+import mmap, sys
+file = open(sys.argv[1], 'r+b')
+page = mmap.mmap(file.fileno(), 0)
+print(chr(page[0]), flush=True)
+sys.stdin.readline()
+page[0] = ord('M')
+print('stored', flush=True)
+sys.stdin.readline()
+";
+
+#[test]
+fn a_file_that_somebody_has_mapped_is_the_kernels_until_it_is_not_mapped() {
+    let Some(scratch) = Scratch::for_mount("a_file_that_somebody_has_mapped") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    joined.fs.refuse_mapped();
+    let files = Files::new(joined.fs.clone());
+    files.write_file("file", &[b'a'; 10_000]).unwrap();
+    let path = scratch.in_dir("file");
+    let mut python = Command::new("python3");
+    let python = python.args(["-c", MAPS]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut python) = python.spawn() else {
+        println!("skipped: a_file_that_somebody_has_mapped: no python3");
+        return;
+    };
+    let mut said = BufReader::new(python.stdout.take().unwrap()).lines();
+    let mut tell = python.stdin.take().unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "a");
+    let fd = files.open("file", &novale_posix::OpenOptions::new().read(true).write(true)).unwrap();
+    let refused = |done: novale_posix::Result<()>| {
+        let error = done.unwrap_err();
+        assert!(matches!(error, novale_posix::Error::Fs(novale_core::Error::Mapped)), "{error}");
+    };
+    refused(files.read_at(fd, 0, &mut [0; 10]).map(drop));
+    refused(files.read_at(fd, 3000, &mut [0; 6000]).map(drop));
+    refused(files.write_at(fd, 0, b"x").map(drop));
+    refused(files.write_at(fd, 0, &[1; 9000]).map(drop));
+    refused(files.truncate(fd, 5));
+    // Attributes are nobody's pages.
+    assert_eq!(files.fstat(fd).unwrap().size, 10_000);
+    tell.write_all(b"\n").unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "stored");
+    let through = File::options().read(true).write(true).open(&path).unwrap();
+    let mut first = [0; 1];
+    through.read_exact_at(&mut first, 0).unwrap();
+    assert_eq!(&first, b"M");
+    drop(tell);
+    assert!(python.wait().unwrap().success());
+    drop(through);
+    assert!(eventually(|| files.read_at(fd, 0, &mut first).is_ok()));
+    assert_eq!(&first, b"M");
+    files.write_at(fd, 0, b"x").unwrap();
+    files.close(fd).unwrap();
+    joined.close().unwrap();
+}

@@ -44,6 +44,8 @@ const PLACES_END: usize = PLACES + 11;
 const SETTLED: usize = 16;
 /// How the one who opened the pool treats access times, commits and default ACLs.
 const MANNERS: usize = 17;
+/// Mounts of the pool, those whose daemon was killed included.
+const MOUNTS: usize = 18;
 /// A bit for each client slot whose client has left.
 const LEFT: usize = 20;
 
@@ -156,6 +158,7 @@ impl Fs {
             atime: AtomicU8::new(options.atime as u8),
             // What the superblock says need not be durable.
             features: atomic::AtomicU64::new(0),
+            refuses_mapped: AtomicBool::new(false),
             settling: std::sync::Mutex::new(()),
         };
         {
@@ -214,6 +217,17 @@ impl Fs {
     /// Whether a client has died, so that the allocator may have lost track of pages.
     pub(crate) fn has_settled(&self) -> bool {
         self.arena().root()[SETTLED].load(Ordering::Relaxed) != 0
+    }
+
+    /// Counts a mount that the caller serves; returns how many there are with it.
+    pub fn add_mount(&self) -> u64 {
+        self.arena().root()[MOUNTS].fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Mounts of the pool that were ever counted: one that was killed is not taken off.
+    #[must_use]
+    pub fn mounts(&self) -> u64 {
+        self.arena().root()[MOUNTS].load(Ordering::Acquire)
     }
 
     /// Whether the pool has been closed: the last client has left, and the arena is of no use.

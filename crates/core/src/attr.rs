@@ -12,7 +12,7 @@ use crate::commit::Rest;
 use crate::cow::FILE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::extent::Extents;
-use crate::fs::{Call, Fs, Locked, OpKind, regular};
+use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
 use crate::seeded::{self, Bug};
 use crate::types::{Attr, ClearSetId, Ctx, SetAttr};
@@ -38,7 +38,7 @@ impl Fs {
         let call = self.begin(kind, ctx)?;
         let locked = self.lock(&call, ino)?;
         if let Some(size) = set.size {
-            regular(locked.kind)?;
+            self.check_data(&locked.view, locked.kind)?;
             if size > FILE_BYTES_MAX {
                 return Err(Error::TooLarge);
             }

@@ -12,7 +12,7 @@ use crate::alloc::pages_touched;
 use crate::cow::{FILE_BYTES_MAX, Stored, page_at};
 use crate::error::{Error, Result};
 use crate::extent::Extents;
-use crate::fs::{Call, Fs, Locked, OpKind, need, regular};
+use crate::fs::{Call, Fs, Locked, OpKind, need};
 use crate::types::Ctx;
 
 /// The longest copy of one call, in bytes: longer ones end there. Both files are locked while so many
@@ -60,8 +60,8 @@ impl Fs {
         let locked = self.lock_all(&call, &[from.ino, to.ino])?;
         let of = |ino| locked.iter().find(|locked| locked.id.ino == ino).ok_or(Error::Stale);
         let (source, target) = (of(from.ino)?, of(to.ino)?);
-        regular(source.kind)?;
-        regular(target.kind)?;
+        self.check_data(&source.view, source.kind)?;
+        self.check_data(&target.view, target.kind)?;
         let left = source.view.size().saturating_sub(from.offset);
         let len = len.min(left);
         let is_apart = from.offset.saturating_add(len) <= to.offset

@@ -211,7 +211,7 @@ impl Fs {
     /// meanwhile may be a directory's by now, and its index would get file pages.
     pub(crate) fn lock_file<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Locked<'a>> {
         let locked = self.lock(call, ino)?;
-        regular(locked.kind)?;
+        self.check_data(&locked.view, locked.kind)?;
         Ok(locked)
     }
 

@@ -62,6 +62,10 @@ pub enum Error {
     /// The inode was removed, and its number may belong to another by now.
     #[error("stale file handle")]
     Stale,
+    /// A kernel has the file mapped, and this client asked to be told (`Fs::refuse_mapped`): only
+    /// through that kernel are mapping and call of one mind.
+    #[error("the kernel has the file mapped")]
+    Mapped,
     /// No data or hole at or beyond that offset.
     #[error("no such offset")]
     NoSuchOffset,

@@ -83,7 +83,7 @@ impl Fs {
         buffer: &mut [u8],
     ) -> Result<(usize, Times)> {
         let copy = |view: &View<'_>, kind, buffer: &mut [u8]| {
-            regular(kind)?;
+            self.check_data(view, kind)?;
             let count = self.copy_out(view, offset, buffer)?;
             Ok((count, (view.atime_ns(), view.mtime_ns(), view.ctime_ns())))
         };

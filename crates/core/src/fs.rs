@@ -143,6 +143,8 @@ pub struct Fs {
     pub(crate) atime: AtomicU8,
     /// The features of the superblock that this client knows to be durable there.
     pub(crate) features: AtomicU64,
+    /// Whether data of files that a kernel has mapped is refused.
+    pub(crate) refuses_mapped: AtomicBool,
     /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
 }
@@ -499,6 +501,9 @@ impl Fs {
         let left = holds.load(Ordering::Relaxed).checked_sub(count);
         let left = left.ok_or(Error::Invalid("more releases than holds"))?;
         holds.store(left, Ordering::Relaxed);
+        if left == 0 {
+            Self::unheld(&locked.view);
+        }
         if left == 0 && locked.view.state().nlink == 0 {
             self.reclaim(&call, &locked)?;
         }

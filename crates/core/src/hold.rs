@@ -103,6 +103,9 @@ impl Fs {
         call.op.note_word(HOLD, hold.slot.off().raw() | GIVING);
         holds.store(count - 1, Ordering::Relaxed);
         self.arena().set_hold(hold.slot, 0)?;
+        if count == 1 {
+            Self::unheld(&locked.view);
+        }
         if count == 1 && locked.view.state().nlink == 0 {
             self.reclaim(call, locked)?;
         }

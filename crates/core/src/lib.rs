@@ -26,6 +26,7 @@ mod gc;
 mod hold;
 mod load;
 mod log;
+mod mapped;
 mod mkfs;
 mod names;
 mod namespace;

@@ -15,7 +15,7 @@ use crate::alloc::{Need, pages_touched};
 use crate::cow::{FILE_BYTES_MAX, Found, Stored, page_at};
 use crate::error::{Error, Result};
 use crate::extent::Extents;
-use crate::fs::{Call, Fs, Locked, need, regular};
+use crate::fs::{Call, Fs, Locked, need};
 use crate::log::page_crc;
 use crate::seeded::{self, Bug};
 use crate::view::View;
@@ -66,7 +66,7 @@ impl Fs {
         let data = novale_crc::copy(data, &mut room.0, PAGE_BYTES, sums);
         let Some(data) = data else { return Err(Error::TooLarge) };
         let locked = self.lock_found(call, file.ino, file.view)?;
-        regular(locked.kind)?;
+        self.check_data(&locked.view, locked.kind)?;
         let offset = match at {
             At::Offset(offset) => offset,
             At::End(_) => locked.view.size(),

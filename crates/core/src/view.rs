@@ -59,6 +59,8 @@ const POLICY_PROJECT: usize = 30;
 const PLACE: usize = 31;
 
 const LOADED: u64 = 1 << 8;
+/// A kernel has the file mapped: what was stored there is not here.
+pub(crate) const MAPPED: u64 = 1 << 9;
 /// In the word of the number: somebody has used the view since it was last looked at.
 const TOUCHED: u64 = 1 << 63;
 /// Bits of the pages of extended attributes, below the summary's.
@@ -275,18 +277,24 @@ impl<'a> View<'a> {
         FileKind::from_u8(u8::try_from(word & 0xff).ok()?)
     }
 
-    /// Whether the view is loaded, and of this kind.
+    /// Whether the view is loaded, and of this kind, and of what no kernel has mapped.
     #[inline]
     pub(crate) fn is_loaded_as(&self, kind: FileKind) -> bool {
         let word = self.words[KIND].load(Ordering::Acquire);
-        word & (LOADED | 0xff) == LOADED | u64::from(kind.to_u8())
+        word & (LOADED | MAPPED | 0xff) == LOADED | u64::from(kind.to_u8())
     }
 
     /// Sets who this inode is. `loaded` makes the view readable: everything else was set before.
     pub(crate) fn set_identity(&self, ino: Ino, generation: u32, kind: FileKind, loaded: bool) {
         self.set(INO, ino.get());
-        let low = u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 };
+        let mapped = if self.generation() == generation { self.get(KIND) & MAPPED } else { 0 };
+        let low = u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 } | mapped;
         self.words[KIND].store(u64::from(generation) << 32 | low, Ordering::Release);
+    }
+
+    /// The word that [`MAPPED`] is in.
+    pub(crate) fn kind_word(&self) -> &AtomicU64 {
+        &self.words[KIND]
     }
 
     /// Whether the number's last use, loaded or not, was as a directory.

@@ -310,9 +310,16 @@ impl Filesystem for Adapter {
         offset: u64,
         size: u32,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        // A read that comes from a call has an owner; the page cache has none.
+        if owner.is_none()
+            && self.service.is_shared()
+            && let Err(error) = self.service.maps(ino(node))
+        {
+            return reply.error(errno(error));
+        }
         READ_BUFFER.with_borrow_mut(|buffer| {
             let size = usize::try_from(size).unwrap_or_default();
             if buffer.len() < size {
@@ -356,6 +363,20 @@ impl Filesystem for Adapter {
 
     fn flush(&self, _: &Request, node: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         self.sync(node, reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.service.closed(ino(node));
+        reply.ok();
     }
 
     fn fsync(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -18,6 +18,7 @@ mod fuser_transport;
 mod fusermount;
 mod gate;
 mod groups;
+mod mapped;
 mod mount;
 mod mount_table;
 mod novale;

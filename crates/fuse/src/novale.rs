@@ -17,6 +17,7 @@ use crate::by_number;
 use crate::cache::{self, Atime};
 use crate::gate::Gate;
 use crate::groups;
+use crate::mapped::OpenFiles;
 use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
 use crate::tree;
 
@@ -58,6 +59,7 @@ pub struct Novale {
     pub(crate) fs: Arc<Fs>,
     pub(crate) gate: Gate,
     pub(crate) settings: Settings,
+    open_files: OpenFiles,
     /// An [`Atime`]; at first that of the settings.
     atime: AtomicU8,
 }
@@ -73,7 +75,10 @@ impl Novale {
     #[must_use]
     pub fn new(fs: Arc<Fs>, settings: Settings) -> Self {
         let atime = AtomicU8::new(settings.atime as u8);
-        Self { fs, gate: Gate::new(), settings, atime }
+        if settings.shared {
+            fs.add_mount();
+        }
+        Self { fs, gate: Gate::new(), settings, open_files: OpenFiles::default(), atime }
     }
 
     /// When reads change access times from now on; of files that are open, when they are opened again
@@ -147,6 +152,7 @@ impl Novale {
 
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
         if self.settings.shared {
+            self.open_files.opened(attr.ino);
             return cache::SHARED;
         }
         cache::opened(self.atime(), attr, open, ctx.now_ns)
@@ -367,6 +373,19 @@ impl Service for Novale {
 
     fn is_shared(&self) -> bool {
         self.settings.shared
+    }
+
+    fn maps(&self, ino: Ino) -> Reply<()> {
+        let _pass = self.enter(&[ino])?;
+        self.done(self.fs.set_mapped(&Self::ctx(), ino, true))
+    }
+
+    fn closed(&self, ino: Ino) {
+        if self.settings.shared
+            && let Ok(_pass) = self.gate.enter()
+        {
+            self.done(self.open_files.ended(&self.fs, &Self::ctx(), ino)).unwrap_or_default();
+        }
     }
 
     fn fsync(&self, ino: Ino) -> Reply<()> {

@@ -148,6 +148,10 @@ pub trait Service: Send + Sync + 'static {
     /// Whether others than the kernel change the file system, so that the kernel may keep nothing that
     /// it was told.
     fn is_shared(&self) -> bool;
+    /// The kernel reads a page of a mapping of a shared file system's file, or writes one back.
+    fn maps(&self, ino: Ino) -> Reply<()>;
+    /// A file that was opened is so no longer, and what was mapped through it is not.
+    fn closed(&self, ino: Ino);
     /// Writes at the end of a file, wherever that is by now; a writer is named as in
     /// [`Service::write`].
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize>;

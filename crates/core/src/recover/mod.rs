@@ -324,6 +324,7 @@ fn build(
         closed: AtomicBool::new(false),
         atime: AtomicU8::new(options.atime as u8),
         features: AtomicU64::new(pool.superblock.features_ro_compat),
+        refuses_mapped: AtomicBool::new(false),
         settling: std::sync::Mutex::new(()),
     };
     fs.install_lanes(lanes, &opened.last_seq)?;

@@ -1,0 +1,81 @@
+//! Files that a kernel has mapped, through a mount.
+//!
+//! What a program stores in such a mapping is in the kernel's pages first, and what others write to the
+//! pool is not in them. So from before a page is mapped until the last mapping is gone, whoever would
+//! read or change the file's data without that kernel is refused, where it has asked for that
+//! ([`Fs::refuse_mapped`]), and makes the call through the mount instead.
+//!
+//! The mark is in the inode's view and changes under its lock, with its counter odd: a reader that
+//! was not refused had read before. It is nothing that a crash could leave behind: it goes with the
+//! last hold, and with the arena.
+
+use std::sync::atomic::Ordering;
+
+use novale_layout::{FileKind, Ino};
+
+use crate::error::{Error, Result};
+use crate::fs::{Fs, OpKind, regular};
+use crate::types::Ctx;
+use crate::view::{MAPPED, View};
+
+impl View<'_> {
+    /// Whether a kernel has the file mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.kind_word().load(Ordering::Relaxed) & MAPPED != 0
+    }
+
+    /// Says whether a kernel has the file mapped; under the lock, with the counter odd.
+    fn set_mapped(&self, mapped: bool) {
+        let word = self.kind_word().load(Ordering::Relaxed);
+        let word = if mapped { word | MAPPED } else { word & !MAPPED };
+        self.kind_word().store(word, Ordering::Release);
+    }
+}
+
+impl Fs {
+    /// From now on calls on data of a file that a kernel has mapped fail with [`Error::Mapped`]. For a
+    /// client that can make them through that kernel; the kernel's own must not ask for it.
+    pub fn refuse_mapped(&self) {
+        self.refuses_mapped.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that a kernel maps a file that the caller holds: before it does, and, with `false`, when
+    /// nobody has it mapped any more.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no regular file; [`Error::Stale`].
+    pub fn set_mapped(&self, ctx: &Ctx, ino: Ino, mapped: bool) -> Result<()> {
+        if self.is_mapped(ctx, ino)? == mapped {
+            return Ok(());
+        }
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let locked = self.lock(&call, ino)?;
+        locked.view.publish(|| locked.view.set_mapped(mapped));
+        Ok(())
+    }
+
+    /// Whether a kernel has a file mapped.
+    ///
+    /// # Errors
+    /// As [`Fs::set_mapped`].
+    pub fn is_mapped(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        self.read_view(ctx.hint, ino, |view, kind| regular(kind).map(|()| view.is_mapped()))
+    }
+
+    /// Refuses what is no regular file, and what has to go through the kernel.
+    #[inline]
+    pub(crate) fn check_data(&self, view: &View<'_>, kind: FileKind) -> Result<()> {
+        regular(kind)?;
+        if view.is_mapped() && self.refuses_mapped.load(Ordering::Relaxed) {
+            return Err(Error::Mapped);
+        }
+        Ok(())
+    }
+
+    /// Nobody holds an inode any more: no kernel can have it mapped.
+    pub(crate) fn unheld(view: &View<'_>) {
+        if view.is_mapped() {
+            view.publish(|| view.set_mapped(false));
+        }
+    }
+}
