@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::log::{Appender, Room};
+use crate::shift::{check_collapse, check_insert};
 use crate::types::{Ctx, Fallocate, SetAttr};
 
 impl Fs {
@@ -41,6 +42,11 @@ impl Fs {
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
         let locked = self.lock_file(&call, ino)?;
+        if how == Fallocate::CollapseRange {
+            check_collapse(locked.view.size(), offset, len)?;
+        } else if how == Fallocate::InsertRange {
+            check_insert(locked.view.size(), offset, len)?;
+        }
         if let Some(xattrs) = self.without_capability(&locked)? {
             // File capabilities go first, in a commit of their own, as safe if nothing else
             // follows.

@@ -490,8 +490,10 @@ impl<'a> Appender<'a> {
         let left = lines_left(self.tail);
         if lines > left {
             if left > 0 {
+                // What an older page of this log left here may be an entry of it. No checksum tells
+                // that the line is blank, so it is durable before anything is judged.
                 let blank = self.pm.stream(self.tail.add(LINE), &[0; LINE_BYTES], Purpose::Log);
-                self.also(blank);
+                self.pm.fence(blank).end();
             }
             self.link_page();
         }

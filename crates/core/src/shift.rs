@@ -54,10 +54,6 @@ impl Fs {
         len: u64,
     ) -> Result<()> {
         let (view, from, pages) = (&locked.view, offset / PAGE, len / PAGE);
-        whole_pages(offset, len)?;
-        if offset + len >= view.size() {
-            return Err(Error::Invalid("a range to collapse that reaches the end of the file"));
-        }
         let mut runs = self.runs(view, from + pages)?;
         for run in &mut runs {
             run.file_page -= pages;
@@ -81,14 +77,7 @@ impl Fs {
         len: u64,
     ) -> Result<()> {
         let (view, from, pages) = (&locked.view, offset / PAGE, len / PAGE);
-        whole_pages(offset, len)?;
         let size = view.size() + len;
-        if size > FILE_BYTES_MAX {
-            return Err(Error::TooLarge);
-        }
-        if offset >= view.size() {
-            return Err(Error::Invalid("a place to insert behind the end of the file"));
-        }
         let mut runs = self.runs(view, from)?;
         for run in &mut runs {
             run.file_page += pages;
@@ -189,6 +178,27 @@ impl Fs {
         view.set_data_pages(view.data_pages() - shift.freed.pages());
         Ok(())
     }
+}
+
+/// Refuses a range that can't be taken out of a file of `size` bytes.
+pub(crate) fn check_collapse(size: u64, offset: u64, len: u64) -> Result<()> {
+    whole_pages(offset, len)?;
+    if offset + len >= size {
+        return Err(Error::Invalid("a range to collapse that reaches the end of the file"));
+    }
+    Ok(())
+}
+
+/// Refuses a hole that can't be put into a file of `size` bytes.
+pub(crate) fn check_insert(size: u64, offset: u64, len: u64) -> Result<()> {
+    whole_pages(offset, len)?;
+    if size.checked_add(len).is_none_or(|size| size > FILE_BYTES_MAX) {
+        return Err(Error::TooLarge);
+    }
+    if offset >= size {
+        return Err(Error::Invalid("a place to insert behind the end of the file"));
+    }
+    Ok(())
 }
 
 /// Refuses a range that does not begin and end with a page, as ext4 does one of other blocks.

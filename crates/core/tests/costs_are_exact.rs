@@ -283,7 +283,7 @@ fn a_new_log_page_costs_a_header_and_a_pointer() {
             run: |w| {
                 w.create(w.b, &[b'x'; 80], FileKind::File);
             },
-            costs: [cost(11, 3, 1), cost(11, 3, 2)],
+            costs: [cost(11, 3, 2), cost(11, 3, 3)],
         },
     ]);
 }

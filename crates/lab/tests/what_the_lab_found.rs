@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Seek, SetAttr};
+use novale_lab::campaign::parse_replay;
 use novale_lab::clients::{DeathOptions, Points, die_everywhere};
 use novale_lab::crash::{CrashOptions, Effort, Hardware, Recorder, explore};
 use novale_lab::diff::{CoreOptions, make_pool, open_pool};
@@ -257,6 +258,28 @@ fn a_file_in_many_pieces_is_freed_once_when_its_client_dies_in_the_middle() {
     let pieces: String = (0..80).map(piece).collect();
     let file = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
     settles(&format!("create /f {file}\n{pieces}unlink /f"), 50);
+}
+
+/// A create's dentry did not fit into what was left of a log page, whose last line was to be blank. All
+/// but that line reached the memory. What lay there was a valid entry and not older than the one before
+/// it, as a rejected operation leaves one; no checksum speaks of a blank line, so the create stood,
+/// and the old entry with it.
+#[test]
+fn a_blank_line_at_the_end_of_a_log_page_is_blank() {
+    let case = parse_replay(include_str!("found/blank_line.txt")).unwrap();
+    if let Err(failure) = explore(&case.steps, &case.options) {
+        panic!("{failure}");
+    }
+}
+
+/// A collapse that its range forbids had taken the file's capabilities before it looked at the range.
+#[test]
+fn a_refused_collapse_leaves_capabilities_alone() {
+    let text = "
+        create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        setxattr /a name=security.capability mode=any len=0 fill=5
+        collapse /a offset=0 len=1";
+    survives(text, 2, one_slot(1, Form::Two), false);
 }
 
 /// The last step's client dies before one in so many stores to the arena; another one settles for it.
