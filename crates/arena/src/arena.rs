@@ -43,7 +43,7 @@ pub(crate) const CLIENTS_AT: usize = HEADS_AT + 256 * 64;
 const FIXED_WORDS: usize = to_usize(FIXED) / 8;
 
 /// Client slots of a segment.
-pub(crate) const CLIENTS: usize = 256;
+pub(crate) const CLIENTS: usize = 512;
 /// Words of a client slot.
 pub(crate) const CLIENT_WORDS: usize = 16;
 

@@ -4,6 +4,7 @@
 //! or says whose it is, at every instant. The epoch rises with each client, which makes lock words
 //! of a client that left distinguishable from those of the slot's next one.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -84,7 +85,21 @@ impl Arena {
                 greatest,
             });
         }
-        for index in 0..CLIENTS {
+        self.attach_in(process, 0..CLIENTS - 1)
+    }
+
+    /// As [`Arena::attach`], in a slot that is kept for whoever finds all others taken, perhaps by
+    /// clients that died: to settle for those, and leave.
+    ///
+    /// # Errors
+    /// As [`Arena::attach`].
+    pub fn attach_to_settle(&self, process: PidInfo) -> Result<Client, ArenaError> {
+        self.attach_in(process, CLIENTS - 1..CLIENTS)
+    }
+
+    fn attach_in(&self, process: PidInfo, slots: Range<usize>) -> Result<Client, ArenaError> {
+        let count = slots.len();
+        for index in slots {
             let slot = self.slot(index);
             let Some(epoch) = slot.claim(process) else {
                 continue;
@@ -102,7 +117,7 @@ impl Arena {
                 }
             };
         }
-        Err(ArenaError::NoClientSlot(index_u32(CLIENTS)))
+        Err(ArenaError::NoClientSlot(index_u32(count)))
     }
 
     /// The client in a slot, if there is one.

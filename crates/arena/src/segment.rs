@@ -33,7 +33,7 @@ pub(crate) const LEAST: u64 = STEP;
 pub const GREATEST: u64 = LINE << 32;
 
 /// The header, class heads and client slots: bytes at fixed offsets, allocated from the start.
-pub(crate) const FIXED: u64 = 64 << 10;
+pub(crate) const FIXED: u64 = 96 << 10;
 
 /// The least length that a const-sized block can rely on.
 const BLOCK_BYTES_MAX: u64 = 64 << 10;

@@ -85,7 +85,7 @@ fn a_full_arena_says_so_and_goes_on_with_what_is_freed() {
         }
     };
     assert_eq!((full.asked, full.limit), (576, 2 << 20));
-    assert!(blocks.len() as u64 * 576 > (2 << 20) - (64 << 10) - 576, "room was left");
+    assert!(blocks.len() as u64 * 576 > (2 << 20) - (96 << 10) - 576, "room was left");
     arena.free(LARGE, blocks[7]);
     assert_eq!(arena.alloc(LARGE).unwrap(), blocks[7]);
     assert_eq!(arena.alloc(LARGE).unwrap_err().asked, 576);
@@ -112,7 +112,7 @@ fn threads_never_share_a_block() {
         }
     });
     // No more memory than what was held at once, so nothing leaked.
-    assert!(arena.used_bytes() <= (64 << 10) + THREADS * 40 * 64, "{}", arena.used_bytes());
+    assert!(arena.used_bytes() <= (96 << 10) + THREADS * 40 * 64, "{}", arena.used_bytes());
 }
 
 fn take_and_give(arena: &Arena, thread: u64) {

@@ -201,9 +201,9 @@ fn process_zero_is_nobody() {
 #[test]
 fn slots_run_out_and_come_back_with_a_new_epoch() {
     let arena = arena();
-    let mut clients: Vec<Client> = (0..256).map(|_| attach(&arena)).collect();
+    let mut clients: Vec<Client> = (0..511).map(|_| attach(&arena)).collect();
     let refused = arena.attach(PidInfo::current());
-    assert!(matches!(refused, Err(ArenaError::NoClientSlot(256))), "{refused:?}");
+    assert!(matches!(refused, Err(ArenaError::NoClientSlot(511))), "{refused:?}");
     let first = clients.remove(100).info();
     assert_eq!(arena.client(first.slot), None);
     let second = attach(&arena).info();

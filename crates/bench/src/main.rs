@@ -6,6 +6,7 @@
 //! (tables). Nothing here is used by the product.
 
 mod aging;
+mod attach;
 mod bed;
 mod directory;
 mod filebench;
@@ -75,6 +76,8 @@ enum Command {
     Directory(directory::Options),
     /// Opening a pool (5.5): closed clean and after a death, by dataset.
     Recovery(recovery::Options),
+    /// Joining a pool of 100,000 files that others have open, and leaving it.
+    Attach,
     /// System calls in DIR, on a mount, next to the bare memory and to the same calls in OTHERS.
     ///
     /// Under `novale run` it measures direct access.
@@ -160,6 +163,7 @@ fn main() -> Result<()> {
         Some(Command::Filebench(options)) => filebench::run(common, options),
         Some(Command::Aging(options)) => aging::run(common, options),
         Some(Command::Directory(options)) => directory::run(common, options),
+        Some(Command::Attach) => attach::run(common),
         Some(Command::Recovery(options)) => recovery::run(common, options),
         Some(Command::Mount { dir, others, durable }) => mount::run(common, dir, others, *durable),
     };

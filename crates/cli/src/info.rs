@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::args::InfoArgs;
 use crate::ask_space;
 use crate::holder;
+use crate::kept_arena::arena_of;
 use crate::size::show_size;
 use crate::slots::{self, Found, page_bytes};
 
@@ -26,6 +27,8 @@ struct Facts {
     features_incompat: u64,
     used_by: Option<u32>,
     mounted_at: Vec<String>,
+    /// All processes that have it open for others to join.
+    clients: Vec<u32>,
     /// False for a mount whose daemon does not answer.
     answers: bool,
     bytes_free: Option<u64>,
@@ -81,6 +84,7 @@ fn facts(found: &Found) -> Result<Facts> {
         features_ro_compat,
         features_incompat,
         used_by,
+        clients: arena_of(found).map(|arena| arena.live_clients()).unwrap_or_default(),
         answers,
         mounted_at: mounted.iter().map(|target| target.display().to_string()).collect(),
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
@@ -105,6 +109,10 @@ fn show(facts: &Facts) -> Result<()> {
             (Some(_), true) => "",
         };
         say!("mounted   {target}{how}")?;
+    }
+    if facts.clients.len() > 1 {
+        let pids: Vec<String> = facts.clients.iter().map(ToString::to_string).collect();
+        say!("clients   {}: processes {}", pids.len(), pids.join(" "))?;
     }
     for bad in &facts.bad_copies {
         say!("damaged   {bad}")?;

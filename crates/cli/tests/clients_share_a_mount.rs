@@ -226,6 +226,7 @@ fn a_mount_is_busy_while_programs_use_the_pool_and_the_last_of_them_closes_it() 
     let joined = client(&slot);
     let files = Files::new(joined.fs.clone());
     let me = std::process::id().to_string();
+    assert!(novale(&["info", &slot]).ok().contains("clients   2: "));
     novale(&["umount", &scratch.dir()]).refused(1, &["busy", &me, "--lazy"]);
     files.write_file("file", b"still mounted").unwrap();
     novale(&["umount", "--force", &scratch.dir()]).ok();

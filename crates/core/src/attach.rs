@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 
-use novale_arena::{Arena, AtomicU64, ClientInfo, Off, PidInfo};
+use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::Pm;
 use novale_policy::{Form, Spread};
@@ -46,7 +46,7 @@ const SETTLED: usize = 16;
 const MANNERS: usize = 17;
 /// Mounts of the pool, those whose daemon was killed included.
 const MOUNTS: usize = 18;
-/// A bit for each client slot whose client has left.
+/// A bit for each client slot whose client has left: eight words.
 const LEFT: usize = 20;
 
 /// Values of the word [`STAGE`].
@@ -98,6 +98,24 @@ pub fn live_clients(arena: &Arena) -> Vec<PidInfo> {
 /// Rounds in which the last client to leave settles for dead ones.
 const LEAVE_TRIES: usize = 8;
 
+/// How often a slot is sought while another process settles for the dead that have them: 0.1 s.
+const SLOT_TRIES: usize = 200_000;
+
+/// A client slot; where all are taken the one for settling, and true.
+fn take_slot(arena: &Arena, process: PidInfo) -> Result<(Client, bool)> {
+    for _ in 0..SLOT_TRIES {
+        match arena.attach(process) {
+            Err(ArenaError::NoClientSlot(_)) => {}
+            client => return Ok((client?, false)),
+        }
+        match arena.attach_to_settle(process) {
+            Err(ArenaError::NoClientSlot(_)) => std::hint::spin_loop(),
+            client => return Ok((client?, true)),
+        }
+    }
+    Err(Error::TooManyClients)
+}
+
 impl OpenOptions {
     /// The options of those who have the pool open in `arena`, for one who joins them.
     #[must_use]
@@ -138,8 +156,8 @@ impl Fs {
         }
         let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
         let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
-        let client = arena.attach(process)?;
-        let fs = Self {
+        let (client, is_full) = take_slot(arena, process)?;
+        let mut fs = Self {
             pm,
             allocator: Allocator::attach(&pages, places, Box::new(Spread)),
             inodes: Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7))),
@@ -161,6 +179,13 @@ impl Fs {
             refuses_mapped: AtomicBool::new(false),
             settling: std::sync::Mutex::new(()),
         };
+        if is_full {
+            fs.settle_dead()?;
+            fs.client = match arena.attach(process) {
+                Err(ArenaError::NoClientSlot(_)) => return Err(Error::TooManyClients),
+                client => client?,
+            };
+        }
         {
             let call = fs.begin_read(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 })?;
             let _coming = call.op.lock(fs.clients_lock())?;

@@ -117,6 +117,9 @@ pub enum Error {
     /// A repair could not keep a piece of what it was about to give up.
     #[error("a piece could not be kept: {0}")]
     NotKept(String),
+    /// As many clients as there can be have the pool open.
+    #[error("as many clients as there can be have the pool open")]
+    TooManyClients,
     /// Closed, or being closed.
     #[error("file system is shut down")]
     Closed,

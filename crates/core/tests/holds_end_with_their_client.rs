@@ -130,6 +130,26 @@ fn a_client_that_leaves_closes_what_it_has_open() {
     assert_eq!(bed.fs.clients(), 1);
 }
 
+/// Programs that are killed leave their slots to whoever needs one next.
+#[test]
+fn more_clients_come_than_there_is_room_for_when_others_have_died() {
+    let bed = Bed::new();
+    let (ino, generation) = bed.file(b"file");
+    for _ in 0..500 {
+        let dead = bed.client(false);
+        dead.open_hold(&CTX, ino, generation).unwrap().unwrap();
+        drop(dead);
+    }
+    let living: Vec<Fs> = (0..300).map(|_| bed.client(true)).collect();
+    assert!(living.iter().all(|fs| fs.getattr(ino).is_ok()));
+    bed.fs.settle_dead().unwrap();
+    assert_eq!(bed.fs.clients(), 301);
+    for fs in living {
+        fs.close().unwrap();
+    }
+    assert!(matches!(bed.fs.release(&CTX, ino, 1), Err(Error::Invalid(_))));
+}
+
 #[test]
 fn threads_hold_and_release_beside_each_other() {
     let bed = Bed::new();

@@ -26,6 +26,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::NoMemory => libc::ENOMEM,
         Error::ReadOnly => libc::EROFS,
         Error::Stale => libc::ESTALE,
+        Error::TooManyClients => libc::EUSERS,
         Error::Mapped => libc::EBUSY,
         Error::NoSuchOffset => libc::ENXIO,
         Error::NoAttribute => libc::ENODATA,
