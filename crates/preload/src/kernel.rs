@@ -149,7 +149,9 @@ pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
 /// Takes a description to be mapped. The kernel serves it from here on; it must know its length, which
 /// it asks for when it needs to know it, but not for a page of a mapping.
 pub(crate) fn map(fd: i32, description: &InUse) -> bool {
-    let taken = take_shared(fd, description);
+    let Some(fs) = mounts::fs(description.mount()) else { return false };
+    let marked = fs.set_mapped(&mounts::ctx(), description.ino(), true).is_ok();
+    let taken = marked && take_shared(fd, description);
     if taken {
         description.set(MAPPED);
         let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();

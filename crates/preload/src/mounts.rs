@@ -138,6 +138,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     match join_from(&mount.slots, kernel::high()) {
         Ok(joined) => {
             joined.descriptors().for_each(table::set_internal);
+            joined.fs.refuse_mapped();
             let joined: &'static Joined = Box::leak(Box::new(joined));
             mount.joined.store(std::ptr::from_ref(joined).cast_mut(), Ordering::Release);
             Some(&joined.fs)

@@ -124,5 +124,7 @@ pub(crate) fn failed(error: &Error) -> Served {
 
 /// As [`failed`], for an error of the file system itself.
 pub(crate) fn refused(error: &novale_core::Error) -> Served {
-    Some(fail(novale_posix::errno(error)))
+    // A file that the kernel has mapped is changed through the kernel.
+    let by_kernel = matches!(error, novale_core::Error::Mapped);
+    (!by_kernel).then(|| fail(novale_posix::errno(error)))
 }

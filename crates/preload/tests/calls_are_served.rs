@@ -479,6 +479,18 @@ mod tasks {
             0
         );
         assert_eq!(fs::read(&path).unwrap()[100], 1);
+        // Another description, and another process, of the file that is mapped.
+        shared[101] = 2;
+        let other = File::options().read(true).write(true).open(&path).unwrap();
+        other.write_all_at(&[3], 200).unwrap();
+        let mut read = [0; 200];
+        other.read_exact_at(&mut read, 1).unwrap();
+        assert_eq!((read[100], read[199], shared[200]), (2, 3, 3));
+        let script = "printf x | dd of=mapping bs=1 seek=300 conv=notrunc status=none; \
+                      head -c 102 mapping | tail -c 1 | od -An -tu1";
+        let shell = Command::new("sh").args(["-c", script]).current_dir(place()).output();
+        assert_eq!(String::from_utf8(shell.unwrap().stdout).unwrap().trim(), "2");
+        assert_eq!(shared[300], b'x');
     }
 
     #[test]

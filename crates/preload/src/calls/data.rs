@@ -5,7 +5,7 @@ use novale_core::{ClearSetId, Fs, Seek, SetAttr};
 use crate::guard;
 use crate::kernel;
 use crate::mounts::{self, ctx};
-use crate::paths::{Served, descriptor, refused};
+use crate::paths::{Served, descriptor};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 
@@ -40,63 +40,84 @@ fn file(fd: u64) -> Option<File> {
 }
 
 impl File {
-    fn read(&self, at: u64, len: usize, offset: u64) -> Result<usize, Ret> {
+    fn read(&self, at: u64, len: usize, offset: u64) -> Result<usize, Refused> {
         let len = len.min(MOST);
         let len = if len <= PROBED {
             len
         } else {
-            let attr = self.fs.getattr(self.description.ino()).map_err(to_ret)?;
+            let attr = self.fs.getattr(self.description.ino())?;
             let left = attr.size.saturating_sub(offset);
             len.min(usize::try_from(left).unwrap_or(len).max(1))
         };
-        let buf = guard::writable(at, len).ok_or(fail(libc::EFAULT))?;
-        self.fs.read(&ctx(), self.description.ino(), offset, buf).map_err(to_ret)
+        let buf = guard::writable(at, len).ok_or(errno(libc::EFAULT))?;
+        Ok(self.fs.read(&ctx(), self.description.ino(), offset, buf)?)
     }
 
-    fn write(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Ret> {
+    fn write(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Refused> {
         let ino = self.description.ino();
         if append {
-            let start = self.fs.append(&ctx(), ino, bytes).map_err(to_ret)?;
+            let start = self.fs.append(&ctx(), ino, bytes)?;
             return Ok((bytes.len(), start + bytes.len() as u64));
         }
         let offset = match at {
             At::Offset(offset) => offset,
             At::Position => 0,
         };
-        let done = self.fs.write(&ctx(), ino, offset, bytes).map_err(to_ret)?;
+        let done = self.fs.write(&ctx(), ino, offset, bytes)?;
         Ok((done, offset + done as u64))
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn to_ret(error: novale_core::Error) -> Ret {
-    refused(&error).unwrap_or(fail(libc::EIO))
+/// Why a call is not done here.
+#[derive(Debug, Clone, Copy)]
+enum Refused {
+    /// The error that it returns.
+    With(Ret),
+    /// The kernel has the file mapped, by another process perhaps: it makes this call too.
+    Mapped,
 }
 
-fn served<T: Into<Ret>>(result: Result<T, Ret>) -> Served {
-    Some(result.map_or_else(|failed| failed, Into::into))
+impl From<novale_core::Error> for Refused {
+    fn from(error: novale_core::Error) -> Self {
+        if matches!(error, novale_core::Error::Mapped) {
+            Self::Mapped
+        } else {
+            Self::With(fail(novale_posix::errno(&error)))
+        }
+    }
+}
+
+fn errno(errno: i32) -> Refused {
+    Refused::With(fail(errno))
+}
+
+/// What a call on a file gives back. Nobody has its position locked.
+fn served(file: &File, result: Result<Ret, Refused>) -> Served {
+    match result {
+        Ok(value) | Err(Refused::With(value)) => Some(value),
+        Err(Refused::Mapped) if kernel::take_shared(file.fd, &file.description) => None,
+        Err(Refused::Mapped) => Some(fail(libc::EIO)),
+    }
 }
 
 /// What `read` and its kin have in common.
-fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Ret>) -> Served {
+fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Refused>) -> Served {
     let file = file(fd)?;
     if !file.description.reads() {
         return Some(fail(libc::EBADF));
     }
-    match at {
-        At::Offset(offset) if offset > i64::MAX as u64 => Some(fail(libc::EINVAL)),
-        At::Offset(offset) => served(read(&file, offset).map(|bytes| bytes as Ret)),
+    let done = match at {
+        At::Offset(offset) if offset > i64::MAX as u64 => Err(errno(libc::EINVAL)),
+        At::Offset(offset) => read(&file, offset),
         At::Position => {
             let mut position = file.description.offset.lock();
             if file.description.is(SHARED) {
                 return None;
             }
-            served(read(&file, *position).map(|bytes| {
-                *position += bytes as u64;
-                bytes as Ret
-            }))
+            read(&file, *position).inspect(|bytes| *position += *bytes as u64)
         }
-    }
+    };
+    served(&file, done.map(|bytes| bytes as Ret))
 }
 
 /// What `write` and its kin have in common.
@@ -109,30 +130,25 @@ fn write_with(fd: u64, at: At, append: bool, bytes: &[u8]) -> Served {
     if bytes.is_empty() {
         return Some(0);
     }
-    let to_ret = |(bytes, _): (usize, u64)| bytes as Ret;
-    match at {
-        At::Offset(offset) if offset > i64::MAX as u64 => Some(fail(libc::EINVAL)),
-        At::Offset(_) => served(file.write(bytes, at, append).map(to_ret)),
+    let done = match at {
+        At::Offset(offset) if offset > i64::MAX as u64 => Err(errno(libc::EINVAL)),
+        At::Offset(_) => file.write(bytes, at, append),
         At::Position => {
             let mut position = file.description.offset.lock();
-            if file.description.is(SHARED) {
+            if !file.description.is(SHARED) {
+                let written = file.write(bytes, At::Offset(*position), append);
+                written.inspect(|(_, end)| *position = *end)
+            } else if append {
                 // The position belongs to others too; where it does not count, it is only moved.
-                if !append {
-                    return None;
-                }
-                let written = file.write(bytes, at, append);
-                if let Ok((_, end)) = written {
-                    sys!(libc::SYS_lseek, file.fd, end, libc::SEEK_SET);
-                }
-                return served(written.map(to_ret));
+                file.write(bytes, at, append).inspect(|(_, end)| {
+                    sys!(libc::SYS_lseek, file.fd, *end, libc::SEEK_SET);
+                })
+            } else {
+                return None;
             }
-            let written = file.write(bytes, At::Offset(*position), append);
-            if let Ok((_, end)) = written {
-                *position = end;
-            }
-            served(written.map(to_ret))
         }
-    }
+    };
+    served(&file, done.map(|(bytes, _)| bytes as Ret))
 }
 
 /// `read(fd, buf, len)`.
@@ -191,21 +207,21 @@ fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
 }
 
 /// Reads into pieces as one read, so that no write is seen in part.
-fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usize, Ret> {
+fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usize, Refused> {
     if let [(at, len)] = *pieces {
         return file.read(at, len, offset);
     }
     let ino = file.description.ino();
-    let attr = file.fs.getattr(ino).map_err(to_ret)?;
+    let attr = file.fs.getattr(ino)?;
     let left = usize::try_from(attr.size.saturating_sub(offset)).unwrap_or(MOST);
     let total = pieces.iter().map(|(_, len)| len).sum::<usize>().min(left);
     let mut bytes = vec![0; total];
-    let done = file.fs.read(&ctx(), ino, offset, &mut bytes).map_err(to_ret)?;
+    let done = file.fs.read(&ctx(), ino, offset, &mut bytes)?;
     bytes.truncate(done);
     let mut rest = bytes.as_slice();
     for (at, len) in pieces {
         let (piece, after) = rest.split_at(rest.len().min(*len));
-        let to = guard::writable(*at, piece.len()).ok_or(fail(libc::EFAULT))?;
+        let to = guard::writable(*at, piece.len()).ok_or(errno(libc::EFAULT))?;
         to.copy_from_slice(piece);
         rest = after;
     }
@@ -275,52 +291,54 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
 pub(crate) fn lseek(args: &Args) -> Served {
     let [fd, offset, whence, ..] = *args;
     let file = file(fd)?;
-    let mut position = file.description.offset.lock();
-    if file.description.is(SHARED) {
-        return None;
-    }
-    let ino = file.description.ino();
-    let given = offset.cast_signed();
-    let seek = |what| {
-        let from = u64::try_from(given).map_err(|_| fail(libc::ENXIO))?;
-        let found = file.fs.seek(ino, from, what).map_err(to_ret)?;
-        Ok(found.cast_signed())
+    let done = {
+        let mut position = file.description.offset.lock();
+        if file.description.is(SHARED) {
+            return None;
+        }
+        sought(&file, *position, offset.cast_signed(), whence as i32).and_then(|to| {
+            *position = u64::try_from(to).map_err(|_| errno(libc::EINVAL))?;
+            Ok(to)
+        })
     };
-    let to = match whence as i32 {
+    served(&file, done)
+}
+
+/// Where a seek leads to.
+fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Refused> {
+    let ino = file.description.ino();
+    let from = |base: u64| base.cast_signed().checked_add(given).ok_or(errno(libc::EOVERFLOW));
+    let seek = |what| {
+        let from = u64::try_from(given).map_err(|_| errno(libc::ENXIO))?;
+        Ok(file.fs.seek(ino, from, what)?.cast_signed())
+    };
+    match whence {
         libc::SEEK_SET => Ok(given),
-        libc::SEEK_CUR => position.cast_signed().checked_add(given).ok_or(fail(libc::EOVERFLOW)),
-        libc::SEEK_END => file.fs.getattr(ino).map_err(to_ret).and_then(|attr| {
-            attr.size.cast_signed().checked_add(given).ok_or(fail(libc::EOVERFLOW))
-        }),
+        libc::SEEK_CUR => from(position),
+        libc::SEEK_END => from(file.fs.getattr(ino)?.size),
         libc::SEEK_DATA => seek(Seek::Data),
         libc::SEEK_HOLE => seek(Seek::Hole),
-        _ => Err(fail(libc::EINVAL)),
-    };
-    served(to.and_then(|to| {
-        *position = u64::try_from(to).map_err(|_| fail(libc::EINVAL))?;
-        Ok(to)
-    }))
+        _ => Err(errno(libc::EINVAL)),
+    }
 }
 
 /// `fsync(fd)`, `fdatasync(fd)`, `sync_file_range(fd, ..)`: what was written is durable already.
 pub(crate) fn sync(args: &Args) -> Served {
     let file = file(args[0])?;
-    served(file.fs.sync(&ctx(), file.description.ino()).map(|()| 0).map_err(to_ret))
+    let done = file.fs.sync(&ctx(), file.description.ino());
+    served(&file, done.map(|()| 0).map_err(Into::into))
 }
 
 /// `ftruncate(fd, size)`.
 pub(crate) fn truncate(args: &Args) -> Served {
     let file = file(args[0])?;
-    if !file.description.writes() {
-        return Some(fail(libc::EINVAL));
-    }
     let size = args[1];
-    if size > i64::MAX as u64 {
+    if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));
     }
     let set = SetAttr { size: Some(size), clear_set_id: ClearSetId::Nothing, ..SetAttr::default() };
     let done = file.fs.setattr(&ctx(), file.description.ino(), &set);
-    served(done.map(|_| 0).map_err(to_ret))
+    served(&file, done.map(|_| 0).map_err(Into::into))
 }
 
 /// `fallocate(fd, mode, offset, len)`.
@@ -339,7 +357,7 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     }
     let done = novale_posix::fallocate_mode(mode as i32)
         .and_then(|mode| file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len));
-    served(done.map(|()| 0).map_err(to_ret))
+    served(&file, done.map(|()| 0).map_err(Into::into))
 }
 
 /// `posix_fadvise(fd, ..)` and `readahead(fd, ..)`: memory needs no advice.
