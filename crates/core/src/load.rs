@@ -32,7 +32,11 @@ pub(crate) struct MediaInode {
 }
 
 impl MediaInode {
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "what it returns is 350 bytes, moved about once a call"
+    )]
+    #[inline(always)]
     pub(crate) fn read(pm: &Pm, place: &InodePlace) -> Result<Self> {
         let line = |offset: u64| pm.load_line(place.addr.add(offset));
         let [first, second] = COMMIT_OFFSETS;

@@ -198,10 +198,12 @@ fn walk_page(
     visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
 ) -> Result<usize> {
     let mut at = LINE_BYTES;
+    let mut entry = Entry::NONE;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let addr = page.add(at as u64);
-        let decoded = if trusted { Entry::reread(rest) } else { Entry::decode(rest, id.seed) };
-        let (header, entry) = match decoded {
+        let decoded =
+            if trusted { entry.reread_here(rest) } else { entry.decode_here(rest, id.seed) };
+        let header = match decoded {
             Ok(decoded) => decoded,
             Err(LayoutError::Blank) => break,
             Err(error) => return Err(Error::damaged_inode(id.ino, "log entry", addr, error)),

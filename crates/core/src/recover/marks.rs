@@ -123,6 +123,7 @@ impl InodeMarks {
         Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
+    /// Marks a number. Those of a word are one thread's: a task has 256 of them.
     pub(crate) fn mark(&self, ino: Ino) {
         let words = || (0..INODES_PER_CHUNK / 64).map(|_| AtomicU64::new(0)).collect();
         let word =
@@ -130,7 +131,8 @@ impl InodeMarks {
                 |chunk| chunk.get_or_init(words).get(usize::try_from(ino.index() / 64).ok()?),
             );
         if let Some(word) = word {
-            word.fetch_or(1 << (ino.index() % 64), Ordering::Relaxed);
+            let marked = word.load(Ordering::Relaxed) | 1 << (ino.index() % 64);
+            word.store(marked, Ordering::Relaxed);
         }
     }
 

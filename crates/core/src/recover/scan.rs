@@ -29,8 +29,9 @@ use crate::xattr::set::Xattrs;
 
 /// How far ahead the logs of inodes are brought into the cache.
 const PREFETCH_INODES: u64 = 6;
-/// Inodes of one task.
+/// Inodes of one task: whole words of marks.
 const TASK_INODES: u64 = 256;
+const _: () = assert!(TASK_INODES.is_multiple_of(64));
 
 /// What a scan works on.
 pub(crate) struct Scan<'a> {

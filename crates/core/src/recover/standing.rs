@@ -35,6 +35,8 @@ pub(crate) struct Standing {
 
 /// Decides an inode; `None` for one that was never used. Data checksums are asked for in the session
 /// that crashed, if one did.
+#[allow(clippy::inline_always, reason = "what it returns is 400 bytes, moved about once a call")]
+#[inline(always)]
 pub(crate) fn decide(
     pm: &Pm,
     crashed: Option<u32>,
@@ -54,8 +56,7 @@ pub(crate) fn decide(
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, found));
     }
     let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
-    let id = LogId::in_place(ino, generation, place);
-    let own = choose_own(pm, crashed, journal, &id, &media)?;
+    let own = choose_own(pm, crashed, journal, (ino, generation, place), &media)?;
     let from_record = records
         .iter()
         .filter(|(record, _)| journal.is_good_record(*record))
@@ -149,7 +150,7 @@ fn choose_own(
     pm: &Pm,
     crashed: Option<u32>,
     journal: &Journal,
-    id: &LogId,
+    (ino, generation, place): (Ino, u32, &InodePlace),
     media: &MediaInode,
 ) -> Result<Own> {
     let [first, second] = &media.lines;
@@ -167,8 +168,8 @@ fn choose_own(
             && crashed == Some(line.session)
             && own.rejected == 0
             && !(media.torn_line().is_some() && seeded::is_on(Bug::TornNotAsked))
-            && !journal.has_newer(id.ino, line.op_seq);
-        if asked && !holds(pm, id, &line)? {
+            && !journal.has_newer(ino, line.op_seq);
+        if asked && !holds(pm, &LogId::in_place(ino, generation, place), &line)? {
             own.rejected += 1;
             continue;
         }

@@ -6,7 +6,7 @@ use zerocopy::transmute;
 use super::header::{EntryKind, LINE_BYTES, RawEntryHeader, raw_header, seal, too_short};
 use crate::error::check;
 use crate::number::decode_cookie;
-use crate::{ENTRY_BYTES_MAX, Entry, FileKind, Ino, LayoutError, Name, Seed};
+use crate::{ENTRY_BYTES_MAX, FileKind, Ino, LayoutError, Name, Seed};
 
 const ADD: &str = "dentry add entry";
 const DELETE: &str = "dentry delete entry";
@@ -152,17 +152,6 @@ impl<'a> DentryRef<'a> {
         })
     }
 
-    /// The entry with a name of its own; the name is checked here.
-    pub(crate) fn to_entry(self) -> Result<Entry, LayoutError> {
-        Ok(Entry::DentryAdd {
-            ino: self.ino,
-            cookie: self.cookie,
-            generation: self.generation,
-            kind: self.kind,
-            name: Name::new(self.name)?,
-        })
-    }
-
     /// The operation that wrote the entry.
     #[inline]
     #[must_use]
@@ -221,11 +210,10 @@ pub(crate) fn encode_delete(
     })
 }
 
-pub(crate) fn decode_delete(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
+/// The inode that the deleted name led to, the name's cookie, and that inode's generation.
+#[inline]
+pub(crate) fn decode_delete(line: &[u8; LINE_BYTES]) -> Result<(Ino, u64, u32), LayoutError> {
     let raw: RawDentryDelete = transmute!(*line);
-    Ok(Entry::DentryDelete {
-        ino: Ino::decode(raw.ino.get(), DELETE)?,
-        cookie: decode_cookie(raw.cookie.get(), DELETE)?,
-        generation: raw.generation.get(),
-    })
+    let ino = Ino::decode(raw.ino.get(), DELETE)?;
+    Ok((ino, decode_cookie(raw.cookie.get(), DELETE)?, raw.generation.get()))
 }

@@ -139,6 +139,21 @@ impl Entry {
     /// the page or says what the format does not allow.
     #[inline]
     pub fn decode(bytes: &[u8], seed: Seed) -> Result<(EntryHeader, Self), LayoutError> {
+        let mut entry = Self::NONE;
+        let header = entry.decode_here(bytes, seed)?;
+        Ok((header, entry))
+    }
+
+    /// What [`Entry::decode_here`] and [`Entry::reread_here`] may put an entry over.
+    pub const NONE: Self = Self::DentryDelete { ino: Ino::NULL, cookie: 0, generation: 0 };
+
+    /// As [`Entry::decode`], into an entry that is there: most of one is room for a name, which a walk
+    /// over a log would move about for each.
+    ///
+    /// # Errors
+    /// As [`Entry::decode`]; what is here then is no entry of the log.
+    #[inline]
+    pub fn decode_here(&mut self, bytes: &[u8], seed: Seed) -> Result<EntryHeader, LayoutError> {
         let Some(first) = bytes.first_chunk::<LINE_BYTES>() else {
             return Err(header::too_short(ENTRY, bytes));
         };
@@ -150,16 +165,17 @@ impl Entry {
         };
         let (stored, rest) = crc_and_rest(whole);
         check_crc(ENTRY, seed.checksum(rest), stored)?;
-        Ok((header, Self::parse(&header, first, whole)?))
+        self.parse(&header, first, whole)?;
+        Ok(header)
     }
 
-    /// Reads the entry that opens `bytes` again, without its checksum: for one that was checked
-    /// or written in this session, such as those that collection sorts.
+    /// Reads the entry that opens `bytes` again, into an entry that is there and without its checksum:
+    /// for one that was checked or written in this session, such as those that collection sorts.
     ///
     /// # Errors
     /// As [`Entry::decode`], a wrong checksum left out.
     #[inline]
-    pub fn reread(bytes: &[u8]) -> Result<(EntryHeader, Self), LayoutError> {
+    pub fn reread_here(&mut self, bytes: &[u8]) -> Result<EntryHeader, LayoutError> {
         let Some(first) = bytes.first_chunk::<LINE_BYTES>() else {
             return Err(header::too_short(ENTRY, bytes));
         };
@@ -167,21 +183,36 @@ impl Entry {
         let Some(whole) = bytes.get(..header.bytes()) else {
             return Err(header::too_short(ENTRY, bytes));
         };
-        Ok((header, Self::parse(&header, first, whole)?))
+        self.parse(&header, first, whole)?;
+        Ok(header)
     }
 
     #[inline]
     fn parse(
+        &mut self,
         header: &EntryHeader,
         first: &[u8; LINE_BYTES],
         whole: &[u8],
-    ) -> Result<Self, LayoutError> {
-        Ok(match header.kind {
-            EntryKind::Write => write::decode(first)?,
-            EntryKind::Words => words::decode(first)?,
-            EntryKind::Attributes => Self::Attributes(Attributes::decode(first)?),
-            EntryKind::DentryAdd => DentryRef::decode(whole)?.to_entry()?,
-            EntryKind::DentryDelete => dentry::decode_delete(first)?,
-        })
+    ) -> Result<(), LayoutError> {
+        match header.kind {
+            EntryKind::Write => {
+                let (file_page, addr, count, snapshot_epoch) = write::decode(first)?;
+                *self = Self::Write { file_page, addr, count, snapshot_epoch };
+            }
+            EntryKind::Words => *self = Self::Words(words::decode(first)?),
+            EntryKind::Attributes => *self = Self::Attributes(Attributes::decode(first)?),
+            EntryKind::DentryAdd => {
+                let dentry = DentryRef::decode(whole)?;
+                let name = Name::new(dentry.name())?;
+                let (ino, cookie) = (dentry.ino(), dentry.cookie());
+                let (generation, kind) = (dentry.generation(), dentry.kind());
+                *self = Self::DentryAdd { ino, cookie, generation, kind, name };
+            }
+            EntryKind::DentryDelete => {
+                let (ino, cookie, generation) = dentry::decode_delete(first)?;
+                *self = Self::DentryDelete { ino, cookie, generation };
+            }
+        }
+        Ok(())
     }
 }

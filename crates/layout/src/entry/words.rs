@@ -4,7 +4,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::transmute;
 
 use super::header::{EntryKind, LINE_BYTES, RawEntryHeader, raw_header};
-use crate::{Entry, FilePage, LayoutError};
+use crate::{FilePage, LayoutError};
 
 raw! {
     struct RawWordChange, "Word change", 24 {
@@ -56,8 +56,7 @@ pub(crate) fn encode(op_seq: u64, [first, second]: &[WordChange; 2]) -> [u8; LIN
     })
 }
 
-pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
+pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<[WordChange; 2], LayoutError> {
     let raw: RawWords = transmute!(*line);
-    let changes = [WordChange::from_raw(raw.first)?, WordChange::from_raw(raw.second)?];
-    Ok(Entry::Words(changes))
+    Ok([WordChange::from_raw(raw.first)?, WordChange::from_raw(raw.second)?])
 }

@@ -5,7 +5,7 @@ use zerocopy::transmute;
 
 use super::header::{EntryKind, LINE_BYTES, RawEntryHeader, raw_header};
 use crate::error::check;
-use crate::{Entry, FilePage, LayoutError, PAGE, PmAddr};
+use crate::{FilePage, LayoutError, PAGE, PmAddr};
 
 const WRITE: &str = "write entry";
 const SLOT_BYTES_MAX: u64 = 1 << 48;
@@ -42,7 +42,7 @@ pub(crate) fn encode(
 }
 
 #[inline]
-pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
+pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<(FilePage, PmAddr, u32, u32), LayoutError> {
     let raw: RawWrite = transmute!(*line);
     let file_page = FilePage::decode(raw.file_page.get(), WRITE)?;
     let addr = PmAddr::decode_page(raw.addr.get(), WRITE, "addr")?;
@@ -57,5 +57,5 @@ pub(crate) fn decode(line: &[u8; LINE_BYTES]) -> Result<Entry, LayoutError> {
     };
     check(count != 0, WRITE, "count", "at least 1", 0)?;
     check(ends, WRITE, "count", expected, pages)?;
-    Ok(Entry::Write { file_page, addr, count, snapshot_epoch: raw.snapshot_epoch.get() })
+    Ok((file_page, addr, count, raw.snapshot_epoch.get()))
 }
