@@ -108,6 +108,23 @@ fn check_around(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key
         assert_eq!(radix.next(arena, key).unwrap(), next, "next from {key}");
         let gap = (key..=KEY_MAX + 1).find(|k| !model.contains_key(k)).unwrap();
         assert_eq!(radix.next_gap(arena, key).unwrap(), gap, "gap from {key}");
+        check_run(arena, radix, model, key);
+    }
+}
+
+/// A run is what the keys say one by one, and ends only where they do, or where its leaf does.
+fn check_run(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key: u64) {
+    let value = |key: u64| model.get(&key).copied().unwrap_or(0);
+    for (most, stride) in [(1, 1), (70, 1), (70, 4096)] {
+        let (first, count) = radix.run(arena, key, most, stride).unwrap();
+        let goes_on = |step: u64| {
+            let stride = if first == 0 { 0 } else { stride };
+            value(key + step) == first.wrapping_add(step * stride)
+        };
+        assert!((1..=most).contains(&count), "{count} of {most}");
+        assert!((0..count).all(goes_on), "a run of {count} from {key}");
+        let ends = count == most || (key + count).is_multiple_of(64) || !goes_on(count);
+        assert!(ends || first == 0 || key == 0, "the run from {key} goes on behind {count}");
     }
 }
 
