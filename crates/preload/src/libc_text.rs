@@ -151,3 +151,39 @@ fn keep(file: &Path, all: &[Site]) -> Option<()> {
     fs::write(&fresh, &bytes).ok()?;
     fs::rename(&fresh, file).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearly_all_calls_of_this_libc_are_found_and_no_two_overlap() {
+        let libc = find().unwrap();
+        assert!(!libc.build.is_empty());
+        let mut sites = decode(&libc);
+        sites.sort_by_key(|site| site.start);
+        assert!(sites.len() > 300, "{}", sites.len());
+        for two in sites.windows(2) {
+            let [one, next] = two else { continue };
+            assert!(one.start + u32::from(one.len) <= next.start, "{one:?} {next:?}");
+        }
+        for number in [libc::SYS_openat, libc::SYS_read, libc::SYS_pwrite64, libc::SYS_mmap] {
+            let number = u16::try_from(number).unwrap();
+            assert!(sites.iter().any(|site| site.number == Some(number)), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_kept_table_is_read_again_and_a_foreign_one_is_not_taken() {
+        let libc = find().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path(), &libc).unwrap();
+        let sites = decode(&libc);
+        keep(&file, &sites).unwrap();
+        assert_eq!(known(&file, &libc).unwrap(), sites);
+        fs::write(&file, [FORMAT, 255, 255, 255, 255, 7, 0, 0, 0]).unwrap();
+        assert_eq!(known(&file, &libc), None);
+        fs::write(&file, [FORMAT + 1]).unwrap();
+        assert_eq!(known(&file, &libc), None);
+    }
+}

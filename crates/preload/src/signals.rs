@@ -276,3 +276,13 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
     let handler = unsafe { std::mem::transmute::<u64, Handler>(action.handler) };
     handler(signal, info, context);
 }
+
+/// Keeps other threads from changing handlers while the process forks.
+pub(crate) fn before_fork() {
+    CHANGING.take();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    CHANGING.give();
+}

@@ -143,3 +143,13 @@ impl Drop for Inside {
         self.0.depth.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// Keeps other threads from the list of stacks while the process forks.
+pub(crate) fn before_fork() {
+    SPARE_STACKS.take();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    SPARE_STACKS.give();
+}

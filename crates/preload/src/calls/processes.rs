@@ -5,7 +5,7 @@ use crate::paths::{Served, moved};
 use crate::sys::{Args, Ret, sys};
 use crate::table::SHARED;
 use crate::thread::current;
-use crate::{HEAP, guard, kernel, mounts, state, table};
+use crate::{HEAP, guard, kernel, mounts, signals, state, table, thread};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -36,9 +36,13 @@ fn fork(number: i64, args: &Args) -> Ret {
     mounts::before_fork();
     kernel::before_fork();
     table::before_fork();
+    thread::before_fork();
+    signals::before_fork();
     HEAP.before_fork();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     HEAP.after_fork();
+    signals::fork_done();
+    thread::fork_done();
     table::fork_done();
     kernel::fork_done();
     mounts::fork_done();
