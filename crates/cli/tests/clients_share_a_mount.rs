@@ -434,3 +434,37 @@ fn a_file_that_somebody_has_mapped_is_the_kernels_until_it_is_not_mapped() {
     files.close(fd).unwrap();
     joined.close().unwrap();
 }
+
+/// A file that the kernel knew kept its space when a direct client had removed it.
+#[test]
+fn the_space_of_what_the_kernel_knows_comes_back_when_it_looks_again() {
+    let Some(scratch) = Scratch::for_mount("the_space_of_what") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let (fs, files) = (&joined.fs, Files::new(joined.fs.clone()));
+    let ctx = novale_core::Ctx { now_ns: 1, hint: 0 };
+    let left = |ino| fs.is_left_to_kernel(&ctx, ino).unwrap();
+    let free = || files.stat_fs().unwrap().pages_free;
+    for known in [false, true] {
+        files.write_file("file", &vec![1; 8 << 20]).unwrap();
+        files.write_file("other", b"").unwrap();
+        let attr = files.stat("file").unwrap();
+        let hold = fs.open_hold(&ctx, attr.ino, attr.generation).unwrap().unwrap();
+        if known {
+            assert_eq!(fs::metadata(scratch.in_dir("file")).unwrap().len(), 8 << 20);
+        }
+        assert!(!left(attr.ino), "it has a name");
+        files.rename("other", "file").unwrap();
+        assert_eq!(left(attr.ino), known);
+        let before = free();
+        fs.open_release(&ctx, hold).unwrap();
+        if known {
+            assert!(free() < before + 2000, "the kernel has it");
+            assert_eq!(fs::metadata(scratch.in_dir("file")).unwrap().len(), 0);
+        }
+        assert!(eventually(|| free() >= before + 2000));
+        assert!(!left(attr.ino), "it is gone");
+    }
+    joined.close().unwrap();
+}

@@ -487,6 +487,7 @@ impl Fs {
         let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint: 0 })?;
         let locked = self.lock(&call, ino)?;
         locked.view.holds().fetch_add(1, Ordering::Relaxed);
+        locked.view.set_known();
         Ok(())
     }
 

@@ -16,9 +16,24 @@ use novale_layout::{FileKind, Ino};
 use crate::error::{Error, Result};
 use crate::fs::{Fs, OpKind, regular};
 use crate::types::Ctx;
-use crate::view::{MAPPED, View};
+use crate::view::View;
+
+/// In the view's word of the kind: a kernel has the file mapped, and what was stored there is not here.
+pub(crate) const MAPPED: u64 = 1 << 9;
+/// In the same word: somebody has held the inode by [`Fs::hold`], as a kernel does that knows it.
+const KNOWN: u64 = 1 << 10;
+/// What stays when a view is loaded again.
+pub(crate) const KEPT: u64 = MAPPED | KNOWN;
 
 impl View<'_> {
+    /// Notes that a kernel may know the inode; under the lock.
+    pub(crate) fn set_known(&self) {
+        let word = self.kind_word().load(Ordering::Relaxed);
+        if word & KNOWN == 0 {
+            self.kind_word().store(word | KNOWN, Ordering::Release);
+        }
+    }
+
     /// Whether a kernel has the file mapped.
     pub(crate) fn is_mapped(&self) -> bool {
         self.kind_word().load(Ordering::Relaxed) & MAPPED != 0
@@ -72,10 +87,27 @@ impl Fs {
         Ok(())
     }
 
-    /// Nobody holds an inode any more: no kernel can have it mapped.
+    /// Whether an inode has lost its last name, and is still there because a kernel may know it: that
+    /// one gives it up when it looks for the name again, so whoever took the name without it makes it
+    /// look, or the space comes back only when the kernel is short of memory.
+    ///
+    /// # Errors
+    /// Those of reading the inode, but for one that is gone.
+    pub fn is_left_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        let left = self.read_view(ctx.hint, ino, |view, _| {
+            Ok(view.state().nlink == 0 && view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
+        });
+        match left {
+            Err(Error::Stale | Error::NotFound) => Ok(false),
+            left => left,
+        }
+    }
+
+    /// Nobody holds an inode any more: no kernel knows it, nor can have it mapped.
     pub(crate) fn unheld(view: &View<'_>) {
-        if view.is_mapped() {
-            view.publish(|| view.set_mapped(false));
+        let word = view.kind_word().load(Ordering::Relaxed);
+        if word & KEPT != 0 {
+            view.publish(|| view.kind_word().store(word & !KEPT, Ordering::Release));
         }
     }
 }

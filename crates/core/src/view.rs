@@ -11,6 +11,7 @@ use novale_arena::{Arena, AtomicU64, Class, Known, NameTable, Off, Radix, SeqCou
 use novale_layout::{COOKIE_MIN, CommitLine, FileKind, Ino, PmAddr};
 
 use crate::error::{Error, Result};
+use crate::mapped::{KEPT, MAPPED};
 use crate::types::Attr;
 use crate::xattr::set::XattrSet;
 
@@ -59,8 +60,6 @@ const POLICY_PROJECT: usize = 30;
 const PLACE: usize = 31;
 
 const LOADED: u64 = 1 << 8;
-/// A kernel has the file mapped: what was stored there is not here.
-pub(crate) const MAPPED: u64 = 1 << 9;
 /// In the word of the number: somebody has used the view since it was last looked at.
 const TOUCHED: u64 = 1 << 63;
 /// Bits of the pages of extended attributes, below the summary's.
@@ -287,8 +286,8 @@ impl<'a> View<'a> {
     /// Sets who this inode is. `loaded` makes the view readable: everything else was set before.
     pub(crate) fn set_identity(&self, ino: Ino, generation: u32, kind: FileKind, loaded: bool) {
         self.set(INO, ino.get());
-        let mapped = if self.generation() == generation { self.get(KIND) & MAPPED } else { 0 };
-        let low = u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 } | mapped;
+        let kept = if self.generation() == generation { self.get(KIND) & KEPT } else { 0 };
+        let low = kept | u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 };
         self.words[KIND].store(u64::from(generation) << 32 | low, Ordering::Release);
     }
 
