@@ -4,10 +4,12 @@
 //! links, so its number and its pages are free to recovery, whatever its log says. A name comes by
 //! [`Fs::link`].
 //!
-//! Crash points. The identity line, fence; a commit line without links and log, fence. Before and
-//! behind either the number is free. The line is there for whoever reads the inode again while it is
-//! held, and for the numbers: what an earlier use of them left is older. Writes commit as ever, in lines
-//! without links. The first name is one journal record, of the directory and of the file with one
+//! Crash points. The identity line, fence; a journal record of the file alone, its line without links
+//! and log, fence. Before and behind either the number is free. The line comes by a record since a number
+//! that was never used has no other line to fall back on: torn by a crash, it would be damage. It is
+//! there for the writes to fall back on, for whoever reads the inode again while it is held, and for
+//! the numbers: what an earlier use of them left is older. Writes commit as ever, in lines without
+//! links. The first name is one journal record, of the directory and of the file with one
 //! link, under an op_seq above all of its own lines: before the record is durable there is neither name
 //! nor file, behind it both. All that the file's line in the record needs was durable before: each
 //! commit of the file behind its own fence, the identity line behind the one here.
@@ -15,12 +17,14 @@
 use std::sync::atomic::Ordering;
 
 use novale_arena::Phase;
-use novale_layout::{FileKind, Ino};
+use novale_layout::{FileKind, Ino, JournalKind};
+use novale_pm::Flushed;
 
-use crate::commit::{self, Rest};
+use crate::commit::Part;
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, OpKind};
 use crate::load;
+use crate::names::no_entries_crc;
 use crate::namespace::new_inode;
 use crate::quota::Change;
 use crate::types::{Attr, Ctx, NewInode, Unnamed};
@@ -77,17 +81,28 @@ impl Fs {
         self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
         let (attrs, change, pending) =
             new_inode(call, (&dir, &fresh), new, (mode, xattrs.set), None);
+        let lane = match self.allocator.lane(self.arena(), &call.op, call.hint) {
+            Ok(lane) => lane,
+            Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
+        };
         let identity = change.identity.unwrap_or([0; 64]);
         let pending = pending.and(change.place.store_identity(&self.pm, &identity));
-        let mut next = State { nlink: 0, ..change.next };
-        call.op.note_commit(ino.get(), next.op_seq, next.slot ^ 1);
-        call.op.set_phase(Phase::Committing);
-        let rest = Rest::Pending(pending);
-        commit::one(&self.pm, self.session, &change.place, &mut next, rest).end();
-        call.op.set_phase(Phase::Fenced);
+        self.pm.fence(pending).end();
+        let next = State { nlink: 0, ..change.next };
+        let mut parts = [Part {
+            ino,
+            place: change.place,
+            next,
+            crc: no_entries_crc(change.place.seed, next.op_seq),
+            identity: None,
+        }];
+        let kind = JournalKind::Create;
+        self.commit_many((call, &lane), kind, &mut parts, Flushed::none()).end();
+        drop(lane);
         let view = &fresh.view;
         view.publish(|| {
-            view.set_state(&next);
+            let [part] = &parts;
+            view.set_state(&part.next);
             view.set_attrs(&attrs, 0);
             view.set_birth_ns(call.now_ns);
             view.set_atime_ns(call.now_ns);
