@@ -81,7 +81,10 @@ fn what_keeps_a_program_from_running_directly_is_said() {
     refused(&["--mount", &dir], &["libnovale_preload.so", "NOVALE_PRELOAD"], &|command| {
         // Neither beside this copy nor where packages have it.
         let copy = Path::new(&slot).with_file_name("novale");
-        fs::copy(env!("CARGO_BIN_EXE_novale"), &copy).unwrap();
+        // Not by this process: a program that the other test starts at this moment would have the
+        // copy open for writing, and the kernel runs no such file.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_novale")).arg(&copy).status();
+        assert!(copied.unwrap().success());
         let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
         *command = Command::new(copy);
         command.args(arguments).env_remove("NOVALE_PRELOAD").env_remove("LD_PRELOAD");

@@ -142,6 +142,9 @@ pub(crate) fn begin() {
 
 /// Serves a call, or leaves it to the kernel.
 pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
+    if number == libc::SYS_exit {
+        return processes::exit_thread();
+    }
     let _inside = Inside::new();
     match number {
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
@@ -149,7 +152,6 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
         }
         libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
         libc::SYS_exit_group => processes::exit_process(),
-        libc::SYS_exit => processes::exit_thread(),
         _ => match data_call(number, args) {
             Some(result) => Outcome::Done(result),
             None => Outcome::Kernel,

@@ -2,7 +2,7 @@
 
 use crate::entry::Outcome;
 use crate::paths::{Served, moved};
-use crate::sys::{Args, Ret, sys};
+use crate::sys::{Args, Ret, fail, sys};
 use crate::table::SHARED;
 use crate::thread::current;
 use crate::{HEAP, guard, kernel, mounts, signals, state, table, thread};
@@ -55,21 +55,26 @@ fn fork(number: i64, args: &Args) -> Ret {
 /// `execve`, `execveat`: the next program finds the descriptors in the kernel.
 pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     kernel::take_all(SHARED);
-    table::quiet();
-    mounts::leave();
-    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    // A thread that is inside for ever would stay a client's that looks alive.
+    let result = if table::quiet() {
+        mounts::leave();
+        sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
+    } else {
+        fail(libc::EAGAIN)
+    };
     table::go_on();
     Outcome::Done(result)
 }
 
 /// `exit_group`: leaves the pools, so that nobody has to find the process dead.
 pub(crate) fn exit_process() -> Outcome {
-    table::quiet();
-    mounts::leave();
+    if table::quiet() {
+        mounts::leave();
+    }
     Outcome::Kernel
 }
 
-/// `exit` of a thread.
+/// `exit` of a thread, which is not inside: another thread may have its hazard at once.
 pub(crate) fn exit_thread() -> Outcome {
     table::give_hazard();
     current().give_stack();
