@@ -143,8 +143,30 @@ fn mount_and_direct_program_see_one_file_system() {
     is_whole(&scratch, &slot);
 }
 
+/// The kernel kept the inodes, and their space, until it was short of memory.
+#[test]
+fn what_a_program_removes_gives_its_space_back_also_where_the_kernel_knew_it() {
+    let Some((scratch, slot)) = mounted("what_a_program_removes") else { return };
+    for name in ["removed", "replaced"] {
+        fs::write(scratch.in_dir(name), vec![1; 4 << 20]).unwrap();
+    }
+    fs::write(scratch.in_dir("other"), b"").unwrap();
+    let free = || facts(&slot)["bytes_free"].as_u64().unwrap();
+    let before = free();
+    succeeds(&task(&scratch, "removes").output().unwrap());
+    assert!(support::eventually(|| free() >= before + (8 << 20)));
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::*;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn removes() {
+        fs::remove_file(place().join("removed")).unwrap();
+        fs::rename(place().join("other"), place().join("replaced")).unwrap();
+    }
 
     fn place() -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap())

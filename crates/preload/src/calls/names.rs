@@ -7,7 +7,7 @@ use novale_posix::Found;
 use crate::guard::{self, PathBuffer};
 use crate::paths::{Place, Served, place, refused};
 use crate::state;
-use crate::sys::fail;
+use crate::sys::{fail, sys};
 
 /// A place whose last component is a name, which is not followed.
 fn named(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<(Place<'_>, Found), Served> {
@@ -43,6 +43,16 @@ fn old_name(found: &Found) -> Result<(&[u8], Attr), Served> {
     let name = found.name.as_deref().ok_or(None)?;
     let attr = found.attr.ok_or(Some(fail(libc::ENOENT)))?;
     Ok((name, attr))
+}
+
+/// Makes the kernel look at a name that was taken from an inode, where it knows the inode and would
+/// keep it, and its space.
+fn gone(place: &Place<'_>, attr: &Attr, (dir, path): (u64, u64)) {
+    if place.fs.is_left_to_kernel(&place.ctx, attr.ino).is_ok_and(|left| left) {
+        let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
+        let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_TYPE);
+        sys!(libc::SYS_statx, dir, path, flags, mask, found.as_mut_ptr());
+    }
 }
 
 /// `mkdir(path, mode)` and `mkdirat`.
@@ -83,11 +93,12 @@ pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
             let is_directory = attr.kind == FileKind::Directory;
             return Err(Some(fail(if is_directory { libc::EISDIR } else { libc::ENOTDIR })));
         }
-        Ok(if directory {
+        let removed = if directory {
             place.fs.rmdir(&place.ctx, found.parent, name)
         } else {
             place.fs.unlink(&place.ctx, found.parent, name)
-        })
+        };
+        Ok(removed.inspect(|()| gone(&place, &attr, (dir, path))))
     }))
 }
 
@@ -110,7 +121,12 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         if (source.slash || target.slash) && attr.kind != FileKind::Directory {
             return Err(Some(fail(libc::ENOTDIR)));
         }
-        Ok(old.fs.rename(&old.ctx, source.parent, name, target.parent, new_name, mode))
+        let renamed = old.fs.rename(&old.ctx, source.parent, name, target.parent, new_name, mode);
+        Ok(renamed.inspect(|()| {
+            if let Some(replaced) = &target.attr {
+                gone(&new, replaced, to);
+            }
+        }))
     }))
 }
 
