@@ -11,9 +11,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use fastrand::Rng;
+use novale_core::dump::{Dump, DumpLimits};
 use novale_core::repair::Effort;
 use novale_lab::diff::Budget;
 use novale_lab::images::{Image, Pools, Recipe, repaired};
+use novale_layout::{Ino, PAGE, PmAddr};
+use novale_pm::{PmOptions, Purpose};
 
 const CORPUS: &str = include_str!("../corpus/images.txt");
 /// Images that are tried at least.
@@ -57,4 +60,28 @@ fn of_every_damaged_pool() {
         &wrong[..wrong.len().min(100)]
     );
     assert!(met.contains_key("repaired") && met.contains_key("salvaged"), "{met:?}");
+}
+
+/// A word of the inode directory named a page without inodes that another inode had. A salvage took the
+/// word out, and the inodes of the page that it should have named were lost; what the next repair found
+/// in that page, which was in use again by then, was taken for inodes.
+#[test]
+fn of_inodes_whose_word_names_another_page() {
+    let recipe: Recipe = "full closed".parse().unwrap();
+    let image = Image::new(&mut Pools::default(), &recipe).unwrap();
+    let pm = image.pool.open(&PmOptions::default()).unwrap();
+    let shown = Dump::new(&pm).inode(Ino::new(17), DumpLimits { items: 0, behind: false });
+    let inodes = PmAddr::new(0, shown.at.byte() / PAGE * PAGE).raw().to_le_bytes();
+    let bytes = image.bytes().unwrap().swap_remove(0);
+    let word = bytes.chunks(8).position(|word| word == inodes).unwrap() as u64 * 8;
+    // A page of a file, which is written full of ones.
+    let data = bytes.chunks(4096).rposition(|page| page == [1; 4096]).unwrap();
+    let data = PmAddr::new(0, data as u64 * PAGE);
+    let stored = pm.store_u64(PmAddr::new(0, word), data.raw(), Purpose::Other);
+    pm.fence(pm.write_back(stored)).end();
+    let done = repaired(&image.bytes().unwrap(), Effort::Salvage).unwrap();
+    assert_eq!(done.wrong, Vec::<String>::new());
+    let changes = done.report.unwrap().changes;
+    assert!(changes.iter().any(|change| change.what.contains("is found")), "{changes:#?}");
+    assert!(!changes.iter().any(|change| change.is_loss), "{changes:#?}");
 }

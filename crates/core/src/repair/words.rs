@@ -46,7 +46,7 @@ impl Repair<'_, '_> {
     /// Puts words right for which there is proof; returns what the pool is then.
     pub(super) fn restore_words(&mut self, pool: &Pool, mut all: Gathered) -> Result<Gathered> {
         for _ in 0..ROUNDS_MAX {
-            if all.is_whole() {
+            if all.is_whole() && wrong_words(self.pm, pool, &all).is_empty() {
                 break;
             }
             let mut edits = self.foreign(pool, &all);
@@ -83,7 +83,8 @@ impl Repair<'_, '_> {
         foreign.map(|word| (word, PmAddr::NULL)).collect()
     }
 
-    /// Words that name no page, and the one page that is theirs.
+    /// Words that name no page, or one without any of their inodes that is another's, and the one page
+    /// that is theirs.
     fn orphans(&self, pool: &Pool, all: &Gathered) -> Vec<(Word, PmAddr)> {
         let mut found: BTreeMap<u64, Vec<PmAddr>> = BTreeMap::new();
         for (header, _) in &pool.slots {
@@ -97,7 +98,9 @@ impl Repair<'_, '_> {
                 }
             }
         }
-        let unnamed = words(self.pm, all).into_iter().filter(|word| word.page.is_null());
+        let wrong = wrong_words(self.pm, pool, all);
+        let words = words(self.pm, all).into_iter();
+        let unnamed = words.filter(|word| word.page.is_null() || wrong.contains(word));
         let only = unnamed.filter_map(|word| {
             match found.get(&(word.first / INODES_PER_PAGE)).map(Vec::as_slice) {
                 Some([page]) => Some((word, *page)),
