@@ -7,6 +7,7 @@
     reason = "a test stops at what fails, and says what it met"
 )]
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use fastrand::Rng;
@@ -14,6 +15,7 @@ use novale_core::repair::Effort;
 use novale_lab::crash::{Effort as Images, Hardware, What, images};
 use novale_lab::diff::Budget;
 use novale_lab::images::{CutRepair, Image, Pools, Recipe};
+use novale_pm::StoreKind;
 
 const CORPUS: &str = include_str!("../corpus/images.txt");
 /// Repairs that are cut at least.
@@ -22,6 +24,11 @@ const REPAIRS_MIN: usize = 6;
 const IMAGES_AT_A_FENCE: usize = 5;
 /// Fences of a repair at which it is cut.
 const FENCES_MAX: usize = 60;
+
+fn recipes() -> Vec<Recipe> {
+    let lines = CORPUS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.parse().unwrap()).collect()
+}
 
 /// Cuts a repair of these slots at its fences; how often, or what was wrong.
 fn cut(slots: &[Vec<u8>], effort: Effort, random: &mut Rng) -> Result<usize, String> {
@@ -51,11 +58,7 @@ fn cut(slots: &[Vec<u8>], effort: Effort, random: &mut Rng) -> Result<usize, Str
 
 #[test]
 fn at_every_fence() {
-    let mut recipes: Vec<Recipe> = CORPUS
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| line.parse().unwrap())
-        .collect();
+    let mut recipes = recipes();
     let budget = Budget::from_env(10, 0);
     let mut random = Rng::with_seed(budget.seed);
     random.shuffle(&mut recipes);
@@ -79,12 +82,20 @@ fn at_every_fence() {
     assert!(cuts > repairs, "no repair was cut");
 }
 
+/// The first repair of the corpus that is like this, and the pool.
+fn first(effort: Effort, is_meant: impl Fn(&CutRepair) -> bool) -> (Vec<Vec<u8>>, CutRepair) {
+    let mut pools = Pools::default();
+    let repairs = recipes().into_iter().filter_map(|recipe| {
+        let slots = Image::new(&mut pools, &recipe).unwrap().bytes().unwrap();
+        Some((CutRepair::record(&slots, effort).unwrap()?, slots))
+    });
+    let (repair, slots) = repairs.into_iter().find(|(repair, _)| is_meant(repair)).unwrap();
+    (slots, repair)
+}
+
 /// Cuts a repair wherever one line alone is under way, and tears that line in every way that leaves one
 /// unit out.
-fn tear_single_lines(recipe: &str) {
-    let recipe: Recipe = recipe.parse().unwrap();
-    let slots = Image::new(&mut Pools::default(), &recipe).unwrap().bytes().unwrap();
-    let repair = CutRepair::record(&slots, Effort::Safe).unwrap().unwrap();
+fn tear_single_lines((slots, repair): (Vec<Vec<u8>>, CutRepair)) {
     let mut hardware = Hardware::with(slots);
     let mut torn = 0;
     for event in &repair.events {
@@ -110,7 +121,7 @@ fn tear_single_lines(recipe: &str) {
 /// that was lost, and refused to go on without a salvage.
 #[test]
 fn of_a_file_that_shares_pages_in_the_middle_of_its_line() {
-    tear_single_lines("full crashed; entry 802062");
+    tear_single_lines(first(Effort::Safe, |repair| repair.says("pages that others have too") > 0));
 }
 
 /// Files without names got some in a lost+found that the repair made. Cut off in the middle of its
@@ -118,5 +129,29 @@ fn of_a_file_that_shares_pages_in_the_middle_of_its_line() {
 /// salvage, and no mount for writing was allowed.
 #[test]
 fn of_a_new_lost_and_found_in_the_middle_of_its_line() {
-    tear_single_lines("full crashed; journal 755951; name-cycle 746705; noise 906071");
+    tear_single_lines(first(Effort::Safe, |repair| repair.says("/lost+found is made") > 0));
+}
+
+/// Many files without names, in a lost+found of several log pages. The header of a page was streamed,
+/// and the word in it that names the next page stored over it before any fence: which of the two would
+/// last was left to the machine.
+#[test]
+fn which_store_to_a_new_log_page_comes_last() {
+    const LINES_OF_A_PAGE: usize = 63;
+    let is_meant = |repair: &CutRepair| repair.says("had no name") > LINES_OF_A_PAGE;
+    let (_, repair) = first(Effort::Salvage, is_meant);
+    let (mut streamed, mut linked) = (BTreeSet::new(), 0);
+    for event in &repair.events {
+        match &event.what {
+            What::Fence => streamed.clear(),
+            What::Store { kind: StoreKind::Streaming, .. } => streamed.extend(event.stored_lines()),
+            What::Store { .. } => {
+                linked += 1;
+                let both = event.stored_lines().find(|line| streamed.contains(line));
+                assert_eq!(both, None, "stored over a line that is streamed, at {}", event.site);
+            }
+            What::WriteBack { .. } => {}
+        }
+    }
+    assert!(linked > 0, "no page was linked");
 }

@@ -144,7 +144,7 @@ impl<'a> Writer<'a> {
         entries: &[Entry],
     ) -> Result<Flushed> {
         let id = LogId::in_place(inode.ino, inode.generation(), &inode.place);
-        let mut pending = Flushed::none();
+        let (mut pending, mut is_page_new) = (Flushed::none(), false);
         for entry in entries {
             let mut bytes = [0; ENTRY_BYTES_MAX];
             let len = entry.encode(line.op_seq, id.seed, &mut bytes);
@@ -156,6 +156,10 @@ impl<'a> Writer<'a> {
                 if left > 0 {
                     let blank = self.pm.stream(at, &[0; LINE_BYTES], Purpose::Log);
                     pending = pending.and(blank);
+                }
+                if std::mem::replace(&mut is_page_new, true) {
+                    // Its header was streamed, and has the word that names the next page.
+                    self.pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
                 }
                 let (page, linked) = self.link_page(inode, &id, line)?;
                 pending = pending.and(linked);

@@ -54,6 +54,12 @@ impl CutRepair {
         Ok(Some(Self { effort, events, before, after, changes }))
     }
 
+    /// How many of its changes say this.
+    #[must_use]
+    pub fn says(&self, text: &str) -> usize {
+        self.changes.iter().filter(|change| change.what.contains(text)).count()
+    }
+
     /// Repairs what a cut left.
     ///
     /// # Errors
