@@ -27,6 +27,8 @@ pub struct CutRepair {
     before: Readable,
     after: Readable,
     changes: Vec<Change>,
+    /// It left the pool marked clean.
+    is_clean: bool,
 }
 
 impl CutRepair {
@@ -51,7 +53,8 @@ impl CutRepair {
             return Ok(None);
         }
         let (events, after, changes) = (recorder.take(), readable(&pool), report.changes);
-        Ok(Some(Self { effort, events, before, after, changes }))
+        let is_clean = report.left.clean;
+        Ok(Some(Self { effort, events, before, after, changes, is_clean }))
     }
 
     /// How many of its changes say this.
@@ -66,7 +69,8 @@ impl CutRepair {
     /// What is wrong with what comes of it.
     pub fn judge_cut(&self, left: &[Vec<u8>]) -> Result<(), String> {
         let done = repaired(left, self.effort)?;
-        if let Some(what) = done.wrong.first() {
+        // A page of the pool's own that a file maps, too, changes in any repair.
+        if let Some(what) = done.wrong.iter().find(|what| !self.names_separated(what)) {
             return Err(what.clone());
         }
         let Some(report) = done.report else {
@@ -100,6 +104,9 @@ impl CutRepair {
         if let Some(change) = report.changes.first() {
             return Err(format!("a repaired pool needs another repair: {change:?}"));
         }
+        if report.left.clean != self.is_clean {
+            return Err("whether the pool is clean is not what the repair made of it".to_owned());
+        }
         if done.after != self.after {
             return Err("what can be read is not what could be behind the repair".to_owned());
         }
@@ -114,10 +121,15 @@ impl CutRepair {
     /// Whether a file had a page of another inode, which a repair may have gone on writing before it was
     /// cut off: what is in that page was never the file's.
     fn is_separated(&self, number: u64, was: &Content, is: Option<&Content>) -> bool {
-        let of_it = |change: &&Change| change.what.contains(SHARED);
-        let mut shared = self.changes.iter().filter(of_it);
-        shared.any(|change| names_inode(&change.what, number))
+        self.names_separated(&format!("inode {number}"))
             && is.is_some_and(|is| (is.0, is.1) == (was.0, was.1))
+    }
+
+    /// Whether a text names a file that had pages of others.
+    fn names_separated(&self, text: &str) -> bool {
+        let numbers = inodes_in(text);
+        let mut shared = self.changes.iter().filter(|change| change.what.contains(SHARED));
+        shared.any(|change| numbers.iter().any(|number| names_inode(&change.what, *number)))
     }
 
     /// Whether the repair gave up something of the same inode, or at the same place.

@@ -1,10 +1,13 @@
 //! Recoveries of a run: from an act of it the power goes, or the process dies, and what is recovered
 //! is used a little and closed.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
 use novale_layout::{PAGE, SLOT_HEADER_OFFSET};
 use novale_model::Model;
 
+use super::key::Site;
 use super::recording::{Act, BEHIND_CUT, BEHIND_DEATH, Pool, Recording};
 use super::trial::Stretch;
 use super::workloads::Plan;
@@ -85,12 +88,18 @@ fn damage_a_copy(hardware: &mut Hardware, random: &mut Rng) {
     hardware.set_durable(&[(key, [0x5a; LINE_BYTES])]);
 }
 
-/// How many of an act's events happen before the end: rather all before a fence.
+/// How many of an act's events happen before the end: rather all before a fence, and of all calls that
+/// fence each as often, however many tasks make it.
 fn events_done(events: &[Event], random: &mut Rng) -> usize {
-    let fences = events.iter().enumerate().filter(|(_, event)| matches!(event.what, What::Fence));
-    let fences: Vec<usize> = fences.map(|(index, _)| index).collect();
-    match random.choice(fences) {
-        Some(index) if random.u8(0..4) > 0 => index,
+    let mut fences: BTreeMap<Site, Vec<usize>> = BTreeMap::new();
+    for (index, event) in events.iter().enumerate() {
+        if matches!(event.what, What::Fence) {
+            fences.entry(event.site.into()).or_default().push(index);
+        }
+    }
+    let of_one = random.choice(fences.values()).and_then(|of_one| random.choice(of_one));
+    match of_one {
+        Some(index) if random.u8(0..4) > 0 => *index,
         _ => random.usize(0..=events.len()),
     }
 }

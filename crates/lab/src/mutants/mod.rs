@@ -6,18 +6,22 @@
 //! judged. A wrong one catches the mutant. Nothing is compiled again, and the recorded process is the
 //! sound one: it still sees its own stores, as a process sees what its caches hold.
 //!
-//! - `key` names places and makes mutants, `recording` runs workloads, `fork` their recoveries.
-//! - `trial` replays one mutant, `score` tries all of them; `workloads` says on what.
+//! - `key` names places and makes mutants, `recording` runs workloads, `fork` their recoveries, `repairs`
+//!   repairs of damaged pools.
+//! - `trial` replays one mutant, `judge` judges its images, `score` tries all of them; `workloads` says on
+//!   what.
 //! - `pm` does the same for the instructions in `pm`, which have no recovery to be seen by.
 //! - `sites` compares what was reached with the source; `needless` holds the explained survivors.
 //!
 //! Called by `novale-lab mutants` and its test. Never here: what the bytes mean.
 
 mod fork;
+mod judge;
 mod key;
 mod needless;
 mod pm;
 mod recording;
+mod repairs;
 mod score;
 mod sites;
 mod trial;

@@ -292,6 +292,8 @@ pub(super) fn settled(
 /// power cut leaves nothing to be written back.
 pub(super) const BEHIND_DEATH: &str = "recovery behind a death";
 pub(super) const BEHIND_CUT: &str = "recovery behind a power cut";
+/// A repair finds what a power cut left, and damage.
+pub(super) const BEHIND_REPAIR: &str = "repair behind a power cut";
 
 /// Each task on a thread of its own, one after the other: a fence completes its own thread's
 /// write-backs only.
@@ -307,7 +309,7 @@ impl Executor for Threads {
     }
 }
 
-fn form_name(form: Form) -> &'static str {
+pub(super) fn form_name(form: Form) -> &'static str {
     match form {
         Form::Auto => "form that fits",
         Form::Single => "single-fence form",

@@ -12,11 +12,13 @@ use super::key::{Key, Mutant, Site};
 use super::needless;
 use super::pm::{PmReport, try_pm};
 use super::recording::{Act, BEHIND_DEATH, Pool, Recording, settled};
+use super::repairs;
 use super::sites::{Call, calls_in_core};
 use super::trial::{Outcome, Stretch};
 use super::workloads::{Ends, FIXED_COUNT, Plan, plan};
 use crate::clients::VICTIMS;
 use crate::diff::now_ns_at;
+use crate::images::Pools;
 
 /// Acts behind the mutated one in which its consequences may show.
 const ACTS_AHEAD: usize = 10;
@@ -61,10 +63,12 @@ pub struct Fate {
 }
 
 impl Fate {
-    /// It is worth another try.
+    /// It is worth another try. One that makes a difference now and then is looked at longer than one
+    /// that never did.
     fn is_open(&self) -> bool {
         let tries_max = if self.is_needless { NEEDLESS_TRIES_MAX } else { TRIES_MAX };
-        self.caught.is_none() && self.tries < tries_max && self.alike < ALIKE_MAX
+        let alike_max = ALIKE_MAX.saturating_mul(1 + self.tries);
+        self.caught.is_none() && self.tries < tries_max && self.alike < alike_max
     }
 
     /// The memory was never in a state that the original can't be in.
@@ -285,8 +289,10 @@ struct Worker<'s, 'p> {
 
 impl Worker<'_, '_> {
     fn run(&mut self) -> Result<(), String> {
-        if self.plan.ends == Ends::Settled {
-            return self.run_settling();
+        match self.plan.ends {
+            Ends::Settled => return self.run_settling(),
+            Ends::Repaired => return self.run_repairs(),
+            Ends::Never | Ends::Recovered => {}
         }
         let (mut recording, memory, acts) = Recording::begin(self.plan)?;
         let mut stretch = Stretch::new(memory, self.plan.core.form)?;
@@ -322,6 +328,20 @@ impl Worker<'_, '_> {
                     return Ok(());
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Damaged pools are repaired, in any order.
+    fn run_repairs(&mut self) -> Result<(), String> {
+        let (mut tasks, mut pools) = (repairs::tasks()?, Pools::default());
+        self.random.shuffle(&mut tasks);
+        for task in tasks {
+            if self.shared.is_over() {
+                break;
+            }
+            let Some((mut stretch, act)) = task.record(&mut pools)? else { continue };
+            self.try_mutants(&mut stretch, &VecDeque::from([act]), TRIES_A_RUN)?;
         }
         Ok(())
     }

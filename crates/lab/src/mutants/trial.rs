@@ -7,10 +7,11 @@ use fastrand::Rng;
 use novale_core::Form;
 use novale_pm::StoreKind;
 
+use super::judge::Judge;
 use super::key::Mutant;
 use super::recording::{Act, Expected, Pool};
-use crate::crash::{Bench, Choice, Depth, Event, Hardware, Image, LineBytes, LineKey, What};
-use crate::diff::now_ns_at;
+use crate::crash::{Choice, Depth, Event, Hardware, Image, LineBytes, LineKey, What};
+use crate::images::CutRepair;
 
 /// Lines that are kept or lost one by one, at each point.
 const LINES_MAX: usize = 6;
@@ -35,17 +36,21 @@ pub(super) enum Outcome {
     NoDifference,
 }
 
-/// The memory before a stretch of a run, and a pool to lay images out in.
+/// The memory before a stretch of a run, and what judges images of it.
 pub(super) struct Stretch {
     pub(super) hardware: Hardware,
-    bench: Bench,
-    form: Form,
+    judge: Judge,
 }
 
 impl Stretch {
     pub(super) fn new(hardware: Hardware, form: Form) -> Result<Self, String> {
-        let bench = Bench::new(&hardware, form, now_ns_at(1 << 20))?;
-        Ok(Self { hardware, bench, form })
+        let judge = Judge::opens(&hardware, form)?;
+        Ok(Self { hardware, judge })
+    }
+
+    /// One of which the images are repaired again.
+    pub(super) fn of_repair(hardware: Hardware, repair: CutRepair) -> Self {
+        Self { hardware, judge: Judge::Repairs(Box::new(repair)) }
     }
 
     /// Lets an act happen.
@@ -55,7 +60,7 @@ impl Stretch {
         }
         for event in &act.keyed.events {
             let changed = self.hardware.apply(event);
-            self.bench.update(&self.hardware, &changed)?;
+            self.judge.update(&self.hardware, &changed)?;
         }
         Ok(())
     }
@@ -69,13 +74,13 @@ impl Stretch {
         random: &mut Rng,
     ) -> Result<Outcome, String> {
         let mut trial = Trial {
-            bench: &mut self.bench,
+            judge: &mut self.judge,
             mutant,
-            form: self.form,
             mutated: self.hardware.clone(),
             original: self.hardware.clone(),
             touched: BTreeSet::new(),
             streaming: BTreeMap::new(),
+            is_changed: true,
             images: 0,
             random,
         };
@@ -83,11 +88,10 @@ impl Stretch {
         let touched: Vec<LineKey> = trial.touched.iter().copied().collect();
         let images = trial.images;
         if let Some((cut, what)) = caught {
-            // A wrong image may have left no bench.
-            self.bench = Bench::new(&self.hardware, self.form, now_ns_at(1 << 20))?;
+            self.judge.renew(&self.hardware)?;
             return Ok(Outcome::Caught { cut, what });
         }
-        self.bench.update(&self.hardware, &touched)?;
+        self.judge.update(&self.hardware, &touched)?;
         Ok(if images > 0 { Outcome::Survived } else { Outcome::NoDifference })
     }
 }
@@ -96,14 +100,15 @@ impl Stretch {
 type Wrong = (String, String);
 
 struct Trial<'t> {
-    bench: &'t mut Bench,
+    judge: &'t mut Judge,
     mutant: Option<&'t Mutant>,
-    form: Form,
     mutated: Hardware,
     original: Hardware,
     touched: BTreeSet<LineKey>,
     /// The 8-byte units that streaming stores go to which their thread has not fenced.
     streaming: BTreeMap<(u8, u64), ThreadId>,
+    /// Something has happened since the last cut.
+    is_changed: bool,
     images: u64,
     random: &'t mut Rng,
 }
@@ -135,7 +140,8 @@ impl Trial<'_> {
                 self.follow(act, done..up_to);
                 done = up_to;
                 let place = format!("{}, at the fence at {}", act.name, event.site);
-                let caught = self.cut(&place, &act.during);
+                let is_new = std::mem::take(&mut self.is_changed);
+                let caught = is_new.then(|| self.cut(&place, &act.during)).flatten();
                 if caught.is_some() {
                     return Ok(caught);
                 }
@@ -178,13 +184,15 @@ impl Trial<'_> {
     fn follow(&mut self, act: &Act, range: std::ops::Range<usize>) {
         for event in act.keyed.events.get(range).unwrap_or_default() {
             let changed = self.original.apply(event);
+            self.is_changed |= stores(event) || !changed.is_empty();
             self.touched.extend(changed);
         }
     }
 
     fn apply(&mut self, event: &Event) -> Result<(), String> {
         let changed = self.mutated.apply(event);
-        self.bench.update(&self.mutated, &changed)?;
+        self.is_changed |= stores(event) || !changed.is_empty();
+        self.judge.update(&self.mutated, &changed)?;
         self.touched.extend(changed);
         Ok(())
     }
@@ -217,41 +225,11 @@ impl Trial<'_> {
             let deep = self.images.is_multiple_of(8) || expected.pool == Pool::Closed;
             let depth = if deep { Depth::Used } else { Depth::Once };
             let image = Image { lines, state: self.mutated.state(), choice: Choice::Random };
-            if let Err(what) = self.judge(&image, expected, depth) {
+            if let Err(what) = self.judge.judge(&self.mutated, &image, expected, depth) {
                 return Some((format!("power cut {place}, keeping {choice}"), what));
             }
         }
         None
-    }
-
-    fn judge(&mut self, image: &Image, expected: &Expected, depth: Depth) -> Result<(), String> {
-        let is_whole = matches!(expected.pool, Pool::Whole | Pool::Closed);
-        let mut judged = self.bench.judge(&self.mutated, image, &expected.states, depth);
-        if !is_whole && judged.as_ref().is_err_and(|why| is_copy_shown(why)) {
-            // Opened for writing, the copy is rewritten.
-            *self.bench = Bench::new(&self.mutated, self.form, now_ns_at(1 << 20))?;
-            judged = self.bench.judge(&self.mutated, image, &expected.states, Depth::Once);
-        }
-        let refused = match (&judged, expected.pool) {
-            (Err(why), Pool::Cleared) => why.contains("open: ") || why.contains("check found"),
-            (Err(why), Pool::Made) => is_no_pool(why),
-            // The pool may be too full for what is tried with it.
-            (Err(why), _) => why.starts_with("in use afterwards: ") && why.contains("NoSpace"),
-            _ => false,
-        };
-        if refused {
-            // It leaves no bench.
-            *self.bench = Bench::new(&self.mutated, self.form, now_ns_at(1 << 20))?;
-            return Ok(());
-        }
-        let judged = judged?;
-        if expected.pool == Pool::Closed && !judged.report.from_saved {
-            return Err("closed in order, but the logs were scanned".to_owned());
-        }
-        if is_whole && judged.recovery.iter().any(rewrites_copy) {
-            return Err("a copy of what the pool keeps twice had to be rewritten".to_owned());
-        }
-        Ok(())
     }
 
     /// Whether a line's pending stores keep their order.
@@ -314,26 +292,20 @@ impl Trial<'_> {
                 Rng::with_seed(seed ^ key.line ^ unit << 40).bool()
             });
         }
-        images.all
+        let mut all = images.all;
+        let max = self.judge.images_max();
+        if all.len() > max {
+            // The first ones say most.
+            let (_, rest) = all.split_at_mut(max / 3);
+            self.random.shuffle(rest);
+            all.truncate(max);
+        }
+        all
     }
 }
 
-/// Whether an opening was refused since nothing makes a pool of the slots yet: no superblock stands.
-fn is_no_pool(why: &str) -> bool {
-    let says =
-        ["no slot of a Novale pool", "superblock", "slot header is damaged", "format version 0"];
-    let why = why.strip_prefix("read-only: ").unwrap_or(why);
-    why.starts_with("open: ") && says.iter().any(|text| why.contains(text))
-}
-
-/// Whether a pool shown read-only was refused for a damaged copy of what it keeps twice.
-fn is_copy_shown(why: &str) -> bool {
-    why.starts_with("read-only: check found") && why.contains("damaged, the other one stands")
-}
-
-/// Whether an event of an opening rewrites the superblock or a slot's header.
-fn rewrites_copy(event: &Event) -> bool {
-    event.site.file().ends_with("copies.rs")
+fn stores(event: &Event) -> bool {
+    matches!(event.what, What::Store { .. })
 }
 
 /// What was kept, and the lines that differ from the durable ones then.

@@ -20,6 +20,8 @@ pub(super) enum Ends {
     Recovered,
     /// Its clients die, and one that is left settles for them and does the steps.
     Settled,
+    /// There are no steps: damaged pools are repaired.
+    Repaired,
 }
 
 /// A run.
@@ -130,7 +132,7 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 14] = [
+const FIXED: [fn(Form) -> Plan; 15] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
@@ -145,17 +147,31 @@ const FIXED: [fn(Form) -> Plan; 14] = [
     full,
     slots,
     inodes,
+    |_| repairs(),
 ];
 
 /// Number of runs that are always the same.
 pub(super) const FIXED_COUNT: usize = 2 * FIXED.len();
+
+/// Behind the fixed runs, one in so many is of repairs.
+const REPAIRS_ONE_IN: usize = 4;
 
 /// The runs in order: the fixed ones, then random ones from `seed` on, without end.
 pub(super) fn plan(turn: usize, seed: u64) -> Plan {
     let form = if turn.is_multiple_of(2) { Form::Single } else { Form::Two };
     match FIXED.get(turn / 2) {
         Some(make) => make(form),
+        None if turn.is_multiple_of(REPAIRS_ONE_IN) => repairs(),
         None => random(seed.wrapping_add((turn - FIXED_COUNT) as u64), form),
+    }
+}
+
+/// The repairs of the list; their form is that of the pools.
+fn repairs() -> Plan {
+    Plan {
+        ends: Ends::Repaired,
+        name: "repairs".to_owned(),
+        ..Plan::new("", one_slot(1, Form::Auto, 1), "", "")
     }
 }
 
@@ -434,7 +450,7 @@ mod tests {
     fn each_fixed_run_has_steps() {
         for turn in 0..FIXED_COUNT {
             let plan = plan(turn, 1);
-            assert!(plan.steps.len() > 6, "{}", plan.name);
+            assert!(plan.steps.len() > 6 || plan.ends == Ends::Repaired, "{}", plan.name);
         }
         assert!(parse_steps(OPERATIONS).unwrap().len() > 40);
         assert!(parse_steps(IN_TURN).unwrap().len() > 20);
