@@ -74,7 +74,8 @@ if [ "${1:-}" = lint ]; then
 fi
 
 part cargo 1200 scripts/suites/cargo.sh
-part build 600 cargo build --quiet --workspace --bins
+# With the library that programs run with, which no program of this workspace depends on.
+part build 600 cargo build --quiet --workspace --bins --lib
 part lab 400 scripts/suites/lab.sh
 if [ ! -x "$novale" ]; then
   part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
@@ -89,6 +90,7 @@ part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
 part nfs 240 scripts/suites/nfs.sh
+part direct 600 scripts/suites/direct.sh
 part stress 240 scripts/suites/stress.sh 15
 part killed 240 scripts/suites/stress.sh 10 kill
 part demo 900 scripts/demo.sh --once

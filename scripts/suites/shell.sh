@@ -9,4 +9,5 @@ if ! need shellcheck shellcheck; then
   exit
 fi
 check 'the scripts are clean' \
-  shellcheck --external-sources --severity=warning .ci/run scripts/*.sh scripts/*/*.sh
+  shellcheck --external-sources --severity=warning .ci/run scripts/*.sh scripts/*/*.sh \
+  scripts/*/*/*.sh
