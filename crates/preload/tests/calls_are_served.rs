@@ -121,6 +121,26 @@ promises! {
     directories_are_read_and_entered: runs_with_the_daemon directories;
 }
 
+/// The library opened a FIFO itself, with all signals blocked: whoever waited for a partner that never
+/// came could be ended by SIGKILL alone.
+#[test]
+fn who_waits_at_a_fifo_can_be_interrupted() {
+    let Some((scratch, slot)) = mounted("who_waits_at_a_fifo") else { return };
+    let fifo = scratch.in_dir("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    symlink(&fifo, scratch.in_dir("link")).unwrap();
+    for name in ["fifo", "link"] {
+        let mut waiting = direct(&scratch, Path::new("timeout"));
+        waiting.args(["--kill-after", "20", "0.2", "cat"]).arg(scratch.in_dir(name));
+        // What timeout says of a program that the first signal has ended.
+        assert_eq!(waiting.status().unwrap().code(), Some(124), "{name}");
+    }
+    let script = format!("cat {0} & echo through > {0}; wait", fifo.display());
+    let mut both = direct(&scratch, Path::new("sh"));
+    assert_eq!(succeeds(&both.args(["-c", &script]).output().unwrap()), "through\n");
+    is_whole(&scratch, &slot);
+}
+
 #[test]
 fn mount_and_direct_program_see_one_file_system() {
     let Some((scratch, slot)) = mounted("mount_and_direct_program") else { return };

@@ -51,7 +51,7 @@ pub(crate) fn openat2(args: &Args) -> Served {
 fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let mut buffer = PathBuffer::new();
     let place = place(dir, path, &mut buffer)?;
-    let by_kernel = || Some(adopt(&place, dir, path, flags, mode));
+    let by_kernel = || (!may_wait(&place, flags)).then(|| adopt(&place, dir, path, flags, mode));
     let special = libc::O_PATH | libc::O_DIRECTORY | libc::O_TMPFILE;
     if flags & special != 0 || !state::is_root() || kernel::needs_all() {
         return by_kernel();
@@ -64,6 +64,16 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
         }
     }
     Some(fail(libc::ESTALE))
+}
+
+/// Whether opening may wait for somebody else, as that of a FIFO does, or what is opened lies outside
+/// the mount. The program itself asks the kernel then: from in here no signal could end the wait.
+fn may_wait(place: &Place<'_>, flags: i32) -> bool {
+    let waits = |kind| !matches!(kind, FileKind::File | FileKind::Directory | FileKind::Symlink);
+    match place.walk(flags & libc::O_NOFOLLOW == 0) {
+        Ok(found) => found.attr.is_some_and(|attr| waits(attr.kind)),
+        Err(served) => served.is_none(),
+    }
 }
 
 /// What came of one attempt.
