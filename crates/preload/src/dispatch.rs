@@ -151,7 +151,7 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
             processes::clone(number, args)
         }
         libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
-        libc::SYS_exit_group => processes::exit_process(),
+        libc::SYS_exit_group => processes::exit_process(args),
         _ => match data_call(number, args) {
             Some(result) => Outcome::Done(result),
             None => Outcome::Kernel,

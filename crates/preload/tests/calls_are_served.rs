@@ -113,6 +113,9 @@ promises! {
     threads_share_files_without_the_daemon: runs_without_the_daemon threads;
     bad_pointers_are_errors: runs_without_the_daemon pointers;
     signal_handlers_may_write: runs_without_the_daemon signals;
+    /// The call that ends a process was made on the way out of the library, behind a door that was shut
+    /// for good: a handler that ran there and wrote waited for ever.
+    signals_do_not_keep_a_process_from_ending: runs_without_the_daemon ends;
     descriptors_keep_the_kernels_rules: runs_with_the_daemon descriptors;
     children_share_positions: runs_with_the_daemon children;
     programs_inherit_descriptors: runs_with_the_daemon programs;
@@ -388,6 +391,33 @@ mod tasks {
         assert_eq!(of(b"normal"), writes);
         assert_eq!(of(b"signal"), u64::from(HANDLED.load(Ordering::Relaxed)));
         assert_eq!(bytes.len() as u64 / 6, of(b"normal") + of(b"signal"));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn ends() {
+        let handler: extern "C" fn(i32) = handler;
+        unsafe { libc::signal(libc::SIGALRM, handler as libc::sighandler_t) };
+        let every = libc::timeval { tv_sec: 0, tv_usec: 50 };
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        for turn in 0..100 {
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let file = File::create(place().join(format!("ends{turn}"))).unwrap();
+                IN_HANDLER.store(file.into_raw_fd(), Ordering::Relaxed);
+                unsafe {
+                    libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+                    libc::_exit(7);
+                }
+            }
+            let mut status = 0;
+            let mut ended =
+                || unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child;
+            if !support::eventually(&mut ended) {
+                unsafe { libc::kill(child, libc::SIGKILL) };
+            }
+            assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
+        }
     }
 
     #[test]
