@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::fs::{Dir, Mode, OFlags};
+
 /// What names a process for good: its number and when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PidInfo {
@@ -19,8 +21,10 @@ impl PidInfo {
         Self { pid, start_time: stat(pid).map_or(0, |s| s.start_time) }
     }
 
-    /// True if the process is there and has not ended. A zombie has, unless other threads of it
-    /// go on.
+    /// True if the process is there and may still run its program. A zombie may not, unless other
+    /// threads of it go on; nor may one that is being killed and waits in the kernel with all threads that
+    /// are left. Such a one may wait for whoever asks here: for a mount's daemon, which waits for a
+    /// lock of a thread that was killed already.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let Some(stat) = stat(self.pid) else {
@@ -28,7 +32,7 @@ impl PidInfo {
         };
         let same = self.start_time == 0 || stat.start_time == self.start_time;
         let ended = matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1;
-        same && !ended
+        same && !ended && !is_being_killed(self.pid)
     }
 }
 
@@ -36,6 +40,48 @@ impl PidInfo {
 pub(crate) fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// Whether all threads of a process are ended, or blocked in the kernel with SIGKILL on them.
+fn is_being_killed(pid: u32) -> bool {
+    // One that was blocked may run for a moment before a signal on it shows; one that is seen
+    // blocked after that comes back to its program no more. So all are looked at twice.
+    (0..2).all(|_| every_thread_is_being_killed(pid).unwrap_or(false))
+}
+
+fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
+    // Not by std, which would have libc take memory: whoever asks may stand in a program's way to it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let threads = rustix::fs::open(format!("/proc/{pid}/task"), flags, Mode::empty()).ok()?;
+    for thread in Dir::new(threads).ok()? {
+        let thread = thread.ok()?;
+        let name = thread.file_name().to_str().ok()?;
+        if name.starts_with('.') {
+            continue;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{name}/status")).ok()?;
+        if !runs_no_more(&status) {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// What `/proc/PID/task/TID/status` says of a thread: that it has ended, or will without another
+/// instruction of its program.
+fn runs_no_more(status: &str) -> bool {
+    const SIGKILL: u64 = 1 << 8;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let state = field("State:").and_then(|state| state.trim_start().chars().next());
+    let pending = |name| {
+        let set = field(name).and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        set.is_some_and(|set| set & SIGKILL != 0)
+    };
+    match state {
+        Some('Z' | 'X' | 'x') => true,
+        Some('D' | 'S') => pending("SigPnd:") || pending("ShdPnd:"),
+        _ => false,
+    }
 }
 
 struct Stat {
@@ -67,6 +113,25 @@ mod tests {
         assert!(me.start_time > 0);
         assert!(me.is_alive());
         assert!(!PidInfo { start_time: me.start_time + 1, ..me }.is_alive());
+    }
+
+    /// A program was killed while one of its threads waited for the mount's daemon, and the daemon for
+    /// a lock of another one, which was gone: neither could end.
+    #[test]
+    fn a_thread_that_is_being_killed_in_the_kernel_runs_no_more() {
+        let status = |state, own, shared| {
+            format!(
+                "Name:\tx\nState:\t{state} (x)\nSigPnd:\t{own}\nShdPnd:\t{shared}\nSigBlk:\t0\n"
+            )
+        };
+        let (none, kill) = ("0000000000000000", "0000000000006100");
+        assert!(runs_no_more(&status('D', kill, none)));
+        assert!(runs_no_more(&status('S', none, kill)));
+        assert!(runs_no_more(&status('Z', none, none)));
+        assert!(!runs_no_more(&status('D', "0000000000006000", none)));
+        assert!(!runs_no_more(&status('R', kill, none)));
+        assert!(!runs_no_more(""));
+        assert!(!is_being_killed(std::process::id()));
     }
 
     #[test]

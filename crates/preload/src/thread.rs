@@ -30,6 +30,8 @@ pub(crate) struct Thread {
     pub(crate) hazard: AtomicU64,
     /// A small number of the thread's own plus 1.
     pub(crate) hint: AtomicU64,
+    /// What is to be called when the thread ends, and with what; nulls behind the last.
+    ends: [[AtomicU64; 2]; ENDS],
 }
 
 const _: () = {
@@ -38,11 +40,37 @@ const _: () = {
     assert!(std::mem::offset_of!(Thread, stack) == 8);
     assert!(std::mem::offset_of!(Thread, alternate) == 16);
     assert!(std::mem::offset_of!(Thread, mask) == 32);
-    assert!(std::mem::size_of::<Thread>() <= 256);
+    assert!(std::mem::size_of::<Thread>() <= 512);
 };
 
 /// The bit of `depth` that says that the memory is in use by a child made by `vfork`.
 pub(crate) const BORROWED: u32 = 1 << 31;
+
+/// Thread-local values of this library that have something to do when a thread ends, at most.
+const ENDS: usize = 16;
+
+global_asm!(
+    ".text",
+    ".globl __cxa_thread_atexit_impl",
+    ".hidden __cxa_thread_atexit_impl",
+    "__cxa_thread_atexit_impl:",
+    "jmp {at_end}",
+    at_end = sym at_end,
+);
+
+/// What Rust's thread-local values ask for in libc's place, whose own function takes memory of the
+/// program's: a thread that a signal has interrupted in there waits for a lock that the one which asks has.
+/// One that finds no room is not dropped.
+extern "C" fn at_end(call: u64, with: u64, _: u64) -> i32 {
+    let ends = &current().ends;
+    if let Some([to_call, argument]) =
+        ends.iter().find(|[call, _]| call.load(Ordering::Relaxed) == 0)
+    {
+        argument.store(with, Ordering::Relaxed);
+        to_call.store(call, Ordering::Relaxed);
+    }
+    0
+}
 
 /// Bytes of the stack that calls are served on; memory is taken as it is used.
 const STACK_BYTES: usize = 512 << 10;
@@ -53,9 +81,9 @@ global_asm!(
     ".balign 64",
     ".globl novale_thread",
     ".type novale_thread, @object",
-    ".size novale_thread, 256",
+    ".size novale_thread, 512",
     "novale_thread:",
-    ".zero 256",
+    ".zero 512",
     ".text",
 );
 
@@ -68,7 +96,7 @@ pub(crate) fn current() -> &'static Thread {
         asm!("mov {0}, qword ptr fs:[0]", "add {0}, qword ptr [rip + novale_thread@GOTTPOFF]",
             out(reg) block, options(nostack, readonly));
     }
-    // SAFETY: 256 zeroed bytes, aligned, are a valid block; it lives as long as the thread, and
+    // SAFETY: 512 zeroed bytes, aligned, are a valid block; it lives as long as the thread, and
     // nobody keeps the reference longer.
     unsafe { &*block }
 }
@@ -101,6 +129,18 @@ impl Thread {
         let top = self.stack.swap(0, Ordering::Relaxed);
         if top != 0 {
             SPARE_STACKS.lock().push(top);
+        }
+    }
+
+    /// Does what thread-local values have to do when the thread ends, the newest first.
+    pub(crate) fn end(&self) {
+        for [call, with] in self.ends.iter().rev() {
+            let (call, with) = (call.swap(0, Ordering::Relaxed), with.load(Ordering::Relaxed));
+            if call != 0 {
+                // SAFETY: registered for this by Rust, as a function of one pointer.
+                let call = unsafe { std::mem::transmute::<u64, extern "C" fn(u64)>(call) };
+                call(with);
+            }
         }
     }
 

@@ -78,6 +78,7 @@ pub(crate) fn exit_process(args: &Args) -> Outcome {
 
 /// `exit` of a thread, which is not inside: another thread may have its hazard at once.
 pub(crate) fn exit_thread() -> Outcome {
+    current().end();
     table::give_hazard();
     current().give_stack();
     Outcome::Kernel
