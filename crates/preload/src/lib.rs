@@ -4,7 +4,7 @@
 //! replaces the system calls in libc by jumps to itself. A call on a path below a mount, or on a file
 //! opened there, it serves from the pool's two segments, in the program's own process;
 //! all others go on to the kernel after a few instructions. What it does not serve itself goes
-//! through the mount, to which a descriptor can be handed at any time ([`kernel`]).
+//! through the mount, to which a descriptor can be handed at any time.
 //!
 //! Comes in: the program's system calls, as registers. Goes out: calls of `novale-core`.
 //! Never here: how a file system works; what another client of the library could use.

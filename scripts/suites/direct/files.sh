@@ -48,6 +48,8 @@ found_the_same() {
 
 part_copies() {
   make_tree "$plain/tree"
+  # rsync leaves the times of links and directories alone where they differ by less than a second.
+  find "$plain/tree" -depth -exec touch -h -d '2020-02-02 02:02:02.5' {} +
   check 'cp -a' copied cp direct cp -a "$plain/tree" "$dir/cp"
   check 'tar, out and in again' copied tar tar_out_and_in
   check 'mv within the mount' copied moved direct mv "$dir/tar" "$dir/moved"

@@ -94,11 +94,12 @@ impl Repair<'_, '_> {
             (0..WORDS_PER_PAGE).map(|index| (root.add(index * 8), Names::Second(index))).collect();
         for index in 0..WORDS_PER_PAGE {
             let page = page_of(pm, root.add(index * 8));
-            // Of one whose words are all damaged it is known by the word that names it.
+            // One whose words are all damaged is known by the word that names it: the first, which each
+            // pool has. What another word names may be anything else, and no inode page is one.
             let is_found = proved.iter().any(|(_, proved)| *proved == Names::Second(index));
             let known = page.filter(|page| match says(pm, seed, *page, Level::Second) {
                 Some(number) => number == index,
-                None => !is_found,
+                None => index == 0 && !is_found && blocks_in(pm, seed, *page).is_empty(),
             });
             if let Some(page) = known {
                 let tables = (0..WORDS_PER_PAGE).map(|table| {
