@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 use novale_pm::PmOptions;
-use novale_posix::wall_clock_ns;
+use novale_posix::mkfs_options;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -20,8 +20,6 @@ use crate::slots;
 const DEFAULT_BYTES: u64 = 1 << 30;
 /// Where a name that was mistyped would become a file in memory.
 const DEVICES: &str = "/dev";
-const LANES_MIN: usize = 4;
-const LANES_MAX: usize = 512;
 
 /// The pool that was made, as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -49,7 +47,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     for (index, path) in paths.iter().enumerate() {
         lens.push(check_slot(args, index, path)?);
     }
-    let options = options(args, paths.len());
+    let options = mkfs_options(args.lanes, paths.len());
     mkfs_check(&lens, options.lanes)?;
     slot_files::check_room(&paths, &lens)?;
     let mut changed = Changed::default();
@@ -69,20 +67,6 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
         show(&made, &slots::shown(&paths))?;
     }
     Ok(())
-}
-
-fn options(args: &MkfsArgs, slots: usize) -> MkfsOptions {
-    let cpus = std::thread::available_parallelism().map_or(LANES_MIN, std::num::NonZero::get);
-    let lanes = u32::try_from(cpus.clamp(LANES_MIN, LANES_MAX)).unwrap_or(u32::MAX);
-    MkfsOptions {
-        lanes: args.lanes.unwrap_or(lanes),
-        pool_uuid: Uuid::new_v4().into_bytes(),
-        slot_uuids: (0..slots).map(|_| Uuid::new_v4().into_bytes()).collect(),
-        now_ns: wall_clock_ns(),
-        root_uid: rustix::process::geteuid().as_raw(),
-        root_gid: rustix::process::getegid().as_raw(),
-        root_mode: 0o755,
-    }
 }
 
 /// Makes the pool; returns the slots' sizes in bytes.

@@ -57,7 +57,7 @@ pub use file::{File, Whence};
 pub use files::{Entry, Files};
 pub use flags::fallocate_mode;
 pub use hold::{hold_same, lookup_held};
-pub use make::{MakeError, MakePool, make_pool};
+pub use make::{MakeError, MakePool, make_pool, mkfs_options};
 pub use open::OpenOptions;
 pub use pool::Pool;
 pub use set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};

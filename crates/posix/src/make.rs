@@ -114,7 +114,7 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
             }
         }
     }
-    mkfs(&pm, &options(how, paths.len()))?;
+    mkfs(&pm, &mkfs_options(how.lanes, paths.len()))?;
     made.0.clear();
     Ok(())
 }
@@ -146,11 +146,14 @@ fn what_it_holds(pm: &Pm, slot: u8) -> Result<Option<&'static str>, MakeError> {
     Ok(known_signature(&head).or_else(unknown))
 }
 
-fn options(how: &MakePool, slots: usize) -> MkfsOptions {
+/// What a new pool of so many slots is: new identities, the caller's root directory, and as many lanes
+/// as are asked for, or one for each CPU and 4 at least.
+#[must_use]
+pub fn mkfs_options(lanes: Option<u32>, slots: usize) -> MkfsOptions {
     let cpus = std::thread::available_parallelism().map_or(LANES_MIN, std::num::NonZero::get);
-    let lanes = u32::try_from(cpus.clamp(LANES_MIN, LANES_MAX)).unwrap_or(u32::MAX);
+    let by_cpus = u32::try_from(cpus.clamp(LANES_MIN, LANES_MAX)).unwrap_or(u32::MAX);
     MkfsOptions {
-        lanes: how.lanes.unwrap_or(lanes),
+        lanes: lanes.unwrap_or(by_cpus),
         pool_uuid: Uuid::new_v4().into_bytes(),
         slot_uuids: (0..slots).map(|_| Uuid::new_v4().into_bytes()).collect(),
         now_ns: wall_clock_ns(),
