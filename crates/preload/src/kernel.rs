@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::Lock;
-use crate::sys::{Ret, sys};
+use crate::sys::{Ret, fail, sys};
 use crate::table::{self, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::{mounts, say};
 
@@ -30,7 +30,7 @@ const BELOW_LIMIT: u64 = 128;
 /// Where the limit is far away: the kernel's own table grows with the highest number.
 const DENSE: u64 = 4000;
 
-static TAKING: Lock<Vec<(usize, i32)>> = Lock::new(Vec::new());
+static TAKING: Lock<()> = Lock::new(());
 /// The process does what this library can't see (`io_uring`): everything is the kernel's at once.
 static ALL: AtomicBool = AtomicBool::new(false);
 /// Paths mean something else here than where the mounts were named.
@@ -69,11 +69,15 @@ pub(crate) fn placeholder(mount: usize, flags: i32) -> Ret {
 
 /// The descriptor that placeholders of a mount are duplicates of: it can't be read or written.
 fn original(mount: usize) -> Result<i32, Ret> {
-    let mut originals = TAKING.lock();
-    if let Some((_, fd)) = originals.iter().find(|(of, _)| *of == mount) {
-        return Ok(*fd);
+    let Some(known) = mounts::all().get(mount) else { return Err(fail(libc::EIO)) };
+    let there = || Some(known.original.load(Ordering::Acquire)).filter(|fd| *fd != 0);
+    if let Some(fd) = there() {
+        return Ok(fd);
     }
-    let Some(known) = mounts::all().get(mount) else { return Err(-i64::from(libc::EIO)) };
+    let _taking = TAKING.lock();
+    if let Some(fd) = there() {
+        return Ok(fd);
+    }
     let mut path = known.target.clone();
     path.push(0);
     let flags = libc::O_PATH | libc::O_CLOEXEC;
@@ -88,7 +92,7 @@ fn original(mount: usize) -> Result<i32, Ret> {
         return Err(i64::from(high));
     }
     table::set_internal(high);
-    originals.push((mount, high));
+    known.original.store(high, Ordering::Release);
     Ok(high)
 }
 
@@ -177,7 +181,7 @@ pub(crate) fn take_all(state: u32) {
 /// description of the file, with the position known here.
 pub(crate) fn call(fd: i32, description: &InUse, call: impl FnOnce() -> Ret) -> Option<Ret> {
     if !take(description) {
-        return Some(-i64::from(libc::EIO));
+        return Some(fail(libc::EIO));
     }
     let mut offset = description.offset.lock();
     if description.is(SHARED) {

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use novale_core::{Ctx, Fs, HoldId};
 use novale_posix::join::{Joined, join_from};
@@ -32,6 +32,8 @@ pub(crate) struct Mount {
     failed: AtomicBool,
     /// The device number that the kernel shows for its files; 0 before it is asked.
     device: AtomicU64,
+    /// The descriptor that placeholders are duplicates of; 0 before there is one.
+    pub(crate) original: AtomicI32,
 }
 
 static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
@@ -53,6 +55,7 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
             joined: AtomicPtr::new(std::ptr::null_mut()),
             failed: AtomicBool::new(false),
             device: AtomicU64::new(0),
+            original: AtomicI32::new(0),
         })
     };
     let mounts: Vec<Mount> =
