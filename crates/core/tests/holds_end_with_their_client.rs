@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 
+mod support;
+
 use novale_arena::{Arena, PidInfo};
-use novale_core::{
-    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Serial, SetAttr, mkfs,
-};
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, Serial, SetAttr, mkfs};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
+use support::mkfs_options;
 use tempfile::NamedTempFile;
 
 const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
@@ -28,16 +29,7 @@ impl Bed {
             let options = PmOptions { lock, ..PmOptions::default() };
             Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
         };
-        let made = MkfsOptions {
-            lanes: 4,
-            pool_uuid: [7; 16],
-            slot_uuids: vec![[8; 16]],
-            now_ns: 1,
-            root_uid: 0,
-            root_gid: 0,
-            root_mode: 0o755,
-        };
-        mkfs(&pm(SlotLock::Exclusive), &made).unwrap();
+        mkfs(&pm(SlotLock::Exclusive), &mkfs_options(1, 4)).unwrap();
         let arena = Arena::anonymous(64 << 20).unwrap();
         let pm = pm(SlotLock::Held);
         let fs = Fs::open(pm, arena.clone(), &OpenOptions::default(), &Serial, &|_| ()).unwrap();
