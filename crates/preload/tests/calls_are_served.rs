@@ -86,9 +86,12 @@ fn runs_without_the_daemon(name: &str) {
         task(&scratch, name).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // One that waits for the daemon would wait for ever.
     let ended = support::eventually(|| running.try_wait().unwrap().is_some());
+    if !ended {
+        running.kill().unwrap();
+    }
     signal_daemon(&slot, Signal::CONT);
     let output = running.wait_with_output().unwrap();
-    assert!(ended, "it waited for the daemon");
+    assert!(ended, "it waits for the daemon, or for itself");
     succeeds(&output);
     assert_eq!(facts(&slot).get("used_by").and_then(serde_json::Value::as_u64), Some(pid));
     is_whole(&scratch, &slot);
@@ -113,6 +116,9 @@ promises! {
     threads_share_files_without_the_daemon: runs_without_the_daemon threads;
     bad_pointers_are_errors: runs_without_the_daemon pointers;
     signal_handlers_may_write: runs_without_the_daemon signals;
+    /// A thread that had a file locked took memory of the program's, and waited there for a thread that a
+    /// signal had interrupted, whose handler waited for the file.
+    signals_may_interrupt_what_takes_memory: runs_without_the_daemon memory;
     /// The call that ends a process was made on the way out of the library, behind a door that was shut
     /// for good: a handler that ran there and wrote waited for ever.
     signals_do_not_keep_a_process_from_ending: runs_without_the_daemon ends;
@@ -391,6 +397,37 @@ mod tasks {
         assert_eq!(of(b"normal"), writes);
         assert_eq!(of(b"signal"), u64::from(HANDLED.load(Ordering::Relaxed)));
         assert_eq!(bytes.len() as u64 / 6, of(b"normal") + of(b"signal"));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn memory() {
+        let path = place().join("memory");
+        let file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        IN_HANDLER.store(file.as_raw_fd(), Ordering::Relaxed);
+        let handler: extern "C" fn(i32) = handler;
+        unsafe { libc::signal(libc::SIGALRM, handler as libc::sighandler_t) };
+        let set_timer = |tv_usec| {
+            let every = libc::timeval { tv_sec: 0, tv_usec };
+            let timer = libc::itimerval { it_interval: every, it_value: every };
+            let none = std::ptr::null_mut();
+            assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, none) }, 0);
+        };
+        set_timer(100);
+        // Each thread is new to libc's memory and to the library.
+        for _ in 0..30 {
+            std::thread::scope(|scope| {
+                for thread in 0..40 {
+                    let (mut file, path) = (&file, path.with_extension(thread.to_string()));
+                    scope.spawn(move || {
+                        file.write_all(b"normal").unwrap();
+                        fs::write(path, pattern(thread, 5000)).unwrap();
+                    });
+                }
+            });
+        }
+        set_timer(0);
+        assert_eq!(fs::read(&path).unwrap().len() % 6, 0);
     }
 
     #[test]
