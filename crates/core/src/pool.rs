@@ -15,8 +15,6 @@ use crate::recover::marks::PageMarks;
 use crate::recover::saved;
 use crate::seeded::{self, Bug};
 
-const LINE_BYTES: usize = 64;
-
 /// A pool's description, read and checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
@@ -229,26 +227,27 @@ impl Pool {
         self.repair_copies(pm);
         let first = PmAddr::new(0, 0);
         if self.superblock.features_ro_compat & feature.bit() != 0 {
-            // Whoever stored it may have died before its fence.
+            // Whoever stored it may have died before its fence. Its line is enough: without the other
+            // lines the first copy does not stand, and the replica has the bit durably.
             return pm.fence(pm.write_back_range(first, LINE, Purpose::Other)).end();
         }
         self.superblock.features_ro_compat |= feature.bit();
-        let bytes = self.superblock.encode();
-        self.write_superblock(pm, bytes.first_chunk::<LINE_BYTES>().unwrap_or(&[0; LINE_BYTES]));
+        self.write_superblock(pm);
     }
 
     /// Makes the superblock name the tables that there are, durably.
     pub(crate) fn set_roots(&mut self, pm: &Pm) {
         self.superblock.roots = Roots::fixed();
-        let bytes = self.superblock.encode();
-        self.write_superblock(pm, &bytes);
+        self.write_superblock(pm);
     }
 
-    /// Writes the beginning of the superblock, or all of it: the replica, then the first copy.
-    fn write_superblock(&self, pm: &Pm, bytes: &[u8]) {
+    /// Writes the superblock: the replica, then the first copy. All of it, for the checksum covers what
+    /// another program may have left in the reserved bytes.
+    fn write_superblock(&self, pm: &Pm) {
+        let bytes = self.superblock.encode();
         let replica = self.slots.last().map(|(header, _)| replica_of(header));
         for at in replica.into_iter().chain([PmAddr::new(0, 0)]) {
-            pm.fence(pm.stream(at, bytes, Purpose::Other)).end();
+            pm.fence(pm.stream(at, &bytes, Purpose::Other)).end();
         }
     }
 

@@ -11,7 +11,9 @@ mod support;
 
 use novale_arena::Arena;
 use novale_core::*;
-use novale_layout::{PAGE, PmAddr, RoFeature, SLOT_HEADER_OFFSET, SUPERBLOCK_BYTES, Superblock};
+use novale_layout::{
+    Crc32c, PAGE, PmAddr, RoFeature, SLOT_HEADER_OFFSET, SUPERBLOCK_BYTES, Superblock,
+};
 use novale_pm::{Pm, Purpose};
 
 use support::MB;
@@ -161,6 +163,30 @@ fn what_another_program_would_misread_is_said_before_its_first_use() {
     assert_eq!(said(&fs), [RoFeature::KNOWN; 2]);
     fs.close().unwrap();
     assert_eq!(findings(fs.pm()), []);
+}
+
+/// A copy had bytes in the reserved part, and a checksum that covered them. A feature's first use wrote
+/// the first line alone, with the checksum of a superblock that has zeros there: the copy was damaged.
+#[test]
+fn a_feature_is_said_by_a_copy_whose_reserved_bytes_are_used() {
+    const CRC: std::ops::Range<usize> = 12..16;
+    for at in copies()[0] {
+        let pm = pool();
+        let mut bytes: [u8; SUPERBLOCK_BYTES] = get(&pm, at);
+        bytes[500..510].fill(0xee);
+        let mut crc = Crc32c::new();
+        crc.update(&bytes[..CRC.start]);
+        crc.update(&bytes[CRC.end..]);
+        bytes[CRC].copy_from_slice(&crc.finish().to_le_bytes());
+        put(&pm, at, &bytes);
+        assert_eq!(findings(&pm), []);
+
+        let fs = open(pm, false).unwrap();
+        let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
+        fs.setxattr(&Ctx { now_ns: 3, hint: 0 }, Ino::ROOT, &set).unwrap();
+        let told = inspect(fs.pm()).unwrap();
+        assert_eq!((told.bad_copies, told.features[1]), (vec![], RoFeature::Xattrs.bit()));
+    }
 }
 
 /// The bits are gone: a check says so, and a repair sets them.
