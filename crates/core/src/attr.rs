@@ -42,6 +42,7 @@ impl Fs {
             if size > FILE_BYTES_MAX {
                 return Err(Error::TooLarge);
             }
+            self.unpark_below(&call, &locked, size)?;
         }
         if let Some(project) = set.project.filter(|project| *project != locked.view.project()) {
             self.allow(&call, project, 0, 0)?;
@@ -66,6 +67,7 @@ impl Fs {
         let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
         let first_dead = set.size.map(|size| size.div_ceil(PAGE));
         let cuts = first_dead.map_or(Ok(None), |page| view.index().next(arena, page))?.is_some();
+        first_dead.map_or(Ok(()), |page| self.park_room(view, page))?;
         let xattrs = xattrs.map(|xattrs| self.ready_xattrs(call, xattrs)).transpose()?;
         if let Some(ready) = &xattrs {
             attrs.xattrs = ready.set;
@@ -163,13 +165,17 @@ impl Fs {
         freed: &mut Extents,
     ) -> Result<()> {
         view.set_cut(op_seq, page);
-        let mut cut = 0;
-        view.index().remove_range(self.arena(), page, FILE_PAGES_MAX, &mut |_, addr| {
-            freed.push_page(PmAddr::from_raw(addr));
+        let (mut cut, mut parked) = (0, Ok(()));
+        view.index().remove_range(self.arena(), page, FILE_PAGES_MAX, &mut |page, addr| {
+            match self.park(view, page, addr) {
+                Ok(true) => {}
+                Ok(false) => freed.push_page(PmAddr::from_raw(addr)),
+                Err(error) => parked = Err(error),
+            }
             cut += 1;
         })?;
         view.set_data_pages(view.data_pages() - cut);
-        Ok(())
+        parked
     }
 
     /// [`Bug::FreedEarly`]: gives the pages back that a truncation will cut.

@@ -87,6 +87,11 @@ impl Fs {
         (offset, end): (u64, u64),
     ) -> Result<()> {
         let view = &target.view;
+        if view.is_dax() {
+            let mut bytes = vec![0; bytes(end - offset)];
+            self.copy_out(&source.0.view, source.1, &mut bytes)?;
+            return self.write_in_place(call, target, offset, &bytes);
+        }
         let (first_page, pages) = (offset / PAGE, pages_touched(offset, end - offset));
         // What replaces gives back as much as it takes.
         let replaces = view.index().next_gap(self.arena(), first_page)? >= first_page + pages;

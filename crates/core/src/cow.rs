@@ -16,6 +16,7 @@ use novale_policy::{Method, WriteShape};
 use crate::alloc::{Need, pages_touched};
 use crate::attr::attributes_entry;
 use crate::commit::Rest;
+use crate::dax::{Bytes, InPlace};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
@@ -163,8 +164,16 @@ impl Fs {
             return self.write_small(call, file, At::Offset(offset), data).map(|_| data.len());
         }
         let ino = file.ino;
+        if file.view.is_some_and(|view| view.is_dax()) {
+            return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
+        }
         let prepared = self.prepare(call, ino, offset, data)?;
         let (locked, prepared) = self.lock_or_discard(call, ino, prepared)?;
+        if locked.view.is_dax() {
+            drop(locked);
+            self.discard(call, prepared)?;
+            return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
+        }
         self.write_locked(call, &locked, prepared)?;
         Ok(data.len())
     }
@@ -186,21 +195,48 @@ impl Fs {
             let offset = self.read_view(&call, ino, |view, _| Ok(view.size()))?;
             let prepared = self.prepare(&call, ino, offset, data)?;
             let (locked, prepared) = self.lock_or_discard(&call, ino, prepared)?;
-            if locked.view.size() == offset {
+            if locked.view.size() == offset && !locked.view.is_dax() {
                 self.write_locked(&call, &locked, prepared)?;
                 return Ok(offset);
             }
             drop(locked);
             self.discard(&call, prepared)?;
         }
-        // Others append all the time: hold the lock, over a copy, so that no user memory is
-        // touched meanwhile.
+        // Others append all the time, or somebody has it mapped.
+        self.write_mapped(&call, ino, At::End(0), data)
+    }
+
+    /// Writes with the lock held all the time, over a copy, so that no user memory is touched
+    /// meanwhile: in place where somebody has the file mapped. Returns where that was.
+    fn write_mapped(&self, call: &Call<'_>, ino: Ino, at: At, data: &[u8]) -> Result<u64> {
         let data = data.to_vec();
-        let locked = self.lock_file(&call, ino)?;
-        let offset = locked.view.size();
-        let prepared = self.prepare(&call, ino, offset, &data)?;
-        self.write_locked(&call, &locked, prepared)?;
+        let locked = self.lock_file(call, ino)?;
+        let offset = match at {
+            At::Offset(offset) => offset,
+            At::End(_) => locked.view.size(),
+        };
+        if locked.view.is_dax() {
+            self.write_in_place(call, &locked, offset, &data)?;
+            return Ok(offset);
+        }
+        let prepared = self.prepare(call, ino, offset, &data)?;
+        self.write_locked(call, &locked, prepared)?;
         Ok(offset)
+    }
+
+    /// Writes to a file that somebody has mapped.
+    pub(crate) fn write_in_place(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::TooLarge)?;
+        let bytes = Bytes::Given(data);
+        let change = InPlace { offset, end, bytes, fills: true, extends: true };
+        self.change_in_place(call, locked, &change)
     }
 
     pub(crate) fn check_file(&self, call: &Call<'_>, ino: Ino) -> Result<()> {

@@ -66,6 +66,9 @@ pub enum Error {
     /// through that kernel are mapping and call of one mind.
     #[error("the kernel has the file mapped")]
     Mapped,
+    /// A program has the file's own pages mapped, which must stay where they are (`Fs::map_hold`).
+    #[error("a program has the file's pages mapped")]
+    Pinned,
     /// No data or hole at or beyond that offset.
     #[error("no such offset")]
     NoSuchOffset,

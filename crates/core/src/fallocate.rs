@@ -6,13 +6,13 @@
 use novale_layout::{Ino, PAGE, RoFeature};
 use novale_pm::{Flushed, Purpose};
 
-use crate::alloc::Need;
 use crate::commit::Rest;
 use crate::cow::{FILE_BYTES_MAX, write_entry};
+use crate::dax::{Bytes, InPlace, NewPages};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind};
-use crate::log::{Appender, Room};
+use crate::log::Appender;
 use crate::shift::{check_collapse, check_insert};
 use crate::types::{Ctx, Fallocate, SetAttr};
 
@@ -52,6 +52,14 @@ impl Fs {
             // follows.
             self.set_locked(&call, &locked, &SetAttr::default(), Some(xattrs))?;
         }
+        if locked.view.is_dax()
+            && let Some(change) = in_place(how, offset, end)?
+        {
+            return self.change_in_place(&call, &locked, &change);
+        }
+        if how == Fallocate::Extend {
+            self.unpark_below(&call, &locked, end)?;
+        }
         match how {
             Fallocate::Extend => self.allocate(&call, &locked, (offset, end), true),
             Fallocate::KeepSize => self.allocate(&call, &locked, (offset, end), false),
@@ -63,7 +71,7 @@ impl Fs {
         }
     }
 
-    fn allocate(
+    pub(crate) fn allocate(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
@@ -73,15 +81,14 @@ impl Fs {
         let holes = self.holes(locked, offset / PAGE, end.div_ceil(PAGE))?;
         let pages = holes.iter().map(|(_, pages)| pages).sum();
         self.allow(call, locked.view.project(), pages, 0)?;
-        let extents = self.take_pages(call, pages, Need::Growth)?;
-        let entries = match_extents(&holes, &extents);
+        let new_pages = self.pages_for(call, &locked.view, &holes)?;
         let size = locked.view.size();
         let size = if extend { size.max(end) } else { size };
-        self.fill_holes(call, locked, size, &entries, &extents)
+        self.fill_holes(call, locked, size, &new_pages)
     }
 
     /// The holes among the pages `from..to`: first page and number of each.
-    fn holes(&self, locked: &Locked<'_>, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
+    pub(crate) fn holes(&self, locked: &Locked<'_>, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
         let (arena, index) = (self.arena(), locked.view.index());
         let mut holes = Vec::new();
         let mut at = from;
@@ -110,36 +117,20 @@ impl Fs {
         call: &Call<'_>,
         locked: &Locked<'_>,
         size: u64,
-        entries: &[(u64, Extent)],
-        extents: &Extents,
+        new_pages: &NewPages,
     ) -> Result<()> {
-        let (view, arena, env) = (&locked.view, self.arena(), self.env(call));
-        let room =
-            Room::make(&env, view, entries.iter().map(|_| 1), Need::Growth).and_then(|room| {
-                for (page, extent) in entries {
-                    if let Err(error) = view.index().reserve(arena, *page, extent.pages) {
-                        return room.give_back(&env).and(Err(error.into()));
-                    }
-                }
-                Ok(room)
-            });
-        let room = match room {
-            Ok(room) => room,
-            Err(error) => {
-                self.give(call, extents)?;
-                return Err(error);
-            }
-        };
+        let view = &locked.view;
+        let room = self.room_for(call, view, new_pages)?;
         let mut next = locked.next_state();
         let mut pending = match self.zero_gap(locked, size) {
             Ok(gap) => gap.unwrap_or_else(Flushed::none),
             Err(error) => {
-                self.give(call, extents)?;
-                return room.give_back(&env).and(Err(error));
+                self.give(call, &new_pages.taken)?;
+                return room.give_back(&self.env(call)).and(Err(error));
             }
         };
         let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
-        for (page, extent) in entries {
+        for (page, extent) in &new_pages.runs {
             let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
             pending = pending.and(zeroed);
             writer.push(&write_entry(*page, *extent));
@@ -152,22 +143,30 @@ impl Fs {
         }
         next.ctime_ns = call.now_ns;
         pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
+        self.unpark_new(view, new_pages)?;
         self.commit(call, locked, next, Rest::Pending(pending), || {
             appended.publish(view);
-            for (page, extent) in entries {
-                for step in 0..extent.pages {
-                    view.index().set(arena, page + step, extent.addr.add(step * PAGE).raw())?;
-                }
-            }
-            view.set_data_pages(view.data_pages() + extents.pages());
-            Ok(())
+            self.show_new(view, new_pages)
         })?;
         self.collect_if_grown(call, locked, &appended)
     }
 }
 
+/// What changes a file in place that somebody has mapped; none of what only adds pages.
+fn in_place(how: Fallocate, offset: u64, end: u64) -> Result<Option<InPlace<'static>>> {
+    let zeros = |fills, extends| InPlace { offset, end, bytes: Bytes::Zeros, fills, extends };
+    match how {
+        Fallocate::Extend | Fallocate::KeepSize => Ok(None),
+        // Its pages stay: they may be mapped.
+        Fallocate::PunchHole => Ok(Some(zeros(false, false))),
+        Fallocate::ZeroRange => Ok(Some(zeros(true, true))),
+        Fallocate::ZeroRangeKeepSize => Ok(Some(zeros(true, false))),
+        Fallocate::CollapseRange | Fallocate::InsertRange => Err(Error::Pinned),
+    }
+}
+
 /// Splits holes and extents where either ends: (file page, extent) pairs.
-fn match_extents(holes: &[(u64, u64)], extents: &Extents) -> Vec<(u64, Extent)> {
+pub(crate) fn match_extents(holes: &[(u64, u64)], extents: &Extents) -> Vec<(u64, Extent)> {
     let mut pairs = Vec::new();
     let mut free = extents.iter();
     let mut extent = Extent::default();

@@ -75,8 +75,8 @@ impl Fs {
         let held = view.holds().load(Ordering::Relaxed) > 0;
         let mut bytes = 0;
         if view.kind().is_some() {
-            // One without names goes with its last hold.
-            if view.state().nlink == 0 {
+            // One without names goes with its last hold, and what is parked with the last mapping.
+            if view.state().nlink == 0 || view.has_parked() {
                 return Ok(0);
             }
             let (addr, pages) = view.spare();
@@ -84,7 +84,8 @@ impl Fs {
                 view.set_spare(PmAddr::NULL, 0);
                 self.allocator.give_extent(self.arena(), op, Extent { addr, pages })?;
             }
-            bytes += (view.data_pages() + view.names().len() * 2) * INDEX_BYTES_A_PAGE;
+            let names = if view.was_directory() { view.names().len() } else { 0 };
+            bytes += (view.data_pages() + names * 2) * INDEX_BYTES_A_PAGE;
             load::forget(self.arena(), view)?;
             bytes += 1;
         }

@@ -15,6 +15,7 @@ use crate::alloc::inodes::Inodes;
 use crate::alloc::lane::Lane;
 use crate::alloc::{Allocator, Need};
 use crate::commit::{self, InodePlace, Part, Rest};
+use crate::dax::DAX_HOLD;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::gc::GcCounters;
@@ -499,7 +500,8 @@ impl Fs {
         let call = self.begin_read(OpKind::Release, ctx)?;
         let locked = self.lock(&call, ino)?;
         let holds = locked.view.holds();
-        let left = holds.load(Ordering::Relaxed).checked_sub(count);
+        let held = holds.load(Ordering::Relaxed);
+        let left = held.checked_sub(count).filter(|_| held % DAX_HOLD >= count);
         let left = left.ok_or(Error::Invalid("more releases than holds"))?;
         holds.store(left, Ordering::Relaxed);
         if left == 0 {
@@ -660,6 +662,7 @@ impl Fs {
             view.index().for_each(arena, &mut |_, addr| {
                 freed.push_page(PmAddr::from_raw(addr));
             })?;
+            self.take_parked(view, &mut freed)?;
         }
         crate::log::pages(&self.pm, id, state.log_head, state.log_tail, &mut |page| {
             freed.push_page(page);

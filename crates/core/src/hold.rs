@@ -1,6 +1,9 @@
 //! Holds of one client: an inode stays as long as somebody has it open, and no longer than that one
 //! lives.
 //!
+//! A hold may say that its client has the file's own pages mapped (module `dax`); it is counted twice
+//! then, in one word.
+//!
 //! The inode's view counts all holds; a word of the client's (`novale_arena`, module `holds`) has the
 //! inode's number for each of its own. Both change under the inode's lock, the count first.
 //!
@@ -14,6 +17,7 @@ use std::sync::atomic::Ordering;
 use novale_arena::{ClientInfo, HoldSlot, Off, Phase, Record, Recovery};
 use novale_layout::Ino;
 
+use crate::dax::DAX_HOLD;
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::types::Ctx;
@@ -25,12 +29,22 @@ const HOLD: usize = 1;
 /// The count of the inode's holds before.
 const COUNT: usize = 2;
 const GIVING: u64 = 1;
+/// Beside it: the hold is of one that has pages mapped.
+const OF_PAGES: u64 = 2;
+/// In the client's word, beside the number: as [`OF_PAGES`].
+const KEY_OF_PAGES: u64 = 1 << 62;
 
 /// A hold of this client's on an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldId {
     ino: Ino,
     slot: HoldSlot,
+    of_pages: bool,
+}
+
+/// What one hold counts in the view's word.
+fn counts(of_pages: bool) -> u64 {
+    if of_pages { 1 | DAX_HOLD } else { 1 }
 }
 
 impl HoldId {
@@ -38,6 +52,21 @@ impl HoldId {
     #[must_use]
     pub fn ino(self) -> Ino {
         self.ino
+    }
+
+    /// The hold that a client's word tells of.
+    fn of_key(slot: HoldSlot, key: u64) -> Self {
+        let of_pages = key & KEY_OF_PAGES != 0;
+        Self { ino: Ino::new(key & !KEY_OF_PAGES), slot, of_pages }
+    }
+
+    fn key(self) -> u64 {
+        self.ino.get() | if self.of_pages { KEY_OF_PAGES } else { 0 }
+    }
+
+    /// What is noted of it in an operation's record.
+    fn noted(self) -> u64 {
+        self.slot.off().raw() | if self.of_pages { OF_PAGES } else { 0 }
     }
 }
 
@@ -48,22 +77,44 @@ impl Fs {
     /// # Errors
     /// [`Error::NoMemory`]; [`Error::Damaged`] when the inode can't be read.
     pub fn open_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
-        let slot = self.client.take_hold_slot(ctx.hint)?;
-        let held = self.open_hold_in(ctx, (ino, generation), slot);
-        if !matches!(held, Ok(true)) {
-            self.client.give_hold_slot(slot, ctx.hint);
-        }
-        Ok(held?.then_some(HoldId { ino, slot }))
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let hold = HoldId { ino, slot: self.client.take_hold_slot(ctx.hint)?, of_pages: false };
+        self.hold_or_give_slot(&call, generation, hold, |_| Ok(()))
     }
 
-    fn open_hold_in(
+    /// Takes a hold of the inode, if it is this generation's, once `ready` has gone well with its lock.
+    pub(crate) fn take_hold(
         &self,
-        ctx: &Ctx,
+        call: &Call<'_>,
         (ino, generation): (Ino, u32),
-        slot: HoldSlot,
+        ready: impl FnOnce(&Locked<'_>) -> Result<()>,
+    ) -> Result<Option<HoldId>> {
+        let hold = HoldId { ino, slot: self.client.take_hold_slot(call.hint)?, of_pages: true };
+        self.hold_or_give_slot(call, generation, hold, ready)
+    }
+
+    fn hold_or_give_slot(
+        &self,
+        call: &Call<'_>,
+        generation: u32,
+        hold: HoldId,
+        ready: impl FnOnce(&Locked<'_>) -> Result<()>,
+    ) -> Result<Option<HoldId>> {
+        let taken = self.hold_in(call, generation, hold, ready);
+        if !matches!(taken, Ok(true)) {
+            self.client.give_hold_slot(hold.slot, call.hint);
+        }
+        Ok(taken?.then_some(hold))
+    }
+
+    fn hold_in(
+        &self,
+        call: &Call<'_>,
+        generation: u32,
+        hold: HoldId,
+        ready: impl FnOnce(&Locked<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let call = self.begin_read(OpKind::Load, ctx)?;
-        let locked = match self.lock(&call, ino) {
+        let locked = match self.lock(call, hold.ino) {
             Ok(locked) => locked,
             Err(Error::NotFound | Error::Stale) => return Ok(false),
             Err(error) => return Err(error),
@@ -71,11 +122,12 @@ impl Fs {
         if locked.view.generation() != generation {
             return Ok(false);
         }
+        ready(&locked)?;
         let count = locked.view.holds().load(Ordering::Relaxed);
         call.op.note_word(COUNT, count);
-        call.op.note_word(HOLD, slot.off().raw());
-        locked.view.holds().store(count + 1, Ordering::Relaxed);
-        self.arena().set_hold(slot, ino.get())?;
+        call.op.note_word(HOLD, hold.noted());
+        locked.view.holds().store(count + counts(hold.of_pages), Ordering::Relaxed);
+        self.arena().set_hold(hold.slot, hold.key())?;
         Ok(true)
     }
 
@@ -96,20 +148,23 @@ impl Fs {
         let key = self.arena().hold_word(hold.slot)?.load(Ordering::Relaxed);
         let holds = locked.view.holds();
         let count = holds.load(Ordering::Relaxed);
-        if key != hold.ino.get() || count == 0 {
-            return Err(Error::Invalid("a hold that was given up"));
-        }
+        let left = count.checked_sub(counts(hold.of_pages)).filter(|_| key == hold.key());
+        let Some(left) = left else { return Err(Error::Invalid("a hold that was given up")) };
         call.op.note_word(COUNT, count);
-        call.op.note_word(HOLD, hold.slot.off().raw() | GIVING);
-        holds.store(count - 1, Ordering::Relaxed);
+        call.op.note_word(HOLD, hold.noted() | GIVING);
+        holds.store(left, Ordering::Relaxed);
         self.arena().set_hold(hold.slot, 0)?;
-        if count == 1 {
+        if left == 0 {
             Self::unheld(&locked.view);
         }
-        if count == 1 && locked.view.state().nlink == 0 {
-            self.reclaim(call, locked)?;
+        if left == 0 && locked.view.state().nlink == 0 {
+            return self.reclaim(call, locked);
         }
-        Ok(())
+        if hold.of_pages && !locked.view.is_dax() {
+            self.unpark(call, &locked.view)
+        } else {
+            Ok(())
+        }
     }
 
     /// Decides what stands of a hold that a dead operation was taking or giving, for the inode that it
@@ -120,9 +175,10 @@ impl Fs {
         else {
             return Ok(());
         };
-        let slot = HoldSlot::at(Off::from_raw(hold & !GIVING));
+        let slot = HoldSlot::at(Off::from_raw(hold & !(GIVING | OF_PAGES)));
         if hold & GIVING != 0 {
-            view.holds().store(count.saturating_sub(1), Ordering::Relaxed);
+            let given = counts(hold & OF_PAGES != 0);
+            view.holds().store(count.saturating_sub(given), Ordering::Relaxed);
             self.arena().set_hold(slot, 0)?;
         } else if self.arena().hold_word(slot)?.load(Ordering::Relaxed) == 0 {
             view.holds().store(count, Ordering::Relaxed);
@@ -133,8 +189,8 @@ impl Fs {
     /// Gives back what a dead client holds, all of whose operations have ended, in the name of `call`.
     /// An inode that somebody has locked is left for the next time: who settles must not wait for it.
     pub(crate) fn give_back_holds(&self, call: &Call<'_>, recovery: &Recovery<'_>) -> Result<()> {
-        for (slot, ino) in recovery.holds_left()? {
-            let hold = HoldId { ino: Ino::new(ino), slot };
+        for (slot, key) in recovery.holds_left()? {
+            let hold = HoldId::of_key(slot, key);
             call.op.set_phase(Phase::Prepared);
             if let Some(locked) = self.try_lock(call, hold.ino)? {
                 self.give_up(call, &locked, hold)?;
@@ -146,9 +202,9 @@ impl Fs {
 
     /// Gives back what this client holds.
     pub(crate) fn give_back_own_holds(&self, client: &ClientInfo) -> Result<()> {
-        for (slot, ino) in self.arena().holds_of(client)? {
+        for (slot, key) in self.arena().holds_of(client)? {
             let call = self.call(OpKind::Release, &Ctx { now_ns: 0, hint: 0 });
-            let hold = HoldId { ino: Ino::new(ino), slot };
+            let hold = HoldId::of_key(slot, key);
             let locked = self.lock(&call, hold.ino)?;
             self.give_up(&call, &locked, hold)?;
         }

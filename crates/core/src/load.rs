@@ -221,7 +221,10 @@ pub(crate) fn forget(arena: &Arena, view: &View<'_>) -> Result<()> {
 /// Empties a view for another use of its inode number.
 pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     view.index().clear(arena)?;
-    view.names().clear(arena)?;
+    // Of a file the words hold what is parked, which stays until nobody has it mapped.
+    if view.was_directory() {
+        view.names().clear(arena)?;
+    }
     view.set_data_pages(0);
     view.set_log_pages(0);
     view.set_spare(PmAddr::NULL, 0);

@@ -58,13 +58,17 @@ impl Fs {
     /// nobody has it mapped any more.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no regular file; [`Error::Stale`].
+    /// [`Error::Invalid`] for what is no regular file; [`Error::Stale`]; [`Error::Pinned`] where a
+    /// program has the file's own pages mapped ([`Fs::map_hold`]).
     pub fn set_mapped(&self, ctx: &Ctx, ino: Ino, mapped: bool) -> Result<()> {
         if self.is_mapped(ctx, ino)? == mapped {
             return Ok(());
         }
         let call = self.begin_read(OpKind::Load, ctx)?;
         let locked = self.lock(&call, ino)?;
+        if mapped && locked.view.is_dax() {
+            return Err(Error::Pinned);
+        }
         locked.view.publish(|| locked.view.set_mapped(mapped));
         Ok(())
     }

@@ -71,6 +71,9 @@ impl Fs {
             At::Offset(offset) => offset,
             At::End(_) => locked.view.size(),
         };
+        if locked.view.is_dax() {
+            return self.write_in_place(call, &locked, offset, data).map(|()| offset);
+        }
         let sums = if offset % PAGE == 0 { &*sums } else { &[] };
         self.write_copy(call, &locked, &Copied { offset, data, sums })?;
         Ok(offset)

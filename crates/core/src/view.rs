@@ -445,6 +445,11 @@ impl<'a> View<'a> {
         NameTable::new(&pairs[NAMES / NAMES_WORDS])
     }
 
+    /// The root of what [`crate::dax`] keeps: a file has no names.
+    pub(crate) fn parked_word(&self) -> &'a AtomicU64 {
+        &self.words[NAMES]
+    }
+
     // What only holders of the lock use.
 
     pub(crate) fn holds(&self) -> &'a AtomicU64 {

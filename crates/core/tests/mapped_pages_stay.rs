@@ -1,0 +1,305 @@
+//! Promise: as long as a client has a file's own pages mapped, each of them stays where it is, is what
+//! reads and writes of all clients see, and goes to no other file.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use novale_arena::{Arena, PidInfo};
+use novale_core::{
+    Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, NewInode, OpenOptions, Place, Serial,
+    SetAttr, mkfs,
+};
+use novale_layout::PmAddr;
+use novale_pm::{Pm, PmOptions, Purpose, SlotLock, SlotSpec};
+use support::{MB, mkfs_options, open, pool, verify};
+use tempfile::NamedTempFile;
+
+const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
+const PAGE: usize = 4096;
+
+fn make(fs: &Fs, name: &[u8]) -> (Ino, u32) {
+    let kind = FileKind::File;
+    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let made = fs.create(&CTX, Ino::ROOT, name, &new).unwrap();
+    (made.ino, made.generation)
+}
+
+fn set_size(fs: &Fs, ino: Ino, size: usize) {
+    let size = Some(size as u64);
+    fs.setattr(&CTX, ino, &SetAttr { size, ..SetAttr::default() }).unwrap();
+}
+
+fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
+    let size = usize::try_from(fs.getattr(ino).unwrap().size).unwrap();
+    let mut bytes = vec![1; size];
+    assert_eq!(fs.read(&CTX, ino, 0, &mut bytes).unwrap(), size);
+    bytes
+}
+
+fn free(fs: &Fs) -> u64 {
+    fs.statfs().unwrap().pages_free
+}
+
+/// A mapping, as a process has one: where each page was when it was made.
+struct Map<'a> {
+    fs: &'a Fs,
+    hold: HoldId,
+    pages: BTreeMap<usize, PmAddr>,
+}
+
+impl<'a> Map<'a> {
+    fn new(fs: &'a Fs, (ino, generation): (Ino, u32)) -> Self {
+        let hold = fs.map_hold(&CTX, ino, generation).unwrap().unwrap();
+        let mut map = Self { fs, hold, pages: BTreeMap::new() };
+        map.look(1 << 20);
+        map
+    }
+
+    /// Maps what is not mapped yet; what is must lie where it lay.
+    fn look(&mut self, pages: u64) {
+        for run in self.fs.map_pages(&CTX, self.hold, 0, pages).unwrap() {
+            for page in 0..run.pages {
+                let at = run.addr.add(page * PAGE as u64);
+                let file_page = usize::try_from(run.file_page + page).unwrap();
+                assert_eq!(*self.pages.entry(file_page).or_insert(at), at, "page {file_page}");
+            }
+        }
+    }
+
+    fn store(&self, offset: usize, bytes: &[u8]) {
+        let at = self.pages[&(offset / PAGE)].add((offset % PAGE) as u64);
+        let pm = self.fs.pm();
+        pm.fence(pm.stream(at, bytes, Purpose::Data)).end();
+    }
+
+    /// What the mapping shows of the first `size` bytes, as far as it is mapped.
+    fn assert_shows(&self, expected: &[u8]) {
+        for (page, at) in &self.pages {
+            let Some(rest) = expected.get(page * PAGE..) else { continue };
+            let rest = &rest[..rest.len().min(PAGE)];
+            let mut seen = vec![0; rest.len()];
+            self.fs.pm().load(*at, &mut seen).unwrap();
+            assert!(seen == rest, "page {page} of the mapping");
+        }
+    }
+
+    fn end(self) {
+        self.fs.open_release(&CTX, self.hold).unwrap();
+    }
+}
+
+/// One random change of a file, in the file system and in memory.
+fn change(random: &mut Rng, fs: &Fs, ino: Ino, model: &mut Vec<u8>) {
+    let offset = random.usize(..90_000);
+    let most = if random.bool() { 300 } else { 30_000 };
+    let len = random.usize(1..most);
+    let bytes: Vec<u8> = (0..len).map(|_| random.u8(1..)).collect();
+    let end = offset + len;
+    let range = (offset as u64, len as u64);
+    let grow = |model: &mut Vec<u8>, end: usize| model.resize(model.len().max(end), 0);
+    match random.u8(..9) {
+        0..=2 => {
+            fs.write(&CTX, ino, range.0, &bytes).unwrap();
+            grow(model, end);
+            model[offset..end].copy_from_slice(&bytes);
+        }
+        3 => {
+            fs.append(&CTX, ino, &bytes).unwrap();
+            model.extend(&bytes);
+        }
+        4 => {
+            set_size(fs, ino, offset);
+            model.resize(offset, 0);
+        }
+        5 => {
+            fs.fallocate(&CTX, ino, Fallocate::PunchHole, range.0, range.1).unwrap();
+            let stop = end.min(model.len());
+            if let Some(range) = model.get_mut(offset..stop) {
+                range.fill(0);
+            }
+        }
+        6 => {
+            fs.fallocate(&CTX, ino, Fallocate::ZeroRange, range.0, range.1).unwrap();
+            grow(model, end);
+            model[offset..end].fill(0);
+        }
+        7 => {
+            fs.fallocate(&CTX, ino, Fallocate::Extend, range.0, range.1).unwrap();
+            grow(model, end);
+        }
+        _ => {
+            // From the front to behind the end of the longest.
+            let to = Place { ino, offset: 200_000 };
+            let done = fs.copy_range(&CTX, Place { ino, offset: 0 }, to, range.1).unwrap();
+            let done = usize::try_from(done).unwrap();
+            if done > 0 {
+                grow(model, 200_000 + done);
+                model.copy_within(..done, 200_000);
+            }
+        }
+    }
+    if model.len() > 250_000 {
+        set_size(fs, ino, 70_000);
+        model.truncate(70_000);
+    }
+}
+
+#[test]
+fn whatever_is_done_to_a_mapped_file_the_mapping_shows_it() {
+    for (seed, form) in (0..12).zip([Form::Single, Form::Two].into_iter().cycle()) {
+        let fs = open(pool(&[16 * MB], 2), form);
+        let mut random = Rng::with_seed(seed);
+        let (ino, generation) = make(&fs, b"file");
+        let mut model = Vec::new();
+        for _ in 0..10 {
+            change(&mut random, &fs, ino, &mut model);
+        }
+        for _ in 0..6 {
+            let mut map = Map::new(&fs, (ino, generation));
+            for _ in 0..25 {
+                change(&mut random, &fs, ino, &mut model);
+                let (at, len) = (random.usize(..100_000), random.usize(1..64));
+                if at + len <= model.len() && at % PAGE + len <= PAGE {
+                    map.look(1 << 20);
+                    let bytes: Vec<u8> = (0..len).map(|_| random.u8(..)).collect();
+                    map.store(at, &bytes);
+                    model[at..at + len].copy_from_slice(&bytes);
+                }
+                assert!(contents(&fs, ino) == model, "seed {seed}");
+                map.assert_shows(&model);
+            }
+            map.end();
+            for _ in 0..5 {
+                change(&mut random, &fs, ino, &mut model);
+                assert!(contents(&fs, ino) == model, "seed {seed}");
+            }
+        }
+        fs.close().unwrap();
+        verify(&fs.into_pm());
+    }
+}
+
+#[test]
+fn what_is_cut_off_is_free_only_behind_the_last_mapping() {
+    let fs = open(pool(&[16 * MB], 2), Form::Auto);
+    let file = make(&fs, b"file");
+    fs.write(&CTX, file.0, 0, &vec![7; 64 * PAGE]).unwrap();
+    let [first, second] = [(); 2].map(|()| Map::new(&fs, file));
+    let before = free(&fs);
+    set_size(&fs, file.0, 10);
+    assert!(free(&fs) <= before, "pages that are mapped were freed");
+    // What others get is none of these pages.
+    let (other, _) = make(&fs, b"other");
+    fs.write(&CTX, other, 0, &vec![9; 64 * PAGE]).unwrap();
+    first.store(20 * PAGE, b"stored by one who has not seen it go");
+    assert!(contents(&fs, other).iter().all(|byte| *byte == 9));
+    first.end();
+    let one_left = free(&fs);
+    second.end();
+    assert!(free(&fs) >= one_left + 63);
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+#[test]
+fn a_removed_file_stays_as_long_as_it_is_mapped() {
+    let fs = open(pool(&[16 * MB], 2), Form::Auto);
+    let file = make(&fs, b"file");
+    fs.write(&CTX, file.0, 0, &vec![7; 64 * PAGE]).unwrap();
+    let map = Map::new(&fs, file);
+    fs.unlink(&CTX, Ino::ROOT, b"file").unwrap();
+    map.store(5, b"still there");
+    assert_eq!(&contents(&fs, file.0)[5..16], b"still there");
+    set_size(&fs, file.0, PAGE);
+    let before = free(&fs);
+    map.end();
+    assert!(free(&fs) >= before + 64);
+    assert!(matches!(fs.getattr(file.0), Err(Error::Stale)));
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+/// The last commit's checksum covered the page that was then stored to: recovery refused the commit,
+/// and the write was gone.
+#[test]
+fn stores_to_mapped_pages_cost_no_commit_its_checksum() {
+    let fs = open(pool(&[16 * MB], 2), Form::Single);
+    let file = make(&fs, b"file");
+    fs.write(&CTX, file.0, 0, &[1; PAGE]).unwrap();
+    let mut map = Map::new(&fs, file);
+    map.store(100, b"mapped");
+    // New pages of a file that is mapped: they may be mapped next.
+    fs.write(&CTX, file.0, PAGE as u64, &[2; PAGE]).unwrap();
+    map.look(2);
+    map.store(PAGE + 100, b"mapped");
+    fs.map_flush(&CTX, file.0, 0, 2).unwrap();
+    // As a power cut: nothing is closed.
+    let fs = open(fs.into_pm(), Form::Single);
+    let seen = contents(&fs, file.0);
+    assert_eq!(seen.len(), 2 * PAGE);
+    assert_eq!((&seen[100..106], &seen[PAGE + 100..PAGE + 106]), (&b"mapped"[..], &b"mapped"[..]));
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+#[test]
+fn mappings_of_the_kernel_and_of_the_file_itself_exclude_each_other() {
+    let fs = open(pool(&[16 * MB], 2), Form::Auto);
+    let file = make(&fs, b"file");
+    fs.hold(file.0).unwrap();
+    fs.set_mapped(&CTX, file.0, true).unwrap();
+    assert!(matches!(fs.map_hold(&CTX, file.0, file.1), Err(Error::Mapped)));
+    fs.set_mapped(&CTX, file.0, false).unwrap();
+    let map = Map::new(&fs, file);
+    assert!(matches!(fs.set_mapped(&CTX, file.0, true), Err(Error::Pinned)));
+    for how in [Fallocate::CollapseRange, Fallocate::InsertRange] {
+        fs.write(&CTX, file.0, 0, &[1; 3 * PAGE]).unwrap();
+        let refused = fs.fallocate(&CTX, file.0, how, 0, PAGE as u64);
+        assert!(matches!(refused, Err(Error::Pinned)));
+    }
+    map.end();
+    fs.set_mapped(&CTX, file.0, true).unwrap();
+    fs.release(&CTX, file.0, 1).unwrap();
+    assert_eq!(fs.map_hold(&CTX, file.0, file.1 + 1).unwrap(), None);
+    assert!(matches!(fs.map_hold(&CTX, Ino::ROOT, 1), Err(Error::IsDirectory)));
+    fs.close().unwrap();
+}
+
+#[test]
+fn the_mappings_of_a_dead_client_end_with_it() {
+    let slot = NamedTempFile::new_in("/dev/shm").unwrap();
+    slot.as_file().set_len(16 * MB).unwrap();
+    let pm = |lock| {
+        let options = PmOptions { lock, ..PmOptions::default() };
+        Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
+    };
+    mkfs(&pm(SlotLock::Exclusive), &mkfs_options(1, 2)).unwrap();
+    let arena = Arena::anonymous(64 * MB).unwrap();
+    let options = OpenOptions::default();
+    let fs = Fs::open(pm(SlotLock::Held), arena.clone(), &options, &Serial, &|_| ()).unwrap();
+    let file = make(&fs, b"file");
+    fs.write(&CTX, file.0, 0, &[7; 64 * PAGE]).unwrap();
+    let me = PidInfo::current();
+    let ended = PidInfo { start_time: u64::MAX, ..me };
+    let dead = Fs::attach(pm(SlotLock::Held), &arena, &options, ended).unwrap();
+    let living = Fs::attach(pm(SlotLock::Held), &arena, &options, me).unwrap();
+    let (theirs, mine) = (Map::new(&dead, file), Map::new(&living, file));
+    set_size(&fs, file.0, PAGE);
+    let before = free(&fs);
+    drop(theirs);
+    // As after SIGKILL: who holds something does not give its slot back.
+    drop(dead);
+    fs.settle_dead().unwrap();
+    assert_eq!(fs.clients(), 2);
+    assert!(free(&fs) <= before, "a page that the living one has mapped was freed");
+    mine.end();
+    assert!(free(&fs) >= before + 63);
+    living.close().unwrap();
+    drop(living);
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
