@@ -190,6 +190,35 @@ impl Fs {
     }
 }
 
+impl View<'_> {
+    /// What is told of the inode.
+    pub(crate) fn attr(&self, kind: FileKind) -> Attr {
+        let state = self.state();
+        let attrs = self.attrs();
+        Attr {
+            ino: self.ino(),
+            generation: self.generation(),
+            kind,
+            mode: attrs.mode,
+            nlink: state.nlink,
+            uid: attrs.uid,
+            gid: attrs.gid,
+            rdev: self.rdev(),
+            project: attrs.project,
+            size: if kind == FileKind::Directory {
+                state.size.saturating_mul(64)
+            } else {
+                state.size
+            },
+            blocks: self.pages() * 8,
+            atime_ns: self.atime_ns(),
+            mtime_ns: state.mtime_ns,
+            ctime_ns: state.ctime_ns,
+            birth_ns: self.birth_ns(),
+        }
+    }
+}
+
 /// The entry that drops all pages from `page` on.
 pub(crate) fn hole_to_end(page: u64) -> Entry {
     Entry::Write {

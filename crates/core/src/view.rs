@@ -12,7 +12,6 @@ use novale_layout::{COOKIE_MIN, CommitLine, FileKind, Ino, PmAddr};
 
 use crate::error::{Error, Result};
 use crate::mapped::{KEPT, MAPPED};
-use crate::types::Attr;
 use crate::xattr::set::XattrSet;
 
 /// The block of a view.
@@ -393,30 +392,8 @@ impl<'a> View<'a> {
         halves(self.get(MODE)).0
     }
 
-    pub(crate) fn attr(&self, kind: FileKind) -> Attr {
-        let state = self.state();
-        let attrs = self.attrs();
-        Attr {
-            ino: self.ino(),
-            generation: self.generation(),
-            kind,
-            mode: attrs.mode,
-            nlink: state.nlink,
-            uid: attrs.uid,
-            gid: attrs.gid,
-            rdev: self.rdev(),
-            project: attrs.project,
-            size: if kind == FileKind::Directory {
-                state.size.saturating_mul(64)
-            } else {
-                state.size
-            },
-            blocks: self.pages() * 8,
-            atime_ns: self.atime_ns(),
-            mtime_ns: state.mtime_ns,
-            ctime_ns: state.ctime_ns,
-            birth_ns: self.get(BIRTH).cast_signed(),
-        }
+    pub(crate) fn birth_ns(&self) -> i64 {
+        self.get(BIRTH).cast_signed()
     }
 
     pub(crate) fn set_birth_ns(&self, birth_ns: i64) {

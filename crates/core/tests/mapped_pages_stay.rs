@@ -1,7 +1,7 @@
 //! Promise: as long as a client has a file's own pages mapped, each of them stays where it is, is what
 //! reads and writes of all clients see, and goes to no other file.
 
-#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests stop at what fails")]
 
 mod support;
 
@@ -282,7 +282,7 @@ fn the_mappings_of_a_dead_client_end_with_it() {
     let options = OpenOptions::default();
     let fs = Fs::open(pm(SlotLock::Held), arena.clone(), &options, &Serial, &|_| ()).unwrap();
     let file = make(&fs, b"file");
-    fs.write(&CTX, file.0, 0, &[7; 64 * PAGE]).unwrap();
+    fs.write(&CTX, file.0, 0, &vec![7; 64 * PAGE]).unwrap();
     let me = PidInfo::current();
     let ended = PidInfo { start_time: u64::MAX, ..me };
     let dead = Fs::attach(pm(SlotLock::Held), &arena, &options, ended).unwrap();

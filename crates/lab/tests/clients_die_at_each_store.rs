@@ -114,6 +114,25 @@ fn while_they_open_and_close_files() {
     }
 }
 
+/// What a client has mapped is unmapped for it, and no page that another one has mapped goes to a file.
+#[test]
+fn while_they_map_and_unmap_files() {
+    for (what, kept) in [
+        (Holding::MapsCutsWrites, false),
+        (Holding::MapsCutsWrites, true),
+        (Holding::MapsRemoves, false),
+        (Holding::MapsRemoves, true),
+    ] {
+        match die_holding(what, kept) {
+            Ok(deaths) => {
+                println!("{what:?}, kept {kept}: {deaths} deaths");
+                assert!(deaths > 10);
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
+}
+
 /// At one in so many stores; the power is cut at each fence of the settling then.
 #[test]
 fn and_the_power_fails_then_behind_a_death_in_the_arena() {

@@ -4,13 +4,15 @@
 use std::process::{Command, Stdio};
 
 use novale_arena::PidInfo;
-use novale_core::{Ctx, Error, Form, Fs, Ino};
+use novale_core::{Ctx, Error, FileKind, Form, Fs, HoldId, Ino, NewInode, SetAttr};
+use novale_layout::{PAGE, PmAddr};
 
 use super::death::{Dead, Death, DeathOptions, DeathSummary, ended_process};
 use super::dying::{Act, Points, place};
 use crate::diff::{CoreOptions, OnFs};
 use crate::workload::parse_steps;
 
+const PAGE_BYTES: usize = 4096;
 /// Points of one act at most.
 const POINTS_MAX: u64 = 10_000;
 const SETUP: &str =
@@ -24,12 +26,62 @@ pub enum Holding {
     Opens,
     /// It opens a file, removes its name and closes it.
     OpensRemovesCloses,
+    /// It maps a file's own pages, cuts the file off, writes to it again, and unmaps it.
+    MapsCutsWrites,
+    /// It maps a file's own pages, removes its name and unmaps it.
+    MapsRemoves,
     /// It settles for one that died with a file open twice that has no name any more.
     Settles,
 }
 
+impl Holding {
+    fn maps(self) -> bool {
+        matches!(self, Self::MapsCutsWrites | Self::MapsRemoves)
+    }
+}
+
+/// A client's mapping of all of a file.
+struct Mapped {
+    hold: HoldId,
+    pages: Vec<PmAddr>,
+}
+
+impl Mapped {
+    fn new(fs: &Fs, (ino, generation): (Ino, u32)) -> Result<Self, String> {
+        let hold = fs.map_hold(&CTX, ino, generation).map_err(text)?.ok_or("it is gone")?;
+        let runs = fs.map_pages(&CTX, hold, 0, u64::from(u32::MAX)).map_err(text)?;
+        let pages = runs.iter().flat_map(|run| (0..run.pages).map(|at| run.addr.add(at * PAGE)));
+        Ok(Self { hold, pages: pages.collect() })
+    }
+
+    fn of_survivor(death: &mut Death) -> Result<Self, String> {
+        let fs = fs(death)?;
+        let attr = fs.lookup(&CTX, Ino::ROOT, b"f").map_err(text)?;
+        Self::new(fs, (attr.ino, attr.generation))
+    }
+
+    /// Unmaps it, once it is sure that no page of it is another file's: all that is free is written to.
+    fn end(self, fs: &Fs) -> Result<(), String> {
+        let shown = || {
+            let mut bytes = vec![[0; PAGE_BYTES]; self.pages.len()];
+            let each = self.pages.iter().zip(&mut bytes);
+            let loaded = each.map(|(at, page)| fs.pm().load(*at, page));
+            loaded.collect::<Result<(), _>>().map_err(|why| why.to_string()).map(|()| bytes)
+        };
+        let before = shown()?;
+        let new = NewInode { kind: FileKind::File, mode: 0, uid: 0, gid: 0, rdev: 0, target: b"" };
+        let full = fs.create(&CTX, Ino::ROOT, b"full", &new).map_err(text)?;
+        while fs.append(&CTX, full.ino, &[3; PAGE_BYTES]).is_ok() {}
+        if shown()? != before {
+            return Err("a page that the survivor has mapped was given to another file".to_owned());
+        }
+        fs.unlink(&CTX, Ino::ROOT, b"full").map_err(text)?;
+        fs.open_release(&CTX, self.hold).map_err(|why| format!("the survivor's mapping: {why}"))
+    }
+}
+
 /// Lets a client die at each store to the arena of what it does. `kept`: the survivor has the file
-/// open as well. Returns the number of deaths.
+/// open as well, or mapped as this one has. Returns the number of deaths.
 ///
 /// # Errors
 /// The death that was not settled rightly, and what was wrong.
@@ -39,9 +91,10 @@ pub fn die_holding(what: Holding, kept: bool) -> Result<u64, String> {
     let setup = parse_steps(SETUP)?;
     for point in 0..POINTS_MAX {
         let mut death = Death::new(&setup, &options)?;
+        let map = if kept && what.maps() { Some(Mapped::of_survivor(&mut death)?) } else { None };
         match one(&mut death, what, kept, point) {
             Ok(Some(dead)) => {
-                let judged = judge(death, kept, &dead);
+                let judged = judge(death, (kept, map), &dead);
                 judged.map_err(|why| {
                     let at = dead.last().map_or_else(String::new, |dead| place(&dead.at));
                     format!("{what:?}, kept {kept}, point {point}: {why}\n  it died at {at}")
@@ -64,7 +117,7 @@ fn one(
     let fs = fs(death)?;
     let attr = fs.lookup(&CTX, Ino::ROOT, b"f").map_err(text)?;
     let (ino, generation) = (attr.ino, attr.generation);
-    if kept {
+    if kept && !what.maps() {
         fs.hold(ino).map_err(text)?;
     }
     let mut dead = Vec::new();
@@ -74,6 +127,19 @@ fn one(
             let hold = fs.open_hold(&CTX, ino, generation).map_err(text)?;
             fs.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
             fs.open_release(&CTX, hold.ok_or("it is gone")?).map_err(text)
+        }),
+        Holding::MapsCutsWrites => Box::new(move |fs| {
+            let map = Mapped::new(fs, (ino, generation))?;
+            let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+            fs.setattr(&CTX, ino, &size(5000)).map_err(text)?;
+            fs.write(&CTX, ino, 9000, &[2; 4096]).map_err(text)?;
+            fs.setattr(&CTX, ino, &size(100)).map_err(text)?;
+            fs.open_release(&CTX, map.hold).map_err(text)
+        }),
+        Holding::MapsRemoves => Box::new(move |fs| {
+            let map = Mapped::new(fs, (ino, generation))?;
+            fs.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
+            fs.open_release(&CTX, map.hold).map_err(text)
         }),
         Holding::Settles => {
             let opens: Act = Box::new(move |fs| {
@@ -106,7 +172,11 @@ fn open(fs: &Fs, ino: Ino, generation: u32) -> Result<(), String> {
 }
 
 /// The survivor settles, and finds the file with its own holds alone.
-fn judge(mut death: Death, kept: bool, dead: &[Dead]) -> Result<(), String> {
+fn judge(
+    mut death: Death,
+    (kept, map): (bool, Option<Mapped>),
+    dead: &[Dead],
+) -> Result<(), String> {
     death.recorded();
     death.hardware.forget_threads();
     let fs = fs(&mut death)?;
@@ -122,7 +192,9 @@ fn judge(mut death: Death, kept: bool, dead: &[Dead]) -> Result<(), String> {
     let fs = self::fs(&mut death)?;
     // The only file that the root has or had.
     let ino = found.unwrap_or_else(|| Ino::new(2));
-    if kept {
+    if let Some(map) = map {
+        map.end(fs)?;
+    } else if kept {
         fs.release(&CTX, ino, 1).map_err(|why| format!("the survivor's hold: {why}"))?;
     }
     match (found, fs.release(&CTX, ino, 1)) {
