@@ -1,12 +1,12 @@
 //! Which call is served by what.
 
 use crate::calls::{attributes, data, descriptors, names, open, processes};
-use crate::entry::{Class, Outcome, set_class};
-use crate::kernel;
+use crate::entry::{self, CLOSES, CREATES, Outcome, add_class};
 use crate::paths::Served;
 use crate::signals;
 use crate::sys::Args;
 use crate::table::Inside;
+use crate::{kernel, numbers};
 
 const CWD: u64 = libc::AT_FDCWD as u64;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
@@ -130,13 +130,65 @@ const ALWAYS: &[i64] = &[
     libc::SYS_move_mount,
 ];
 
+/// Calls by which the kernel gives out a descriptor, or sees how many there may be, or uses one without
+/// being asked about it here: no placeholder may be in stock then.
+const MAKING_DESCRIPTORS: &[i64] = &[
+    libc::SYS_open,
+    libc::SYS_creat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_mknodat,
+    libc::SYS_dup,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_pipe,
+    libc::SYS_pipe2,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_create1,
+    libc::SYS_eventfd,
+    libc::SYS_eventfd2,
+    libc::SYS_signalfd,
+    libc::SYS_signalfd4,
+    libc::SYS_timerfd_create,
+    libc::SYS_inotify_init,
+    libc::SYS_inotify_init1,
+    libc::SYS_fanotify_init,
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+    libc::SYS_mq_open,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_bpf,
+    libc::SYS_seccomp,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_open_tree,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
+];
+
 /// Says which calls are looked at.
 pub(crate) fn begin() {
-    for number in OF_DESCRIPTORS {
-        set_class(*number, Class::Descriptor);
-    }
-    for number in ALWAYS {
-        set_class(*number, Class::Always);
+    let all = [(OF_DESCRIPTORS, entry::DESCRIPTOR), (ALWAYS, entry::ALWAYS)];
+    let more = [(MAKING_DESCRIPTORS, CREATES), (&[libc::SYS_close][..], CLOSES)];
+    for (calls, class) in all.into_iter().chain(more) {
+        for number in calls {
+            add_class(*number, class);
+        }
     }
 }
 
@@ -152,10 +204,13 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
         }
         libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
         libc::SYS_exit_group => processes::exit_process(args),
-        _ => match data_call(number, args) {
-            Some(result) => Outcome::Done(result),
-            None => Outcome::Kernel,
-        },
+        _ => {
+            let served = data_call(number, args);
+            if served.is_none() && entry::is_of(number, CREATES) {
+                numbers::clear();
+            }
+            served.map_or(Outcome::Kernel, Outcome::Done)
+        }
     }
 }
 
@@ -233,7 +288,7 @@ fn path_call(number: i64, args: &Args) -> Served {
 
 fn other_call(number: i64, args: &Args) -> Served {
     match number {
-        libc::SYS_close => descriptors::close(args),
+        libc::SYS_close => Some(descriptors::close(args)),
         libc::SYS_close_range => descriptors::close_range(args),
         libc::SYS_dup => descriptors::dup(args),
         libc::SYS_dup2 | libc::SYS_dup3 => descriptors::dup_to(number, args),
@@ -263,6 +318,7 @@ fn other_call(number: i64, args: &Args) -> Served {
         | libc::SYS_mount
         | libc::SYS_umount2
         | libc::SYS_move_mount => processes::elsewhere(number, args),
-        _ => processes::identity(number, args),
+        _ if entry::is_of(number, entry::ALWAYS) => processes::identity(number, args),
+        _ => None,
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Comes in: the call's number and arguments in their registers, the address behind the `syscall`
 //! in r11, the program's stack. A few instructions decide that the kernel is to do it, for all but
-//! the calls in [`CLASSES`]; then nothing else has been touched. The others save what libc expects
+//! the calls that [`CLASSES`] names; then nothing else has been touched. The others save what libc expects
 //! to find unchanged, mark the thread as inside, and go on on a stack of this library's own, since a
 //! program's may be small.
 
 use std::arch::global_asm;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::{Args, Ret};
 use crate::thread::{Thread, current};
@@ -15,25 +15,41 @@ use crate::thread::{Thread, current};
 /// Numbers of system calls that may be looked at.
 pub(crate) const NUMBERS: usize = 512;
 
-/// How a call is told apart, by its number. All others, of class 0, are the kernel's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// Ours if its first argument is a descriptor that the table knows.
-    Descriptor = 1,
-    /// Looked at in every case.
-    Always = 2,
-}
+/// How a call is told apart, by its number: bits, none of them for what is always the kernel's. Ours if
+/// its first argument is a descriptor that the table knows.
+pub(crate) const DESCRIPTOR: u8 = 1;
+/// Looked at in every case.
+pub(crate) const ALWAYS: u8 = 2;
+/// Makes the kernel give out a descriptor: looked at while [`watch`] says so.
+pub(crate) const CREATES: u8 = 4;
+/// Makes the kernel free one: likewise.
+pub(crate) const CLOSES: u8 = 8;
 
-/// A [`Class`] for each number, or 0.
+/// What is known of each number's calls.
 static CLASSES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 /// Where the descriptor table is: 32-bit words, 0 for descriptors of the kernel alone.
 static TABLE: AtomicU64 = AtomicU64::new(0);
 
-/// Says how calls of a number are told apart.
-pub(crate) fn set_class(number: i64, class: Class) {
+/// Calls of the kernel's that are looked at nevertheless: [`CREATES`], [`CLOSES`].
+static WATCHED: AtomicU32 = AtomicU32::new(0);
+
+/// Says how calls of a number are told apart, beside what was said already.
+pub(crate) fn add_class(number: i64, class: u8) {
     if let Some(entry) = usize::try_from(number).ok().and_then(|number| CLASSES.get(number)) {
-        entry.store(class as u8, Ordering::Relaxed);
+        entry.fetch_or(class, Ordering::Relaxed);
     }
+}
+
+/// Whether calls of a number are of a class.
+pub(crate) fn is_of(number: i64, class: u8) -> bool {
+    let entry = usize::try_from(number).ok().and_then(|number| CLASSES.get(number));
+    entry.is_some_and(|entry| entry.load(Ordering::Relaxed) & class != 0)
+}
+
+/// Looks at calls of a class from now on, or no longer. One thread at a time.
+pub(crate) fn watch(class: u8, on: bool) {
+    let others = WATCHED.load(Ordering::Relaxed) & !u32::from(class);
+    WATCHED.store(if on { others | u32::from(class) } else { others }, Ordering::Relaxed);
 }
 
 /// Whether calls of a number need to come here.
@@ -124,14 +140,20 @@ global_asm!(
     "movzx r11d, byte ptr [r11 + rax]",
     "test r11d, r11d",
     "jz 9f",
-    "cmp r11d, 1",
+    "test r11d, {always}",
+    "jnz 2f",
+    "test r11d, {descriptor}",
+    "jz 5f",
+    "mov ecx, edi",
+    "cmp ecx, {descriptors}",
+    "jae 5f",
+    "shl rcx, 2",
+    "add rcx, qword ptr [rip + {table}]",
+    "cmp dword ptr [rcx], 0",
     "jne 2f",
-    "mov r11d, edi",
-    "cmp r11d, {descriptors}",
-    "jae 9f",
-    "mov rcx, qword ptr [rip + {table}]",
-    "cmp dword ptr [rcx + 4 * r11], 0",
-    "je 9f",
+    "5:",
+    "test r11d, dword ptr [rip + {watched}]",
+    "jz 9f",
     "2:",
     "push r9",
     "push r8",
@@ -237,6 +259,9 @@ global_asm!(
     "jmp rcx",
     numbers = const NUMBERS,
     classes = sym CLASSES,
+    watched = sym WATCHED,
+    always = const ALWAYS,
+    descriptor = const DESCRIPTOR,
     table = sym TABLE,
     descriptors = const crate::table::DESCRIPTORS,
     exit = const libc::SYS_exit,

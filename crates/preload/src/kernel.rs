@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::lock::Lock;
 use crate::sys::{Ret, fail, sys};
 use crate::table::{self, IN_KERNEL, InUse, MAPPED, SHARED};
-use crate::{mounts, say};
+use crate::{mounts, numbers, say};
 
 /// Below the mount point: where the daemon shows inodes by number.
 const BY_NUMBER: &str = ".novale";
@@ -43,6 +43,7 @@ pub(crate) fn has_all() -> bool {
 
 /// Leaves all paths to the kernel from now on.
 pub(crate) fn elsewhere() {
+    numbers::stop();
     ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
@@ -53,18 +54,18 @@ pub(crate) fn needs_all() -> bool {
 
 /// Makes every file the kernel's from now on.
 pub(crate) fn give_all() {
+    numbers::stop();
     ALL.store(true, Ordering::Relaxed);
     take_all(SHARED);
 }
 
 /// A new placeholder: the lowest free number.
-pub(crate) fn placeholder(mount: usize, flags: i32) -> Ret {
+pub(crate) fn placeholder(mount: usize) -> Ret {
     let original = match original(mount) {
         Ok(original) => original,
         Err(failed) => return failed,
     };
-    let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    sys!(libc::SYS_fcntl, original, command, 0)
+    numbers::take(|| sys!(libc::SYS_fcntl, original, libc::F_DUPFD_CLOEXEC, 0))
 }
 
 /// The descriptor that placeholders of a mount are duplicates of: it can't be read or written.
@@ -87,6 +88,7 @@ fn original(mount: usize) -> Result<i32, Ret> {
     }
     let high = sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, self::high());
     sys!(libc::SYS_close, fd);
+    numbers::freed_any();
     let high = i32::try_from(high).unwrap_or(-1);
     if high < 0 {
         return Err(i64::from(high));
@@ -125,15 +127,14 @@ pub(crate) fn take(description: &InUse) -> bool {
         say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
         return false;
     };
-    table::each(&mut |fd, other| {
-        if other.index == description.index {
-            let flags = sys!(libc::SYS_fcntl, fd, libc::F_GETFD);
-            let close = if flags & i64::from(libc::FD_CLOEXEC) != 0 { libc::O_CLOEXEC } else { 0 };
-            sys!(libc::SYS_dup3, real, fd, close);
-        }
+    let numbers = numbers::lock();
+    table::each_of(description, |fd, stays| {
+        sys!(libc::SYS_dup3, real, fd, if stays { 0 } else { libc::O_CLOEXEC });
     });
-    sys!(libc::SYS_close, real);
     description.set(IN_KERNEL);
+    drop(numbers);
+    sys!(libc::SYS_close, real);
+    numbers::freed_any();
     true
 }
 
@@ -168,6 +169,7 @@ pub(crate) fn map(fd: i32, description: &InUse) -> bool {
 
 /// Takes all descriptions, for good with [`SHARED`].
 pub(crate) fn take_all(state: u32) {
+    numbers::clear();
     table::each(&mut |fd, description| {
         if state == SHARED {
             take_shared(fd, description);

@@ -38,6 +38,7 @@ mod kernel;
 mod libc_text;
 mod lock;
 mod mounts;
+mod numbers;
 mod patch;
 mod paths;
 mod signals;

@@ -9,6 +9,8 @@ use crate::sys::sys;
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const WAITED_FOR: u32 = 2;
+/// Looks at a lock before its thread sleeps: most are held for as long as a few of them take.
+const LOOKS: u32 = 200;
 
 /// A value that one thread at a time may use. Holders are inside the library, so no signal handler
 /// of the program interrupts them.
@@ -32,13 +34,37 @@ impl<T> Lock<T> {
 
     /// Takes the lock without a guard, for what [`Lock::give`] ends in the child of a fork too.
     pub(crate) fn take(&self) {
-        let free = self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-        if free.is_err() {
-            while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-                let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-                sys!(libc::SYS_futex, self.word.as_ptr(), wait, WAITED_FOR, 0);
+        let free = || {
+            self.word.load(Ordering::Relaxed) == FREE
+                && self
+                    .word
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        };
+        for _ in 0..LOOKS {
+            if free() {
+                return;
             }
+            std::hint::spin_loop();
         }
+        self.wait();
+    }
+
+    #[cold]
+    fn wait(&self) {
+        while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
+            let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+            sys!(libc::SYS_futex, self.word.as_ptr(), wait, WAITED_FOR, 0);
+        }
+    }
+
+    /// Stores the value without a look at the lock.
+    ///
+    /// # Safety
+    /// No other thread has a way to the lock.
+    pub(crate) unsafe fn set_alone(&self, value: T) {
+        // SAFETY: nobody else reaches it.
+        unsafe { *self.value.get() = value };
     }
 
     pub(crate) fn give(&self) {
@@ -46,6 +72,18 @@ impl<T> Lock<T> {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
             sys!(libc::SYS_futex, self.word.as_ptr(), wake, 1);
         }
+    }
+}
+
+impl<T> Lock<Option<T>> {
+    /// Takes the value without a look at the lock.
+    ///
+    /// # Safety
+    /// As for [`Lock::set_alone`].
+    pub(crate) unsafe fn take_alone(&self) -> Option<T> {
+        // SAFETY: nobody else reaches it.
+        let value = unsafe { &mut *self.value.get() };
+        value.take()
     }
 }
 

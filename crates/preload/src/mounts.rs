@@ -16,7 +16,7 @@ use novale_posix::join::{Joined, join_from};
 use crate::lock::Lock;
 use crate::sys::sys;
 use crate::thread::current;
-use crate::{kernel, table};
+use crate::{kernel, numbers, table};
 
 /// Mounts that a process may use directly.
 const MOUNTS_MAX: usize = 16;
@@ -122,6 +122,7 @@ fn start_again() -> Option<()> {
                 table::forget_internal(descriptor);
             }
         }
+        numbers::freed_any();
         joined.store(1, Ordering::Release);
     }
     Some(())
@@ -138,7 +139,9 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     if let Some(joined) = unsafe { there.as_ref() } {
         return Some(&joined.fs);
     }
-    match join_from(&mount.slots, kernel::high()) {
+    let joined = join_from(&mount.slots, kernel::high());
+    numbers::freed_any();
+    match joined {
         Ok(joined) => {
             joined.descriptors().for_each(table::set_internal);
             joined.fs.refuse_mapped();

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use novale_core::{HoldId, Ino};
 
 use crate::lock::Lock;
-use crate::sys::sys;
+use crate::numbers;
+use crate::sys::{Ret, fail, sys};
 use crate::thread::current;
 
 /// Descriptors that may be Novale's: numbers below this.
@@ -20,11 +21,19 @@ pub(crate) const DESCRIPTORS: usize = 1 << 20;
 const HAZARDS: usize = 1024;
 /// A word of the table for a descriptor of this library's, which the program must not know.
 const INTERNAL: u32 = u32::MAX;
+/// One for a descriptor that the program has closed, while the kernel has a placeholder there.
+const STOCKED: u32 = u32::MAX - 1;
+/// Words of open files: the description plus 1, and whether the descriptor stays when another program
+/// is run. The latter counts as long as the kernel has a placeholder there, which goes in any case.
+const INDEX: u32 = (1 << 21) - 1;
+const STAYS: u32 = 1 << 30;
 
 static TABLE: AtomicU64 = AtomicU64::new(0);
 static SLAB: AtomicU64 = AtomicU64::new(0);
 /// Above every descriptor that was ever in the table.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
+/// 1 while there are retired descriptions.
+static RETIRED: AtomicU32 = AtomicU32::new(0);
 static FREE: Lock<Free> = Lock::new(Free { slots: Vec::new(), fresh: 0, retired: Vec::new() });
 
 struct Free {
@@ -69,6 +78,8 @@ pub(crate) struct New {
     pub(crate) state: u32,
     pub(crate) mount: usize,
     pub(crate) hold: Option<HoldId>,
+    /// The descriptor stays when another program is run.
+    pub(crate) stays: bool,
 }
 
 impl Description {
@@ -135,6 +146,15 @@ fn word(fd: i32) -> Option<&'static AtomicU32> {
     Some(unsafe { &*word })
 }
 
+/// The description that a word names.
+fn index_of(word: u32) -> Option<u32> {
+    if matches!(word, INTERNAL | STOCKED) { None } else { (word & INDEX).checked_sub(1) }
+}
+
+fn word_of(index: u32, stays: bool) -> u32 {
+    (index + 1) | if stays { STAYS } else { 0 }
+}
+
 fn slot(index: u32) -> &'static Description {
     let slab = SLAB.load(Ordering::Relaxed) as *const Description;
     // SAFETY: indexes come from `insert` and are below DESCRIPTORS; zeroes are a valid description;
@@ -155,7 +175,9 @@ struct Hazard {
 
 static HAZARD: [Hazard; HAZARDS] =
     [const { Hazard { word: AtomicU32::new(0), inside: AtomicU32::new(0) } }; HAZARDS];
-static HAZARD_FREE: Lock<(Vec<u16>, u16)> = Lock::new((Vec::new(), 0));
+static HAZARD_FREE: Lock<Vec<u32>> = Lock::new(Vec::new());
+/// Hazards that were ever given out.
+static NAMED: AtomicU32 = AtomicU32::new(0);
 /// Threads beyond those that have a hazard of their own, inside a call.
 static UNNAMED: AtomicU32 = AtomicU32::new(0);
 
@@ -164,12 +186,9 @@ fn my_hazard() -> Option<&'static Hazard> {
     let mut own = thread.hazard.load(Ordering::Relaxed);
     if own == 0 {
         let mut free = HAZARD_FREE.lock();
-        let index = free.0.pop().or_else(|| {
-            let next = free.1;
-            (usize::from(next) < HAZARDS).then(|| {
-                free.1 += 1;
-                next
-            })
+        let index = free.pop().or_else(|| {
+            let next = NAMED.load(Ordering::Relaxed);
+            ((next as usize) < HAZARDS).then(|| NAMED.fetch_add(1, Ordering::SeqCst))
         })?;
         own = u64::from(index) + 1;
         thread.hazard.store(own, Ordering::Relaxed);
@@ -177,11 +196,14 @@ fn my_hazard() -> Option<&'static Hazard> {
     HAZARD.get(usize::try_from(own - 1).ok()?)
 }
 
-/// Gives up the calling thread's hazard, since it ends.
+/// Gives up the calling thread's hazard and its room for a description, since it ends.
 pub(crate) fn give_hazard() {
     let own = current().hazard.swap(0, Ordering::Relaxed);
-    if let Some(index) = own.checked_sub(1).and_then(|index| u16::try_from(index).ok()) {
-        HAZARD_FREE.lock().0.push(index);
+    if let Some(index) = own.checked_sub(1).and_then(|index| u32::try_from(index).ok()) {
+        HAZARD_FREE.lock().push(index);
+    }
+    if let Some(index) = current().swap_spare(0).checked_sub(1) {
+        FREE.lock().slots.push(index);
     }
 }
 
@@ -215,34 +237,34 @@ impl Drop for InUse {
 pub(crate) fn get(fd: i32) -> Option<InUse> {
     let word = word(fd)?;
     let mut found = word.load(Ordering::Acquire);
-    if found == 0 || found == INTERNAL {
-        return None;
-    }
+    let index = named(found)?;
     // A call that uses two names one; the other one is covered like those of unnamed threads.
     let hazard = my_hazard().map(|hazard| &hazard.word);
     let hazard = hazard.filter(|hazard| hazard.load(Ordering::Relaxed) == 0);
     if hazard.is_none() {
         UNNAMED.fetch_add(1, Ordering::SeqCst);
     }
+    let mut in_use = InUse { description: slot(index), index, hazard };
     loop {
         if let Some(hazard) = hazard {
-            hazard.swap(found, Ordering::SeqCst);
+            hazard.swap(in_use.index + 1, Ordering::SeqCst);
         }
         let now = word.load(Ordering::SeqCst);
         if now == found {
-            return Some(InUse { description: slot(found - 1), index: found - 1, hazard });
-        }
-        if now == 0 || now == INTERNAL {
-            match hazard {
-                Some(hazard) => hazard.store(0, Ordering::Release),
-                None => {
-                    UNNAMED.fetch_sub(1, Ordering::Release);
-                }
-            }
-            return None;
+            return Some(in_use);
         }
         found = now;
+        in_use.index = named(now)?;
+        in_use.description = slot(in_use.index);
     }
+}
+
+/// As [`index_of`]; a number in stock is closed for good, since somebody looks at it.
+fn named(word: u32) -> Option<u32> {
+    if word == STOCKED {
+        numbers::clear();
+    }
+    index_of(word)
 }
 
 /// Whether a descriptor is this library's own.
@@ -265,21 +287,10 @@ pub(crate) fn forget_internal(fd: i32) {
     }
 }
 
-/// Puts a new description behind a descriptor that the kernel has just given out; false when there
-/// is no room.
+/// Puts a new description behind a descriptor that was given out just now; false when there is no
+/// room.
 pub(crate) fn insert(fd: i32, new: &New) -> bool {
-    let Some(word) = word(fd) else { return false };
-    let index = {
-        let mut free = FREE.lock();
-        match free.slots.pop() {
-            Some(index) => index,
-            None if (free.fresh as usize) < DESCRIPTORS - 2 => {
-                free.fresh += 1;
-                free.fresh - 1
-            }
-            None => return false,
-        }
-    };
+    let (Some(word), Some(index)) = (word(fd), take_slot()) else { return false };
     let description = slot(index);
     description.ino.store(new.ino.get(), Ordering::Relaxed);
     description.generation.store(new.generation, Ordering::Relaxed);
@@ -287,24 +298,126 @@ pub(crate) fn insert(fd: i32, new: &New) -> bool {
     description.flags.store(new.flags.cast_unsigned(), Ordering::Relaxed);
     description.state.store(new.state, Ordering::Relaxed);
     description.mount.store(u32::try_from(new.mount).unwrap_or(0), Ordering::Relaxed);
-    *description.offset.lock() = 0;
-    *description.hold.lock() = new.hold;
-    HIGHEST.fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
-    word.store(index + 1, Ordering::Release);
+    // SAFETY: the slot was taken here, and no descriptor leads to it yet.
+    unsafe { description.offset.set_alone(0) };
+    // SAFETY: as above.
+    unsafe { description.hold.set_alone(new.hold) };
+    note_number(fd);
+    word.store(word_of(index, new.stays), Ordering::Release);
     true
 }
 
-/// Lets `fd`, which the kernel has made a duplicate just now, share `other`'s description.
-pub(crate) fn share(other: &InUse, fd: i32) {
-    if let Some(word) = word(fd) {
-        other.references.fetch_add(1, Ordering::Relaxed);
-        HIGHEST.fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
-        let before = word.swap(other.index + 1, Ordering::AcqRel);
-        drop_reference(before);
+/// Room for a description: the one that this thread has ended last, or any.
+fn take_slot() -> Option<u32> {
+    if let Some(own) = current().swap_spare(0).checked_sub(1) {
+        return Some(own);
+    }
+    let mut free = FREE.lock();
+    free.slots.pop().or_else(|| {
+        let fresh = (free.fresh as usize) < DESCRIPTORS - 2;
+        fresh.then(|| {
+            free.fresh += 1;
+            free.fresh - 1
+        })
+    })
+}
+
+fn give_slot(index: u32) {
+    if let Some(other) = current().swap_spare(index + 1).checked_sub(1) {
+        FREE.lock().slots.push(other);
     }
 }
 
-/// Forgets a descriptor, before the kernel closes it or makes it another's.
+fn note_number(fd: i32) {
+    let number = fd.cast_unsigned();
+    if HIGHEST.load(Ordering::Relaxed) < number {
+        HIGHEST.fetch_max(number, Ordering::Relaxed);
+    }
+}
+
+/// Lets `fd`, which the kernel has made a duplicate just now, share `other`'s description.
+pub(crate) fn share(other: &InUse, fd: i32, stays: bool) {
+    if let Some(word) = word(fd) {
+        other.references.fetch_add(1, Ordering::Relaxed);
+        note_number(fd);
+        let new = word_of(other.index, stays);
+        drop_reference(word.swap(new, Ordering::AcqRel));
+    }
+}
+
+/// `close`: a placeholder goes into stock if it can, all else is the kernel's to close.
+pub(crate) fn close(fd: i32) -> Ret {
+    let Some(word) = word(fd) else { return close_in_kernel(fd) };
+    let mut numbers = numbers::lock();
+    let old = word.load(Ordering::Acquire);
+    if matches!(old, INTERNAL | STOCKED) {
+        return fail(libc::EBADF);
+    }
+    let placeholder = index_of(old).is_some_and(|index| !slot(index).is(IN_KERNEL));
+    let stocked = placeholder && numbers.put(fd.cast_unsigned());
+    word.store(if stocked { STOCKED } else { 0 }, Ordering::Release);
+    drop(numbers);
+    drop_reference(old);
+    if stocked { 0 } else { close_in_kernel(fd) }
+}
+
+fn close_in_kernel(fd: i32) -> Ret {
+    let result = outside(|| sys!(libc::SYS_close, fd));
+    numbers::freed(fd);
+    result
+}
+
+/// Takes back a number that nothing was put behind.
+pub(crate) fn give_back(fd: i32) {
+    let mut numbers = numbers::lock();
+    let stocked = numbers.put(fd.cast_unsigned());
+    if let Some(word) = word(fd) {
+        word.store(if stocked { STOCKED } else { 0 }, Ordering::Release);
+    }
+    drop(numbers);
+    if !stocked {
+        close_in_kernel(fd);
+    }
+}
+
+/// A number in stock is about to be closed.
+pub(crate) fn forget(fd: i32) {
+    if let Some(word) = word(fd) {
+        word.store(0, Ordering::Release);
+    }
+}
+
+/// Whether a descriptor stays when another program is run; `None` where the kernel knows.
+pub(crate) fn stays(fd: i32, description: &InUse) -> Option<bool> {
+    let _numbers = numbers::lock();
+    let found = word(fd)?.load(Ordering::Acquire);
+    let known = index_of(found) == Some(description.index) && !description.is(IN_KERNEL);
+    known.then_some(found & STAYS != 0)
+}
+
+/// Says whether a descriptor stays when another program is run; false where the kernel must be told.
+pub(crate) fn set_stays(fd: i32, description: &InUse, stays: bool) -> bool {
+    let _numbers = numbers::lock();
+    let Some(word) = word(fd) else { return false };
+    let found = word.load(Ordering::Acquire);
+    let known = index_of(found) == Some(description.index) && !description.is(IN_KERNEL);
+    if known {
+        word.store(found & !STAYS | if stays { STAYS } else { 0 }, Ordering::Release);
+    }
+    known
+}
+
+/// Visits the descriptors of a description, while all numbers are locked.
+pub(crate) fn each_of(description: &InUse, mut visit: impl FnMut(i32, bool)) {
+    for fd in 0..=HIGHEST.load(Ordering::Relaxed).cast_signed() {
+        let found = word(fd).map_or(0, |word| word.load(Ordering::Acquire));
+        if index_of(found) == Some(description.index) {
+            visit(fd, found & STAYS != 0);
+        }
+    }
+}
+
+/// Forgets a descriptor, before the kernel makes it another's.
 pub(crate) fn remove(fd: i32) {
     if let Some(word) = word(fd) {
         if word.load(Ordering::Relaxed) == INTERNAL {
@@ -315,34 +428,51 @@ pub(crate) fn remove(fd: i32) {
 }
 
 fn drop_reference(word: u32) {
-    let Some(index) = word.checked_sub(1).filter(|_| word != INTERNAL) else { return };
+    let Some(index) = index_of(word) else { return };
     if slot(index).references.fetch_sub(1, Ordering::AcqRel) == 1 {
         retire(index);
     }
 }
 
-/// Ends descriptions that no descriptor has any more, as far as no thread is using them.
+/// Ends a description that no descriptor has any more, if no thread is using it; otherwise a later call
+/// does.
 fn retire(index: u32) {
     fence(Ordering::SeqCst);
-    let ended: Vec<u32> = {
-        let mut free = FREE.lock();
-        free.retired.push(index);
-        let (in_use, ended) =
-            std::mem::take(&mut free.retired).into_iter().partition(|index| is_in_use(*index));
-        free.retired = in_use;
-        ended
-    };
-    for index in ended {
-        let description = slot(index);
-        if let Some(hold) = description.hold.lock().take() {
-            crate::mounts::release(description.mount(), hold);
-        }
-        FREE.lock().slots.push(index);
+    if is_in_use(index) {
+        FREE.lock().retired.push(index);
+        RETIRED.store(1, Ordering::Relaxed);
+    } else {
+        end(index);
+    }
+    if RETIRED.load(Ordering::Relaxed) != 0 {
+        end_retired();
     }
 }
 
+#[cold]
+fn end_retired() {
+    let ended: Vec<u32> = {
+        let mut free = FREE.lock();
+        let (in_use, ended): (Vec<u32>, Vec<u32>) =
+            std::mem::take(&mut free.retired).into_iter().partition(|index| is_in_use(*index));
+        RETIRED.store(u32::from(!in_use.is_empty()), Ordering::Relaxed);
+        free.retired = in_use;
+        ended
+    };
+    ended.into_iter().for_each(end);
+}
+
+fn end(index: u32) {
+    let description = slot(index);
+    // SAFETY: no descriptor and no thread has it.
+    if let Some(hold) = unsafe { description.hold.take_alone() } {
+        crate::mounts::release(description.mount(), hold);
+    }
+    give_slot(index);
+}
+
 fn is_in_use(index: u32) -> bool {
-    let named = usize::from(HAZARD_FREE.lock().1);
+    let named = NAMED.load(Ordering::SeqCst) as usize;
     let by = |hazard: &Hazard| hazard.word.load(Ordering::Acquire) == index + 1;
     UNNAMED.load(Ordering::Acquire) != 0 || HAZARD.iter().take(named).any(by)
 }
@@ -459,7 +589,7 @@ pub(crate) fn quiet() -> bool {
     QUIET.store(1, Ordering::SeqCst);
     let own = my_hazard().map(std::ptr::from_ref);
     for _ in 0..PATIENCE {
-        let named = usize::from(HAZARD_FREE.lock().1);
+        let named = NAMED.load(Ordering::SeqCst) as usize;
         let inside = |hazard: &Hazard| {
             Some(std::ptr::from_ref(hazard)) != own && hazard.inside.load(Ordering::Acquire) != 0
         };

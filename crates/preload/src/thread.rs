@@ -30,6 +30,8 @@ pub(crate) struct Thread {
     pub(crate) hazard: AtomicU64,
     /// A small number of the thread's own plus 1.
     pub(crate) hint: AtomicU64,
+    /// Room for a description that the thread has ended last, plus 1.
+    spare: AtomicU64,
     /// What is to be called when the thread ends, and with what; nulls behind the last.
     ends: [[AtomicU64; 2]; ENDS],
 }
@@ -142,6 +144,13 @@ impl Thread {
                 call(with);
             }
         }
+    }
+
+    /// Exchanges the room for a description that the thread keeps, 0 for none.
+    pub(crate) fn swap_spare(&self, new: u32) -> u32 {
+        let old = self.spare.load(Ordering::Relaxed);
+        self.spare.store(u64::from(new), Ordering::Relaxed);
+        u32::try_from(old).unwrap_or(0)
     }
 
     /// A small number that is the thread's own.

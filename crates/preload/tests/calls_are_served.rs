@@ -13,9 +13,12 @@
 #[path = "../../cli/tests/support/mod.rs"]
 mod support;
 
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -123,6 +126,8 @@ promises! {
     /// for good: a handler that ran there and wrote waited for ever.
     signals_do_not_keep_a_process_from_ending: runs_without_the_daemon ends;
     descriptors_keep_the_kernels_rules: runs_with_the_daemon descriptors;
+    numbers_are_the_lowest_free_ones: runs_with_the_daemon numbers;
+    a_number_is_one_threads_at_a_time: runs_without_the_daemon numbers_of_threads;
     children_share_positions: runs_with_the_daemon children;
     programs_inherit_descriptors: runs_with_the_daemon programs;
     locks_are_seen_by_others: runs_with_the_daemon locks;
@@ -195,6 +200,10 @@ mod tasks {
     fn removes() {
         fs::remove_file(place().join("removed")).unwrap();
         fs::rename(place().join("other"), place().join("replaced")).unwrap();
+    }
+
+    fn c_path(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).unwrap()
     }
 
     fn place() -> PathBuf {
@@ -505,6 +514,96 @@ mod tasks {
         assert_eq!((closed, std::io::Error::last_os_error().raw_os_error()), (-1, Some(9)));
         let _closed = file.into_raw_fd();
         assert_eq!(fs::read(&path).unwrap(), b"first second");
+    }
+
+    /// Numbers that the program has open, as it sees it.
+    fn open_numbers() -> BTreeSet<i32> {
+        (0..200).filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0).collect()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn numbers() {
+        let (file, elsewhere) = (c_path(&place().join("numbers")), c_path(Path::new("/dev/null")));
+        fs::write(place().join("numbers"), "ours").unwrap();
+        let mut open = open_numbers();
+        let first = *open.iter().next_back().unwrap() + 1;
+        let mut random = fastrand::Rng::with_seed(5);
+        let lowest = |open: &BTreeSet<i32>| (0..200).find(|fd| !open.contains(fd)).unwrap();
+        for step in 0..20_000 {
+            let some = open.range(first..).nth(random.usize(..16)).copied();
+            let made = match (random.u8(..16), some) {
+                (0..4, _) if open.len() < 24 => {
+                    let flags = if random.bool() { libc::O_CLOEXEC } else { 0 };
+                    Some(unsafe { libc::open(file.as_ptr(), libc::O_RDONLY | flags) })
+                }
+                (4, _) => Some(unsafe { libc::open(elsewhere.as_ptr(), libc::O_RDONLY) }),
+                (5, _) => Some(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0) }),
+                (6, Some(fd)) => Some(unsafe { libc::dup(fd) }),
+                (7, Some(fd)) => {
+                    let to = random.i32(first..first + 24);
+                    assert_eq!(unsafe { libc::dup2(fd, to) }, to);
+                    open.insert(to);
+                    None
+                }
+                (8, Some(fd)) => {
+                    unsafe { libc::close_range(fd.cast_unsigned(), u32::MAX, 0) };
+                    open.retain(|other| *other < fd);
+                    None
+                }
+                (9, _) => {
+                    assert_eq!(open_numbers(), open, "step {step}");
+                    None
+                }
+                (10, _) => {
+                    let closed = lowest(&open);
+                    assert_eq!(unsafe { libc::fchdir(closed) }, -1);
+                    let path = c".".as_ptr();
+                    assert_eq!(unsafe { libc::openat(closed, path, libc::O_RDONLY) }, -1);
+                    assert_eq!(unsafe { libc::close(closed) }, -1);
+                    None
+                }
+                (_, Some(fd)) => {
+                    assert_eq!(unsafe { libc::close(fd) }, 0);
+                    open.remove(&fd);
+                    None
+                }
+                _ => None,
+            };
+            if let Some(made) = made {
+                assert_eq!(made, lowest(&open), "step {step}");
+                open.insert(made);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn numbers_of_threads() {
+        let taken = [const { AtomicU32::new(0) }; 64];
+        std::thread::scope(|scope| {
+            for thread in 1..5 {
+                let path = c_path(&place().join(thread.to_string()));
+                fs::write(place().join(thread.to_string()), [thread]).unwrap();
+                let taken = &taken;
+                scope.spawn(move || {
+                    let files = [(path.as_c_str(), thread), (c"/dev/zero", 0)];
+                    (0..3000).for_each(|turn| opens(files[usize::from(turn % 5 == 0)], taken));
+                });
+            }
+        });
+    }
+
+    /// Opens a file under a number that nobody else has meanwhile, and reads its first byte.
+    fn opens((path, first): (&CStr, u8), taken: &[AtomicU32]) {
+        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        let number = &taken[usize::try_from(fd).unwrap()];
+        assert_eq!(number.swap(1, Ordering::SeqCst), 0, "{fd} is two files' number");
+        let mut byte = [9];
+        let got = unsafe { libc::read(fd, byte.as_mut_ptr().cast(), 1) };
+        assert_eq!((got, byte[0]), (1, first));
+        number.store(0, Ordering::SeqCst);
+        assert_eq!(unsafe { libc::close(fd) }, 0);
     }
 
     #[test]

@@ -1,19 +1,14 @@
 //! Descriptors themselves: closing, duplicating, flags, locks, mapping, waiting, passing on.
 
 use crate::guard;
-use crate::kernel;
 use crate::paths::{Served, descriptor};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL};
+use crate::{kernel, numbers};
 
-/// `close(fd)`.
-pub(crate) fn close(args: &Args) -> Served {
-    let fd = descriptor(args[0]);
-    if table::is_internal(fd) {
-        return Some(fail(libc::EBADF));
-    }
-    table::remove(fd);
-    None
+/// `close(fd)`: the kernel's numbers are closed here too, since what it frees must be known.
+pub(crate) fn close(args: &Args) -> Ret {
+    table::close(descriptor(args[0]))
 }
 
 /// `close_range(first, last, flags)`: this library's own descriptors stay.
@@ -24,38 +19,53 @@ pub(crate) fn close_range(args: &Args) -> Served {
     {
         return None;
     }
+    if flags & u64::from(libc::CLOSE_RANGE_UNSHARE) != 0 {
+        numbers::stop();
+    }
     let only_marks = flags & u64::from(libc::CLOSE_RANGE_CLOEXEC) != 0;
-    let mut next = first;
-    let mut result = 0;
-    for own in table::internal().into_iter().map(i32::cast_unsigned) {
-        if (next..=last).contains(&own) {
-            if own > next {
-                result = result.min(sys!(libc::SYS_close_range, next, own - 1, flags));
+    let result = numbers::pause(|| {
+        let mut next = first;
+        let mut result = 0;
+        for own in table::internal().into_iter().map(i32::cast_unsigned) {
+            if (next..=last).contains(&own) {
+                if own > next {
+                    result = result.min(sys!(libc::SYS_close_range, next, own - 1, flags));
+                }
+                next = own + 1;
             }
-            next = own + 1;
         }
+        if next <= last {
+            result = result.min(sys!(libc::SYS_close_range, next, last, flags));
+        }
+        if result == 0 && !only_marks {
+            table::remove_range(first, last);
+        }
+        result
+    });
+    if result == 0 && only_marks {
+        table::each(&mut |fd, description| {
+            if (first..=last).contains(&fd.cast_unsigned()) {
+                table::set_stays(fd, description, false);
+            }
+        });
     }
-    if next <= last {
-        result = result.min(sys!(libc::SYS_close_range, next, last, flags));
-    }
-    if result == 0 && !only_marks {
-        table::remove_range(first, last);
-    }
+    numbers::freed_any();
     Some(result)
 }
 
 /// `dup(fd)`.
 pub(crate) fn dup(args: &Args) -> Served {
     let old = table::get(descriptor(args[0]))?;
+    numbers::clear();
     let fd = sys!(libc::SYS_dup, args[0]);
-    shared(&old, fd)
+    shared(&old, fd, true)
 }
 
-fn shared(old: &table::InUse, fd: Ret) -> Served {
+fn shared(old: &table::InUse, fd: Ret, stays: bool) -> Served {
     if let Ok(number) = i32::try_from(fd)
         && number >= 0
     {
-        table::share(old, number);
+        table::share(old, number, stays);
     }
     Some(fd)
 }
@@ -69,12 +79,16 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     if from == to {
         return None;
     }
-    let old = table::get(from);
-    table::remove(to);
-    match old {
-        Some(old) => shared(&old, sys!(number, args[0], args[1], args[2])),
-        None => None,
-    }
+    numbers::pause(|| {
+        let old = table::get(from);
+        table::remove(to);
+        let done = sys!(number, args[0], args[1], args[2]);
+        let stays = number == libc::SYS_dup2 || args[2] & libc::O_CLOEXEC as u64 == 0;
+        match old {
+            Some(old) => shared(&old, done, stays),
+            None => Some(done),
+        }
+    })
 }
 
 /// `fcntl(fd, command, argument)`.
@@ -87,9 +101,18 @@ pub(crate) fn fcntl(args: &Args) -> Served {
     let [_, command, argument, ..] = *args;
     match command as i32 {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            shared(&description, sys!(libc::SYS_fcntl, args[0], command, argument))
+            numbers::clear();
+            let made = sys!(libc::SYS_fcntl, args[0], command, argument);
+            shared(&description, made, command as i32 == libc::F_DUPFD)
         }
-        libc::F_GETFD | libc::F_SETFD => None,
+        libc::F_GETFD => {
+            let stays = table::stays(fd, &description)?;
+            Some(if stays { 0 } else { Ret::from(libc::FD_CLOEXEC) })
+        }
+        libc::F_SETFD => {
+            let stays = argument & libc::FD_CLOEXEC as u64 == 0;
+            table::set_stays(fd, &description, stays).then_some(0)
+        }
         libc::F_GETFL => Some(Ret::from(description.flags())),
         libc::F_SETFL => {
             let changed = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
@@ -126,6 +149,7 @@ pub(crate) fn mmap(args: &Args) -> Served {
 
 /// `fchdir(fd)`.
 pub(crate) fn fchdir(args: &Args) -> Served {
+    numbers::clear();
     let result = sys!(libc::SYS_fchdir, args[0]);
     crate::paths::moved();
     Some(result)

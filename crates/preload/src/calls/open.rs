@@ -5,11 +5,11 @@ use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
 use crate::kernel;
-use crate::mounts;
 use crate::paths::{Place, Served, descriptor, place, refused};
 use crate::state;
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL, New, SHARED};
+use crate::{mounts, numbers};
 
 /// Flags that a description keeps.
 const KEPT: i32 =
@@ -100,7 +100,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         None if found.slash => return refuse(libc::EISDIR),
         _ => {}
     }
-    let fd = kernel::placeholder(place.mount, flags);
+    let fd = kernel::placeholder(place.mount);
     if fd < 0 {
         return Opened::By(Some(fd));
     }
@@ -113,7 +113,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         let new = description(place, &attr, flags, 0, Some(held));
         return Opened::By(insert(fd, &new));
     }
-    sys!(libc::SYS_close, fd);
+    table::give_back(fd as i32);
     match held {
         Ok(_) => Opened::Gone,
         // Somebody else was faster to make it.
@@ -159,8 +159,10 @@ fn description(
     state: u32,
     hold: Option<HoldId>,
 ) -> New {
+    let stays = flags & libc::O_CLOEXEC == 0;
     let flags = flags & KEPT | LARGE_FILE;
-    New { ino: attr.ino, generation: attr.generation, flags, state, mount: place.mount, hold }
+    let Attr { ino, generation, .. } = *attr;
+    New { ino, generation, flags, state, mount: place.mount, hold, stays }
 }
 
 fn insert(fd: Ret, new: &New) -> Served {
@@ -174,12 +176,13 @@ fn insert(fd: Ret, new: &New) -> Served {
     if new.state & IN_KERNEL != 0 {
         return Some(fd);
     }
-    sys!(libc::SYS_close, fd);
+    table::give_back(number);
     Some(fail(libc::EMFILE))
 }
 
 /// Lets the kernel open it, with all its checks, and serves what can be served from then on.
 fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
+    numbers::clear();
     let fd = sys!(libc::SYS_openat, descriptor(dir), path, flags, mode);
     if fd < 0 || flags & libc::O_PATH != 0 {
         return fd;

@@ -5,7 +5,7 @@ use crate::paths::{Served, moved};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::SHARED;
 use crate::thread::current;
-use crate::{HEAP, guard, kernel, mounts, signals, state, table, thread};
+use crate::{HEAP, guard, kernel, mounts, numbers, signals, state, table, thread};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -19,7 +19,13 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
         _ => (args[0], args[1]),
     };
     if flags & libc::CLONE_THREAD as u64 != 0 {
+        if flags & libc::CLONE_PIDFD as u64 != 0 {
+            numbers::clear();
+        }
         return Outcome::Kernel;
+    }
+    if flags & libc::CLONE_FILES as u64 != 0 {
+        numbers::stop();
     }
     kernel::take_all(SHARED);
     if flags & libc::CLONE_VM as u64 != 0 {
@@ -36,6 +42,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     mounts::before_fork();
     kernel::before_fork();
     table::before_fork();
+    numbers::before_fork();
     thread::before_fork();
     signals::before_fork();
     HEAP.before_fork();
@@ -43,11 +50,13 @@ fn fork(number: i64, args: &Args) -> Ret {
     HEAP.after_fork();
     signals::fork_done();
     thread::fork_done();
+    numbers::fork_done();
     table::fork_done();
     kernel::fork_done();
     mounts::fork_done();
     if result == 0 {
         table::after_fork();
+        numbers::after_fork();
     }
     result
 }
