@@ -466,7 +466,7 @@ impl Fs {
     }
 
     /// Maps the new pages from `page` on; what they replace goes to `freed`.
-    fn map_extents(
+    pub(crate) fn map_extents(
         &self,
         view: &View<'_>,
         mut page: u64,

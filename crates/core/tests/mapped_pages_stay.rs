@@ -227,23 +227,27 @@ fn a_removed_file_stays_as_long_as_it_is_mapped() {
 /// and the write was gone.
 #[test]
 fn stores_to_mapped_pages_cost_no_commit_its_checksum() {
-    let fs = open(pool(&[16 * MB], 2), Form::Single);
-    let file = make(&fs, b"file");
-    fs.write(&CTX, file.0, 0, &[1; PAGE]).unwrap();
-    let mut map = Map::new(&fs, file);
-    map.store(100, b"mapped");
-    // New pages of a file that is mapped: they may be mapped next.
-    fs.write(&CTX, file.0, PAGE as u64, &[2; PAGE]).unwrap();
-    map.look(2);
-    map.store(PAGE + 100, b"mapped");
-    fs.map_flush(&CTX, file.0, 0, 2).unwrap();
-    // As a power cut: nothing is closed.
-    let fs = open(fs.into_pm(), Form::Single);
-    let seen = contents(&fs, file.0);
-    assert_eq!(seen.len(), 2 * PAGE);
-    assert_eq!((&seen[100..106], &seen[PAGE + 100..PAGE + 106]), (&b"mapped"[..], &b"mapped"[..]));
-    fs.close().unwrap();
-    verify(&fs.into_pm());
+    for pages in [1, 2] {
+        let fs = open(pool(&[16 * MB], 2), Form::Single);
+        let file = make(&fs, b"file");
+        fs.write(&CTX, file.0, 0, &[1; PAGE]).unwrap();
+        let mut map = Map::new(&fs, file);
+        if pages == 2 {
+            // A new page of a file that is mapped: it may be mapped next.
+            fs.write(&CTX, file.0, PAGE as u64, &[2; PAGE]).unwrap();
+            map.look(2);
+        }
+        for page in 0..pages {
+            map.store(page * PAGE + 100, b"mapped");
+        }
+        // As a power cut: nothing is closed.
+        let fs = open(fs.into_pm(), Form::Single);
+        let seen = contents(&fs, file.0);
+        assert_eq!(seen.len(), pages * PAGE);
+        assert!(seen.chunks(PAGE).all(|page| &page[100..106] == b"mapped"));
+        fs.close().unwrap();
+        verify(&fs.into_pm());
+    }
 }
 
 #[test]
