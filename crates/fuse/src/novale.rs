@@ -180,6 +180,12 @@ impl Novale {
     }
 }
 
+/// What an open is told that was to make a file, since the kernel knew of nothing by that name, and
+/// finds what somebody else has made of another kind: the kernel looks again when it is stale.
+fn made_meanwhile(kind: FileKind) -> Errno {
+    Errno(if kind == FileKind::Directory { libc::EISDIR } else { libc::ESTALE })
+}
+
 /// Whether a caller has the right to keep set-id bits alive (`CAP_FSETID`). The kernel tells that of
 /// writes only; else root alone counts as having it.
 fn has_fsetid(caller: Caller) -> bool {
@@ -291,6 +297,10 @@ impl Service for Novale {
             Ok(made) => self.held(&ctx, &made)?,
             Err(Error::Exists) if !open.exclusive => {
                 let attr = self.done(lookup_held(&self.fs, &ctx, parent, name))?;
+                if attr.kind != FileKind::File {
+                    self.give_back(&ctx, attr.ino, 1);
+                    return Err(made_meanwhile(attr.kind));
+                }
                 let caller = Caller { uid: new.uid, gid: new.gid, pid: 0 };
                 if open.truncate { self.truncate(&ctx, caller, attr)? } else { attr }
             }

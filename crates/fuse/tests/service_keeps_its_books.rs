@@ -6,11 +6,12 @@ mod support;
 
 use std::sync::Arc;
 
-use novale_core::{Attr, Error, FileKind, Fs, Ino, NewInode};
+use novale_core::{Attr, Ctx, Error, FileKind, Fs, Ino, NewInode};
 use novale_fuse::{Caller, Changes, Novale, OpenRequest, Service, Settings};
 use support::{NOBODY, file_system};
 
 const ROOT: Ino = Ino::ROOT;
+const CTX: Ctx = Ctx { now_ns: 0, hint: 0 };
 
 fn service() -> (Arc<Fs>, Novale) {
     let fs = Arc::new(file_system(novale_fuse::Atime::Relative));
@@ -43,6 +44,23 @@ fn an_inode_goes_with_its_last_hold_and_not_before() {
     assert!(!is_gone(&fs, &made), "four holds were given out, three came back");
     service.forget(made.ino, 1);
     assert!(is_gone(&fs, &made));
+}
+
+/// An open that was to make a file came to a directory that another client had made in that moment. It
+/// was answered as if it were a file: the kernel said `EIO`, and never gave it back.
+#[test]
+fn what_is_no_file_is_not_opened_by_who_was_to_make_one() {
+    let (fs, service) = service();
+    let file = new(FileKind::File, 0o644);
+    let create = |name| service.create(ROOT, name, (&file, 0), OpenRequest::default());
+    let directory = fs.create(&CTX, ROOT, b"d", &new(FileKind::Directory, 0o755)).unwrap();
+    let link = NewInode { target: b"d", ..new(FileKind::Symlink, 0o777) };
+    let link = fs.create(&CTX, ROOT, b"l", &link).unwrap();
+    assert_eq!(create(b"d").err(), Some(novale_fuse::Errno(libc::EISDIR)));
+    assert_eq!(create(b"l").err(), Some(novale_fuse::Errno(libc::ESTALE)));
+    fs.rmdir(&CTX, ROOT, b"d").unwrap();
+    fs.unlink(&CTX, ROOT, b"l").unwrap();
+    assert!(is_gone(&fs, &directory) && is_gone(&fs, &link), "nobody holds them");
 }
 
 #[test]
