@@ -4,11 +4,13 @@ use crate::calls::{attributes, data, descriptors, names, open, processes};
 use crate::entry::{self, CLOSES, CREATES, Outcome, add_class};
 use crate::paths::Served;
 use crate::signals;
-use crate::sys::Args;
+use crate::sys::{Args, fail};
 use crate::table::Inside;
 use crate::{kernel, numbers};
 
 const CWD: u64 = libc::AT_FDCWD as u64;
+/// Attempts before a name that changes hands all the time is given up.
+const ATTEMPTS: u32 = 16;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 /// Calls that are looked at when their first argument is a descriptor of a mount's file.
@@ -240,8 +242,20 @@ fn data_call(number: i64, args: &Args) -> Served {
         | libc::SYS_fgetxattr
         | libc::SYS_flistxattr
         | libc::SYS_fremovexattr => data::other(number, args),
-        _ => path_call(number, args),
+        _ => current(|| path_call(number, args)),
     }
+}
+
+/// Makes a call again while it ends because what a name led to was removed between the look at the
+/// name and the use of it.
+fn current(mut call: impl FnMut() -> Served) -> Served {
+    for _ in 1..ATTEMPTS {
+        let result = call();
+        if result != Some(fail(libc::ESTALE)) {
+            return result;
+        }
+    }
+    call()
 }
 
 fn path_call(number: i64, args: &Args) -> Served {

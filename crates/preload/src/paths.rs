@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use novale_core::{Ctx, FileKind, Fs, Ino};
+use novale_core::{Attr, Ctx, FileKind, Fs, Ino};
 use novale_posix::{Error, Found, walk_from};
 
 use crate::guard::{PATH_MAX, PathBuffer};
@@ -127,4 +127,18 @@ pub(crate) fn refused(error: &novale_core::Error) -> Served {
     // A file that the kernel has mapped is changed through the kernel.
     let by_kernel = matches!(error, novale_core::Error::Mapped);
     (!by_kernel).then(|| fail(novale_posix::errno(error)))
+}
+
+/// Uses an inode that a name led to, as long as it is the same one: behind its removal its number may
+/// be another's.
+pub(crate) fn held<T>(
+    fs: &Fs,
+    attr: &Attr,
+    used: impl FnOnce() -> novale_core::Result<T>,
+) -> novale_core::Result<T> {
+    let ctx = mounts::ctx();
+    let hold = fs.open_hold(&ctx, attr.ino, attr.generation)?.ok_or(novale_core::Error::Stale)?;
+    let result = used();
+    fs.open_release(&ctx, hold)?;
+    result
 }

@@ -117,6 +117,8 @@ promises! {
     data_is_read_and_written_without_the_daemon: runs_without_the_daemon data;
     names_and_attributes_change_without_the_daemon: runs_without_the_daemon names;
     threads_share_files_without_the_daemon: runs_without_the_daemon threads;
+    /// What a name led to went before it was used: `link` said that it is stale, which no program expects.
+    names_may_go_at_any_time: runs_without_the_daemon going;
     bad_pointers_are_errors: runs_without_the_daemon pointers;
     signal_handlers_may_write: runs_without_the_daemon signals;
     /// A thread that had a file locked took memory of the program's, and waited there for a thread that a
@@ -631,6 +633,35 @@ mod tasks {
         let expected: String =
             (0..5).map(|turn| format!("child{turn} parent ")).collect::<Vec<_>>().concat();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("parent {expected}"));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn going() {
+        let (name, other) = (place().join("d/name"), place().join("d/other"));
+        let is_over = AtomicU32::new(0);
+        let may_be_absent = |done: std::io::Result<()>| {
+            assert!(
+                done.as_ref().is_err_and(|why| why.kind() == ErrorKind::NotFound) || done.is_ok()
+            );
+            done.is_ok()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    fs::write(&name, b"x").unwrap();
+                    fs::remove_file(&name).unwrap();
+                }
+                is_over.store(1, Ordering::Relaxed);
+            });
+            while is_over.load(Ordering::Relaxed) == 0 {
+                if may_be_absent(fs::hard_link(&name, &other)) {
+                    fs::remove_file(&other).unwrap();
+                }
+                may_be_absent(fs::set_permissions(&name, fs::Permissions::from_mode(0o600)));
+                may_be_absent(File::open(&name).map(drop));
+            }
+        });
     }
 
     #[test]

@@ -5,7 +5,7 @@ use novale_posix::set_id_to_clear_with_owner;
 
 use crate::guard::{self, PathBuffer};
 use crate::mounts::{self, ctx};
-use crate::paths::{Place, Served, descriptor, place, refused};
+use crate::paths::{Place, Served, descriptor, held, place, refused};
 use crate::state;
 use crate::sys::{Args, fail};
 use crate::table::{self, DIRECTORY, InUse};
@@ -165,8 +165,9 @@ pub(crate) fn access(dir: u64, path: u64, wanted: i32, flags: i32) -> Served {
 fn set(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -> Served {
     either(target.and_then(|target| {
         let changes = changes(&target.attr);
-        let done = target.fs.setattr(&ctx(), target.attr.ino, &changes);
-        done.map(drop).map_err(|error| refused(&error))
+        held(target.fs, &target.attr, || target.fs.setattr(&ctx(), target.attr.ino, &changes))
+            .map(drop)
+            .map_err(|error| refused(&error))
     }))
 }
 

@@ -5,7 +5,7 @@ use novale_core::{Attr, Error, FileKind, NewInode, RenameMode};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
-use crate::paths::{Place, Served, place, refused};
+use crate::paths::{Place, Served, held, place, refused};
 use crate::state;
 use crate::sys::{fail, sys};
 
@@ -150,7 +150,9 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         if attr.kind == FileKind::Directory {
             return Err(Some(fail(libc::EPERM)));
         }
-        Ok(old.fs.link(&old.ctx, attr.ino, target.parent, new_name(&target, false)?))
+        let name = new_name(&target, false)?;
+        let link = || old.fs.link(&old.ctx, attr.ino, target.parent, name);
+        Ok(held(old.fs, &attr, link))
     })())
 }
 

@@ -56,14 +56,11 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     if flags & special != 0 || !state::is_root() || kernel::needs_all() {
         return by_kernel();
     }
-    for _ in 0..ATTEMPTS {
-        match open_found(&place, flags, mode) {
-            Opened::By(served) => return served,
-            Opened::ByKernel => return by_kernel(),
-            Opened::Gone => {}
-        }
+    match open_found(&place, flags, mode) {
+        Opened::By(served) => served,
+        Opened::ByKernel => by_kernel(),
+        Opened::Gone => Some(fail(libc::ESTALE)),
     }
-    Some(fail(libc::ESTALE))
 }
 
 /// Whether opening may wait for somebody else, as that of a FIFO does, or what is opened lies outside
@@ -80,7 +77,8 @@ fn may_wait(place: &Place<'_>, flags: i32) -> bool {
 enum Opened {
     By(Served),
     ByKernel,
-    /// What the name stood for was removed meanwhile.
+    /// What the name stood for was removed meanwhile, or somebody else has made it: it is to be looked
+    /// for again.
     Gone,
 }
 
@@ -116,7 +114,6 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     table::give_back(fd as i32);
     match held {
         Ok(_) => Opened::Gone,
-        // Somebody else was faster to make it.
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => Opened::Gone,
         Err(error) => Opened::By(refused(&error)),
     }
@@ -138,9 +135,6 @@ fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, Hold
     }
     Ok(Some((*attr, hold)))
 }
-
-/// Attempts before a name that changes hands all the time is given up.
-const ATTEMPTS: u32 = 16;
 
 const EXCLUSIVE: i32 = libc::O_CREAT | libc::O_EXCL;
 
