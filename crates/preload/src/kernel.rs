@@ -144,7 +144,9 @@ pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
         return false;
     }
     let offset = description.offset.lock();
-    if !description.is(SHARED) {
+    let _numbers = numbers::lock();
+    // Another thread may have closed it, and have its number for another file.
+    if !description.is(SHARED) && table::leads_to(fd, description) {
         sys!(libc::SYS_lseek, fd, *offset, libc::SEEK_SET);
         description.set(SHARED);
     }

@@ -335,14 +335,19 @@ fn note_number(fd: i32) {
     }
 }
 
-/// Lets `fd`, which the kernel has made a duplicate just now, share `other`'s description.
-pub(crate) fn share(other: &InUse, fd: i32, stays: bool) {
-    if let Some(word) = word(fd) {
-        other.references.fetch_add(1, Ordering::Relaxed);
-        note_number(fd);
-        let new = word_of(other.index, stays);
-        drop_reference(word.swap(new, Ordering::AcqRel));
-    }
+/// Lets a duplicate that the kernel makes share `other`'s description. Nobody puts the file itself over
+/// its descriptors before this one is among them.
+pub(crate) fn share(other: &InUse, stays: bool, duplicate: impl FnOnce() -> Ret) -> Ret {
+    let numbers = numbers::lock();
+    let made = duplicate();
+    let fd = i32::try_from(made).unwrap_or(-1);
+    let Some(word) = word(fd) else { return made };
+    other.references.fetch_add(1, Ordering::Relaxed);
+    note_number(fd);
+    let before = word.swap(word_of(other.index, stays), Ordering::AcqRel);
+    drop(numbers);
+    drop_reference(before);
+    made
 }
 
 /// `close`: a placeholder goes into stock if it can, all else is the kernel's to close.
@@ -417,14 +422,22 @@ pub(crate) fn each_of(description: &InUse, mut visit: impl FnMut(i32, bool)) {
     }
 }
 
-/// Forgets a descriptor, before the kernel makes it another's.
+/// Forgets a descriptor, before the kernel makes it another's. Numbers are locked meanwhile, since
+/// somebody may be putting a file over this one.
 pub(crate) fn remove(fd: i32) {
-    if let Some(word) = word(fd) {
-        if word.load(Ordering::Relaxed) == INTERNAL {
-            return;
-        }
-        drop_reference(word.swap(0, Ordering::AcqRel));
+    let Some(word) = word(fd) else { return };
+    if matches!(word.load(Ordering::Relaxed), 0 | INTERNAL) {
+        return;
     }
+    let numbers = numbers::lock();
+    let before = word.swap(0, Ordering::AcqRel);
+    drop(numbers);
+    drop_reference(before);
+}
+
+/// Whether a descriptor leads to a description still, while numbers are locked.
+pub(crate) fn leads_to(fd: i32, description: &InUse) -> bool {
+    word(fd).is_some_and(|word| index_of(word.load(Ordering::Acquire)) == Some(description.index))
 }
 
 fn drop_reference(word: u32) {
@@ -517,7 +530,7 @@ pub(crate) fn internal() -> Vec<i32> {
     all.filter(|fd| is_internal(*fd)).collect()
 }
 
-/// Forgets all descriptors from `first` to `last`, which the kernel has closed.
+/// Forgets all descriptors from `first` to `last`, before the kernel closes them.
 pub(crate) fn remove_range(first: u32, last: u32) {
     let last = last.min(HIGHEST.load(Ordering::Relaxed));
     (first..=last).for_each(|fd| remove(fd.cast_signed()));

@@ -24,6 +24,9 @@ pub(crate) fn close_range(args: &Args) -> Served {
     }
     let only_marks = flags & u64::from(libc::CLOSE_RANGE_CLOEXEC) != 0;
     let result = numbers::pause(|| {
+        if !only_marks {
+            table::remove_range(first, last);
+        }
         let mut next = first;
         let mut result = 0;
         for own in table::internal().into_iter().map(i32::cast_unsigned) {
@@ -36,9 +39,6 @@ pub(crate) fn close_range(args: &Args) -> Served {
         }
         if next <= last {
             result = result.min(sys!(libc::SYS_close_range, next, last, flags));
-        }
-        if result == 0 && !only_marks {
-            table::remove_range(first, last);
         }
         result
     });
@@ -57,17 +57,7 @@ pub(crate) fn close_range(args: &Args) -> Served {
 pub(crate) fn dup(args: &Args) -> Served {
     let old = table::get(descriptor(args[0]))?;
     numbers::clear();
-    let fd = sys!(libc::SYS_dup, args[0]);
-    shared(&old, fd, true)
-}
-
-fn shared(old: &table::InUse, fd: Ret, stays: bool) -> Served {
-    if let Ok(number) = i32::try_from(fd)
-        && number >= 0
-    {
-        table::share(old, number, stays);
-    }
-    Some(fd)
+    Some(table::share(&old, true, || sys!(libc::SYS_dup, args[0])))
 }
 
 /// `dup2(fd, to)` and `dup3(fd, to, flags)`.
@@ -82,11 +72,11 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     numbers::pause(|| {
         let old = table::get(from);
         table::remove(to);
-        let done = sys!(number, args[0], args[1], args[2]);
+        let duplicate = || sys!(number, args[0], args[1], args[2]);
         let stays = number == libc::SYS_dup2 || args[2] & libc::O_CLOEXEC as u64 == 0;
         match old {
-            Some(old) => shared(&old, done, stays),
-            None => Some(done),
+            Some(old) => Some(table::share(&old, stays, duplicate)),
+            None => Some(duplicate()),
         }
     })
 }
@@ -102,8 +92,8 @@ pub(crate) fn fcntl(args: &Args) -> Served {
     match command as i32 {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             numbers::clear();
-            let made = sys!(libc::SYS_fcntl, args[0], command, argument);
-            shared(&description, made, command as i32 == libc::F_DUPFD)
+            let duplicate = || sys!(libc::SYS_fcntl, args[0], command, argument);
+            Some(table::share(&description, command as i32 == libc::F_DUPFD, duplicate))
         }
         libc::F_GETFD => {
             let stays = table::stays(fd, &description)?;
