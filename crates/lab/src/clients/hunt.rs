@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use novale_core::Fs;
 use novale_pm::PmOptions;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use serde::Serialize;
 
 use super::child::{PATIENCE, said, wait};
 use super::failed::Failed;
 use super::field::{Count, Field};
 use super::judge::{close_and_check, empty_and_remove, judge, make_directory};
-use super::mounted::{Daemon, judge_mounted};
+use super::mounted::Daemon;
+use super::user::judge_files;
 use super::worker::SHARED;
 use crate::watchdog::Watchdog;
 
@@ -27,6 +28,8 @@ const DEATHS_A_ROUND: u64 = 40;
 const OPERATIONS_MAX: u64 = 1_500;
 /// No step of the hunt itself takes longer, settling included, but for a hang.
 const HUNT_PATIENCE: Duration = Duration::from_secs(180);
+/// Looks whether what a killed worker had started is gone.
+const GONE_LOOKS: u32 = 50;
 /// Workers that kill themselves do so before this many stores, write-backs and fences.
 const EVENTS_MAX: u64 = 6_000;
 
@@ -57,6 +60,9 @@ pub struct Hunt<'a> {
 pub struct HuntReport {
     /// Workers that were killed, or killed themselves between two stores.
     pub deaths: u64,
+    /// Of these, programs that know of nothing but files, served in their own process.
+    #[serde(rename = "deaths_of_direct_programs")]
+    pub direct: u64,
     /// Mounts' daemons that were killed.
     #[serde(rename = "deaths_of_daemons")]
     pub daemons: u64,
@@ -78,11 +84,22 @@ pub struct HuntReport {
     pub rounds: u64,
 }
 
+/// How a worker reaches the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As a client that knows of it.
+    Library,
+    /// As a program that knows of files alone, by the mount.
+    Mount,
+    /// As the same program, served in its own process.
+    Direct,
+}
+
 struct Worker {
     child: Child,
     name: String,
     seed: u64,
-    mounted: bool,
+    way: Way,
     count: Count,
     /// What it had begun and done when that was looked at, and since when it is so.
     counted: (u64, u64),
@@ -91,7 +108,7 @@ struct Worker {
 
 impl Worker {
     fn judge(&self, fs: &Fs, counts: (u64, u64)) -> Result<bool, String> {
-        let judged = if self.mounted { judge_mounted } else { judge };
+        let judged = if self.way == Way::Library { judge } else { judge_files };
         judged(fs, &self.name, self.seed, counts)
     }
 
@@ -159,7 +176,11 @@ impl Round<'_> {
                 // Once it has worked, a mount that fails is a finding.
                 let is_first = self.report.rounds == 0;
                 let failed = if is_first { Failed::Unable } else { Failed::Violation };
-                self.daemon = Some(Daemon::start(novale, &field).map_err(failed)?);
+                let daemon = Daemon::start(novale, &field).map_err(failed)?;
+                if is_first && cfg!(target_arch = "x86_64") {
+                    daemon.serves_directly().map_err(Failed::Unable)?;
+                }
+                self.daemon = Some(daemon);
                 field.attach(PmOptions::default())?
             }
             None => field.open(lanes).map_err(Failed::Unable)?,
@@ -174,7 +195,7 @@ impl Round<'_> {
         let told = std::fs::write(field.stop(), "").map_err(|why| Failed::Unable(why.to_string()));
         for worker in &mut workers {
             if hunted.is_err() {
-                let _ended = worker.child.kill();
+                kill_with_children(&mut worker.child)?;
             }
             self.end(&fs, worker, hunted.is_err())?;
         }
@@ -217,7 +238,7 @@ impl Round<'_> {
                 }
             }
             let mut worker = std::mem::replace(worker, self.start(fs, field)?);
-            worker.child.kill().map_err(|why| why.to_string())?;
+            kill_with_children(&mut worker.child)?;
             self.judge_dead(fs, &mut worker)?;
             progress(self.report);
         }
@@ -233,23 +254,35 @@ impl Round<'_> {
         let count = count.map_err(|why| Failed::Unable(why.to_string()))?;
         let die_at = if self.random.bool() { self.random.u64(1..EVENTS_MAX) } else { 0 };
         let operations = self.random.u64(1..OPERATIONS_MAX);
-        let served = self.daemon.as_mut().is_some_and(Daemon::is_alive);
-        let mounted = served && self.random.bool();
-        let (program, first) = self.hunt.worker;
-        let child = Command::new(program)
-            .args(first)
+        let (way, mut command) = self.choose();
+        let child = command
+            .args(self.hunt.worker.1)
             .arg(field.folder())
             .args([name.clone(), seed.to_string(), operations.to_string(), die_at.to_string()])
-            .args(mounted.then_some("--mounted"))
+            .args((way != Way::Library).then_some("--mounted"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             // What a terminal sends is for the hunt, which ends them.
             .process_group(0)
             .spawn()
-            .map_err(|why| Failed::Unable(format!("{}: {why}", program.display())))?;
+            .map_err(|why| Failed::Unable(format!("a worker: {why}")))?;
         let (counted, since) = ((0, 0), Instant::now());
-        Ok(Worker { child, name, seed, mounted, count, counted, since })
+        Ok(Worker { child, name, seed, way, count, counted, since })
+    }
+
+    /// How the next worker reaches the pool, and the program that starts it.
+    fn choose(&mut self) -> (Way, Command) {
+        let program = self.hunt.worker.0;
+        let daemon = self.daemon.as_mut().filter(|_| self.random.u32(0..3) > 0);
+        let served = daemon.and_then(|daemon| daemon.is_alive().then_some(daemon));
+        match served {
+            None => (Way::Library, Command::new(program)),
+            Some(daemon) if cfg!(target_arch = "x86_64") && self.random.u32(0..3) > 0 => {
+                (Way::Direct, daemon.direct(program))
+            }
+            Some(_) => (Way::Mount, Command::new(program)),
+        }
     }
 
     /// Kills the mount's daemon, if there is one; the workers that need it end by themselves.
@@ -279,6 +312,7 @@ impl Round<'_> {
     /// directory is used and removed.
     fn judge_dead(&mut self, fs: &Fs, worker: &mut Worker) -> Result<(), String> {
         let status = worker.child.wait().map_err(|why| why.to_string())?;
+        wait_for_children(&worker.child);
         if status.code().is_some() {
             return self.judge_ended(fs, worker, status);
         }
@@ -287,6 +321,7 @@ impl Round<'_> {
         }
         let (begun, done) = worker.count.read().map_err(|why| why.to_string())?;
         self.report.deaths += 1;
+        self.report.direct += u64::from(worker.way == Way::Direct);
         self.report.operations += done;
         // An operation that died may be found done later than at first, but not undone again.
         // A look in the middle of which somebody settles sees a part of each; the next one may not.
@@ -323,12 +358,30 @@ impl Round<'_> {
         status: ExitStatus,
     ) -> Result<(), String> {
         let served = self.daemon.as_mut().is_some_and(Daemon::is_alive);
-        if !status.success() && (served || !worker.mounted) {
-            return Err(format!("{}: {}", worker.name, said(&mut worker.child)));
+        if !status.success() && (served || worker.way == Way::Library) {
+            return Err(format!("{} ({:?}): {}", worker.name, worker.way, said(&mut worker.child)));
         }
         self.report.ended += 1;
         let (begun, done) = worker.count.read().map_err(|why| why.to_string())?;
         worker.judge(fs, (begun, done))?;
         empty_and_remove(fs, &worker.name)
+    }
+}
+
+/// Kills a worker and what it has started; one that has ended is none.
+fn kill_with_children(child: &mut Child) -> Result<(), String> {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let killed = group.map_or(Ok(()), |group| kill_process_group(group, Signal::KILL));
+    if killed.is_err() { child.kill().map_err(|why| why.to_string()) } else { Ok(()) }
+}
+
+/// Gives what a killed worker had started the time to be gone too; ended ones may be left unreaped.
+fn wait_for_children(child: &Child) {
+    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    for _ in 0..GONE_LOOKS {
+        if test_kill_process_group(group).is_err() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_micros(100));
     }
 }

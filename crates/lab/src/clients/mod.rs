@@ -13,6 +13,7 @@ mod hunt;
 mod judge;
 mod mounted;
 mod settled;
+mod user;
 mod worker;
 
 pub use calls::{CallsReport, fail_calls};

@@ -14,7 +14,7 @@ use novale_model::Error;
 use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
 
 use super::field::{Count, Field, Home};
-use super::mounted::work_mounted;
+use super::user::work_on_files;
 use crate::crash::small_step;
 use crate::diff::now_ns_at;
 use crate::workload::{Failure, Flavor, Generator, Outcome, Session, Step, run_step};
@@ -24,7 +24,7 @@ pub(super) const SHARED: &[u8] = b"shared";
 /// One in so many operations is followed by one in the shared directory.
 const SHARED_ONE_IN: u32 = 3;
 /// Names in the shared directory.
-const SHARED_NAMES: u32 = 12;
+pub(super) const SHARED_NAMES: u32 = 12;
 
 /// What a worker is told on its command line.
 #[derive(Debug, Clone)]
@@ -37,9 +37,9 @@ pub struct WorkerArgs {
     pub seed: u64,
     /// Operations to do.
     pub operations: u64,
-    /// Know of nothing but the mount.
+    /// Know of nothing but files, and of the mount.
     pub mounted: bool,
-    /// Kill itself before so many stores, write-backs and fences; 0: never.
+    /// Kill itself before so many stores, write-backs and fences, or points in time; 0: never.
     pub die_at: u64,
 }
 
@@ -84,7 +84,7 @@ impl Observer for Fuse {
 /// What went wrong that should not.
 pub fn work(args: &WorkerArgs) -> Result<(), String> {
     if args.mounted {
-        return work_mounted(args);
+        return work_on_files(args);
     }
     let field = Field::at(&args.folder);
     let observer = (args.die_at > 0)

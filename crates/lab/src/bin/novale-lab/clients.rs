@@ -36,7 +36,8 @@ pub(super) struct Args {
     /// Let each system call of a client fail in turn instead (by strace).
     #[arg(long)]
     calls: bool,
-    /// The program `novale`: its mount is a client too, and may be killed (as root).
+    /// The program `novale`: its mount is a client too, and may be killed (as root). Some workers use
+    /// it, others are served in their own process by `novale run`.
     #[arg(long, value_name = "NOVALE")]
     mount: Option<PathBuf>,
     /// A folder in memory for the pool and the arena.
@@ -184,9 +185,10 @@ fn keep(args: &Args, folder: &Path, what: &str) -> anyhow::Result<Vec<PathBuf>> 
 fn tell_hunt(summary: &Summary<HuntReport>) {
     let report = &summary.report;
     say!(
-        "{} deaths of workers and {} of daemons in {:.0} s, {} of them in an operation ({} found done); {} stopped and \
-         continued; {} ended by themselves",
+        "{} deaths of workers ({} of them served directly) and {} of daemons in {:.0} s, {} of them in an \
+         operation ({} found done); {} stopped and continued; {} ended by themselves",
         report.deaths,
+        report.direct,
         report.daemons,
         summary.seconds,
         report.in_operation,
