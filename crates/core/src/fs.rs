@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use arrayvec::ArrayVec;
 use novale_arena::{Arena, Client, LockGuard, Off, Op, Phase};
 use novale_layout::{
-    FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PmAddr, RoFeature, Seed,
+    FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PAGE, PmAddr, RoFeature, Seed,
 };
 use novale_pm::{Counters, Durable, Flushed, Pm};
 use novale_policy::{CopyOnWrite, Form, UpdatePolicy};
@@ -263,9 +263,13 @@ impl Fs {
         Ok(())
     }
 
-    /// Exactly `pages` new pages.
+    /// Exactly `pages` new pages, which the caller is going to store to.
     pub(crate) fn take_pages(&self, call: &Call<'_>, pages: u64, need: Need) -> Result<Extents> {
-        self.allocator.take_all(self.arena(), &call.op, call.hint, pages, need)
+        let extents = self.allocator.take_all(self.arena(), &call.op, call.hint, pages, need)?;
+        for extent in extents.iter() {
+            self.pm.expect_stores(extent.addr, extent.pages * PAGE);
+        }
+        Ok(extents)
     }
 
     /// Frees pages that nothing durable names any more.

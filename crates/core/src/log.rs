@@ -542,6 +542,7 @@ impl<'a> Appender<'a> {
             next: PmAddr::NULL,
         };
         let line = header.encode(self.id.seed.addr(page));
+        self.pm.expect_stores(page, PAGE);
         let stored = self.pm.stream(page, &line, Purpose::Log);
         self.also(stored);
         if self.tail.is_null() {

@@ -7,6 +7,7 @@
 //! [`Durable`] owes nothing. A function that makes something reachable asks for `Durable`.
 //!
 //! - `pm` maps and bounds-checks; `load`, `store` and `stream` are the access.
+//! - `ahead` has pages mapped before they are stored to.
 //! - `token` has the three labels, `counters` what was stored, `observer` who watches.
 //! - `slot` opens files, DAX files and DAX devices; `cpu` has the instructions.
 //!
@@ -25,6 +26,7 @@
     reason = "a store is a few instructions; a call around them would cost as much again"
 )]
 
+mod ahead;
 mod counters;
 mod cpu;
 mod error;

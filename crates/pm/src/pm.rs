@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use novale_layout::PmAddr;
 
+use crate::ahead::Asked;
 use crate::counters::{Registry, SLOTS_MAX};
 use crate::cpu::{self, Cpu};
 use crate::slot::Slot;
@@ -23,6 +24,8 @@ pub struct Pm {
     pub(crate) cpu: Cpu,
     pub(crate) registry: Registry,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Which pages were mapped ahead, by slot.
+    pub(crate) asked: Box<[Option<Asked>]>,
     read_only: bool,
     /// Keeps the mappings alive that `ranges` points into.
     slots: Box<[Slot]>,
@@ -129,6 +132,7 @@ impl Pm {
             cpu: Cpu::choose(options.write_back, eadr)?,
             registry: Registry::new(slots.len(), eadr),
             observer: options.observer.clone(),
+            asked: slots.iter().map(|slot| Asked::of(slot, options)).collect(),
             read_only: options.read_only,
             slots: slots.into_boxed_slice(),
         })

@@ -147,18 +147,27 @@ impl<'a> Lane<'a> {
         true
     }
 
-    /// Takes a single freed page from the end of the batch; none when that is a longer extent.
-    pub(super) fn reuse(&self, op: &Op<'_>) -> Result<Option<Extent>> {
+    /// Takes freed pages from the last extent of the batch, by one store; none where it has fewer. A
+    /// longer one shrinks from its end, but not for a single page.
+    pub(super) fn reuse(&self, op: &Op<'_>, want: u64) -> Result<Option<Extent>> {
         let Some(len) = self.get(BATCH_LEN).checked_sub(1) else {
             return Ok(None);
         };
-        let word = self.get(BATCH_AT + usize::try_from(len).unwrap_or(BATCH));
-        if word == 0 || word & COUNT_MASK != 0 {
+        let index = BATCH_AT + usize::try_from(len).unwrap_or(BATCH);
+        let word = self.get(index);
+        let Some(left) = ((word & COUNT_MASK) + 1).checked_sub(want).filter(|_| word != 0) else {
+            return Ok(None);
+        };
+        if left > 0 && want == 1 {
             return Ok(None);
         }
-        op.note_taken(word, 1)?;
-        self.set(BATCH_LEN, len);
-        Ok(Some(Extent { addr: PmAddr::from_raw(word), pages: 1 }))
+        let addr = PmAddr::from_raw(word & !COUNT_MASK).add(left * PAGE);
+        op.note_taken(addr.raw(), u32::try_from(want).unwrap_or(u32::MAX))?;
+        match left {
+            0 => self.set(BATCH_LEN, len),
+            _ => self.set(index, word - want),
+        }
+        Ok(Some(Extent { addr, pages: want }))
     }
 
     /// Removes an extent from the batch.
@@ -250,5 +259,44 @@ impl<'a> Lane<'a> {
         (OWN_LINES..OWN_LINES + OWN_LINES_MAX)
             .map(|index| PmAddr::from_raw(self.get(index)))
             .take_while(|addr| !addr.is_null())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_arena::PidInfo;
+
+    use super::*;
+
+    fn page(index: u64) -> PmAddr {
+        PmAddr::new(0, index * PAGE)
+    }
+
+    #[test]
+    fn freed_pages_are_given_out_from_the_last_extent_that_has_enough() {
+        let arena = Arena::anonymous(16 << 20).unwrap();
+        let off = arena.alloc_table(LANE_WORDS.ilog2()).unwrap();
+        let client = arena.attach(PidInfo::current()).unwrap();
+        let op = client.op(1, 1);
+        let lane = Lane::new(&arena, (0, off), op.lock(off).unwrap()).unwrap();
+        let reuse = |want| lane.reuse(&op, want).unwrap().map(|extent| (extent.addr, extent.pages));
+        assert_eq!(reuse(1), None);
+        assert!(lane.gather(Extent { addr: page(100), pages: 1 }));
+        assert!(lane.gather(Extent { addr: page(10), pages: 20 }));
+        assert_eq!(reuse(21), None);
+        assert_eq!(reuse(1), None, "a long extent stays whole for long writes");
+        assert_eq!(reuse(16), Some((page(14), 16)));
+        assert!(lane.holds_page(page(13)) && !lane.holds_page(page(14)));
+        assert_eq!(reuse(16), None, "four pages are left");
+        assert_eq!(reuse(4), Some((page(10), 4)));
+        assert_eq!(reuse(2), None, "a single page is left");
+        assert_eq!(reuse(1), Some((page(100), 1)));
+        assert_eq!((lane.ungather(), held_pages(&arena, off).unwrap()), (None, 0));
+        let noted = arena.records(&client.info()).unwrap();
+        let taken: Vec<_> = noted.iter().flat_map(|record| &record.taken).collect();
+        let expected = [(page(14), 16), (page(10), 4), (page(100), 1)];
+        assert!(
+            taken.iter().map(|t| (PmAddr::from_raw(t.addr_raw), u64::from(t.pages))).eq(expected)
+        );
     }
 }

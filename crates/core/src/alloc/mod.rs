@@ -203,15 +203,18 @@ impl Allocator {
         if need != Need::Release && !arena.grants() {
             return Err(Error::NoSpace);
         }
-        // A single page freed here before is as good as any, and saves the bitmap two visits; in a
-        // pool that is nearly full it belongs to the reserve.
-        let reuse = want == 1 && (need == Need::Release || self.is_roomy(arena)?);
-        if reuse && let Some(extent) = kept::take(op)? {
+        // Pages freed here before are as good as any: they save the bitmap two visits, and this process
+        // has most likely mapped them. In a pool that is nearly full they belong to the reserve.
+        let reuse = need == Need::Release || self.is_roomy(arena)?;
+        if reuse
+            && want == 1
+            && let Some(extent) = kept::take(op)?
+        {
             return Ok(extent);
         }
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
-            if reuse && let Some(extent) = lane.reuse(op)? {
+            if reuse && let Some(extent) = lane.reuse(op, want)? {
                 return Ok(extent);
             }
             if lane.held() < want {

@@ -7,10 +7,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatfs, fstatvfs, seek};
 use rustix::io::Errno;
 
 use super::io_error;
+use super::mapping::Mapping;
 use crate::PmError;
 
 /// Bytes a call, so that a signal costs one step only.
@@ -22,14 +23,24 @@ const TRIES_MAX: u32 = 1000;
 /// `f_type` of tmpfs (`linux/magic.h`).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Allocates what is missing of the first `len` bytes; the length of the file stays.
-pub(super) fn ensure(path: &Path, file: &File, len: u64) -> Result<(), PmError> {
+/// Allocates what is missing of the first `len` bytes; the length of the file stays. `large` gets room
+/// for a file of tmpfs that nobody has stored to yet, as far as it can.
+pub(super) fn ensure(
+    path: &Path,
+    file: &File,
+    len: u64,
+    large: Option<&Mapping>,
+) -> Result<(), PmError> {
     let metadata = file.metadata().map_err(io_error(path, "stat"))?;
     let missing = len.saturating_sub(metadata.blocks().saturating_mul(512));
     // Only on tmpfs does the block count speak of data alone; elsewhere a hole may hide behind
     // blocks of metadata, and asking is cheap because files are extents.
     let magic = fstatfs(file).map_err(io_error(path, "statfs"))?.f_type;
-    if missing == 0 && u64::try_from(magic) == Ok(TMPFS_MAGIC) {
+    let in_memory = u64::try_from(magic) == Ok(TMPFS_MAGIC);
+    // Of a tmpfs only what has been touched is data, though it is allocated.
+    let is_blank = || seek(file, SeekFrom::Data(0)) == Err(Errno::NXIO);
+    let large = large.filter(|_| in_memory && is_blank());
+    if missing == 0 && in_memory && large.is_none() {
         return Ok(());
     }
     let room = fstatvfs(file).map_err(io_error(path, "statvfs"))?;
@@ -38,6 +49,9 @@ pub(super) fn ensure(path: &Path, file: &File, len: u64) -> Result<(), PmError> 
     // Asked first, so that a file that cannot fit does not fill the file system on the way.
     if !fits(missing, available, room.f_blocks) {
         return Err(no_space());
+    }
+    if let Some(mapping) = large {
+        mapping.fill_with_large_pages(file);
     }
     for start in (0..len).step_by(crate::to_usize(STEP_BYTES)) {
         match allocate(file, start, STEP_BYTES.min(len - start)) {
@@ -68,7 +82,7 @@ fn allocate(file: &File, start: u64, len: u64) -> Result<(), Errno> {
 
 /// Where blocks cannot be allocated ahead: a file without holes is fine.
 fn refuse_holes(path: &Path, file: &File, len: u64) -> Result<(), PmError> {
-    match rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)) {
+    match seek(file, SeekFrom::Hole(0)) {
         Ok(hole) if hole >= len => Ok(()),
         Ok(_) => {
             Err(PmError::Holes { path: path.into(), source: io::Error::from(Errno::OPNOTSUPP) })
@@ -110,9 +124,9 @@ mod tests {
         let named = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         let len = STEP_BYTES + 3 * 4096;
         named.as_file().set_len(len).unwrap();
-        ensure(named.path(), named.as_file(), len).unwrap();
+        ensure(named.path(), named.as_file(), len, None).unwrap();
         assert_eq!(named.as_file().metadata().unwrap().blocks() * 512, len);
         // A file that has all its blocks is left alone.
-        ensure(named.path(), named.as_file(), len).unwrap();
+        ensure(named.path(), named.as_file(), len, None).unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ptr;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -139,6 +140,23 @@ impl Mapping {
             }
         }
         Ok(())
+    }
+
+    /// Puts 2 MB pages of zeros where the tmpfs's `file` mapped here has none, until the kernel refuses
+    /// one. It makes them of a hole around a single page in a seventh of the time that 512 pages take,
+    /// however the tmpfs is mounted. Contents stay.
+    pub(super) fn fill_with_large_pages(&self, file: &File) {
+        let large = to_usize(super::MAP_ALIGN);
+        for start in (0..self.len / large * large).step_by(large) {
+            let first = fallocate(file, FallocateFlags::KEEP_SIZE, start as u64, PAGE);
+            let at = self.base.wrapping_add(start);
+            // SAFETY: within this mapping; the contents stay the same.
+            let is_refused =
+                || unsafe { libc::madvise(at.cast(), large, libc::MADV_COLLAPSE) } != 0;
+            if first.is_err() || is_refused() {
+                return;
+            }
+        }
     }
 
     /// Moves the pages into 2 MB pages now, where the kernel can (about 3 s a GB).

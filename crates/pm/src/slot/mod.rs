@@ -43,10 +43,6 @@ impl Slot {
         let reads_alone = options.read_only || options.scratch;
         let source = Source::open(path, reads_alone, options.descriptors_from)?;
         let len = checked_len(path, source.len)?;
-        // Who opened the pool for those that join it has seen to that.
-        if source.is_regular && !reads_alone && options.lock != SlotLock::Shared {
-            blocks::ensure(path, &source.file, len)?;
-        }
         let align = source.align.max(MAP_ALIGN);
         let kind = match source.is_regular {
             true if Mapping::takes_sync(&source.file) => SlotKind::DaxFile,
@@ -61,6 +57,10 @@ impl Slot {
         };
         let mapping = Mapping::of_file(&source.file, len, align, options.read_only, share)
             .map_err(unmapped(path, len))?;
+        // Who opened the pool for those that join it has seen to that.
+        if source.is_regular && !reads_alone && options.lock != SlotLock::Shared {
+            blocks::ensure(path, &source.file, len, options.hugepages.then_some(&mapping))?;
+        }
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         let identity = Some(source.identity);
         Ok(Self { kind, file: Some(source.file), identity, is_absent: false, mapping })
