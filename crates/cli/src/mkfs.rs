@@ -71,7 +71,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
 
 /// Makes the pool; returns the slots' sizes in bytes.
 fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<u64>> {
-    let pm = slots::open(paths, PmOptions::default())?;
+    let pm = slots::open(paths, PmOptions { hugepages: true, ..PmOptions::default() })?;
     mkfs(&pm, options)?;
     Ok((0..pm.slot_count()).map(|slot| pm.slot_len(slot)).collect())
 }

@@ -106,7 +106,7 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
         }
     }
     let specs: Vec<SlotSpec> = paths.iter().map(|path| SlotSpec::new(*path)).collect();
-    let pm = Pm::open(&specs, &PmOptions::default())?;
+    let pm = Pm::open(&specs, &PmOptions { hugepages: true, ..PmOptions::default() })?;
     if !how.overwrite {
         for (slot, path) in (0..).zip(&paths) {
             if let Some(holds) = what_it_holds(&pm, slot)? {
