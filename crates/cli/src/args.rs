@@ -217,6 +217,11 @@ pub(crate) struct RunArgs {
     /// Fail where the program could only run through the mount.
     #[arg(long)]
     pub(crate) strict: bool,
+    /// What mmap of a file shows: the kernel's pages, which every program may map; the file's own pages
+    /// in the pool, which only programs that are run directly can map meanwhile; or a replica of which
+    /// msync publishes all changes at once, and which is discarded without.
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub(crate) map: MapKind,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -225,6 +230,15 @@ pub(crate) struct RunArgs {
         value_name = "PROGRAM [ARGS]..."
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What a program's mappings of files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum MapKind {
+    #[default]
+    Kernel,
+    Dax,
+    Atomic,
 }
 
 /// Show what a pool is, also while it is in use.

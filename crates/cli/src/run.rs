@@ -15,13 +15,15 @@ use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{KIND, MountTable, find};
 use novale_posix::join;
 
-use crate::args::RunArgs;
+use crate::args::{MapKind, RunArgs};
 use crate::in_words;
 use crate::record::{self, Record};
 use crate::words::DIRECT;
 
 /// What the library reads: `MOUNTPOINT=SLOT[:SLOT...]`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
+/// What mappings of files are to be, where that is not the kernel's.
+const MAP_VARIABLE: &str = "NOVALE_MAP";
 /// Names the library where it is in none of the usual places.
 const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
 const LIBRARY: &str = "libnovale_preload.so";
@@ -40,6 +42,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     match prepare(args) {
         Ok((library, mounts)) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
+            match args.map {
+                MapKind::Kernel => command.env_remove(MAP_VARIABLE),
+                MapKind::Dax => command.env(MAP_VARIABLE, "dax"),
+                MapKind::Atomic => command.env(MAP_VARIABLE, "atomic"),
+            };
         }
         Err(error) if args.strict => {
             remark!("novale: {}", in_words(&error));

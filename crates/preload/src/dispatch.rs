@@ -1,7 +1,7 @@
 //! Which call is served by what.
 
-use crate::calls::{attributes, data, descriptors, names, open, processes};
-use crate::entry::{self, CLOSES, CREATES, Outcome, add_class};
+use crate::calls::{attributes, data, descriptors, maps, names, open, processes};
+use crate::entry::{self, CLOSES, CREATES, MAPS, Outcome, add_class};
 use crate::paths::Served;
 use crate::signals;
 use crate::sys::{Args, fail};
@@ -183,10 +183,14 @@ const MAKING_DESCRIPTORS: &[i64] = &[
     libc::SYS_prlimit64,
 ];
 
+/// Calls on addresses, where files are mapped here.
+const OF_ADDRESSES: &[i64] = &[libc::SYS_munmap, libc::SYS_mremap, libc::SYS_msync];
+
 /// Says which calls are looked at.
 pub(crate) fn begin() {
     let all = [(OF_DESCRIPTORS, entry::DESCRIPTOR), (ALWAYS, entry::ALWAYS)];
     let more = [(MAKING_DESCRIPTORS, CREATES), (&[libc::SYS_close][..], CLOSES)];
+    let more = more.into_iter().chain([(OF_ADDRESSES, MAPS)]);
     for (calls, class) in all.into_iter().chain(more) {
         for number in calls {
             add_class(*number, class);
@@ -308,7 +312,10 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_dup2 | libc::SYS_dup3 => descriptors::dup_to(number, args),
         libc::SYS_fcntl => descriptors::fcntl(args),
         libc::SYS_flock => descriptors::flock(args),
-        libc::SYS_mmap => descriptors::mmap(args),
+        libc::SYS_mmap => maps::mmap(args),
+        libc::SYS_munmap => maps::munmap(args),
+        libc::SYS_mremap => maps::mremap(args),
+        libc::SYS_msync => maps::msync(args),
         libc::SYS_sendfile | libc::SYS_tee => descriptors::of_two(number, args, 0, 1),
         libc::SYS_splice | libc::SYS_copy_file_range => descriptors::of_two(number, args, 0, 2),
         libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),

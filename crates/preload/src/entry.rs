@@ -24,13 +24,15 @@ pub(crate) const ALWAYS: u8 = 2;
 pub(crate) const CREATES: u8 = 4;
 /// Makes the kernel free one: likewise.
 pub(crate) const CLOSES: u8 = 8;
+/// Changes the address space: likewise.
+pub(crate) const MAPS: u8 = 16;
 
 /// What is known of each number's calls.
 static CLASSES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 /// Where the descriptor table is: 32-bit words, 0 for descriptors of the kernel alone.
 static TABLE: AtomicU64 = AtomicU64::new(0);
 
-/// Calls of the kernel's that are looked at nevertheless: [`CREATES`], [`CLOSES`].
+/// Calls of the kernel's that are looked at nevertheless: [`CREATES`], [`CLOSES`], [`MAPS`].
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 
 /// Says how calls of a number are told apart, beside what was said already.

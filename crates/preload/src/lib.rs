@@ -37,10 +37,12 @@ mod heap;
 mod kernel;
 mod libc_text;
 mod lock;
+mod maps;
 mod mounts;
 mod numbers;
 mod patch;
 mod paths;
+mod replicas;
 mod signals;
 mod sites;
 mod state;
@@ -59,6 +61,8 @@ static HEAP: heap::Heap = heap::Heap::new();
 
 /// The mounts to serve, as `novale run` names them.
 const MOUNTS: &[u8] = b"NOVALE_DIRECT=";
+/// What mappings of files are to be, likewise: `dax` or `atomic`, the kernel's otherwise.
+const MAP: &[u8] = b"NOVALE_MAP=";
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
@@ -72,6 +76,7 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
         return;
     }
     state::begin();
+    maps::begin(variable(environment, MAP));
     dispatch::begin();
     if libc_text::patch(cache(environment)) {
         signals::begin();

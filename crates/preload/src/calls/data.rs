@@ -4,8 +4,10 @@ use novale_core::{ClearSetId, Fs, Seek, SetAttr};
 
 use crate::guard;
 use crate::kernel;
+use crate::maps;
 use crate::mounts::{self, ctx};
 use crate::paths::{Served, descriptor};
+use crate::replicas;
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 
@@ -54,6 +56,20 @@ impl File {
     }
 
     fn write(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Refused> {
+        if !maps::has_replicas() {
+            return self.write_file(bytes, at, append);
+        }
+        let maps = maps::some();
+        let (done, end) = self.write_file(bytes, at, append)?;
+        if let Some(maps) = maps {
+            let file = (self.description.mount(), self.description.ino());
+            let written = bytes.get(..done).unwrap_or_default();
+            replicas::wrote(&maps, file, end - done as u64, written);
+        }
+        Ok((done, end))
+    }
+
+    fn write_file(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Refused> {
         let ino = self.description.ino();
         if append {
             let start = self.fs.append(&ctx(), ino, bytes)?;
@@ -322,9 +338,13 @@ fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Re
     }
 }
 
-/// `fsync(fd)`, `fdatasync(fd)`, `sync_file_range(fd, ..)`: what was written is durable already.
+/// `fsync(fd)`, `fdatasync(fd)`, `sync_file_range(fd, ..)`: what was written is durable already,
+/// and what was stored in mapped pages now.
 pub(crate) fn sync(args: &Args) -> Served {
     let file = file(args[0])?;
+    if !maps::flush_file(file.description.mount(), file.description.ino()) {
+        return Some(fail(libc::EIO));
+    }
     let done = file.fs.sync(&ctx(), file.description.ino());
     served(&file, done.map(|()| 0).map_err(Into::into))
 }
@@ -338,6 +358,10 @@ pub(crate) fn truncate(args: &Args) -> Served {
     }
     let set = SetAttr { size: Some(size), clear_set_id: ClearSetId::Nothing, ..SetAttr::default() };
     let done = file.fs.setattr(&ctx(), file.description.ino(), &set);
+    if let (Ok(_), true, Some(maps)) = (&done, maps::has_replicas(), maps::some()) {
+        let of = (file.description.mount(), file.description.ino());
+        replicas::cut(&maps, of, size);
+    }
     served(&file, done.map(|_| 0).map_err(Into::into))
 }
 

@@ -127,16 +127,6 @@ pub(crate) fn flock(args: &Args) -> Served {
     if kernel::take(&description) { None } else { Some(fail(libc::ENOLCK)) }
 }
 
-/// `mmap(at, len, access, flags, fd, offset)` of a file.
-pub(crate) fn mmap(args: &Args) -> Served {
-    if args[3] & libc::MAP_ANONYMOUS as u64 != 0 {
-        return None;
-    }
-    let fd = descriptor(args[4]);
-    let description = table::get(fd)?;
-    if kernel::map(fd, &description) { None } else { Some(fail(libc::ENODEV)) }
-}
-
 /// `fchdir(fd)`.
 pub(crate) fn fchdir(args: &Args) -> Served {
     numbers::clear();

@@ -5,7 +5,7 @@ use crate::paths::{Served, moved};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::SHARED;
 use crate::thread::current;
-use crate::{HEAP, guard, kernel, mounts, numbers, signals, state, table, thread};
+use crate::{HEAP, guard, kernel, maps, mounts, numbers, signals, state, table, thread};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -39,6 +39,7 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
 
 fn fork(number: i64, args: &Args) -> Ret {
     // No other thread may be in the middle of these tables: it will not be there to finish.
+    let gate = maps::before_fork();
     mounts::before_fork();
     kernel::before_fork();
     table::before_fork();
@@ -54,9 +55,15 @@ fn fork(number: i64, args: &Args) -> Ret {
     table::fork_done();
     kernel::fork_done();
     mounts::fork_done();
+    maps::fork_done();
     if result == 0 {
         table::after_fork();
         numbers::after_fork();
+    }
+    match gate {
+        Some(gate) if result == 0 => gate.pass(),
+        Some(gate) => gate.wait(),
+        None => {}
     }
     result
 }
@@ -66,8 +73,11 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     kernel::take_all(SHARED);
     // A thread that is inside for ever would stay a client's that looks alive.
     let result = if table::quiet() {
+        maps::suspend();
         mounts::leave();
-        sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
+        let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+        maps::resume();
+        result
     } else {
         fail(libc::EAGAIN)
     };
@@ -77,7 +87,9 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
 
 /// `exit_group`: leaves the pools, so that nobody has to find the process dead.
 pub(crate) fn exit_process(args: &Args) -> Outcome {
-    if table::quiet() {
+    maps::end();
+    // A thread that stores to what is mapped is not inside: others settle for the process then.
+    if table::quiet() && !maps::are_in_use() {
         mounts::leave();
     }
     // From here: on the way back a signal's handler could make a call, which nobody lets in again.

@@ -1,0 +1,152 @@
+//! Mapping files: the pool's own pages, replicas, or the kernel's.
+
+use std::ops::Range;
+
+use crate::kernel;
+use crate::maps::{self, Asked, Mode, PAGE};
+use crate::paths::{Served, descriptor};
+use crate::replicas;
+use crate::sys::{Args, Ret, fail, sys};
+use crate::table::{self, DIRECTORY, InUse, MAPPED};
+
+/// A range of whole pages, as the kernel takes it; nothing where it refuses it.
+fn pages(at: u64, len: u64) -> Option<Range<u64>> {
+    let len = len.checked_next_multiple_of(PAGE)?;
+    (at.is_multiple_of(PAGE) && len > 0).then_some(at..at.checked_add(len)?)
+}
+
+/// `mmap(at, len, access, flags, fd, offset)`.
+pub(crate) fn mmap(args: &Args) -> Served {
+    let [at, len, _, flags, fd, _] = *args;
+    if flags & libc::MAP_ANONYMOUS as u64 == 0 {
+        let fd = descriptor(fd);
+        if let Some(description) = table::get(fd) {
+            return map_file(fd, &description, args);
+        }
+    }
+    if flags & libc::MAP_FIXED as u64 == 0 {
+        return None;
+    }
+    // It may take the place of what is mapped here.
+    unmap(&pages(at, len)?, || {
+        sys!(libc::SYS_mmap, args[0], args[1], args[2], args[3], args[4], args[5])
+    })
+}
+
+fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
+    let asked = Asked::of(args).filter(|_| !description.is(DIRECTORY | MAPPED));
+    if let Some(asked) = &asked
+        && maps::mode() != Mode::Kernel
+        && !asked.is_allowed(description)
+    {
+        return Some(fail(libc::EACCES));
+    }
+    let own = || maps::map_own(description, asked.as_ref()?);
+    let mapped = match maps::mode() {
+        Mode::Own => own(),
+        Mode::Atomic => asked.as_ref().and_then(|asked| maps::map_replica(description, asked)),
+        Mode::Kernel => None,
+    };
+    if mapped.is_some() {
+        return mapped;
+    }
+    if kernel::map(fd, description) {
+        return mmap_by_kernel(args);
+    }
+    // Somebody has the file's own pages mapped.
+    Some(own().unwrap_or(fail(libc::ENODEV)))
+}
+
+/// The kernel maps it, maybe in the place of what is mapped here.
+fn mmap_by_kernel(args: &Args) -> Served {
+    if args[3] & libc::MAP_FIXED as u64 == 0 {
+        return None;
+    }
+    unmap(&pages(args[0], args[1])?, || {
+        sys!(libc::SYS_mmap, args[0], args[1], args[2], args[3], args[4], args[5])
+    })
+}
+
+/// Makes a call that unmaps a range; nothing where nothing of it is mapped here.
+fn unmap(range: &Range<u64>, call: impl FnOnce() -> Ret) -> Served {
+    let mut maps = maps::some().filter(|maps| maps.overlaps(range))?;
+    replicas::tell_unpublished(maps.parts(), range);
+    let result = call();
+    let ended = if result < 0 { Vec::new() } else { maps.forget(range) };
+    drop(maps);
+    drop(ended);
+    Some(result)
+}
+
+/// `munmap(at, len)`.
+pub(crate) fn munmap(args: &Args) -> Served {
+    let [at, len, ..] = *args;
+    unmap(&pages(at, len)?, || sys!(libc::SYS_munmap, at, len))
+}
+
+/// `mremap(at, len, new_len, flags, to)`: the kernel would go on behind a piece of the pool with what
+/// lies there, so what moves or grows is mapped anew.
+pub(crate) fn mremap(args: &Args) -> Served {
+    let [at, len, new_len, flags, to, _] = *args;
+    let (old, new_len) = (pages(at, len)?, new_len.checked_next_multiple_of(PAGE)?);
+    let part = {
+        let maps = maps::some()?;
+        if !maps.overlaps(&old) {
+            return None;
+        }
+        maps.around(&old)
+    };
+    let flags = flags as i32;
+    let moves = flags & libc::MREMAP_MAYMOVE != 0;
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let Some(mut part) = part.filter(|_| new_len > 0 && flags & libc::MREMAP_DONTUNMAP == 0) else {
+        return Some(fail(libc::EINVAL));
+    };
+    if !fixed && new_len <= old.end - old.start {
+        let rest = old.start + new_len..old.end;
+        if !rest.is_empty() {
+            unmap(&rest, || sys!(libc::SYS_munmap, rest.start, rest.end - rest.start));
+        }
+        return Some(at.cast_signed());
+    }
+    if !moves {
+        return Some(fail(libc::ENOMEM));
+    }
+    part.offset += old.start - part.start;
+    (part.start, part.len) = (old.start, old.end - old.start);
+    let place = if fixed { (to, libc::MAP_FIXED) } else { (0, 0) };
+    let Some(mapped) = maps::map_again(&part, place, new_len) else {
+        return Some(fail(libc::ENOMEM));
+    };
+    if mapped >= 0 {
+        unmap(&old, || sys!(libc::SYS_munmap, old.start, old.end - old.start));
+    }
+    Some(mapped)
+}
+
+/// `msync(at, len, flags)`.
+pub(crate) fn msync(args: &Args) -> Served {
+    let [at, len, flags, ..] = *args;
+    let range = pages(at, len)?;
+    let maps = maps::some().filter(|maps| maps.overlaps(&range))?;
+    let known = libc::MS_ASYNC | libc::MS_INVALIDATE | libc::MS_SYNC;
+    let both = libc::MS_ASYNC | libc::MS_SYNC;
+    let flags = flags as i32;
+    if flags & !known != 0 || flags & both == both {
+        return Some(fail(libc::EINVAL));
+    }
+    if maps.around(&range).is_none() {
+        // The kernel says whether all of it is mapped.
+        let result = sys!(libc::SYS_msync, at, len, args[2]);
+        if result != 0 {
+            return Some(result);
+        }
+    }
+    if !maps::flush(&maps, &range) {
+        return Some(fail(libc::EIO));
+    }
+    match replicas::publish(&maps, &range) {
+        Ok(()) => Some(0),
+        Err(failed) => Some(failed),
+    }
+}

@@ -1,0 +1,511 @@
+//! What this process has mapped of Novale's files without the kernel's page cache.
+//!
+//! A mapping is in parts, each a piece of the address space that shows one piece of a file: as it was
+//! made, or what `munmap` and `mremap` have left of it. It shows the file's own pages in the pool,
+//! which stay where they are as long as it holds the file (`Fs::map_hold`), or a replica
+//! ([`crate::replicas`]). All of the address space that the kernel changes while there are any parts
+//! is changed under one lock, so that the table never lags behind.
+//!
+//! A child of `fork` has the same mappings, and is another client: its parent waits until it holds the
+//! files itself. Where that can't be, its mappings become inaccessible: what they show may go to
+//! another file.
+
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use novale_core::{Fs, HoldId, Ino, MappedRun};
+
+use crate::entry::{self, MAPS};
+use crate::lock::{Held, Lock};
+use crate::mounts::{self, ctx};
+use crate::numbers;
+use crate::replicas::{self, Base};
+use crate::sys::{Args, Ret, sys};
+use crate::table::InUse;
+
+pub(crate) const PAGE: u64 = 4096;
+/// Pieces of the pool that one mapping shows at most: each takes a place in the kernel's list, of which
+/// a process has some ten thousand.
+const RUNS_MAX: usize = 2048;
+/// Flags of `mmap` that may stand beside the kind of mapping.
+const KNOWN: i32 = libc::MAP_TYPE
+    | PLACED
+    | libc::MAP_POPULATE
+    | libc::MAP_NORESERVE
+    | libc::MAP_LOCKED
+    | libc::MAP_NONBLOCK
+    | libc::MAP_STACK
+    | libc::MAP_DENYWRITE;
+/// Those that say where.
+const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+
+/// What a program's mappings of files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The kernel's pages, but of files whose own pages somebody has mapped.
+    Kernel,
+    /// The file's own pages, where that is possible.
+    Own,
+    /// Replicas that `msync` publishes.
+    Atomic,
+}
+
+static MODE: AtomicU32 = AtomicU32::new(Mode::Kernel as u32);
+
+/// Takes what `novale run` was told.
+pub(crate) fn begin(mode: Option<&[u8]>) {
+    let mode = match mode {
+        Some(b"dax") => Mode::Own,
+        Some(b"atomic") => Mode::Atomic,
+        _ => Mode::Kernel,
+    };
+    MODE.store(mode as u32, Ordering::Relaxed);
+}
+
+pub(crate) fn mode() -> Mode {
+    let mode = MODE.load(Ordering::Relaxed);
+    let all = [Mode::Kernel, Mode::Own, Mode::Atomic];
+    all.into_iter().find(|known| *known as u32 == mode).unwrap_or(Mode::Kernel)
+}
+
+/// What a mapping is of; ends when its last part does.
+pub(crate) struct Source {
+    pub(crate) mount: usize,
+    pub(crate) ino: Ino,
+    generation: u32,
+    /// Keeps the file, and the places of its pages where they are mapped themselves.
+    hold: Lock<Option<HoldId>>,
+    /// What a replica was made of.
+    pub(crate) base: Option<Base>,
+}
+
+impl Source {
+    fn of(description: &InUse, hold: HoldId) -> Self {
+        Self {
+            mount: description.mount(),
+            ino: description.ino(),
+            generation: description.generation.load(Ordering::Relaxed),
+            hold: Lock::new(Some(hold)),
+            base: None,
+        }
+    }
+
+    fn take(&self, fs: &Fs) -> Option<HoldId> {
+        let (ctx, ino) = (ctx(), self.ino);
+        let hold = match self.base {
+            Some(_) => fs.open_hold(&ctx, ino, self.generation),
+            None => fs.map_hold(&ctx, ino, self.generation),
+        };
+        hold.ok()?
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.lock().take() {
+            mounts::release(self.mount, hold);
+        }
+    }
+}
+
+/// A piece of the address space.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    /// Where in the file it begins, in bytes.
+    pub(crate) offset: u64,
+    /// What is stored there is for the file.
+    pub(crate) shared: bool,
+    access: u64,
+    pub(crate) of: Arc<Source>,
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    /// What lies in a range of addresses: addresses, and where that is in the file.
+    pub(crate) fn within(&self, range: &Range<u64>) -> Option<(Range<u64>, u64)> {
+        let common = self.start.max(range.start)..self.end().min(range.end);
+        let offset = self.offset + common.start.saturating_sub(self.start);
+        (!common.is_empty()).then_some((common, offset))
+    }
+}
+
+/// All parts.
+pub(crate) struct Maps(Vec<Part>);
+
+static MAPS_HERE: Lock<Maps> = Lock::new(Maps(Vec::new()));
+/// How many there are, and of those the replicas, for a look without the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static REPLICAS: AtomicUsize = AtomicUsize::new(0);
+
+/// The table, where there is anything in it.
+pub(crate) fn some() -> Option<Held<'static, Maps>> {
+    (COUNT.load(Ordering::Acquire) > 0).then(|| MAPS_HERE.lock())
+}
+
+/// Whether any part is a replica.
+pub(crate) fn has_replicas() -> bool {
+    REPLICAS.load(Ordering::Acquire) > 0
+}
+
+impl Maps {
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.0.iter().any(|part| part.within(range).is_some())
+    }
+
+    /// The part that a range of addresses lies in.
+    pub(crate) fn around(&self, range: &Range<u64>) -> Option<Part> {
+        let is_around = |part: &&Part| part.start <= range.start && range.end <= part.end();
+        self.0.iter().find(is_around).cloned()
+    }
+
+    /// Forgets what lies in a range, which the kernel has unmapped; what ends with it, the caller drops
+    /// without the lock.
+    #[must_use]
+    pub(crate) fn forget(&mut self, range: &Range<u64>) -> Vec<Part> {
+        let mut ended = Vec::new();
+        for part in std::mem::take(&mut self.0) {
+            let Some((common, _)) = part.within(range) else {
+                self.0.push(part);
+                continue;
+            };
+            if part.start < common.start {
+                self.0.push(Part { len: common.start - part.start, ..part.clone() });
+            }
+            if common.end < part.end() {
+                let offset = part.offset + (common.end - part.start);
+                let len = part.end() - common.end;
+                self.0.push(Part { start: common.end, len, offset, ..part.clone() });
+            }
+            ended.push(part);
+        }
+        self.count();
+        ended
+    }
+
+    fn add(&mut self, part: Part) {
+        if self.0.is_empty() {
+            let _one = numbers::lock();
+            entry::watch(MAPS, true);
+        }
+        self.0.push(part);
+        self.count();
+    }
+
+    fn count(&self) {
+        REPLICAS
+            .store(self.0.iter().filter(|part| part.of.base.is_some()).count(), Ordering::Release);
+        COUNT.store(self.0.len(), Ordering::Release);
+    }
+}
+
+/// What a call asks to be mapped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    at: u64,
+    pub(crate) len: u64,
+    access: u64,
+    flags: i32,
+    pub(crate) offset: u64,
+}
+
+impl Asked {
+    /// What is asked for; nothing where the kernel is to say what is wrong with it.
+    pub(crate) fn of(args: &Args) -> Option<Self> {
+        let [at, len, access, flags, _, offset] = *args;
+        let len = len.checked_next_multiple_of(PAGE).filter(|len| *len > 0)?;
+        let flags = flags as i32;
+        let kind = flags & libc::MAP_TYPE;
+        let is_known =
+            matches!(kind, libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_SHARED_VALIDATE)
+                && flags & !KNOWN == 0;
+        let good = is_known && offset % PAGE == 0 && offset.checked_add(len).is_some();
+        let executes = access & libc::PROT_EXEC as u64 != 0;
+        (good && !executes).then_some(Self { at, len, access, flags, offset })
+    }
+
+    /// The same mapping elsewhere, and of another length.
+    fn of_part(part: &Part, (at, flags): (u64, i32), len: u64) -> Self {
+        let kind = if part.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let Part { access, offset, .. } = *part;
+        Self { at, len, access, flags: flags | kind, offset }
+    }
+
+    pub(crate) fn shared(&self) -> bool {
+        self.flags & libc::MAP_TYPE != libc::MAP_PRIVATE
+    }
+
+    fn writes(&self) -> bool {
+        self.access & libc::PROT_WRITE as u64 != 0
+    }
+
+    pub(crate) fn is_allowed(&self, description: &InUse) -> bool {
+        description.reads() && (!self.shared() || !self.writes() || description.writes())
+    }
+
+    /// Reserves the addresses.
+    fn reserve(&self) -> Ret {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = flags | self.flags & PLACED;
+        sys!(libc::SYS_mmap, self.at, self.len, libc::PROT_NONE, flags, u64::MAX, 0)
+    }
+
+    /// The flags for a piece of it that is put where addresses are reserved.
+    fn flags_of_piece(&self, kind: i32) -> i32 {
+        let kept = libc::MAP_POPULATE | libc::MAP_NORESERVE | libc::MAP_LOCKED;
+        kind | libc::MAP_FIXED | self.flags & kept
+    }
+}
+
+/// Maps the file's own pages; nothing where that is not possible.
+pub(crate) fn map_own(description: &InUse, asked: &Asked) -> Option<Ret> {
+    let fs = mounts::fs(description.mount())?;
+    let generation = description.generation.load(Ordering::Relaxed);
+    let hold = fs.map_hold(&ctx(), description.ino(), generation).ok()??;
+    let of = Arc::new(Source::of(description, hold));
+    let runs = runs(fs, hold, asked)?;
+    let (mapped, ended) = place(asked, &of, |start| show(fs, asked, &runs, start))?;
+    drop(ended);
+    Some(mapped)
+}
+
+/// Maps a replica of the file.
+pub(crate) fn map_replica(description: &InUse, asked: &Asked) -> Option<Ret> {
+    let fs = mounts::fs(description.mount())?;
+    let generation = description.generation.load(Ordering::Relaxed);
+    let hold = fs.open_hold(&ctx(), description.ino(), generation).ok()??;
+    show_replica(fs, Source::of(description, hold), asked)
+}
+
+/// Maps a replica of a file that is held.
+fn show_replica(fs: &Fs, mut source: Source, asked: &Asked) -> Option<Ret> {
+    let (base, file) = Base::new(fs, source.ino, (asked.offset, asked.len))?;
+    source.base = Some(base);
+    let flags = asked.flags_of_piece(libc::MAP_PRIVATE);
+    let show = |start: u64| {
+        let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
+        (to >= 0).then_some(())
+    };
+    let (mapped, ended) = place(asked, &Arc::new(source), show)?;
+    drop(ended);
+    Some(mapped)
+}
+
+/// Where all pages of what is asked for lie; nothing where the file ends before, or is in too many
+/// pieces.
+fn runs(fs: &Fs, hold: HoldId, asked: &Asked) -> Option<Vec<MappedRun>> {
+    let (first, pages) = (asked.offset / PAGE, asked.len / PAGE);
+    let runs = fs.map_pages(&ctx(), hold, first, pages).ok()?;
+    let mapped: u64 = runs.iter().map(|run| run.pages).sum();
+    (mapped == pages && runs.len() <= RUNS_MAX).then_some(runs)
+}
+
+/// Puts pages of the pool where addresses are reserved.
+fn show(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<()> {
+    let kind = if asked.shared() { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    let flags = asked.flags_of_piece(kind);
+    for run in runs {
+        let file = fs.pm().slot_file(run.addr.slot())?.as_raw_fd();
+        let to = start + (run.file_page * PAGE - asked.offset);
+        let (len, from) = (run.pages * PAGE, run.addr.byte());
+        if sys!(libc::SYS_mmap, to, len, asked.access, flags, file, from) < 0 {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Reserves addresses, has something shown there, and notes it. What was there before has ended.
+fn place(
+    asked: &Asked,
+    of: &Arc<Source>,
+    show: impl FnOnce(u64) -> Option<()>,
+) -> Option<(Ret, Vec<Part>)> {
+    let mut maps = MAPS_HERE.lock();
+    let reserved = asked.reserve();
+    let Ok(start) = u64::try_from(reserved) else { return Some((reserved, Vec::new())) };
+    let ended = maps.forget(&(start..start + asked.len));
+    if show(start).is_none() {
+        sys!(libc::SYS_munmap, start, asked.len);
+        return None;
+    }
+    let Asked { len, offset, access, .. } = *asked;
+    maps.add(Part { start, len, offset, shared: asked.shared(), access, of: of.clone() });
+    Some((reserved, ended))
+}
+
+/// Maps what a part shows at another place, or more of it.
+pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<Ret> {
+    let fs = mounts::fs(part.of.mount)?;
+    let asked = Asked::of_part(part, place_at, len);
+    if part.of.base.is_none() {
+        let hold = (*part.of.hold.lock())?;
+        let runs = runs(fs, hold, &asked)?;
+        let (mapped, ended) = place(&asked, &part.of, |start| show(fs, &asked, &runs, start))?;
+        drop(ended);
+        return Some(mapped);
+    }
+    let hold = fs.open_hold(&ctx(), part.of.ino, part.of.generation).ok()??;
+    let Source { mount, ino, generation, .. } = *part.of;
+    let source = Source { mount, ino, generation, hold: Lock::new(Some(hold)), base: None };
+    let mapped = show_replica(fs, source, &asked)?;
+    if let Ok(start) = u64::try_from(mapped) {
+        replicas::carry(part, start);
+    }
+    Some(mapped)
+}
+
+/// Writes back what was stored in mapped pages of a range of addresses; false where that fails.
+pub(crate) fn flush(maps: &Maps, range: &Range<u64>) -> bool {
+    let mut good = true;
+    for part in maps.parts().iter().filter(|part| part.shared && part.of.base.is_none()) {
+        let Some((common, offset)) = part.within(range) else { continue };
+        let (first, pages) = (offset / PAGE, (common.end - common.start).div_ceil(PAGE));
+        let flush = |fs: &Fs| fs.map_flush(&ctx(), part.of.ino, first, pages).is_ok();
+        good &= mounts::fs(part.of.mount).is_some_and(flush);
+    }
+    good
+}
+
+/// Writes back what this process has stored in its mappings of a file.
+pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
+    let Some(maps) = some() else { return true };
+    let mut good = true;
+    for part in maps.parts() {
+        if part.of.mount == mount
+            && part.of.ino == ino
+            && part.access & libc::PROT_WRITE as u64 != 0
+        {
+            good &= flush(&maps, &(part.start..part.end()));
+        }
+    }
+    good
+}
+
+// Other processes.
+
+/// Says to a parent that its child holds what both have mapped.
+pub(crate) struct Gate {
+    ends: [i32; 2],
+    parent: Ret,
+}
+
+/// Before a fork: how the child will say that it is ready; nothing where it has nothing to say. Keeps
+/// other threads out of the table.
+pub(crate) fn before_fork() -> Option<Gate> {
+    MAPS_HERE.take();
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let mut ends = [-1; 2];
+    sys!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC);
+    Some(Gate { ends, parent: sys!(libc::SYS_getpid) })
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    MAPS_HERE.give();
+}
+
+impl Gate {
+    /// In the parent: waits until the child is ready, or gone.
+    pub(crate) fn wait(self) {
+        let [read, write] = self.ends;
+        sys!(libc::SYS_close, write);
+        let mut byte = 0_u8;
+        while sys!(libc::SYS_read, read, &raw mut byte, 1) == -i64::from(libc::EINTR) {}
+        sys!(libc::SYS_close, read);
+    }
+
+    /// In the child: takes its own holds, and tells the parent.
+    pub(crate) fn pass(self) {
+        let mut maps = MAPS_HERE.lock();
+        // The holds are the parent's.
+        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
+        hold_all(&maps);
+        // What a parent that has ended held may have been given to others before it was held here.
+        if sys!(libc::SYS_getppid) != self.parent {
+            shut(&maps.0);
+            maps.0.clear();
+            maps.count();
+        }
+        drop(maps);
+        for end in self.ends {
+            sys!(libc::SYS_close, end);
+        }
+    }
+}
+
+/// Holds what is mapped and not held; what can't be is shut.
+fn hold_all(maps: &Maps) {
+    for part in &maps.0 {
+        let mut hold = part.of.hold.lock();
+        if hold.is_none() {
+            *hold = mounts::fs(part.of.mount).and_then(|fs| part.of.take(fs));
+        }
+        if hold.is_none() && part.of.base.is_none() {
+            shut(std::slice::from_ref(part));
+        }
+    }
+}
+
+/// Makes the file's own pages inaccessible where they are mapped.
+fn shut(parts: &[Part]) {
+    for part in parts.iter().filter(|part| part.of.base.is_none()) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        sys!(libc::SYS_mmap, part.start, part.len, libc::PROT_NONE, flags, u64::MAX, 0);
+    }
+}
+
+/// Before the process leaves its pools, to be another program: what it has mapped it holds no longer.
+pub(crate) fn suspend() {
+    if let Some(maps) = some() {
+        shut(&maps.0);
+        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
+    }
+}
+
+/// The process has stayed the program that it was.
+pub(crate) fn resume() {
+    let Some(maps) = some() else { return };
+    hold_all(&maps);
+    for part in maps.0.iter().filter(|part| part.of.base.is_none()) {
+        let again = || {
+            let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
+            let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
+            show(fs, &asked, &runs(fs, hold, &asked)?, part.start)
+        };
+        // What can't be shown again stays shut.
+        let _shown = again();
+    }
+}
+
+/// The process is about to end.
+pub(crate) fn end() {
+    if let Some(maps) = some() {
+        replicas::tell_unpublished(maps.parts(), &(0..u64::MAX));
+    }
+}
+
+/// Whether another thread may still store to what is mapped.
+pub(crate) fn are_in_use() -> bool {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    let got = sys!(libc::SYS_stat, c"/proc/self/task".as_ptr(), found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    // A folder for each thread, itself and the one above.
+    got != 0 || found.st_nlink != 3
+}

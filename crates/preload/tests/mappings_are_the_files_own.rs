@@ -1,0 +1,328 @@
+//! Promise: under `novale run --map=dax` a program's mappings show the files' own pages, in accord with
+//! all other clients, and no other file's; under `--map=atomic` what it stores is a file's only once
+//! msync has published it.
+//!
+//! Each test runs this very program again, directly, to do one of the tasks below.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
+
+#[path = "../../cli/tests/support/mod.rs"]
+mod support;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use support::{Scratch, facts, novale, program};
+
+/// Where a task finds the mount point.
+const PLACE: &str = "NOVALE_TEST_PLACE";
+const PAGE: usize = 4096;
+
+/// The library as it was built last: cargo leaves it in one place for tests, in the other for users.
+fn library() -> PathBuf {
+    let program = program();
+    let folder = program.parent().unwrap();
+    let places =
+        ["libnovale_preload.so", "deps/libnovale_preload.so"].map(|name| folder.join(name));
+    let made = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
+    places.into_iter().filter(|path| path.exists()).max_by_key(made).unwrap()
+}
+
+/// One of the tasks, by this program: run directly with such mappings, or through the mount.
+fn task(scratch: &Scratch, map: Option<&str>, name: &str) -> Command {
+    let own = std::env::current_exe().unwrap();
+    let mut command = match map {
+        Some(map) => {
+            let mut command = Command::new(program());
+            command.env("NOVALE_PRELOAD", library());
+            command.args(["run", "--strict", "--map", map, "--mount", &scratch.dir(), "--"]);
+            command.arg(own);
+            command
+        }
+        None => Command::new(own),
+    };
+    command.env(PLACE, scratch.dir()).stdin(Stdio::null());
+    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+    command
+}
+
+fn succeeds(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stderr)
+}
+
+/// A shared mount of a fresh pool.
+fn mounted(test: &str) -> Option<(Scratch, String)> {
+    let scratch = Scratch::for_mount(test)?;
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
+    Some((scratch, slot))
+}
+
+fn is_whole(scratch: &Scratch, slot: &str) {
+    assert!(support::eventually(|| novale(&["umount", &scratch.dir()]).code == 0));
+    novale(&["check", slot]).ok();
+}
+
+#[test]
+fn stores_are_seen_by_all_and_go_to_no_other_file() {
+    let Some((scratch, slot)) = mounted("stores_are_seen") else { return };
+    succeeds(&task(&scratch, Some("dax"), "own_pages").output().unwrap());
+    // Behind the mapping the mount reads what was stored.
+    let bytes = fs::read(scratch.in_dir("kept")).unwrap();
+    assert_eq!(&bytes[PAGE..PAGE + 6], b"stored");
+    is_whole(&scratch, &slot);
+}
+
+#[test]
+fn what_was_published_is_there_and_nothing_else() {
+    let Some((scratch, slot)) = mounted("what_was_published") else { return };
+    let said = succeeds(&task(&scratch, Some("atomic"), "replicas").output().unwrap());
+    assert!(said.contains("discarded"), "{said}");
+    let bytes = fs::read(scratch.in_dir("file")).unwrap();
+    assert_eq!(
+        (&bytes[10..19], &bytes[2 * PAGE..2 * PAGE + 9]),
+        (&b"published"[..], &b"published"[..])
+    );
+    assert!(bytes[PAGE..PAGE + 9].iter().all(|byte| *byte == 7));
+    is_whole(&scratch, &slot);
+}
+
+/// The kernel's mapping would not see what the program stores, and the other way round.
+#[test]
+fn the_kernel_maps_no_file_whose_own_pages_are_mapped() {
+    let Some((scratch, slot)) = mounted("the_kernel_maps_no_file") else { return };
+    let file = scratch.in_dir("file");
+    fs::write(&file, vec![7; 3 * PAGE]).unwrap();
+    let mut maps = task(&scratch, Some("dax"), "maps_until_told");
+    let mut maps = maps.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // The first line that is no more of the test's own.
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"mapped\n") {
+        let mut byte = [0];
+        maps.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        seen.extend(byte);
+    }
+    let by_kernel = |map| task(&scratch, map, "maps_once").output().unwrap().status;
+    assert_eq!(by_kernel(None).signal(), Some(libc::SIGBUS));
+    // A program that is run directly maps what the other one has mapped.
+    assert!(by_kernel(Some("kernel")).success());
+    // Reading and writing go on; removed, it stays as long as it is mapped.
+    File::options().write(true).open(&file).unwrap().write_all_at(b"by the mount", 0).unwrap();
+    let free = || facts(&slot)["bytes_free"].as_u64().unwrap();
+    maps.kill().unwrap();
+    maps.wait().unwrap();
+    assert!(support::eventually(|| by_kernel(None).success()));
+    let before = free();
+    fs::remove_file(&file).unwrap();
+    assert!(support::eventually(|| free() > before));
+    is_whole(&scratch, &slot);
+}
+
+#[test]
+fn children_hold_what_they_have_mapped_longer_than_their_parents() {
+    let Some((scratch, slot)) = mounted("children_hold") else { return };
+    succeeds(&task(&scratch, Some("dax"), "orphans").output().unwrap());
+    assert!(support::eventually(|| fs::exists(scratch.in_dir("done")).unwrap()));
+    assert_eq!(fs::read(scratch.in_dir("done")).unwrap(), b"good");
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use super::*;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn open(path: &Path) -> File {
+        File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    fn map_at<'a>(at: usize, file: &File, len: usize, flags: i32, offset: usize) -> &'a mut [u8] {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let offset = i64::try_from(offset).unwrap();
+        unsafe {
+            let at = libc::mmap(at as *mut _, len, access, flags, file.as_raw_fd(), offset);
+            assert_ne!(at, libc::MAP_FAILED);
+            std::slice::from_raw_parts_mut(at.cast::<u8>(), len)
+        }
+    }
+
+    fn map<'a>(file: &File, len: usize) -> &'a mut [u8] {
+        map_at(0, file, len, libc::MAP_SHARED, 0)
+    }
+
+    fn sync(map: &[u8]) {
+        assert_eq!(
+            unsafe { libc::msync(map.as_ptr().cast_mut().cast(), map.len(), libc::MS_SYNC) },
+            0
+        );
+    }
+
+    fn unmap(map: &[u8]) {
+        assert_eq!(unsafe { libc::munmap(map.as_ptr().cast_mut().cast(), map.len()) }, 0);
+    }
+
+    fn read(file: &File, at: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, at as u64).unwrap();
+        bytes
+    }
+
+    /// How many pieces of the pool the process has mapped, beside the pool itself.
+    fn pieces() -> usize {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.ends_with("/pool")).count() - 1
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn own_pages() {
+        let (path, kept) = (place().join("file"), place().join("kept"));
+        fs::write(&path, vec![7; 8 * PAGE]).unwrap();
+        fs::write(&kept, vec![7; 3 * PAGE]).unwrap();
+        let (file, kept) = (open(&path), open(&kept));
+        let (whole, second) = (map(&file, 8 * PAGE), map(&file, 8 * PAGE));
+        assert!(pieces() >= 2);
+        whole[5000..5006].copy_from_slice(b"stored");
+        assert_eq!(
+            (&read(&file, 5000, 6)[..], &second[5000..5006]),
+            (&b"stored"[..], &b"stored"[..])
+        );
+        open(&path).write_all_at(b"written", 4090).unwrap();
+        assert_eq!(&whole[4090..4097], b"written");
+        sync(whole);
+        // Cut and grown, it is zeros, and the same pages.
+        file.set_len(100).unwrap();
+        file.set_len(8 * PAGE as u64).unwrap();
+        assert!(whole[100..].iter().all(|byte| *byte == 0));
+        second[20_000] = 9;
+        assert_eq!((whole[20_000], read(&file, 20_000, 1)[0]), (9, 9));
+        // In parts.
+        unmap(&whole[2 * PAGE..3 * PAGE]);
+        whole[0] = 1;
+        whole[7 * PAGE] = 2;
+        assert_eq!((second[0], second[7 * PAGE]), (1, 2));
+        let nothing = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        map_at(whole.as_ptr() as usize, &file, PAGE, nothing, 0)[0] = 77;
+        assert_eq!(second[0], 1);
+        // Moved and longer.
+        file.set_len(16 * PAGE as u64).unwrap();
+        let moved = unsafe {
+            let at = second.as_mut_ptr().cast();
+            let at = libc::mremap(at, 8 * PAGE, 16 * PAGE, libc::MREMAP_MAYMOVE);
+            assert_ne!(at, libc::MAP_FAILED);
+            std::slice::from_raw_parts_mut(at.cast::<u8>(), 16 * PAGE)
+        };
+        moved[15 * PAGE] = 5;
+        assert_eq!((moved[20_000], read(&file, 15 * PAGE, 1)[0]), (9, 5));
+        // A private one keeps its stores to itself.
+        let private = map_at(0, &file, PAGE, libc::MAP_PRIVATE, PAGE);
+        private[0] = 200;
+        assert_ne!(read(&file, PAGE, 1)[0], 200);
+        // A call that fails leaves everything as it was, and so does a child.
+        let not_there = Command::new("/no/such/program").status();
+        assert!(not_there.is_err());
+        moved[1] = 3;
+        assert_eq!(read(&file, 1, 1)[0], 3);
+        // No name any more, and much else is written.
+        fs::remove_file(&path).unwrap();
+        drop(file);
+        moved.fill(0x33);
+        fs::write(place().join("other"), vec![0x44; 4 << 20]).unwrap();
+        assert!(moved.iter().all(|byte| *byte == 0x33));
+        assert!(fs::read(place().join("other")).unwrap().iter().all(|byte| *byte == 0x44));
+        map(&kept, 3 * PAGE)[PAGE..PAGE + 6].copy_from_slice(b"stored");
+        kept.sync_all().unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replicas() {
+        let path = place().join("file");
+        fs::write(&path, vec![7; 3 * PAGE]).unwrap();
+        let file = open(&path);
+        let replica = map(&file, 3 * PAGE);
+        for at in [10, 2 * PAGE] {
+            replica[at..at + 9].copy_from_slice(b"published");
+        }
+        assert_eq!(read(&file, 10, 9), [7; 9]);
+        file.write_all_at(b"written", 100).unwrap();
+        assert_eq!(&replica[100..107], b"written");
+        sync(replica);
+        assert_eq!(
+            (&read(&file, 10, 9)[..], &read(&file, 100, 7)[..]),
+            (&b"published"[..], &b"written"[..])
+        );
+        assert_eq!(read(&file, 2 * PAGE, 9), b"published");
+        // What others write is not undone by what was not changed here.
+        Command::new("sh")
+            .args(["-c", "printf other | dd of=file bs=1 seek=8000 conv=notrunc status=none"])
+            .current_dir(place())
+            .status()
+            .unwrap();
+        replica[3000] = 1;
+        sync(replica);
+        assert_eq!(read(&file, 8000, 5), b"other");
+        replica[PAGE..PAGE + 9].copy_from_slice(b"discarded");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_until_told() {
+        let map = map(&open(&place().join("file")), 3 * PAGE);
+        map[0] = 1;
+        println!("mapped");
+        let _told = std::io::stdin().read(&mut [0]).unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_once() {
+        let map = map(&open(&place().join("file")), 3 * PAGE);
+        assert!(unsafe { map.as_ptr().add(PAGE).read_volatile() } > 0);
+    }
+
+    /// Its child goes on when it has ended: the file has no name, and is the child's to keep.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn orphans() {
+        let path = place().join("file");
+        fs::write(&path, vec![7; 16 * PAGE]).unwrap();
+        let file = open(&path);
+        let map = map(&file, 16 * PAGE);
+        fs::remove_file(&path).unwrap();
+        let mut ends = [0; 2];
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        if unsafe { libc::fork() } > 0 {
+            return;
+        }
+        unsafe {
+            libc::close(ends[1]);
+            libc::close(1);
+            libc::close(2);
+            // Until the parent is gone.
+            libc::read(ends[0], (&raw mut ends).cast(), 1);
+        }
+        drop(file);
+        map.fill(0x33);
+        fs::write(place().join("other"), vec![0x44; 4 << 20]).unwrap();
+        let good = map.iter().all(|byte| *byte == 0x33)
+            && fs::read(place().join("other")).unwrap().iter().all(|byte| *byte == 0x44);
+        let word: &[u8] = if good { b"good" } else { b"bad!" };
+        fs::write(place().join("new"), word).unwrap();
+        fs::rename(place().join("new"), place().join("done")).unwrap();
+        unsafe { libc::_exit(0) };
+    }
+}
