@@ -632,9 +632,8 @@ impl Fs {
         (call, lane): (&Call<'_>, &Lane<'_>),
         kind: JournalKind,
         parts: &mut [Part],
-        pending: Flushed,
+        (pending, single): (Flushed, bool),
     ) -> Durable {
-        let single = self.options.form.is_single(0);
         for part in parts.iter() {
             call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
         }

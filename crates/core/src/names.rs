@@ -190,7 +190,8 @@ impl Fs {
                 identity: inode.identity,
             });
         }
-        self.commit_many((call, &lane), kind, &mut parts, pending).end();
+        let rest = (pending, self.options.form.is_single(0));
+        self.commit_many((call, &lane), kind, &mut parts, rest).end();
         drop(lane);
         // No reader sees one of them changed and another not, nor does one whose client dies here
         // leave it so: a counter that stays odd sends readers to the lock, and so to settle.

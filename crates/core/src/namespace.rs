@@ -120,9 +120,14 @@ impl Fs {
             Ok(ready) => ready,
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
         };
-        self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
+        let mut inherited = self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
+        if xattrs.has_pages() && self.options.form.is_single(0) {
+            // The other form has a fence before the record.
+            self.pm.fence(std::mem::replace(&mut inherited, Flushed::none())).end();
+        }
         let born = (mode, xattrs.set);
-        let (attrs, inode, mut pending) = new_inode(call, (&dir, &fresh), new, born, target);
+        let (attrs, inode, pending) = new_inode(call, (&dir, &fresh), new, born, target);
+        let mut pending = pending.and(inherited);
         if is_dir {
             pending = pending.and(self.store_parent(&fresh.place, parent));
         }

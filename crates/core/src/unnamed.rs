@@ -4,8 +4,9 @@
 //! links, so its number and its pages are free to recovery, whatever its log says. A name comes by
 //! [`Fs::link`].
 //!
-//! Crash points. The identity line, fence; a journal record of the file alone, its line without links
-//! and log, fence. Before and behind either the number is free. The line comes by a record since a number
+//! Crash points. The identity line, the pages of inherited attributes, and a journal record of the file
+//! alone, its line without links and log, behind one fence. Before and behind it the number is free, so
+//! that it is all the same which of them a crash keeps. The line comes by a record since a number
 //! that was never used has no other line to fall back on: torn by a crash, it would be damage. It is
 //! there for the writes to fall back on, for whoever reads the inode again while it is held, and for
 //! the numbers: what an earlier use of them left is older. Writes commit as ever, in lines without
@@ -18,7 +19,6 @@ use std::sync::atomic::Ordering;
 
 use novale_arena::Phase;
 use novale_layout::{FileKind, Ino, JournalKind};
-use novale_pm::Flushed;
 
 use crate::commit::Part;
 use crate::error::{Error, Result};
@@ -78,16 +78,17 @@ impl Fs {
         }
         self.allow(call, dir.view.project(), 0, 1)?;
         let (mode, xattrs) = self.inherit(call, &dir, (new.kind, new.mode & 0o7777), how.umask)?;
-        self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
         let (attrs, change, pending) =
             new_inode(call, (&dir, &fresh), new, (mode, xattrs.set), None);
         let lane = match self.allocator.lane(self.arena(), &call.op, call.hint) {
             Ok(lane) => lane,
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
         };
+        // Nothing fails from here on: what is stored past the cache is fenced before it can go.
         let identity = change.identity.unwrap_or([0; 64]);
+        let inherited = self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
+        let pending = pending.and(inherited);
         let pending = pending.and(change.place.store_identity(&self.pm, &identity));
-        self.pm.fence(pending).end();
         let next = State { nlink: 0, ..change.next };
         let mut parts = [Part {
             ino,
@@ -96,8 +97,8 @@ impl Fs {
             crc: no_entries_crc(change.place.seed, next.op_seq),
             identity: None,
         }];
-        let kind = JournalKind::Create;
-        self.commit_many((call, &lane), kind, &mut parts, Flushed::none()).end();
+        // One fence in either form: until it has a name, any part of the file may be lost.
+        self.commit_many((call, &lane), JournalKind::Create, &mut parts, (pending, true)).end();
         drop(lane);
         let view = &fresh.view;
         view.publish(|| {

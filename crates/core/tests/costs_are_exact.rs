@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 use novale_core::{
     Ctx, Fallocate, FileKind, Form, Fs, Ino, NewInode, OpenOptions, Place, RenameMode, Seek,
-    SetAttr, SetXattr,
+    SetAttr, SetXattr, Unnamed,
 };
 use novale_pm::Counters;
 
@@ -144,6 +144,15 @@ fn check(cases: &[Case]) {
     }
     assert!(changed.is_empty(), "costs changed:\n{changed}");
 }
+
+/// An ACL's entries: tag, permissions, whose. The owner, a user, the group, the mask, others.
+const ACL: [[u8; 8]; 5] = [
+    [1, 0, 7, 0, 0xff, 0xff, 0xff, 0xff],
+    [2, 0, 6, 0, 5, 0, 0, 0],
+    [4, 0, 5, 0, 0xff, 0xff, 0xff, 0xff],
+    [16, 0, 7, 0, 0xff, 0xff, 0xff, 0xff],
+    [32, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+];
 
 fn nothing(_: &World) {}
 
@@ -314,6 +323,28 @@ fn making_costs_entries_a_record_and_a_line_an_inode() {
                 w.create(w.a, b"new", FileKind::Directory);
             },
             costs: [cost(8, 3, 1), cost(8, 3, 2)],
+        },
+        Case {
+            name: "create without a name: a fence in either form",
+            prepare: nothing,
+            run: |w| {
+                let how = Unnamed { may_be_named: true, umask: 0 };
+                w.fs.create_unnamed(&ctx(), w.a, &inode(FileKind::File, b""), how).unwrap();
+            },
+            costs: [cost(4, 2, 1), cost(4, 2, 1)],
+        },
+        Case {
+            name: "create of a file that inherits an ACL: two lines of a page, before the record",
+            prepare: |w| {
+                let value = [&2_u32.to_le_bytes()[..], &ACL.concat()].concat();
+                let name = b"system.posix_acl_default";
+                let set = SetXattr { name, value: &value, ..SetXattr::default() };
+                w.fs.setxattr(&ctx(), w.a, &set).unwrap();
+            },
+            run: |w| {
+                w.create(w.a, b"new", FileKind::File);
+            },
+            costs: [cost(9, 2, 2), cost(9, 2, 2)],
         },
         Case {
             name: "symlink: its page, its entry in its own log's first page",

@@ -12,6 +12,7 @@ use novale_layout::{
     FileKind, Ino, PAGE, RoFeature, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
     XattrPageHeader, is_xattr_name,
 };
+use novale_pm::Flushed;
 
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked, OpKind};
@@ -208,11 +209,9 @@ impl Fs {
     }
 
     /// Stores the extended attributes of a new inode, whose identity line will name them. They are in
-    /// no checksum, so they are durable before it is stored.
-    pub(crate) fn store_inherited(&self, id: &LogId, xattrs: &ReadyXattrs, op_seq: u64) {
-        if xattrs.has_pages() {
-            self.pm.fence(xattrs.store(&self.pm, id, op_seq)).end();
-        }
+    /// no checksum: before the record that makes the inode is stored the caller fences them.
+    pub(crate) fn store_inherited(&self, id: &LogId, xattrs: &ReadyXattrs, op_seq: u64) -> Flushed {
+        if xattrs.has_pages() { xattrs.store(&self.pm, id, op_seq) } else { Flushed::none() }
     }
 }
 
