@@ -17,24 +17,70 @@ fn lab(arguments: &[&str], folder: &Path) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
+/// Each command whose `--json` is read by programs.
 #[test]
-fn a_run_is_one_json_object() {
+fn a_run_is_one_json_object_and_its_progress_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let run = |seconds| {
-        let arguments =
-            ["run", "--json", "--workload", "names", "--threads", "2", "--seconds", seconds];
-        let (code, out, _) = lab(&arguments, folder.path());
-        assert_eq!(code, Some(0), "{out}");
+    let object = |arguments: &[&str], codes: &[i32]| {
+        let (code, out, err) = lab(arguments, folder.path());
+        assert!(codes.contains(&code.unwrap()), "{arguments:?}: {out}{err}");
         let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+        for key in ["violations", "seconds", "seed"] {
+            assert!(object[key].is_number(), "{key} in {object}");
+        }
+        // Standard error is no terminal here: at least one plain line.
+        assert!(err.lines().any(|line| line.starts_with("novale-lab: ")), "{arguments:?}: {err}");
+        assert!(!err.contains('\u{1b}'), "{err}");
+        assert_eq!(object["violations"], 0, "{object}");
         object
     };
-    let object = run("2");
-    for key in ["crash_states", "violations", "seconds", "seed"] {
-        assert!(object[key].is_number(), "{key} in {object}");
+    let run = ["run", "--json", "--workload", "names", "--threads", "2", "--seconds", "2"];
+    let ran = object(&run, &[0]);
+    assert!(ran["crash_states"].as_u64().unwrap() > 100, "{ran}");
+    let bugs = object(&["bugs", "--json", "--bug", "shown-early", "--bug", "lane-order"], &[0]);
+    assert!(bugs["crash_states"].as_u64().unwrap() > 10 && bugs["caught"] == 2, "{bugs}");
+    let images = object(&["images", "--json", "--seconds", "1", "--threads", "1"], &[0]);
+    assert!(images["images"].as_u64().unwrap() > 0, "{images}");
+    let clients = object(&["clients", "--json", "--seconds", "2"], &[0]);
+    assert!(clients["deaths"].as_u64().unwrap() > 0, "{clients}");
+    // In so short a time it is not decided.
+    let mutants = object(&["mutants", "--json", "--seconds", "2", "--threads", "1"], &[3]);
+    assert!(mutants["trials"].as_u64().unwrap() > 0, "{mutants}");
+}
+
+/// A bug that its sequence does not catch is a violation, also for who reads the object alone.
+#[test]
+fn a_missed_bug_is_a_violation() {
+    let (code, out, _) = lab(&["bugs", "--canary", "--json"], Path::new("/"));
+    let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &object["violations"]), (Some(1), &1.into()), "{object}");
+}
+
+/// No threads, no time: such a run said that nothing was wrong.
+#[test]
+fn a_run_that_would_try_nothing_is_refused() {
+    for arguments in [
+        ["run", "--seconds=0"],
+        ["run", "--threads=0"],
+        ["run", "--violations=0"],
+        ["images", "--threads=0"],
+        ["mutants", "--seconds=0"],
+        ["mutants", "--threads=0"],
+        ["clients", "--seconds=0"],
+        ["clients", "--processes=0"],
+        ["clients", "--deaths=0"],
+        ["bugs", "--find=0"],
+        ["bugs", "--threads=0"],
+    ] {
+        let (code, out, err) = lab(&arguments, Path::new("/"));
+        let (option, _) = arguments[1].split_once('=').unwrap();
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {err}");
+        let told = err.lines().next().unwrap();
+        assert!(told.contains("invalid value '0'") && told.contains(option), "{err}");
     }
-    assert!(object["crash_states"].as_u64().unwrap() > 100, "{object}");
-    assert_eq!(object["violations"], 0);
-    assert_eq!(run("0")["crash_states"], 0);
+    let (code, out, err) = lab(&["images", "--seconds=0"], Path::new("/"));
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.contains("name one with --corpus"), "{err}");
 }
 
 /// `clients` had a pool and an arena of half a gigabyte each in /dev/shm, and whoever ended it by a

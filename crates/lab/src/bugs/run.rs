@@ -31,6 +31,8 @@ pub enum Fate {
 pub struct Tried {
     /// What came of it.
     pub fate: Fate,
+    /// Crash states that were judged without the bug.
+    pub crash_states: u64,
     /// How long it took.
     pub time: Duration,
 }
@@ -51,29 +53,33 @@ fn try_with(seeded: &SeededBug, sequence: &str, bug: Option<Bug>) -> Tried {
     let watchdog = Watchdog::new(PATIENCE);
     watchdog.begin(format!("seeded bug {}", seeded.name));
     let start = Instant::now();
+    let mut crash_states = 0;
     let fate = match parse_replay(sequence) {
         Ok(case) => match (under(bug, seeded.by, &case), under(None, seeded.by, &case)) {
             (_, Err(why)) => Fate::Broken(why),
-            (Err(what), Ok(())) => Fate::Caught(what),
-            (Ok(()), Ok(())) => Fate::Missed,
+            (with, Ok(without)) => {
+                crash_states = without;
+                with.err().map_or(Fate::Missed, Fate::Caught)
+            }
         },
         Err(why) => Fate::Broken(why),
     };
-    Tried { fate, time: start.elapsed() }
+    Tried { fate, crash_states, time: start.elapsed() }
 }
 
-/// Runs a sequence with a bug switched on.
-pub(super) fn under(bug: Option<Bug>, by: By, case: &Case) -> Result<(), String> {
+/// Runs a sequence with a bug switched on; returns how many crash states were judged.
+pub(super) fn under(bug: Option<Bug>, by: By, case: &Case) -> Result<u64, String> {
     switch(bug);
     let found = catch_unwind(AssertUnwindSafe(|| run(by, case)));
     switch(None);
     found.unwrap_or_else(|payload| Err(panic_text(payload.as_ref())))
 }
 
-fn run(by: By, case: &Case) -> Result<(), String> {
+fn run(by: By, case: &Case) -> Result<u64, String> {
     match by {
         By::PowerCut => {
-            explore(&case.steps, &case.options).map(|_| ()).map_err(|failure| failure.to_string())
+            let summary = explore(&case.steps, &case.options);
+            summary.map(|summary| summary.images).map_err(|failure| failure.to_string())
         }
         By::Death => {
             let Some((victim, setup)) = case.steps.split_last() else {
@@ -82,7 +88,7 @@ fn run(by: By, case: &Case) -> Result<(), String> {
             let options = &case.options;
             let (core, points) = (options.core.clone(), Points::Pool);
             let deaths = DeathOptions { core, points, stride: 1, power: true, seed: options.seed };
-            die_everywhere(setup, victim, &deaths).map(|_| ())
+            die_everywhere(setup, victim, &deaths).map(|summary| summary.images)
         }
     }
 }

@@ -8,8 +8,9 @@ use novale_lab::bugs::{BUGS, Fate, SeededBug, Tried, find, named, run_canary, ru
 use novale_lab::campaign::{Campaign, Rates};
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::stop::Stop;
-use super::{Verdict, seconds};
+use super::{Verdict, beside, seconds};
 
 /// Switch known bugs on, one by one: is each found by the sequence kept for it?
 ///
@@ -32,7 +33,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR", default_value = "crates/lab/bugs")]
     out: PathBuf,
     /// Sequences beside each other when looking for new ones.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = beside())]
     threads: usize,
     /// Seed of the search.
     #[arg(long, default_value_t = 1)]
@@ -52,7 +53,13 @@ struct Summary {
     caught: usize,
     /// A signal came before.
     untried: usize,
+    /// Crash states of the sequences without their bugs.
+    crash_states: u64,
+    /// Bugs that were missed, and sequences that fail without theirs.
+    violations: usize,
     seconds: f64,
+    /// The sequences have seeds of their own.
+    seed: u64,
 }
 
 #[derive(Serialize)]
@@ -81,20 +88,28 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         |file: &PathBuf| std::fs::read_to_string(file).with_context(|| file.display().to_string());
     let file = args.file.as_ref().map(read).transpose()?;
     let run = if args.canary { run_canary } else { run_one };
-    let mut all = Vec::new();
+    let (mut all, mut crash_states) = (Vec::new(), 0);
+    let progress = Progress::new(None);
     for bug in bugs.iter().take_while(|_| stop.code().is_none()) {
         let tried = run(bug, file.as_deref().unwrap_or(bug.sequence));
-        if !args.json {
+        if args.json {
+            progress.show(|| format!("{} of {} bugs tried", all.len() + 1, bugs.len()));
+        } else {
             tell(bug, &tried);
         }
+        crash_states += tried.crash_states;
         all.push(summary(bug, &tried));
     }
     let caught = all.iter().filter(|bug| bug.caught).count();
+    progress.end();
+    let (violations, seed) = (all.len() - caught, args.seed);
     let seconds = all.iter().map(|bug| bug.seconds).sum();
-    let verdict = Verdict::of(caught < all.len(), &stop);
+    let verdict = Verdict::of(violations > 0, &stop);
     let untried = bugs.len() - all.len();
     if args.json {
-        say!("{}", serde_json::to_string(&Summary { bugs: all, caught, untried, seconds })?);
+        let bugs = all;
+        let summary = Summary { bugs, caught, untried, crash_states, violations, seconds, seed };
+        say!("{}", serde_json::to_string(&summary)?);
     } else {
         say!("{caught} of {} seeded bugs caught, {seconds:.1} s", all.len());
         if untried > 0 {

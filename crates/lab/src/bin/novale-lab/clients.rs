@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use novale_lab::clients::{
     CallsReport, Failed, Hunt, HuntReport, fail_calls, keep_pool, work as work_in,
 };
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::stop::Stop;
-use super::{Verdict, seconds};
+use super::{Verdict, at_most, beside, seconds};
 
 /// Kill processes that work on one pool, at any instant, and see what the survivors find.
 ///
@@ -28,10 +28,10 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Processes at a time.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = beside())]
     processes: usize,
     /// Deaths at most [default: what the time allows].
-    #[arg(long)]
+    #[arg(long, value_parser = at_most())]
     deaths: Option<u64>,
     /// Let each system call of a client fail in turn instead (by strace).
     #[arg(long)]
@@ -62,6 +62,7 @@ struct Summary<R> {
     files: Vec<PathBuf>,
     seconds: f64,
     seed: u64,
+    processes: usize,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
@@ -85,24 +86,21 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         worker,
         folder: folder.path(),
         novale: args.mount.as_deref(),
-        processes: args.processes.max(1),
+        processes: args.processes,
         time: Duration::from_secs(args.seconds),
         deaths_max: args.deaths.unwrap_or(u64::MAX),
         seed: args.seed,
         stop: stop.asked(),
     };
-    let style = ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")?;
-    let bar = ProgressBar::new(args.seconds).with_style(style);
-    let start = Instant::now();
+    let progress = Progress::new(Some(args.seconds));
+    let start = progress.start();
     let latest = Cell::new(HuntReport::default());
     let result = hunt.run(&|report| {
         latest.set(*report);
-        let seconds = start.elapsed().as_secs();
-        bar.set_position(seconds);
-        let rate = report.deaths / seconds.max(1);
-        bar.set_message(format!("{} deaths, {rate} a second", report.deaths));
+        let rate = report.deaths / start.elapsed().as_secs().max(1);
+        progress.show(|| format!("{} deaths, {rate} a second", report.deaths));
     });
-    bar.finish_and_clear();
+    progress.end();
     let report = *result.as_ref().unwrap_or(&latest.get());
     conclude(args, (report, result.err()), (folder.path(), start), &stop, tell_hunt)
 }
@@ -113,15 +111,14 @@ fn run_calls(
     folder: &Path,
     stop: &Stop,
 ) -> anyhow::Result<Verdict> {
-    let bar = ProgressBar::new_spinner();
-    let start = Instant::now();
+    let progress = Progress::new(None);
+    let start = progress.start();
     let latest = Cell::new(CallsReport::default());
     let result = fail_calls(worker, folder, args.seed, stop.asked(), &|report| {
         latest.set(*report);
-        bar.set_message(format!("{} system calls failed", report.failed));
-        bar.tick();
+        progress.show(|| format!("{} system calls failed", report.failed));
     });
-    bar.finish_and_clear();
+    progress.end();
     let report = *result.as_ref().unwrap_or(&latest.get());
     conclude(args, (report, result.err()), (folder, start), stop, tell_calls)
 }
@@ -145,7 +142,8 @@ fn conclude<R: Serialize>(
     };
     let seconds = start.elapsed().as_secs_f64();
     let violations = u32::from(violation.is_some());
-    let summary = Summary { report, violations, violation, files, seconds, seed: args.seed };
+    let (seed, processes) = (args.seed, args.processes);
+    let summary = Summary { report, violations, violation, files, seconds, seed, processes };
     if args.json {
         say!("{}", serde_json::to_string(&summary)?);
     } else {

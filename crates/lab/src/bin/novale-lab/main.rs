@@ -19,6 +19,7 @@ mod clients;
 mod images;
 mod list;
 mod mutants;
+mod progress;
 mod replay;
 mod run;
 mod stop;
@@ -62,9 +63,34 @@ enum Command {
     Replay(replay::Args),
 }
 
-/// Seconds that a command may take: up to ten years.
+const SECONDS_MAX: u64 = 10 * 366 * 24 * 60 * 60;
+/// More than any machine has CPUs for.
+const COUNT_MAX: u64 = 4096;
+
+/// Seconds that a command may take: one at least, up to ten years.
 fn seconds() -> RangedU64ValueParser<u64> {
-    clap::value_parser!(u64).range(..=10 * 366 * 24 * 60 * 60)
+    clap::value_parser!(u64).range(1..=SECONDS_MAX)
+}
+
+/// The same where none is possible.
+fn seconds_or_none() -> RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(..=SECONDS_MAX)
+}
+
+/// How many threads or processes there are beside each other.
+fn beside() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=COUNT_MAX)
+}
+
+/// A number of what is found, after which it ends.
+fn at_most() -> RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(1..)
+}
+
+/// The CPUs of this machine, where no number was given.
+fn threads(given: Option<usize>) -> usize {
+    let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    given.unwrap_or_else(cpus)
 }
 
 /// What a command found.

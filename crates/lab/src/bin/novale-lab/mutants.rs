@@ -1,13 +1,13 @@
 //! `novale-lab mutants`: each store, write-back and fence taken away in turn.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use novale_lab::mutants::{ALIKE_MAX, Options, Report, Score, run_until};
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::stop::Stop;
-use super::{Verdict, seconds};
+use super::{Verdict, beside, seconds, threads};
 
 /// Leave out each store, write-back and fence of the product, and swap neighbours: is it noticed?
 ///
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Runs beside each other [default: the CPUs of this machine].
-    #[arg(long)]
+    #[arg(long, value_parser = beside())]
     threads: Option<usize>,
     /// Tell how each mutant was caught.
     #[arg(long)]
@@ -55,22 +55,20 @@ struct Summary {
     trials: u64,
     seconds: f64,
     seed: u64,
+    threads: usize,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let threads = args.threads.or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
     let options = Options {
         time: Duration::from_secs(args.seconds),
-        threads: threads.unwrap_or(1),
+        threads: threads(args.threads),
         seed: args.seed,
     };
     let stop = Stop::on_signals()?;
-    let (start, bar) = (Instant::now(), ProgressBar::new(args.seconds));
-    if let Ok(style) = ProgressStyle::with_template("{elapsed} {wide_bar} {msg}") {
-        bar.set_style(style);
-    }
-    let report = run_until(stop.asked(), &options, &|score| show(&bar, start, score));
-    bar.finish_and_clear();
+    let progress = Progress::new(Some(args.seconds));
+    let start = progress.start();
+    let report = run_until(stop.asked(), &options, &|score| progress.show(|| told(score)));
+    progress.end();
     if args.json {
         say!("{}", serde_json::to_string(&summary(args, &report, start.elapsed()))?);
     } else {
@@ -81,10 +79,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(if is_open { Verdict::Incomplete } else { verdict })
 }
 
-fn show(bar: &ProgressBar, start: Instant, score: Score) {
-    bar.set_position(start.elapsed().as_secs());
+fn told(score: Score) -> String {
     let Score { mutants, caught, trials, .. } = score;
-    bar.set_message(format!("{caught} of {mutants} mutants caught in {trials} trials"));
+    format!("{caught} of {mutants} mutants caught in {trials} trials")
 }
 
 fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
@@ -115,6 +112,7 @@ fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
         trials: score.trials,
         seconds: time.as_secs_f64(),
         seed: args.seed,
+        threads: threads(args.threads),
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use novale_core::seeded::switch;
 use novale_lab::bugs::named;
 use novale_lab::campaign::{
@@ -13,8 +12,9 @@ use novale_lab::campaign::{
 };
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::stop::Stop;
-use super::{Verdict, seconds};
+use super::{Verdict, at_most, beside, seconds, threads};
 
 /// Cut the power in sequences of operations and see what is recovered.
 ///
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
     /// Sequences beside each other [default: the CPUs of this machine].
-    #[arg(long)]
+    #[arg(long, value_parser = beside())]
     threads: Option<usize>,
     /// Use and empty one in so many recovered pools, 0 for none [default: as the workload says].
     #[arg(long, value_name = "N")]
@@ -40,8 +40,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     nested_one_in: Option<u64>,
     /// End when so many violations are found.
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    violations: usize,
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_most())]
+    violations: u64,
     /// Switch a seeded bug on, as `bugs` names it: the exit code is 1 if it is found.
     #[arg(long, value_name = "NAME")]
     bug: Option<String>,
@@ -54,13 +54,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let threads = args.threads.or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
     let campaign = Campaign {
         workloads: chosen(&args.workload)?,
         seed: args.seed,
         time: Duration::from_secs(args.seconds),
-        threads: threads.unwrap_or(1).max(1),
-        violations_max: args.violations,
+        threads: threads(args.threads),
+        violations_max: usize::try_from(args.violations).unwrap_or(usize::MAX),
         rates: Rates { used_one_in: args.used_one_in, nested_one_in: args.nested_one_in },
     };
     switch_bug(args.bug.as_deref())?;
@@ -68,16 +67,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
     tempfile::tempfile_in(&args.out).with_context(|| format!("write to {}", args.out.display()))?;
     let stop = Stop::on_signals()?;
-    let (start, bar, files) = (Instant::now(), bar(args.seconds), Mutex::new(Vec::new()));
+    let (progress, files) = (Progress::new(Some(args.seconds)), Mutex::new(Vec::new()));
+    let start = progress.start();
     let report = campaign.run_until(stop.asked(), &|report| {
-        show(&bar, start, report);
+        progress.show(|| told(start, report));
         // At once: what is found is kept even if the run is ended.
         let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, violation) in report.violations.iter().enumerate().skip(files.len()) {
             files.push(save(&args.out, number, violation));
         }
     });
-    bar.finish_and_clear();
+    progress.end();
     let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
     let summary = Summary::of(&campaign, &report, start.elapsed(), files);
     if args.json {
@@ -223,19 +223,10 @@ fn save(folder: &Path, number: usize, violation: &Violation) -> Saved {
     }
 }
 
-fn bar(seconds: u64) -> ProgressBar {
-    let bar = ProgressBar::new(seconds);
-    if let Ok(style) = ProgressStyle::with_template("{elapsed} {wide_bar} {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-fn show(bar: &ProgressBar, start: Instant, report: &Report) {
-    bar.set_position(start.elapsed().as_secs());
+fn told(start: Instant, report: &Report) -> String {
     let (images, found) = (report.crash_states, report.violations.len());
     let rate = rate(report, start.elapsed());
-    bar.set_message(format!("{images} crash states, {rate:.0} a second, {found} violations"));
+    format!("{images} crash states, {rate:.0} a second, {found} violations")
 }
 
 /// Crash states a second.

@@ -15,27 +15,27 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use novale_lab::images::Recipe;
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::stop::Stop;
-use super::{Verdict, seconds};
+use super::{Verdict, beside, seconds_or_none, threads};
 
 /// Damage pools in every way and see that each answer is an error that names place and structure.
 ///
 /// Recipes that reach something new are kept and changed further; `--keep` writes them down.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Start no image later than this.
-    #[arg(long, default_value_t = 60, value_parser = seconds())]
+    /// Start no image later than this; 0 for the recipes of a corpus alone.
+    #[arg(long, default_value_t = 60, value_parser = seconds_or_none())]
     seconds: u64,
     /// The seed of the first worker; the others follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Workers beside each other [default: the CPUs of this machine].
-    #[arg(long)]
-    threads: Option<u64>,
+    #[arg(long, value_parser = beside())]
+    threads: Option<usize>,
     /// Recipes to start from, a line each; with `--seconds 0` nothing else is tried.
     #[arg(long, value_name = "FILE")]
     corpus: Option<PathBuf>,
@@ -97,6 +97,7 @@ struct Summary<'f> {
     file: Option<PathBuf>,
     seconds: f64,
     seed: u64,
+    threads: usize,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
@@ -104,30 +105,30 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         worker::run((args.seconds, args.seed), given(args)?, args.canary)?;
         return Ok(Verdict::Clean);
     }
+    ensure!(
+        args.seconds > 0 || args.corpus.is_some(),
+        "--seconds 0 tries nothing but the recipes of a corpus: name one with --corpus FILE"
+    );
     given(args)?;
     // Before the search: what it finds must not be lost at its end.
     ensure!(args.out.is_dir(), "{} is no directory", args.out.display());
     let stop = Stop::on_signals()?;
-    let cpus = || std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
-    let threads = args.threads.unwrap_or_else(cpus).max(1);
-    let (start, bar) = (Instant::now(), bar(args.seconds));
+    let progress = Progress::new(Some(args.seconds).filter(|seconds| *seconds > 0));
+    let start = progress.start();
     let (tell, told) = channel();
     let mut found = Found::default();
     std::thread::scope(|scope| {
-        for index in 0..threads {
+        for index in (0..).take(threads(args.threads)) {
             let (tell, stop) = (tell.clone(), stop.asked().clone());
             scope.spawn(move || watch(args, args.seed.wrapping_add(index), start, (&tell, &stop)));
         }
         drop(tell);
         for event in told {
             found.take_in(event);
-            bar.set_position(start.elapsed().as_secs());
-            let (images, bad) = (found.images, found.violations.len());
-            let rate = images / start.elapsed().as_secs().max(1);
-            bar.set_message(format!("{images} images, {rate} a second, {bad} violations"));
+            progress.show(|| found.told(start));
         }
     });
-    bar.finish_and_clear();
+    progress.end();
     if let Some(path) = &args.keep {
         let lines = found.kept.join("\n") + "\n";
         std::fs::write(path, lines).with_context(|| format!("write {}", path.display()))?;
@@ -172,6 +173,12 @@ enum Event {
 }
 
 impl Found {
+    fn told(&self, start: Instant) -> String {
+        let (images, bad) = (self.images, self.violations.len());
+        let rate = images / start.elapsed().as_secs().max(1);
+        format!("{images} images, {rate} a second, {bad} violations")
+    }
+
     fn take_in(&mut self, event: Event) {
         match event {
             Event::Lost { recipe, what } => self.violations.push(Violation { recipe, what }),
@@ -316,6 +323,7 @@ fn show(args: &Args, found: &Found, file: Option<PathBuf>, time: Duration) -> an
             file,
             seconds: time.as_secs_f64(),
             seed: args.seed,
+            threads: threads(args.threads),
         };
         say!("{}", serde_json::to_string(&summary)?);
         return Ok(());
@@ -340,12 +348,4 @@ fn show(args: &Args, found: &Found, file: Option<PathBuf>, time: Duration) -> an
         say!("again: novale-lab images --seconds 0 --corpus {}", file.display());
     }
     Ok(())
-}
-
-fn bar(seconds: u64) -> ProgressBar {
-    let bar = ProgressBar::new(seconds);
-    if let Ok(style) = ProgressStyle::with_template("{elapsed} {wide_bar} {msg}") {
-        bar.set_style(style);
-    }
-    bar
 }
