@@ -33,6 +33,8 @@ pub(super) enum Pool {
     Made,
     /// In use; a damaged copy of what it keeps twice may have to be rewritten.
     Used,
+    /// As in use, and being closed: what it saves for the next opening is seen by a close look alone.
+    Closing,
     /// In use, and whole.
     Whole,
     /// Closed: opening it needs no scan.
@@ -158,6 +160,7 @@ impl<'p> Recording<'p> {
         }
         let before = self.model.clone();
         let mut closed = self.act("closing", "close".into(), &before, now_ns)?;
+        closed.during.pool = Pool::Closing;
         closed.after.pool = Pool::Closed;
         Ok(closed)
     }
@@ -239,13 +242,14 @@ impl<'p> Recording<'p> {
         if self.plan.strict_atime && during == "look" {
             self.earlier.push(first.named("before an access"));
         }
+        let form = if during == UNNAMED { Form::Single } else { self.plan.core.form };
         let mut both = vec![first.named("before"), then.clone()];
         let mut after = vec![then];
         both.extend(self.earlier.iter().cloned());
         after.extend(self.earlier.iter().cloned());
         Ok(Act {
             name,
-            keyed: Keyed::new(self.recorder.take(), during, form_name(self.plan.core.form)),
+            keyed: Keyed::new(self.recorder.take(), during, form_name(form)),
             behind_death: std::mem::take(&mut self.died),
             during: Expected { states: Allowed { states: both }, pool: Pool::Used },
             after: Expected { states: Allowed { states: after }, pool: Pool::Whole },
@@ -292,6 +296,8 @@ pub(super) fn settled(
 /// power cut leaves nothing to be written back.
 pub(super) const BEHIND_DEATH: &str = "recovery behind a death";
 pub(super) const BEHIND_CUT: &str = "recovery behind a power cut";
+/// Creating a file without a name, which takes one fence in either form.
+const UNNAMED: &str = "create unnamed";
 /// A repair finds what a power cut left, and damage.
 pub(super) const BEHIND_REPAIR: &str = "repair behind a power cut";
 
@@ -370,7 +376,7 @@ fn kind_of(step: &Step) -> &'static str {
         Step::Rmdir(_) => "rmdir",
         Step::Rename { mode: RenameMode::Exchange, .. } => "exchange",
         Step::Rename { .. } => "rename",
-        Step::Unnamed { .. } => "unnamed",
+        Step::Unnamed { .. } => UNNAMED,
         Step::Hold { .. } => "hold",
         Step::Release(_) => "release",
         Step::Compare | Step::Remount | Step::Die => "opening",

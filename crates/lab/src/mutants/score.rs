@@ -35,6 +35,8 @@ pub const ALIKE_MAX: u32 = 100;
 /// One in so many acts is judged unchanged: no image of it may be wrong.
 const UNCHANGED_ONE_IN: u32 = 24;
 
+/// How often it is told how far it has come.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// A client dies at one of so many of its events.
 const POINTS_BETWEEN: u64 = 3;
 
@@ -158,6 +160,7 @@ pub fn run_until(
         next: AtomicUsize::new(0),
         state: Mutex::new(State::default()),
         progress,
+        told: Mutex::new(Instant::now()),
         stop,
     };
     std::thread::scope(|scope| {
@@ -236,6 +239,8 @@ struct Shared<'p> {
     next: AtomicUsize,
     state: Mutex<State>,
     progress: &'p (dyn Fn(Score) + Sync),
+    /// When it was called last.
+    told: Mutex<Instant>,
     stop: &'p AtomicBool,
 }
 
@@ -267,12 +272,17 @@ impl Shared<'_> {
             if let Err(why) = worker.run() {
                 self.state().broken.push(format!("{}: {why}", plan.name));
             }
-            let score = {
-                let mut state = self.state();
-                state.runs += usize::from(!self.is_over());
-                state.score()
-            };
-            (self.progress)(score);
+            self.state().runs += usize::from(!self.is_over());
+            self.tell();
+        }
+    }
+
+    /// Says how far it has come, about once a second.
+    fn tell(&self) {
+        let Ok(mut told) = self.told.try_lock() else { return };
+        if told.elapsed() >= TOLD_EVERY {
+            *told = Instant::now();
+            (self.progress)(self.state().score());
         }
     }
 }
@@ -378,7 +388,8 @@ impl Worker<'_, '_> {
 
     /// How many pairs of recoveries are made from this act: the more, the rarer what it does.
     fn forks_of(&mut self, act: &Act) -> u32 {
-        if act.during.pool != Pool::Used || self.plan.ends != Ends::Recovered {
+        let is_used = matches!(act.during.pool, Pool::Used | Pool::Closing);
+        if !is_used || self.plan.ends != Ends::Recovered {
             return 0;
         }
         let mut seldom = u32::MAX;
@@ -403,6 +414,7 @@ impl Worker<'_, '_> {
         tries_max: u32,
     ) -> Result<(), String> {
         let Some(act) = acts.front() else { return Ok(()) };
+        self.shared.tell();
         if self.random.u32(0..UNCHANGED_ONE_IN) == 0
             && let Outcome::Caught { cut, what } =
                 stretch.catch(None, acts.iter(), &mut self.random)?

@@ -222,7 +222,8 @@ impl Trial<'_> {
         }
         for (choice, lines) in self.images(&different) {
             self.images += 1;
-            let deep = self.images.is_multiple_of(8) || expected.pool == Pool::Closed;
+            let ends = matches!(expected.pool, Pool::Closing | Pool::Closed);
+            let deep = ends || self.images.is_multiple_of(8);
             let depth = if deep { Depth::Used } else { Depth::Once };
             let image = Image { lines, state: self.mutated.state(), choice: Choice::Random };
             if let Err(what) = self.judge.judge(&self.mutated, &image, expected, depth) {

@@ -132,12 +132,20 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 15] = [
+const FIXED: [fn(Form) -> Plan; 23] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
     settling,
     |form| Plan::new("openings", one_slot(1, form, 2), "", OPENINGS),
+    |form| Plan::new("closings", one_slot(1, form, 2), "", CLOSINGS),
+    |form| Plan::new("heirs", one_slot(1, form, 3), "", HEIRS),
+    |form| first_use(form, "attributes", "setxattr /f name=user.a mode=replace len=10 fill=1"),
+    |form| first_use(form, "trees", "set /f project=3"),
+    |form| first_use(form, "moved pages", "collapse /f offset=0 len=4096"),
+    without_names,
+    |form| without_names(form).with_threads(),
+    removals,
     access_times,
     names,
     names_in_little_space,
@@ -155,6 +163,8 @@ pub(super) const FIXED_COUNT: usize = 2 * FIXED.len();
 
 /// Behind the fixed runs, one in so many is of repairs.
 const REPAIRS_ONE_IN: usize = 4;
+/// And one in so many, of the others, settles: its clients die elsewhere each time.
+const SETTLING_ONE_IN: usize = 7;
 
 /// The runs in order: the fixed ones, then random ones from `seed` on, without end.
 pub(super) fn plan(turn: usize, seed: u64) -> Plan {
@@ -162,6 +172,7 @@ pub(super) fn plan(turn: usize, seed: u64) -> Plan {
     match FIXED.get(turn / 2) {
         Some(make) => make(form),
         None if turn.is_multiple_of(REPAIRS_ONE_IN) => repairs(),
+        None if turn.is_multiple_of(SETTLING_ONE_IN) => settling(form),
         None => random(seed.wrapping_add((turn - FIXED_COUNT) as u64), form),
     }
 }
@@ -204,6 +215,46 @@ const OPENINGS: &str = "
     remount
     remount
     die
+";
+
+/// Sessions in which space changes hands and no record is made, so that nothing but the allocator is
+/// stored before the end.
+const CLOSINGS: &str = "
+    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    remount
+    append /f len=9000 fill=1
+    remount
+    append /f len=20000 fill=2
+    remount
+    write /f offset=4096 len=4096 fill=3
+    remount
+    set /f size=100
+    remount
+    append /f len=5000 fill=4
+    die
+    append /f len=30000 fill=5
+    remount
+";
+
+/// New inodes that have attributes from the beginning.
+const HEIRS: &str = "
+    create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    setxattr /d name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
+    create /d/a kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /d/b kind=file mode=666 uid=0 gid=0 rdev=0 target=%
+    create /d/a/c kind=directory mode=700 uid=0 gid=0 rdev=0 target=%
+    create /d/a/e kind=fifo mode=666 uid=0 gid=0 rdev=0 target=%
+    unnamed /d/a slot=1 kind=file mode=666 uid=0 gid=0 rdev=0 target=%
+    link @1 /d/named
+    rmdir /d/a/c
+    unlink /d/b
+    create /d/a/f kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /d/g kind=file mode=640 uid=0 gid=0 rdev=0 target=%
+    remount
+    create /d/a/h kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    create /d/i kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    unlink /d/g
+    create /d/j kind=file mode=666 uid=0 gid=0 rdev=0 target=%
 ";
 
 /// Operations on inodes that the next ones do not touch, so that own lines count for long.
@@ -251,6 +302,81 @@ fn access_times(form: Form) -> Plan {
     ";
     let plan = Plan::new("access times", one_slot(1, form, 3), "", work);
     Plan { strict_atime: true, ends: Ends::Never, ..plan }
+}
+
+/// The first use of a feature, of which a pool has one in its life, and of the others behind it.
+fn first_use(form: Form, name: &str, step: &str) -> Plan {
+    let setup = "
+        create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        append /f len=20000 fill=1
+    ";
+    let work = format!(
+        "{step}
+        setxattr /f name=user.b mode=any len=5000 fill=1
+        set / project=4
+        collapse /f offset=4096 len=4096
+        limit / inodes=9
+        create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        removexattr /f name=user.b"
+    );
+    Plan::new(&format!("first use of {name}"), one_slot(1, form, 2), setup, &work)
+}
+
+/// Files that are made without a name, and get one or go. The first of them makes inode pages, and one
+/// of the last the next.
+fn without_names(form: Form) -> Plan {
+    let file = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+    let mut text = format!(
+        "unnamed / slot=0 {file}
+        write @0 offset=0 len=5000 fill=1
+        unnamed / slot=1 {file}
+        link @0 /first
+        release slot=1
+        unnamed / slot=1 {file}
+        append @1 len=100 fill=2
+        unnamed / slot=1 {file}
+        setxattr @1 name=user.a mode=any len=10 fill=4
+        link @1 /second
+        unlink /second
+        release slot=1\n"
+    );
+    // Where three records have come between, a torn line has nothing to fall back on but an own one.
+    for index in 0..4 {
+        add(&mut text, format_args!("unnamed / slot=0 {file}"));
+        for other in 0..3 {
+            add(&mut text, format_args!("create /x{index}{other} {file}"));
+        }
+        add(&mut text, format_args!("append @0 len=100 fill=5"));
+        add(&mut text, format_args!("link @0 /y{index}"));
+    }
+    for index in 0..40 {
+        add(&mut text, format_args!("unnamed / slot={} {file}", index % 3));
+        if index > 32 {
+            add(&mut text, format_args!("append @{} len={} fill=3", index % 3, index * 90));
+        }
+        add(&mut text, format_args!("link @{} /n{index}", index % 3));
+    }
+    Plan::new("files without names", one_slot(1, form, 3), "", &text)
+}
+
+/// Names that go one after the other, so that no number is used again, in directories whose logs are
+/// about to grow by a page, and have a dead one behind a living one.
+fn removals(form: Form) -> Plan {
+    let (mut setup, mut text) = (String::new(), String::new());
+    for dir in 0..6 {
+        let kind = "mode=700 uid=0 gid=0 rdev=0 target=%";
+        add(&mut setup, format_args!("create /d{dir} kind=directory {kind}"));
+        for index in 0..140 {
+            add(&mut setup, format_args!("create /d{dir}/n{index} kind=fifo {kind}"));
+        }
+        for index in (62..128).chain(4..42) {
+            add(&mut setup, format_args!("unlink /d{dir}/n{index}"));
+        }
+        for index in 42..54 {
+            add(&mut text, format_args!("unlink /d{dir}/n{index}"));
+        }
+    }
+    Plan::new("removals", one_slot(1, form, 4), &setup, &text)
 }
 
 /// Text, a line at a time.
