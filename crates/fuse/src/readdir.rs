@@ -1,18 +1,15 @@
 //! Directory listings: `.` and `..` in front, the core's entries in batches behind.
 //!
-//! Invariant: nothing is looked up while the core lists, so a batch is copied out first. Cookies 1
-//! and 2 are those of `.` and `..`; the core's start at 16 and stay below 2^63.
+//! Invariant: nothing is looked up while the core lists, so a batch is copied out first.
 
-use novale_core::{Attr, Error, FileKind, Ino};
-use novale_posix::hold_same;
+use novale_core::{Attr, DirEntry, FileKind, Ino};
+use novale_posix::{after_dots, hold_same, list_dots};
 
 use crate::novale::Novale;
 use crate::service::{Errno, Listed, Reply};
 
 /// Entries copied at a time: about what a reply of 4 KB takes.
 const BATCH: usize = 64;
-const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
 
 impl Novale {
     pub(crate) fn list(
@@ -64,23 +61,12 @@ impl Novale {
     }
 
     fn dots(&self, ino: Ino, after: u64) -> Reply<Vec<Listed>> {
-        let dot = |cookie, ino, name: &[u8]| {
-            let (kind, name) = (FileKind::Directory, name.to_vec());
-            Listed { cookie, ino, generation: 0, kind, name }
+        let listed = |dot: &DirEntry<'_>| {
+            let DirEntry { cookie, ino, generation, kind, name } = *dot;
+            Listed { cookie, ino, generation, kind, name: name.to_vec() }
         };
-        let mut dots = Vec::new();
-        if after < DOT {
-            dots.push(dot(DOT, ino, b"."));
-        }
-        if after < DOT_DOT {
-            // One that was removed before anybody asked for its parent: its own number stands in.
-            let parent = match self.fs.parent(ino) {
-                Err(Error::NotFound) => ino,
-                parent => self.done(parent)?,
-            };
-            dots.push(dot(DOT_DOT, parent, b".."));
-        }
-        Ok(dots)
+        let dots = self.done(list_dots(&self.fs, ino, after))?;
+        Ok(dots.iter().map(listed).collect())
     }
 
     fn each_entry(
@@ -89,7 +75,7 @@ impl Novale {
         after: u64,
         take: &mut dyn FnMut(&Listed) -> Result<bool, Errno>,
     ) -> Reply<()> {
-        let mut after = if after <= DOT_DOT { 0 } else { after };
+        let mut after = after_dots(after);
         loop {
             let batch = self.batch(ino, after)?;
             let mut more = true;

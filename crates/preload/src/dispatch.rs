@@ -1,8 +1,8 @@
 //! Which call is served by what.
 
-use crate::calls::{attributes, data, descriptors, maps, names, open, processes};
+use crate::calls::{attributes, data, descriptors, directories, maps, names, open, processes};
 use crate::entry::{self, CLOSES, CREATES, MAPS, Outcome, add_class};
-use crate::paths::Served;
+use crate::paths::{Served, descriptor};
 use crate::signals;
 use crate::sys::{Args, fail};
 use crate::table::Inside;
@@ -12,6 +12,12 @@ const CWD: u64 = libc::AT_FDCWD as u64;
 /// Attempts before a name that changes hands all the time is given up.
 const ATTEMPTS: u32 = 16;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+/// Calls of Linux 6.13.
+const SETXATTRAT: i64 = 463;
+const GETXATTRAT: i64 = 464;
+const LISTXATTRAT: i64 = 465;
+const REMOVEXATTRAT: i64 = 466;
 
 /// Calls that are looked at when their first argument is a descriptor of a mount's file.
 const OF_DESCRIPTORS: &[i64] = &[
@@ -47,6 +53,19 @@ const OF_DESCRIPTORS: &[i64] = &[
     libc::SYS_fgetxattr,
     libc::SYS_flistxattr,
     libc::SYS_fremovexattr,
+    libc::SYS_getdents,
+    libc::SYS_getdents64,
+    libc::SYS_mknodat,
+    libc::SYS_futimesat,
+    libc::SYS_fchmodat2,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    SETXATTRAT,
+    GETXATTRAT,
+    LISTXATTRAT,
+    REMOVEXATTRAT,
 ];
 
 /// Calls that are looked at each time.
@@ -212,11 +231,28 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
         libc::SYS_exit_group => processes::exit_process(args),
         _ => {
             let served = data_call(number, args);
-            if served.is_none() && entry::is_of(number, CREATES) {
-                numbers::clear();
+            if served.is_none() {
+                start_from(number, args);
+                if entry::is_of(number, CREATES) {
+                    numbers::clear();
+                }
             }
             served.map_or(Outcome::Kernel, Outcome::Done)
         }
+    }
+}
+
+/// Takes the directories that a call of the kernel's starts from.
+fn start_from(number: i64, args: &Args) {
+    let at: &[usize] = match number {
+        libc::SYS_symlinkat => &[1],
+        libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat | libc::SYS_move_mount => {
+            &[0, 2]
+        }
+        _ => &[0],
+    };
+    for fd in at.iter().filter_map(|at| args.get(*at)) {
+        kernel::take_directory(descriptor(*fd));
     }
 }
 
@@ -306,6 +342,7 @@ fn path_call(number: i64, args: &Args) -> Served {
 
 fn other_call(number: i64, args: &Args) -> Served {
     match number {
+        libc::SYS_getdents64 => directories::list(args),
         libc::SYS_close => Some(descriptors::close(args)),
         libc::SYS_close_range => descriptors::close_range(args),
         libc::SYS_dup => descriptors::dup(args),

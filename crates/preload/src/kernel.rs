@@ -8,9 +8,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::calls::directories;
 use crate::lock::Lock;
 use crate::sys::{Ret, fail, sys};
-use crate::table::{self, IN_KERNEL, InUse, MAPPED, SHARED};
+use crate::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::{mounts, numbers, say};
 
 /// Below the mount point: where the daemon shows inodes by number.
@@ -27,6 +28,8 @@ const KEPT: i32 = libc::O_ACCMODE
 /// on where the limit is small.
 const BELOW_LIMIT: u64 = 128;
 
+/// Looks for a directory that others move meanwhile.
+const ATTEMPTS: u32 = 8;
 /// Where the limit is far away: the kernel's own table grows with the highest number.
 const DENSE: u64 = 4000;
 
@@ -68,7 +71,8 @@ pub(crate) fn placeholder(mount: usize) -> Ret {
     numbers::take(|| sys!(libc::SYS_fcntl, original, libc::F_DUPFD_CLOEXEC, 0))
 }
 
-/// The descriptor that placeholders of a mount are duplicates of: it can't be read or written.
+/// The descriptor that placeholders of a mount are duplicates of: it can't be read or written, nor be
+/// where a path starts.
 fn original(mount: usize) -> Result<i32, Ret> {
     let Some(known) = mounts::all().get(mount) else { return Err(fail(libc::EIO)) };
     let there = || Some(known.original.load(Ordering::Acquire)).filter(|fd| *fd != 0);
@@ -86,6 +90,18 @@ fn original(mount: usize) -> Result<i32, Ret> {
     if fd < 0 {
         return Err(fd);
     }
+    // It keeps the mount from going; but calls would start from it as from a directory.
+    let root = keep(fd)?;
+    let link = c"/proc/self/exe";
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, link.as_ptr(), flags, 0);
+    let original = if fd < 0 { root } else { keep(fd)? };
+    known.original.store(original, Ordering::Release);
+    Ok(original)
+}
+
+/// Moves a new descriptor to where this library's own are.
+fn keep(fd: Ret) -> Result<i32, Ret> {
     let high = sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, self::high());
     sys!(libc::SYS_close, fd);
     numbers::freed_any();
@@ -94,7 +110,6 @@ fn original(mount: usize) -> Result<i32, Ret> {
         return Err(i64::from(high));
     }
     table::set_internal(high);
-    known.original.store(high, Ordering::Release);
     Ok(high)
 }
 
@@ -118,11 +133,15 @@ pub(crate) fn take(description: &InUse) -> bool {
     if description.is(IN_KERNEL) {
         return true;
     }
-    let generation = description.generation.load(Ordering::Relaxed);
-    let name = format!("/{BY_NUMBER}/{}.{generation}\0", description.ino().get());
-    let path = [mount.target.as_slice(), name.as_bytes()].concat();
-    let flags = description.flags() & KEPT | libc::O_CLOEXEC;
-    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+    let fd = if description.is(DIRECTORY) {
+        open_directory(&mount.target, description)
+    } else {
+        let generation = description.generation.load(Ordering::Relaxed);
+        let name = format!("/{BY_NUMBER}/{}.{generation}\0", description.ino().get());
+        let path = [mount.target.as_slice(), name.as_bytes()].concat();
+        let flags = description.flags() & KEPT | libc::O_CLOEXEC;
+        sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0)
+    };
     let Ok(real) = u32::try_from(fd) else {
         say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
         return false;
@@ -136,6 +155,36 @@ pub(crate) fn take(description: &InUse) -> bool {
     sys!(libc::SYS_close, real);
     numbers::freed_any();
     true
+}
+
+/// Opens a directory through the mount, which has it at one place only: by the path that it has now.
+fn open_directory(target: &[u8], directory: &InUse) -> Ret {
+    let gone = fail(libc::ENOENT);
+    let Some(fs) = mounts::fs(directory.mount()) else { return gone };
+    for _ in 0..ATTEMPTS {
+        let Some(path) = directories::path(fs, &mounts::ctx(), directory.ino()) else {
+            return gone;
+        };
+        let path = [target, &path, b"\0"].concat();
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        if fd < 0 {
+            continue;
+        }
+        if mounts::inode_of(directory.mount(), fd) == Some(directory.ino()) {
+            return fd;
+        }
+        sys!(libc::SYS_close, fd);
+        numbers::freed_any();
+    }
+    gone
+}
+
+/// Takes the directory that a call of the kernel's starts from, if it is one served here.
+pub(crate) fn take_directory(fd: i32) {
+    if let Some(directory) = table::get(fd).filter(|found| found.is(DIRECTORY)) {
+        take(&directory);
+    }
 }
 
 /// Takes a description whose position the kernel is to know, here `fd`'s.

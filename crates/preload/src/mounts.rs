@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-use novale_core::{Ctx, Fs, HoldId};
+use novale_core::{Ctx, Fs, HoldId, Ino};
 use novale_posix::join::{Joined, join_from};
 
 use crate::lock::Lock;
-use crate::sys::sys;
+use crate::sys::{Ret, sys};
 use crate::thread::current;
 use crate::{kernel, numbers, table};
 
@@ -204,6 +204,18 @@ pub(crate) fn device(mount: usize) -> u64 {
     let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
     known.device.store(device, Ordering::Relaxed);
     device
+}
+
+/// The number of the inode behind a descriptor that the kernel has opened, if it is this mount's.
+pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mask = libc::STATX_INO | libc::STATX_TYPE;
+    let got = sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    let is_here = libc::makedev(found.stx_dev_major, found.stx_dev_minor) == device(mount);
+    (got == 0 && is_here).then(|| Ino::new(found.stx_ino))
 }
 
 /// Leaves all pools, since the process ends or becomes another program. No other thread is inside.

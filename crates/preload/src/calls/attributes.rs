@@ -8,7 +8,7 @@ use crate::mounts::{self, ctx};
 use crate::paths::{Place, Served, descriptor, held, place, refused};
 use crate::state;
 use crate::sys::{Args, fail};
-use crate::table::{self, DIRECTORY, InUse};
+use crate::table::{self, InUse};
 
 const NS: i64 = 1_000_000_000;
 const BLOCK: i64 = 4096;
@@ -174,10 +174,7 @@ fn set(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -
 /// Administrators alone: the kernel checks what others may.
 fn own(fd: u64) -> Result<Target, Served> {
     let description = table::get(descriptor(fd)).ok_or(None)?;
-    if !state::is_root() || description.is(DIRECTORY) {
-        return Err(None);
-    }
-    of_descriptor(&description)
+    if state::is_root() { of_descriptor(&description) } else { Err(None) }
 }
 
 /// The descriptor of a change that only the administrator makes here is handed to the kernel for

@@ -306,6 +306,9 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
 /// `lseek(fd, offset, whence)`.
 pub(crate) fn lseek(args: &Args) -> Served {
     let [fd, offset, whence, ..] = *args;
+    if let Some(directory) = table::get(descriptor(fd)).filter(|found| found.is(DIRECTORY)) {
+        return super::directories::seek(&directory, offset.cast_signed(), whence as i32);
+    }
     let file = file(fd)?;
     let done = {
         let mut position = file.description.offset.lock();
@@ -341,6 +344,10 @@ fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Re
 /// `fsync(fd)`, `fdatasync(fd)`, `sync_file_range(fd, ..)`: what was written is durable already,
 /// and what was stored in mapped pages now.
 pub(crate) fn sync(args: &Args) -> Served {
+    if let Some(directory) = table::get(descriptor(args[0])).filter(|found| found.is(DIRECTORY)) {
+        let done = mounts::fs(directory.mount())?.sync(&ctx(), directory.ino());
+        return Some(done.map_or_else(|error| fail(novale_posix::errno(&error)), |()| 0));
+    }
     let file = file(args[0])?;
     if !maps::flush_file(file.description.mount(), file.description.ino()) {
         return Some(fail(libc::EIO));

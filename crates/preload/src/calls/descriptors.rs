@@ -130,6 +130,7 @@ pub(crate) fn flock(args: &Args) -> Served {
 /// `fchdir(fd)`.
 pub(crate) fn fchdir(args: &Args) -> Served {
     numbers::clear();
+    kernel::take_directory(descriptor(args[0]));
     let result = sys!(libc::SYS_fchdir, args[0]);
     crate::paths::moved();
     Some(result)

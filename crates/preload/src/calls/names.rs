@@ -5,9 +5,9 @@ use novale_core::{Attr, Error, FileKind, NewInode, RenameMode};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
-use crate::paths::{Place, Served, held, place, refused};
-use crate::state;
+use crate::paths::{Place, Served, descriptor, held, place, refused};
 use crate::sys::{fail, sys};
+use crate::{kernel, state};
 
 /// A place whose last component is a name, which is not followed.
 fn named(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<(Place<'_>, Found), Served> {
@@ -51,6 +51,7 @@ fn gone(place: &Place<'_>, attr: &Attr, (dir, path): (u64, u64)) {
     if place.fs.is_left_to_kernel(&place.ctx, attr.ino).is_ok_and(|left| left) {
         let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
         let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_TYPE);
+        kernel::take_directory(descriptor(dir));
         sys!(libc::SYS_statx, dir, path, flags, mask, found.as_mut_ptr());
     }
 }

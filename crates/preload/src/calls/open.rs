@@ -52,8 +52,10 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let mut buffer = PathBuffer::new();
     let place = place(dir, path, &mut buffer)?;
     let by_kernel = || (!may_wait(&place, flags)).then(|| adopt(&place, dir, path, flags, mode));
-    let special = libc::O_PATH | libc::O_DIRECTORY | libc::O_TMPFILE;
-    if flags & special != 0 || !state::is_root() || kernel::needs_all() {
+    let unnamed = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    let both = libc::O_DIRECTORY | libc::O_CREAT;
+    let special = flags & (libc::O_PATH | unnamed) != 0 || flags & both == both;
+    if special || !state::is_root() || kernel::needs_all() {
         return by_kernel();
     }
     match open_found(&place, flags, mode) {
@@ -92,6 +94,11 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     };
     match found.attr {
         Some(_) if flags & EXCLUSIVE == EXCLUSIVE => return refuse(libc::EEXIST),
+        Some(attr) if attr.kind == FileKind::Directory => {
+            let changes = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
+            return open_directory(place, &attr, flags, flags & changes != 0);
+        }
+        Some(_) if flags & libc::O_DIRECTORY != 0 => return refuse(libc::ENOTDIR),
         Some(attr) if attr.kind == FileKind::Symlink => return refuse(libc::ELOOP),
         Some(attr) if attr.kind != FileKind::File => return Opened::ByKernel,
         None if flags & libc::O_CREAT == 0 => return refuse(libc::ENOENT),
@@ -117,6 +124,23 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => Opened::Gone,
         Err(error) => Opened::By(refused(&error)),
     }
+}
+
+/// Opens a directory, to list it or to start from it.
+fn open_directory(place: &Place<'_>, attr: &Attr, flags: i32, changes: bool) -> Opened {
+    if changes {
+        return Opened::By(Some(fail(libc::EISDIR)));
+    }
+    let fd = kernel::placeholder(place.mount);
+    if fd < 0 {
+        return Opened::By(Some(fd));
+    }
+    let held = place.fs.open_hold(&place.ctx, attr.ino, attr.generation);
+    if let Ok(Some(held)) = held {
+        return Opened::By(insert(fd, &description(place, attr, flags, DIRECTORY, Some(held))));
+    }
+    table::give_back(fd as i32);
+    held.map_or_else(|error| Opened::By(refused(&error)), |_| Opened::Gone)
 }
 
 /// Holds a file, and empties it where that is asked for.
@@ -174,38 +198,26 @@ fn insert(fd: Ret, new: &New) -> Served {
     Some(fail(libc::EMFILE))
 }
 
-/// Lets the kernel open it, with all its checks, and serves what can be served from then on.
+/// Lets the kernel open it, with all its checks, and serves what can be served from then on. The inode
+/// can't go away, since the kernel holds it.
 fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
     numbers::clear();
+    kernel::take_directory(descriptor(dir));
     let fd = sys!(libc::SYS_openat, descriptor(dir), path, flags, mode);
     if fd < 0 || flags & libc::O_PATH != 0 {
         return fd;
     }
-    let Some(attr) = known(place, fd) else { return fd };
+    let attr = mounts::inode_of(place.mount, fd).and_then(|ino| place.fs.getattr(ino).ok());
+    let Some(attr) = attr else { return fd };
     let mut state = IN_KERNEL;
     if attr.kind == FileKind::Directory {
-        state |= DIRECTORY | SHARED;
+        state |= DIRECTORY;
     } else if attr.kind != FileKind::File {
         return fd;
-    } else if kernel::needs_all() {
+    }
+    if kernel::needs_all() {
         state |= SHARED;
     }
     let _inserted = insert(fd, &description(place, &attr, flags, state, None));
     fd
-}
-
-/// The inode behind a descriptor that the kernel has opened, if it is this mount's. It can't go away,
-/// since the kernel holds it.
-fn known(place: &Place<'_>, fd: Ret) -> Option<Attr> {
-    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    let mask = libc::STATX_INO | libc::STATX_TYPE;
-    let got = sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
-    // SAFETY: zeroes are a valid value, which the kernel has filled.
-    let found = unsafe { found.assume_init() };
-    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
-    if got != 0 || device != mounts::device(place.mount) {
-        return None;
-    }
-    place.fs.getattr(novale_core::Ino::new(found.stx_ino)).ok()
 }

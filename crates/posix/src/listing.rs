@@ -1,0 +1,62 @@
+//! A directory's listing as programs see it: `.` and `..` in front, the core's entries behind.
+//!
+//! Positions are the same for every client: whoever goes on where another one has stopped, as the kernel
+//! does with a directory that a program had open without it, gets what is left.
+
+use novale_core::{Ctx, DirEntry, Error, FileKind, Fs, Ino, Result};
+
+/// Cookies of `.` and `..`; the core's start at 16 and stay below 2^63.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+/// `.` and `..` of a directory, as far as they come behind a cookie.
+///
+/// # Errors
+/// Those of [`Fs::parent`], but for a directory that was removed before anybody asked for its parent:
+/// its own number stands in.
+pub fn list_dots(fs: &Fs, ino: Ino, after: u64) -> Result<Vec<DirEntry<'static>>> {
+    let dot = |cookie, ino, name| DirEntry {
+        cookie,
+        ino,
+        generation: 0,
+        kind: FileKind::Directory,
+        name,
+    };
+    let mut dots = Vec::new();
+    if after < DOT {
+        dots.push(dot(DOT, ino, &b"."[..]));
+    }
+    if after < DOT_DOT {
+        let parent = match fs.parent(ino) {
+            Err(Error::NotFound) => ino,
+            parent => parent?,
+        };
+        dots.push(dot(DOT_DOT, parent, b".."));
+    }
+    Ok(dots)
+}
+
+/// Where the core's entries go on behind a cookie of a listing.
+#[must_use]
+pub fn after_dots(after: u64) -> u64 {
+    if after <= DOT_DOT { 0 } else { after }
+}
+
+/// Lists a directory behind a cookie (0: from the start) until `each` returns `false`.
+///
+/// # Errors
+/// Those of [`list_dots`] and [`Fs::readdir`].
+pub fn list(
+    fs: &Fs,
+    ctx: &Ctx,
+    ino: Ino,
+    after: u64,
+    each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+) -> Result<()> {
+    for dot in list_dots(fs, ino, after)? {
+        if !each(&dot) {
+            return Ok(());
+        }
+    }
+    fs.readdir(ctx, ino, after_dots(after), each)
+}

@@ -1,0 +1,135 @@
+//! Directories that are open: their listings, and where they are found again through the mount.
+
+use novale_core::{Ctx, DirEntry, FileKind, Fs, Ino};
+
+use crate::guard;
+use crate::mounts::{self, ctx};
+use crate::paths::{Served, descriptor, refused};
+use crate::sys::{Args, Ret, fail};
+use crate::table::{self, DIRECTORY, InUse, SHARED};
+
+/// Bytes of `struct linux_dirent64` before the name.
+const HEAD: usize = 19;
+/// Bytes of a listing that one call returns at most; programs ask for 32 KB.
+const MOST: usize = 1 << 20;
+/// Bytes of a directory's path at most.
+const PATH_MAX: usize = guard::PATH_MAX;
+
+/// `getdents64(fd, buf, len)`.
+pub(crate) fn list(args: &Args) -> Served {
+    let [fd, at, len, ..] = *args;
+    let directory = table::get(descriptor(fd))?;
+    if !directory.is(DIRECTORY) {
+        return Some(fail(libc::ENOTDIR));
+    }
+    let fs = mounts::fs(directory.mount())?;
+    let mut position = directory.offset.lock();
+    if directory.is(SHARED) {
+        return None;
+    }
+    let len = usize::try_from(len as u32).unwrap_or(0).min(MOST);
+    let Some(to) = guard::writable(at, len) else { return Some(fail(libc::EFAULT)) };
+    match fill(fs, directory.ino(), *position, to) {
+        Ok((bytes, end)) => {
+            *position = end;
+            Some(bytes)
+        }
+        Err(served) => served,
+    }
+}
+
+/// Entries behind a cookie, as many as there is room for: their bytes, and the last one's cookie.
+fn fill(fs: &Fs, ino: Ino, after: u64, to: &mut [u8]) -> Result<(Ret, u64), Served> {
+    let attr = fs.getattr(ino).map_err(|error| refused(&error))?;
+    if attr.nlink == 0 {
+        return Err(Some(fail(libc::ENOENT)));
+    }
+    let (mut used, mut end, mut is_full) = (0, after, false);
+    let listed = novale_posix::list(fs, &ctx(), ino, after, &mut |entry| {
+        let room = to.get_mut(used..).unwrap_or_default();
+        let bytes = put(entry, room);
+        used += bytes;
+        is_full = bytes == 0;
+        if !is_full {
+            end = entry.cookie;
+        }
+        !is_full
+    });
+    listed.map_err(|error| refused(&error))?;
+    if used == 0 && is_full {
+        return Err(Some(fail(libc::EINVAL)));
+    }
+    Ok((used as Ret, end))
+}
+
+/// Puts an entry into a program's buffer; 0 bytes where there is no room for it.
+fn put(entry: &DirEntry<'_>, to: &mut [u8]) -> usize {
+    let bytes = (HEAD + entry.name.len() + 1).next_multiple_of(8);
+    let Some(to) = to.get_mut(..bytes) else { return 0 };
+    let (head, name) = to.split_at_mut(HEAD);
+    let parts: [&[u8]; 4] = [
+        &entry.ino.get().to_le_bytes(),
+        &entry.cookie.to_le_bytes(),
+        &(bytes as u16).to_le_bytes(),
+        &[kind(entry.kind)],
+    ];
+    let mut rest = head;
+    for part in parts {
+        let (now, after) = rest.split_at_mut(part.len());
+        now.copy_from_slice(part);
+        rest = after;
+    }
+    let (now, end) = name.split_at_mut(entry.name.len());
+    now.copy_from_slice(entry.name);
+    end.fill(0);
+    bytes
+}
+
+fn kind(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::File => libc::DT_REG,
+        FileKind::Directory => libc::DT_DIR,
+        FileKind::Symlink => libc::DT_LNK,
+        FileKind::Fifo => libc::DT_FIFO,
+        FileKind::Socket => libc::DT_SOCK,
+        FileKind::CharDevice => libc::DT_CHR,
+        FileKind::BlockDevice => libc::DT_BLK,
+    }
+}
+
+/// `lseek` of a directory: its positions are cookies.
+pub(crate) fn seek(directory: &InUse, given: i64, whence: i32) -> Served {
+    let mut position = directory.offset.lock();
+    if directory.is(SHARED) {
+        return None;
+    }
+    let to = match whence {
+        libc::SEEK_SET => given,
+        libc::SEEK_CUR => position.cast_signed().saturating_add(given),
+        _ => return Some(fail(libc::EINVAL)),
+    };
+    let Ok(new) = u64::try_from(to) else { return Some(fail(libc::EINVAL)) };
+    *position = new;
+    Some(to)
+}
+
+/// The path of a directory below its mount point, as it is at this moment; `None` for one that was
+/// removed, or is too deep for the kernel.
+pub(crate) fn path(fs: &Fs, ctx: &Ctx, ino: Ino) -> Option<Vec<u8>> {
+    let mut path = Vec::new();
+    let mut at = ino;
+    while at != Ino::ROOT && path.len() < PATH_MAX {
+        let parent = fs.parent(at).ok()?;
+        let mut name = None;
+        let found = fs.readdir(ctx, parent, 0, &mut |entry| {
+            if entry.ino == at {
+                name = Some([b"/", entry.name].concat());
+            }
+            name.is_none()
+        });
+        found.ok()?;
+        path.splice(..0, name?);
+        at = parent;
+    }
+    (path.len() < PATH_MAX).then_some(path)
+}

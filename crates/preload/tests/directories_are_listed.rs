@@ -1,0 +1,295 @@
+//! Promise: directories that a program under `novale run` has open are listed in its own process, as the
+//! kernel lists them, and the kernel goes on where the program has stopped.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
+#![allow(clippy::print_stdout, reason = "a task says what it finds")]
+
+#[macro_use]
+mod harness;
+
+use harness::{is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, succeeds, task};
+
+promises! {
+    listings_need_no_daemon: runs_without_the_daemon listings;
+    positions_are_kept_while_names_come_and_go: runs_without_the_daemon positions;
+    what_is_no_directory_is_told: runs_without_the_daemon refusals;
+    /// The kernel found the mount's root behind each number whose directory it had not been given.
+    the_kernel_starts_from_directories_too: runs_with_the_daemon kernel;
+    children_go_on_in_a_listing: runs_with_the_daemon children;
+}
+
+/// What is listed directly, and in what order, is what the mount lists.
+#[test]
+fn the_mount_lists_the_same() {
+    let Some((scratch, slot)) = mounted("the_mount_lists_the_same") else { return };
+    for name in ["zebra", "a", "m", "1"] {
+        std::fs::write(scratch.in_dir(name), name).unwrap();
+    }
+    std::fs::create_dir(scratch.in_dir("directory")).unwrap();
+    std::os::unix::fs::symlink("a", scratch.in_dir("link")).unwrap();
+    let direct = succeeds(&task(&scratch, "shows").output().unwrap());
+    let mount = tasks::shown(std::path::Path::new(&scratch.dir()));
+    assert!(mount.contains("zebra") && direct.contains(&mount), "{mount}\nnot in\n{direct}");
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use std::ffi::{CStr, CString};
+    use std::fmt::Write;
+    use std::fs::{self, File, OpenOptions};
+    use std::io::ErrorKind;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+    use std::path::{Path, PathBuf};
+
+    use super::harness::PLACE;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn c(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).unwrap()
+    }
+
+    /// An open listing.
+    struct Listing(*mut libc::DIR);
+
+    impl Listing {
+        fn open(path: &Path) -> Self {
+            let listing = unsafe { libc::opendir(c(path).as_ptr()) };
+            assert!(!listing.is_null());
+            Self(listing)
+        }
+
+        /// Name, inode, kind, and where to go on.
+        fn next(&self) -> Option<(String, u64, u8, i64)> {
+            let entry = unsafe { libc::readdir(self.0) };
+            if entry.is_null() {
+                return None;
+            }
+            let entry = unsafe { &*entry };
+            let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) };
+            let name = name.to_str().unwrap().to_owned();
+            Some((name, entry.d_ino, entry.d_type, unsafe { libc::telldir(self.0) }))
+        }
+
+        fn names(&self) -> Vec<String> {
+            std::iter::from_fn(|| self.next()).map(|(name, ..)| name).collect()
+        }
+    }
+
+    impl Drop for Listing {
+        fn drop(&mut self) {
+            assert_eq!(unsafe { libc::closedir(self.0) }, 0);
+        }
+    }
+
+    /// All that a listing says.
+    pub(super) fn shown(path: &Path) -> String {
+        let listing = Listing::open(path);
+        let mut text = String::new();
+        while let Some((name, ino, kind, position)) = listing.next() {
+            writeln!(text, "{name} {ino} {kind} {position}").unwrap();
+        }
+        text
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn shows() {
+        println!("{}", shown(&place()));
+    }
+
+    fn make(directory: &Path, count: usize) -> Vec<String> {
+        let names: Vec<String> = (0..count).map(|index| format!("name {index}")).collect();
+        for name in &names {
+            fs::write(directory.join(name), b"").unwrap();
+        }
+        names
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn listings() {
+        let directory = place().join("own");
+        fs::create_dir(&directory).unwrap();
+        // More than one call returns, and than the core hands out at a time.
+        let mut expected = make(&directory, 3000);
+        fs::create_dir(directory.join("sub")).unwrap();
+        expected.extend(["sub", ".", ".."].map(str::to_owned));
+        let mut found = Listing::open(&directory).names();
+        assert_eq!(found[..2], [".", ".."]);
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+        let sub = directory.join("sub");
+        let listing = Listing::open(&sub);
+        let (own, above) = (listing.next().unwrap(), listing.next().unwrap());
+        assert_eq!(own.1, fs::metadata(&sub).unwrap().ino());
+        assert_eq!(above.1, fs::metadata(&directory).unwrap().ino());
+        assert_eq!((own.2, listing.next()), (libc::DT_DIR, None));
+
+        let open = File::open(&directory).unwrap();
+        assert!(open.metadata().unwrap().is_dir());
+        open.sync_all().unwrap();
+        open.set_permissions(fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
+        let fd = unsafe { libc::openat(open.as_raw_fd(), c"name 7".as_ptr(), libc::O_RDONLY) };
+        assert!(fd >= 0);
+        assert_eq!(
+            unsafe { libc::unlinkat(open.as_raw_fd(), c"sub".as_ptr(), libc::AT_REMOVEDIR) },
+            0
+        );
+        // A directory that is removed while it is open lists nothing.
+        drop(listing);
+        fs::create_dir(&sub).unwrap();
+        let listing = Listing::open(&sub);
+        fs::remove_dir(&sub).unwrap();
+        assert_eq!(listing.names(), Vec::<String>::new());
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(!fs::exists(&directory).unwrap());
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn positions() {
+        let directory = place().join("d");
+        let names = make(&directory, 500);
+        let listing = Listing::open(&directory);
+        let mut seen = Vec::new();
+        let mut half = 0;
+        for (index, old) in names.iter().enumerate().take(250) {
+            let (name, _, _, position) = listing.next().unwrap();
+            half = position;
+            seen.push(name);
+            // Names in front and behind go, and others come.
+            fs::remove_file(directory.join(old)).unwrap();
+            fs::write(directory.join(format!("new {index}")), b"").unwrap();
+        }
+        let rest = listing.names();
+        unsafe { libc::seekdir(listing.0, half) };
+        let stayed = rest.iter().filter(|name| directory.join(name).exists());
+        assert!(listing.names().iter().eq(stayed));
+        for name in &names[250..] {
+            let times = seen.iter().chain(&rest).filter(|found| *found == name).count();
+            assert_eq!(times, 1, "{name}");
+        }
+        unsafe { libc::rewinddir(listing.0) };
+        let mut now = listing.names();
+        now.sort();
+        assert_eq!(now.len(), 502);
+        now.dedup();
+        assert_eq!(now.len(), 502);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn refusals() {
+        let (directory, file) = (place().join("d"), place().join("file"));
+        fs::write(&file, b"x").unwrap();
+        let open = |path: &Path, flags| unsafe { libc::open(c(path).as_ptr(), flags, 0o600) };
+        let error = || std::io::Error::last_os_error().raw_os_error().unwrap();
+        for (path, flags, expected) in [
+            (&directory, libc::O_RDWR, libc::EISDIR),
+            (&directory, libc::O_WRONLY | libc::O_DIRECTORY, libc::EISDIR),
+            (&directory, libc::O_RDONLY | libc::O_CREAT, libc::EISDIR),
+            (&file, libc::O_RDONLY | libc::O_DIRECTORY, libc::ENOTDIR),
+        ] {
+            assert_eq!((open(path, flags), error()), (-1, expected), "{path:?} {flags:o}");
+        }
+        let mut options = OpenOptions::new();
+        let opened =
+            options.read(true).custom_flags(libc::O_DIRECTORY).open(place().join("absent"));
+        assert_eq!(opened.unwrap_err().kind(), ErrorKind::NotFound);
+        let list = |fd: i32, bytes: &mut [u8]| unsafe {
+            libc::syscall(libc::SYS_getdents64, fd, bytes.as_mut_ptr(), bytes.len())
+        };
+        let mut bytes = [0; 256];
+        let file = File::open(&file).unwrap();
+        assert_eq!((list(file.as_raw_fd(), &mut bytes), error()), (-1, libc::ENOTDIR));
+        let directory = File::open(&directory).unwrap();
+        assert_eq!((list(directory.as_raw_fd(), &mut bytes[..8]), error()), (-1, libc::EINVAL));
+        assert!(list(directory.as_raw_fd(), &mut bytes) > 0);
+        assert_eq!(list(directory.as_raw_fd(), &mut bytes), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn kernel() {
+        let (from, to) = (place().join("from"), place().join("to"));
+        fs::create_dir_all(from.join("deep/er")).unwrap();
+        fs::write(from.join("deep/er/file"), b"here").unwrap();
+        let open = File::open(from.join("deep/er")).unwrap();
+        let fd = open.as_raw_fd();
+        // It is found where it is by then.
+        fs::rename(&from, &to).unwrap();
+        assert_eq!(unsafe { libc::mknodat(fd, c"fifo".as_ptr(), libc::S_IFIFO | 0o600, 0) }, 0);
+        assert!(to.join("deep/er/fifo").exists());
+        assert_eq!(unsafe { libc::fchdir(fd) }, 0);
+        assert_eq!(std::env::current_dir().unwrap(), to.join("deep/er"));
+        assert_eq!(fs::read("file").unwrap(), b"here");
+        let link = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        assert_eq!(link, to.join("deep/er"));
+        assert_eq!(fs::read_dir(&link).unwrap().count(), 2);
+        let run = std::process::Command::new("sh").args(["-c", "ls | wc -l"]).output().unwrap();
+        assert_eq!(run.stdout, b"2\n");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn children() {
+        let directory = place().join("many");
+        fs::create_dir(&directory).unwrap();
+        make(&directory, 2000);
+        let fd = unsafe { libc::open(c(&directory).as_ptr(), libc::O_RDONLY) };
+        assert!(fd >= 0);
+        let list = || {
+            let mut bytes = [0u8; 4096];
+            let got = unsafe { libc::syscall(libc::SYS_getdents64, fd, bytes.as_mut_ptr(), 4096) };
+            let mut names = Vec::new();
+            let mut rest = &bytes[..usize::try_from(got).unwrap()];
+            while !rest.is_empty() {
+                let len = usize::from(u16::from_le_bytes([rest[16], rest[17]]));
+                names.push(CStr::from_bytes_until_nul(&rest[19..]).unwrap().to_owned());
+                rest = &rest[len..];
+            }
+            names
+        };
+        let mut all = list();
+        let mut is_over = false;
+        while !is_over {
+            let mut ends = [0; 2];
+            assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let text: Vec<u8> =
+                    list().iter().flat_map(|name| name.to_bytes_with_nul().to_vec()).collect();
+                unsafe { libc::write(ends[1], text.as_ptr().cast(), text.len()) };
+                unsafe { libc::_exit(0) };
+            }
+            unsafe { libc::close(ends[1]) };
+            let mut bytes = [0u8; 8192];
+            let got = unsafe { libc::read(ends[0], bytes.as_mut_ptr().cast(), bytes.len()) };
+            unsafe { libc::close(ends[0]) };
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            let text = &bytes[..usize::try_from(got).unwrap()];
+            is_over = text.is_empty();
+            all.extend(
+                text.split_inclusive(|byte| *byte == 0)
+                    .map(|name| CStr::from_bytes_with_nul(name).unwrap().to_owned()),
+            );
+            all.extend(list());
+        }
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!((count, all.len()), (2002, 2002));
+    }
+}

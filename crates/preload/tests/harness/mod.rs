@@ -1,0 +1,101 @@
+//! Programs that are run directly: a test runs its own program again, under `novale run`, to do one of
+//! its tasks.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+#[path = "../../../cli/tests/support/mod.rs"]
+pub(crate) mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::Signal;
+use support::{Scratch, facts, is_stopped, novale, program, signal_daemon};
+
+/// Where a task finds the mount point.
+pub(crate) const PLACE: &str = "NOVALE_TEST_PLACE";
+
+/// A shared mount of a fresh pool.
+pub(crate) fn mounted(test: &str) -> Option<(Scratch, String)> {
+    let scratch = Scratch::for_mount(test)?;
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
+    Some((scratch, slot))
+}
+
+/// The library as it was built last: cargo leaves it in one place for tests, in the other for users.
+pub(crate) fn library() -> PathBuf {
+    let program = program();
+    let folder = program.parent().unwrap();
+    let places =
+        ["libnovale_preload.so", "deps/libnovale_preload.so"].map(|name| folder.join(name));
+    let made = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
+    places.into_iter().filter(|path| path.exists()).max_by_key(made).unwrap()
+}
+
+/// A command that has a program run directly.
+pub(crate) fn direct(scratch: &Scratch, what: &Path) -> Command {
+    let mut command = Command::new(program());
+    command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir());
+    command.args(["run", "--strict", "--mount", &scratch.dir(), "--"]).arg(what);
+    command
+}
+
+/// Runs one of the tasks directly.
+pub(crate) fn task(scratch: &Scratch, name: &str) -> Command {
+    let mut command = direct(scratch, &std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+    command.stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn succeeds(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Unmounts, as soon as no program that another test starts at this moment has a copy of what is open
+/// here, and checks the pool.
+pub(crate) fn is_whole(scratch: &Scratch, slot: &str) {
+    assert!(support::eventually(|| novale(&["umount", &scratch.dir()]).code == 0));
+    novale(&["check", slot]).ok();
+}
+
+/// Runs a task while the daemon is stopped: it succeeds only where nothing needs the kernel's way.
+pub(crate) fn runs_without_the_daemon(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    fs::create_dir(scratch.in_dir("d")).unwrap();
+    let pid = signal_daemon(&slot, Signal::STOP);
+    while !is_stopped(pid) {
+        std::thread::yield_now();
+    }
+    let mut running =
+        task(&scratch, name).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // One that waits for the daemon would wait for ever.
+    let ended = support::eventually(|| running.try_wait().unwrap().is_some());
+    if !ended {
+        running.kill().unwrap();
+    }
+    signal_daemon(&slot, Signal::CONT);
+    let output = running.wait_with_output().unwrap();
+    assert!(ended, "it waits for the daemon, or for itself");
+    succeeds(&output);
+    assert_eq!(facts(&slot).get("used_by").and_then(serde_json::Value::as_u64), Some(pid));
+    is_whole(&scratch, &slot);
+}
+
+/// Runs a task with the daemon at work, and checks the pool behind it.
+pub(crate) fn runs_with_the_daemon(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    succeeds(&task(&scratch, name).output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+macro_rules! promises {
+    ($($(#[$doc:meta])* $name:ident: $how:ident $task:ident;)*) => {
+        $(#[test] fn $name() { $how(stringify!($task)); })*
+    };
+}
