@@ -32,22 +32,35 @@ pub(crate) struct MediaInode {
 }
 
 impl MediaInode {
-    #[allow(
-        clippy::inline_always,
-        reason = "what it returns is 350 bytes, moved about once a call"
-    )]
-    #[inline(always)]
     pub(crate) fn read(pm: &Pm, place: &InodePlace) -> Result<Self> {
+        Ok(Self::decode(&Self::lines(pm, place)?, place))
+    }
+
+    /// An inode's lines, unchecked.
+    #[inline]
+    pub(crate) fn lines(pm: &Pm, place: &InodePlace) -> Result<[[u8; 64]; 4]> {
         let line = |offset: u64| pm.load_line(place.addr.add(offset));
         let [first, second] = COMMIT_OFFSETS;
-        Ok(Self {
-            identity: IdentityLine::decode(&line(IDENTITY_OFFSET)?, place.seed),
-            lines: [
-                CommitLine::decode(&line(first)?, place.seed),
-                CommitLine::decode(&line(second)?, place.seed),
-            ],
-            volatile: VolatileLine::decode(&line(VOLATILE_OFFSET)?),
-        })
+        Ok([line(IDENTITY_OFFSET)?, line(first)?, line(second)?, line(VOLATILE_OFFSET)?])
+    }
+
+    /// Checks [`MediaInode::lines`].
+    #[allow(clippy::inline_always, reason = "what it returns is 350 bytes, made where it stays")]
+    #[inline(always)]
+    pub(crate) fn decode(
+        [identity, first, second, volatile]: &[[u8; 64]; 4],
+        place: &InodePlace,
+    ) -> Self {
+        Self {
+            identity: IdentityLine::decode(identity, place.seed),
+            lines: [CommitLine::decode(first, place.seed), CommitLine::decode(second, place.seed)],
+            volatile: VolatileLine::decode(volatile),
+        }
+    }
+
+    /// The line with that number, where it validates.
+    pub(crate) fn line(&self, slot: u8) -> Option<&CommitLine> {
+        self.lines.get(usize::from(slot))?.as_ref().ok()
     }
 
     /// The newest line that validates and its number.

@@ -267,9 +267,9 @@ impl Scan<'_> {
                     log::check_entry((ino, identity.kind, line.op_seq), at, &header, entry)?;
                     let newest = recent && header.op_seq == line.op_seq;
                     if newest {
-                        // With the blank lines that end a page.
+                        // With the blank lines that end a page; behind the tail nothing is read.
                         accepted.write_back(page_before, PAGE, Purpose::Log);
-                        accepted.write_back(page, PAGE, Purpose::Log);
+                        accepted.write_back(page, up_to(line.log_tail, page), Purpose::Log);
                     }
                     if let Entry::Attributes(attributes) = entry {
                         xattr_root = attributes.xattr_root;
@@ -297,6 +297,12 @@ impl Scan<'_> {
         }
         Ok(ScannedLog { entries, project, pages: taken, pending: accepted.pending })
     }
+}
+
+/// Bytes of a log page up to the tail's line, or all where the tail is in a later one.
+fn up_to(tail: PmAddr, page: PmAddr) -> u64 {
+    let behind = tail.raw().wrapping_add(LINE).wrapping_sub(page.raw());
+    behind.min(PAGE)
 }
 
 /// What the scan of an inode's log found.

@@ -44,7 +44,7 @@ pub(crate) fn decide(
     ino: Ino,
     place: &InodePlace,
 ) -> Result<Option<Standing>> {
-    let media = MediaInode::read(pm, place)?;
+    let media = MediaInode::decode(&MediaInode::lines(pm, place)?, place);
     let records = journal.of(ino);
     if media.is_blank() && records.is_empty() {
         return Ok(None);
@@ -60,17 +60,16 @@ pub(crate) fn decide(
     let from_record = records
         .iter()
         .filter(|(record, _)| journal.is_good_record(*record))
-        .map(|(_, line)| *line)
+        .map(|(_, line)| line)
         .max_by_key(|line| if seeded::is_on(Bug::LaneOrder) { 0 } else { line.op_seq });
     let seen = media.lines.iter().flatten().map(|line| line.op_seq);
     let op_seq_max = seen.chain(records.iter().map(|(_, line)| line.op_seq)).max().unwrap_or(0);
-    let record_wins = match (&from_record, &own.line) {
-        (Some(record), Some((line, _))) => record.op_seq > line.op_seq,
+    let own_line = own.slot.and_then(|slot| media.line(slot));
+    let record_wins = match (from_record, own_line) {
+        (Some(record), Some(line)) => record.op_seq > line.op_seq,
         (Some(_), None) => true,
         (None, _) => false,
     };
-    let own_slot = own.line.map(|(_, slot)| slot);
-    let own_line = own.line.map(|(line, _)| line);
     let standing = if record_wins { from_record } else { own_line };
     let Some(line) = standing else {
         if media.is_blank() {
@@ -86,26 +85,27 @@ pub(crate) fn decide(
     // leave it open which one stands. And a line that a crash tore is overwritten, so that one
     // found later is damage.
     let torn = media.torn_line();
-    let certificate = CommitLine {
-        op_seq: op_seq_max + u64::from(!seeded::is_on(Bug::CertificateSameNumber)),
-        log_tail: certificate_tail(&media, &line),
-        flags: line.flags & !CommitLine::HAS_DATA_CRC,
-        data_crc: 0,
-        session: crashed.unwrap_or(line.session),
-        ..line
-    };
     let open = own.rejected > 0 || torn.is_some() || op_seq_max > line.op_seq;
     let needed = record_wins || (open && !seeded::is_on(Bug::RejectedNotEnded));
+    let mut install = [None; 2];
     if needed {
         load::check_numbers(ino, place, op_seq_max, 0)?;
+        let certificate = CommitLine {
+            op_seq: op_seq_max + u64::from(!seeded::is_on(Bug::CertificateSameNumber)),
+            log_tail: certificate_tail(&media, line),
+            flags: line.flags & !CommitLine::HAS_DATA_CRC,
+            data_crc: 0,
+            session: crashed.unwrap_or(line.session),
+            ..*line
+        };
+        let slots = slots_to_write(&media, own.slot);
+        install = slots.map(|write| write.then_some(certificate));
     }
-    let slots = if needed { slots_to_write(&media, own_slot) } else { [false; 2] };
-    let install = slots.map(|write| write.then_some(certificate));
     Ok(Some(Standing {
-        identity: media.identity,
         by_record: record_wins,
         is_recent: crashed == Some(line.session),
-        line,
+        line: *line,
+        identity: media.identity,
         install,
         rejected: own.rejected,
         torn,
@@ -139,9 +139,10 @@ fn slots_to_write(media: &MediaInode, own_slot: Option<u8>) -> [bool; 2] {
     [written(first) || !written(second), written(second)]
 }
 
+/// Which of the inode's own lines counts, and how many were refused before it.
 #[derive(Default)]
 struct Own {
-    line: Option<(CommitLine, u8)>,
+    slot: Option<u8>,
     rejected: u32,
 }
 
@@ -162,18 +163,18 @@ fn choose_own(
     }
     let mut own = Own::default();
     for (line, slot) in lines {
-        let Ok(line) = *line else { continue };
+        let Ok(line) = line else { continue };
         let asked = line.has_data_crc()
             && line.nlink > 0
             && crashed == Some(line.session)
             && own.rejected == 0
             && !(media.torn_line().is_some() && seeded::is_on(Bug::TornNotAsked))
             && !journal.has_newer(ino, line.op_seq);
-        if asked && !holds(pm, &LogId::in_place(ino, generation, place), &line)? {
+        if asked && !holds(pm, &LogId::in_place(ino, generation, place), line)? {
             own.rejected += 1;
             continue;
         }
-        own.line = Some((line, slot));
+        own.slot = Some(slot);
         break;
     }
     Ok(own)
