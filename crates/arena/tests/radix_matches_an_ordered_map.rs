@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     let count = || prop_oneof![3 => 1_u64..5, 1 => 60_u64..300];
     prop_oneof![
         4 => (key(), value()).prop_map(|(k, v)| Step::Set(k, v)),
-        3 => (key(), count(), 1_u64..1 << 40, 0_u64..5000)
+        3 => (key(), count(), 1_u64..1 << 40, prop_oneof![Just(4096_u64), 0_u64..5000])
             .prop_map(|(k, n, v, s)| Step::SetRange(k.min(KEY_MAX + 1 - n), n, v, s)),
         2 => (key(), count()).prop_map(|(k, n)| Step::Reserve(k.min(KEY_MAX + 1 - n), n)),
         4 => key().prop_map(Step::Remove),
@@ -104,6 +104,9 @@ fn apply(arena: &Arena, radix: Radix<'_>, model: &mut BTreeMap<u64, u64>, step: 
 fn check_around(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key: u64) {
     for key in [key.saturating_sub(1), key, (key + 1).min(KEY_MAX)] {
         assert_eq!(radix.get(arena, key).unwrap(), model.get(&key).copied().unwrap_or(0));
+        if let Some(page) = radix.known_page(arena.known(), key) {
+            assert_eq!(page, model.get(&key).copied().unwrap_or(0), "as a page");
+        }
         let next = model.range(key..).next().map(|(k, v)| (*k, *v));
         assert_eq!(radix.next(arena, key).unwrap(), next, "next from {key}");
         let gap = (key..=KEY_MAX + 1).find(|k| !model.contains_key(k)).unwrap();
@@ -115,7 +118,7 @@ fn check_around(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key
 /// A run is what the keys say one by one, and ends only where they do, or where its leaf does.
 fn check_run(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key: u64) {
     let value = |key: u64| model.get(&key).copied().unwrap_or(0);
-    for (most, stride) in [(1, 1), (70, 1), (70, 4096)] {
+    for (most, stride) in [(1, 1), (70, 1), (70, 4096), (300, 4096)] {
         let (first, count) = radix.run(arena, key, most, stride).unwrap();
         let goes_on = |step: u64| {
             let stride = if first == 0 { 0 } else { stride };
@@ -126,6 +129,33 @@ fn check_run(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key: u
         let ends = count == most || (key + count).is_multiple_of(64) || !goes_on(count);
         assert!(ends || first == 0 || key == 0, "the run from {key} goes on behind {count}");
     }
+}
+
+/// Pages that lie one behind the other are told at once, over the ends of leaves, until one of them is
+/// changed or goes.
+#[test]
+fn pages_in_a_row_are_one_run() {
+    let arena = Arena::anonymous(16 << 20).unwrap();
+    let root = AtomicU64::new(0);
+    let radix = Radix::new(&root);
+    let run = |key| radix.run(&arena, key, 1000, 4096).unwrap();
+    // One by one, as a file grows by appends; the first and the last leaf not whole.
+    for key in 10..64 * 5 + 3 {
+        radix.set_range(&arena, key, 1, (1000 + key) * 4096, 4096).unwrap();
+    }
+    assert_eq!(run(10), ((1000 + 10) * 4096, 54));
+    assert_eq!(run(64), ((1000 + 64) * 4096, 4 * 64));
+    assert_eq!(run(100), ((1000 + 100) * 4096, 64 * 5 - 100));
+    assert_eq!(radix.known_page(arena.known(), 100), Some((1000 + 100) * 4096));
+    radix.set(&arena, 200, 7 * 4096).unwrap();
+    assert_eq!(run(64), ((1000 + 64) * 4096, 2 * 64), "up to the leaf that changed");
+    assert_eq!(radix.known_page(arena.known(), 200), Some(7 * 4096));
+    assert_eq!(radix.known_page(arena.known(), 201), Some((1000 + 201) * 4096));
+    radix.remove(&arena, 130).unwrap();
+    assert_eq!(radix.known_page(arena.known(), 130), Some(0));
+    assert_eq!(run(64), ((1000 + 64) * 4096, 64), "up to the leaf with a gap");
+    radix.clear(&arena).unwrap();
+    assert!(radix.is_empty());
 }
 
 proptest! {

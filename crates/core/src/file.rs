@@ -50,21 +50,20 @@ impl Fs {
             return None;
         }
         let arena = self.arena().known();
-        let view = self.views.known(arena, ino, hint)?;
-        let begun = view.read_begin()?;
-        if !view.is_loaded_as(FileKind::File) || view.ino() != ino {
+        let (view, begun) = self.views.known(arena, ino, hint)?;
+        if !view.is_loaded_as(FileKind::File) {
             return None;
         }
         let left = view.size().saturating_sub(offset);
         let len = left.min(buffer.len() as u64);
         let from = offset % PAGE;
         let count = if len > 0 && len <= PAGE - from {
-            let page = PmAddr::from_raw(view.index().known(arena, offset / PAGE)?);
+            let page = PmAddr::from_raw(view.index().known_page(arena, offset / PAGE)?);
             let piece = buffer.get_mut(..usize::try_from(len).ok()?)?;
             if page.is_null() {
                 piece.fill(0);
             } else {
-                self.pm.load(page.add(from), piece).ok()?;
+                self.pm.load_in_page(page, from, piece).ok()?;
             }
             piece.len()
         } else {
@@ -152,14 +151,14 @@ impl Fs {
     /// Whether an access is to be recorded, by the mount's rule for access times.
     #[inline]
     fn is_access_due(&self, ctx: &Ctx, (atime, mtime, ctime): Times) -> bool {
-        !self.options.read_only
-            && match self.atime() {
-                Atime::Noatime => false,
-                Atime::Strict => atime != ctx.now_ns,
-                Atime::Relatime => {
-                    atime <= mtime || atime <= ctime || ctx.now_ns.saturating_sub(atime) >= DAY_NS
-                }
+        let is_due = match self.atime() {
+            Atime::Relatime => {
+                atime <= mtime.max(ctime) || ctx.now_ns.saturating_sub(atime) >= DAY_NS
             }
+            Atime::Noatime => false,
+            Atime::Strict => atime != ctx.now_ns,
+        };
+        is_due && !self.options.read_only
     }
 
     /// Records an access, as the mount's rule for access times asks.

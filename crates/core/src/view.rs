@@ -655,21 +655,30 @@ impl Views {
         }
     }
 
-    /// As [`Views::find`], without a walk where the caller has used it lately; none also where there
-    /// may be one.
+    /// The view of an inode for a reader, as it stands while the count given stays: without a walk where
+    /// the caller has used it lately. None also where there may be one.
     #[inline]
-    pub(crate) fn known<'a>(&self, arena: Known<'a>, ino: Ino, hint: u32) -> Option<View<'a>> {
+    pub(crate) fn known<'a>(
+        &self,
+        arena: Known<'a>,
+        ino: Ino,
+        hint: u32,
+    ) -> Option<(View<'a>, u64)> {
         let lately = &self.lately.get(hint as usize % LATELY)?.0;
         let word = lately.get(usize::try_from(ino.get()).ok()? % LATELY)?;
         let off = Off::from_raw(word.load(Ordering::Relaxed));
-        if let Some(words) = arena.block(off)
-            && words[INO].load(Ordering::Relaxed) == ino.get() | TOUCHED
-        {
-            return Some(View { words, off });
+        if let Some(words) = arena.block(off) {
+            let view = View { words, off };
+            let begun = view.read_begin()?;
+            // Whose it is counts behind the count alone: before, it may have been another's.
+            if view.get(INO) == ino.get() | TOUCHED {
+                return Some((view, begun));
+            }
         }
         let view = self.walk_far(arena, ino)?;
         word.store(view.off.raw(), Ordering::Relaxed);
-        Some(view)
+        let begun = view.read_begin()?;
+        (view.ino() == ino).then_some((view, begun))
     }
 
     #[inline(never)]

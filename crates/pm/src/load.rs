@@ -3,7 +3,7 @@
 
 use novale_layout::PmAddr;
 
-use crate::{LINE, OutOfRange, Pm, cpu};
+use crate::{LINE, OutOfRange, PAGE, Pm, cpu};
 
 impl Pm {
     /// The little-endian word at `addr`, read at once (acquire).
@@ -49,6 +49,28 @@ impl Pm {
         let src = self.load_ptr(addr, into.len() as u64)?;
         self.tell_load(addr, into.len() as u64);
         // SAFETY: `load_ptr` found that many mapped bytes, and `into` is not in the pool.
+        unsafe { cpu::copy_out(self.cpu, into.as_mut_ptr(), src, into.len()) };
+        Ok(())
+    }
+
+    /// Fills `into` with bytes of the page at `page`, from byte `from` of it on.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when the page is not in a slot, or the bytes not in the page; `into` is unchanged
+    /// then.
+    #[inline]
+    pub fn load_in_page(&self, page: PmAddr, from: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
+        let src = self.load_ptr(page, PAGE)?;
+        let len = into.len() as u64;
+        if from > PAGE || len > PAGE - from {
+            return Err(OutOfRange { addr: page, len: PAGE });
+        }
+        let src = src.wrapping_add(crate::to_usize(from));
+        if cfg!(feature = "lab") {
+            self.tell_load(page.add(from), len);
+        }
+        // SAFETY: `load_ptr` found a page, which has that many bytes from there on, and `into` is not
+        // in the pool.
         unsafe { cpu::copy_out(self.cpu, into.as_mut_ptr(), src, into.len()) };
         Ok(())
     }

@@ -159,3 +159,21 @@ fn a_read_only_pool_is_loaded_and_never_stored() {
         panics("the pool is mapped read-only", move || store(&read_only()));
     }
 }
+
+#[test]
+fn bytes_of_a_page_are_loaded_from_within_it_alone() {
+    let pm = Pm::anonymous(&[3 * 4096], &PmOptions::default()).unwrap();
+    let page = PmAddr::new(0, 4096);
+    let stored = pm.store(page.add(4090), b"at the end", Purpose::Data);
+    pm.fence(pm.write_back(stored)).end();
+    let mut bytes = [0xff; 6];
+    pm.load_in_page(page, 4090, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"at the");
+    pm.load_in_page(page, 4096, &mut []).unwrap();
+    for (page, from) in
+        [(page, 4091), (page, 4097), (PmAddr::new(0, 3 * 4096), 0), (page, u64::MAX)]
+    {
+        let refused = pm.load_in_page(page, from, &mut [0; 6]);
+        assert!(refused.is_err(), "{page} {from}");
+    }
+}

@@ -21,7 +21,14 @@ pub(super) const HEIGHT_MAX: u32 = KEY_BITS / LEVEL_BITS;
 pub(super) const NODE_WORDS: usize = 72;
 /// The first slot's word.
 pub(super) const SLOTS: usize = 8;
-pub(super) const NODE: Class = Class::internal(131, 72);
+const NODE: Class = Class::internal(131, 72);
+/// Nodes above leaves have a further word for each slot, of the leaf that it leads to: its first value
+/// where all 64 are there and rise by [`RUN_STRIDE`] each; 0 where they don't, or nobody has looked.
+pub(super) const PARENT_WORDS: usize = NODE_WORDS + 64;
+const PARENT: Class = Class::internal(134, 136);
+const RUNS: usize = NODE_WORDS;
+/// What values that lie one behind the other rise by: the bytes of a page.
+pub(super) const RUN_STRIDE: u64 = 4096;
 
 /// The root word is a node.
 pub(super) const ROOT_NODE: u64 = 1 << 63;
@@ -29,6 +36,25 @@ pub(super) const ROOT_NODE: u64 = 1 << 63;
 pub(super) const ROOT_VALUE: u64 = 1 << 62;
 
 pub(super) type Node<'a> = &'a [AtomicU64; NODE_WORDS];
+/// A node above leaves: a node and the words of their runs.
+pub(super) type Parent<'a> = &'a [AtomicU64; PARENT_WORDS];
+
+/// What block a node of this level is.
+pub(super) const fn class_of(level: u32) -> Class {
+    if level == 1 { PARENT } else { NODE }
+}
+
+/// The word that says of the leaf for `key` whether it is a run.
+#[inline(always)]
+pub(super) fn run_word(parent: Parent<'_>, key: u64) -> &AtomicU64 {
+    at(parent, RUNS + index(key, 1))
+}
+
+/// The value at `key` in a run that begins with `first`.
+#[inline(always)]
+pub(super) fn in_run(first: u64, key: u64) -> u64 {
+    first.wrapping_add((key & 63) * RUN_STRIDE)
+}
 
 /// What a root word says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +99,11 @@ pub(super) fn index(key: u64, level: u32) -> usize {
 }
 
 #[inline(always)]
-pub(super) fn slot(node: Node<'_>, key: u64, level: u32) -> &AtomicU64 {
+pub(super) fn slot<const WORDS: usize>(
+    node: &[AtomicU64; WORDS],
+    key: u64,
+    level: u32,
+) -> &AtomicU64 {
     at(node, SLOTS + index(key, level))
 }
 

@@ -2,8 +2,11 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::node::{HEIGHT_MAX, KEY_MAX, NODE, Root, SLOTS, bits, covers, key_count, node, slot};
-use super::{Radix, leaf_of};
+use super::node::{
+    HEIGHT_MAX, KEY_MAX, PARENT_WORDS, Root, SLOTS, bits, class_of, covers, key_count, node,
+    run_word, slot,
+};
+use super::{Radix, forget_run, leaf_of};
 use crate::arena::Arena;
 use crate::error::BadOffset;
 use crate::off::{Off, at, to_usize};
@@ -69,13 +72,13 @@ impl Radix<'_> {
                 }
                 _ => return Ok(()),
             }
-            arena.free(NODE, off);
+            arena.free(class_of(height - 1), off);
         }
         Ok(())
     }
 
     /// Takes a key's value away and keeps its node, so that readers who do not validate what they
-    /// find never meet a node that is used again.
+    /// find never meet a node that is used again. For maps that are not of pages: no leaf is a run.
     ///
     /// # Errors
     /// [`BadOffset`]: damage.
@@ -130,6 +133,9 @@ impl Range<'_> {
             let slot = at(node, SLOTS + index as usize);
             let held = slot.load(Relaxed);
             let child = Off::from_raw(held);
+            if level == 1 {
+                forget_run(Some(run_word(self.arena.block::<PARENT_WORDS>(off)?, base)));
+            }
             let emptied =
                 level == 0 || held == 0 || self.remove(child, level - 1, base, removed)?;
             if !emptied {
@@ -141,7 +147,7 @@ impl Range<'_> {
             if held != 0 && level == 0 {
                 removed(base, held);
             } else {
-                self.arena.free(NODE, child);
+                self.arena.free(class_of(level.saturating_sub(1)), child);
             }
         }
         Ok(node[0].load(Relaxed) == 0)
