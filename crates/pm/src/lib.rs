@@ -9,6 +9,7 @@
 //! - `pm` maps and bounds-checks; `load`, `store` and `stream` are the access.
 //! - `ahead` has pages mapped before they are stored to.
 //! - `token` has the three labels, `counters` what was stored, `observer` who watches.
+//! - `window` shows pieces of it to a program that stores itself.
 //! - `slot` opens files, DAX files and DAX devices; `cpu` has the instructions.
 //!
 //! Called by `core` (everything), `lab` (records through [`Observer`]) and `bench`. Never here:
@@ -40,6 +41,7 @@ mod slot;
 mod store;
 mod stream;
 mod token;
+mod window;
 
 pub use counters::{Counters, PurposeCounters};
 pub use cpu::WriteBackKind;
@@ -48,6 +50,7 @@ pub use observer::{Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, Purpose, SlotKind, SlotLock, SlotSpec};
 pub use pm::Pm;
 pub use token::{Dirty, Durable, Flushed};
+pub use window::Window;
 
 /// What is executed, and mutants of it: for the lab alone.
 #[cfg(feature = "lab")]

@@ -15,6 +15,9 @@ pub enum Error {
     /// The file was opened without the access that the call needs.
     #[error("file is not open for {0}")]
     WrongAccess(&'static str),
+    /// The kernel does not map it.
+    #[error("not mapped: {0}")]
+    NotMapped(std::io::Error),
     /// Two files of one operation lie in different pools.
     #[error("the files lie in different pools")]
     OtherPool,
@@ -53,6 +56,7 @@ impl Error {
         match self {
             Self::Fs(error) => crate::errno(error),
             Self::BadDescriptor(_) | Self::WrongAccess(_) => libc::EBADF,
+            Self::NotMapped(error) => error.raw_os_error().unwrap_or(libc::ENODEV),
             Self::TooManySymlinks(_) | Self::IsSymlink => libc::ELOOP,
             Self::PathTooLong { .. } => libc::ENAMETOOLONG,
             Self::TooManyOpen(_) => libc::EMFILE,

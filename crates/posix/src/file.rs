@@ -85,6 +85,12 @@ impl File {
         self.inner.offset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the file is shared with, where it is open for reading and writing.
+    pub(crate) fn mappable(&self) -> Result<&Shared> {
+        self.readable()?;
+        self.writable().map(|file| &*file.shared)
+    }
+
     fn readable(&self) -> Result<&Inner> {
         if self.inner.read { Ok(&self.inner) } else { Err(Error::WrongAccess("reading")) }
     }

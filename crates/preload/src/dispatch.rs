@@ -1,6 +1,8 @@
 //! Which call is served by what.
 
-use crate::calls::{attributes, data, descriptors, directories, maps, names, open, processes};
+use crate::calls::{
+    attributes, data, descriptors, directories, maps, names, open, processes, transfer,
+};
 use crate::entry::{self, CLOSES, CREATES, MAPS, Outcome, add_class};
 use crate::paths::{Served, descriptor};
 use crate::signals;
@@ -353,7 +355,8 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_munmap => maps::munmap(args),
         libc::SYS_mremap => maps::mremap(args),
         libc::SYS_msync => maps::msync(args),
-        libc::SYS_sendfile | libc::SYS_tee => descriptors::of_two(number, args, 0, 1),
+        libc::SYS_sendfile => transfer::sendfile(args),
+        libc::SYS_tee => descriptors::of_two(number, args, 0, 1),
         libc::SYS_splice | libc::SYS_copy_file_range => descriptors::of_two(number, args, 0, 2),
         libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),
         libc::SYS_select | libc::SYS_pselect6 => descriptors::select(args),

@@ -236,6 +236,13 @@ mod tasks {
         assert!(not_there.is_err());
         moved[1] = 3;
         assert_eq!(read(&file, 1, 1)[0], 3);
+        // Moved by the kernel's call, it would be in the kernel's pages.
+        let to = File::create(place().join("sent")).unwrap();
+        let mut from = 20_000;
+        let sent =
+            unsafe { libc::sendfile(to.as_raw_fd(), file.as_raw_fd(), &raw mut from, 1 << 20) };
+        assert_eq!((sent, from), (45_536, 65_536));
+        assert_eq!(fs::read(place().join("sent")).unwrap()[0], 9);
         // No name any more, and much else is written.
         fs::remove_file(&path).unwrap();
         drop(file);

@@ -11,3 +11,4 @@ pub(super) mod maps;
 pub(super) mod names;
 pub(super) mod open;
 pub(super) mod processes;
+pub(super) mod transfer;

@@ -1,0 +1,202 @@
+//! Files mapped by the library: their own pages in the pool, or a replica that is published at once.
+
+use std::ops::{Deref, DerefMut, Range};
+
+use novale_core::{Error as FsError, HoldId, Piece};
+use novale_pm::Window;
+
+use crate::{Error, File, Result};
+
+const PAGE: u64 = 4096;
+const PAGE_BYTES: usize = 4096;
+
+/// A range of a file, its own pages: what is stored to it all clients see at once, and a crash keeps any
+/// part of it by units of 8 bytes until [`Map::flush`] has made it durable. As long as there is one,
+/// writes change the file in place, with no more atomicity than that, and no kernel maps the file.
+#[derive(Debug)]
+pub struct Map {
+    /// `None` only while it is dropped: the pages are the file's until the hold is given up.
+    window: Option<Window>,
+    file: File,
+    hold: HoldId,
+    /// Where it begins in the file, bytes.
+    offset: u64,
+}
+
+impl File {
+    /// Maps `len` bytes from `offset` on, a whole page each, which must lie before the end of the file but
+    /// for the last page. Holes get pages.
+    ///
+    /// # Errors
+    /// `EBADF` unless the file is open for reading and writing; `EINVAL` for another range; `EBUSY`
+    /// where a kernel has the file mapped; `ENOSPC`; what the kernel says of the mapping (`ENODEV` for
+    /// a pool in private memory).
+    pub fn map(&self, offset: u64, len: u64) -> Result<Map> {
+        let (shared, ino) = (self.mappable()?, self.ino());
+        if !offset.is_multiple_of(PAGE) || len == 0 {
+            return Err(FsError::Invalid("a mapping that begins within a page").into());
+        }
+        let generation = self.attr()?.generation;
+        let hold = shared.fs.map_hold(&shared.ctx(), ino, generation)?.ok_or(FsError::Stale)?;
+        let mut map = Map { window: None, file: self.clone(), hold, offset };
+        let (first, pages) = (offset / PAGE, len.div_ceil(PAGE));
+        let runs = shared.fs.map_pages(&shared.ctx(), hold, first, pages)?;
+        if runs.iter().map(|run| run.pages).sum::<u64>() != pages {
+            return Err(FsError::Invalid("a mapping beyond the end of the file").into());
+        }
+        let pieces: Vec<_> = runs.iter().map(|run| (run.addr, run.pages * PAGE)).collect();
+        map.window = Some(shared.fs.pm().window(&pieces).map_err(Error::NotMapped)?);
+        Ok(map)
+    }
+
+    /// Maps a replica of `len` bytes from `offset` on (NOVA 4.5): what is stored to it is the caller's
+    /// alone until [`Replica::publish`]. It takes memory twice its length.
+    ///
+    /// # Errors
+    /// `EBADF` unless the file is open for reading and writing; those of reading it.
+    pub fn map_atomic(&self, offset: u64, len: u64) -> Result<Replica> {
+        self.mappable()?;
+        let len = usize::try_from(len).map_err(|_| FsError::TooLarge)?;
+        let mut base = vec![0; len];
+        let mut filled = 0;
+        while let Some(rest) = base.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(offset + filled as u64, rest)? {
+                0 => break,
+                bytes => filled += bytes,
+            }
+        }
+        Ok(Replica { bytes: base.clone(), base, file: self.clone(), offset })
+    }
+}
+
+impl Map {
+    fn window(&self) -> Result<&Window> {
+        self.window.as_ref().ok_or_else(|| FsError::Closed.into())
+    }
+
+    /// Its first byte; null never. Others may store there at any time, so nothing but raw pointers may be
+    /// made of it; it is valid as long as the map.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.window.as_ref().map_or(std::ptr::null_mut(), Window::as_ptr)
+    }
+
+    /// Bytes: whole pages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.window.as_ref().map_or(0, Window::len)
+    }
+
+    /// Never: there is a page at least.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes out, from `at` on in the mapping.
+    ///
+    /// # Errors
+    /// `EINVAL` beyond its end.
+    pub fn load(&self, at: usize, into: &mut [u8]) -> Result<()> {
+        in_it(self.window()?.load(at, into))
+    }
+
+    /// Stores bytes from `at` on in the mapping. Others see them now; a crash may keep any part.
+    ///
+    /// # Errors
+    /// `EINVAL` beyond its end.
+    pub fn store(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        in_it(self.window()?.store(at, bytes))
+    }
+
+    /// Makes durable what was stored in a range of the mapping, and sets the time of modification.
+    ///
+    /// # Errors
+    /// Those of [`novale_core::Fs::map_flush`].
+    pub fn flush(&self, range: Range<usize>) -> Result<()> {
+        let shared = self.file.shared();
+        let (from, to) = (self.offset + range.start as u64, self.offset + range.end as u64);
+        let first = from / PAGE;
+        let pages = to.div_ceil(PAGE).saturating_sub(first);
+        Ok(shared.fs.map_flush(&shared.ctx(), self.file.ino(), first, pages)?)
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // Nobody may reach the pages once they can be another file's.
+        drop(self.window.take());
+        let shared = self.file.shared();
+        // Nobody is left to be told; what can fail here, damage and a closed pool, fails everywhere.
+        shared.fs.open_release(&shared.ctx(), self.hold).unwrap_or_default();
+    }
+}
+
+fn in_it(inside: bool) -> Result<()> {
+    if inside { Ok(()) } else { Err(FsError::Invalid("bytes beyond the end of a mapping").into()) }
+}
+
+/// A replica of a range of a file, in memory; what is not published is lost with it.
+#[derive(Debug)]
+pub struct Replica {
+    bytes: Vec<u8>,
+    /// What was published last, or read at first.
+    base: Vec<u8>,
+    file: File,
+    /// Where it begins in the file, bytes.
+    offset: u64,
+}
+
+impl Deref for Replica {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Replica {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Replica {
+    /// Writes what was changed since the last time to the file, in one commit: after a crash all of it is
+    /// there, or none. Of a page the bytes between the first and the last changed one are written; what
+    /// lies behind the end of the file is not.
+    ///
+    /// # Errors
+    /// Those of [`novale_core::Fs::write_scattered`]; nothing is published then.
+    pub fn publish(&mut self) -> Result<()> {
+        let shared = self.file.shared();
+        shared.drop_set_id(self.file.ino())?;
+        let left = self.file.attr()?.size.saturating_sub(self.offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(self.bytes.len());
+        let pages = (0..len).step_by(PAGE_BYTES).map(|at| at..len.min(at + PAGE_BYTES));
+        let changed: Vec<Range<usize>> = pages.filter_map(|page| self.changed(page)).collect();
+        let piece = |range: &Range<usize>| Piece {
+            offset: self.offset + range.start as u64,
+            bytes: self.bytes.get(range.clone()).unwrap_or_default(),
+        };
+        let pieces: Vec<Piece<'_>> = changed.iter().map(piece).collect();
+        shared.fs.write_scattered(&shared.ctx(), self.file.ino(), &pieces)?;
+        for range in changed {
+            let both = (self.base.get_mut(range.clone()), self.bytes.get(range));
+            if let (Some(base), Some(bytes)) = both {
+                base.copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// From the first to the last byte of a range that differs from the base.
+    fn changed(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let start = range.start;
+        let (now, base) = (self.bytes.get(range.clone())?, self.base.get(range)?);
+        let differs = |(now, base): (&u8, &u8)| now != base;
+        let first = now.iter().zip(base).position(differs)?;
+        let last = now.iter().zip(base).rposition(differs)?;
+        Some(start + first..start + last + 1)
+    }
+}

@@ -1,0 +1,69 @@
+//! Promise: a file that the library maps is the file itself; a replica is the file's only once it is
+//! published.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests stop at what fails")]
+
+mod support;
+
+use novale_posix::{Error, MakePool, OpenOptions, Pool, make_pool};
+use support::files;
+
+const PAGE: usize = 4096;
+
+fn read_write() -> OpenOptions {
+    OpenOptions::new().read(true).write(true).create(true)
+}
+
+#[test]
+fn a_mapping_is_the_file_itself_and_stays_so_when_it_is_cut_and_removed() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let slots = [folder.path().join("pool")];
+    make_pool(&slots, &MakePool { slot_bytes: Some(16 << 20), ..MakePool::default() }).unwrap();
+    let pool = Pool::open(&slots).unwrap();
+    pool.write_file("/f", &[7; 4 * PAGE]).unwrap();
+    let file = pool.open_file("/f", &read_write()).unwrap();
+    let map = file.map(PAGE as u64, 3 * PAGE as u64).unwrap();
+    assert_eq!(map.len(), 3 * PAGE);
+    map.store(10, b"stored").unwrap();
+    map.flush(10..16).unwrap();
+    file.write_at(2 * PAGE as u64, b"written").unwrap();
+    let mut seen = [0; 7];
+    map.load(PAGE, &mut seen).unwrap();
+    assert_eq!(&seen, b"written");
+    assert_eq!(&pool.read_file("/f").unwrap()[PAGE + 10..PAGE + 16], b"stored");
+    assert!(map.store(3 * PAGE - 2, b"abc").is_err());
+    let refused = [file.map(1, 10), file.map(4 * PAGE as u64, 1), file.map(0, 0)];
+    assert!(refused.iter().all(|map| map.as_ref().err().map(Error::errno) == Some(libc::EINVAL)));
+    file.set_len(10).unwrap();
+    pool.remove_file("/f").unwrap();
+    drop(file);
+    // Space that is written to is none that is mapped.
+    map.store(0, &[0x33; 3 * PAGE]).unwrap();
+    pool.write_file("/g", &vec![0x44; 4 << 20]).unwrap();
+    let mut all = [0; 3 * PAGE];
+    map.load(0, &mut all).unwrap();
+    assert!(all.iter().all(|byte| *byte == 0x33));
+    assert!(pool.read_file("/g").unwrap().iter().all(|byte| *byte == 0x44));
+    drop(map);
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_replica_is_published_at_once_or_not_at_all() {
+    let files = files();
+    files.write_file("/f", &[7; 10_000]).unwrap();
+    let file = files.open_file("/f", &read_write()).unwrap();
+    let mut replica = file.map_atomic(0, 12_000).unwrap();
+    replica[5] = 1;
+    replica[9000] = 2;
+    replica[11_000] = 3;
+    assert_eq!(files.read_file("/f").unwrap(), [7; 10_000]);
+    // Of another: not undone by what is published.
+    file.write_at(6, &[9]).unwrap();
+    replica.publish().unwrap();
+    let bytes = files.read_file("/f").unwrap();
+    assert_eq!((bytes.len(), bytes[5], bytes[6], bytes[9000]), (10_000, 1, 9, 2));
+    replica[0] = 4;
+    drop(replica);
+    assert_eq!(files.read_file("/f").unwrap()[0], 7);
+}
