@@ -14,18 +14,17 @@ use novale_pm::{Flushed, Purpose};
 use novale_policy::{Method, WriteShape};
 
 use crate::alloc::{Need, pages_touched};
-use crate::attr::attributes_entry;
 use crate::commit::Rest;
 use crate::dax::{Bytes, InPlace};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
-use crate::log::{Appender, FILE_PAGES_MAX, Room};
+use crate::log::FILE_PAGES_MAX;
 use crate::seeded::{self, Bug};
 use crate::small::{At, SMALL_BYTES_MAX};
+use crate::strip::WriteRoom;
 use crate::types::Ctx;
 use crate::view::{State, View};
-use crate::xattr::set::ReadyXattrs;
 
 const PAGE_BYTES: usize = 4096;
 /// Greatest length of a file, in bytes.
@@ -70,14 +69,6 @@ pub(crate) struct Stored<'a> {
     pub(crate) pending: Flushed,
     /// The pages' checksums, for the single-fence form.
     pub(crate) crcs: Option<&'a [u32]>,
-}
-
-/// Room for all that a write's commit stores beside the data.
-#[derive(Debug)]
-pub(crate) struct WriteRoom {
-    log: Room,
-    /// The extended attributes without the file capabilities, which a write takes away: seldom.
-    xattrs: Option<Box<ReadyXattrs>>,
 }
 
 impl Prepared {
@@ -343,26 +334,13 @@ impl Fs {
         first_page: u64,
         extents: &Extents,
     ) -> Result<WriteRoom> {
-        let (env, view) = (self.env(call), &locked.view);
+        let view = &locked.view;
         self.allow_write(call, view, first_page, extents.pages())?;
-        let mut room = WriteRoom { log: Room::default(), xattrs: None };
-        if let Some(xattrs) = self.without_capability(locked)? {
-            room.xattrs = Some(Box::new(self.ready_xattrs(call, xattrs)?));
-        }
-        let lines = extents.iter().map(|_| 1).chain(room.xattrs.iter().map(|_| 1));
-        match Room::make(&env, view, lines, Need::Release) {
-            Ok(log) => room.log = log,
-            Err(error) => return self.no_room(call, room).and(Err(error)),
-        }
+        let room = self.room_for_entries(call, locked, extents.iter().count(), Need::Release)?;
         match view.index().reserve(self.arena(), first_page, extents.pages()) {
             Ok(()) => Ok(room),
             Err(error) => self.no_room(call, room).and(Err(error.into())),
         }
-    }
-
-    fn no_room(&self, call: &Call<'_>, room: WriteRoom) -> Result<()> {
-        let given = room.log.give_back(&self.env(call));
-        room.xattrs.map_or(Ok(()), |xattrs| self.unready_xattrs(call, &xattrs)).and(given)
     }
 
     /// Goes on with what was stored to new pages; where that failed, gives them and the room back.
@@ -424,17 +402,9 @@ impl Fs {
         stored: Stored<'_>,
     ) -> Result<()> {
         let view = &locked.view;
-        let Stored { first_page, end, extents, mut next, room, mut pending, mut crcs } = stored;
-        let (op_seq, WriteRoom { log, mut xattrs }) = (next.op_seq, room);
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, op_seq, log);
-        let mut attrs = view.attrs();
-        if let Some(xattrs) = &xattrs {
-            attrs.xattrs = xattrs.set;
-            writer.push(&Entry::Attributes(attributes_entry(&attrs, view.atime_ns())));
-            // Their pages are in no checksum.
-            pending = pending.and(xattrs.store(&self.pm, &locked.id, op_seq));
-            crcs = None;
-        }
+        let Stored { first_page, end, extents, mut next, room, pending, crcs } = stored;
+        let (mut writer, mut strip, stripped) = self.appender(locked, next.op_seq, room);
+        let crcs = crcs.filter(|_| !strip.is_any());
         let mut file_page = first_page;
         let mut sums = crcs.unwrap_or_default().iter();
         for extent in extents.iter() {
@@ -449,16 +419,12 @@ impl Fs {
         next.mtime_ns = call.now_ns;
         next.ctime_ns = call.now_ns;
         let entries = std::mem::replace(&mut appended.pending, Flushed::none());
-        let rest = Rest::new(crcs.is_some(), pending.and(entries), appended.crc);
-        let mut freed = xattrs
-            .as_mut()
-            .map_or_else(Extents::default, |xattrs| std::mem::take(&mut xattrs.freed));
+        let pending = pending.and(stripped).and(entries);
+        let rest = Rest::new(crcs.is_some(), pending, appended.crc);
+        let mut freed = std::mem::take(&mut strip.freed);
         self.commit(call, locked, next, rest, || {
             appended.publish(view);
-            if xattrs.is_some() {
-                view.set_attrs(&attrs, view.rdev());
-                view.set_attr_seq(op_seq);
-            }
+            strip.show(view);
             self.map_extents(view, first_page, extents, &mut freed)
         })?;
         self.give(call, &freed)?;

@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::hold::HoldId;
-use crate::log::{Appender, Room};
+use crate::strip::WriteRoom;
 use crate::types::{Ctx, SetAttr};
 use crate::view::View;
 
@@ -213,10 +213,6 @@ impl Fs {
         let InPlace { offset, end, fills, extends, .. } = *change;
         let view = &locked.view;
         let (first, stop) = (offset / PAGE, end.div_ceil(PAGE));
-        if let Some(xattrs) = self.without_capability(locked)? {
-            // In a commit of their own: they go first.
-            self.set_locked(call, locked, &SetAttr::default(), Some(xattrs))?;
-        }
         if extends {
             self.unpark_below(call, locked, end)?;
         }
@@ -225,11 +221,11 @@ impl Fs {
         let pages = holes.iter().map(|(_, pages)| pages).sum();
         self.allow(call, view.project(), pages, 0)?;
         let new_pages = self.pages_for(call, view, &holes)?;
-        let room = self.room_for(call, view, &new_pages)?;
+        let room = self.room_for(call, locked, &new_pages)?;
         let gap = match self.zero_gap(locked, offset) {
             Ok(gap) => gap,
             Err(error) => {
-                let given = room.give_back(&self.env(call));
+                let given = self.no_room(call, room);
                 return self.give(call, &new_pages.taken).and(given).and(Err(error));
             }
         };
@@ -240,12 +236,13 @@ impl Fs {
             pending = pending.and(self.store_new(*page, *extent, change));
         }
         let mut next = locked.next_state();
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let (mut writer, strip, stripped) = self.appender(locked, next.op_seq, room);
         for (page, extent) in &new_pages.runs {
             writer.push(&write_entry(*page, *extent));
         }
         let mut appended = writer.finish();
-        pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
+        let entries = std::mem::replace(&mut appended.pending, Flushed::none());
+        pending = pending.and(stripped).and(entries);
         Locked::apply_log(&mut next, &appended);
         if extends {
             next.size = next.size.max(end);
@@ -254,8 +251,10 @@ impl Fs {
         let unparked = self.unpark_new(view, &new_pages);
         self.commit(call, locked, next, Rest::Pending(pending), || {
             appended.publish(view);
+            strip.show(view);
             self.show_new(view, &new_pages)
         })?;
+        self.give(call, &strip.freed)?;
         unparked.and(self.collect_if_grown(call, locked, &appended))
     }
 
@@ -374,19 +373,19 @@ impl Fs {
     pub(crate) fn room_for(
         &self,
         call: &Call<'_>,
-        view: &View<'_>,
+        locked: &Locked<'_>,
         new_pages: &NewPages,
-    ) -> Result<Room> {
-        let (env, need) = (self.env(call), crate::fs::need(new_pages.runs.is_empty()));
-        let room =
-            Room::make(&env, view, new_pages.runs.iter().map(|_| 1), need).and_then(|room| {
-                for (page, extent) in &new_pages.runs {
-                    if let Err(error) = view.index().reserve(self.arena(), *page, extent.pages) {
-                        return room.give_back(&env).and(Err(error.into()));
-                    }
+    ) -> Result<WriteRoom> {
+        let (runs, index) = (&new_pages.runs, locked.view.index());
+        let need = crate::fs::need(runs.is_empty());
+        let room = self.room_for_entries(call, locked, runs.len(), need).and_then(|room| {
+            for (page, extent) in runs {
+                if let Err(error) = index.reserve(self.arena(), *page, extent.pages) {
+                    return self.no_room(call, room).and(Err(error.into()));
                 }
-                Ok(room)
-            });
+            }
+            Ok(room)
+        });
         room.or_else(|error| self.give(call, &new_pages.taken).and(Err(error)))
     }
 

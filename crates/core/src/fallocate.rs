@@ -12,9 +12,8 @@ use crate::dax::{Bytes, InPlace, NewPages};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind};
-use crate::log::Appender;
 use crate::shift::{check_collapse, check_insert};
-use crate::types::{Ctx, Fallocate, SetAttr};
+use crate::types::{Ctx, Fallocate};
 
 impl Fs {
     /// Changes where a range of a file's bytes has pages: see [`Fallocate`]. One commit, whatever the
@@ -46,11 +45,6 @@ impl Fs {
             check_collapse(locked.view.size(), offset, len)?;
         } else if how == Fallocate::InsertRange {
             check_insert(locked.view.size(), offset, len)?;
-        }
-        if let Some(xattrs) = self.without_capability(&locked)? {
-            // File capabilities go first, in a commit of their own, as safe if nothing else
-            // follows.
-            self.set_locked(&call, &locked, &SetAttr::default(), Some(xattrs))?;
         }
         if locked.view.is_dax()
             && let Some(change) = in_place(how, offset, end)?
@@ -120,16 +114,17 @@ impl Fs {
         new_pages: &NewPages,
     ) -> Result<()> {
         let view = &locked.view;
-        let room = self.room_for(call, view, new_pages)?;
+        let room = self.room_for(call, locked, new_pages)?;
         let mut next = locked.next_state();
         let mut pending = match self.zero_gap(locked, size) {
             Ok(gap) => gap.unwrap_or_else(Flushed::none),
             Err(error) => {
                 self.give(call, &new_pages.taken)?;
-                return room.give_back(&self.env(call)).and(Err(error));
+                return self.no_room(call, room).and(Err(error));
             }
         };
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let (mut writer, strip, stripped) = self.appender(locked, next.op_seq, room);
+        pending = pending.and(stripped);
         for (page, extent) in &new_pages.runs {
             let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
             pending = pending.and(zeroed);
@@ -146,8 +141,10 @@ impl Fs {
         self.unpark_new(view, new_pages)?;
         self.commit(call, locked, next, Rest::Pending(pending), || {
             appended.publish(view);
+            strip.show(view);
             self.show_new(view, new_pages)
         })?;
+        self.give(call, &strip.freed)?;
         self.collect_if_grown(call, locked, &appended)
     }
 }

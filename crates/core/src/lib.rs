@@ -43,6 +43,7 @@ pub mod seeded;
 mod settle;
 mod shift;
 mod small;
+mod strip;
 mod types;
 mod unnamed;
 mod view;

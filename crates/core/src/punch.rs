@@ -15,7 +15,7 @@ use crate::cow::{Stored, page_at, write_entry};
 use crate::error::Result;
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, need};
-use crate::log::{Appender, Room, page_crc};
+use crate::log::page_crc;
 use crate::view::View;
 
 const PAGE_BYTES: usize = 4096;
@@ -43,11 +43,11 @@ impl Fs {
         locked: &Locked<'_>,
         range: (u64, u64),
     ) -> Result<()> {
-        let (view, env) = (&locked.view, self.env(call));
+        let view = &locked.view;
         let holes = self.holes_to_punch(view, range)?;
         let extents = self.take_pages(call, holes.edges.len() as u64, Need::Release)?;
         let entries = holes.edges.len() + holes.whole.len();
-        let room = match Room::make(&env, view, (0..entries).map(|_| 1), Need::Release) {
+        let room = match self.room_for_entries(call, locked, entries, Need::Release) {
             Ok(room) => room,
             Err(error) => {
                 self.give(call, &extents)?;
@@ -55,9 +55,8 @@ impl Fs {
             }
         };
         let mut next = locked.next_state();
-        let single = self.options.form.is_single(extents.pages() * PAGE);
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
-        let mut pending = Flushed::none();
+        let (mut writer, mut strip, mut pending) = self.appender(locked, next.op_seq, room);
+        let single = !strip.is_any() && self.options.form.is_single(extents.pages() * PAGE);
         for (index, edge) in (0..).zip(&holes.edges) {
             let addr = page_at(&extents, index);
             pending = pending.and(self.pm.stream(addr, &edge.bytes[..], Purpose::Data));
@@ -74,12 +73,13 @@ impl Fs {
         (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
         pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
         let rest = match entries {
-            0 => Rest::Nothing,
+            0 if !strip.is_any() => Rest::Nothing,
             _ => Rest::new(single, pending, appended.crc),
         };
-        let mut freed = Extents::default();
+        let mut freed = std::mem::take(&mut strip.freed);
         self.commit(call, locked, next, rest, || {
             appended.publish(view);
+            strip.show(view);
             self.show_holes(view, &holes, &extents, &mut freed)
         })?;
         self.give(call, &freed)?;

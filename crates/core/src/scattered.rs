@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fallocate::match_extents;
 use crate::fs::{Call, Fs, Locked, OpKind, need};
-use crate::log::{Appender, Room};
-use crate::types::{Ctx, SetAttr};
+use crate::strip::WriteRoom;
+use crate::types::Ctx;
 use crate::view::View;
 
 const PAGE_BYTES: usize = 4096;
@@ -52,10 +52,6 @@ impl Fs {
         let pages = self.pages_touched_by(&locked.view, pieces)?;
         if pages.is_empty() {
             return Ok(());
-        }
-        if let Some(xattrs) = self.without_capability(&locked)? {
-            // File capabilities go first, in a commit of their own.
-            self.set_locked(&call, &locked, &SetAttr::default(), Some(xattrs))?;
         }
         let ends = pieces.iter().map(|piece| piece.offset + piece.bytes.len() as u64);
         self.commit_pages(&call, &locked, &pages, ends.max().unwrap_or(0))
@@ -106,14 +102,14 @@ impl Fs {
         // What replaces gives back as much as it takes.
         let taken = self.take_pages(call, pages.len() as u64, need(holes == 0))?;
         let runs = match_extents(&runs_of(pages), &taken);
-        let room = match self.room_of_runs(call, view, &runs) {
+        let room = match self.room_of_runs(call, locked, &runs) {
             Ok(room) => room,
             Err(error) => return self.give(call, &taken).and(Err(error)),
         };
         let gap = match self.gap_beside(locked, pages) {
             Ok(gap) => gap,
             Err(error) => {
-                let given = room.give_back(&self.env(call));
+                let given = self.no_room(call, room);
                 return self.give(call, &taken).and(given).and(Err(error));
             }
         };
@@ -123,18 +119,20 @@ impl Fs {
                 pending.and(self.pm.stream(page_at(&taken, index), &bytes[..], Purpose::Data));
         }
         let mut next = locked.next_state();
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let (mut writer, mut strip, stripped) = self.appender(locked, next.op_seq, room);
         for (page, extent) in &runs {
             writer.push(&write_entry(*page, *extent));
         }
         let mut appended = writer.finish();
-        pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
+        let entries = std::mem::replace(&mut appended.pending, Flushed::none());
+        pending = pending.and(stripped).and(entries);
         Locked::apply_log(&mut next, &appended);
         next.size = next.size.max(end);
         (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
-        let mut freed = Extents::default();
+        let mut freed = std::mem::take(&mut strip.freed);
         self.commit(call, locked, next, Rest::Pending(pending), || {
             appended.publish(view);
+            strip.show(view);
             for (page, extent) in &runs {
                 let mut extents = Extents::default();
                 extents.push(*extent);
@@ -149,14 +147,14 @@ impl Fs {
     fn room_of_runs(
         &self,
         call: &Call<'_>,
-        view: &View<'_>,
+        locked: &Locked<'_>,
         runs: &[(u64, Extent)],
-    ) -> Result<Room> {
-        let env = self.env(call);
-        let room = Room::make(&env, view, runs.iter().map(|_| 1), need(true))?;
+    ) -> Result<WriteRoom> {
+        let room = self.room_for_entries(call, locked, runs.len(), need(true))?;
         for (page, extent) in runs {
-            if let Err(error) = view.index().reserve(self.arena(), *page, extent.pages) {
-                return room.give_back(&env).and(Err(error.into()));
+            let reserved = locked.view.index().reserve(self.arena(), *page, extent.pages);
+            if let Err(error) = reserved {
+                return self.no_room(call, room).and(Err(error.into()));
             }
         }
         Ok(room)

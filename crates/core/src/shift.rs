@@ -21,8 +21,9 @@ use crate::cow::{FILE_BYTES_MAX, write_entry};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked};
-use crate::log::{Appender, FILE_PAGES_MAX, Room};
+use crate::log::FILE_PAGES_MAX;
 use crate::seeded::{self, Bug};
+use crate::strip::WriteRoom;
 use crate::view::View;
 
 /// Pages that lie one behind the other in the file as in the pool: those of one entry.
@@ -115,9 +116,9 @@ impl Fs {
         let view = &locked.view;
         let changes = !shift.runs.is_empty() || !shift.freed.is_empty();
         let entries = if changes { 1 + shift.runs.len() } else { 0 };
-        let room = self.shift_room(call, view, shift, entries)?;
+        let room = self.shift_room(call, locked, shift, entries)?;
         let mut next = locked.next_state();
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        let (mut writer, strip, stripped) = self.appender(locked, next.op_seq, room);
         if changes && !seeded::is_on(Bug::MovedPagesStay) {
             writer.push(&hole_to_end(shift.from));
         }
@@ -130,18 +131,23 @@ impl Fs {
         (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
         // A data checksum would have to take in every page that moves.
         let rest = match entries {
-            0 => Rest::Nothing,
-            _ => Rest::Pending(std::mem::replace(&mut appended.pending, Flushed::none())),
+            0 if !strip.is_any() => Rest::Nothing,
+            _ => {
+                let entries = std::mem::replace(&mut appended.pending, Flushed::none());
+                Rest::Pending(entries.and(stripped))
+            }
         };
         let op_seq = next.op_seq;
         self.commit(call, locked, next, rest, || {
             appended.publish(view);
+            strip.show(view);
             if changes {
                 view.set_cut(op_seq, shift.from);
             }
             self.show_shift(view, shift)
         })?;
         self.give(call, &shift.freed)?;
+        self.give(call, &strip.freed)?;
         self.collect_if_grown(call, locked, &appended)
     }
 
@@ -149,15 +155,15 @@ impl Fs {
     fn shift_room(
         &self,
         call: &Call<'_>,
-        view: &View<'_>,
+        locked: &Locked<'_>,
         shift: &Shift,
         entries: usize,
-    ) -> Result<Room> {
-        let (env, arena) = (self.env(call), self.arena());
-        let room = Room::make(&env, view, (0..entries).map(|_| 1), shift.need)?;
+    ) -> Result<WriteRoom> {
+        let (arena, index) = (self.arena(), locked.view.index());
+        let room = self.room_for_entries(call, locked, entries, shift.need)?;
         for run in &shift.runs {
-            if let Err(error) = view.index().reserve(arena, run.file_page, run.extent.pages) {
-                return room.give_back(&env).and(Err(error.into()));
+            if let Err(error) = index.reserve(arena, run.file_page, run.extent.pages) {
+                return self.no_room(call, room).and(Err(error.into()));
             }
         }
         Ok(room)

@@ -316,6 +316,31 @@ fn a_refused_collapse_leaves_capabilities_alone() {
     survives(text, 2, one_slot(1, Form::Two), false);
 }
 
+/// What changes contents without writing had taken the capabilities away in a commit of its own before:
+/// a crash between the two left the file without them, and nothing else changed.
+#[test]
+fn capabilities_go_in_the_commit_that_makes_them_go() {
+    for change in [
+        "zero /a offset=0 len=1",
+        "allocate /a extend=1 offset=4096 len=4096",
+        "punch /a offset=100 len=5000",
+        "punch /a offset=20000 len=1",
+        "collapse /a offset=0 len=4096",
+        "insert /a offset=4096 len=4096",
+    ] {
+        let text = format!(
+            "
+            create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+            write /a offset=0 len=9000 fill=1
+            setxattr /a name=security.capability mode=any len=20 fill=5
+            setxattr /a name=user.a mode=any len=5000 fill=6
+            {change}"
+        );
+        survives(&text, 4, one_slot(1, Form::Auto), false);
+        survives(&text, 4, one_slot(1, Form::Two), true);
+    }
+}
+
 /// The last step's client dies before one in so many stores to the arena; another one settles for it.
 fn settles(text: &str, stride: usize) {
     let mut setup = parse_steps(text).unwrap();

@@ -13,7 +13,7 @@ const MB: u64 = 1 << 20;
 
 /// What is there before, at two levels: two directories and an empty one below, a symlink, a file of
 /// one page and a bit with two names, an empty one, and one of several pages with a hole. Beside the
-/// capability, which the first write takes away, there are attributes for two pages.
+/// capability, which the first change of contents takes away, there are attributes for two pages.
 const SETUP: &str = "
     create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
     create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
@@ -28,6 +28,7 @@ const SETUP: &str = "
     write /big offset=12288 len=9000 fill=3
     setxattr /A/foo name=user.long mode=any len=5000 fill=4
     create /cap kind=file mode=4755 uid=0 gid=0 rdev=0 target=%
+    write /cap offset=0 len=9000 fill=42
     setxattr /cap name=security.capability mode=any len=20 fill=5
     setxattr /cap name=user.a mode=any len=1000 fill=6
     setxattr /cap name=user.b mode=any len=1000 fill=7
@@ -121,6 +122,12 @@ const OPERATIONS: &str = "
     removexattr /A/foo name=user.long
     setxattr /A/bar name=system.posix_acl_access mode=any acl=u:6,g:4,g9:7,m:5,o:4
     write /cap offset=0 len=10 fill=23
+    allocate /cap extend=1 offset=8192 len=8192
+    punch /cap offset=100 len=9000
+    zero /cap offset=4000 len=9000
+    collapse /cap offset=4096 len=4096
+    insert /cap offset=4096 len=4096
+    copy /big /cap from=0 to=100 len=100
     set /A project=7
     create /T/third kind=file mode=644 uid=0 gid=0 rdev=0 target=%
     limit /T inodes=3

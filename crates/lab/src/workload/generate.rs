@@ -290,7 +290,6 @@ impl Generator {
         Step::On { target, action }
     }
 
-    /// File capabilities are left out: a reservation takes them away in a commit of its own.
     fn xattr_name(&mut self) -> Vec<u8> {
         match self.random.u32(0..40) {
             0 => b"user.".to_vec(),
@@ -301,7 +300,8 @@ impl Generator {
             5..12 => b"system.posix_acl_access".to_vec(),
             12..18 => b"system.posix_acl_default".to_vec(),
             18..22 => b"trusted.a".to_vec(),
-            22..25 => b"security.a".to_vec(),
+            22..24 => b"security.a".to_vec(),
+            24 => b"security.capability".to_vec(),
             _ => [&b"user."[..], &[self.random.u8(b'a'..=b'c')]].concat(),
         }
     }
