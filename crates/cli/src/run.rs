@@ -20,7 +20,7 @@ use crate::in_words;
 use crate::record::{self, Record};
 use crate::words::DIRECT;
 
-/// What the library reads: `MOUNTPOINT=SLOT[:SLOT...]`, joined by `;`.
+/// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=hides_attributes]`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
 /// What mappings of files are to be, where that is not the kernel's.
 const MAP_VARIABLE: &str = "NOVALE_MAP";
@@ -29,6 +29,9 @@ const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
 const LIBRARY: &str = "libnovale_preload.so";
 /// From the folder of this program: beside it, as cargo builds it, and where packages put it.
 const PLACES: [&str; 2] = ["", "../lib/novale"];
+
+/// Options of a mount by which some extended attributes are not there: the mount serves all of them.
+const HIDING: [&str; 2] = ["noacl", "nouser_xattr"];
 
 /// Exit codes of env(1), nice(1) and their like.
 const UNABLE: u8 = 125;
@@ -165,5 +168,8 @@ fn entry(record: &Record) -> Result<OsString> {
     entry.push("=");
     let slots: Vec<&OsStr> = slots.iter().map(|slot| slot.as_os_str()).collect();
     entry.push(slots.join(OsStr::new(":")));
+    if record.daemon_words.iter().any(|word| HIDING.contains(&word.as_str())) {
+        entry.push("=hides_attributes");
+    }
     Ok(entry)
 }

@@ -1,5 +1,6 @@
 //! Which call is served by what.
 
+use crate::calls::xattrs::{self, Ask};
 use crate::calls::{
     attributes, data, descriptors, directories, maps, names, open, processes, transfer,
 };
@@ -104,6 +105,14 @@ const ALWAYS: &[i64] = &[
     libc::SYS_symlinkat,
     libc::SYS_readlink,
     libc::SYS_readlinkat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
     libc::SYS_chdir,
     libc::SYS_fchdir,
     libc::SYS_dup2,
@@ -277,13 +286,11 @@ fn data_call(number: i64, args: &Args) -> Served {
         libc::SYS_ftruncate => data::truncate(args),
         libc::SYS_fallocate => data::fallocate(args),
         libc::SYS_fadvise64 | libc::SYS_readahead => data::advise(args),
-        libc::SYS_ioctl
-        | libc::SYS_fstatfs
-        | libc::SYS_syncfs
-        | libc::SYS_fsetxattr
-        | libc::SYS_fgetxattr
-        | libc::SYS_flistxattr
-        | libc::SYS_fremovexattr => data::other(number, args),
+        libc::SYS_ioctl | libc::SYS_fstatfs | libc::SYS_syncfs => data::other(number, args),
+        libc::SYS_fsetxattr => xattrs::of_file(Ask::Set, number, args),
+        libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, number, args),
+        libc::SYS_flistxattr => xattrs::of_file(Ask::List, number, args),
+        libc::SYS_fremovexattr => xattrs::of_file(Ask::Remove, number, args),
         _ => current(|| path_call(number, args)),
     }
 }
@@ -338,6 +345,14 @@ fn path_call(number: i64, args: &Args) -> Served {
         libc::SYS_symlinkat => names::symlink(a, b, c),
         libc::SYS_readlink => names::readlink(CWD, a, b, c),
         libc::SYS_readlinkat => names::readlink(a, b, c, d),
+        libc::SYS_setxattr => xattrs::of_path(Ask::Set, args, 0),
+        libc::SYS_lsetxattr => xattrs::of_path(Ask::Set, args, NOFOLLOW),
+        libc::SYS_getxattr => xattrs::of_path(Ask::Get, args, 0),
+        libc::SYS_lgetxattr => xattrs::of_path(Ask::Get, args, NOFOLLOW),
+        libc::SYS_listxattr => xattrs::of_path(Ask::List, args, 0),
+        libc::SYS_llistxattr => xattrs::of_path(Ask::List, args, NOFOLLOW),
+        libc::SYS_removexattr => xattrs::of_path(Ask::Remove, args, 0),
+        libc::SYS_lremovexattr => xattrs::of_path(Ask::Remove, args, NOFOLLOW),
         _ => other_call(number, args),
     }
 }

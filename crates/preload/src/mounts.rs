@@ -21,12 +21,16 @@ use crate::{kernel, numbers, table};
 /// Mounts that a process may use directly.
 const MOUNTS_MAX: usize = 16;
 const PAGE: usize = 4096;
+/// Said of a mount behind its slots.
+const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
 
 /// A mount as it is named in the environment.
 pub(crate) struct Mount {
     /// Where it is mounted, without a slash at its end.
     pub(crate) target: Vec<u8>,
     slots: Vec<PathBuf>,
+    /// Its options hide some extended attributes.
+    hides_attributes: bool,
     joined: AtomicPtr<Joined>,
     /// It could not be joined, and was not tried again.
     failed: AtomicBool,
@@ -45,7 +49,9 @@ static JOINING: Lock<()> = Lock::new(());
 pub(crate) fn begin(variable: &[u8]) -> bool {
     let parse = |entry: &[u8]| {
         let at = entry.iter().position(|byte| *byte == b'=')?;
-        let (target, slots) = (entry.get(..at)?, entry.get(at + 1..)?);
+        let (target, rest) = (entry.get(..at)?, entry.get(at + 1..)?);
+        let mut parts = rest.splitn(2, |byte| *byte == b'=');
+        let (slots, words) = (parts.next()?, parts.next());
         let slots =
             slots.split(|byte| *byte == b':').map(|slot| PathBuf::from(OsStr::from_bytes(slot)));
         let good = target.starts_with(b"/") && target.len() > 1;
@@ -53,6 +59,7 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
             target: target.to_vec(),
             slots: slots.collect(),
             joined: AtomicPtr::new(std::ptr::null_mut()),
+            hides_attributes: words == Some(HIDES_ATTRIBUTES),
             failed: AtomicBool::new(false),
             device: AtomicU64::new(0),
             original: AtomicI32::new(0),
@@ -83,6 +90,11 @@ fn joined() -> Option<&'static AtomicU64> {
 /// All mounts.
 pub(crate) fn all() -> &'static [Mount] {
     MOUNTS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a mount's options hide some extended attributes.
+pub(crate) fn hides_attributes(mount: usize) -> bool {
+    all().get(mount).is_none_or(|mount| mount.hides_attributes)
 }
 
 /// The mount that an absolute path leads into, and the rest of the path.

@@ -68,6 +68,14 @@ fn leads_to_descriptors(path: &[u8]) -> bool {
     in_proc || path.starts_with(b"/dev/fd/") || path.starts_with(b"/dev/std")
 }
 
+/// The descriptor of this process that a path names.
+pub(crate) fn named_descriptor(path: &[u8]) -> Option<i32> {
+    let own = format!("/proc/{}/fd/", sys!(libc::SYS_getpid));
+    let folders = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/", &own];
+    let number = folders.iter().find_map(|folder| path.strip_prefix(folder.as_bytes()))?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
 /// The directory that a descriptor, or `AT_FDCWD`, stands for.
 fn directory(dir: i32) -> Option<(usize, Ino)> {
     if dir == libc::AT_FDCWD {

@@ -14,13 +14,13 @@ const NS: i64 = 1_000_000_000;
 const BLOCK: i64 = 4096;
 
 /// What a call names: an inode of a mount.
-struct Target {
-    fs: &'static novale_core::Fs,
-    mount: usize,
-    attr: Attr,
+pub(super) struct Target {
+    pub(super) fs: &'static novale_core::Fs,
+    pub(super) mount: usize,
+    pub(super) attr: Attr,
 }
 
-fn of_descriptor(description: &InUse) -> Result<Target, Served> {
+pub(super) fn of_descriptor(description: &InUse) -> Result<Target, Served> {
     let mount = description.mount();
     let fs = mounts::fs(mount).ok_or(None)?;
     let attr = fs.getattr(description.ino()).map_err(|error| refused(&error))?;
@@ -33,7 +33,7 @@ fn of_place(place: &Place<'_>, follow: bool) -> Result<Target, Served> {
 }
 
 /// What a call with directory, path and flags names. An empty path is the descriptor's own inode.
-fn target(dir: u64, path: u64, flags: i32) -> Result<Target, Served> {
+pub(super) fn target(dir: u64, path: u64, flags: i32) -> Result<Target, Served> {
     let is_empty = || path == 0 || guard::load::<u8>(path) == Some(0);
     if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
         return of_descriptor(&table::get(descriptor(dir)).ok_or(None)?);

@@ -12,3 +12,4 @@ pub(super) mod names;
 pub(super) mod open;
 pub(super) mod processes;
 pub(super) mod transfer;
+pub(super) mod xattrs;

@@ -5,8 +5,9 @@ use novale_core::{Attr, Error, FileKind, NewInode, RenameMode};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
-use crate::paths::{Place, Served, descriptor, held, place, refused};
+use crate::paths::{Place, Served, descriptor, held, named_descriptor, place, refused};
 use crate::sys::{fail, sys};
+use crate::table::{self, DIRECTORY};
 use crate::{kernel, state};
 
 /// A place whose last component is a name, which is not followed.
@@ -131,12 +132,18 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
     }))
 }
 
-/// `link` and `linkat`; links of descriptors are the kernel's.
+/// `link` and `linkat`. A descriptor is linked by a path that leads to it, or by an empty one.
 pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
-    if flags & !libc::AT_SYMLINK_FOLLOW != 0 {
+    if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
         return None;
     }
     let (mut old, mut new) = (PathBuffer::new(), PathBuffer::new());
+    if let Some(fd) = linked_descriptor(from, flags, &mut old) {
+        return link_file(fd, to);
+    }
+    if flags & libc::AT_EMPTY_PATH != 0 {
+        return None;
+    }
     done((|| {
         if !state::is_root() {
             return Err(None);
@@ -155,6 +162,28 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         let link = || old.fs.link(&old.ctx, attr.ino, target.parent, name);
         Ok(held(old.fs, &attr, link))
     })())
+}
+
+/// The descriptor that is to be linked, if it is one.
+fn linked_descriptor((dir, path): (u64, u64), flags: i32, buffer: &mut PathBuffer) -> Option<i32> {
+    let path = buffer.load(path)?;
+    if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+        return Some(descriptor(dir));
+    }
+    if flags & libc::AT_SYMLINK_FOLLOW == 0 { None } else { named_descriptor(path) }
+}
+
+/// Gives an open file a name, which may be its first.
+fn link_file(fd: i32, to: (u64, u64)) -> Served {
+    let file = table::get(fd).filter(|file| !file.is(DIRECTORY) && state::is_root())?;
+    let mut new = PathBuffer::new();
+    done(named(to.0, to.1, &mut new).and_then(|(new, target)| {
+        if file.mount() != new.mount {
+            return Err(Some(fail(libc::EXDEV)));
+        }
+        let name = new_name(&target, false)?;
+        Ok(new.fs.link(&new.ctx, file.ino(), target.parent, name))
+    }))
 }
 
 /// `readlink` and `readlinkat`.

@@ -1,6 +1,6 @@
 //! Opening files.
 
-use novale_core::{Attr, Error, FileKind, HoldId, NewInode, SetAttr};
+use novale_core::{Attr, Error, FileKind, HoldId, NewInode, SetAttr, Unnamed};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
@@ -52,13 +52,14 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let mut buffer = PathBuffer::new();
     let place = place(dir, path, &mut buffer)?;
     let by_kernel = || (!may_wait(&place, flags)).then(|| adopt(&place, dir, path, flags, mode));
-    let unnamed = libc::O_TMPFILE & !libc::O_DIRECTORY;
     let both = libc::O_DIRECTORY | libc::O_CREAT;
-    let special = flags & (libc::O_PATH | unnamed) != 0 || flags & both == both;
+    let special = flags & libc::O_PATH != 0 || flags & both == both;
     if special || !state::is_root() || kernel::needs_all() {
         return by_kernel();
     }
-    match open_found(&place, flags, mode) {
+    let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    let open = if unnamed { open_unnamed } else { open_found };
+    match open(&place, flags, mode) {
         Opened::By(served) => served,
         Opened::ByKernel => by_kernel(),
         Opened::Gone => Some(fail(libc::ESTALE)),
@@ -143,6 +144,45 @@ fn open_directory(place: &Place<'_>, attr: &Attr, flags: i32, changes: bool) -> 
     held.map_or_else(|error| Opened::By(refused(&error)), |_| Opened::Gone)
 }
 
+/// Opens a file without a name, in the directory that the path leads to (`O_TMPFILE`).
+fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
+    let refuse = |errno| Opened::By(Some(fail(errno)));
+    if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return refuse(libc::EINVAL);
+    }
+    let dir = match place.walk(flags & libc::O_NOFOLLOW == 0) {
+        Ok(found) => found.attr,
+        Err(None) => return Opened::ByKernel,
+        Err(served) => return Opened::By(served),
+    };
+    let Some(dir) = dir else { return refuse(libc::ENOENT) };
+    if dir.kind != FileKind::Directory {
+        return refuse(libc::ENOTDIR);
+    }
+    let fd = kernel::placeholder(place.mount);
+    if fd < 0 {
+        return Opened::By(Some(fd));
+    }
+    let how = Unnamed { may_be_named: flags & libc::O_EXCL == 0, umask: state::umask() };
+    let unnamed = place.fs.create_unnamed(&place.ctx, dir.ino, &new_file(mode), how);
+    // The hold that it comes with is nobody's; this process' own ends with it.
+    let held = unnamed.and_then(|attr| {
+        let held = hold(place, &attr, flags);
+        place.fs.release(&place.ctx, attr.ino, 1)?;
+        held
+    });
+    if let Ok(Some((attr, held))) = held {
+        return Opened::By(insert(fd, &description(place, &attr, flags, 0, Some(held))));
+    }
+    table::give_back(fd as i32);
+    held.map_or_else(|error| Opened::By(refused(&error)), |_| Opened::Gone)
+}
+
+fn new_file(mode: u32) -> NewInode<'static> {
+    let (uid, gid) = state::owner();
+    NewInode { kind: FileKind::File, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" }
+}
+
 /// Holds a file, and empties it where that is asked for.
 fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, HoldId)>, Error> {
     let (fs, ctx) = (place.fs, &place.ctx);
@@ -164,10 +204,7 @@ const EXCLUSIVE: i32 = libc::O_CREAT | libc::O_EXCL;
 
 fn create(place: &Place<'_>, found: &Found, mode: u32) -> Result<Attr, Error> {
     let name = found.name.as_deref().ok_or(Error::Exists)?;
-    let (uid, gid) = state::owner();
-    let new =
-        NewInode { kind: FileKind::File, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" };
-    place.fs.create_with_umask(&place.ctx, found.parent, name, &new, state::umask())
+    place.fs.create_with_umask(&place.ctx, found.parent, name, &new_file(mode), state::umask())
 }
 
 fn description(

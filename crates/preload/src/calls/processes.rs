@@ -107,6 +107,8 @@ pub(crate) fn exit_thread() -> Outcome {
 
 /// Calls that change who the process is.
 pub(crate) fn identity(number: i64, args: &Args) -> Served {
+    // The kernel may not open by number for whom it is going to be.
+    kernel::take_all(0);
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     state::changed();
     Some(result)

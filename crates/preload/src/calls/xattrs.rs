@@ -1,0 +1,120 @@
+//! Extended attributes, by path and by descriptor.
+//!
+//! Served are those of users and the administrator's, and the reading of ACLs. What else the kernel
+//! has rules of its own for (`security.`, setting an ACL), what the daemon makes up (quotas), and all of
+//! a mount that hides some, goes through the mount.
+
+use novale_core::{FileKind, SetXattr, XattrMode};
+
+use super::attributes::{Target, of_descriptor, target};
+use crate::guard::{self, PathBuffer};
+use crate::mounts::{self, ctx};
+use crate::paths::{Served, descriptor, held, refused};
+use crate::state;
+use crate::sys::{Args, fail};
+use crate::table;
+
+/// Bytes of a name and of a value at most, as in Linux.
+const NAME_MAX: usize = 255;
+const VALUE_MAX: u64 = 65_536;
+/// Attributes that the daemon makes up.
+const QUOTAS: &[u8] = b"trusted.novale.";
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Get,
+    Set,
+    List,
+    Remove,
+}
+
+/// `getxattr(path, ..)` and its kin; `flags` say whether a symbolic link is followed.
+pub(crate) fn of_path(ask: Ask, args: &Args, flags: i32) -> Served {
+    if !state::is_root() {
+        return None;
+    }
+    done(target(libc::AT_FDCWD as u64, args[0], flags).and_then(|target| serve(ask, &target, args)))
+}
+
+/// `fgetxattr(fd, ..)` and its kin.
+pub(crate) fn of_file(ask: Ask, number: i64, args: &Args) -> Served {
+    let description = table::get(descriptor(args[0]))?;
+    let served = if state::is_root() {
+        of_descriptor(&description).and_then(|target| serve(ask, &target, args))
+    } else {
+        Err(None)
+    };
+    drop(description);
+    done(served).or_else(|| super::data::other(number, args))
+}
+
+fn done(result: Result<i64, Served>) -> Served {
+    result.map_or_else(|served| served, Some)
+}
+
+fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
+    if mounts::hides_attributes(target.mount) {
+        return Err(None);
+    }
+    if ask == Ask::List {
+        let names = target.fs.listxattr(target.attr.ino).map_err(|error| refused(&error))?;
+        return hand_out(&names, args[1], args[2]);
+    }
+    let mut buffer = PathBuffer::new();
+    let name = buffer.load(args[1]).filter(|name| name.len() <= NAME_MAX).ok_or(None)?;
+    if !is_served(ask, name, target.attr.kind) {
+        return Err(None);
+    }
+    let (fs, attr) = (target.fs, &target.attr);
+    let changed = match ask {
+        Ask::Get | Ask::List => {
+            let value = fs.getxattr(attr.ino, name).map_err(|error| refused(&error))?;
+            return hand_out(&value, args[2], args[3]);
+        }
+        Ask::Set => {
+            let (value, mode) = value_and_mode(args)?;
+            let set = SetXattr { name, value, mode, clear_set_gid: false };
+            held(fs, attr, || fs.setxattr(&ctx(), attr.ino, &set))
+        }
+        Ask::Remove => held(fs, attr, || fs.removexattr(&ctx(), attr.ino, name)),
+    };
+    changed.map(|()| 0).map_err(|error| refused(&error))
+}
+
+fn is_served(ask: Ask, name: &[u8], kind: FileKind) -> bool {
+    let is_plain = matches!(kind, FileKind::File | FileKind::Directory);
+    name.starts_with(b"user.")
+        || name.starts_with(b"trusted.") && !name.starts_with(QUOTAS)
+        || ask == Ask::Get && is_plain && ACLS.contains(&name)
+}
+
+fn value_and_mode<'a>(args: &Args) -> Result<(&'a [u8], XattrMode), Served> {
+    let [_, _, value, size, flags, _] = *args;
+    let mode = match flags as i32 {
+        0 => XattrMode::Any,
+        libc::XATTR_CREATE => XattrMode::Create,
+        libc::XATTR_REPLACE => XattrMode::Replace,
+        _ => return Err(None),
+    };
+    if size > VALUE_MAX {
+        return Err(Some(fail(libc::E2BIG)));
+    }
+    let len = usize::try_from(size).unwrap_or(0);
+    Ok((guard::readable(value, len).ok_or(Some(fail(libc::EFAULT)))?, mode))
+}
+
+/// Copies what is asked for to the program, or says how long it is where it has no room.
+fn hand_out(bytes: &[u8], at: u64, size: u64) -> Result<i64, Served> {
+    let len = bytes.len() as i64;
+    if size == 0 {
+        return Ok(len);
+    }
+    if bytes.len() as u64 > size {
+        return Err(Some(fail(libc::ERANGE)));
+    }
+    let to = guard::writable(at, bytes.len()).ok_or(Some(fail(libc::EFAULT)))?;
+    to.copy_from_slice(bytes);
+    Ok(len)
+}
