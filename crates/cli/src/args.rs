@@ -118,7 +118,7 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr threads=N
     /// grace=SECONDS, and for fstab log=FILE
-    /// arena_max=SIZE index_memory=SIZE form=FORM populate direct. What mount(8) and fstab add is taken as well. sync,
+    /// arena_max=SIZE index_memory=SIZE form=FORM populate direct map=WHAT. What mount(8) and fstab add is taken as well. sync,
     /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins over the
     /// word that asks for the same. With ro nothing is
     /// written to the pool: one that was not closed clean shows what recovery would leave.
@@ -145,6 +145,10 @@ pub(crate) struct MountArgs {
     /// look at a file comes to the daemon.
     #[arg(long)]
     pub(crate) direct: bool,
+    /// What mappings of files are to programs under `novale run`, which says more of it with its own
+    /// --map: that wins [default: kernel].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) map: Option<MapKind>,
     /// The most DRAM that indexes may take, with a suffix K, M, G or T [default: a quarter of the
     /// pool, at least 1G; used as needed].
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
@@ -162,6 +166,14 @@ pub(crate) struct MountArgs {
     /// The slots, in any order, and the directory to mount on.
     #[arg(required = true, value_name = "SLOT... DIR")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+/// What a program's mappings of files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MapKind {
+    Kernel,
+    Dax,
+    Atomic,
 }
 
 /// The commit form on the command line.
@@ -219,9 +231,10 @@ pub(crate) struct RunArgs {
     pub(crate) strict: bool,
     /// What mmap of a file shows: the kernel's pages, which every program may map; the file's own pages
     /// in the pool, which only programs that are run directly can map meanwhile; or a replica of which
-    /// msync publishes all changes at once, and which is discarded without.
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    pub(crate) map: MapKind,
+    /// msync publishes all changes at once, and which is discarded without [default: what the mount says,
+    /// by -o map=WHAT, or the kernel's].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) map: Option<MapKind>,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -230,15 +243,6 @@ pub(crate) struct RunArgs {
         value_name = "PROGRAM [ARGS]..."
     )]
     pub(crate) command: Vec<OsString>,
-}
-
-/// What a program's mappings of files are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum MapKind {
-    #[default]
-    Kernel,
-    Dax,
-    Atomic,
 }
 
 /// Show what a pool is, also while it is in use.

@@ -110,6 +110,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         form: None,
         populate: false,
         direct: false,
+        map: None,
         arena_max: None,
         index_memory: None,
         log: None,

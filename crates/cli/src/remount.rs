@@ -68,6 +68,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--grace", args.grace.is_some()),
         ("--threads", args.threads.is_some()),
         ("--form", args.form.is_some()),
+        ("--map", args.map.is_some()),
         ("--populate", args.populate),
         ("--direct", args.direct),
         ("--arena-max", args.arena_max.is_some()),

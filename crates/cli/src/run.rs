@@ -12,17 +12,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
 use novale_fuse::{KIND, MountTable, find};
 use novale_posix::join;
 
 use crate::args::{MapKind, RunArgs};
 use crate::in_words;
 use crate::record::{self, Record};
-use crate::words::DIRECT;
+use crate::words::{DIRECT, MAP};
 
 /// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=hides_attributes]`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
-/// What mappings of files are to be, where that is not the kernel's.
+/// What mappings of files are to be, a word for each mount; none for the kernel's.
 const MAP_VARIABLE: &str = "NOVALE_MAP";
 /// Names the library where it is in none of the usual places.
 const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
@@ -43,13 +44,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut command = Command::new(program);
     command.args(arguments);
     match prepare(args) {
-        Ok((library, mounts)) => {
+        Ok(Prepared { library, mounts, maps }) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
-            match args.map {
-                MapKind::Kernel => command.env_remove(MAP_VARIABLE),
-                MapKind::Dax => command.env(MAP_VARIABLE, "dax"),
-                MapKind::Atomic => command.env(MAP_VARIABLE, "atomic"),
-            };
+            command.env(MAP_VARIABLE, maps);
         }
         Err(error) if args.strict => {
             remark!("novale: {}", in_words(&error));
@@ -67,15 +64,31 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(if found { NOT_EXECUTABLE } else { NOT_FOUND }))
 }
 
-/// The values of both variables.
-fn prepare(args: &RunArgs) -> Result<(OsString, OsString)> {
+/// The values of the variables.
+struct Prepared {
+    library: OsString,
+    mounts: OsString,
+    maps: String,
+}
+
+fn prepare(args: &RunArgs) -> Result<Prepared> {
     if !cfg!(target_arch = "x86_64") {
         bail!("direct access is written for x86-64 alone");
     }
     let library = library()?;
     let mounts = if args.mounts.is_empty() { all_mounts()? } else { named_mounts(&args.mounts)? };
+    let maps: Vec<String> = mounts.iter().map(|mount| map_of(args.map, mount)).collect();
     let mounts: Vec<OsString> = mounts.iter().map(entry).collect::<Result<_>>()?;
-    Ok((preloaded(&library)?, mounts.join(OsStr::new(";"))))
+    let (mounts, maps) = (mounts.join(OsStr::new(";")), maps.join(";"));
+    Ok(Prepared { library: preloaded(&library)?, mounts, maps })
+}
+
+/// What mappings of a mount's files are to be.
+fn map_of(given: Option<MapKind>, mount: &Record) -> String {
+    let name = |kind: MapKind| kind.to_possible_value().map(|value| value.get_name().to_owned());
+    let word = |word: &String| word.strip_prefix(MAP)?.strip_prefix('=').map(str::to_owned);
+    let said = mount.daemon_words.iter().find_map(word);
+    given.and_then(name).or(said).unwrap_or_default()
 }
 
 fn library() -> Result<PathBuf> {

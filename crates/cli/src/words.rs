@@ -7,11 +7,13 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use novale_fuse::MountOptions;
 
-use crate::args::{FormArg, MountArgs};
+use crate::args::{FormArg, MapKind, MountArgs};
 use crate::size::parse_size;
 
 /// The word of a mount that others may use the pool beside.
 pub(crate) const DIRECT: &str = "direct";
+/// The word that says what mappings are to programs that are run directly.
+pub(crate) const MAP: &str = "map";
 
 /// What the words of `-o` ask for.
 #[derive(Debug, Default)]
@@ -26,6 +28,7 @@ pub(crate) struct Words {
     arena_max: Option<u64>,
     index_memory: Option<u64>,
     form: Option<FormArg>,
+    map: Option<MapKind>,
     populate: bool,
     direct: bool,
 }
@@ -62,6 +65,7 @@ impl Words {
             Some(("form", form)) => {
                 self.form = Some(FormArg::from_str(form, false).map_err(wrong)?);
             }
+            Some((MAP, map)) => self.map = Some(MapKind::from_str(map, false).map_err(wrong)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -76,6 +80,7 @@ impl Words {
         args.arena_max = args.arena_max.or(self.arena_max);
         args.index_memory = args.index_memory.or(self.index_memory);
         args.form = args.form.or(self.form);
+        args.map = args.map.or(self.map);
         args.populate |= self.populate;
         args.direct |= self.direct;
     }
@@ -90,8 +95,10 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
     let populate = args.populate.then(|| "populate".to_owned());
     let direct = args.direct.then(|| DIRECT.to_owned());
+    let map = args.map.and_then(|map| map.to_possible_value());
+    let map = map.map(|map| format!("{MAP}={}", map.get_name()));
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
-    let own = [form, log, arena, index, populate, direct].into_iter().flatten();
+    let own = [form, log, arena, index, populate, direct, map].into_iter().flatten();
     own.chain(attributes).collect()
 }
 
@@ -124,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_wrong_word_is_named() {
-        for word in ["form=three", "arena_max=much", "bogus", "threads=0"] {
+        for word in ["form=three", "map=mine", "arena_max=much", "bogus", "threads=0"] {
             let refused = Words::parse(&format!("ro,{word}")).unwrap_err().to_string();
             assert!(refused.contains(&format!("'{word}'")), "{refused}");
         }

@@ -57,6 +57,19 @@ fn a_program_is_told_of_the_shared_mounts() {
 }
 
 #[test]
+fn a_program_is_told_what_its_mappings_are() {
+    let Some(scratch) = Scratch::for_mount("told_what_its_mappings_are") else { return };
+    let pool = scratch.pool();
+    novale(&["mount", "-o", "direct,map=dax", &pool, &scratch.dir()]).ok();
+    let dir = scratch.dir();
+    let told = |more: &[&str]| {
+        let all = [&["--mount", &dir], more, &["sh", "-c", "echo $NOVALE_MAP"]].concat();
+        run(&all, |_| ()).1
+    };
+    assert_eq!((told(&[]), told(&["--map", "atomic"])), ("dax\n".into(), "atomic\n".into()));
+}
+
+#[test]
 fn what_keeps_a_program_from_running_directly_is_said() {
     let Some(scratch) = Scratch::for_mount("what_keeps_a_program") else { return };
     let (slot, dir) = (scratch.pool(), scratch.dir());

@@ -61,7 +61,7 @@ static HEAP: heap::Heap = heap::Heap::new();
 
 /// The mounts to serve, as `novale run` names them.
 const MOUNTS: &[u8] = b"NOVALE_DIRECT=";
-/// What mappings of files are to be, likewise: `dax` or `atomic`, the kernel's otherwise.
+/// What mappings of files are to be, a word for each: `dax` or `atomic`, the kernel's otherwise.
 const MAP: &[u8] = b"NOVALE_MAP=";
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.

@@ -19,10 +19,10 @@ use novale_core::{Fs, HoldId, Ino, MappedRun};
 
 use crate::entry::{self, MAPS};
 use crate::lock::{Held, Lock};
-use crate::mounts::{self, ctx};
+use crate::mounts::{self, MOUNTS_MAX, ctx};
 use crate::numbers;
 use crate::replicas::{self, Base};
-use crate::sys::{Args, Ret, sys};
+use crate::sys::{Args, Ret, fail, sys};
 use crate::table::InUse;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -37,7 +37,8 @@ const KNOWN: i32 = libc::MAP_TYPE
     | libc::MAP_LOCKED
     | libc::MAP_NONBLOCK
     | libc::MAP_STACK
-    | libc::MAP_DENYWRITE;
+    | libc::MAP_DENYWRITE
+    | libc::MAP_SYNC;
 /// Those that say where.
 const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
 
@@ -52,20 +53,25 @@ pub(crate) enum Mode {
     Atomic,
 }
 
-static MODE: AtomicU32 = AtomicU32::new(Mode::Kernel as u32);
+/// By mount.
+static MODES: [AtomicU32; MOUNTS_MAX] = [const { AtomicU32::new(0) }; MOUNTS_MAX];
 
-/// Takes what `novale run` was told.
-pub(crate) fn begin(mode: Option<&[u8]>) {
-    let mode = match mode {
-        Some(b"dax") => Mode::Own,
-        Some(b"atomic") => Mode::Atomic,
-        _ => Mode::Kernel,
-    };
-    MODE.store(mode as u32, Ordering::Relaxed);
+/// Takes what `novale run` was told: a word for each mount.
+pub(crate) fn begin(words: Option<&[u8]>) {
+    let words = words.unwrap_or_default().split(|byte| *byte == b';');
+    for (mode, word) in MODES.iter().zip(words) {
+        let said = match word {
+            b"dax" => Mode::Own,
+            b"atomic" => Mode::Atomic,
+            _ => Mode::Kernel,
+        };
+        mode.store(said as u32, Ordering::Relaxed);
+    }
 }
 
-pub(crate) fn mode() -> Mode {
-    let mode = MODE.load(Ordering::Relaxed);
+/// What mappings of a mount's files are.
+pub(crate) fn mode(mount: usize) -> Mode {
+    let mode = MODES.get(mount).map_or(0, |mode| mode.load(Ordering::Relaxed));
     let all = [Mode::Kernel, Mode::Own, Mode::Atomic];
     all.into_iter().find(|known| *known as u32 == mode).unwrap_or(Mode::Kernel)
 }
@@ -281,6 +287,9 @@ pub(crate) fn map_own(description: &InUse, asked: &Asked) -> Option<Ret> {
 
 /// Maps a replica of the file.
 pub(crate) fn map_replica(description: &InUse, asked: &Asked) -> Option<Ret> {
+    if asked.flags & libc::MAP_SYNC != 0 {
+        return Some(fail(libc::EOPNOTSUPP));
+    }
     let fs = mounts::fs(description.mount())?;
     let generation = description.generation.load(Ordering::Relaxed);
     let hold = fs.open_hold(&ctx(), description.ino(), generation).ok()??;

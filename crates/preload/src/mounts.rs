@@ -19,7 +19,7 @@ use crate::thread::current;
 use crate::{kernel, numbers, table};
 
 /// Mounts that a process may use directly.
-const MOUNTS_MAX: usize = 16;
+pub(crate) const MOUNTS_MAX: usize = 16;
 const PAGE: usize = 4096;
 /// Said of a mount behind its slots.
 const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";

@@ -36,13 +36,13 @@ pub(crate) fn mmap(args: &Args) -> Served {
 fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
     let asked = Asked::of(args).filter(|_| !description.is(DIRECTORY | MAPPED));
     if let Some(asked) = &asked
-        && maps::mode() != Mode::Kernel
+        && maps::mode(description.mount()) != Mode::Kernel
         && !asked.is_allowed(description)
     {
         return Some(fail(libc::EACCES));
     }
     let own = || maps::map_own(description, asked.as_ref()?);
-    let mapped = match maps::mode() {
+    let mapped = match maps::mode(description.mount()) {
         Mode::Own => own(),
         Mode::Atomic => asked.as_ref().and_then(|asked| maps::map_replica(description, asked)),
         Mode::Kernel => None,

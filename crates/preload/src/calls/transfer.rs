@@ -17,11 +17,11 @@ const MOST: u64 = 0x7fff_f000;
 pub(crate) fn sendfile(args: &Args) -> Served {
     let [out, from, at, count, ..] = *args;
     let ours = table::get(descriptor(from)).filter(|file| !file.is(DIRECTORY | MAPPED));
-    if maps::mode() == Mode::Kernel || ours.is_none() {
+    let Some(file) = ours.filter(|file| maps::mode(file.mount()) != Mode::Kernel) else {
         return descriptors::of_two(libc::SYS_sendfile, args, 0, 1);
-    }
+    };
     // Further calls below name the file themselves.
-    drop(ours);
+    drop(file);
     let position = |to: u64, whence: i32| {
         let args = [from, to, whence as u64, 0, 0, 0];
         data::lseek(&args).unwrap_or_else(|| sys!(libc::SYS_lseek, from, to, whence))
