@@ -56,10 +56,11 @@ impl Fs {
         at: At,
         data: &[u8],
     ) -> Result<u64> {
+        let (At::Offset(expected) | At::End(expected)) = at;
+        self.ask_for_ends(&file, expected, data.len() as u64);
         let mut room = Room([MaybeUninit::uninit(); SMALL_BYTES_MAX]);
         let mut sums = [0; PAGES_MAX];
         // Whole pages are summed on the way, where it is pages that they will be.
-        let (At::Offset(expected) | At::End(expected)) = at;
         let is_summed = expected % PAGE == 0 && self.options.form.is_single(data.len() as u64);
         let whole = if is_summed { data.len() / PAGE_BYTES } else { 0 };
         let sums = sums.get_mut(..whole).unwrap_or_default();
@@ -77,6 +78,22 @@ impl Fs {
         let sums = if offset % PAGE == 0 { &*sums } else { &[] };
         self.write_copy(call, &locked, &Copied { offset, data, sums })?;
         Ok(offset)
+    }
+
+    /// Asks the memory for the pages that a write covers in part: their bytes are needed around it.
+    fn ask_for_ends(&self, file: &Found<'_>, offset: u64, len: u64) {
+        let Some(view) = file.view else { return };
+        let end = offset.saturating_add(len);
+        let head = (!offset.is_multiple_of(PAGE) || len < PAGE).then_some(offset / PAGE);
+        let is_tail = !end.is_multiple_of(PAGE) && Some(end / PAGE) != head;
+        let tail = is_tail.then_some(end / PAGE);
+        for page in head.into_iter().chain(tail) {
+            if let Ok(addr) = view.index().get(self.arena(), page)
+                && addr != 0
+            {
+                self.pm.prefetch_range(PmAddr::from_raw(addr), PAGE);
+            }
+        }
     }
 
     fn write_copy(&self, call: &Call<'_>, locked: &Locked<'_>, copied: &Copied<'_>) -> Result<()> {

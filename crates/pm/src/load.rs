@@ -83,6 +83,16 @@ impl Pm {
         }
     }
 
+    /// As [`Pm::prefetch`], for each line of a range.
+    #[inline]
+    pub fn prefetch_range(&self, addr: PmAddr, len: u64) {
+        if let Ok(src) = self.load_ptr(addr, len) {
+            for line in (0..usize::try_from(len).unwrap_or(0)).step_by(64) {
+                cpu::prefetch(src.wrapping_add(line));
+            }
+        }
+    }
+
     /// Tells the observer of one load, where the lab is to hear of it.
     #[inline(always)]
     fn tell_load(&self, addr: PmAddr, len: u64) {
