@@ -98,6 +98,11 @@ impl Fs {
     /// # Errors
     /// Those of reading the inode, but for one that is gone.
     pub fn is_left_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        // What is held has a view: one that is gone for good is not to be read again.
+        let view = self.views.find(self.arena(), ino)?;
+        if view.is_none_or(|view| view.kind().is_none()) {
+            return Ok(false);
+        }
         let left = self.read_view(ctx.hint, ino, |view, _| {
             Ok(view.state().nlink == 0 && view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
         });

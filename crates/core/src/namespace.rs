@@ -302,7 +302,23 @@ impl Fs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`].
     pub fn unlink(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(ctx, parent, name, false)
+        self.remove(ctx, parent, name, false).map(drop)
+    }
+
+    /// As [`Fs::unlink`], or [`Fs::rmdir`] of a directory, for a client without a kernel: says whether the
+    /// inode stays for one that may know it, as [`Fs::is_left_to_kernel`] does.
+    ///
+    /// # Errors
+    /// Those of [`Fs::unlink`] and [`Fs::rmdir`].
+    pub fn remove_besides_kernel(
+        &self,
+        ctx: &Ctx,
+        parent: Ino,
+        name: &[u8],
+        directory: bool,
+    ) -> Result<bool> {
+        let removed = self.remove(ctx, parent, name, directory)?;
+        Ok(removed.is_some_and(|ino| self.is_left_to_kernel(ctx, ino).is_ok_and(|left| left)))
     }
 
     /// Removes an empty directory.
@@ -310,10 +326,11 @@ impl Fs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`].
     pub fn rmdir(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(ctx, parent, name, true)
+        self.remove(ctx, parent, name, true).map(drop)
     }
 
-    fn remove(&self, ctx: &Ctx, parent: Ino, name: &[u8], directory: bool) -> Result<()> {
+    /// Removes a name; says which inode it was of where that is held.
+    fn remove(&self, ctx: &Ctx, parent: Ino, name: &[u8], directory: bool) -> Result<Option<Ino>> {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Unlink, ctx)?;
         let mut stale = Stale::default();
@@ -333,7 +350,8 @@ impl Fs {
                 Some(now) if now.ino == found.ino => {
                     let inode = among(&locks, now.ino)?;
                     now.check(dir, inode)?;
-                    return self.remove_locked(&call, (dir, name, now), inode, directory);
+                    self.remove_locked(&call, (dir, name, now), inode, directory)?;
+                    return Ok(is_held(inode).then_some(now.ino));
                 }
                 _ => {}
             }
@@ -376,9 +394,12 @@ impl Fs {
 
     /// Frees an inode that has lost its last name, unless it is held.
     pub(crate) fn reclaim_if(&self, call: &Call<'_>, inode: &Locked<'_>, gone: bool) -> Result<()> {
-        let held = inode.view.holds().load(std::sync::atomic::Ordering::Relaxed) > 0;
-        if gone && !held { self.reclaim(call, inode) } else { Ok(()) }
+        if gone && !is_held(inode) { self.reclaim(call, inode) } else { Ok(()) }
     }
+}
+
+fn is_held(inode: &Locked<'_>) -> bool {
+    inode.view.holds().load(std::sync::atomic::Ordering::Relaxed) > 0
 }
 
 /// A new inode's attributes, and its share of the commit with its identity line.

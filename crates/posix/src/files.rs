@@ -80,7 +80,11 @@ impl Files {
         self.shared.ctx()
     }
 
-    pub(crate) fn find(&self, path: impl AsRef<OsStr>, follow: Follow) -> Result<Found> {
+    pub(crate) fn find<'p>(
+        &self,
+        path: &'p (impl AsRef<OsStr> + ?Sized),
+        follow: Follow,
+    ) -> Result<Found<'p>> {
         walk(self.fs(), &self.ctx(), path.as_ref().as_bytes(), follow)
     }
 
@@ -119,7 +123,7 @@ impl Files {
             return self.make_unnamed(path, options);
         }
         let stay = options.no_follow || options.create_new;
-        let found = self.find(path, if stay { Follow::No } else { Follow::Yes })?;
+        let found = self.find(&path, if stay { Follow::No } else { Follow::Yes })?;
         let ctx = self.ctx();
         if let Some(attr) = found.attr {
             if options.create_new {
@@ -148,7 +152,7 @@ impl Files {
         if !options.write {
             return Err(FsError::Invalid("a file without a name that is not to be written").into());
         }
-        let dir = self.find(path, Follow::Yes)?.existing()?;
+        let dir = self.find(&path, Follow::Yes)?.existing()?;
         let new = self.new_inode(FileKind::File, options.mode);
         let how = Unnamed { may_be_named: !options.create_new, umask: 0 };
         Ok(self.fs().create_unnamed(&self.ctx(), dir.ino, &new, how)?)
@@ -163,7 +167,7 @@ impl Files {
         if !Arc::ptr_eq(&self.shared.fs, &file.shared().fs) {
             return Err(Error::OtherPool);
         }
-        let found = self.find(path, Follow::No)?;
+        let found = self.find(&path, Follow::No)?;
         let name = found.name.as_deref().ok_or(FsError::Exists)?;
         self.fs().link(&self.ctx(), file.ino(), found.parent, name)?;
         Ok(())
@@ -178,7 +182,7 @@ impl Files {
     /// # Errors
     /// Those of the walk.
     pub fn stat(&self, path: impl AsRef<OsStr>) -> Result<Attr> {
-        self.find(path, Follow::Yes)?.existing()
+        self.find(&path, Follow::Yes)?.existing()
     }
 
     /// Attributes of what a path names, a final symbolic link itself.
@@ -186,7 +190,7 @@ impl Files {
     /// # Errors
     /// Those of the walk.
     pub fn lstat(&self, path: impl AsRef<OsStr>) -> Result<Attr> {
-        self.find(path, Follow::No)?.existing()
+        self.find(&path, Follow::No)?.existing()
     }
 
     /// Whether a path leads somewhere; a failing walk counts as no.
@@ -217,7 +221,7 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::create`].
     pub fn create_dir(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<Attr> {
-        let found = self.find(path, Follow::No)?;
+        let found = self.find(&path, Follow::No)?;
         let name = found.name.as_deref().ok_or(FsError::Exists)?;
         let new = self.new_inode(FileKind::Directory, mode);
         Ok(self.fs().create(&self.ctx(), found.parent, name, &new)?)
@@ -234,7 +238,7 @@ impl Files {
         mode: u32,
         rdev: u32,
     ) -> Result<Attr> {
-        let found = self.find(path, Follow::No)?;
+        let found = self.find(&path, Follow::No)?;
         let new = NewInode { rdev, ..self.new_inode(kind, mode) };
         Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, &new)?)
     }
@@ -244,7 +248,7 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::create`].
     pub fn symlink(&self, target: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Result<Attr> {
-        let found = self.find(path, Follow::No)?;
+        let found = self.find(&path, Follow::No)?;
         let target = target.as_ref().as_bytes();
         let new = NewInode { target, ..self.new_inode(FileKind::Symlink, 0o777) };
         Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, &new)?)
@@ -265,7 +269,7 @@ impl Files {
     /// Those of the walk and of [`Fs::link`].
     pub fn hard_link(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<Attr> {
         let attr = self.lstat(from)?;
-        let found = self.find(to, Follow::No)?;
+        let found = self.find(&to, Follow::No)?;
         Ok(self.fs().link(&self.ctx(), attr.ino, found.parent, found.new_name()?)?)
     }
 
@@ -274,7 +278,7 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::unlink`].
     pub fn remove_file(&self, path: impl AsRef<OsStr>) -> Result<()> {
-        let found = self.find(path, Follow::No)?;
+        let found = self.find(&path, Follow::No)?;
         Ok(self.fs().unlink(&self.ctx(), found.parent, found.name()?)?)
     }
 
@@ -283,7 +287,7 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::rmdir`].
     pub fn remove_dir(&self, path: impl AsRef<OsStr>) -> Result<()> {
-        let found = self.find(path, Follow::No)?;
+        let found = self.find(&path, Follow::No)?;
         Ok(self.fs().rmdir(&self.ctx(), found.parent, found.name()?)?)
     }
 
@@ -305,9 +309,9 @@ impl Files {
         to: impl AsRef<OsStr>,
         mode: RenameMode,
     ) -> Result<()> {
-        let old = self.find(from, Follow::No)?;
+        let old = self.find(&from, Follow::No)?;
         let source = old.existing()?;
-        let new = self.find(to, Follow::No)?;
+        let new = self.find(&to, Follow::No)?;
         if new.slash && new.attr.is_none() && source.kind != FileKind::Directory {
             return Err(FsError::NotDirectory.into());
         }

@@ -3,6 +3,9 @@
 //! Invariants: every path starts at the root, with or without a leading slash; each turn of the
 //! loop takes a component or follows one of at most [`SYMLINKS_MAX`] links, so a walk ends.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use novale_core::{Attr, Ctx, Error as FsError, FileKind, Fs, Ino};
 
 use crate::{Error, Result};
@@ -12,27 +15,30 @@ pub(crate) const SYMLINKS_MAX: u32 = 40;
 /// Bytes in a path, without the final NUL that C wants.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
-/// Whether a symbolic link at the very end is followed.
+/// What happens with the very last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follow {
+    /// It is looked up, and a symbolic link followed.
     Yes,
     No,
+    /// It is not looked up where no slash follows it.
+    Unseen,
 }
 
 /// Where a path ends.
 #[derive(Debug)]
-pub struct Found {
+pub struct Found<'p> {
     /// The directory that holds, or would hold, `name`.
     pub parent: Ino,
     /// The last component; `None` for `.`, `..` and the root, which are no names.
-    pub name: Option<Vec<u8>>,
+    pub name: Option<Cow<'p, [u8]>>,
     /// The inode at the end; `None` where only that is missing.
     pub attr: Option<Attr>,
     /// A slash follows the last component: it must be, or become, a directory.
     pub slash: bool,
 }
 
-impl Found {
+impl Found<'_> {
     /// The inode at the end, or "not found".
     pub(crate) fn existing(&self) -> Result<Attr> {
         self.attr.ok_or(Error::Fs(FsError::NotFound))
@@ -53,7 +59,7 @@ impl Found {
 }
 
 /// Walks a path from the root, which is its own parent.
-pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Found> {
+pub(crate) fn walk<'p>(fs: &Fs, ctx: &Ctx, path: &'p [u8], follow: Follow) -> Result<Found<'p>> {
     walk_on(fs, ctx, (Ino::ROOT, false), path, follow)
 }
 
@@ -62,20 +68,36 @@ pub(crate) fn walk(fs: &Fs, ctx: &Ctx, path: &[u8], follow: Follow) -> Result<Fo
 /// # Errors
 /// [`Error::Leaves`] where it goes above the root, or follows a symbolic link that starts with a
 /// slash: the rest is not this file system's. Those of the walk.
-pub fn walk_from(fs: &Fs, ctx: &Ctx, from: Ino, path: &[u8], follow: bool) -> Result<Found> {
+pub fn walk_from<'p>(
+    fs: &Fs,
+    ctx: &Ctx,
+    from: Ino,
+    path: &'p [u8],
+    follow: bool,
+) -> Result<Found<'p>> {
     let follow = if follow { Follow::Yes } else { Follow::No };
     walk_on(fs, ctx, (from, true), path, follow)
 }
 
-fn walk_on(
+/// As [`walk_from`], for an operation that looks the last name up itself: [`Found::attr`] is none there
+/// whether there is such a name or not. With a slash behind it, and for what is no name, it is as
+/// elsewhere.
+///
+/// # Errors
+/// Those of [`walk_from`].
+pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Ino, path: &'p [u8]) -> Result<Found<'p>> {
+    walk_on(fs, ctx, (from, true), path, Follow::Unseen)
+}
+
+fn walk_on<'p>(
     fs: &Fs,
     ctx: &Ctx,
     (start, may_leave): (Ino, bool),
-    path: &[u8],
+    path: &'p [u8],
     follow: Follow,
-) -> Result<Found> {
+) -> Result<Found<'p>> {
     check_path(path)?;
-    let mut path = std::borrow::Cow::Borrowed(path);
+    let mut path = Cow::Borrowed(path);
     let mut from = 0;
     let mut at = start;
     let mut links = 0;
@@ -97,10 +119,15 @@ fn walk_on(
             }
             continue;
         }
+        if last && !slash && follow == Follow::Unseen {
+            let name = Some(last_name(&path, from - name.len()..from));
+            return Ok(Found { parent: at, name, attr: None, slash });
+        }
         let attr = match fs.lookup(ctx, at, name) {
             Ok(attr) => attr,
             Err(FsError::NotFound) if last => {
-                return Ok(Found { parent: at, name: Some(name.to_vec()), attr: None, slash });
+                let name = Some(last_name(&path, from - name.len()..from));
+                return Ok(Found { parent: at, name, attr: None, slash });
             }
             Err(error) => return Err(error.into()),
         };
@@ -126,9 +153,18 @@ fn walk_on(
             return Err(FsError::NotDirectory.into());
         }
         if last {
-            return Ok(Found { parent: at, name: Some(name.to_vec()), attr: Some(attr), slash });
+            let name = Some(last_name(&path, from - name.len()..from));
+            return Ok(Found { parent: at, name, attr: Some(attr), slash });
         }
         at = attr.ino;
+    }
+}
+
+/// A part of the path: of the caller's, or of what a symbolic link has put in its place.
+fn last_name<'p>(path: &Cow<'p, [u8]>, at: Range<usize>) -> Cow<'p, [u8]> {
+    match path {
+        Cow::Borrowed(path) => path.get(at).unwrap_or_default().into(),
+        Cow::Owned(path) => path.get(at).unwrap_or_default().to_vec().into(),
     }
 }
 

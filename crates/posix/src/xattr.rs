@@ -131,7 +131,7 @@ impl Files {
     fn at(&self, at: At<'_>) -> Result<Attr> {
         match at {
             At::Path(path) => self.stat(path),
-            At::Link(path) => self.find(path, Follow::No)?.existing(),
+            At::Link(path) => self.find(&path, Follow::No)?.existing(),
             At::Fd(fd) => self.fstat(fd),
         }
     }

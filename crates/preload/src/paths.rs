@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Attr, Ctx, FileKind, Fs, Ino};
-use novale_posix::{Error, Found, walk_from};
+use novale_posix::{Error, Found, walk_from, walk_to_name};
 
 use crate::guard::{PATH_MAX, PathBuffer};
 use crate::sys::{Ret, fail, sys};
@@ -119,8 +119,14 @@ fn find_working_directory() -> Option<(usize, Ino)> {
 
 impl Place<'_> {
     /// Walks to the end of the path. `Err` is what the call returns, or nothing for the kernel's.
-    pub(crate) fn walk(&self, follow: bool) -> Result<Found, Served> {
+    pub(crate) fn walk(&self, follow: bool) -> Result<Found<'_>, Served> {
         let walked = walk_from(self.fs, &self.ctx, self.start, self.path, follow);
+        walked.map_err(|error| failed(&error))
+    }
+
+    /// As [`Place::walk`], without a look at a last name that no slash follows.
+    pub(crate) fn walk_to_name(&self) -> Result<Found<'_>, Served> {
+        let walked = walk_to_name(self.fs, &self.ctx, self.start, self.path);
         walked.map_err(|error| failed(&error))
     }
 }

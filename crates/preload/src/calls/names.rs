@@ -10,14 +10,9 @@ use crate::sys::{fail, sys};
 use crate::table::{self, DIRECTORY};
 use crate::{kernel, state};
 
-/// A place whose last component is a name, which is not followed.
-fn named(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<(Place<'_>, Found), Served> {
-    if !state::is_root() {
-        return Err(None);
-    }
-    let place = place(dir, path, buffer).ok_or(None)?;
-    let found = place.walk(false)?;
-    Ok((place, found))
+/// The place that a path leads to, for the administrator.
+fn here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
+    if state::is_root() { place(dir, path, buffer).ok_or(None) } else { Err(None) }
 }
 
 fn done<T>(result: Result<Result<T, Error>, Served>) -> Served {
@@ -29,7 +24,7 @@ fn done<T>(result: Result<Result<T, Error>, Served>) -> Served {
 }
 
 /// The name of something new, or why it can't be made.
-fn new_name(found: &Found, directory: bool) -> Result<&[u8], Served> {
+fn new_name<'a>(found: &'a Found<'_>, directory: bool) -> Result<&'a [u8], Served> {
     if found.attr.is_some() {
         return Err(Some(fail(libc::EEXIST)));
     }
@@ -40,39 +35,41 @@ fn new_name(found: &Found, directory: bool) -> Result<&[u8], Served> {
 }
 
 /// The name and inode of something that is to go or move; the kernel says what is wrong with `.`.
-fn old_name(found: &Found) -> Result<(&[u8], Attr), Served> {
+fn old_name<'a>(found: &'a Found<'_>) -> Result<(&'a [u8], Attr), Served> {
     let name = found.name.as_deref().ok_or(None)?;
     let attr = found.attr.ok_or(Some(fail(libc::ENOENT)))?;
     Ok((name, attr))
 }
 
-/// Makes the kernel look at a name that was taken from an inode, where it knows the inode and would
-/// keep it, and its space.
-fn gone(place: &Place<'_>, attr: &Attr, (dir, path): (u64, u64)) {
-    if place.fs.is_left_to_kernel(&place.ctx, attr.ino).is_ok_and(|left| left) {
-        let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
-        let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_TYPE);
-        kernel::take_directory(descriptor(dir));
-        sys!(libc::SYS_statx, dir, path, flags, mask, found.as_mut_ptr());
-    }
+/// Makes the kernel look at a name that was taken from an inode which it knows: it would keep it, and
+/// its space.
+fn look(dir: u64, path: u64) {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
+    let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_TYPE);
+    kernel::take_directory(descriptor(dir));
+    sys!(libc::SYS_statx, dir, path, flags, mask, found.as_mut_ptr());
 }
 
 /// `mkdir(path, mode)` and `mkdirat`.
 pub(crate) fn mkdir(dir: u64, path: u64, mode: u64) -> Served {
     let mut buffer = PathBuffer::new();
-    done(named(dir, path, &mut buffer).and_then(|(place, found)| {
+    done((|| {
+        let place = here(dir, path, &mut buffer)?;
+        let found = place.walk_to_name()?;
         let (uid, gid) = state::owner();
         let mode = mode as u32 & 0o1777;
         let new = NewInode { kind: FileKind::Directory, mode, uid, gid, rdev: 0, target: b"" };
         let name = new_name(&found, true)?;
         Ok(place.fs.create_with_umask(&place.ctx, found.parent, name, &new, state::umask()))
-    }))
+    })())
 }
 
 /// `symlink(target, path)` and `symlinkat`.
 pub(crate) fn symlink(target: u64, dir: u64, path: u64) -> Served {
     let mut buffer = PathBuffer::new();
-    done(named(dir, path, &mut buffer).and_then(|(place, found)| {
+    done((|| {
+        let place = here(dir, path, &mut buffer)?;
+        let found = place.walk_to_name()?;
         let mut of_target = PathBuffer::new();
         let target = of_target.load(target).ok_or(None)?;
         if target.is_empty() {
@@ -82,26 +79,29 @@ pub(crate) fn symlink(target: u64, dir: u64, path: u64) -> Served {
         let kind = FileKind::Symlink;
         let new = NewInode { kind, mode: 0o777, uid, gid, rdev: 0, target };
         Ok(place.fs.create(&place.ctx, found.parent, new_name(&found, false)?, &new))
-    }))
+    })())
 }
 
 /// `unlink(path)`, `rmdir(path)` and `unlinkat`.
 pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
     let directory = flags & libc::AT_REMOVEDIR != 0;
     let mut buffer = PathBuffer::new();
-    done(named(dir, path, &mut buffer).and_then(|(place, found)| {
-        let (name, attr) = old_name(&found)?;
+    done((|| {
+        let place = here(dir, path, &mut buffer)?;
+        let found = place.walk_to_name()?;
+        let name =
+            if found.slash { old_name(&found)?.0 } else { found.name.as_deref().ok_or(None)? };
         if found.slash && !directory {
-            let is_directory = attr.kind == FileKind::Directory;
+            let is_directory = found.attr.is_some_and(|attr| attr.kind == FileKind::Directory);
             return Err(Some(fail(if is_directory { libc::EISDIR } else { libc::ENOTDIR })));
         }
-        let removed = if directory {
-            place.fs.rmdir(&place.ctx, found.parent, name)
-        } else {
-            place.fs.unlink(&place.ctx, found.parent, name)
-        };
-        Ok(removed.inspect(|()| gone(&place, &attr, (dir, path))))
-    }))
+        let removed = place.fs.remove_besides_kernel(&place.ctx, found.parent, name, directory);
+        Ok(removed.inspect(|left| {
+            if *left {
+                look(dir, path);
+            }
+        }))
+    })())
 }
 
 /// `rename` and its kin.
@@ -113,8 +113,9 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         _ => return None,
     };
     let (mut old, mut new) = (PathBuffer::new(), PathBuffer::new());
-    done(named(from.0, from.1, &mut old).and_then(|(old, source)| {
-        let (new, target) = named(to.0, to.1, &mut new)?;
+    done((|| {
+        let (old, new) = (here(from.0, from.1, &mut old)?, here(to.0, to.1, &mut new)?);
+        let (source, target) = (old.walk(false)?, new.walk(false)?);
         if old.mount != new.mount {
             return Err(Some(fail(libc::EXDEV)));
         }
@@ -125,11 +126,12 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         }
         let renamed = old.fs.rename(&old.ctx, source.parent, name, target.parent, new_name, mode);
         Ok(renamed.inspect(|()| {
-            if let Some(replaced) = &target.attr {
-                gone(&new, replaced, to);
+            let is_left = |attr: &Attr| new.fs.is_left_to_kernel(&new.ctx, attr.ino);
+            if target.attr.as_ref().is_some_and(|attr| is_left(attr).is_ok_and(|left| left)) {
+                look(to.0, to.1);
             }
         }))
-    }))
+    })())
 }
 
 /// `link` and `linkat`. A descriptor is linked by a path that leads to it, or by an empty one.
@@ -151,7 +153,8 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         let old = place(from.0, from.1, &mut old).ok_or(None)?;
         let source = old.walk(flags & libc::AT_SYMLINK_FOLLOW != 0)?;
         let attr = source.attr.ok_or(Some(fail(libc::ENOENT)))?;
-        let (new, target) = named(to.0, to.1, &mut new)?;
+        let new = here(to.0, to.1, &mut new)?;
+        let target = new.walk(false)?;
         if old.mount != new.mount {
             return Err(Some(fail(libc::EXDEV)));
         }
@@ -176,21 +179,24 @@ fn linked_descriptor((dir, path): (u64, u64), flags: i32, buffer: &mut PathBuffe
 /// Gives an open file a name, which may be its first.
 fn link_file(fd: i32, to: (u64, u64)) -> Served {
     let file = table::get(fd).filter(|file| !file.is(DIRECTORY) && state::is_root())?;
-    let mut new = PathBuffer::new();
-    done(named(to.0, to.1, &mut new).and_then(|(new, target)| {
+    let mut buffer = PathBuffer::new();
+    done((|| {
+        let new = here(to.0, to.1, &mut buffer)?;
+        let target = new.walk(false)?;
         if file.mount() != new.mount {
             return Err(Some(fail(libc::EXDEV)));
         }
         let name = new_name(&target, false)?;
         Ok(new.fs.link(&new.ctx, file.ino(), target.parent, name))
-    }))
+    })())
 }
 
 /// `readlink` and `readlinkat`.
 pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
     let mut buffer = PathBuffer::new();
     let mut read = || {
-        let (place, found) = named(dir, path, &mut buffer)?;
+        let place = here(dir, path, &mut buffer)?;
+        let found = place.walk(false)?;
         let attr = found.attr.ok_or(Some(fail(libc::ENOENT)))?;
         if attr.kind != FileKind::Symlink {
             return Err(Some(fail(libc::EINVAL)));

@@ -87,14 +87,16 @@ enum Opened {
 
 fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     let refuse = |errno| Opened::By(Some(fail(errno)));
-    let follow = flags & libc::O_NOFOLLOW == 0 && flags & EXCLUSIVE != EXCLUSIVE;
-    let found = match place.walk(follow) {
+    let follow = flags & libc::O_NOFOLLOW == 0;
+    // What must not be there is looked for by who makes it.
+    let exclusive = flags & EXCLUSIVE == EXCLUSIVE;
+    let found = match if exclusive { place.walk_to_name() } else { place.walk(follow) } {
         Ok(found) => found,
         Err(None) => return Opened::ByKernel,
         Err(served) => return Opened::By(served),
     };
     match found.attr {
-        Some(_) if flags & EXCLUSIVE == EXCLUSIVE => return refuse(libc::EEXIST),
+        Some(_) if exclusive => return refuse(libc::EEXIST),
         Some(attr) if attr.kind == FileKind::Directory => {
             let changes = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
             return open_directory(place, &attr, flags, flags & changes != 0);
@@ -202,7 +204,7 @@ fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, Hold
 
 const EXCLUSIVE: i32 = libc::O_CREAT | libc::O_EXCL;
 
-fn create(place: &Place<'_>, found: &Found, mode: u32) -> Result<Attr, Error> {
+fn create(place: &Place<'_>, found: &Found<'_>, mode: u32) -> Result<Attr, Error> {
     let name = found.name.as_deref().ok_or(Error::Exists)?;
     place.fs.create_with_umask(&place.ctx, found.parent, name, &new_file(mode), state::umask())
 }
