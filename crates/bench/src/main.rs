@@ -8,6 +8,7 @@
 mod aging;
 mod attach;
 mod bed;
+mod calls;
 mod directory;
 mod filebench;
 mod limit;
@@ -78,6 +79,14 @@ enum Command {
     Recovery(recovery::Options),
     /// Joining a pool of 100,000 files that others have open, and leaving it.
     Attach,
+    /// System calls of one thread and of many in DIRS: what they take of a CPU, and how often they wait.
+    ///
+    /// Under `novale run` it measures direct access.
+    Calls {
+        /// Folders of the file systems to measure.
+        #[arg(required = true)]
+        dirs: Vec<PathBuf>,
+    },
     /// System calls in DIR, on a mount, next to the bare memory and to the same calls in OTHERS.
     ///
     /// Under `novale run` it measures direct access.
@@ -164,6 +173,7 @@ fn main() -> Result<()> {
         Some(Command::Aging(options)) => aging::run(common, options),
         Some(Command::Directory(options)) => directory::run(common, options),
         Some(Command::Attach) => attach::run(common),
+        Some(Command::Calls { dirs }) => calls::run(common, dirs),
         Some(Command::Recovery(options)) => recovery::run(common, options),
         Some(Command::Mount { dir, others, durable }) => mount::run(common, dir, others, *durable),
     };
