@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 use novale_pm::PmOptions;
-use novale_posix::mkfs_options;
+use novale_posix::{mkfs_options, what_it_holds};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -105,7 +105,7 @@ fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<u64> {
         return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
     }
     if !args.force
-        && let Some(found) = slots::what_it_holds(&slots::head(path)?)
+        && let Some(found) = what_it_holds(&slots::head(path)?)
     {
         bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
     }

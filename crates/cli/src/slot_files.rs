@@ -1,11 +1,11 @@
 //! The files of slots made and resized for mkfs, and put back when the pool cannot be made.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use novale_posix::make_slot_file;
 
 use crate::size::show_size;
 
@@ -64,18 +64,16 @@ pub(crate) struct Changed {
 impl Changed {
     /// Makes a file of zeroes, the owner's alone.
     pub(crate) fn create(&mut self, path: &Path, bytes: u64) -> Result<()> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let file: File = match file {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        match make_slot_file(path, bytes) {
+            Ok(true) => self.created.push(path.to_owned()),
+            Ok(false) => {}
             Err(error) => {
                 let folder = path.parent().filter(|folder| !folder.exists());
                 let hint = folder.map_or("", |_| " (its directory is missing: make it first)");
                 return Err(error).with_context(|| format!("creating {}{hint}", path.display()));
             }
-        };
-        self.created.push(path.to_owned());
-        set_len(path, &file, bytes)
+        }
+        Ok(())
     }
 
     /// Gives files a size. What is cut off cannot be put back, so all that may fail comes first.

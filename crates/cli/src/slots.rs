@@ -6,15 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use novale_core::{PoolInfo, SLOT_BYTES_MIN, Space, identify_slot, inspect};
-use novale_layout::{MAX_SLOTS, PAGE, PmAddr, SUPERBLOCK_BYTES, Superblock, known_signature};
+use novale_layout::{MAX_SLOTS, PAGE, PmAddr, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
+use novale_posix::{OUR_FORMAT, slot_head, what_it_holds};
 use uuid::Uuid;
 
 use crate::size::show_size;
-
-const OUR_FORMAT: &str = "a Novale pool";
-/// How much of a slot is looked at to tell what it holds.
-pub(crate) const HEAD_BYTES: u64 = 2 << 20;
 
 /// Links that are followed to a file that is not there, as many as the kernel follows.
 const LINKS_MAX: u32 = 40;
@@ -178,15 +175,6 @@ fn identify(path: &Path) -> Result<([u8; 16], u8)> {
     }
 }
 
-/// What a slot's first bytes show, in words; nothing for zeroes.
-pub(crate) fn what_it_holds(head: &[u8]) -> Option<&'static str> {
-    match known_signature(head) {
-        Some("Novale") => Some(OUR_FORMAT),
-        Some(name) => Some(name),
-        None => head.iter().any(|byte| *byte != 0).then_some("data of an unknown format"),
-    }
-}
-
 /// The length of an ordinary file.
 pub(crate) fn file_len(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
@@ -197,16 +185,12 @@ pub(crate) fn device_len(path: &Path) -> Result<u64> {
     Ok(open(&[path.to_owned()], reading())?.slot_len(0))
 }
 
-/// A slot's first bytes, at most [`HEAD_BYTES`]. A file too short to be a slot is read all the same.
+/// A slot's first bytes, those that tell what it holds. A file too short to be a slot is read all the same.
 pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
     if file_len(path).is_some_and(|len| len < PAGE) {
         return fs::read(path).with_context(|| path.display().to_string());
     }
-    let pm = open(&[path.to_owned()], reading())?;
-    let len = usize::try_from(pm.slot_len(0).min(HEAD_BYTES)).context("a slot's length")?;
-    let mut head = vec![0; len];
-    pm.load(PmAddr::new(0, 0), &mut head)?;
-    Ok(head)
+    Ok(slot_head(&open(&[path.to_owned()], reading())?, 0)?)
 }
 
 /// What space there is in a pool that nobody uses, as far as it says.

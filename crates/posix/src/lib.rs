@@ -60,7 +60,10 @@ pub use files::{Entry, Files};
 pub use flags::fallocate_mode;
 pub use hold::{hold_same, lookup_held};
 pub use listing::{after_dots, list, list_dots};
-pub use make::{MakeError, MakePool, make_pool, mkfs_options};
+pub use make::{
+    MakeError, MakePool, OUR_FORMAT, make_pool, make_slot_file, mkfs_options, slot_head,
+    what_it_holds,
+};
 pub use map::{Map, Replica};
 pub use open::OpenOptions;
 pub use pool::Pool;

@@ -15,6 +15,8 @@ use crate::wall_clock_ns;
 
 /// How much of a slot is looked at to tell what it holds: where the marks of all known formats are.
 const HEAD_BYTES: u64 = 2 << 20;
+/// What [`what_it_holds`] says of a slot of this format.
+pub const OUR_FORMAT: &str = "a Novale pool";
 const LANES_MIN: usize = 4;
 const LANES_MAX: usize = 512;
 
@@ -109,7 +111,7 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
     let pm = Pm::open(&specs, &PmOptions { hugepages: true, ..PmOptions::default() })?;
     if !how.overwrite {
         for (slot, path) in (0..).zip(&paths) {
-            if let Some(holds) = what_it_holds(&pm, slot)? {
+            if let Some(holds) = what_it_holds(&slot_head(&pm, slot)?) {
                 return Err(MakeError::Holds { path: (*path).to_owned(), holds });
             }
         }
@@ -126,24 +128,42 @@ fn make_slot(path: &Path, bytes: Option<u64>) -> Result<bool, MakeError> {
         let there = path.try_exists().map_err(failed)?;
         return if there { Ok(false) } else { Err(MakeError::NoSize { path: path.to_owned() }) };
     };
+    make_slot_file(path, bytes).map_err(failed)
+}
+
+/// Makes the file of a slot that is not there, of zeros, its owner's alone; says whether it did.
+///
+/// # Errors
+/// The kernel's; nothing is made then.
+pub fn make_slot_file(path: &Path, bytes: u64) -> io::Result<bool> {
     let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(error),
     };
-    if let Err(error) = file.set_len(bytes) {
-        drop(Made(vec![path.to_owned()]));
-        return Err(failed(error));
-    }
+    file.set_len(bytes).inspect_err(|_| drop(Made(vec![path.to_owned()])))?;
     Ok(true)
 }
 
-fn what_it_holds(pm: &Pm, slot: u8) -> Result<Option<&'static str>, MakeError> {
+/// The bytes of a slot that tell what it holds: its first 2 MB.
+///
+/// # Errors
+/// Where there is no such slot.
+pub fn slot_head(pm: &Pm, slot: u8) -> Result<Vec<u8>, novale_core::Error> {
     let len = usize::try_from(pm.slot_len(slot).min(HEAD_BYTES)).unwrap_or_default();
     let mut head = vec![0; len];
-    pm.load(PmAddr::new(slot, 0), &mut head).map_err(novale_core::Error::from)?;
-    let unknown = || head.iter().any(|byte| *byte != 0).then_some("data of an unknown format");
-    Ok(known_signature(&head).or_else(unknown))
+    pm.load(PmAddr::new(slot, 0), &mut head)?;
+    Ok(head)
+}
+
+/// What the first bytes of a slot show, in words; none for zeros.
+#[must_use]
+pub fn what_it_holds(head: &[u8]) -> Option<&'static str> {
+    match known_signature(head) {
+        Some("Novale") => Some(OUR_FORMAT),
+        None => head.iter().any(|byte| *byte != 0).then_some("data of an unknown format"),
+        known => known,
+    }
 }
 
 /// What a new pool of so many slots is: new identities, the caller's root directory, and as many lanes
