@@ -9,7 +9,7 @@
 
 here=$root/scripts/suites/direct
 parts=("$@")
-[ $# -gt 0 ] || parts=(copies git compiler cargo python java fio sqlite redis rocksdb postgresql)
+[ $# -gt 0 ] || parts=(pjdfstest fsx copies git compiler cargo python java fio sqlite redis rocksdb postgresql)
 if ! reason=$(why_no_mount); then
   tally skipped 1 "direct: $reason"
   exit
@@ -95,6 +95,8 @@ need_python() { # with its whole library: a smaller package has the interpreter 
   "${all[@]}" 2>/dev/null || { install_packages python3 && "${all[@]}"; }
 }
 
+# shellcheck source=scripts/suites/direct/conformance.sh
+. "$here/conformance.sh"
 # shellcheck source=scripts/suites/direct/files.sh
 . "$here/files.sh"
 # shellcheck source=scripts/suites/direct/builders.sh

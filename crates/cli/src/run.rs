@@ -129,7 +129,7 @@ fn all_mounts() -> Result<Vec<Record>> {
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     let (mut mounts, mut refused) = (Vec::new(), None);
     for mount in table.of_kind(KIND) {
-        match usable(mount.device, &mount.target) {
+        match usable(&table, mount.device, &mount.target) {
             Ok(Some(record)) => mounts.push(record),
             Ok(None) => {}
             Err(error) => refused = Some(error),
@@ -144,9 +144,10 @@ fn all_mounts() -> Result<Vec<Record>> {
 }
 
 fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Record>> {
+    let table = MountTable::read().context("/proc/self/mountinfo")?;
     let named = |dir: &PathBuf| {
         let mount = find(dir)?;
-        usable(mount.device, &mount.target)?.ok_or_else(|| {
+        usable(&table, mount.device, &mount.target)?.ok_or_else(|| {
             let dir = dir.display();
             anyhow!("{dir} is not shared: unmount it, and mount it with -o direct")
         })
@@ -155,13 +156,17 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Record>> {
 }
 
 /// A shared mount at its own place, and not a part of it elsewhere; nothing for one that is not
-/// shared. Refused where this process can't join the pool.
-fn usable(device: (u32, u32), target: &Path) -> Result<Option<Record>> {
+/// shared. Refused where this process can't join the pool, or its paths may lead elsewhere.
+fn usable(table: &MountTable, device: (u32, u32), target: &Path) -> Result<Option<Record>> {
     let Some(seen) = record::of_device(device) else { return Ok(None) };
     let record = &seen.record;
     let shared = record.daemon_words.iter().any(|word| word == DIRECT);
     if !shared || record.target != target {
         return Ok(None);
+    }
+    if let Some(other) = table.below(target) {
+        let (target, other) = (target.display(), other.target.display());
+        bail!("{target}: something else is mounted below it, at {other}");
     }
     join::check(&record.slots).with_context(|| target.display().to_string())?;
     Ok(Some(seen.record))

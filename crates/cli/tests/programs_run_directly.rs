@@ -102,6 +102,13 @@ fn what_keeps_a_program_from_running_directly_is_said() {
         *command = Command::new(copy);
         command.args(arguments).env_remove("NOVALE_PRELOAD").env_remove("LD_PRELOAD");
     });
+    // What a path there leads to is not in the pool.
+    fs::create_dir(scratch.in_dir("below")).unwrap();
+    let below = scratch.in_dir("below");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&below).status();
+    assert!(mounted.unwrap().success());
+    refused(&["--mount", &dir], &["something else is mounted below it", "below"], &as_is);
+    assert!(Command::new("umount").arg(&below).status().unwrap().success());
     let program = PathBuf::from(&slot).with_file_name("novale");
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(program.parent().unwrap(), readable).unwrap();

@@ -91,6 +91,17 @@ impl Fs {
         Ok(())
     }
 
+    /// Whether a kernel may know an inode: what it has to say of one that it does not know, such as that
+    /// it is a mount point, nobody need ask.
+    ///
+    /// # Errors
+    /// Those of reading the inode.
+    pub fn is_known_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        self.read_view(ctx.hint, ino, |view, _| {
+            Ok(view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
+        })
+    }
+
     /// Whether an inode has lost its last name, and is still there because a kernel may know it: that
     /// one gives it up when it looks for the name again, so whoever took the name without it makes it
     /// look, or the space comes back only when the kernel is short of memory.

@@ -34,6 +34,8 @@ use crate::transport::{Connection, Transport};
 use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind, xattr_mode};
 
 /// The longest write, and the longest read, in bytes.
+/// The kernel's own flag of an open that is to run a program.
+const FMODE_EXEC: i32 = 0x20;
 const MAX_WRITE_BYTES: u32 = 1 << 20;
 /// Read-aheads and the like that may be under way at once.
 const BACKGROUND_MAX: u16 = 64;
@@ -296,6 +298,13 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // A program that is run: nobody is to write to it from here on, before a page of it is read.
+        if flags.0 & FMODE_EXEC != 0
+            && self.service.is_shared()
+            && let Err(error) = self.service.maps(ino(node))
+        {
+            return reply.error(errno(error));
+        }
         match self.service.open(caller(request), ino(node), self.open_request(flags.0)) {
             Ok(opened) => reply.opened(NO_HANDLE, opened_flags(opened)),
             Err(error) => reply.error(errno(error)),

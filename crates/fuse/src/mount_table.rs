@@ -64,6 +64,12 @@ impl MountTable {
         self.entries.iter().rev().find(|entry| entry.target == target)
     }
 
+    /// A mount somewhere below `target`.
+    #[must_use]
+    pub fn below(&self, target: &Path) -> Option<&MountEntry> {
+        self.entries.iter().find(|entry| entry.target != target && entry.target.starts_with(target))
+    }
+
     /// The oldest mount of a file system, by its device number.
     pub(crate) fn of_device(&self, device: (u32, u32)) -> Option<&MountEntry> {
         self.entries.iter().find(|entry| entry.device == device)

@@ -20,6 +20,9 @@ promises! {
     /// The kernel found the mount's root behind each number whose directory it had not been given.
     the_kernel_starts_from_directories_too: runs_with_the_daemon kernel;
     children_go_on_in_a_listing: runs_with_the_daemon children;
+    /// The kernel keeps a mount point from being removed, and a program that runs from being written
+    /// to: both were done behind its back.
+    what_the_kernel_keeps_is_kept: runs_with_the_daemon kept;
 }
 
 /// What is listed directly, and in what order, is what the mount lists.
@@ -239,6 +242,35 @@ mod tasks {
         assert_eq!(fs::read_dir(&link).unwrap().count(), 2);
         let run = std::process::Command::new("sh").args(["-c", "ls | wc -l"]).output().unwrap();
         assert_eq!(run.stdout, b"2\n");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn kept() {
+        let (point, program) = (place().join("point"), place().join("sleep"));
+        fs::create_dir(&point).unwrap();
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut running = std::process::Command::new(&program).arg("600").spawn().unwrap();
+        let busy = |done: std::io::Result<()>| done.unwrap_err().raw_os_error();
+        let mut options = OpenOptions::new();
+        let open = options.write(true).open(&program).map(drop);
+        let cut = unsafe { libc::truncate(c(&program).as_ptr(), 0) };
+        let cut = if cut == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert_eq!((busy(open), busy(cut)), (Some(libc::ETXTBSY), Some(libc::ETXTBSY)));
+        let mut options = OpenOptions::new();
+        options.write(true).open(&program).unwrap();
+        let mount = |program: &str, arguments: &[&str]| {
+            let status = std::process::Command::new(program).args(arguments).arg(&point).status();
+            assert!(status.unwrap().success());
+        };
+        mount("mount", &["-t", "tmpfs", "none"]);
+        let removed = fs::remove_dir(&point);
+        let moved = fs::rename(&point, place().join("moved"));
+        mount("umount", &[]);
+        assert_eq!((busy(removed), busy(moved)), (Some(libc::EBUSY), Some(libc::EBUSY)));
+        fs::remove_dir(&point).unwrap();
     }
 
     #[test]

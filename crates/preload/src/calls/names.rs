@@ -41,6 +41,13 @@ fn old_name<'a>(found: &'a Found<'_>) -> Result<(&'a [u8], Attr), Served> {
     Ok((name, attr))
 }
 
+/// Leaves a directory that the kernel knows to it, to be removed or renamed: it may be a mount point.
+fn leave_known_directory(place: &Place<'_>, attr: &Attr) -> Result<(), Served> {
+    let known = attr.kind == FileKind::Directory
+        && place.fs.is_known_to_kernel(&place.ctx, attr.ino).is_ok_and(|known| known);
+    if known { Err(None) } else { Ok(()) }
+}
+
 /// Makes the kernel look at a name that was taken from an inode which it knows: it would keep it, and
 /// its space.
 fn look(dir: u64, path: u64) {
@@ -88,7 +95,10 @@ pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
     let mut buffer = PathBuffer::new();
     done((|| {
         let place = here(dir, path, &mut buffer)?;
-        let found = place.walk_to_name()?;
+        let found = if directory { place.walk(false)? } else { place.walk_to_name()? };
+        if let Some(attr) = &found.attr {
+            leave_known_directory(&place, attr)?;
+        }
         let name =
             if found.slash { old_name(&found)?.0 } else { found.name.as_deref().ok_or(None)? };
         if found.slash && !directory {
@@ -121,6 +131,10 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         }
         let (name, attr) = old_name(&source)?;
         let new_name = target.name.as_deref().ok_or(None)?;
+        leave_known_directory(&old, &attr)?;
+        if let Some(replaced) = &target.attr {
+            leave_known_directory(&new, replaced)?;
+        }
         if (source.slash || target.slash) && attr.kind != FileKind::Directory {
             return Err(Some(fail(libc::ENOTDIR)));
         }

@@ -104,6 +104,13 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         Some(_) if flags & libc::O_DIRECTORY != 0 => return refuse(libc::ENOTDIR),
         Some(attr) if attr.kind == FileKind::Symlink => return refuse(libc::ELOOP),
         Some(attr) if attr.kind != FileKind::File => return Opened::ByKernel,
+        // Who writes to a program that runs is told so by the kernel, which has it mapped.
+        Some(attr)
+            if flags & libc::O_ACCMODE != libc::O_RDONLY
+                && place.fs.is_mapped(&place.ctx, attr.ino).is_ok_and(|mapped| mapped) =>
+        {
+            return Opened::ByKernel;
+        }
         None if flags & libc::O_CREAT == 0 => return refuse(libc::ENOENT),
         None if found.slash => return refuse(libc::EISDIR),
         _ => {}
