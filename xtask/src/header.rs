@@ -9,7 +9,7 @@ const FOLDER: &str = "crates/capi";
 const HEADER: &str = "crates/capi/include/novale.h";
 /// The files with declarations, in the order of the header.
 const SOURCES: &[&str] =
-    &["version", "text", "pool", "file", "names", "directory", "attributes", "xattr"];
+    &["version", "text", "pool", "file", "map", "names", "directory", "attributes", "xattr"];
 
 /// Writes the header.
 pub(crate) fn write(root: &Path) -> Result<()> {

@@ -22,7 +22,7 @@
  * are bytes; paths start at the pool's root, with or without a slash.
  *
  * Durability. What changes a pool is durable when it returns, and after a crash it is there whole or
- * not at all. There is nothing to flush.
+ * not at all. There is nothing to flush, but what is stored to a mapping: see novale_mmap.
  *
  * Threads. All calls may be made from all threads at once, also on the same handles; only the call
  * that closes a handle must be the last one on it. They are not for signal handlers.
@@ -55,12 +55,18 @@ typedef struct novale_file_t novale_file_t;
 // A directory that is being listed.
 typedef struct novale_dir_t novale_dir_t;
 
+// A mapping of a file.
+typedef struct novale_map_t novale_map_t;
+
 // The number of this interface: `novale_open` takes it, and refuses another one. It changes with
 // each change that a program built before would not survive. The soname ends in it.
 #define NOVALE_ABI 1
 
 // For novale_mkfs: overwrite what the slots hold.
 #define NOVALE_MKFS_OVERWRITE 1
+
+// For novale_mmap: a replica, of which novale_msync publishes all changes at once.
+#define NOVALE_MAP_ATOMIC 1
 
 // Space and inodes of a pool.
 typedef struct novale_statfs_t {
@@ -294,6 +300,46 @@ ssize_t novale_copy_file_range(const novale_file_t *source,
                                int64_t *target_offset,
                                size_t bytes,
                                uint32_t flags);
+
+// Maps bytes bytes of a file from an offset on, for reading and writing, which the file must be open
+// for.
+//
+// flags: 0 or NOVALE_MAP_ATOMIC. With 0 what is mapped are the file's own pages: from is a multiple of
+// 4096, and the last byte must lie in a page of the file. What is stored there all others see at
+// once; a crash keeps any part of it, by units of 8 bytes, until novale_msync has made it durable,
+// and so it does with what is written to the file meanwhile. With NOVALE_MAP_ATOMIC it is a copy in
+// memory, nobody else's.
+// *map: the mapping, NULL on failure; novale_munmap ends it. It needs the file no longer.
+//
+// Returns 0. Errors: -EBADF (not open for both), -EINVAL (the range, the flags), -EBUSY (the kernel
+// has the file mapped), -ENOSPC (holes get pages), -ENOMEM.
+int novale_mmap(const novale_file_t *file,
+                int64_t from,
+                size_t bytes,
+                int flags,
+                novale_map_t **map);
+
+// Tells where a mapping is: *address its first byte, and *bytes how many it has, whole pages of the
+// file's own. It is valid until novale_munmap, and not in a child of fork.
+//
+// Returns 0. Errors: those of every call.
+int novale_map_address(const novale_map_t *map, void **address, size_t *bytes);
+
+// Makes durable what was stored in bytes bytes of a mapping, from its byte from on. Of a replica all
+// changes are published, wherever they are: after a crash all of them are there, or none; nothing
+// must be stored to it meanwhile.
+//
+// Returns 0. Errors: -EINVAL (beyond the mapping), of a replica -EBUSY (somebody has the file's own
+// pages mapped), -ENOSPC.
+int novale_msync(const novale_map_t *map,
+                 size_t from,
+                 size_t bytes);
+
+// Ends a mapping; the pointer and what was mapped are dead after that. What a replica has not
+// published is lost.
+//
+// Returns 0. Errors: -EINVAL, -EBADF, -ESHUTDOWN for what is no mapping of this process.
+int novale_munmap(novale_map_t *map);
 
 // Makes a directory. mode: permission bits; the umask takes none of them away.
 //

@@ -7,6 +7,7 @@ use novale_posix::{File, Pool as OpenPool};
 
 use crate::directory::Listing;
 use crate::forks;
+use crate::map::Mapped;
 
 /// The first word of a handle: what it is, as long as it is open, and in which process.
 ///
@@ -63,6 +64,27 @@ pub struct OpenFile {
 pub struct Directory {
     seal: Seal,
     pub(crate) listing: Mutex<Listing>,
+}
+
+/// A mapping of a file.
+#[repr(C)]
+pub struct Mapping {
+    seal: Seal,
+    pub(crate) mapped: Mapped,
+}
+
+impl Mapping {
+    pub(crate) fn new(mapped: Mapped) -> Self {
+        Self { seal: Seal::new(Self::TAG), mapped }
+    }
+}
+
+impl Handle for Mapping {
+    const TAG: u64 = u64::from_le_bytes(*b"nv map\0\0");
+
+    fn seal(&self) -> &Seal {
+        &self.seal
+    }
 }
 
 impl Pool {

@@ -22,6 +22,7 @@ mod directory;
 mod file;
 mod forks;
 mod handle;
+mod map;
 mod names;
 mod pool;
 mod text;

@@ -385,6 +385,45 @@ static void processes(novale_t *pool)
     IS(novale_file_close(file), 0);
 }
 
+static void mappings(novale_t *pool)
+{
+    char text[16] = "";
+    void *at = NULL;
+    size_t bytes = 0;
+    novale_map_t *map = NULL, *other = NULL;
+    novale_file_t *file = file_of(pool, "/mapped", O_RDWR | O_CREAT | O_EXCL);
+    IS(novale_mmap(file, 0, 4096, 0, &map), -EINVAL);
+    IS(novale_ftruncate(file, 10000), 0);
+    IS(novale_mmap(file, 1, 10, 0, &map), -EINVAL);
+    IS(novale_mmap(file, 0, 10, 7, &map), -EINVAL);
+    IS(novale_mmap(file, 0, 10000, NOVALE_MAP_ATOMIC, &other), 0);
+    IS(novale_map_address(other, &at, &bytes), 0);
+    IS(bytes, 10000);
+    memcpy((char *)at + 5000, "published", 9);
+    IS(novale_pread(file, text, 9, 5000), 9);
+    IS(text[0], 0);
+    IS(novale_msync(other, 0, bytes), 0);
+    IS(novale_pread(file, text, 9, 5000), 9);
+    IS(memcmp(text, "published", 9), 0);
+    IS(novale_mmap(file, 4096, 5904, 0, &map), 0);
+    IS(novale_map_address(map, &at, &bytes), 0);
+    IS(bytes, 8192);
+    IS(memcmp((char *)at + 904, "published", 9), 0);
+    memcpy(at, "stored", 6);
+    IS(novale_msync(map, 0, 6), 0);
+    IS(novale_msync(map, 8192, 1), -EINVAL);
+    IS(novale_pread(file, text, 6, 4096), 6);
+    IS(memcmp(text, "stored", 6), 0);
+    IS(novale_pwrite(file, "written", 7, 8000), 7);
+    IS(memcmp((char *)at + 8000 - 4096, "written", 7), 0);
+    IS(novale_munmap(other), 0);
+    IS(novale_file_close(file), 0);
+    memcpy(at, "longer", 6);
+    IS(novale_munmap(map), 0);
+    IS(novale_munmap(NULL), -EINVAL);
+    IS(novale_unlink(pool, "/mapped"), 0);
+}
+
 static void closing(novale_t *pool)
 {
     char byte = 0;
@@ -416,6 +455,7 @@ int main(int count, char **arguments)
     copying(pool);
     names(pool);
     files_without_a_name(pool);
+    mappings(pool);
     listing(pool);
     attributes(pool);
     extended_attributes(pool);

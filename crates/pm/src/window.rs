@@ -8,7 +8,7 @@ use std::io;
 use std::ptr;
 
 use novale_layout::PmAddr;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::cpu::{self, Cpu};
 use crate::{PAGE, Pm, SlotKind, to_usize};
@@ -53,6 +53,9 @@ impl Pm {
             self.show(*addr, *len, window.base.wrapping_add(at).cast())?;
             at += to_usize(*len);
         }
+        // A child of fork is no client of the pool, and must not reach what may be another file's by then.
+        // SAFETY: the range is this window; nothing of it changes here.
+        unsafe { madvise(base, len, Advice::LinuxDontFork) }?;
         Ok(window)
     }
 
