@@ -2,7 +2,7 @@
 
 use crate::calls::xattrs::{self, Ask};
 use crate::calls::{
-    attributes, data, descriptors, directories, maps, names, open, processes, transfer,
+    attributes, data, descriptors, directories, maps, names, open, processes, space, transfer,
 };
 use crate::entry::{self, CLOSES, CREATES, MAPS, Outcome, add_class};
 use crate::paths::{Served, descriptor};
@@ -105,6 +105,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_symlinkat,
     libc::SYS_readlink,
     libc::SYS_readlinkat,
+    libc::SYS_statfs,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_getxattr,
@@ -286,7 +287,8 @@ fn data_call(number: i64, args: &Args) -> Served {
         libc::SYS_ftruncate => data::truncate(args),
         libc::SYS_fallocate => data::fallocate(args),
         libc::SYS_fadvise64 | libc::SYS_readahead => data::advise(args),
-        libc::SYS_ioctl | libc::SYS_fstatfs | libc::SYS_syncfs => data::other(number, args),
+        libc::SYS_ioctl | libc::SYS_syncfs => data::other(number, args),
+        libc::SYS_fstatfs => space::of_file(number, args),
         libc::SYS_fsetxattr => xattrs::of_file(Ask::Set, number, args),
         libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, number, args),
         libc::SYS_flistxattr => xattrs::of_file(Ask::List, number, args),
@@ -345,6 +347,7 @@ fn path_call(number: i64, args: &Args) -> Served {
         libc::SYS_symlinkat => names::symlink(a, b, c),
         libc::SYS_readlink => names::readlink(CWD, a, b, c),
         libc::SYS_readlinkat => names::readlink(a, b, c, d),
+        libc::SYS_statfs => space::of_path(args),
         libc::SYS_setxattr => xattrs::of_path(Ask::Set, args, 0),
         libc::SYS_lsetxattr => xattrs::of_path(Ask::Set, args, NOFOLLOW),
         libc::SYS_getxattr => xattrs::of_path(Ask::Get, args, 0),

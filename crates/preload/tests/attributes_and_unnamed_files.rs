@@ -1,7 +1,7 @@
 //! Promise: extended attributes, and files without a name, are served in the process of a program
 //! under `novale run`, as the kernel serves them where it can.
 
-#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
@@ -20,6 +20,16 @@ promises! {
     /// Whoever is not root may not open files by number: what a program had open when it gave up its
     /// rights could not be locked or inherited any more.
     who_gives_up_rights_keeps_files: runs_with_the_daemon rights;
+}
+
+#[test]
+fn the_mount_tells_the_same_of_space() {
+    let Some((scratch, slot)) = mounted("the_mount_tells_the_same_of_space") else { return };
+    std::fs::write(scratch.in_dir("file"), vec![1; 100_000]).unwrap();
+    let told = succeeds(&task(&scratch, "space").output().unwrap());
+    let expected = tasks::told_of_space(std::path::Path::new(&scratch.dir()));
+    assert!(told.contains(&expected), "{expected} not in {told}");
+    is_whole(&scratch, &slot);
 }
 
 #[test]
@@ -82,6 +92,26 @@ mod tasks {
         names
     }
 
+    /// All that `statfs` says, and that `fstatfs` says the same.
+    pub(super) fn told_of_space(path: &Path) -> String {
+        let open = File::open(path).unwrap();
+        let [mut of_path, mut of_file] = [std::mem::MaybeUninit::<libc::statfs>::zeroed(); 2];
+        let done = unsafe { libc::statfs(c(path).as_ptr(), of_path.as_mut_ptr()) };
+        assert_eq!(
+            (done, unsafe { libc::fstatfs(open.as_raw_fd(), of_file.as_mut_ptr()) }),
+            (0, 0)
+        );
+        let [of_path, of_file] = [of_path, of_file].map(|found| unsafe { found.assume_init() });
+        assert_eq!(format!("{of_path:?}"), format!("{of_file:?}"));
+        format!("{of_path:?}")
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn space() {
+        println!("{}", told_of_space(&place()));
+    }
+
     #[test]
     #[ignore = "a task of another test"]
     fn attributes() {
@@ -99,6 +129,7 @@ mod tasks {
         assert_eq!(get(&path, c"user.c", 4), Err(libc::ENODATA));
         assert_eq!(get(&path, c"trusted.long", 65_536).unwrap(), long);
         assert_eq!(get(&path, c"system.posix_acl_access", 100), Err(libc::ENODATA));
+        assert_eq!(get(&path, c"security.capability", 100), Err(libc::ENODATA));
         assert_eq!(names(&path), ["trusted.long", "user.a"]);
         let len = unsafe { libc::listxattr(c(&path).as_ptr(), std::ptr::null_mut(), 0) };
         assert_eq!(told(len), Ok("trusted.long.user.a.".len()));

@@ -11,5 +11,6 @@ pub(super) mod maps;
 pub(super) mod names;
 pub(super) mod open;
 pub(super) mod processes;
+pub(super) mod space;
 pub(super) mod transfer;
 pub(super) mod xattrs;

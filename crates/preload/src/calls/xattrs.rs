@@ -4,14 +4,16 @@
 //! has rules of its own for (`security.`, setting an ACL), what the daemon makes up (quotas), and all of
 //! a mount that hides some, goes through the mount.
 
-use novale_core::{FileKind, SetXattr, XattrMode};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use novale_core::{Error, FileKind, SetXattr, XattrMode};
 
 use super::attributes::{Target, of_descriptor, target};
 use crate::guard::{self, PathBuffer};
 use crate::mounts::{self, ctx};
 use crate::paths::{Served, descriptor, held, refused};
 use crate::state;
-use crate::sys::{Args, fail};
+use crate::sys::{Args, fail, sys};
 use crate::table;
 
 /// Bytes of a name and of a value at most, as in Linux.
@@ -64,6 +66,9 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
     }
     let mut buffer = PathBuffer::new();
     let name = buffer.load(args[1]).filter(|name| name.len() <= NAME_MAX).ok_or(None)?;
+    if is_absent(ask, target, name) {
+        return Err(Some(fail(libc::ENODATA)));
+    }
     if !is_served(ask, name, target.attr.kind) {
         return Err(None);
     }
@@ -88,6 +93,30 @@ fn is_served(ask: Ask, name: &[u8], kind: FileKind) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"trusted.") && !name.starts_with(QUOTAS)
         || ask == Ask::Get && is_plain && ACLS.contains(&name)
+}
+
+/// Whether an attribute of the kernel's is asked for that is not there: `ls` and `cp` ask for these of
+/// each file.
+fn is_absent(ask: Ask, target: &Target, name: &[u8]) -> bool {
+    let known = match name {
+        b"security.capability" => true,
+        // Where it is active it makes a label up.
+        b"security.selinux" => !has_selinux(),
+        _ => false,
+    };
+    let found = || target.fs.getxattr(target.attr.ino, name);
+    ask == Ask::Get && known && matches!(found(), Err(Error::NoAttribute))
+}
+
+fn has_selinux() -> bool {
+    /// 0 before anybody has asked, then 1 or 2.
+    static ACTIVE: AtomicU8 = AtomicU8::new(0);
+    if ACTIVE.load(Ordering::Relaxed) == 0 {
+        let status = c"/sys/fs/selinux/status";
+        let there = sys!(libc::SYS_access, status.as_ptr(), libc::F_OK) == 0;
+        ACTIVE.store(1 + u8::from(there), Ordering::Relaxed);
+    }
+    ACTIVE.load(Ordering::Relaxed) == 2
 }
 
 fn value_and_mode<'a>(args: &Args) -> Result<(&'a [u8], XattrMode), Served> {
