@@ -166,7 +166,8 @@ fn open_directory(target: &[u8], directory: &InUse) -> Ret {
             return gone;
         };
         let path = [target, &path, b"\0"].concat();
-        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let path_only = directory.flags() & libc::O_PATH;
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | path_only;
         let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
         if fd < 0 {
             continue;

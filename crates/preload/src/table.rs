@@ -111,6 +111,11 @@ impl Description {
         self.flags() & libc::O_ACCMODE != libc::O_RDONLY
     }
 
+    /// Whether it is open to start from alone (`O_PATH`): what else is asked of it the kernel refuses.
+    pub(crate) fn is_path(&self) -> bool {
+        self.flags() & libc::O_PATH != 0
+    }
+
     pub(crate) fn appends(&self) -> bool {
         self.flags() & libc::O_APPEND != 0
     }

@@ -210,6 +210,13 @@ mod tasks {
         let opened =
             options.read(true).custom_flags(libc::O_DIRECTORY).open(place().join("absent"));
         assert_eq!(opened.unwrap_err().kind(), ErrorKind::NotFound);
+        // One to start from is good for nothing else.
+        let start = open(&directory, libc::O_PATH | libc::O_DIRECTORY | libc::O_RDWR);
+        let flags = unsafe { libc::fcntl(start, libc::F_GETFL) };
+        assert_eq!(flags, libc::O_PATH | libc::O_DIRECTORY);
+        let made = unsafe { libc::openat(start, c"made".as_ptr(), libc::O_CREAT, 0o600) };
+        assert!(made >= 0 && directory.join("made").exists());
+        assert_eq!(unsafe { libc::unlinkat(start, c"made".as_ptr(), 0) }, 0);
         let list = |fd: i32, bytes: &mut [u8]| unsafe {
             libc::syscall(libc::SYS_getdents64, fd, bytes.as_mut_ptr(), bytes.len())
         };
@@ -230,6 +237,11 @@ mod tasks {
         fs::write(from.join("deep/er/file"), b"here").unwrap();
         let open = File::open(from.join("deep/er")).unwrap();
         let fd = open.as_raw_fd();
+        let start = unsafe { libc::open(c(&from).as_ptr(), libc::O_PATH) };
+        assert_eq!(unsafe { libc::fchmod(start, 0o700) }, -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(unsafe { libc::fsync(start) }, -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBADF));
         // It is found where it is by then.
         fs::rename(&from, &to).unwrap();
         assert_eq!(unsafe { libc::mknodat(fd, c"fifo".as_ptr(), libc::S_IFIFO | 0o600, 0) }, 0);

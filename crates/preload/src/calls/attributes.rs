@@ -174,7 +174,7 @@ fn set(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -
 /// Administrators alone: the kernel checks what others may.
 fn own(fd: u64) -> Result<Target, Served> {
     let description = table::get(descriptor(fd)).ok_or(None)?;
-    if state::is_root() { of_descriptor(&description) } else { Err(None) }
+    if state::is_root() && !description.is_path() { of_descriptor(&description) } else { Err(None) }
 }
 
 /// The descriptor of a change that only the administrator makes here is handed to the kernel for

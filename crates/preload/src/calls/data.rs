@@ -303,10 +303,15 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     writev_at(fd, (at, count), place, flags & libc::RWF_APPEND as u64 != 0)
 }
 
+/// Whether a directory is open for more than to start from.
+fn is_listed(directory: &InUse) -> bool {
+    directory.is(DIRECTORY) && !directory.is_path()
+}
+
 /// `lseek(fd, offset, whence)`.
 pub(crate) fn lseek(args: &Args) -> Served {
     let [fd, offset, whence, ..] = *args;
-    if let Some(directory) = table::get(descriptor(fd)).filter(|found| found.is(DIRECTORY)) {
+    if let Some(directory) = table::get(descriptor(fd)).filter(is_listed) {
         return super::directories::seek(&directory, offset.cast_signed(), whence as i32);
     }
     let file = file(fd)?;
@@ -344,7 +349,7 @@ fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Re
 /// `fsync(fd)`, `fdatasync(fd)`, `sync_file_range(fd, ..)`: what was written is durable already,
 /// and what was stored in mapped pages now.
 pub(crate) fn sync(args: &Args) -> Served {
-    if let Some(directory) = table::get(descriptor(args[0])).filter(|found| found.is(DIRECTORY)) {
+    if let Some(directory) = table::get(descriptor(args[0])).filter(is_listed) {
         let done = mounts::fs(directory.mount())?.sync(&ctx(), directory.ino());
         return Some(done.map_or_else(|error| fail(novale_posix::errno(&error)), |()| 0));
     }

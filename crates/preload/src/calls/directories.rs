@@ -19,6 +19,9 @@ const PATH_MAX: usize = guard::PATH_MAX;
 pub(crate) fn list(args: &Args) -> Served {
     let [fd, at, len, ..] = *args;
     let directory = table::get(descriptor(fd))?;
+    if directory.is_path() {
+        return None;
+    }
     if !directory.is(DIRECTORY) {
         return Some(fail(libc::ENOTDIR));
     }

@@ -14,6 +14,8 @@ use crate::{mounts, numbers};
 /// Flags that a description keeps.
 const KEPT: i32 =
     !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
+/// Flags that count beside `O_PATH`.
+const PATH_FLAGS: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
 /// The kernel's own flag for large files, which `F_GETFL` shows.
 const LARGE_FILE: i32 = 0o100_000;
 
@@ -53,7 +55,9 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let place = place(dir, path, &mut buffer)?;
     let by_kernel = || (!may_wait(&place, flags)).then(|| adopt(&place, dir, path, flags, mode));
     let both = libc::O_DIRECTORY | libc::O_CREAT;
-    let special = flags & libc::O_PATH != 0 || flags & both == both;
+    let is_path = flags & libc::O_PATH != 0;
+    let flags = if is_path { flags & PATH_FLAGS } else { flags };
+    let special = flags & both == both;
     if special || !state::is_root() || kernel::needs_all() {
         return by_kernel();
     }
@@ -102,6 +106,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
             return open_directory(place, &attr, flags, flags & changes != 0);
         }
         Some(_) if flags & libc::O_DIRECTORY != 0 => return refuse(libc::ENOTDIR),
+        Some(_) if flags & libc::O_PATH != 0 => return Opened::ByKernel,
         Some(attr) if attr.kind == FileKind::Symlink => return refuse(libc::ELOOP),
         Some(attr) if attr.kind != FileKind::File => return Opened::ByKernel,
         // Who writes to a program that runs is told so by the kernel, which has it mapped.
@@ -224,7 +229,8 @@ fn description(
     hold: Option<HoldId>,
 ) -> New {
     let stays = flags & libc::O_CLOEXEC == 0;
-    let flags = flags & KEPT | LARGE_FILE;
+    let large = if flags & libc::O_PATH != 0 { 0 } else { LARGE_FILE };
+    let flags = flags & KEPT | large;
     let Attr { ino, generation, .. } = *attr;
     New { ino, generation, flags, state, mount: place.mount, hold, stays }
 }

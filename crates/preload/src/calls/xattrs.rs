@@ -43,7 +43,7 @@ pub(crate) fn of_path(ask: Ask, args: &Args, flags: i32) -> Served {
 /// `fgetxattr(fd, ..)` and its kin.
 pub(crate) fn of_file(ask: Ask, number: i64, args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
-    let served = if state::is_root() {
+    let served = if state::is_root() && !description.is_path() {
         of_descriptor(&description).and_then(|target| serve(ask, &target, args))
     } else {
         Err(None)
