@@ -13,6 +13,7 @@ use crate::cow::{FILE_BYTES_MAX, Stored, page_at};
 use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, OpKind, need};
+use crate::seeded::{self, Bug};
 use crate::types::Ctx;
 
 /// The longest copy of one call, in bytes: longer ones end there. Both files are locked while so many
@@ -72,8 +73,13 @@ impl Fs {
         let len = len.min(COPY_BYTES_MAX);
         if len > 0 {
             let end = to.offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
-            let range = (to.offset, end.ok_or(Error::TooLarge)?);
-            self.copy_locked(&call, (source, from.offset), target, range)?;
+            let mut range = (to.offset, end.ok_or(Error::TooLarge)?);
+            let mut from = from.offset;
+            if len > PAGE && seeded::is_on(Bug::CopyInTwo) {
+                self.copy_locked(&call, (source, from), target, (range.0, range.0 + PAGE))?;
+                (from, range.0) = (from + PAGE, range.0 + PAGE);
+            }
+            self.copy_locked(&call, (source, from), target, range)?;
         }
         let state = source.view.state();
         Ok((len, (source.view.atime_ns(), state.mtime_ns, state.ctime_ns)))

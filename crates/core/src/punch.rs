@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, need};
 use crate::log::page_crc;
+use crate::seeded::{self, Bug};
 use crate::view::View;
 
 const PAGE_BYTES: usize = 4096;
@@ -133,7 +134,12 @@ impl Fs {
         for (file_page, from, to) in edges_of(offset, end) {
             let edge = self.edge(view, file_page, (from, to))?;
             let addr = page_at(extents, file_page - offset / PAGE);
-            pending = pending.and(self.pm.stream(addr, &edge.bytes[..], Purpose::Data));
+            let stored = if seeded::is_on(Bug::ZeroEdgeCached) {
+                seeded::stream_but_a_line(&self.pm, addr, &edge.bytes[..], 0)
+            } else {
+                self.pm.stream(addr, &edge.bytes[..], Purpose::Data)
+            };
+            pending = pending.and(stored);
         }
         Ok(pending)
     }

@@ -103,6 +103,22 @@ pub enum Bug {
     MoveCutsItself,
     /// The pages of extended attributes share a fence with the line that names them.
     XattrsNotFenced,
+    /// Recovery counts twice what directory trees use.
+    TreesCountedTwice,
+    /// Both copies of the superblock are stored behind one fence.
+    FeatureCopiesTogether,
+    /// The first line of a zeroed range's first page stays in the cache.
+    ZeroEdgeCached,
+    /// A copy of more than a page is two commits.
+    CopyInTwo,
+    /// A file without a name has a link.
+    UnnamedLinked,
+    /// A close leaves the inode numbers that lanes hold in use.
+    LaneNumbersStay,
+    /// A repair does not fence its commit lines.
+    RepairLineNotFenced,
+    /// Settling gives the piece again that was in hand.
+    GivenTwice,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -192,6 +192,7 @@ impl Fs {
         let own =
             if giving { Extents::default() } else { self.pages_of(record, &holdings, &log_pages)? };
         let started = record.words.get(GIVEN).copied().flatten().unwrap_or(0);
+        let started = started.saturating_sub(u64::from(seeded::is_on(Bug::GivenTwice)));
         let rest = record.free.iter().skip(usize::try_from(started).unwrap_or(usize::MAX));
         let rest: Vec<Extent> = if giving { rest.map(extent_of).collect() } else { Vec::new() };
         let stay = seeded::is_on(Bug::SettledViewStays);

@@ -27,6 +27,7 @@ use crate::load;
 use crate::names::no_entries_crc;
 use crate::namespace::new_inode;
 use crate::quota::Change;
+use crate::seeded::{self, Bug};
 use crate::types::{Attr, Ctx, NewInode, Unnamed};
 use crate::view::{State, View};
 
@@ -89,7 +90,8 @@ impl Fs {
         let inherited = self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
         let pending = pending.and(inherited);
         let pending = pending.and(change.place.store_identity(&self.pm, &identity));
-        let next = State { nlink: 0, ..change.next };
+        let nlink = u32::from(seeded::is_on(Bug::UnnamedLinked));
+        let next = State { nlink, ..change.next };
         let mut parts = [Part {
             ino,
             place: change.place,

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use fastrand::Rng;
 use novale_core::repair::Effort;
-use novale_lab::crash::{Effort as Images, Hardware, What, images};
+use novale_lab::crash::{Hardware, What};
 use novale_lab::diff::Budget;
 use novale_lab::images::{CutRepair, Image, Pools, Recipe};
 use novale_pm::StoreKind;
@@ -22,8 +22,6 @@ const CORPUS: &str = include_str!("../corpus/images.txt");
 const REPAIRS_MIN: usize = 6;
 /// Images of a cut that are repaired.
 const IMAGES_AT_A_FENCE: usize = 5;
-/// Fences of a repair at which it is cut.
-const FENCES_MAX: usize = 60;
 
 fn recipes() -> Vec<Recipe> {
     let lines = CORPUS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -33,27 +31,7 @@ fn recipes() -> Vec<Recipe> {
 /// Cuts a repair of these slots at its fences; how often, or what was wrong.
 fn cut(slots: &[Vec<u8>], effort: Effort, random: &mut Rng) -> Result<usize, String> {
     let Some(repair) = CutRepair::record(slots, effort)? else { return Ok(0) };
-    let mut hardware = Hardware::with(slots.to_vec());
-    let (mut fences, mut cuts) = (0, 0);
-    for event in &repair.events {
-        let at_fence = matches!(event.what, What::Fence) && !hardware.pending().is_empty();
-        if at_fence && fences < FENCES_MAX {
-            fences += 1;
-            let mut choice = images(&hardware, Images::default(), random);
-            random.shuffle(&mut choice);
-            for image in choice.into_iter().take(IMAGES_AT_A_FENCE) {
-                cuts += 1;
-                let left = hardware.after_cut(&image.lines).durable_copy();
-                let place = || format!("cut at fence {fences}, keeping {}", image.choice);
-                repair.judge_cut(&left).map_err(|what| format!("{}: {what}", place()))?;
-            }
-        }
-        hardware.apply(event);
-    }
-    hardware.lose_pending();
-    let end = repair.judge_end(&hardware.durable_copy());
-    end.map_err(|what| format!("cut behind it: {what}"))?;
-    Ok(cuts)
+    repair.cut_at_fences(slots.to_vec(), IMAGES_AT_A_FENCE, random)
 }
 
 #[test]

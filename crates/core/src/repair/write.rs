@@ -19,6 +19,7 @@ use crate::log::{LogId, page_of};
 use crate::pool::Pool;
 use crate::recover::journal::{Journal, lane_pages};
 use crate::recover::marks::PageMarks;
+use crate::seeded::{self, Bug};
 
 const LINE_BYTES: usize = 64;
 
@@ -204,7 +205,10 @@ impl<'a> Writer<'a> {
         for (slot, offset) in (0..).zip(COMMIT_OFFSETS) {
             if inode.slot != Some(slot) {
                 let at = inode.place.addr.add(offset);
-                self.pm.fence(self.pm.stream(at, &bytes, Purpose::Commit)).end();
+                let stored = self.pm.stream(at, &bytes, Purpose::Commit);
+                if !seeded::is_on(Bug::RepairLineNotFenced) {
+                    self.pm.fence(stored).end();
+                }
             }
         }
         // Of two lines written either stands.

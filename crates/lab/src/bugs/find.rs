@@ -7,7 +7,7 @@ use std::time::Instant;
 use novale_core::Form;
 use novale_core::seeded::{Bug, switch};
 
-use super::run::under;
+use super::run::{Subject, under};
 use super::table::{By, SeededBug};
 use crate::campaign::{Campaign, Case, print_replay};
 use crate::clients::{SETUP, VICTIMS};
@@ -24,11 +24,13 @@ const RUNS_MAX: usize = 40;
 pub fn find(seeded: &SeededBug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<String> {
     match seeded.by {
         By::PowerCut => find_cut(seeded.bug, campaign, stop),
-        By::Death => {
+        By::Death | By::ArenaDeath => {
             let begun = Instant::now();
             let is_over = || begun.elapsed() >= campaign.time || stop.load(Ordering::Relaxed);
-            find_death(seeded.bug, campaign.seed, &is_over)
+            find_death((seeded.bug, seeded.by), campaign.seed, &is_over)
         }
+        // Its recipe is one of the corpus.
+        By::Repair => None,
     }
 }
 
@@ -44,7 +46,7 @@ fn find_cut(bug: Bug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<Str
     Some(print_replay(&found.case, &found.failure.to_string()))
 }
 
-fn find_death(bug: Bug, seed: u64, is_over: &dyn Fn() -> bool) -> Option<String> {
+fn find_death((bug, by): (Bug, By), seed: u64, is_over: &dyn Fn() -> bool) -> Option<String> {
     let setup = parse_steps(SETUP).ok()?;
     for form in [Form::Auto, Form::Two] {
         for victim in VICTIMS.iter().take_while(|_| !is_over()) {
@@ -53,16 +55,14 @@ fn find_death(bug: Bug, seed: u64, is_over: &dyn Fn() -> bool) -> Option<String>
             let options = CrashOptions { core, seed, ..CrashOptions::default() };
             let with =
                 |setup: &[_]| Case { steps: [setup, &victim].concat(), options: options.clone() };
-            let fails = |setup: &[_]| {
-                under(Some(bug), By::Death, &with(setup)).is_err()
-                    && under(None, By::Death, &with(setup)).is_ok()
-            };
+            let run = |bug, setup: &[_]| under(bug, by, &Subject::Case(with(setup)));
+            let fails = |setup: &[_]| run(Some(bug), setup).is_err() && run(None, setup).is_ok();
             if !fails(&setup) {
                 continue;
             }
-            let short = with(&shrink(setup, RUNS_MAX, &mut |setup| fails(setup)));
-            let what = under(Some(bug), By::Death, &short).err().unwrap_or_default();
-            return Some(print_replay(&short, &what));
+            let short = shrink(setup, RUNS_MAX, &mut |setup| fails(setup));
+            let what = run(Some(bug), &short).err().unwrap_or_default();
+            return Some(print_replay(&with(&short), &what));
         }
     }
     None

@@ -15,7 +15,7 @@ pub struct SeededBug {
     pub what: &'static str,
     /// How it shows.
     pub by: By,
-    /// A replay file with the sequence that catches it.
+    /// The text of the file that catches it: a replay file's, but where a repair is cut.
     pub sequence: &'static str,
 }
 
@@ -26,6 +26,11 @@ pub enum By {
     PowerCut,
     /// A client dies at each store of its last step, another settles, and the power is cut then.
     Death,
+    /// A client dies at stores to the arena of its last step, and another settles.
+    ArenaDeath,
+    /// A damaged pool is repaired, and the power is cut at the fences of that: a line with `safe` or
+    /// `salvage` and a recipe.
+    Repair,
 }
 
 /// The bug of that name.
@@ -96,6 +101,14 @@ pub const BUGS: &[SeededBug] = &[
     bug!("move-uncovers", MoveUncovers, PowerCut, "DESIGN 4", "collection drops a hole that still cancels"),
     bug!("move-cuts-itself", MoveCutsItself, PowerCut, "DESIGN 4", "collection drops what a collapse maps behind its own hole"),
     bug!("xattrs-not-fenced", XattrsNotFenced, PowerCut, "DESIGN 4", "pages of extended attributes share a fence with the line that names them"),
+    bug!("trees-counted-twice", TreesCountedTwice, PowerCut, "DESIGN 5", "recovery counts twice what directory trees use"),
+    bug!("feature-copies-together", FeatureCopiesTogether, PowerCut, "DESIGN 4", "the superblock's two copies share a fence"),
+    bug!("zero-edge-cached", ZeroEdgeCached, PowerCut, "DESIGN 4", "a line at the edge of a zeroed range is not flushed"),
+    bug!("copy-in-two", CopyInTwo, PowerCut, "DESIGN 4", "a copy between files is not atomic"),
+    bug!("unnamed-linked", UnnamedLinked, PowerCut, "DESIGN 3", "a file without a name outlives its process"),
+    bug!("lane-numbers-stay", LaneNumbersStay, PowerCut, "DESIGN 5", "inode numbers that a lane holds stay in use when the pool is closed"),
+    bug!("repair-line-not-fenced", RepairLineNotFenced, Repair, "DESIGN 7", "a repair calls the pool clean before its lines are durable"),
+    bug!("given-twice", GivenTwice, ArenaDeath, "DESIGN 5", "settling frees the piece again that a dead client was freeing"),
     bug!("no-reserve", NoReserve, PowerCut, "DESIGN 6", "deletes fail on a full pool"),
 ];
 
@@ -103,8 +116,8 @@ pub const BUGS: &[SeededBug] = &[
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::run::Subject;
     use super::*;
-    use crate::campaign::parse_replay;
 
     #[test]
     fn each_switch_has_a_row_with_a_name_and_a_sequence() {
@@ -113,7 +126,7 @@ mod tests {
         let names: BTreeSet<_> = BUGS.iter().map(|seeded| seeded.name).collect();
         assert_eq!(names.len(), BUGS.len());
         for seeded in BUGS {
-            let parsed = parse_replay(seeded.sequence);
+            let parsed = Subject::parse(seeded.by, seeded.sequence);
             assert!(parsed.is_ok(), "{}: {parsed:?}", seeded.name);
         }
     }

@@ -1,22 +1,51 @@
 //! A repair that is cut off: what the power cut leaves is repaired by the next one to a sound pool,
 //! with all that could be read before, but what the first one would have given up itself.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use novale_core::FileKind;
 use novale_core::repair::{Change, Effort};
 use novale_pm::{Observer, PmOptions};
 
+use super::recipe::Recipe;
 use super::repaired::{Readable, copied, names_inode, readable, repaired, run_repair};
-use crate::crash::{Event, Recorder};
+use crate::crash::{Effort as Images, Event, Hardware, Recorder, What, images};
 
 /// What a repair says of an inode that keeps all it has.
 const GOES_ON: &str = "goes on from its newest readable state";
 /// What it says of one that had pages of others.
 const SHARED: &str = "pages that others have too";
+/// Fences of a repair at which it is cut.
+const FENCES_MAX: usize = 60;
 
 /// Kind, size, bytes.
 type Content = (FileKind, u64, Vec<u8>);
+
+/// A repair to make; as text `safe` or `salvage`, and the recipe of a damaged pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairTask {
+    /// The damaged pool.
+    pub recipe: Recipe,
+    /// What the repair may give up.
+    pub effort: Effort,
+}
+
+impl FromStr for RepairTask {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let (effort, recipe) =
+            line.split_once(' ').ok_or_else(|| format!("`{line}`: no recipe"))?;
+        let effort = match effort {
+            "safe" => Effort::Safe,
+            "salvage" => Effort::Salvage,
+            other => return Err(format!("`{other}`: expected `safe` or `salvage`")),
+        };
+        Ok(Self { recipe: recipe.parse()?, effort })
+    }
+}
 
 /// A repair that came to its end, and what may be asked of one that does not.
 #[derive(Debug)]
@@ -55,6 +84,40 @@ impl CutRepair {
         let (events, after, changes) = (recorder.take(), readable(&pool), report.changes);
         let is_clean = report.left.clean;
         Ok(Some(Self { effort, events, before, after, changes, is_clean }))
+    }
+
+    /// Cuts it at its fences, of these slots, and behind it; returns how often. Of the images at a fence
+    /// so many are repaired, drawn from all.
+    ///
+    /// # Errors
+    /// The cut, and what was wrong with what came of it.
+    pub fn cut_at_fences(
+        &self,
+        slots: Vec<Vec<u8>>,
+        images_max: usize,
+        random: &mut Rng,
+    ) -> Result<usize, String> {
+        let mut hardware = Hardware::with(slots);
+        let (mut fences, mut cuts) = (0, 0);
+        for event in &self.events {
+            let at_fence = matches!(event.what, What::Fence) && !hardware.pending().is_empty();
+            if at_fence && fences < FENCES_MAX {
+                fences += 1;
+                let mut choice = images(&hardware, Images::default(), random);
+                random.shuffle(&mut choice);
+                for image in choice.into_iter().take(images_max) {
+                    cuts += 1;
+                    let left = hardware.after_cut(&image.lines).durable_copy();
+                    let place = || format!("cut at fence {fences}, keeping {}", image.choice);
+                    self.judge_cut(&left).map_err(|what| format!("{}: {what}", place()))?;
+                }
+            }
+            hardware.apply(event);
+        }
+        hardware.lose_pending();
+        let end = self.judge_end(&hardware.durable_copy());
+        end.map_err(|what| format!("cut behind it: {what}"))?;
+        Ok(cuts)
     }
 
     /// How many of its changes say this.

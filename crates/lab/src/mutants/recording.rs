@@ -259,15 +259,15 @@ impl<'p> Recording<'p> {
     }
 }
 
-/// A client's death before event `point` of `victim`: the memory then, and what a survivor did; `None`
-/// where there is no such event.
+/// A client's death at a point of `victim`: the memory then, and what a survivor did; `None` where there
+/// is no such point.
 pub(super) fn settled(
     plan: &Plan,
     victim: &str,
-    point: u64,
+    (points, point): (Points, u64),
 ) -> Result<Option<(Stretch, Vec<Act>)>, String> {
     let victim = parse_steps(victim)?.pop().ok_or("no victim")?;
-    let (core, points) = (plan.core.clone(), Points::Pool);
+    let core = plan.core.clone();
     let options = DeathOptions { core, points, stride: 1, power: false, seed: 1 };
     let Some(settled) = settle_once(&plan.setup, (&victim, point), &plan.steps, &options)? else {
         return Ok(None);

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use novale_core::Form;
-use novale_core::repair::Effort;
 use novale_model::{Atime, Model};
 
 use super::key::Keyed;
@@ -12,59 +11,43 @@ use super::recording::{Act, BEHIND_REPAIR, Expected, Pool, form_name};
 use super::trial::Stretch;
 use crate::crash::{Allowed, Hardware};
 use crate::diff::now_ns_at;
-use crate::images::{CutRepair, Image, Pools, Recipe};
+use crate::images::{CutRepair, Image, Pools, RepairTask};
 
 /// The list: a line each, `safe` or `salvage` and a recipe.
 const LIST: &str = include_str!("../../corpus/repairs.txt");
-
-/// A repair to make.
-#[derive(Debug, Clone)]
-pub(super) struct Task {
-    recipe: Recipe,
-    effort: Effort,
-}
 
 /// The repairs of the list.
 ///
 /// # Errors
 /// A line that is none.
-pub(super) fn tasks() -> Result<Vec<Task>, String> {
+pub(super) fn tasks() -> Result<Vec<RepairTask>, String> {
     let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(task).collect()
+    lines.map(str::parse).collect()
 }
 
-fn task(line: &str) -> Result<Task, String> {
-    let (effort, recipe) = line.split_once(' ').ok_or_else(|| format!("`{line}`: no recipe"))?;
-    let effort = match effort {
-        "safe" => Effort::Safe,
-        "salvage" => Effort::Salvage,
-        other => return Err(format!("`{other}`: expected `safe` or `salvage`")),
+/// Makes a repair: the damaged pool, and what was done to it; `None` where that came to no sound
+/// end, as when the seed of a wound meets another structure than it did.
+///
+/// # Errors
+/// What the machine says.
+pub(super) fn record(
+    task: &RepairTask,
+    pools: &mut Pools,
+) -> Result<Option<(Stretch, Act)>, String> {
+    let slots = Image::new(pools, &task.recipe)?.bytes()?;
+    let Some(repair) = CutRepair::record(&slots, task.effort)? else { return Ok(None) };
+    let expected = |pool| Expected { states: Allowed { states: Vec::new() }, pool };
+    let model = Arc::new(Model::new(0o755, 0, 0, 0, Atime::Noatime));
+    let act = Act {
+        name: format!("the {:?} repair of {}", task.effort, task.recipe),
+        keyed: Keyed::new(repair.events.clone(), BEHIND_REPAIR, form_name(Form::Auto)),
+        behind_death: false,
+        during: expected(Pool::Used),
+        after: expected(Pool::Closed),
+        models: [model.clone(), model],
+        now_ns: now_ns_at(0),
     };
-    Ok(Task { recipe: recipe.parse()?, effort })
-}
-
-impl Task {
-    /// Makes the repair: the damaged pool, and what was done to it; `None` where that came to no sound
-    /// end, as when the seed of a wound meets another structure than it did.
-    ///
-    /// # Errors
-    /// What the machine says.
-    pub(super) fn record(&self, pools: &mut Pools) -> Result<Option<(Stretch, Act)>, String> {
-        let slots = Image::new(pools, &self.recipe)?.bytes()?;
-        let Some(repair) = CutRepair::record(&slots, self.effort)? else { return Ok(None) };
-        let expected = |pool| Expected { states: Allowed { states: Vec::new() }, pool };
-        let model = Arc::new(Model::new(0o755, 0, 0, 0, Atime::Noatime));
-        let act = Act {
-            name: format!("the {:?} repair of {}", self.effort, self.recipe),
-            keyed: Keyed::new(repair.events.clone(), BEHIND_REPAIR, form_name(Form::Auto)),
-            behind_death: false,
-            during: expected(Pool::Used),
-            after: expected(Pool::Closed),
-            models: [model.clone(), model],
-            now_ns: now_ns_at(0),
-        };
-        Ok(Some((Stretch::of_repair(Hardware::with(slots), repair), act)))
-    }
+    Ok(Some((Stretch::of_repair(Hardware::with(slots), repair), act)))
 }
 
 #[cfg(test)]
@@ -80,7 +63,7 @@ mod tests {
         let mut pools = Pools::default();
         let mut reached = BTreeSet::new();
         for task in tasks().unwrap() {
-            let Some((_, act)) = task.record(&mut pools).unwrap() else { continue };
+            let Some((_, act)) = record(&task, &mut pools).unwrap() else { continue };
             reached.extend(act.keyed.keys.iter().map(|key| (key.site.file, key.site.line)));
         }
         for call in calls_in_core().unwrap() {

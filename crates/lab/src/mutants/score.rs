@@ -16,7 +16,7 @@ use super::repairs;
 use super::sites::{Call, calls_in_core};
 use super::trial::{Outcome, Stretch};
 use super::workloads::{Ends, FIXED_COUNT, Plan, plan};
-use crate::clients::VICTIMS;
+use crate::clients::{Points, VICTIMS};
 use crate::diff::now_ns_at;
 use crate::images::Pools;
 
@@ -37,8 +37,9 @@ const UNCHANGED_ONE_IN: u32 = 24;
 
 /// How often it is told how far it has come.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// A client dies at one of so many of its events.
-const POINTS_BETWEEN: u64 = 3;
+/// Where clients die whose settling is mutated, at one of so many of these points: most of what they
+/// store to the arena lies between two stores to the pool.
+const POINTS: [(Points, u64); 2] = [(Points::Pool, 3), (Points::Arena, 60)];
 
 /// What to run.
 #[derive(Debug, Clone, Copy)]
@@ -328,12 +329,13 @@ impl Worker<'_, '_> {
 
     /// Clients die here and there in their operations; the mutants are of what a survivor does.
     fn run_settling(&mut self) -> Result<(), String> {
-        for victim in VICTIMS {
-            let mut point = self.random.u64(0..POINTS_BETWEEN);
-            while let Some((mut stretch, acts)) = settled(self.plan, victim, point)? {
+        let all = VICTIMS.iter().flat_map(|victim| POINTS.map(|points| (victim, points)));
+        for (victim, (points, between)) in all {
+            let mut point = self.random.u64(0..between);
+            while let Some((mut stretch, acts)) = settled(self.plan, victim, (points, point))? {
                 let mut window = VecDeque::from(acts);
                 self.finish(&mut stretch, &mut window)?;
-                point += self.random.u64(1..=POINTS_BETWEEN);
+                point += self.random.u64(1..=between);
                 if self.shared.is_over() {
                     return Ok(());
                 }
@@ -350,7 +352,7 @@ impl Worker<'_, '_> {
             if self.shared.is_over() {
                 break;
             }
-            let Some((mut stretch, act)) = task.record(&mut pools)? else { continue };
+            let Some((mut stretch, act)) = repairs::record(&task, &mut pools)? else { continue };
             self.try_mutants(&mut stretch, &VecDeque::from([act]), TRIES_A_RUN)?;
         }
         Ok(())

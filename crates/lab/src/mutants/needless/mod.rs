@@ -332,7 +332,7 @@ const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/pool.rs",
-        code: "pm.fence(pm.stream(at, &bytes",
+        code: "pm.fence(stored)",
         how: &[Behind],
         only: "",
         does: Some(Does::Fences),
@@ -343,7 +343,7 @@ const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/pool.rs",
-        code: "pm.fence(pm.stream(at, &bytes",
+        code: "pm.fence(stored)",
         how: &[Behind],
         only: "",
         does: Some(Does::Fences),
@@ -353,7 +353,7 @@ const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/pool.rs",
-        code: "pm.fence(pm.stream(at, &bytes",
+        code: "pm.fence(stored)",
         how: &[Behind],
         only: "",
         does: Some(Does::Fences),
@@ -472,7 +472,7 @@ const SELDOM: &[Needless] = &[
     },
     Needless {
         file: "core/src/pool.rs",
-        code: "pm.fence(pm.stream(at, &bytes",
+        code: "pm.stream(at, &bytes",
         how: &[Removed, Cached, Behind],
         only: "shift",
         does: Some(Does::Streams),
@@ -483,7 +483,7 @@ const SELDOM: &[Needless] = &[
     },
     Needless {
         file: "core/src/pool.rs",
-        code: "pm.fence(pm.stream(at, &bytes",
+        code: "pm.stream(at, &bytes",
         how: &[Behind],
         only: "two-fence",
         does: Some(Does::Streams),

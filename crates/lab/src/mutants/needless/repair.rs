@@ -299,7 +299,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/repair/write.rs",
-        code: "self.pm.stream(at, &bytes, Purpose::Commit)",
+        code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
         does: Some(Does::Fences),
@@ -310,7 +310,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/repair/write.rs",
-        code: "self.pm.stream(at, &bytes, Purpose::Commit)",
+        code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
         does: Some(Does::Fences),
@@ -320,7 +320,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/repair/write.rs",
-        code: "self.pm.stream(at, &bytes, Purpose::Commit)",
+        code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
         does: Some(Does::Fences),
@@ -330,7 +330,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/repair/write.rs",
-        code: "self.pm.stream(at, &bytes, Purpose::Commit)",
+        code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
         does: Some(Does::Fences),
@@ -340,7 +340,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/repair/write.rs",
-        code: "self.pm.stream(at, &bytes, Purpose::Commit)",
+        code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
         does: Some(Does::Fences),
@@ -350,7 +350,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/repair/write.rs",
-        code: "self.pm.stream(at, &bytes, Purpose::Commit)",
+        code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
         does: Some(Does::Fences),
