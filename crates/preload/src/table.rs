@@ -30,7 +30,9 @@ const STAYS: u32 = 1 << 30;
 
 static TABLE: AtomicU64 = AtomicU64::new(0);
 static SLAB: AtomicU64 = AtomicU64::new(0);
-/// Above every descriptor that was ever in the table.
+/// The highest of this library's own descriptors, far above the program's.
+static HIGHEST_INTERNAL: AtomicU32 = AtomicU32::new(0);
+/// The highest of the program's that was ever in the table.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 /// 1 while there are retired descriptions.
 static RETIRED: AtomicU32 = AtomicU32::new(0);
@@ -229,11 +231,26 @@ impl Deref for InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        match self.hazard {
-            Some(hazard) => hazard.store(0, Ordering::Release),
-            None => {
-                UNNAMED.fetch_sub(1, Ordering::Release);
-            }
+        hide(self.hazard);
+    }
+}
+
+/// Says what the calling thread is at, in a word of its own, or by a count of those without one.
+#[inline]
+fn show(own: Option<&AtomicU32>, value: u32) {
+    match own {
+        Some(own) => own.swap(value, Ordering::SeqCst),
+        None => UNNAMED.fetch_add(1, Ordering::SeqCst),
+    };
+}
+
+/// Takes back what [`show`] has said.
+#[inline]
+fn hide(own: Option<&AtomicU32>) {
+    match own {
+        Some(own) => own.store(0, Ordering::Release),
+        None => {
+            UNNAMED.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -246,14 +263,9 @@ pub(crate) fn get(fd: i32) -> Option<InUse> {
     // A call that uses two names one; the other one is covered like those of unnamed threads.
     let hazard = my_hazard().map(|hazard| &hazard.word);
     let hazard = hazard.filter(|hazard| hazard.load(Ordering::Relaxed) == 0);
-    if hazard.is_none() {
-        UNNAMED.fetch_add(1, Ordering::SeqCst);
-    }
+    show(hazard, index + 1);
     let mut in_use = InUse { description: slot(index), index, hazard };
     loop {
-        if let Some(hazard) = hazard {
-            hazard.swap(in_use.index + 1, Ordering::SeqCst);
-        }
         let now = word.load(Ordering::SeqCst);
         if now == found {
             return Some(in_use);
@@ -261,6 +273,9 @@ pub(crate) fn get(fd: i32) -> Option<InUse> {
         found = now;
         in_use.index = named(now)?;
         in_use.description = slot(in_use.index);
+        if hazard.is_some() {
+            show(hazard, in_use.index + 1);
+        }
     }
 }
 
@@ -281,7 +296,7 @@ pub(crate) fn is_internal(fd: i32) -> bool {
 pub(crate) fn set_internal(fd: i32) {
     if let Some(word) = word(fd) {
         word.store(INTERNAL, Ordering::Release);
-        HIGHEST.fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
+        HIGHEST_INTERNAL.fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
     }
 }
 
@@ -531,7 +546,7 @@ pub(crate) fn fork_done() {
 
 /// This library's own descriptors, in order.
 pub(crate) fn internal() -> Vec<i32> {
-    let all = 0..=HIGHEST.load(Ordering::Relaxed).cast_signed();
+    let all = 0..=HIGHEST_INTERNAL.load(Ordering::Relaxed).cast_signed();
     all.filter(|fd| is_internal(*fd)).collect()
 }
 
@@ -547,22 +562,15 @@ static QUIET: AtomicU32 = AtomicU32::new(0);
 const PATIENCE: u32 = 100_000;
 
 /// A call of the program being served.
-pub(crate) struct Inside(Option<&'static Hazard>);
+pub(crate) struct Inside(Option<&'static AtomicU32>);
 
 impl Inside {
     #[inline]
     pub(crate) fn new() -> Self {
         loop {
-            let hazard = my_hazard();
-            match hazard {
-                Some(hazard) => {
-                    hazard.inside.swap(1, Ordering::SeqCst);
-                }
-                None => {
-                    UNNAMED.fetch_add(1, Ordering::SeqCst);
-                }
-            }
-            let inside = Self(hazard);
+            let own = my_hazard().map(|hazard| &hazard.inside);
+            show(own, 1);
+            let inside = Self(own);
             if QUIET.load(Ordering::SeqCst) == 0 {
                 return inside;
             }
@@ -580,25 +588,18 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        match self.0 {
-            Some(hazard) => hazard.inside.store(0, Ordering::Release),
-            None => {
-                UNNAMED.fetch_sub(1, Ordering::Release);
-            }
-        }
+        hide(self.0);
     }
 }
 
 /// Makes a call that may wait for others: meanwhile this thread is not inside.
 pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
-    let hazard = my_hazard();
-    if let Some(hazard) = hazard {
-        hazard.inside.store(0, Ordering::Release);
-    }
+    let own = my_hazard().map(|hazard| &hazard.inside);
+    // One that had no hazard when it came in may have one by now.
+    let own = own.filter(|own| own.load(Ordering::Relaxed) != 0);
+    hide(own);
     let result = call();
-    if let Some(hazard) = hazard {
-        hazard.inside.swap(1, Ordering::SeqCst);
-    }
+    show(own, 1);
     result
 }
 
