@@ -1,5 +1,8 @@
 """Runs SQLite, Redis and RocksDB's db_bench in several folders in turn, and prints what each does a
-second: medians with spread, and the ratio to the folder called tmpfs. Called by scripts/apps.sh.
+second: medians with spread, and the median of each round's ratio to the folder called tmpfs. On a busy
+machine programs wait for CPUs that others have: so what an operation takes of a CPU in the program
+itself, the kernel's part included, stands besides, in us; of a mount its daemon's part is not in it.
+Called by scripts/apps.sh.
 
 measure.py ROUNDS SCALE JSON NAME=FOLDER[=COMMAND...]...: programs run by COMMAND where there is one.
 """
@@ -24,23 +27,36 @@ def run(runner, command, **options):
     return done.stdout + done.stderr
 
 
+def used():
+    """Seconds of a CPU that programs run so far have taken."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def sqlite(runner, folder, journal, rows):
-    """Rows inserted a second, each a durable transaction of its own."""
+    """Rows inserted a second, each a durable transaction of its own, and us of a CPU for each."""
     base = ["sqlite3", f"{folder}/{journal}.db"]
     made = f"PRAGMA journal_mode={journal}; CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT);"
     run(runner, base + [made])
     inserts = "".join(f"INSERT INTO t(v) VALUES('{'v' * 100}{row}');\n" for row in range(rows))
-    begun = time.monotonic()
+    begun, before = time.monotonic(), used()
     run(runner, base, input="PRAGMA synchronous=FULL;\n" + inserts)
-    took = time.monotonic() - begun
+    took, cpu = time.monotonic() - begun, used() - before
     found = run(runner, base + ["SELECT count(*) FROM t; PRAGMA integrity_check;"]).split()
     if found != [str(rows), "ok"]:
         sys.exit(f"sqlite in {folder}: {found}")
-    return rows / took
+    return rows / took, cpu / rows * 1e6
+
+
+def taken(schedule):
+    """Nanoseconds of a CPU that a process' main thread has had."""
+    with open(schedule, encoding="ascii") as file:
+        return int(file.read().split()[0])
 
 
 def redis(runner, folder, clients, requests):
-    """SETs a second of so many connections, each of them in the log before it is answered."""
+    """SETs a second of so many connections, each of them in the log before it is answered, and us of
+    a CPU that the server's main thread takes for each."""
     socket = f"/tmp/novale-apps-{os.getpid()}.sock"
     server = ["redis-server", "--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
     server += ["--appendonly", "yes", "--appendfsync", "always", "--logfile", f"{folder}/log"]
@@ -51,9 +67,12 @@ def redis(runner, folder, clients, requests):
             if subprocess.run(ping, capture_output=True, text=True, check=False).stdout == "PONG\n":
                 break
             time.sleep(0.05)
+        schedule = f"/proc/{running.pid}/schedstat"
+        before = taken(schedule)
         bench = ["redis-benchmark", "-s", socket, "-t", "set", "-q", "-r", "100000"]
         said = run([], bench + ["-n", str(requests), "-c", str(clients)])
-        return float(re.findall(r"([\d.]+) requests per second", said)[-1])
+        rate = float(re.findall(r"([\d.]+) requests per second", said)[-1])
+        return rate, (taken(schedule) - before) / requests / 1e3
     finally:
         subprocess.run(["redis-cli", "-s", socket, "shutdown"], capture_output=True, check=False)
         try:
@@ -68,13 +87,14 @@ def rocksdb(runner, folder, count):
     names = ["fillseq", "fillrandom", "overwrite", "readrandom"]
     command = ["db_bench", f"--benchmarks={','.join(names)}", f"--db={folder}/db", "--sync=1"]
     command += [f"--num={count}", "--value_size=100", "--compression_type=none"]
+    before = used()
     said = run(runner, command)
-    rates = {}
+    rates = {"all four": (None, (used() - before) / count / len(names) * 1e6)}
     for name in names:
         found = re.search(rf"^{name} .*?(\d+) ops/sec", said, re.MULTILINE)
         if not found:
             sys.exit(f"db_bench did not say how fast {name} is: {said[-2000:]}")
-        rates[name] = float(found.group(1))
+        rates[name] = (float(found.group(1)), None)
     return rates
 
 
@@ -104,29 +124,37 @@ def main():
         for name, folder, runner in sides:
             own = f"{folder}/apps-{turn}"
             os.mkdir(own)
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            for what, rate in measure(runner, own, scale).items():
-                results[name].setdefault(what, []).append(rate)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            results[name].setdefault("CPU seconds of all of it", []).append(used)
+            for what, figures in measure(runner, own, scale).items():
+                results[name].setdefault(what, []).append(figures)
             shutil.rmtree(own)
     if as_json:
-        print(json.dumps({"rounds": rounds, "scale": scale, "per_second": results}))
+        print(json.dumps({"rounds": rounds, "scale": scale, "a_second_and_cpu_us": results}))
         return
     head = ["a second"]
     for name in results:
         head += [name, "spread"] + (["of tmpfs"] if name != "tmpfs" else [])
+        head += [f"{name}: us of a CPU"] + (["of tmpfs"] if name != "tmpfs" else [])
     print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
     for what in next(iter(results.values())):
         row = [what]
-        middle = {name: statistics.median(rates[what]) for name, rates in results.items()}
-        for name, rates in results.items():
-            all_of = rates[what]
-            row += [f"{middle[name]:,.0f}", f"{min(all_of):,.0f}-{max(all_of):,.0f}"]
-            if name != "tmpfs":
-                row.append(f"{middle[name] / middle['tmpfs']:.2f}")
+        for name, all_of in results.items():
+            for figure, shown in enumerate(["{:,.0f}", "{:.1f}"]):
+                row += cells(name, figure, shown, [each[what] for each in [all_of, results["tmpfs"]]])
         print("| " + " | ".join(row) + " |")
+
+
+def cells(name, figure, shown, pair):
+    """A figure's median, spread where it is a rate, and ratio to that of tmpfs."""
+    ours, other = ([round_of[figure] for round_of in rounds] for rounds in pair)
+    if None in ours:
+        return [""] * (2 - figure + (name != "tmpfs"))
+    texts = [shown.format(statistics.median(ours))]
+    if figure == 0:
+        texts.append(f"{min(ours):,.0f}-{max(ours):,.0f}")
+    if name != "tmpfs":
+        ratios = [each / beside for each, beside in zip(ours, other)]
+        texts.append(f"{statistics.median(ratios):.2f}")
+    return texts
 
 
 main()
