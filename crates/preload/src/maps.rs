@@ -449,6 +449,9 @@ impl Gate {
             maps.count();
         }
         drop(maps);
+        // Not by closing alone: a child of another thread may have the end as well.
+        let [_, write] = self.ends;
+        sys!(libc::SYS_write, write, c"".as_ptr(), 1);
         for end in self.ends {
             sys!(libc::SYS_close, end);
         }

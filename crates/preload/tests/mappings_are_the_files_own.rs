@@ -243,6 +243,8 @@ mod tasks {
             unsafe { libc::sendfile(to.as_raw_fd(), file.as_raw_fd(), &raw mut from, 1 << 20) };
         assert_eq!((sent, from), (45_536, 65_536));
         assert_eq!(fs::read(place().join("sent")).unwrap()[0], 9);
+        assert_eq!(unsafe { libc::isatty(file.as_raw_fd()) }, 0);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOTTY));
         // No name any more, and much else is written.
         fs::remove_file(&path).unwrap();
         drop(file);

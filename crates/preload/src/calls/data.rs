@@ -408,6 +408,10 @@ pub(crate) fn other(number: i64, args: &Args) -> Served {
     if description.is(DIRECTORY) {
         return None;
     }
+    // What languages ask of every file that they open: whether it is a terminal.
+    if number == libc::SYS_ioctl && matches!(args[1], libc::TCGETS | libc::TIOCGWINSZ) {
+        return Some(fail(libc::ENOTTY));
+    }
     kernel::call(fd, &description, || {
         sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
     })
