@@ -1,0 +1,134 @@
+//! Promise: a program of many threads that forks, starts other programs, and has signal handlers which
+//! open files, comes to its end, with all of its files right.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+
+#[allow(unused_macros, reason = "its tests are written out")]
+mod harness;
+
+use std::process::Stdio;
+
+use harness::support::eventually;
+use harness::{is_whole, mounted, succeeds, task};
+
+/// Memory of the program's was asked for inside the library, whose lock a thread had that a signal
+/// had interrupted; and a child waited for a thread that only its parent had.
+#[test]
+fn threads_signals_forks_and_programs_at_once() {
+    let Some((scratch, slot)) = mounted("threads_signals_forks_and_programs") else { return };
+    let mut storm = task(&scratch, "storm");
+    let mut running = storm.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = eventually(|| running.try_wait().unwrap().is_some());
+    if !ended {
+        running.kill().unwrap();
+    }
+    let output = running.wait_with_output().unwrap();
+    assert!(ended, "it waits for itself");
+    succeeds(&output);
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use std::ffi::CString;
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileExt;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+    use std::sync::OnceLock;
+
+    use super::harness::PLACE;
+
+    const THREADS: usize = 40;
+    const TURNS: usize = 40;
+    const CHILDREN: usize = 12;
+
+    /// The file that the handler adds a byte to.
+    static ADDED_TO: OnceLock<CString> = OnceLock::new();
+
+    extern "C" fn add(_: i32) {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND;
+        if let Some(path) = ADDED_TO.get() {
+            let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+            if fd >= 0 {
+                unsafe { libc::write(fd, c"s".as_ptr().cast(), 1) };
+                unsafe { libc::close(fd) };
+            }
+        }
+    }
+
+    /// Has a signal come all the time, to whichever thread, in microseconds.
+    fn signal_each(time: i64) {
+        let each = libc::timeval { tv_sec: 0, tv_usec: time };
+        let timer = libc::itimerval { it_interval: each, it_value: each };
+        let set =
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
+    }
+
+    fn write_and_read(place: &Path, thread: usize) {
+        let path = place.join(format!("thread {thread}"));
+        for turn in 0..TURNS {
+            let bytes = vec![u8::try_from((turn + thread) % 251).unwrap(); 1 + turn * 120];
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(true);
+            let mut file = options.open(&path).unwrap();
+            file.write_all(&bytes).unwrap();
+            let mut found = vec![0; bytes.len()];
+            file.try_clone().unwrap().read_exact_at(&mut found, 0).unwrap();
+            assert!(found == bytes, "{}", path.display());
+            if turn % 7 == 0 {
+                fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+
+    /// A child that uses files, and another program.
+    fn child(place: &Path, number: usize) {
+        let path =
+            CString::new(place.join(format!("child {number}")).as_os_str().as_bytes()).unwrap();
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // Memory is not to be asked for here: another thread may have been about to.
+            let fd = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CREAT, 0o644) };
+            let written = unsafe { libc::write(fd, c"x".as_ptr().cast(), 1) };
+            unsafe { libc::unlink(path.as_ptr()) };
+            unsafe { libc::_exit(i32::from(written != 1)) };
+        }
+        let mut status = 0;
+        while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
+        assert_eq!(status, 0);
+        assert_eq!(Command::new("sh").args(["-c", "exit 3"]).status().unwrap().code(), Some(3));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn storm() {
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let added_to = CString::new(place.join("added").as_os_str().as_bytes()).unwrap();
+        ADDED_TO.set(added_to).unwrap();
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = add as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        let set =
+            unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
+        signal_each(700);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let place = &place;
+                scope.spawn(move || write_and_read(place, thread));
+            }
+            for number in 0..CHILDREN {
+                child(&place, number);
+            }
+        });
+        signal_each(0);
+        assert!(fs::metadata(place.join("added")).unwrap().len() > 0);
+    }
+}
