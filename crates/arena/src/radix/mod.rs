@@ -126,26 +126,33 @@ impl<'a> Radix<'a> {
         most: u64,
         stride: u64,
     ) -> Result<(u64, u64), BadOffset> {
-        let (off, height) = match self.root() {
+        let (mut off, height) = match self.root() {
             Root::Value(value) if key == 0 => return Ok((value, 1)),
             Root::Node { off, height } if covers(height, key) => (off, height),
             Root::Empty | Root::Value(_) | Root::Node { .. } => return Ok((0, most)),
         };
-        if stride == RUN_STRIDE
-            && let Some(found) = run_of_leaves(arena, off, height, (key, most))?
-        {
-            return Ok(found);
+        let in_leaf = most.min(64 - key % 64);
+        for level in (1..height).rev() {
+            if level == 1 && stride == RUN_STRIDE {
+                let parent = arena.block::<PARENT_WORDS>(off)?;
+                let first = run_word(parent, key).load(Acquire);
+                if first != 0 {
+                    return Ok(run_of_leaves(parent, first, key, most));
+                }
+            }
+            off = Off::from_raw(slot(node(arena, off)?, key, level).load(Acquire));
+            if off.is_null() {
+                return Ok((0, in_leaf));
+            }
         }
-        let leaf = leaf_of(arena, off, height, key)?;
-        let most = most.min(64 - key % 64);
-        let Some(leaf) = leaf else { return Ok((0, most)) };
+        let leaf = node(arena, off)?;
         let first = slot(leaf, key, 0).load(Acquire);
         let stride = if first == 0 { 0 } else { stride };
         let goes_on = |step: &u64| {
             let next = slot(leaf, key + *step, 0).load(Acquire);
             next == first.wrapping_add(*step * stride)
         };
-        Ok((first, 1 + (1..most).take_while(goes_on).count() as u64))
+        Ok((first, 1 + (1..in_leaf).take_while(goes_on).count() as u64))
     }
 
     #[cold]
@@ -252,11 +259,15 @@ impl<'a> Radix<'a> {
         if keys.end <= keys.start {
             return Ok(());
         }
-        self.reserve(arena, keys.start, keys.end - keys.start)?;
         if keys.end == 1 && !matches!(self.root(), Root::Node { .. }) {
             let old = self.set(arena, 0, first_value)?;
             report(0, old, replaced);
             return Ok(());
+        }
+        let last = last_key(keys.start, keys.end - keys.start)?;
+        // In a single leaf nothing can fail once that is there.
+        if keys.start / 64 != last / 64 {
+            self.reserve(arena, keys.start, keys.end - keys.start)?;
         }
         let mut value = first_value;
         let mut key = keys.start;
@@ -264,6 +275,7 @@ impl<'a> Radix<'a> {
             let end = keys.end.min((key | 63) + 1);
             let (leaf, run) = self.leaf(arena, key)?;
             forget_run(run);
+            mark(leaf, bits(index(key, 0), index(end - 1, 0)));
             for key in key..end {
                 let slot = slot(leaf, key, 0);
                 let old = slot.load(Relaxed);
@@ -355,30 +367,10 @@ fn leaf_of(arena: &Arena, root: Off, height: u32, key: u64) -> Result<Option<Nod
     Ok(Some(node(arena, off)?))
 }
 
-/// The value at `key`, and how many keys from there on, at most `most`, follow it in runs of whole
-/// leaves; none where `key` is in no such leaf.
+/// The value at `key`, in a run that begins with `first`, and how many keys from there on, at most
+/// `most`, follow it in this run and those behind it.
 #[inline]
-fn run_of_leaves(
-    arena: &Arena,
-    root: Off,
-    height: u32,
-    (key, most): (u64, u64),
-) -> Result<Option<(u64, u64)>, BadOffset> {
-    let mut off = root;
-    for level in (2..height).rev() {
-        off = Off::from_raw(slot(node(arena, off)?, key, level).load(Acquire));
-        if off.is_null() {
-            return Ok(None);
-        }
-    }
-    if height < 2 {
-        return Ok(None);
-    }
-    let parent = arena.block::<PARENT_WORDS>(off)?;
-    let first = run_word(parent, key).load(Acquire);
-    if first == 0 {
-        return Ok(None);
-    }
+fn run_of_leaves(parent: Parent<'_>, first: u64, key: u64, most: u64) -> (u64, u64) {
     let (value, mut count) = (in_run(first, key), 64 - key % 64);
     // At most 64 turns: further leaves of this node.
     while count < most && index(key + count, 1) != 0 {
@@ -388,7 +380,7 @@ fn run_of_leaves(
         }
         count += 64;
     }
-    Ok(Some((value, count.min(most))))
+    (value, count.min(most))
 }
 
 /// Says that a leaf is no run, before it changes.
