@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use novale_core::Fs;
 use novale_pm::PmOptions;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
+    waitpgid,
+};
 use serde::Serialize;
 
 use super::child::{PATIENCE, said, wait};
@@ -28,8 +31,6 @@ const DEATHS_A_ROUND: u64 = 40;
 const OPERATIONS_MAX: u64 = 1_500;
 /// No step of the hunt itself takes longer, settling included, but for a hang.
 const HUNT_PATIENCE: Duration = Duration::from_secs(180);
-/// Looks whether what a killed worker had started is gone.
-const GONE_LOOKS: u32 = 50;
 /// Workers that kill themselves do so before this many stores, write-backs and fences.
 const EVENTS_MAX: u64 = 6_000;
 
@@ -136,6 +137,8 @@ impl Hunt<'_> {
         let mut random = Rng::with_seed(self.seed);
         let start = Instant::now();
         let watchdog = Watchdog::new(HUNT_PATIENCE);
+        // What a worker has started is this process' to wait for, once the worker is dead.
+        set_child_subreaper(Some(getpid())).map_err(|why| Failed::Unable(why.to_string()))?;
         Field::at(self.folder).has_room()?;
         while !self.is_over(start) && report.deaths < self.deaths_max {
             let lanes = random.u32(1..5);
@@ -312,7 +315,7 @@ impl Round<'_> {
     /// directory is used and removed.
     fn judge_dead(&mut self, fs: &Fs, worker: &mut Worker) -> Result<(), String> {
         let status = worker.child.wait().map_err(|why| why.to_string())?;
-        wait_for_children(&worker.child);
+        wait_for_children(&worker.child)?;
         if status.code().is_some() {
             return self.judge_ended(fs, worker, status);
         }
@@ -375,13 +378,18 @@ fn kill_with_children(child: &mut Child) -> Result<(), String> {
     if killed.is_err() { child.kill().map_err(|why| why.to_string()) } else { Ok(()) }
 }
 
-/// Gives what a killed worker had started the time to be gone too; ended ones may be left unreaped.
-fn wait_for_children(child: &Child) {
-    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
-    for _ in 0..GONE_LOOKS {
-        if test_kill_process_group(group).is_err() {
-            return;
+/// Waits for the end of what a killed worker had started: it may have files open as long as it is there.
+fn wait_for_children(child: &Child) -> Result<(), String> {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let Some(group) = group else { return Ok(()) };
+    let start = Instant::now();
+    while start.elapsed() <= PATIENCE {
+        match waitpgid(group, WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) => std::thread::park_timeout(Duration::from_micros(100)),
+            // None is left.
+            Err(_) => return Ok(()),
         }
-        std::thread::park_timeout(Duration::from_micros(100));
     }
+    Err("what a killed worker had started does not end".to_owned())
 }
