@@ -4,7 +4,8 @@
 //! it (pass the descriptor on, lock or map the file), opens `.novale/INO.GENERATION` for that: the
 //! same inode, whatever its names are by then, and whether it has one. The directory is the daemon's
 //! user's alone, as the arena is, since names and their permissions are passed by. It is on no
-//! media and in no listing; nothing can be made, removed or changed in it. A directory is not found
+//! media and in no listing; nothing can be made or changed in it, and what is removed is the kernel's
+//! memory of a name alone. A directory is not found
 //! so: the kernel allows it one place only.
 
 use novale_core::{Attr, Ctx, FileKind, Ino};
@@ -49,6 +50,12 @@ fn parse(name: &[u8]) -> Option<(Ino, u32)> {
     let number = Ino::new(ino.parse().ok()?);
     let found = (number, generation.parse().ok()?);
     (format!("{}.{}", number.get(), found.1) == name && number.is_valid()).then_some(found)
+}
+
+/// Removes a name: the inode stays what it is, and the kernel drops the name, which would keep the inode
+/// for it long after the file was closed and removed.
+pub(crate) fn forget(name: &[u8]) -> Reply<()> {
+    if parse(name).is_some() { Ok(()) } else { Err(Errno(libc::EPERM)) }
 }
 
 impl Novale {

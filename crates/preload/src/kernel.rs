@@ -140,7 +140,10 @@ pub(crate) fn take(description: &InUse) -> bool {
         let name = format!("/{BY_NUMBER}/{}.{generation}\0", description.ino().get());
         let path = [mount.target.as_slice(), name.as_bytes()].concat();
         let flags = description.flags() & KEPT | libc::O_CLOEXEC;
-        sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0)
+        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        // The kernel would remember the name, and with it the inode, when it is closed and removed.
+        sys!(libc::SYS_unlink, path.as_ptr());
+        fd
     };
     let Ok(real) = u32::try_from(fd) else {
         say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));

@@ -110,8 +110,32 @@ fn what_a_program_removes_gives_its_space_back_also_where_the_kernel_knew_it() {
     is_whole(&scratch, &slot);
 }
 
+/// The name by which the kernel had opened the file stayed in its memory, and kept the inode.
+#[test]
+fn what_a_program_has_handed_to_the_kernel_gives_its_space_back_when_it_is_removed() {
+    let Some((scratch, slot)) = mounted("what_a_program_has_handed") else { return };
+    let free = || facts(&slot)["bytes_free"].as_u64().unwrap();
+    let before = free();
+    succeeds(&task(&scratch, "locks_and_removes").output().unwrap());
+    fs::remove_file(scratch.in_dir("left")).unwrap();
+    assert!(support::eventually(|| free() + (1 << 20) >= before));
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::*;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn locks_and_removes() {
+        for name in ["removed", "left"] {
+            let mut file = File::create(place().join(name)).unwrap();
+            assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }, 0);
+            file.write_all(&vec![1; 4 << 20]).unwrap();
+            assert_eq!(file.metadata().unwrap().nlink(), 1);
+        }
+        fs::remove_file(place().join("removed")).unwrap();
+    }
 
     #[test]
     #[ignore = "a task of another test"]
