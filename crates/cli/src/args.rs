@@ -171,8 +171,11 @@ pub(crate) struct MountArgs {
 /// What a program's mappings of files are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MapKind {
+    /// Through the mount, in the kernel's pages.
     Kernel,
+    /// The file's own pages in the pool: for files that only programs run so map.
     Dax,
+    /// A replica, of which msync publishes all changes at once: for files that only one process maps.
     Atomic,
 }
 

@@ -1,14 +1,25 @@
 //! Who the process is, as the kernel knows it: asked for when first needed, and again when a call has
 //! changed it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::sys;
 
 /// User in the lower half, group in the upper; [`UNKNOWN`] before they are asked for.
 static OWNER: AtomicU64 = AtomicU64::new(UNKNOWN);
 const UNKNOWN: u64 = u64::MAX;
+/// Stored before [`OWNER`] is.
+static IS_ROOT: AtomicBool = AtomicBool::new(false);
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
+
+/// What lets the administrator do without permissions here, as bits of the effective set: `CHOWN`,
+/// `DAC_OVERRIDE`, `DAC_READ_SEARCH`, `FOWNER`, `FSETID`, `SYS_ADMIN`, `MKNOD`, `SETFCAP`.
+const CAPABILITIES: u64 = 0x1f | 1 << 21 | 1 << 27 | 1 << 31;
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+/// Set as soon as a thread has acted for another user than the process is: which one of the threads
+/// that is, only the kernel knows.
+static ACTS_FOR_OTHERS: AtomicBool = AtomicBool::new(false);
 
 /// Before any other thread runs: to ask for the umask is to set it.
 pub(crate) fn begin() {
@@ -29,21 +40,42 @@ pub(crate) fn set_umask(umask: u32) {
 
 /// The process may have become another user's.
 pub(crate) fn changed() {
+    // Asked for what nobody is, the kernel changes nothing and tells.
+    let (uid, gid) = (sys!(libc::SYS_setfsuid, u32::MAX), sys!(libc::SYS_setfsgid, u32::MAX));
+    if (uid, gid) != (sys!(libc::SYS_geteuid), sys!(libc::SYS_getegid)) {
+        ACTS_FOR_OTHERS.store(true, Ordering::Release);
+    }
     OWNER.store(UNKNOWN, Ordering::Release);
 }
 
 /// Who owns the inodes that this process makes.
 pub(crate) fn owner() -> (u32, u32) {
-    let mut known = OWNER.load(Ordering::Acquire);
-    if known == UNKNOWN {
-        let (uid, gid) = (sys!(libc::SYS_geteuid), sys!(libc::SYS_getegid));
-        known = u64::from(uid as u32) | u64::from(gid as u32) << 32;
-        OWNER.store(known, Ordering::Release);
-    }
-    (known as u32, (known >> 32) as u32)
+    let (uid, gid, _) = known();
+    (uid, gid)
 }
 
-/// Whether no permission bits stop the process.
+/// Whether no permission bits stop the process: a user 0 with its capabilities.
 pub(crate) fn is_root() -> bool {
-    owner().0 == 0
+    known().2
+}
+
+fn known() -> (u32, u32, bool) {
+    let mut known = OWNER.load(Ordering::Acquire);
+    if known == UNKNOWN {
+        let (uid, gid) = (sys!(libc::SYS_geteuid) as u32, sys!(libc::SYS_getegid) as u32);
+        known = u64::from(uid) | u64::from(gid) << 32;
+        let is_root = uid == 0 && has_capabilities();
+        IS_ROOT.store(is_root, Ordering::Relaxed);
+        OWNER.store(known, Ordering::Release);
+    }
+    let is_root = IS_ROOT.load(Ordering::Relaxed) && !ACTS_FOR_OTHERS.load(Ordering::Acquire);
+    (known as u32, (known >> 32) as u32, is_root)
+}
+
+fn has_capabilities() -> bool {
+    let header = [CAPABILITY_VERSION_3, 0];
+    // Effective, permitted and inheritable, of the lower 32 and of the upper.
+    let mut sets = [0u32; 6];
+    let asked = sys!(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr());
+    asked == 0 && u64::from(sets[0]) & CAPABILITIES == CAPABILITIES
 }

@@ -96,6 +96,7 @@ pub(crate) fn runs_with_the_daemon(name: &str) {
     is_whole(&scratch, &slot);
 }
 
+#[allow(unused_macros, reason = "each test file uses its own part")]
 macro_rules! promises {
     ($($(#[$doc:meta])* $name:ident: $how:ident $task:ident;)*) => {
         $(#[test] fn $name() { $how(stringify!($task)); })*
