@@ -245,13 +245,20 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
             let served = data_call(number, args);
             if served.is_none() {
                 start_from(number, args);
-                if entry::is_of(number, CREATES) {
+                if makes_descriptor(number, args) {
                     numbers::clear();
                 }
             }
             served.map_or(Outcome::Kernel, Outcome::Done)
         }
     }
+}
+
+/// Whether the kernel may give out a descriptor by this call: locks, which programs take for each of
+/// their transactions, leave the stock of numbers as it is.
+fn makes_descriptor(number: i64, args: &Args) -> bool {
+    let duplicates = matches!(args[1] as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    entry::is_of(number, CREATES) && (number != libc::SYS_fcntl || duplicates)
 }
 
 /// Takes the directories that a call of the kernel's starts from.
