@@ -266,6 +266,15 @@ impl Fs {
             let zeroed = pm.stream_zero(record.at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
             pending = pending.and(zeroed);
         }
+        // A record that its client died in the middle of: as a power cut's, in recovery.
+        for page in holdings.lanes.iter().map(|lane| lane.journal().0) {
+            let is_own =
+                |at: &&PmAddr| at.slot() == page.slot() && at.byte() / PAGE == page.byte() / PAGE;
+            for at in journal.torn.iter().filter(is_own) {
+                let zeroed = pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
+                pending = pending.and(zeroed);
+            }
+        }
         // Certificates take the place of what is accepted and erased so.
         pm.fence(pending).end();
         let mut pending = Flushed::none();

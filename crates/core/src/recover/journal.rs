@@ -64,6 +64,8 @@ pub(crate) struct Journal {
     by_ino: BTreeMap<Ino, Vec<(usize, CommitLine)>>,
     /// The newest record number of each lane.
     pub(crate) last_seq: Vec<u64>,
+    /// Where records are that a crash tore.
+    pub(crate) torn: Vec<PmAddr>,
 }
 
 impl Journal {
@@ -80,6 +82,7 @@ impl Journal {
                 // A record that is blank or torn was not committed, or is being overwritten,
                 // when its inodes' own lines are durable.
                 let Ok(record) = JournalRecord::decode(&bytes, pool) else {
+                    this.torn.extend(Some(at).filter(|_| bytes.iter().any(|byte| *byte != 0)));
                     continue;
                 };
                 last_seq = last_seq.max(record.lane_seq);

@@ -122,6 +122,7 @@ struct Opened {
     /// Records that can't be judged, or not be taken whole: why.
     doubts: Vec<Error>,
     rejected_records: Vec<PmAddr>,
+    torn_records: Vec<PmAddr>,
 }
 
 impl Opened {
@@ -176,6 +177,7 @@ fn survey(
         found: Found::default(),
         doubts: Vec::new(),
         rejected_records: Vec::new(),
+        torn_records: Vec::new(),
         chunks,
     };
     if opened.saved.is_none() {
@@ -197,6 +199,7 @@ fn survey(
         opened.doubts = journal.doubts().cloned().collect();
         let rejected = journal.records.iter().filter(|record| !record.good);
         opened.rejected_records = rejected.map(|record| record.at).collect();
+        opened.torn_records.clone_from(&journal.torn);
     }
     opened.count();
     Ok(opened)
@@ -224,13 +227,16 @@ impl Opened {
 ///
 /// Rejected records go first and durably: a certificate has the op_seq of the record that it puts
 /// behind, and a recovery cut off between the two would take it for the proof that the record had
-/// been committed. Without the record the pool reads as if it had never arrived. The state lines are
+/// been committed. Without the record the pool reads as if it had never arrived. Torn ones go as well:
+/// a later record in the same place, torn in its turn, may bring just what they lack, when what they
+/// rest on is long another's. The state lines are
 /// written back by then as well: the process that stored them may have died before its fence, and the
 /// session's new ones take the place of the older two.
 fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
     let mut pending = pool.write_back(pm);
     let stay = seeded::is_on(Bug::RejectedRecordStays);
-    for at in opened.rejected_records.iter().filter(|_| !stay) {
+    let rejected = opened.rejected_records.iter().filter(|_| !stay);
+    for at in rejected.chain(&opened.torn_records) {
         pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
     }
     let mut pending = if seeded::is_on(Bug::RecordsErasedLate) {
