@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use novale_layout::{PAGE, SLOT_HEADER_OFFSET};
+use novale_layout::{PAGE, SLOT_HEADER_OFFSET, SUPERBLOCK_BYTES};
 use novale_model::Model;
 
 use super::key::Site;
@@ -51,6 +51,7 @@ pub(super) fn fork(
     for event in events.iter().take(done) {
         hardware.apply(event);
     }
+    let copies_stand = !is_superblock_under_way(&hardware);
     match end {
         End::Death => drop(hardware.forget_threads()),
         End::PowerCut => {
@@ -60,7 +61,7 @@ pub(super) fn fork(
             hardware.set_durable(&image.map(|image| image.lines).unwrap_or_default());
         }
     }
-    if end == End::PowerCut && random.u8(0..5) == 0 {
+    if end == End::PowerCut && random.u8(0..5) == 0 && copies_stand {
         damage_a_copy(&mut hardware, random);
     }
     let mut run = Recording::on(plan, &visible(&hardware))?;
@@ -75,6 +76,16 @@ pub(super) fn fork(
     }
     acts.push(run.close(act.now_ns + 2)?);
     Ok((Stretch::new(hardware, plan.core.form)?, acts))
+}
+
+/// Whether a copy of the superblock is being stored, and may be torn: then the other one must stand.
+fn is_superblock_under_way(hardware: &Hardware) -> bool {
+    hardware.pending().keys().any(|key| {
+        let (page, byte) = (key.addr().byte() / PAGE, key.addr().byte() % PAGE);
+        let slot = hardware.durable().get(usize::from(key.slot));
+        let last = slot.map_or(0, Vec::len) as u64 / PAGE - 1;
+        byte < SUPERBLOCK_BYTES as u64 && (page == 0 || page == last)
+    })
 }
 
 /// Spoils one of the two copies of what a pool keeps twice.
