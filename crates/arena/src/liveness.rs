@@ -3,6 +3,8 @@
 use std::fs;
 
 use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// What names a process for good: its number and when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,15 +27,27 @@ impl PidInfo {
     /// threads of it go on; nor may one that is being killed and waits in the kernel with all threads that
     /// are left. Such a one may wait for whoever asks here: for a mount's daemon, which waits for a
     /// lock of a thread that was killed already.
+    ///
+    /// What can't be seen is taken for alive: whoever has no descriptor left to look with must not settle
+    /// for all the others, nor be the last one who closes the pool.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let Some(stat) = stat(self.pid) else {
+        if is_gone(self.pid) {
             return false;
+        }
+        let Some(stat) = stat(self.pid) else {
+            return true;
         };
         let same = self.start_time == 0 || stat.start_time == self.start_time;
         let ended = matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1;
         same && !ended && !is_being_killed(self.pid)
     }
+}
+
+/// Whether no process has the number: asked of the kernel without a descriptor.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// What tells this process' pid namespace from others; 0 where that can't be seen.

@@ -133,31 +133,71 @@ pub(crate) fn take(description: &InUse) -> bool {
     if description.is(IN_KERNEL) {
         return true;
     }
-    let fd = if description.is(DIRECTORY) {
-        open_directory(&mount.target, description)
-    } else {
-        let generation = description.generation.load(Ordering::Relaxed);
-        let name = format!("/{BY_NUMBER}/{}.{generation}\0", description.ino().get());
-        let path = [mount.target.as_slice(), name.as_bytes()].concat();
-        let flags = description.flags() & KEPT | libc::O_CLOEXEC;
-        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-        // The kernel would remember the name, and with it the inode, when it is closed and removed.
-        sys!(libc::SYS_unlink, path.as_ptr());
-        fd
-    };
+    let mut fd = open(&mount.target, description);
+    if fd == fail(libc::EMFILE) {
+        numbers::clear();
+        fd = open(&mount.target, description);
+    }
+    let in_place = fd == fail(libc::EMFILE) && !description.is(DIRECTORY);
+    if in_place {
+        fd = open_in_place(&mount.target, mount.original.load(Ordering::Acquire), description);
+    }
     let Ok(real) = u32::try_from(fd) else {
         say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
         return false;
     };
     let numbers = numbers::lock();
     table::each_of(description, |fd, stays| {
+        // Over itself there is nothing to put.
         sys!(libc::SYS_dup3, real, fd, if stays { 0 } else { libc::O_CLOEXEC });
     });
     description.set(IN_KERNEL);
     drop(numbers);
-    sys!(libc::SYS_close, real);
+    if !in_place {
+        sys!(libc::SYS_close, real);
+    }
     numbers::freed_any();
     true
+}
+
+fn open(target: &[u8], description: &InUse) -> Ret {
+    if description.is(DIRECTORY) {
+        return open_directory(target, description);
+    }
+    open_file(target, description)
+}
+
+/// Opens a file through the mount, by its inode number.
+fn open_file(target: &[u8], file: &InUse) -> Ret {
+    let generation = file.generation.load(Ordering::Relaxed);
+    let name = format!("/{BY_NUMBER}/{}.{generation}\0", file.ino().get());
+    let path = [target, name.as_bytes()].concat();
+    let flags = file.flags() & KEPT | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+    // The kernel would remember the name, and with it the inode, when it is closed and removed.
+    sys!(libc::SYS_unlink, path.as_ptr());
+    fd
+}
+
+/// Opens a file in the place of its own placeholder, where the program has no number left: an error, or
+/// the number, which is the file's lowest.
+fn open_in_place(target: &[u8], original: i32, file: &InUse) -> Ret {
+    let _numbers = numbers::lock();
+    let mut lowest = None;
+    table::each_of(file, |fd, stays| _ = lowest.get_or_insert((fd, stays)));
+    let Some((fd, stays)) = lowest else { return fail(libc::EMFILE) };
+    sys!(libc::SYS_close, fd);
+    let opened = open_file(target, file);
+    let source = if opened < 0 { i64::from(original) } else { opened };
+    if opened != i64::from(fd) {
+        // It is free, unless another thread makes a descriptor without libc at this moment.
+        sys!(libc::SYS_fcntl, source, libc::F_DUPFD_CLOEXEC, fd);
+    }
+    if opened >= 0 && opened != i64::from(fd) {
+        sys!(libc::SYS_close, opened);
+    }
+    sys!(libc::SYS_fcntl, fd, libc::F_SETFD, if stays { 0 } else { libc::FD_CLOEXEC });
+    if opened < 0 { opened } else { i64::from(fd) }
 }
 
 /// Opens a directory through the mount, which has it at one place only: by the path that it has now.

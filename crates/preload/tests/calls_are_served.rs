@@ -46,6 +46,10 @@ promises! {
     descriptors_keep_the_kernels_rules: runs_with_the_daemon descriptors;
     numbers_are_the_lowest_free_ones: runs_with_the_daemon numbers;
     a_number_is_one_threads_at_a_time: runs_without_the_daemon numbers_of_threads;
+    /// A program without a free number took all other clients for dead, since it could not open what says
+    /// that they live: it closed the pool and removed the arena under them. What it had open was not handed
+    /// to its children.
+    who_has_all_its_numbers_in_use_can_fork: runs_with_the_daemon limit;
     children_share_positions: runs_with_the_daemon children;
     programs_inherit_descriptors: runs_with_the_daemon programs;
     locks_are_seen_by_others: runs_with_the_daemon locks;
@@ -414,6 +418,35 @@ mod tasks {
             }
             assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn limit() {
+        let path = place().join("limit");
+        fs::write(&path, b"seen").unwrap();
+        let first = File::open(&path).unwrap();
+        let most = u64::try_from(first.as_raw_fd()).unwrap() + 8;
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        let mut open = vec![first];
+        while let Ok(file) = File::open(&path) {
+            open.push(file);
+        }
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut bytes = [0u8; 4];
+            let read = open.iter().all(|file| {
+                let read = unsafe {
+                    libc::pread(file.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0)
+                };
+                read == 4 && &bytes == b"seen"
+            });
+            unsafe { libc::_exit(i32::from(!read)) };
+        }
+        let mut status = -1;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]
