@@ -19,18 +19,16 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) fn follow(device: (u32, u32), service: Weak<Novale>) -> std::io::Result<()> {
     let table = File::open("/proc/self/mountinfo")?;
     let limit = Timespec::try_from(LOOK_AGAIN).map_err(std::io::Error::other)?;
+    let look = move || MountTable::read().ok()?.of_device(device).map(atime);
+    // Here and not in the thread, which may come to it after the first remount.
+    let Some(mut last) = look() else { return Ok(()) };
     let watch = move || {
-        let mut last = None;
         // Ends with the service.
         while let Some(service) = service.upgrade() {
-            let found = MountTable::read().ok();
-            let Some(entry) = found.as_ref().and_then(|table| table.of_device(device)) else {
-                return;
-            };
-            let now = atime(entry);
-            // The first look is at what the mount was made with.
-            if last.replace(now).is_some_and(|last| last != now) {
+            let Some(now) = look() else { return };
+            if now != last {
                 service.set_atime(now);
+                last = now;
             }
             drop(service);
             let changed = &mut [PollFd::new(&table, PollFlags::PRI)];
