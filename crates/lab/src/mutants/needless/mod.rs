@@ -407,6 +407,27 @@ const NEEDLESS: &[Needless] = &[
 /// Survivors that are needed where the runs seldom or never lead; each says what shows it.
 const SELDOM: &[Needless] = &[
     Needless {
+        file: "core/src/recover/mod.rs",
+        code: "pm.stream_zero(*at, JOURNAL_RECORD_BYTES",
+        how: &[Removed, Cached, Behind],
+        only: "recovery behind a power cut",
+        does: None,
+        beside: "",
+        next: "",
+        why: "a torn record is erased for the next one in its place, torn as well: \
+              `a_torn_record_is_not_completed_by_the_next_in_its_place`; of rejected ones it is caught",
+    },
+    Needless {
+        file: "core/src/recover/mod.rs",
+        code: "pm.fence(pending)",
+        how: &[Removed, Behind],
+        only: "recovery behind a power cut",
+        does: None,
+        beside: "pm.stream_zero(*at, JOURNAL_RECORD_BYTES",
+        next: "",
+        why: "as above",
+    },
+    Needless {
         file: "core/src/log.rs",
         code: "self.pm.stream(self.tail.add(LINE), &[0; LINE_BYTES]",
         how: &[Removed, Cached, Behind],
