@@ -376,16 +376,8 @@ impl Fs {
         locked: &Locked<'_>,
         new_pages: &NewPages,
     ) -> Result<WriteRoom> {
-        let (runs, index) = (&new_pages.runs, locked.view.index());
-        let need = crate::fs::need(runs.is_empty());
-        let room = self.room_for_entries(call, locked, runs.len(), need).and_then(|room| {
-            for (page, extent) in runs {
-                if let Err(error) = index.reserve(self.arena(), *page, extent.pages) {
-                    return self.no_room(call, room).and(Err(error.into()));
-                }
-            }
-            Ok(room)
-        });
+        let need = crate::fs::need(new_pages.runs.is_empty());
+        let room = self.room_for_runs(call, locked, &new_pages.runs, need);
         room.or_else(|error| self.give(call, &new_pages.taken).and(Err(error)))
     }
 

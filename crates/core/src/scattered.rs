@@ -13,10 +13,9 @@ use novale_pm::{Flushed, Purpose};
 use crate::commit::Rest;
 use crate::cow::{FILE_BYTES_MAX, page_at, write_entry};
 use crate::error::{Error, Result};
-use crate::extent::{Extent, Extents};
+use crate::extent::Extents;
 use crate::fallocate::match_extents;
 use crate::fs::{Call, Fs, Locked, OpKind, need};
-use crate::strip::WriteRoom;
 use crate::types::Ctx;
 use crate::view::View;
 
@@ -102,7 +101,7 @@ impl Fs {
         // What replaces gives back as much as it takes.
         let taken = self.take_pages(call, pages.len() as u64, need(holes == 0))?;
         let runs = match_extents(&runs_of(pages), &taken);
-        let room = match self.room_of_runs(call, locked, &runs) {
+        let room = match self.room_for_runs(call, locked, &runs, need(true)) {
             Ok(room) => room,
             Err(error) => return self.give(call, &taken).and(Err(error)),
         };
@@ -142,22 +141,6 @@ impl Fs {
         })?;
         self.give(call, &freed)?;
         self.collect_if_grown(call, locked, &appended)
-    }
-
-    fn room_of_runs(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        runs: &[(u64, Extent)],
-    ) -> Result<WriteRoom> {
-        let room = self.room_for_entries(call, locked, runs.len(), need(true))?;
-        for (page, extent) in runs {
-            let reserved = locked.view.index().reserve(self.arena(), *page, extent.pages);
-            if let Err(error) = reserved {
-                return self.no_room(call, room).and(Err(error.into()));
-            }
-        }
-        Ok(room)
     }
 
     /// Zeroes what the last page holds behind the end of the file, unless it is replaced.

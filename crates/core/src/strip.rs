@@ -11,7 +11,7 @@ use novale_pm::Flushed;
 use crate::alloc::Need;
 use crate::attr::attributes_entry;
 use crate::error::Result;
-use crate::extent::Extents;
+use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked};
 use crate::log::{Appender, Room};
 use crate::view::{Attrs, View};
@@ -65,6 +65,24 @@ impl Fs {
         match Room::make(&self.env(call), &locked.view, (0..lines).map(|_| 1), need) {
             Ok(log) => room.log = log,
             Err(error) => return self.no_room(call, room).and(Err(error)),
+        }
+        Ok(room)
+    }
+
+    /// Makes room for an entry for each run of new pages, and in the index for where they come to lie.
+    pub(crate) fn room_for_runs(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        runs: &[(u64, Extent)],
+        need: Need,
+    ) -> Result<WriteRoom> {
+        let room = self.room_for_entries(call, locked, runs.len(), need)?;
+        for (page, extent) in runs {
+            let reserved = locked.view.index().reserve(self.arena(), *page, extent.pages);
+            if let Err(error) = reserved {
+                return self.no_room(call, room).and(Err(error.into()));
+            }
         }
         Ok(room)
     }
