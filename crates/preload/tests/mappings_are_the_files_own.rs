@@ -10,8 +10,7 @@
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
 #![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
 
-#[path = "../../cli/tests/support/mod.rs"]
-mod support;
+mod harness;
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -21,21 +20,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::{Scratch, facts, novale, program};
+use harness::support::{self, Scratch, facts, program};
+use harness::{PLACE, is_whole, library, mounted};
 
-/// Where a task finds the mount point.
-const PLACE: &str = "NOVALE_TEST_PLACE";
 const PAGE: usize = 4096;
-
-/// The library as it was built last: cargo leaves it in one place for tests, in the other for users.
-fn library() -> PathBuf {
-    let program = program();
-    let folder = program.parent().unwrap();
-    let places =
-        ["libnovale_preload.so", "deps/libnovale_preload.so"].map(|name| folder.join(name));
-    let made = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
-    places.into_iter().filter(|path| path.exists()).max_by_key(made).unwrap()
-}
 
 /// One of the tasks, by this program: run directly with such mappings, or through the mount.
 fn task(scratch: &Scratch, map: Option<&str>, name: &str) -> Command {
@@ -55,23 +43,10 @@ fn task(scratch: &Scratch, map: Option<&str>, name: &str) -> Command {
     command
 }
 
+/// What a task that succeeds says on standard error.
 fn succeeds(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stderr)
-}
-
-/// A shared mount of a fresh pool.
-fn mounted(test: &str) -> Option<(Scratch, String)> {
-    let scratch = Scratch::for_mount(test)?;
-    let slot = scratch.pool();
-    novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
-    Some((scratch, slot))
-}
-
-fn is_whole(scratch: &Scratch, slot: &str) {
-    assert!(support::eventually(|| novale(&["umount", &scratch.dir()]).code == 0));
-    novale(&["check", slot]).ok();
+    harness::succeeds(output);
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
