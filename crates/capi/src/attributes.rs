@@ -47,18 +47,6 @@ pub struct Stat {
     pub btime: libc::timespec,
 }
 
-fn kind_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::File => libc::S_IFREG,
-        FileKind::Directory => libc::S_IFDIR,
-        FileKind::Symlink => libc::S_IFLNK,
-        FileKind::Fifo => libc::S_IFIFO,
-        FileKind::Socket => libc::S_IFSOCK,
-        FileKind::CharDevice => libc::S_IFCHR,
-        FileKind::BlockDevice => libc::S_IFBLK,
-    }
-}
-
 /// The kind that mknod(2) is asked for.
 pub(crate) fn kind_of_mode(mode: u32) -> Result<FileKind> {
     match mode & libc::S_IFMT {
@@ -95,7 +83,7 @@ impl From<Attr> for Stat {
         Self {
             ino: attr.ino.get(),
             generation: attr.generation,
-            mode: kind_bits(attr.kind) | attr.mode,
+            mode: attr.kind.with_mode(attr.mode),
             nlink: attr.nlink,
             uid: attr.uid,
             gid: attr.gid,

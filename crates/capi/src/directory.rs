@@ -5,7 +5,6 @@ use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{MutexGuard, PoisonError};
 
-use novale_core::FileKind;
 use novale_layout::NAME_BYTES_MAX;
 use novale_posix::{Entry, File, OpenOptions};
 
@@ -63,25 +62,13 @@ fn listing(caller: &Caller, directory: *const Directory) -> Result<MutexGuard<'_
     Ok(directory.listing.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn kind_number(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::File => libc::DT_REG,
-        FileKind::Directory => libc::DT_DIR,
-        FileKind::Symlink => libc::DT_LNK,
-        FileKind::Fifo => libc::DT_FIFO,
-        FileKind::Socket => libc::DT_SOCK,
-        FileKind::CharDevice => libc::DT_CHR,
-        FileKind::BlockDevice => libc::DT_BLK,
-    }
-}
-
 fn dirent((entry, cookie): &(Entry, u64)) -> Dirent {
     let mut name = [0; NAME_BYTES_MAX + 1];
     // The last place stays NUL; no name reaches it.
     for (to, from) in name.iter_mut().take(NAME_BYTES_MAX).zip(entry.name.as_bytes()) {
         *to = c_char::from_le_bytes([*from]);
     }
-    Dirent { ino: entry.ino.get(), cookie: *cookie, kind: kind_number(entry.kind), name }
+    Dirent { ino: entry.ino.get(), cookie: *cookie, kind: entry.kind.dirent_type(), name }
 }
 
 /// Opens a directory to be listed. *directory: the listing, NULL on failure; novale_closedir ends it.

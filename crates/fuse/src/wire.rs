@@ -6,16 +6,9 @@ use crate::{Errno, Reply};
 
 /// The kind in the type bits of a mode, as `mknod` gets it.
 pub(crate) fn kind_of_mode(mode: u32) -> Reply<FileKind> {
-    match mode & libc::S_IFMT {
-        libc::S_IFREG | 0 => Ok(FileKind::File),
-        libc::S_IFDIR => Ok(FileKind::Directory),
-        libc::S_IFLNK => Ok(FileKind::Symlink),
-        libc::S_IFIFO => Ok(FileKind::Fifo),
-        libc::S_IFSOCK => Ok(FileKind::Socket),
-        libc::S_IFCHR => Ok(FileKind::CharDevice),
-        libc::S_IFBLK => Ok(FileKind::BlockDevice),
-        _ => Err(Errno(libc::EINVAL)),
-    }
+    let kind =
+        if mode & libc::S_IFMT == 0 { Some(FileKind::File) } else { FileKind::from_mode(mode) };
+    kind.ok_or(Errno(libc::EINVAL))
 }
 
 /// The flags of `renameat2`. Whiteouts belong to overlay file systems' lower layers.

@@ -72,6 +72,14 @@ impl FileKind {
         }
     }
 
+    /// The `d_type` of a directory's entry (`DT_REG`, `DT_DIR`, ...): the same bits, lower down.
+    #[inline]
+    #[must_use]
+    pub const fn dirent_type(self) -> u8 {
+        let [_, high, ..] = self.mode_bits().to_le_bytes();
+        high >> 4
+    }
+
     /// The kind that the type bits of an `st_mode` name.
     #[inline]
     #[must_use]

@@ -52,26 +52,13 @@ fn either(result: Result<(), Served>) -> Served {
     }
 }
 
-fn mode(attr: &Attr) -> u32 {
-    let kind = match attr.kind {
-        FileKind::File => libc::S_IFREG,
-        FileKind::Directory => libc::S_IFDIR,
-        FileKind::Symlink => libc::S_IFLNK,
-        FileKind::Fifo => libc::S_IFIFO,
-        FileKind::Socket => libc::S_IFSOCK,
-        FileKind::CharDevice => libc::S_IFCHR,
-        FileKind::BlockDevice => libc::S_IFBLK,
-    };
-    kind | attr.mode
-}
-
 fn store_stat(target: &Target, at: u64) -> Result<(), Served> {
     let attr = &target.attr;
     // SAFETY: zeroes are a valid value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     stat.st_dev = mounts::device(target.mount);
     stat.st_ino = attr.ino.get();
-    stat.st_mode = mode(attr);
+    stat.st_mode = attr.kind.with_mode(attr.mode);
     stat.st_nlink = u64::from(attr.nlink);
     stat.st_uid = attr.uid;
     stat.st_gid = attr.gid;
@@ -131,7 +118,7 @@ fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
     statx.stx_nlink = attr.nlink;
     statx.stx_uid = attr.uid;
     statx.stx_gid = attr.gid;
-    statx.stx_mode = u16::try_from(mode(attr)).unwrap_or(0);
+    statx.stx_mode = u16::try_from(attr.kind.with_mode(attr.mode)).unwrap_or(0);
     statx.stx_ino = attr.ino.get();
     statx.stx_size = attr.size;
     statx.stx_blocks = attr.blocks;

@@ -1,6 +1,6 @@
 //! Directories that are open: their listings, and where they are found again through the mount.
 
-use novale_core::{Ctx, DirEntry, FileKind, Fs, Ino};
+use novale_core::{Ctx, DirEntry, Fs, Ino};
 
 use crate::guard;
 use crate::mounts::{self, ctx};
@@ -74,7 +74,7 @@ fn put(entry: &DirEntry<'_>, to: &mut [u8]) -> usize {
         &entry.ino.get().to_le_bytes(),
         &entry.cookie.to_le_bytes(),
         &(bytes as u16).to_le_bytes(),
-        &[kind(entry.kind)],
+        &[entry.kind.dirent_type()],
     ];
     let mut rest = head;
     for part in parts {
@@ -86,18 +86,6 @@ fn put(entry: &DirEntry<'_>, to: &mut [u8]) -> usize {
     now.copy_from_slice(entry.name);
     end.fill(0);
     bytes
-}
-
-fn kind(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::File => libc::DT_REG,
-        FileKind::Directory => libc::DT_DIR,
-        FileKind::Symlink => libc::DT_LNK,
-        FileKind::Fifo => libc::DT_FIFO,
-        FileKind::Socket => libc::DT_SOCK,
-        FileKind::CharDevice => libc::DT_CHR,
-        FileKind::BlockDevice => libc::DT_BLK,
-    }
 }
 
 /// `lseek` of a directory: its positions are cookies.
