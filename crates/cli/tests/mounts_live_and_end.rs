@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use support::{
-    Scratch, arenas, ends, eventually, facts, head, is_stopped, novale, patch, signal_daemon,
+    Scratch, Stopped, arenas, ends, eventually, facts, head, novale, patch, signal_daemon,
 };
 
 #[test]
@@ -169,10 +169,9 @@ fn info_tells_of_a_daemon_that_does_not_answer() {
     let Some(scratch) = Scratch::for_mount("info_tells_of_a_daemon") else { return };
     let slot = scratch.pool();
     novale(&["mount", &slot, &scratch.dir()]).ok();
-    let pid = signal_daemon(&slot, Signal::STOP);
-    assert!(eventually(|| is_stopped(pid)));
+    let stopped = Stopped::daemon_of(&slot);
     let told = novale(&["info", &slot]);
-    signal_daemon(&slot, Signal::CONT);
+    drop(stopped);
     assert!(told.ok().contains("its daemon does not answer"));
 }
 
@@ -186,14 +185,13 @@ fn umount_of_a_daemon_that_does_not_answer_says_so_and_force_cuts_it_off() {
     let slot = scratch.pool();
     novale(&["mount", &slot, &scratch.dir()]).ok();
     fs::write(scratch.in_dir("file"), b"kept").unwrap();
-    let pid = signal_daemon(&slot, Signal::STOP);
-    assert!(eventually(|| is_stopped(pid)));
+    let stopped = Stopped::daemon_of(&slot);
     novale(&["umount", &scratch.dir()]).refused(1, &["has not answered", "--force"]);
     assert!(scratch.is_mounted());
     let mut force = Command::new(env!("CARGO_BIN_EXE_novale"));
     let mut force = force.args(["umount", "--force", &scratch.dir()]).spawn().unwrap();
     assert!(eventually(|| !scratch.is_mounted()));
-    signal_daemon(&slot, Signal::CONT);
+    drop(stopped);
     assert!(force.wait().unwrap().success());
     assert_eq!(facts(&slot)["clean"], true);
 }

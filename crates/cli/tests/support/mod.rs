@@ -168,13 +168,33 @@ pub(crate) fn signal_daemon(slot: &str, signal: Signal) -> u64 {
     pid
 }
 
+/// A daemon that does nothing until this is dropped: by a failed test too, since it could not be
+/// unmounted then.
+pub(crate) struct Stopped(pub(crate) u64);
+
+impl Stopped {
+    /// Returns when all its threads are stopped.
+    pub(crate) fn daemon_of(slot: &str) -> Self {
+        let stopped = Self(signal_daemon(slot, Signal::STOP));
+        assert!(eventually(|| is_stopped(stopped.0)));
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.0).ok().and_then(Pid::from_raw);
+        kill_process(pid.unwrap(), Signal::CONT).unwrap_or_default();
+    }
+}
+
 /// Whether a process has ended, or does so soon.
 pub(crate) fn ends(pid: u64) -> bool {
     eventually(|| !fs::exists(format!("/proc/{pid}")).unwrap())
 }
 
 /// Whether all threads of a process are stopped.
-pub(crate) fn is_stopped(pid: u64) -> bool {
+fn is_stopped(pid: u64) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     threads
         .map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap())

@@ -11,8 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use rustix::process::Signal;
-use support::{Scratch, facts, is_stopped, novale, program, signal_daemon};
+use support::{Scratch, Stopped, facts, novale, program};
 
 /// Where a task finds the mount point.
 pub(crate) const PLACE: &str = "NOVALE_TEST_PLACE";
@@ -68,10 +67,7 @@ pub(crate) fn is_whole(scratch: &Scratch, slot: &str) {
 pub(crate) fn runs_without_the_daemon(name: &str) {
     let Some((scratch, slot)) = mounted(name) else { return };
     fs::create_dir(scratch.in_dir("d")).unwrap();
-    let pid = signal_daemon(&slot, Signal::STOP);
-    while !is_stopped(pid) {
-        std::thread::yield_now();
-    }
+    let daemon = Stopped::daemon_of(&slot);
     let mut running =
         task(&scratch, name).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // One that waits for the daemon would wait for ever.
@@ -79,11 +75,11 @@ pub(crate) fn runs_without_the_daemon(name: &str) {
     if !ended {
         running.kill().unwrap();
     }
-    signal_daemon(&slot, Signal::CONT);
+    let pid = daemon.0;
+    drop(daemon);
     let output = running.wait_with_output().unwrap();
     assert!(ended, "it waits for the daemon, or for itself");
     succeeds(&output);
-    // The kernel's list of locks may leave one out while others change it.
     let user = || facts(&slot).get("used_by").and_then(serde_json::Value::as_u64);
     assert!(support::eventually(|| user() == Some(pid)));
     is_whole(&scratch, &slot);
