@@ -2,7 +2,8 @@
 //!
 //! A program that has a file open without the kernel, and then does what only the kernel can do with
 //! it (pass the descriptor on, lock or map the file), opens `.novale/INO.GENERATION` for that: the
-//! same inode, whatever its names are by then, and whether it has one. The directory is the daemon's
+//! same inode, whatever its names are by then, and whether it has one. Behind a colon the name may go on with
+//! anything: the kernel shows it where it shows what a descriptor leads to. The directory is the daemon's
 //! user's alone, as the arena is, since names and their permissions are passed by. It is on no
 //! media and in no listing; nothing can be made or changed in it, and what is removed is the kernel's
 //! memory of a name alone. A directory is not found
@@ -43,9 +44,10 @@ pub(crate) fn attr() -> Attr {
     }
 }
 
-/// The inode and the generation in a name like `17.3`; none in any other, `017.3` included.
+/// The inode and the generation in a name like `17.3`, or `17.3:4:file`; none in any other, `017.3`
+/// included.
 fn parse(name: &[u8]) -> Option<(Ino, u32)> {
-    let name = str::from_utf8(name).ok()?;
+    let name = str::from_utf8(name.split(|byte| *byte == b':').next()?).ok()?;
     let (ino, generation) = name.split_once('.')?;
     let number = Ino::new(ino.parse().ok()?);
     let found = (number, generation.parse().ok()?);
@@ -136,10 +138,21 @@ mod tests {
 
     #[test]
     fn only_one_spelling_names_an_inode() {
-        assert_eq!(parse(b"17.3"), Some((Ino::new(17), 3)));
-        for name in
-            ["017.3", "17.03", "+17.3", "17", "17.3.1", "0.1", "1099511627776.1", "17.-1", ""]
-        {
+        for name in [&b"17.3"[..], b"17.3:", b"17.3:4:a name:\xff"] {
+            assert_eq!(parse(name), Some((Ino::new(17), 3)));
+        }
+        for name in [
+            "017.3",
+            "17.03",
+            "+17.3",
+            "17",
+            "17.3.1",
+            ":17.3",
+            "0.1",
+            "1099511627776.1",
+            "17.-1",
+            "",
+        ] {
             assert_eq!(parse(name.as_bytes()), None, "{name}");
         }
     }

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::calls::directories;
 use crate::lock::Lock;
+use crate::shown::{self, BY_NUMBER};
 use crate::sys::{Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::{mounts, numbers, say};
 
-/// Below the mount point: where the daemon shows inodes by number.
-const BY_NUMBER: &str = ".novale";
 /// Flags of `open` that the kernel's description has too.
 const KEPT: i32 = libc::O_ACCMODE
     | libc::O_APPEND
@@ -169,9 +168,7 @@ fn open(target: &[u8], description: &InUse) -> Ret {
 
 /// Opens a file through the mount, by its inode number.
 fn open_file(target: &[u8], file: &InUse) -> Ret {
-    let generation = file.generation.load(Ordering::Relaxed);
-    let name = format!("/{BY_NUMBER}/{}.{generation}\0", file.ino().get());
-    let path = [target, name.as_bytes()].concat();
+    let path = [target, b"/", BY_NUMBER.as_bytes(), b"/", &shown::by_number(file), b"\0"].concat();
     let flags = file.flags() & KEPT | libc::O_CLOEXEC;
     let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
     // The kernel would remember the name, and with it the inode, when it is closed and removed.

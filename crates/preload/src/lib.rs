@@ -43,6 +43,7 @@ mod numbers;
 mod patch;
 mod paths;
 mod replicas;
+mod shown;
 mod signals;
 mod sites;
 mod state;
@@ -72,7 +73,7 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *const *const c_char) {
     let _inside = Inside::new();
     let Some(mounts) = variable(environment, MOUNTS) else { return };
-    if !mounts::begin(mounts) || !table::begin() {
+    if !mounts::begin(mounts) || !table::begin() || !shown::begin() {
         return;
     }
     state::begin();

@@ -70,6 +70,9 @@ fn leads_to_descriptors(path: &[u8]) -> bool {
 
 /// The descriptor of this process that a path names.
 pub(crate) fn named_descriptor(path: &[u8]) -> Option<i32> {
+    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/fd/") {
+        return None;
+    }
     let own = format!("/proc/{}/fd/", sys!(libc::SYS_getpid));
     let folders = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/", &own];
     let number = folders.iter().find_map(|folder| path.strip_prefix(folder.as_bytes()))?;

@@ -12,6 +12,7 @@ use novale_core::{HoldId, Ino};
 
 use crate::lock::Lock;
 use crate::numbers;
+use crate::shown;
 use crate::sys::{Ret, fail, sys};
 use crate::thread::current;
 
@@ -73,7 +74,7 @@ pub(crate) struct Description {
 }
 
 /// What a new description says.
-pub(crate) struct New {
+pub(crate) struct New<'a> {
     pub(crate) ino: Ino,
     pub(crate) generation: u32,
     pub(crate) flags: i32,
@@ -82,6 +83,8 @@ pub(crate) struct New {
     pub(crate) hold: Option<HoldId>,
     /// The descriptor stays when another program is run.
     pub(crate) stays: bool,
+    /// The directory and the name by which it was found, where that is for `/proc/self/fd` to show.
+    pub(crate) name: Option<(Ino, &'a [u8])>,
 }
 
 impl Description {
@@ -134,7 +137,8 @@ pub(crate) fn begin() -> bool {
     true
 }
 
-fn reserve(bytes: usize) -> Option<u64> {
+/// Memory that is taken as it is used, zeroes at first.
+pub(crate) fn reserve(bytes: usize) -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let at = sys!(libc::SYS_mmap, 0, bytes, access, flags, u64::MAX, 0);
@@ -309,7 +313,7 @@ pub(crate) fn forget_internal(fd: i32) {
 
 /// Puts a new description behind a descriptor that was given out just now; false when there is no
 /// room.
-pub(crate) fn insert(fd: i32, new: &New) -> bool {
+pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
     let (Some(word), Some(index)) = (word(fd), take_slot()) else { return false };
     let description = slot(index);
     description.ino.store(new.ino.get(), Ordering::Relaxed);
@@ -322,6 +326,7 @@ pub(crate) fn insert(fd: i32, new: &New) -> bool {
     unsafe { description.offset.set_alone(0) };
     // SAFETY: as above.
     unsafe { description.hold.set_alone(new.hold) };
+    shown::note(index, new.name);
     note_number(fd);
     word.store(word_of(index, new.stays), Ordering::Release);
     true

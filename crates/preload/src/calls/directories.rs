@@ -111,16 +111,20 @@ pub(crate) fn path(fs: &Fs, ctx: &Ctx, ino: Ino) -> Option<Vec<u8>> {
     let mut at = ino;
     while at != Ino::ROOT && path.len() < PATH_MAX {
         let parent = fs.parent(at).ok()?;
-        let mut name = None;
-        let found = fs.readdir(ctx, parent, 0, &mut |entry| {
-            if entry.ino == at {
-                name = Some([b"/", entry.name].concat());
-            }
-            name.is_none()
-        });
-        found.ok()?;
-        path.splice(..0, name?);
+        path.splice(..0, name_of(fs, ctx, parent, at)?);
         at = parent;
     }
     (path.len() < PATH_MAX).then_some(path)
+}
+
+/// A name of an inode in a directory, with the slash before it.
+pub(crate) fn name_of(fs: &Fs, ctx: &Ctx, parent: Ino, ino: Ino) -> Option<Vec<u8>> {
+    let mut name = None;
+    let listed = fs.readdir(ctx, parent, 0, &mut |entry| {
+        if entry.ino == ino {
+            name = Some([b"/", entry.name].concat());
+        }
+        name.is_none()
+    });
+    listed.ok().and(name)
 }

@@ -8,7 +8,7 @@ use crate::guard::{self, PathBuffer};
 use crate::paths::{Place, Served, descriptor, held, named_descriptor, place, refused};
 use crate::sys::{fail, sys};
 use crate::table::{self, DIRECTORY};
-use crate::{kernel, state};
+use crate::{kernel, shown, state};
 
 /// The place that a path leads to, for the administrator.
 fn here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
@@ -140,6 +140,11 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         }
         let renamed = old.fs.rename(&old.ctx, source.parent, name, target.parent, new_name, mode);
         Ok(renamed.inspect(|()| {
+            let exchanged = target.attr.filter(|_| mode == RenameMode::Exchange);
+            let moved = [(Some(attr), target.parent), (exchanged, source.parent)];
+            for (attr, to) in moved.into_iter().filter(|_| source.parent != target.parent) {
+                attr.inspect(|attr| shown::moved(attr.ino, to));
+            }
             let is_left = |attr: &Attr| new.fs.is_left_to_kernel(&new.ctx, attr.ino);
             if target.attr.as_ref().is_some_and(|attr| is_left(attr).is_ok_and(|left| left)) {
                 look(to.0, to.1);
@@ -205,9 +210,24 @@ fn link_file(fd: i32, to: (u64, u64)) -> Served {
     })())
 }
 
+/// Copies where a link leads to the program, as much as there is room for.
+fn hand_out(target: &[u8], buf: u64, len: u64) -> Result<i64, i32> {
+    let len = usize::try_from((len as i32).max(0)).unwrap_or(0).min(target.len());
+    if len == 0 {
+        return Err(libc::EINVAL);
+    }
+    let to = guard::writable(buf, len).ok_or(libc::EFAULT)?;
+    to.copy_from_slice(target.get(..len).unwrap_or_default());
+    Ok(len as i64)
+}
+
 /// `readlink` and `readlinkat`.
 pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
     let mut buffer = PathBuffer::new();
+    let shown = buffer.load(path).and_then(named_descriptor).and_then(shown::target);
+    if let Some(shown) = shown {
+        return Some(hand_out(&shown, buf, len).unwrap_or_else(fail));
+    }
     let mut read = || {
         let place = here(dir, path, &mut buffer)?;
         let found = place.walk(false)?;
@@ -216,13 +236,7 @@ pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
             return Err(Some(fail(libc::EINVAL)));
         }
         let target = place.fs.readlink(attr.ino).map_err(|error| refused(&error))?;
-        let len = usize::try_from(len.cast_signed()).unwrap_or(0).min(target.len());
-        if len == 0 {
-            return Err(Some(fail(libc::EINVAL)));
-        }
-        let to = guard::writable(buf, len).ok_or(Some(fail(libc::EFAULT)))?;
-        to.copy_from_slice(target.get(..len).unwrap_or_default());
-        Ok(len as i64)
+        hand_out(&target, buf, len).map_err(|errno| Some(fail(errno)))
     };
     match read() {
         Ok(len) => Some(len),

@@ -103,7 +103,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         Some(_) if exclusive => return refuse(libc::EEXIST),
         Some(attr) if attr.kind == FileKind::Directory => {
             let changes = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
-            return open_directory(place, &attr, flags, flags & changes != 0);
+            return open_directory(place, &found, flags, flags & changes != 0);
         }
         Some(_) if flags & libc::O_DIRECTORY != 0 => return refuse(libc::ENOTDIR),
         Some(_) if flags & libc::O_PATH != 0 => return Opened::ByKernel,
@@ -130,7 +130,8 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     };
     let held = opened.and_then(|attr| hold(place, &attr, flags));
     if let Ok(Some((attr, held))) = held {
-        let new = description(place, &attr, flags, 0, Some(held));
+        let mut new = description(place, &attr, flags, 0, Some(held));
+        new.name = found.name.as_deref().map(|name| (found.parent, name));
         return Opened::By(insert(fd, &new));
     }
     table::give_back(fd as i32);
@@ -142,7 +143,8 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
 }
 
 /// Opens a directory, to list it or to start from it.
-fn open_directory(place: &Place<'_>, attr: &Attr, flags: i32, changes: bool) -> Opened {
+fn open_directory(place: &Place<'_>, found: &Found<'_>, flags: i32, changes: bool) -> Opened {
+    let Some(attr) = &found.attr else { return Opened::Gone };
     if changes {
         return Opened::By(Some(fail(libc::EISDIR)));
     }
@@ -152,7 +154,9 @@ fn open_directory(place: &Place<'_>, attr: &Attr, flags: i32, changes: bool) -> 
     }
     let held = place.fs.open_hold(&place.ctx, attr.ino, attr.generation);
     if let Ok(Some(held)) = held {
-        return Opened::By(insert(fd, &description(place, attr, flags, DIRECTORY, Some(held))));
+        let mut new = description(place, attr, flags, DIRECTORY, Some(held));
+        new.name = found.name.as_deref().map(|name| (found.parent, name));
+        return Opened::By(insert(fd, &new));
     }
     table::give_back(fd as i32);
     held.map_or_else(|error| Opened::By(refused(&error)), |_| Opened::Gone)
@@ -186,7 +190,10 @@ fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         held
     });
     if let Ok(Some((attr, held))) = held {
-        return Opened::By(insert(fd, &description(place, &attr, flags, 0, Some(held))));
+        let mut new = description(place, &attr, flags, 0, Some(held));
+        let name = format!("#{}", attr.ino.get());
+        new.name = Some((dir.ino, name.as_bytes()));
+        return Opened::By(insert(fd, &new));
     }
     table::give_back(fd as i32);
     held.map_or_else(|error| Opened::By(refused(&error)), |_| Opened::Gone)
@@ -227,15 +234,15 @@ fn description(
     flags: i32,
     state: u32,
     hold: Option<HoldId>,
-) -> New {
+) -> New<'static> {
     let stays = flags & libc::O_CLOEXEC == 0;
     let large = if flags & libc::O_PATH != 0 { 0 } else { LARGE_FILE };
     let flags = flags & KEPT | large;
     let Attr { ino, generation, .. } = *attr;
-    New { ino, generation, flags, state, mount: place.mount, hold, stays }
+    New { ino, generation, flags, state, mount: place.mount, hold, stays, name: None }
 }
 
-fn insert(fd: Ret, new: &New) -> Served {
+fn insert(fd: Ret, new: &New<'_>) -> Served {
     let number = i32::try_from(fd).unwrap_or(-1);
     if table::insert(number, new) {
         return Some(fd);

@@ -1,0 +1,124 @@
+//! Promise: `/proc/self/fd/N` shows a program the path of what it has open, as it is at that moment.
+//!
+//! It showed `.novale/INO.GENERATION`, a path that nothing is found at, so that `realpath` of a descriptor
+//! failed.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+
+#[macro_use]
+mod harness;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use harness::{
+    PLACE, direct, is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, succeeds,
+};
+
+promises! {
+    descriptors_show_paths_without_the_daemon: runs_without_the_daemon paths;
+    what_the_kernel_has_shows_its_path_too: runs_with_the_daemon handed_over;
+}
+
+#[test]
+fn programs_that_inherit_a_descriptor_find_its_path() {
+    let Some((scratch, slot)) = mounted("programs_that_inherit") else { return };
+    let script = "cd \"$0\"; echo text >'a:name'; exec 3<'a:name'; realpath -e /proc/self/fd/3 /dev/fd/3; \
+                  realpath -e /dev/stdin <'a:name'; mv 'a:name' other; readlink /proc/self/fd/3; \
+                  rm other; readlink /proc/self/fd/3; cat /proc/self/fd/3";
+    let mut shell = direct(&scratch, Path::new("sh"));
+    let shown = succeeds(&shell.args(["-c", script, &scratch.dir()]).output().unwrap());
+    let (first, other) = (scratch.in_dir("a:name"), scratch.in_dir("other"));
+    let [first, other] = [&first, &other].map(|path| path.to_str().unwrap());
+    assert_eq!(
+        shown.lines().collect::<Vec<_>>(),
+        [first, first, first, other, &format!("{}/a:name (deleted)", scratch.dir()), "text"]
+    );
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use super::*;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn shown(file: &File) -> PathBuf {
+        let fd = file.as_raw_fd();
+        let link = |folder: String| fs::read_link(format!("{folder}/fd/{fd}")).unwrap();
+        let shown = link("/proc/self".to_owned());
+        for folder in ["/proc/thread-self".to_owned(), format!("/proc/{}", std::process::id())] {
+            assert_eq!(link(folder), shown);
+        }
+        shown
+    }
+
+    fn deleted(path: &Path) -> PathBuf {
+        format!("{} (deleted)", path.display()).into()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn paths() {
+        let at = |name: &str| place().join("d").join(name);
+        let file = File::create(at("one")).unwrap();
+        assert_eq!(shown(&file), at("one"));
+        assert_eq!(shown(&file.try_clone().unwrap()), at("one"));
+        fs::rename(at("one"), at("two")).unwrap();
+        assert_eq!(shown(&file), at("two"));
+        fs::rename(at("two"), place().join("three")).unwrap();
+        assert_eq!(shown(&file), place().join("three"));
+        // Another file has the name that it was opened by.
+        let other = File::create(at("one")).unwrap();
+        assert_eq!((shown(&file), shown(&other)), (place().join("three"), at("one")));
+        fs::rename(at("one"), place().join("three")).unwrap();
+        assert_eq!(shown(&file), deleted(&place().join("one")));
+        assert_eq!(shown(&other), place().join("three"));
+
+        let long = "n".repeat(255);
+        assert_eq!(shown(&File::create(at(&long)).unwrap()), at(&long));
+        fs::create_dir(at("sub")).unwrap();
+        let (dir, below) = (File::open(at("sub")).unwrap(), File::create(at("sub/x")).unwrap());
+        assert_eq!((shown(&dir), shown(&below)), (at("sub"), at("sub/x")));
+        fs::rename(at("sub"), at("moved")).unwrap();
+        assert_eq!((shown(&dir), shown(&below)), (at("moved"), at("moved/x")));
+        fs::remove_file(at("moved/x")).unwrap();
+        fs::remove_dir(at("moved")).unwrap();
+        assert_eq!(shown(&dir), deleted(&at("sub")));
+        assert_eq!(shown(&File::open(place()).unwrap()), place());
+
+        let mut unnamed = OpenOptions::new();
+        let unnamed = unnamed.write(true).custom_flags(libc::O_TMPFILE).open(at("")).unwrap();
+        let path = shown(&unnamed);
+        let text = path.to_str().unwrap();
+        assert!(text.starts_with(&format!("{}/#", at("").to_str().unwrap().trim_end_matches('/'))));
+        assert!(text.ends_with(" (deleted)"), "{text}");
+
+        // As much as there is room for, and no room at all.
+        let link = std::ffi::CString::new(format!("/proc/self/fd/{}", other.as_raw_fd())).unwrap();
+        let mut room = [0u8; 4];
+        let read = |len| unsafe { libc::readlink(link.as_ptr(), room.as_mut_ptr().cast(), len) };
+        assert_eq!([4, 0].map(read), [4, -1]);
+        assert_eq!(&room, &place().to_str().unwrap().as_bytes()[..4]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn handed_over() {
+        let file = File::create(place().join("locked")).unwrap();
+        file.lock().unwrap();
+        assert_eq!(shown(&file), place().join("locked"));
+        fs::rename(place().join("locked"), place().join("other")).unwrap();
+        assert_eq!(shown(&file), place().join("other"));
+        let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        fs::remove_file(place().join("other")).unwrap();
+        for file in [&file, &again] {
+            assert_eq!(shown(file), deleted(&place().join("locked")));
+        }
+    }
+}
