@@ -232,6 +232,10 @@ pub(crate) struct RunArgs {
     /// Fail where the program could only run through the mount.
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Say of every shared mount that can't be used directly why that is, and not only of those that the
+    /// working directory is in or an argument names.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// What mmap of a file shows: the kernel's pages, which every program may map; the file's own pages
     /// in the pool, which only programs that are run directly can map meanwhile; or a replica of which
     /// msync publishes all changes at once, and which is discarded without [default: what the mount says,

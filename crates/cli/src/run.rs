@@ -43,11 +43,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let Some((program, arguments)) = args.command.split_first() else { bail!("name a program") };
     let mut command = Command::new(program);
     command.args(arguments);
-    match prepare(args) {
-        Ok(Prepared { library, mounts, maps }) => {
+    let mut mounts = Mounts::default();
+    match find_mounts(args, &mut mounts).and_then(|()| prepare(args, &mounts.usable)) {
+        Ok(Some(Prepared { library, mounts, maps })) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
             command.env(MAP_VARIABLE, maps);
         }
+        Ok(None) if args.strict => {
+            mounts.refused.iter().for_each(|(_, why)| remark!("novale: {}", in_words(why)));
+            return Ok(ExitCode::from(UNABLE));
+        }
+        Ok(None) => {}
         Err(error) if args.strict => {
             remark!("novale: {}", in_words(&error));
             return Ok(ExitCode::from(UNABLE));
@@ -55,6 +61,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         Err(error) => {
             let program = program.display();
             remark!("novale: {program} runs through the mount: {}", in_words(&error));
+        }
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    for (target, why) in &mounts.refused {
+        let uses = here.starts_with(target) || args.command.iter().any(|word| names(word, target));
+        if uses || args.verbose {
+            let program = program.display();
+            remark!("novale: {program} runs through the mount: {}", in_words(why));
         }
     }
     // It comes back only where there is nothing to run.
@@ -71,16 +85,40 @@ struct Prepared {
     maps: String,
 }
 
-fn prepare(args: &RunArgs) -> Result<Prepared> {
+/// The shared mounts, and those of them that can't be used directly, with the reason.
+#[derive(Default)]
+struct Mounts {
+    usable: Vec<Record>,
+    refused: Vec<(PathBuf, anyhow::Error)>,
+}
+
+fn find_mounts(args: &RunArgs, found: &mut Mounts) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         bail!("direct access is written for x86-64 alone");
     }
+    if args.mounts.is_empty() {
+        return all_mounts(found);
+    }
+    found.usable = named_mounts(&args.mounts)?;
+    Ok(())
+}
+
+/// Whether a program's argument speaks of a mount: one that it never comes to is nothing to tell.
+fn names(word: &OsStr, target: &Path) -> bool {
+    let (word, target) = (word.as_bytes(), target.as_os_str().as_bytes());
+    word.windows(target.len()).any(|part| part == target)
+}
+
+/// What the program is given; nothing where there is no mount to use.
+fn prepare(args: &RunArgs, mounts: &[Record]) -> Result<Option<Prepared>> {
+    if mounts.is_empty() {
+        return Ok(None);
+    }
     let library = library()?;
-    let mounts = if args.mounts.is_empty() { all_mounts()? } else { named_mounts(&args.mounts)? };
     let maps: Vec<String> = mounts.iter().map(|mount| map_of(args.map, mount)).collect();
     let mounts: Vec<OsString> = mounts.iter().map(entry).collect::<Result<_>>()?;
     let (mounts, maps) = (mounts.join(OsStr::new(";")), maps.join(";"));
-    Ok(Prepared { library: preloaded(&library)?, mounts, maps })
+    Ok(Some(Prepared { library: preloaded(&library)?, mounts, maps }))
 }
 
 /// What mappings of a mount's files are to be.
@@ -124,23 +162,20 @@ fn preloaded(library: &Path) -> Result<OsString> {
     Ok(value)
 }
 
-/// All shared mounts that the caller may use directly.
-fn all_mounts() -> Result<Vec<Record>> {
+/// All shared mounts: those that the caller may use directly, and the others.
+fn all_mounts(found: &mut Mounts) -> Result<()> {
     let table = MountTable::read().context("/proc/self/mountinfo")?;
-    let (mut mounts, mut refused) = (Vec::new(), None);
     for mount in table.of_kind(KIND) {
         match usable(&table, mount.device, &mount.target) {
-            Ok(Some(record)) => mounts.push(record),
+            Ok(Some(record)) => found.usable.push(record),
             Ok(None) => {}
-            Err(error) => refused = Some(error),
+            Err(error) => found.refused.push((mount.target.clone(), error)),
         }
     }
-    if !mounts.is_empty() {
-        return Ok(mounts);
+    if found.usable.is_empty() && found.refused.is_empty() {
+        bail!("there is no shared mount: make one with novale mount -o direct SLOT... DIR");
     }
-    Err(refused.unwrap_or_else(|| {
-        anyhow!("there is no shared mount: make one with novale mount -o direct SLOT... DIR")
-    }))
+    Ok(())
 }
 
 fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Record>> {

@@ -69,6 +69,30 @@ fn a_program_is_told_what_its_mappings_are() {
     assert_eq!((told(&[]), told(&["--map", "atomic"])), ("dax\n".into(), "atomic\n".into()));
 }
 
+/// Each program was told of mounts of other people that it never came to, in the middle of what scripts
+/// read from it.
+#[test]
+fn what_is_said_of_a_mount_is_said_to_who_uses_it() {
+    let Some(scratch) = Scratch::for_mount("what_is_said_of_a_mount") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    let below = scratch.in_dir("below");
+    fs::create_dir(&below).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&below).status();
+    assert!(mounted.unwrap().success());
+    let says_so = |arguments: &[&str], at: &str| {
+        let (code, _, why) = run(arguments, |command| _ = command.current_dir(at));
+        assert_eq!(code, 0, "{why}");
+        let said = |line: &&str| line.contains("runs through the mount") && line.contains(&dir);
+        why.lines().filter(said).count()
+    };
+    assert_eq!(says_so(&["true"], "/"), 0);
+    assert_eq!(says_so(&["-v", "true"], "/"), 1);
+    assert_eq!(says_so(&["true"], &dir), 1);
+    assert_eq!(says_so(&["true", &format!("--file={dir}/x")], "/"), 1);
+    assert!(Command::new("umount").arg(&below).status().unwrap().success());
+}
+
 #[test]
 fn what_keeps_a_program_from_running_directly_is_said() {
     let Some(scratch) = Scratch::for_mount("what_keeps_a_program") else { return };

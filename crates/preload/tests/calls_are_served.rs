@@ -205,6 +205,13 @@ mod tasks {
         file.sync_all().unwrap();
         assert_eq!(fs::read(&path).unwrap(), expected);
         assert_eq!(end.read(&mut two).unwrap_err().raw_os_error(), Some(9));
+        let advise = |len, advice| unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, len, advice) };
+        assert_eq!(
+            (advise(0, libc::POSIX_FADV_DONTNEED), advise(9, libc::POSIX_FADV_NOREUSE)),
+            (0, 0)
+        );
+        assert_eq!((advise(0, 99), advise(-1, libc::POSIX_FADV_NORMAL)), (22, 22));
+        assert_eq!(unsafe { libc::readahead(end.as_raw_fd(), 0, 9) }, -1);
         drop(OpenOptions::new().write(true).truncate(true).open(&path).unwrap());
         assert_eq!(file.metadata().unwrap().size(), 0);
 

@@ -396,9 +396,16 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     served(&file, done.map(|()| 0).map_err(Into::into))
 }
 
-/// `posix_fadvise(fd, ..)` and `readahead(fd, ..)`: memory needs no advice.
+/// `posix_fadvise(fd, offset, len, advice)`: memory needs none.
 pub(crate) fn advise(args: &Args) -> Served {
-    file(args[0]).map(|_| 0)
+    let [fd, _, len, advice, ..] = *args;
+    let known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&(advice as i32));
+    file(fd).map(|_| if known && len.cast_signed() >= 0 { 0 } else { fail(libc::EINVAL) })
+}
+
+/// `readahead(fd, ..)`: memory is as near as it can be.
+pub(crate) fn readahead(args: &Args) -> Served {
+    file(args[0]).map(|file| if file.description.reads() { 0 } else { fail(libc::EBADF) })
 }
 
 /// Any call on a descriptor that has no way of its own here.
