@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Extended attributes and ACLs through the tools that people use, on a mount and on one of the
-# machine's own file systems: both must answer alike.
+# machine's own file systems: both must answer alike. With DIRECT=1 the tools run directly.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
@@ -18,6 +18,14 @@ dir=$mounts/dir
 mkdir "$dir"
 "$novale" mkfs --size 128M "$pool"
 "$novale" mount "$pool" "$dir"
+
+way=() # how what works in the mount is started
+if [ -n "${DIRECT:-}" ]; then
+  "$novale" umount "$dir"
+  "$novale" mount -o direct "$pool" "$dir"
+  way=("$novale" run --strict --mount "$dir" --)
+  export XDG_CACHE_HOME=$pools/cache
+fi
 
 # The reference: a folder whose file system has ACLs and attributes of all namespaces.
 reference=
@@ -50,16 +58,16 @@ as_user() { # UID GID GROUPS COMMAND...
 }
 export -f as_user
 
-answer() { # FOLDER SCRIPT: all that the script says in an empty folder there
+answer() { # FOLDER SCRIPT [START...]: all that the script says in an empty folder there
   rm -rf "$1/work"
   mkdir "$1/work"
-  (cd "$1/work" && umask 022 && bash -c "$2" 2>&1 && echo "status $?" || echo "status $?")
+  (cd "$1/work" && umask 022 && "${@:3}" bash -c "$2" 2>&1 && echo "status $?" || echo "status $?")
 }
 
 same() { # WHAT SCRIPT
   local expected found
   expected=$(answer "$reference" "$2")
-  found=$(answer "$dir" "$2")
+  found=$(answer "$dir" "$2" ${way[@]+"${way[@]}"})
   if [ "$expected" != "$found" ]; then
     diff <(printf '%s\n' "$expected") <(printf '%s\n' "$found") || true
   fi
@@ -154,6 +162,12 @@ same 'set-gid and sticky directories' '
   mkdir -m 1777 t && touch t/root && as_user 1000 1000 1000 touch t/mine
   as_user 1001 1001 1001 rm -f t/mine; as_user 1001 1001 1001 mv t/mine t/yours
   as_user 1000 1000 1000 rm -f t/root; as_user 1000 1000 1000 mv t/mine t/moved; ls t'
+
+if [ -n "${DIRECT:-}" ]; then
+  "$novale" umount "$dir"
+  check 'the pool is whole' "$novale" check "$pool"
+  exit
+fi
 
 # --- copies there and back ---------------------------------------------------------------------
 

@@ -163,10 +163,13 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         }
         Err(error) => {
             mount.failed.store(true, Ordering::Relaxed);
-            crate::say(&format!(
-                "{}: direct access is not possible, the mount serves it: {error}",
-                String::from_utf8_lossy(&mount.target)
-            ));
+            // Who has become a user that may not is as good a program as before.
+            if error.errno() != libc::EACCES {
+                crate::say(&format!(
+                    "{}: direct access is not possible, the mount serves it: {error}",
+                    String::from_utf8_lossy(&mount.target)
+                ));
+            }
             None
         }
     }

@@ -1,5 +1,5 @@
-# The conformance suite pjdfstest, and the exerciser fsx, as programs that run directly. Sourced by
-# direct.sh.
+# The conformance suite pjdfstest, the comparison of attributes and ACLs, and the exerciser fsx, as
+# programs that run directly. Sourced by direct.sh.
 # shellcheck shell=bash disable=SC2154
 
 # A case that mounts something leaves the rest of its run to the kernel: so each part has one.
@@ -32,6 +32,10 @@ no_case_fails() { # LOG
   passed=$(grep -c ' ok$' "$1")
   echo "$passed cases passed"
   [ "$passed" -ge "$pjdfstest_cases" ]
+}
+
+part_acls() {
+  DIRECT=1 NOVALE=$novale "$root/scripts/suites/xattr.sh"
 }
 
 part_fsx() {
