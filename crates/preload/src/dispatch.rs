@@ -144,6 +144,8 @@ const ALWAYS: &[i64] = &[
     libc::SYS_rt_sigaction,
     libc::SYS_sigaltstack,
     libc::SYS_umask,
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,
@@ -210,8 +212,6 @@ const MAKING_DESCRIPTORS: &[i64] = &[
     libc::SYS_fspick,
     libc::SYS_open_tree,
     libc::SYS_landlock_create_ruleset,
-    libc::SYS_setrlimit,
-    libc::SYS_prlimit64,
 ];
 
 /// Calls on addresses, where files are mapped here.
@@ -398,6 +398,7 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_rt_sigaction => signals::action(args),
         libc::SYS_sigaltstack => Some(signals::alternate_stack(args)),
         libc::SYS_umask => Some(processes::umask(args)?),
+        libc::SYS_setrlimit | libc::SYS_prlimit64 => processes::limits(number, args),
         libc::SYS_chroot
         | libc::SYS_pivot_root
         | libc::SYS_unshare

@@ -21,11 +21,15 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 /// that is, only the kernel knows.
 static ACTS_FOR_OTHERS: AtomicBool = AtomicBool::new(false);
 
+/// Whether files may grow to a certain size alone.
+static HAS_SIZE_LIMIT: AtomicBool = AtomicBool::new(false);
+
 /// Before any other thread runs: to ask for the umask is to set it.
 pub(crate) fn begin() {
     let umask = sys!(libc::SYS_umask, 0o077);
     sys!(libc::SYS_umask, umask);
     set_umask(umask as u32);
+    limits_changed();
 }
 
 /// The umask.
@@ -46,6 +50,19 @@ pub(crate) fn changed() {
         ACTS_FOR_OTHERS.store(true, Ordering::Release);
     }
     OWNER.store(UNKNOWN, Ordering::Release);
+}
+
+/// The process may have set its limits.
+pub(crate) fn limits_changed() {
+    let mut limit = [libc::RLIM_INFINITY; 2];
+    sys!(libc::SYS_getrlimit, libc::RLIMIT_FSIZE, limit.as_mut_ptr());
+    HAS_SIZE_LIMIT.store(limit[0] != libc::RLIM_INFINITY, Ordering::Relaxed);
+}
+
+/// Whether files may grow to a certain size alone (`RLIMIT_FSIZE`): what may make one larger is the
+/// kernel's then, which knows the limit of the moment, and sends the signal.
+pub(crate) fn has_size_limit() -> bool {
+    HAS_SIZE_LIMIT.load(Ordering::Relaxed)
 }
 
 /// Who owns the inodes that this process makes.

@@ -49,10 +49,18 @@ fn what_user_0_has_no_capability_for() {
     runs("bounded", OTHER, &["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
 }
 
+/// A program with a limit of what files may grow to wrote on beyond it.
+#[test]
+fn how_large_files_may_be() {
+    runs("limited", 0, &[]);
+}
+
 mod tasks {
-    use std::fs::{self, File};
-    use std::io::{ErrorKind, Write};
-    use std::os::unix::fs::{MetadataExt, chown};
+    use std::fs::{self, File, OpenOptions};
+    use std::io::{Error, ErrorKind, Seek, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{FileExt, MetadataExt, chown};
     use std::path::PathBuf;
 
     use super::{OTHER, PLACE};
@@ -81,6 +89,47 @@ mod tasks {
             assert_eq!((found.uid(), found.gid()), (OTHER, OTHER), "{name}");
         }
         assert_eq!(fs::read(at("closed")).unwrap(), b"secret");
+    }
+
+    fn limit_sizes(soft: u64) {
+        let limit = libc::rlimit { rlim_cur: soft, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn limited() {
+        const LIMIT: u64 = 10_000;
+        let path = at("limited");
+        let mut file = File::create_new(&path).unwrap();
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        limit_sizes(LIMIT);
+        let is_refused = |error: Error| error.raw_os_error() == Some(libc::EFBIG);
+        assert_eq!(file.write(&[1; 12_000]).unwrap(), 10_000, "as far as the limit");
+        assert!(is_refused(file.write(b"more").unwrap_err()));
+        assert!(is_refused(file.write_at(b"far", 20_000).unwrap_err()));
+        assert_eq!(file.write_at(b"two", LIMIT - 2).unwrap(), 2);
+        let mut appending = OpenOptions::new().append(true).open(&path).unwrap();
+        assert!(is_refused(appending.write(b"more").unwrap_err()));
+        assert!(is_refused(file.set_len(LIMIT + 1).unwrap_err()));
+        let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+        assert_eq!(unsafe { libc::truncate(name.as_ptr(), 10_001) }, -1);
+        assert!(is_refused(Error::last_os_error()));
+        assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 10_001) }, -1);
+        assert!(is_refused(Error::last_os_error()));
+        assert_eq!(fs::metadata(&path).unwrap().len(), LIMIT);
+        // A program that is started has the limit too, and is ended by the signal.
+        let script =
+            format!("trap - XFSZ; exec dd if=/dev/zero bs=20000 count=2 of={}", path.display());
+        let ended = std::process::Command::new("env")
+            .args(["--default-signal=XFSZ", "sh", "-c", &script])
+            .status()
+            .unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(libc::SIGXFSZ));
+        limit_sizes(libc::RLIM_INFINITY);
+        file.seek(std::io::SeekFrom::Start(LIMIT)).unwrap();
+        file.write_all(b"more").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), LIMIT + 4);
     }
 
     #[test]

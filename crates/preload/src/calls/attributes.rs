@@ -210,7 +210,7 @@ pub(crate) fn fchown(number: i64, args: &Args) -> Served {
 /// `truncate(path, size)`.
 pub(crate) fn truncate(args: &Args) -> Served {
     let [path, size, ..] = *args;
-    if size > i64::MAX as u64 {
+    if size > i64::MAX as u64 || state::has_size_limit() {
         return None;
     }
     let found = target(libc::AT_FDCWD as u64, path, 0);

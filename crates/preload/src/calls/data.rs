@@ -8,6 +8,7 @@ use crate::maps;
 use crate::mounts::{self, ctx};
 use crate::paths::{Served, descriptor};
 use crate::replicas;
+use crate::state;
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 
@@ -89,14 +90,15 @@ impl File {
 enum Refused {
     /// The error that it returns.
     With(Ret),
-    /// The kernel has the file mapped, by another process perhaps: it makes this call too.
-    Mapped,
+    /// The kernel makes this call: it has the file mapped, by another process perhaps, or judges how
+    /// large the file may be.
+    ByKernel,
 }
 
 impl From<novale_core::Error> for Refused {
     fn from(error: novale_core::Error) -> Self {
         if matches!(error, novale_core::Error::Mapped) {
-            Self::Mapped
+            Self::ByKernel
         } else {
             Self::With(fail(novale_posix::errno(&error)))
         }
@@ -111,8 +113,8 @@ fn errno(errno: i32) -> Refused {
 fn served(file: &File, result: Result<Ret, Refused>) -> Served {
     match result {
         Ok(value) | Err(Refused::With(value)) => Some(value),
-        Err(Refused::Mapped) if kernel::take_shared(file.fd, &file.description) => None,
-        Err(Refused::Mapped) => Some(fail(libc::EIO)),
+        Err(Refused::ByKernel) if kernel::take_shared(file.fd, &file.description) => None,
+        Err(Refused::ByKernel) => Some(fail(libc::EIO)),
     }
 }
 
@@ -145,6 +147,9 @@ fn write_with(fd: u64, at: At, append: bool, bytes: &[u8]) -> Served {
     let append = append || file.description.appends();
     if bytes.is_empty() {
         return Some(0);
+    }
+    if state::has_size_limit() {
+        return served(&file, Err(Refused::ByKernel));
     }
     let done = match at {
         At::Offset(offset) if offset > i64::MAX as u64 => Err(errno(libc::EINVAL)),
@@ -368,6 +373,9 @@ pub(crate) fn truncate(args: &Args) -> Served {
     if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));
     }
+    if state::has_size_limit() {
+        return served(&file, Err(Refused::ByKernel));
+    }
     let set = SetAttr { size: Some(size), clear_set_id: ClearSetId::Nothing, ..SetAttr::default() };
     let done = file.fs.setattr(&ctx(), file.description.ino(), &set);
     if let (Ok(_), true, Some(maps)) = (&done, maps::has_replicas(), maps::some()) {
@@ -390,6 +398,9 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     }
     if start.checked_add(bytes).is_none() {
         return Some(fail(libc::EFBIG));
+    }
+    if state::has_size_limit() {
+        return served(&file, Err(Refused::ByKernel));
     }
     let done = novale_posix::fallocate_mode(mode as i32)
         .and_then(|mode| file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len));

@@ -123,6 +123,15 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
     Some(result)
 }
 
+/// `setrlimit`, `prlimit64`.
+pub(crate) fn limits(number: i64, args: &Args) -> Served {
+    // How many descriptors there may be is asked of the numbers in use.
+    numbers::clear();
+    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    state::limits_changed();
+    Some(result)
+}
+
 /// `umask(mask)`.
 pub(crate) fn umask(args: &Args) -> Served {
     let before = sys!(libc::SYS_umask, args[0]);
