@@ -100,10 +100,6 @@ pub(crate) enum Outcome {
 extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
     let args: Args = [rdi, rsi, rdx, r10, r8, r9];
-    let thread = current();
-    if thread.stack.load(Ordering::Relaxed) == 0 {
-        thread.take_stack();
-    }
     let number = i64::try_from(number).unwrap_or(-1);
     // A bug of this library must not unwind into libc.
     let serve = std::panic::AssertUnwindSafe(|| crate::dispatch::serve(number, &args));
@@ -116,7 +112,7 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
         }
         Outcome::Kernel => 1,
         Outcome::Lend => {
-            thread.depth.store(crate::thread::BORROWED, Ordering::Relaxed);
+            current().depth.store(crate::thread::BORROWED, Ordering::Relaxed);
             1
         }
     }
@@ -187,7 +183,7 @@ global_asm!(
     "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
     "mov dword ptr fs:[rcx], 1",
     // On the program's alternate stack, stay there: the kernel would start at its top again for the
-    // next signal. So does a thread that is about to end, and one without a stack as yet.
+    // next signal. So does a thread that is about to end.
     "mov rsi, rsp",
     "sub rsi, qword ptr fs:[rcx + 16]",
     "cmp rsi, qword ptr fs:[rcx + 24]",
@@ -196,6 +192,15 @@ global_asm!(
     "je 3f",
     "mov rsi, qword ptr fs:[rcx + 8]",
     "test rsi, rsi",
+    "jnz 6f",
+    // A thread's first call: of the program's stack, which may be small, it takes next to nothing.
+    "and rsp, -64",
+    "cld",
+    "call {take_stack}",
+    "lea rdi, [rbp + 8]",
+    "mov rsi, rax",
+    "test rsi, rsi",
+    "6:",
     "cmovnz rsp, rsi",
     "3:",
     "and rsp, -64",
@@ -269,5 +274,6 @@ global_asm!(
     exit = const libc::SYS_exit,
     borrowed = const crate::thread::BORROWED as i32,
     serve = sym novale_serve,
+    take_stack = sym crate::thread::novale_take_stack,
     queue_again = sym crate::signals::novale_queue_again,
 );

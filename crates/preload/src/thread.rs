@@ -118,14 +118,6 @@ pub(crate) fn offset() -> i32 {
 static SPARE_STACKS: crate::lock::Lock<Vec<u64>> = crate::lock::Lock::new(Vec::new());
 
 impl Thread {
-    /// Gives the thread a stack. Without memory for one it stays on the program's.
-    #[cold]
-    pub(crate) fn take_stack(&self) {
-        let spare = SPARE_STACKS.lock().pop();
-        let top = spare.or_else(new_stack).unwrap_or(0);
-        self.stack.store(top, Ordering::Relaxed);
-    }
-
     /// Gives the stack back, as the last thing that a thread does. Called on the program's stack.
     pub(crate) fn give_stack(&self) {
         let top = self.stack.swap(0, Ordering::Relaxed);
@@ -163,6 +155,16 @@ impl Thread {
         }
         u32::try_from(hint).unwrap_or(0)
     }
+}
+
+/// Gives the calling thread a stack, and returns its top; 0 without memory for one, so that the thread
+/// stays on the program's.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn novale_take_stack() -> u64 {
+    let spare = SPARE_STACKS.lock().pop();
+    let top = spare.or_else(new_stack).unwrap_or(0);
+    current().stack.store(top, Ordering::Relaxed);
+    top
 }
 
 fn new_stack() -> Option<u64> {

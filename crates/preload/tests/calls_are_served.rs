@@ -33,6 +33,8 @@ promises! {
     data_is_read_and_written_without_the_daemon: runs_without_the_daemon data;
     names_and_attributes_change_without_the_daemon: runs_without_the_daemon names;
     threads_share_files_without_the_daemon: runs_without_the_daemon threads;
+    /// The first call of a thread ran on the program's stack, where glibc's asynchronous writes leave 20 KB.
+    threads_with_small_stacks_write: runs_without_the_daemon small_stacks;
     /// What a name led to went before it was used: `link` said that it is stale, which no program expects.
     names_may_go_at_any_time: runs_without_the_daemon going;
     bad_pointers_are_errors: runs_without_the_daemon pointers;
@@ -586,6 +588,31 @@ mod tasks {
         assert_eq!((got, byte[0]), (1, first));
         number.store(0, Ordering::SeqCst);
         assert_eq!(unsafe { libc::close(fd) }, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn small_stacks() {
+        extern "C" fn write(file: *mut libc::c_void) -> *mut libc::c_void {
+            let written =
+                unsafe { libc::pwrite(file as i32, [7_u8; 100].as_ptr().cast(), 100, 50) };
+            written as *mut libc::c_void
+        }
+        let file = File::create(place().join("small-stacks")).unwrap();
+        // A thread of the standard library's makes calls of its own before.
+        let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+        let (mut thread, mut written) = (0, std::ptr::null_mut());
+        unsafe {
+            assert_eq!(libc::pthread_attr_init(&raw mut attributes), 0);
+            assert_eq!(libc::pthread_attr_setstacksize(&raw mut attributes, 20 << 10), 0);
+            let fd = usize::try_from(file.as_raw_fd()).unwrap();
+            let argument = fd as *mut libc::c_void;
+            let made =
+                libc::pthread_create(&raw mut thread, &raw const attributes, write, argument);
+            assert_eq!(made, 0);
+            assert_eq!(libc::pthread_join(thread, &raw mut written), 0);
+        }
+        assert_eq!(written as usize, 100);
     }
 
     #[test]
