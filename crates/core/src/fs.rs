@@ -623,7 +623,10 @@ impl Fs {
         // The pages are in the log and the index now.
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
-        published.and(self.recount(before, &locked.view))
+        // Not by `and`, which moves an error's bytes where there is none: such a load of what was
+        // stored lately in other pieces waits behind the fence for all that was streamed.
+        published?;
+        self.recount(before, &locked.view)
     }
 
     /// Commits several inodes through the journal; the caller publishes.

@@ -331,9 +331,13 @@ impl Fs {
     }
 
     /// Counts what a commit has made of an inode that counted as `before`.
+    #[inline]
     pub(crate) fn recount(&self, before: Counted, view: &View<'_>) -> Result<()> {
         let now = Counted::of(view);
         if now.tree == before.tree {
+            if now.tree == 0 {
+                return Ok(());
+            }
             let pages = now.whole.pages - before.whole.pages;
             return self.count(now.tree, Change { pages, inodes: 0 });
         }
