@@ -1,10 +1,13 @@
 //! Hashes the sources of all that works on an arena: two programs may share one only if they have the
-//! same idea of every word in it, and of the order in which words change.
+//! same idea of every word in it, and of the order in which words change; and of the names by which one
+//! asks another's mount for an inode.
 
 use std::path::{Path, PathBuf};
 
 /// This crate and those below it, from this crate's folder.
 const FOLDERS: [&str; 5] = ["src", "../arena/src", "../layout/src", "../pm/src", "../policy/src"];
+/// How a program hands what it has open to the kernel, through the mount.
+const NAMES: &str = "../fuse/src/by_number.rs";
 /// Folders below another, at most.
 const DEPTH_MAX: u32 = 8;
 
@@ -17,6 +20,8 @@ fn main() -> std::io::Result<()> {
             collect(Path::new(folder), DEPTH_MAX, &mut files)?;
         }
     }
+    println!("cargo:rerun-if-changed={NAMES}");
+    files.extend(Some(PathBuf::from(NAMES)).filter(|file| file.is_file()));
     files.sort();
     let mut hash = fnv(0xcbf2_9ce4_8422_2325, env!("CARGO_PKG_VERSION").as_bytes());
     for file in files {
