@@ -509,6 +509,15 @@ impl Fs {
     /// are zeros behind the end of the file. Others lie there only since a later commit has cut the
     /// file, and that one covers no page.
     pub(crate) fn zero_gap(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
+        let gap = self.zero_last_page(locked, to)?;
+        if !locked.view.is_dax() {
+            return Ok(gap);
+        }
+        let reserved = self.zero_reserved(locked, to)?;
+        Ok(Some(gap.unwrap_or_else(Flushed::none).and(reserved)))
+    }
+
+    fn zero_last_page(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
         let size = locked.view.size();
         let from = in_page(size);
         if from == 0 || to <= size || seeded::is_on(Bug::GapNotZeroed) {

@@ -221,7 +221,7 @@ impl Fs {
         let pages = holes.iter().map(|(_, pages)| pages).sum();
         self.allow(call, view.project(), pages, 0)?;
         let new_pages = self.pages_for(call, view, &holes)?;
-        let room = self.room_for(call, locked, &new_pages)?;
+        let room = self.room_for(call, locked, &new_pages, true)?;
         let gap = match self.zero_gap(locked, offset) {
             Ok(gap) => gap,
             Err(error) => {
@@ -267,6 +267,17 @@ impl Fs {
             next = view.index().next(self.arena(), page + 1)?;
         }
         Ok(pages)
+    }
+
+    /// Zeroes what a file that grows to `to` has reserved behind its last page: whoever mapped it when the
+    /// file was longer may have stored there.
+    pub(crate) fn zero_reserved(&self, locked: &Locked<'_>, to: u64) -> Result<Flushed> {
+        let mut pending = Flushed::none();
+        let first = locked.view.size().div_ceil(PAGE);
+        for (_, addr) in self.pages_in(&locked.view, first, to.div_ceil(PAGE))? {
+            pending = pending.and(self.pm.stream_zero(addr, PAGE, Purpose::Data));
+        }
+        Ok(pending)
     }
 
     /// The address of a page, once it is known to be one.
@@ -369,15 +380,21 @@ impl Fs {
         Ok(runs)
     }
 
-    /// Makes room for the entries and the index of new pages; without it those taken go back.
+    /// Makes room for the entries and the index of new pages; without it those taken go back. What is
+    /// seen takes capabilities along.
     pub(crate) fn room_for(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
         new_pages: &NewPages,
+        is_seen: bool,
     ) -> Result<WriteRoom> {
         let need = crate::fs::need(new_pages.runs.is_empty());
-        let room = self.room_for_runs(call, locked, &new_pages.runs, need);
+        let room = if is_seen {
+            self.room_for_runs(call, locked, &new_pages.runs, need)
+        } else {
+            self.room_for_unseen_runs(call, locked, &new_pages.runs, need)
+        };
         room.or_else(|error| self.give(call, &new_pages.taken).and(Err(error)))
     }
 
@@ -402,7 +419,8 @@ impl Fs {
     }
 
     /// Gives a file that grows to `size` bytes back what is parked below, zeroed: whoever has it mapped
-    /// sees the file there. In a commit of its own, which only reserves it behind the end.
+    /// sees the file there. In a commit of its own, which only reserves it behind the end: nobody sees
+    /// it, and it changes neither times nor capabilities.
     pub(crate) fn unpark_below(
         &self,
         call: &Call<'_>,
@@ -416,7 +434,10 @@ impl Fs {
         let mut next = view.parked().next(self.arena(), 0)?;
         while let Some((first, _)) = next.filter(|(first, _)| *first < stop) {
             let end = view.parked().next_gap(self.arena(), first)?.min(stop);
-            self.allocate(call, locked, (first * PAGE, end * PAGE), false)?;
+            let holes = self.holes(locked, first, end)?;
+            self.allow(call, view.project(), holes.iter().map(|(_, pages)| pages).sum(), 0)?;
+            let new_pages = self.pages_for(call, view, &holes)?;
+            self.fill_holes(call, locked, None, &new_pages)?;
             next = view.parked().next(self.arena(), end)?;
         }
         Ok(())

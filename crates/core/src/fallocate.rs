@@ -78,7 +78,7 @@ impl Fs {
         let new_pages = self.pages_for(call, &locked.view, &holes)?;
         let size = locked.view.size();
         let size = if extend { size.max(end) } else { size };
-        self.fill_holes(call, locked, size, &new_pages)
+        self.fill_holes(call, locked, Some(size), &new_pages)
     }
 
     /// The holes among the pages `from..to`: first page and number of each.
@@ -106,15 +106,18 @@ impl Fs {
         if pages > self.allocator.ranges.usable_pages() { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    fn fill_holes(
+    /// Maps zeroed pages, in one commit with the size; without one it is not seen, and is no change of
+    /// the file.
+    pub(crate) fn fill_holes(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        size: u64,
+        new_size: Option<u64>,
         new_pages: &NewPages,
     ) -> Result<()> {
         let view = &locked.view;
-        let room = self.room_for(call, locked, new_pages)?;
+        let room = self.room_for(call, locked, new_pages, new_size.is_some())?;
+        let size = new_size.unwrap_or(view.size());
         let mut next = locked.next_state();
         let mut pending = match self.zero_gap(locked, size) {
             Ok(gap) => gap.unwrap_or_else(Flushed::none),
@@ -136,7 +139,9 @@ impl Fs {
             next.size = size;
             next.mtime_ns = call.now_ns;
         }
-        next.ctime_ns = call.now_ns;
+        if new_size.is_some() {
+            next.ctime_ns = call.now_ns;
+        }
         pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
         self.unpark_new(view, new_pages)?;
         self.commit(call, locked, next, Rest::Pending(pending), || {

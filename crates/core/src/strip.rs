@@ -60,6 +60,16 @@ impl Fs {
             Some(xattrs) => Some(Box::new(self.ready_xattrs(call, xattrs)?)),
             None => None,
         };
+        self.room_beside(call, locked, (entries, xattrs), need)
+    }
+
+    fn room_beside(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        (entries, xattrs): (usize, Option<Box<ReadyXattrs>>),
+        need: Need,
+    ) -> Result<WriteRoom> {
         let mut room = WriteRoom { log: Room::default(), xattrs };
         let lines = entries + usize::from(room.xattrs.is_some());
         match Room::make(&self.env(call), &locked.view, (0..lines).map(|_| 1), need) {
@@ -78,6 +88,28 @@ impl Fs {
         need: Need,
     ) -> Result<WriteRoom> {
         let room = self.room_for_entries(call, locked, runs.len(), need)?;
+        self.with_index(call, locked, runs, room)
+    }
+
+    /// The same where no byte of the file changes, and so no capability goes.
+    pub(crate) fn room_for_unseen_runs(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        runs: &[(u64, Extent)],
+        need: Need,
+    ) -> Result<WriteRoom> {
+        let room = self.room_beside(call, locked, (runs.len(), None), need)?;
+        self.with_index(call, locked, runs, room)
+    }
+
+    fn with_index(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        runs: &[(u64, Extent)],
+        room: WriteRoom,
+    ) -> Result<WriteRoom> {
         for (page, extent) in runs {
             let reserved = locked.view.index().reserve(self.arena(), *page, extent.pages);
             if let Err(error) = reserved {
