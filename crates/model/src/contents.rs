@@ -1,6 +1,6 @@
 //! The bytes of one file: whole pages by number, absent ones reading as zeros, and a length.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -19,6 +19,8 @@ static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 pub struct Contents {
     size: u64,
     pages: BTreeMap<u64, Vec<u8>>,
+    /// By units of eight bytes: what a crash may bring back.
+    pub(crate) loose: BTreeMap<u64, BTreeSet<[u8; 8]>>,
 }
 
 impl Contents {
@@ -45,6 +47,11 @@ impl Contents {
 
     /// Puts `bytes` at `offset`; a gap behind the old end reads as zeros.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.put(offset, bytes);
+        self.settle(offset, offset.saturating_add(bytes.len() as u64));
+    }
+
+    pub(crate) fn put(&mut self, offset: u64, bytes: &[u8]) {
         for (part, page, at) in parts(offset, bytes.len()) {
             let stored = self.pages.entry(page).or_insert_with(|| vec![0; PAGE_BYTES]);
             if let (Some(to), Some(from)) = (stored.get_mut(at..at + part.len()), bytes.get(part)) {
@@ -66,6 +73,8 @@ impl Contents {
         {
             tail.fill(0);
         }
+        drop(self.loose.split_off(&size.div_ceil(8)));
+        self.settle(size, size.div_ceil(8).saturating_mul(8));
     }
 
     /// Makes the bytes `from..to` zeros, as far as the length goes.
@@ -81,6 +90,7 @@ impl Contents {
                 }
             }
         }
+        self.settle(from, to);
     }
 
     /// Takes `len` bytes at `offset` out, both whole pages.
@@ -88,6 +98,9 @@ impl Contents {
         let behind = self.pages.split_off(&((offset + len) / PAGE));
         drop(self.pages.split_off(&(offset / PAGE)));
         self.pages.extend(behind.into_iter().map(|(page, bytes)| (page - len / PAGE, bytes)));
+        let behind = self.loose.split_off(&((offset + len) / 8));
+        drop(self.loose.split_off(&(offset / 8)));
+        self.loose.extend(behind.into_iter().map(|(unit, olds)| (unit - len / 8, olds)));
         self.size -= len;
     }
 
@@ -95,6 +108,8 @@ impl Contents {
     pub fn insert(&mut self, offset: u64, len: u64) {
         let behind = self.pages.split_off(&(offset / PAGE));
         self.pages.extend(behind.into_iter().map(|(page, bytes)| (page + len / PAGE, bytes)));
+        let behind = self.loose.split_off(&(offset / 8));
+        self.loose.extend(behind.into_iter().map(|(unit, olds)| (unit + len / 8, olds)));
         self.size += len;
     }
 
@@ -106,6 +121,11 @@ impl Contents {
             let start = page * PAGE;
             bytes.iter().zip(start..).all(|(byte, at)| *byte == 0 || at < from || at >= to)
         })
+    }
+
+    /// The numbers of the pages that are not known to be zeros.
+    pub(crate) fn page_numbers(&self) -> impl Iterator<Item = u64> {
+        self.pages.keys().copied()
     }
 
     /// The pages that hold a byte other than 0, ascending.

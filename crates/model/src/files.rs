@@ -139,6 +139,9 @@ impl Model {
             }
             RangeOp::Collapse | RangeOp::Insert => return Err(Error::Invalid),
         }
+        if matches!(how, RangeOp::Collapse | RangeOp::Insert) && self.is_mapped(ino) {
+            return Err(Error::Busy);
+        }
         self.change(ino, now_ns, |contents| match how {
             RangeOp::Punch | RangeOp::ZeroKeepSize => contents.zero(offset, end),
             RangeOp::Zero => {
@@ -205,7 +208,7 @@ impl Model {
         }
     }
 
-    fn file(&self, ino: Ino) -> Result<&Contents> {
+    pub(crate) fn file(&self, ino: Ino) -> Result<&Contents> {
         let inode = self.inode(ino)?;
         match &inode.body {
             Body::File(contents) => Ok(contents),
@@ -214,7 +217,7 @@ impl Model {
         }
     }
 
-    fn change(&mut self, ino: Ino, now_ns: i64, change: impl FnOnce(&mut Contents)) {
+    pub(crate) fn change(&mut self, ino: Ino, now_ns: i64, change: impl FnOnce(&mut Contents)) {
         let Some(inode) = self.inodes.get_mut(&ino) else {
             return;
         };
@@ -250,7 +253,7 @@ impl Model {
     }
 }
 
-fn check_end(offset: u64, len: u64) -> Result<()> {
+pub(crate) fn check_end(offset: u64, len: u64) -> Result<()> {
     let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
     if end > MAX_FILE_BYTES { Err(Error::TooLarge) } else { Ok(()) }
 }

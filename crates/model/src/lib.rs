@@ -8,6 +8,8 @@
 mod contents;
 mod files;
 mod invariants;
+mod loose;
+mod mapped;
 mod names;
 mod rename;
 mod state;

@@ -25,6 +25,8 @@ pub(crate) struct Inode {
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Open files and the like that keep the inode when its last name is gone.
     pub(crate) holds: u64,
+    /// Those of them that have the file's own pages mapped.
+    pub(crate) maps: u64,
     /// Made without a name: it may get one, once.
     pub(crate) may_be_named: bool,
 }
@@ -75,7 +77,7 @@ impl Model {
 
     /// Takes back all holds, as a remount does: open files do not outlive it.
     pub fn release_all(&mut self) {
-        self.inodes.values_mut().for_each(|inode| inode.holds = 0);
+        self.inodes.values_mut().for_each(|inode| (inode.holds, inode.maps) = (0, 0));
         self.inodes.retain(|_, inode| inode.attr.nlink > 0);
     }
 
@@ -147,10 +149,9 @@ impl Model {
             ctime_ns: now_ns,
             birth_ns: now_ns,
         };
-        self.inodes.insert(
-            ino,
-            Inode { attr, body, xattrs: BTreeMap::new(), holds: 0, may_be_named: false },
-        );
+        let xattrs = BTreeMap::new();
+        let inode = Inode { attr, body, xattrs, holds: 0, maps: 0, may_be_named: false };
+        self.inodes.insert(ino, inode);
         attr
     }
 

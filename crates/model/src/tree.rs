@@ -22,6 +22,15 @@ pub struct Node {
     pub first_path: Vec<u8>,
 }
 
+impl Node {
+    /// Whether all but the contents is the same.
+    fn is_like(&self, other: &Self) -> bool {
+        let Self { attr, contents: _, target, xattrs, first_path } = self;
+        (attr, target, xattrs, first_path)
+            == (&other.attr, &other.target, &other.xattrs, &other.first_path)
+    }
+}
+
 /// All nodes of a file system by path; the root's path is empty, others look like `/a/b`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Tree {
@@ -92,6 +101,17 @@ impl Tree {
     /// Changes every node's attributes, to leave out what two file systems need not share.
     pub fn for_each_attr(&mut self, mut change: impl FnMut(&mut Attr)) {
         self.nodes.values_mut().for_each(|node| change(&mut node.attr));
+    }
+
+    /// Whether a crash may leave what was found of what was to be `self`: the same, but for bytes that
+    /// were not durable.
+    #[must_use]
+    pub fn allows(&self, found: &Self) -> bool {
+        self.limits == found.limits
+            && self.nodes.len() == found.nodes.len()
+            && self.nodes.iter().zip(&found.nodes).all(|((path, node), (at, found))| {
+                path == at && node.contents.allows(&found.contents) && node.is_like(found)
+            })
     }
 
     /// What differs, a line each: empty exactly if the two are equal.

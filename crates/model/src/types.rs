@@ -187,6 +187,8 @@ pub enum Error {
     TooManyLinks,
     /// The inode was removed for good.
     Stale,
+    /// Pages of the file are mapped, and would have to move.
+    Busy,
     /// No space; the model itself never runs out of it.
     NoSpace,
     /// No memory; the model itself never runs out of it.
