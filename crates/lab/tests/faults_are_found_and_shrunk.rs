@@ -264,6 +264,31 @@ impl Subject for Faulty {
     fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
         Subject::sync(&mut self.model, ino, now_ns)
     }
+
+    fn map(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
+        Subject::map(&mut self.model, ino, now_ns)
+    }
+
+    fn unmap(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
+        Subject::unmap(&mut self.model, ino, now_ns)
+    }
+
+    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure> {
+        Subject::store(self.change(), ino, offset, bytes, now_ns)
+    }
+
+    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure> {
+        Subject::flush(self.change(), ino, page, pages, now_ns)
+    }
+
+    fn write_scattered(
+        &mut self,
+        ino: Ino,
+        pieces: &[(u64, Vec<u8>)],
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        Subject::write_scattered(self.change(), ino, pieces, now_ns)
+    }
 }
 
 impl Machine for Faulty {

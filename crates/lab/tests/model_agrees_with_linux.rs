@@ -120,6 +120,7 @@ fn is_comparable(model: &mut Model, session: &mut Session, step: &Step) -> bool 
         // Linux lists a removed directory that is held as none, the model as an empty one.
         Step::On { action: Action::Readlink | Action::List { .. }, target: Target::Slot(_) }
         | Step::Unnamed { .. }
+        | Step::Map { .. }
         | Step::Compare
         | Step::Remount
         | Step::Die => false,

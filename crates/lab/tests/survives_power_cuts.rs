@@ -61,6 +61,11 @@ fn when_recovery_follows_recovery() {
 }
 
 #[test]
+fn of_files_that_are_mapped() {
+    run(&["mapped", "maps"]);
+}
+
+#[test]
 fn in_a_full_pool() {
     run(&["full"]);
 }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use novale_core::{Ctx, FileKind, Form, Fs, Ino as FsIno, NewInode};
 use novale_lab::diff::{
-    Budget, CoreMachine, Machine, NoSpace, OnFs, check_opened, compare_run, make_pool, now_ns_at,
-    open_pool, snapshot,
+    Budget, CoreMachine, Machine, Mappings, NoSpace, OnFs, check_opened, compare_run, make_pool,
+    now_ns_at, open_pool, snapshot,
 };
 use novale_lab::pool_file::PoolFile;
 use novale_lab::watchdog::Watchdog;
@@ -35,6 +35,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Corner<'f> {
     fs: &'f Fs,
     directory: FsIno,
+    mappings: Mappings,
+}
+
+impl<'f> Corner<'f> {
+    fn new(fs: &'f Fs, directory: FsIno) -> Self {
+        Self { fs, directory, mappings: Mappings::default() }
+    }
 }
 
 impl OnFs for Corner<'_> {
@@ -44,6 +51,10 @@ impl OnFs for Corner<'_> {
 
     fn root(&self) -> FsIno {
         self.directory
+    }
+
+    fn mappings(&mut self) -> &mut Mappings {
+        &mut self.mappings
     }
 }
 
@@ -78,9 +89,9 @@ fn work(fs: &Fs, thread: u64, seed: u64, steps: usize) -> Result<(), String> {
     let ctx = Ctx { now_ns: now_ns_at(0), hint };
     let made = fs.create(&ctx, FsIno::ROOT, name.as_bytes(), &new).unwrap();
     let seed = seed * THREADS + thread;
-    let mut steps = Generator::new(seed, Flavor::of_seed(seed)).steps(steps, 60);
+    let mut steps = Generator::mapping(seed, Flavor::of_seed(seed)).steps(steps, 60);
     steps.retain(|step| !matches!(step, Step::Remount | Step::Die));
-    let mut corner = Corner { fs, directory: made.ino };
+    let mut corner = Corner::new(fs, made.ino);
     match compare_run(&mut corner, &steps, NoSpace::Wrong) {
         Ok(_) => Ok(()),
         Err(mismatch) => {
@@ -92,7 +103,7 @@ fn work(fs: &Fs, thread: u64, seed: u64, steps: usize) -> Result<(), String> {
 
 /// Reads everything over and over until `done`; what vanishes meanwhile is no mistake.
 fn read_all(fs: &Fs, done: &AtomicBool, seen: &AtomicU64) -> Result<(), String> {
-    let mut corner = Corner { fs, directory: FsIno::ROOT };
+    let mut corner = Corner::new(fs, FsIno::ROOT);
     while !done.load(Ordering::Relaxed) {
         let mut waiting = vec![Ino::ROOT];
         while let Some(directory) = waiting.pop() {
@@ -136,7 +147,7 @@ fn meddle(fs: &Fs, thread: u64, seed: u64, steps: usize) -> Result<(), String> {
     let seed = seed * THREADS + thread;
     let mut steps = Generator::new(seed, Flavor::Names).steps(steps, 1000);
     steps.retain(|step| !matches!(step, Step::Remount | Step::Die));
-    let mut corner = Corner { fs, directory: FsIno::ROOT };
+    let mut corner = Corner::new(fs, FsIno::ROOT);
     let mut session = Session::default();
     for (index, step) in steps.iter().enumerate() {
         let outcome = run_step(&mut corner, &mut session, step, now_ns_at(index));

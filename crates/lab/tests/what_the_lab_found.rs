@@ -14,7 +14,9 @@ use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Seek, SetAttr};
 use novale_lab::campaign::parse_replay;
 use novale_lab::clients::{DeathOptions, Points, die_everywhere};
 use novale_lab::crash::{CrashOptions, Effort, Event, Hardware, Recorder, What, explore};
-use novale_lab::diff::{CoreOptions, check_opened, make_pool, open_pool};
+use novale_lab::diff::{
+    CoreMachine, CoreOptions, NoSpace, check_opened, compare_run, make_pool, open_pool,
+};
 use novale_lab::workload::parse_steps;
 use novale_layout::{JOURNAL_RECORD_BYTES, PmAddr};
 use novale_pm::{Observer, Pm, PmOptions, Purpose};
@@ -425,6 +427,54 @@ fn capabilities_go_in_the_commit_that_makes_them_go() {
         );
         survives(&text, 4, one_slot(1, Form::Auto), false);
         survives(&text, 4, one_slot(1, Form::Two), true);
+    }
+}
+
+/// A mapped file that grows takes back the pages that were cut off before, in a commit of its own. That
+/// one had changed the ctime, and taken capabilities away: a crash between the two left the file so.
+#[test]
+fn pages_that_were_cut_off_come_back_unseen() {
+    for change in
+        ["set /a size=8000", "write /a offset=7000 len=1 fill=2", "append /a len=9000 fill=2"]
+    {
+        let text = format!(
+            "
+            create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+            write /a offset=0 len=9000 fill=1
+            setxattr /a name=user.a mode=any len=5000 fill=6
+            map /a slot=1
+            set /a size=0
+            setxattr /a name=security.capability mode=any len=20 fill=5
+            {change}"
+        );
+        survives(&text, 6, one_slot(1, Form::Auto), false);
+        survives(&text, 6, one_slot(1, Form::Two), true);
+    }
+}
+
+/// A file was reserved beyond its end, in pages that were mapped when it was longer: what was stored
+/// there since showed when it grew.
+#[test]
+fn bytes_stored_behind_the_end_are_zeros_when_the_file_grows() {
+    for growth in
+        ["write /a offset=8195 len=1 fill=1", "set /a size=9000", "zero /a offset=9000 len=1"]
+    {
+        let text = format!(
+            "
+            create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+            write /a offset=0 len=9000 fill=1
+            map /a slot=1
+            store @1 offset=0 len=9000 fill=2
+            set /a size=100
+            allocate /a extend=0 offset=4096 len=8192
+            store @1 offset=0 len=9000 fill=3
+            {growth}
+            compare"
+        );
+        let mut machine = CoreMachine::new(&one_slot(1, Form::Auto)).unwrap();
+        if let Err(why) = compare_run(&mut machine, &parse_steps(&text).unwrap(), NoSpace::Wrong) {
+            panic!("{why}");
+        }
     }
 }
 

@@ -64,6 +64,17 @@ pub(super) fn eadr(seed: u64) -> Case {
     case
 }
 
+/// The same with files that are mapped.
+pub(super) fn mapped(seed: u64) -> Case {
+    let form = if seed.is_multiple_of(2) { Form::Auto } else { Form::Single };
+    let mut case = random_on(seed, form, vec![4 * MB]);
+    let flavor = if seed.is_multiple_of(4) { Flavor::Mixed } else { Flavor::Bytes };
+    let steps = Generator::mapping(seed, flavor).steps(case.steps.len(), 1000);
+    case.steps = steps.into_iter().map(small_step).collect();
+    case.options.many_threads = seed % 5 == 1;
+    case
+}
+
 /// The same, one operation in two cut off, so that recovery follows recovery.
 pub(super) fn cut_off(seed: u64) -> Case {
     let mut case = with_threads(random_on(seed, Form::Auto, vec![4 * MB]));

@@ -106,15 +106,18 @@ const CHOSEN_MAX: u64 = 10_000;
 fn bytes_of(step: &Step) -> Option<u64> {
     let Step::On { action, .. } = step else { return None };
     match action {
-        Action::Write { len, .. } | Action::Append { len, .. } | Action::Read { len, .. } => {
-            Some(u64::from(*len))
-        }
-        Action::SetXattr { value: Value::Fill { len, .. }, .. } => Some(u64::from(*len)),
+        Action::Write { len, .. }
+        | Action::Append { len, .. }
+        | Action::Store { len, .. }
+        | Action::Read { len, .. }
+        | Action::SetXattr { value: Value::Fill { len, .. }, .. } => Some(u64::from(*len)),
+        Action::Scatter { len, count, .. } => Some(u64::from(*len) * u64::from(*count)),
         Action::SetXattr { .. }
         | Action::GetXattr(_)
         | Action::RemoveXattr(_)
         | Action::ListXattr
         | Action::Allocate { .. }
+        | Action::Flush { .. }
         | Action::Range { .. }
         | Action::Stat
         | Action::Set(_)

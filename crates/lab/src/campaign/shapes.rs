@@ -294,6 +294,59 @@ pub(super) fn held(number: u64) -> Case {
     behind(setup, steps.into_iter().flatten().collect(), number % 2)
 }
 
+/// Operations on a mapped file, and on what is beside it: triples of them.
+const MAPPED: &str = "
+    store /f offset=0 len=8 fill=11
+    store @1 offset=4000 len=200 fill=12
+    store /f offset=8192 len=4096 fill=13
+    flush /f page=0 pages=1
+    flush /f page=0 pages=9
+    write /f offset=60 len=9 fill=14
+    write /f offset=4000 len=6000 fill=15
+    write /f offset=13000 len=4000 fill=16
+    append /f len=100 fill=17
+    set /f size=4500
+    set /f size=0
+    set /f size=20000
+    set /f uid=3
+    punch /f offset=100 len=9000
+    zero /f offset=4090 len=9000
+    allocate /f extend=1 offset=8192 len=12288
+    copy /g /f from=0 to=4000 len=5000
+    unlink /f
+    write /g offset=0 len=9000 fill=18
+    scatter /g offset=10 len=100 fill=19 count=3 apart=4096
+    scatter /g offset=4096 len=4096 fill=20 count=2 apart=12288
+    scatter /f offset=0 len=300 fill=21 count=4 apart=4100
+    map /f slot=1
+    map /g slot=2
+    release slot=1
+    remount
+    die
+";
+
+/// All triples of operations on a file that is mapped, or about to be.
+pub(super) fn mapped_count() -> u64 {
+    (steps_of(MAPPED).len() as u64).pow(3) * 4
+}
+
+/// The case of that number.
+pub(super) fn mapped(number: u64) -> Case {
+    let steps = steps_of(MAPPED);
+    let count = steps.len() as u64;
+    let [first, then, last, how] = digits(number, [count, count, count, 4]);
+    let steps = [first, then, last].map(|index| at_cloned(&steps, index));
+    let map = if how / 2 == 0 { "map /f slot=1" } else { "hold /f slot=1" };
+    let setup = format!(
+        "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        write /g offset=0 len=12000 fill=2
+        write /f offset=0 len=12000 fill=1
+        {map}"
+    );
+    behind(&setup, steps.into_iter().flatten().collect(), how % 2)
+}
+
 fn behind(setup: &str, steps: Vec<Step>, form: u64) -> Case {
     let setup = steps_of(setup);
     let form = at(&FORMS, form);
@@ -344,7 +397,7 @@ mod tests {
 
     #[test]
     fn every_text_is_steps_and_every_number_a_case() {
-        for text in [SETUP, OPERATIONS, HELD].into_iter().chain(FILES).chain(NAME_STEPS) {
+        for text in [SETUP, OPERATIONS, HELD, MAPPED].into_iter().chain(FILES).chain(NAME_STEPS) {
             let text = text.replace("NAME", "n*9");
             assert_eq!(parse_steps(&text).err(), None, "{text}");
         }

@@ -81,9 +81,12 @@ fn nudge(step: &mut Step, random: &mut Rng) {
     }
     if let Step::On { action, .. } = step {
         match action {
-            Action::Write { offset, len, .. } => {
+            Action::Write { offset, len, .. } | Action::Store { offset, len, .. } => {
                 *offset = near(*offset);
                 *len = near_len(*len, &mut near);
+            }
+            Action::Scatter { offset, apart, .. } => {
+                (*offset, *apart) = (near(*offset), near(*apart));
             }
             Action::Append { len, .. } => *len = near_len(*len, &mut near),
             Action::Allocate { offset, len, .. } | Action::Range { offset, len, .. } => {
@@ -97,6 +100,7 @@ fn nudge(step: &mut Step, random: &mut Rng) {
             | Action::Readlink
             | Action::Read { .. }
             | Action::Seek { .. }
+            | Action::Flush { .. }
             | Action::List { .. }
             | Action::SetXattr { .. }
             | Action::GetXattr(_)

@@ -48,6 +48,8 @@ pub const WORKLOADS: &[Workload] = &[
     line("sizes", "offsets and lengths around every border, on six files", Each(shapes::sizes_count, shapes::sizes)),
     line("names", "names of every length in lines, in every use", Each(shapes::names_count, shapes::names)),
     line("held", "triples of operations on two open files, with names or without", Each(shapes::held_count, shapes::held)),
+    line("mapped", "triples of operations on a file whose own pages are mapped", Each(shapes::mapped_count, shapes::mapped)),
+    line("maps", "random steps, files mapped among them", Drawn(drawn::mapped)),
     line("random", "random steps, in the form that fits", Drawn(drawn::random)),
     line("two", "random steps in the two-fence form", Drawn(drawn::two_fences)),
     line("threads", "random steps by several threads, some never seen again", Drawn(drawn::threads)),

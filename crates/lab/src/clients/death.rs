@@ -219,7 +219,7 @@ impl Death {
     ) -> Result<Option<Dead>, String> {
         let step = victim.clone();
         let act: Act = Box::new(move |fs| {
-            let mut home = Home { fs, root: novale_core::Ino::ROOT };
+            let mut home = Home::new(fs, novale_core::Ino::ROOT);
             let outcome = run_step(&mut home, &mut Session::default(), &step, now_ns);
             if let Outcome::Failed(why) = outcome { Err(format!("{why:?}")) } else { Ok(()) }
         });

@@ -11,7 +11,7 @@ use novale_core::{ARENA_ABI, Atime, Fs, Ino, OpenOptions, Serial};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 
 use super::failed::Failed;
-use crate::diff::{OnFs, make_pool, now_ns_at};
+use crate::diff::{Mappings, OnFs, make_pool, now_ns_at};
 use crate::workload::Failure;
 
 /// Bytes of the pool: it must never be full, and each run leaves little of it in use.
@@ -145,8 +145,15 @@ fn options() -> OpenOptions {
 
 /// A directory as a worker's root.
 pub(super) struct Home<'f> {
-    pub(super) fs: &'f Fs,
-    pub(super) root: Ino,
+    fs: &'f Fs,
+    root: Ino,
+    mappings: Mappings,
+}
+
+impl<'f> Home<'f> {
+    pub(super) fn new(fs: &'f Fs, root: Ino) -> Self {
+        Self { fs, root, mappings: Mappings::default() }
+    }
 }
 
 impl OnFs for Home<'_> {
@@ -156,6 +163,10 @@ impl OnFs for Home<'_> {
 
     fn root(&self) -> Ino {
         self.root
+    }
+
+    fn mappings(&mut self) -> &mut Mappings {
+        &mut self.mappings
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn make_directory(fs: &Fs, name: &[u8]) -> Result<(), String> {
 
 fn home<'f>(fs: &'f Fs, name: &str) -> Result<Home<'f>, String> {
     let attr = fs.lookup(&ctx(), Ino::ROOT, name.as_bytes()).map_err(|why| why.to_string())?;
-    Ok(Home { fs, root: attr.ino })
+    Ok(Home::new(fs, attr.ino))
 }
 
 /// Compares a worker's directory with the model; says whether the operation in flight was found done.
@@ -76,7 +76,7 @@ pub(super) fn close_and_check(
     field: &Field,
     daemon: Option<&mut Daemon>,
 ) -> Result<(), String> {
-    let all = |fs: &Fs| snapshot(&mut Home { fs, root: Ino::ROOT }, now_ns_at(0));
+    let all = |fs: &Fs| snapshot(&mut Home::new(fs, Ino::ROOT), now_ns_at(0));
     let before = all(&fs)?;
     fs.settle_dead().map_err(|why| why.to_string())?;
     let daemon = daemon.and_then(|daemon| daemon.is_alive().then_some(daemon));

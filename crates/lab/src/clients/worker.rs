@@ -95,7 +95,7 @@ pub fn work(args: &WorkerArgs) -> Result<(), String> {
     let find = |name: &[u8]| {
         fs.lookup(&Ctx { now_ns: 0, hint }, Ino::ROOT, name).map_err(|why| why.to_string())
     };
-    let mut home = Home { fs: &fs, root: find(args.name.as_bytes())?.ino };
+    let mut home = Home::new(&fs, find(args.name.as_bytes())?.ino);
     let shared = find(SHARED)?.ino;
     let mut session = Session::default();
     let mut random = Rng::with_seed(args.seed);

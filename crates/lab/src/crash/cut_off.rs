@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use novale_model::Model;
+use novale_model::{Model, Tree};
 
 use super::explorer::{Explorer, Live};
 use super::hardware::LineKey;
@@ -21,7 +21,7 @@ impl Explorer<'_> {
     pub(super) fn cut_off(
         &mut self,
         events: &[Event],
-        before: Model,
+        before: &Model,
         after: &State,
         now_ns: i64,
     ) -> Result<(), Wrong> {
@@ -30,30 +30,39 @@ impl Explorer<'_> {
         self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
         let (done, undone) = events.split_at(self.random.usize(0..=events.len()));
         self.cut_events(done, &allowed, "the operation")?;
-        let how = if self.random.bool() { self.die(undone) } else { self.lose_power(undone) };
+        let dies = self.random.bool();
+        let how = if dies { self.die(undone) } else { self.lose_power(undone) };
         let how = how.map_err(|why| ("in cutting off".to_owned(), why))?;
         let at =
             |what: &str| format!("{what} behind event {} of {}, {how}", done.len(), events.len());
 
         self.check_recording().map_err(|why| (at("cut off"), why))?;
-        let found = self.reopen_as(&allowed, now_ns).map_err(|why| (at("recovery"), why))?;
+        let (is_before, found) =
+            self.reopen_as(&allowed, now_ns).map_err(|why| (at("recovery"), why))?;
         let recovery = self.recorder.take();
         self.cut_events(&recovery, &allowed, &at("the recovery"))?;
-        // It has been seen now: nothing else may be seen any more.
-        if found.name == "before" {
-            self.model = before;
+        // It has been seen now: nothing else may be seen any more, but for what a process stored to
+        // mapped pages, which its death leaves in the caches.
+        if is_before {
+            self.model = before.becoming(&self.model);
         }
+        self.model.turn_out(&found, !dies);
         self.model.release_all();
         self.machine_session.forget_all();
         self.model_session.forget_all();
         self.state = None;
-        self.cut(&at("behind the recovery"), &Allowed { states: vec![found] })
+        let states = vec![self.state()?.named("found")];
+        self.cut(&at("behind the recovery"), &Allowed { states })
     }
 
-    fn reopen_as(&mut self, allowed: &Allowed, now_ns: i64) -> Result<State, String> {
+    /// Whether it is the state before, and what was found.
+    fn reopen_as(&mut self, allowed: &Allowed, now_ns: i64) -> Result<(bool, Tree), String> {
         self.live.open(self.options, now_ns)?;
         match &mut self.live {
-            Live::Open(machine) => look(machine, allowed, now_ns).cloned(),
+            Live::Open(machine) => {
+                let seen = look(machine, allowed, now_ns)?;
+                Ok((seen.state.name == "before", seen.tree))
+            }
             Live::Closed(..) | Live::Gone => Err("it did not open".to_owned()),
         }
     }

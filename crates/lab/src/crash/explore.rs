@@ -158,6 +158,9 @@ pub fn explore_beside(
 
 /// Writes beyond this many bytes only cost time.
 const WRITE_BYTES_MAX: u32 = 20_001;
+/// Likewise of a piece of what is published at once, and of the pieces.
+const PIECE_BYTES_MAX: u32 = 5000;
+const PIECES_MAX: u32 = 4;
 
 /// The step with its lengths cut to what a power cut can say something about.
 #[must_use]
@@ -169,8 +172,12 @@ pub fn small_step(mut step: Step) -> Step {
         match action {
             Action::Write { len, .. }
             | Action::Append { len, .. }
+            | Action::Store { len, .. }
             | Action::SetXattr { value: Value::Fill { len, .. }, .. } => {
                 *len = (*len).min(WRITE_BYTES_MAX);
+            }
+            Action::Scatter { len, count, .. } => {
+                (*len, *count) = ((*len).min(PIECE_BYTES_MAX), (*count).min(PIECES_MAX));
             }
             Action::Allocate { len, .. }
             | Action::Range { how: RangeOp::Zero | RangeOp::ZeroKeepSize, len, .. } => {
@@ -181,6 +188,7 @@ pub fn small_step(mut step: Step) -> Step {
             | Action::Readlink
             | Action::Read { .. }
             | Action::Seek { .. }
+            | Action::Flush { .. }
             | Action::Range { .. }
             | Action::SetXattr { .. }
             | Action::GetXattr(_)

@@ -120,7 +120,8 @@ impl<'o> Explorer<'o> {
         if self.cuts {
             self.state()?;
         }
-        let before = cut_off.then(|| self.model.clone());
+        // What is mapped changes in place.
+        let before = (cut_off || self.model.has_mapped()).then(|| self.model.clone());
         let Live::Open(machine) = &mut self.live else {
             return Err(("in running".to_owned(), "it did not open".to_owned()));
         };
@@ -158,9 +159,14 @@ impl<'o> Explorer<'o> {
             self.state = None;
             return self.let_happen(&events);
         }
-        let after = visible_after_crash(&self.model).map_err(|why| ("in the model".into(), why))?;
-        match before {
-            Some(before) => self.cut_off(&events, before, &after, now_ns),
+        let in_model = |why| ("in the model".to_owned(), why);
+        let after = visible_after_crash(&self.model).map_err(in_model)?;
+        if let Some(before) = before.as_ref().filter(|before| before.has_mapped()) {
+            self.state =
+                Some(visible_after_crash(&before.becoming(&self.model)).map_err(in_model)?);
+        }
+        match before.filter(|_| cut_off) {
+            Some(before) => self.cut_off(&events, &before, &after, now_ns),
             None => self.cut_between(&events, &after),
         }
     }

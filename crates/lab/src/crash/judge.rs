@@ -1,6 +1,8 @@
 //! Judges the images of one point after the other: those known already by what is known, the others
 //! by recovering them, some of them in depth, some with further cuts in their recovery.
 
+use std::collections::HashSet;
+
 use fastrand::Rng;
 
 use super::explore::{CrashOptions, CrashSummary};
@@ -35,12 +37,16 @@ pub(super) struct Judge<'o> {
     pub(super) summary: CrashSummary,
     /// What recoveries saw, by how many cuts came before.
     sights: [Sights; DEPTH_MAX as usize + 1],
+    /// What is allowed, and what was found and is that, where bytes were not durable.
+    allowed: Allowed,
+    accepted: HashSet<u64>,
 }
 
 impl<'o> Judge<'o> {
     pub(super) fn new(options: &'o CrashOptions, tracker: &'o Tracker, bench: Bench) -> Self {
         let (summary, sights) = (CrashSummary::default(), Default::default());
-        Self { options, tracker, bench, summary, sights }
+        let (allowed, accepted) = (Allowed { states: Vec::new() }, HashSet::new());
+        Self { options, tracker, bench, summary, sights, allowed, accepted }
     }
 
     /// Judges the images of a point.
@@ -52,6 +58,10 @@ impl<'o> Judge<'o> {
         allowed: &Allowed,
     ) -> Result<(), Wrong> {
         self.summary.points += 1;
+        if !self.allowed.is_same(allowed) {
+            self.allowed = allowed.clone();
+            self.accepted.clear();
+        }
         self.judge_level(hardware, images, allowed, 0)
             .map_err(|(choice, what)| (describe(place, &choice, hardware), what))
     }
@@ -87,8 +97,7 @@ impl<'o> Judge<'o> {
         let form = self.options.core.form as u64;
         let caches = u64::from(self.options.caches == Caches::Kept);
         let state = image.state.short() ^ (form << 1 | caches);
-        let is_allowed = |found: &u64| allowed.states.iter().any(|state| state.hash() == *found);
-        if self.tracker.recovered(state).is_some_and(|found| is_allowed(&found)) {
+        if self.tracker.recovered(state).is_some_and(|found| self.is_allowed(found, allowed)) {
             self.summary.known += 1;
             return Ok(());
         }
@@ -104,7 +113,8 @@ impl<'o> Judge<'o> {
         // What goes deeper than one recovery may look elsewhere.
         let alike = self.sights(level).and_then(|sights| sights.found(&changes));
         let goes_deeper = depth == Depth::Used || is_nested || is_one_in(ALIKE_JUDGED_ONE_IN);
-        if let Some(found) = alike.filter(|found| !goes_deeper && is_allowed(found)) {
+        if let Some(found) = alike.filter(|found| !goes_deeper && self.is_allowed(*found, allowed))
+        {
             self.summary.alike += 1;
             self.tracker.note(state, found);
             return Ok(());
@@ -122,9 +132,15 @@ impl<'o> Judge<'o> {
         if is_nested {
             self.cut_recovery(hardware, image, &judged.recovery, allowed, level + 1)?;
         }
+        self.accepted.insert(judged.found);
         self.tracker.note(state, judged.found);
         self.tracker.count(seen.unwrap_or_default().short() ^ (form << 1 | caches));
         Ok(())
+    }
+
+    /// Whether what was found is one of the states, or was accepted as one of the same states before.
+    fn is_allowed(&self, found: u64, allowed: &Allowed) -> bool {
+        allowed.states.iter().any(|state| state.hash() == found) || self.accepted.contains(&found)
     }
 
     fn sights(&mut self, level: u32) -> Option<&mut Sights> {

@@ -29,13 +29,22 @@ pub struct State {
     hash: u64,
 }
 
+/// What an image turned out to be.
+pub(super) struct Seen<'a> {
+    /// Which state.
+    pub(super) state: &'a State,
+    /// As it was found: bytes that were not durable may differ from the state's.
+    pub(super) tree: Tree,
+    /// The same and the inodes in one number, as [`State::hash`] says it.
+    pub(super) hash: u64,
+}
+
 impl State {
     /// A tree of so many inodes.
     #[must_use]
     pub fn new(name: &'static str, tree: Tree, inodes: u64) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (&tree, inodes).hash(&mut hasher);
-        Self { name, tree: Arc::new(tree), inodes, hash: hasher.finish() }
+        let hash = hash(&tree, inodes);
+        Self { name, tree: Arc::new(tree), inodes, hash }
     }
 
     /// The same under another name.
@@ -51,11 +60,26 @@ impl State {
     }
 }
 
+fn hash(tree: &Tree, inodes: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (tree, inodes).hash(&mut hasher);
+    hasher.finish()
+}
+
 /// What a user may find after a crash: one of these states.
 #[derive(Debug, Clone)]
 pub struct Allowed {
     /// The states.
     pub states: Vec<State>,
+}
+
+impl Allowed {
+    /// Whether it is the very same states.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let pairs = self.states.iter().zip(&other.states);
+        self.states.len() == other.states.len()
+            && pairs.into_iter().all(|(state, other)| Arc::ptr_eq(&state.tree, &other.tree))
+    }
 }
 
 /// How deep an image is judged.
@@ -71,7 +95,7 @@ pub enum Depth {
 /// What an image turned out to be.
 #[derive(Debug, Clone)]
 pub struct Judged {
-    /// The hash of the state found.
+    /// What was found in one number: a state's, but where bytes were not durable.
     pub found: u64,
     /// How the recovery went.
     pub report: OpenReport,
@@ -156,41 +180,43 @@ impl Bench {
         let report = machine.opened()?;
         let recovery = self.recorder.take();
         touched.extend(recovery.iter().flat_map(Event::stored_lines));
-        let state = look(&mut machine, allowed, self.now_ns)?;
+        let seen = look(&mut machine, allowed, self.now_ns)?;
         self.recorder.watch().end();
         self.give_up(machine)?;
-        if let Some(shown) = shown.filter(|shown| shown.hash != state.hash) {
-            return Err(format!("shown read-only as {}, recovered as {}", shown.name, state.name));
+        if let Some(shown) = shown.filter(|shown| shown.hash != seen.hash) {
+            let (shown, seen) = (shown.state.name, seen.state.name);
+            return Err(format!("shown read-only as {shown}, recovered as {seen}"));
         }
         if depth == Depth::Used {
-            self.again_and_use(allowed, state)?;
+            self.again_and_use(allowed, &seen)?;
         }
         touched.extend(self.recorder.take_stored_lines());
-        Ok(Judged { found: state.hash, report, recovery })
+        Ok(Judged { found: seen.hash, report, recovery })
     }
 
     /// What a mount shows that may not recover. It must store nothing.
-    fn look_read_only<'a>(&mut self, allowed: &'a Allowed) -> Result<&'a State, String> {
+    fn look_read_only<'a>(&mut self, allowed: &'a Allowed) -> Result<Seen<'a>, String> {
         let (pm, arena) = self.take()?;
         let fs = show_pool_in(pm, arena, self.now_ns)?;
         check_opened(&fs)?;
         let mut machine = CoreMachine::around(fs);
-        let state = look(&mut machine, allowed, self.now_ns)?;
+        let seen = look(&mut machine, allowed, self.now_ns)?;
         machine.close()?;
         self.give_up(machine)?;
         match self.recorder.take().iter().flat_map(Event::stored_lines).next() {
-            None => Ok(state),
+            None => Ok(seen),
             Some(line) => Err(format!("it stored to {line:?}")),
         }
     }
 
     /// Dies behind the recovery, recovers again, uses everything, empties it and closes it.
-    fn again_and_use(&mut self, allowed: &Allowed, found: &State) -> Result<(), String> {
+    fn again_and_use(&mut self, allowed: &Allowed, found: &Seen<'_>) -> Result<(), String> {
         let mut machine = self.open().map_err(|why| format!("second time: {why}"))?;
         let again = look(&mut machine, allowed, self.now_ns)
             .map_err(|why| format!("second time: {why}"))?;
         if again.hash != found.hash {
-            return Err(format!("recovered as {}, then as {}", found.name, again.name));
+            let (found, again) = (found.state.name, again.state.name);
+            return Err(format!("recovered as {found}, then as {again}"));
         }
         let used = |why| format!("in use afterwards: {why}");
         probe(&mut machine, self.now_ns).map_err(used)?;
@@ -255,12 +281,14 @@ pub(super) fn look<'a>(
     machine: &mut CoreMachine,
     allowed: &'a Allowed,
     now_ns: i64,
-) -> Result<&'a State, String> {
-    let found = snapshot(machine, now_ns)?;
+) -> Result<Seen<'a>, String> {
+    let tree = snapshot(machine, now_ns)?;
     let inodes = machine.inode_count();
-    let Some(state) = allowed.states.iter().find(|state| *state.tree == found) else {
+    let mut states = allowed.states.iter();
+    let same = states.clone().find(|state| *state.tree == tree);
+    let Some(state) = same.or_else(|| states.find(|state| state.tree.allows(&tree))) else {
         let difference = |state: &State| {
-            let lines = state.tree.difference(&found, (state.name, "found"));
+            let lines = state.tree.difference(&tree, (state.name, "found"));
             format!("not {}:\n{lines}", state.name)
         };
         let differences: Vec<String> = allowed.states.iter().map(difference).collect();
@@ -270,5 +298,6 @@ pub(super) fn look<'a>(
         let (name, count) = (state.name, state.inodes);
         return Err(format!("as {name}, but {inodes:?} inodes are in use, not {count}"));
     }
-    Ok(state)
+    let hash = hash(&tree, state.inodes);
+    Ok(Seen { state, tree, hash })
 }

@@ -11,6 +11,7 @@ use novale_model::{Ino, PAGE_BYTES};
 use novale_pm::{Pm, PmOptions};
 
 use super::core_subject::OnFs;
+use super::mapping::Mappings;
 use super::run::{Machine, now_ns_at};
 use crate::pool_file::PoolFile;
 use crate::workload::Failure;
@@ -36,6 +37,7 @@ pub struct CoreMachine {
     fs: Option<Fs>,
     pool: PoolFile,
     form: Form,
+    mappings: Mappings,
 }
 
 impl CoreMachine {
@@ -47,7 +49,8 @@ impl CoreMachine {
         let pool = PoolFile::zeroed(&options.slots).map_err(|why| why.to_string())?;
         let pm = pool.open(&PmOptions::default())?;
         make_pool(&pm, options.lanes)?;
-        let mut machine = Self { fs: None, pool, form: options.form };
+        let mut machine =
+            Self { fs: None, pool, form: options.form, mappings: Mappings::default() };
         machine.open(now_ns_at(0))?;
         Ok(machine)
     }
@@ -55,7 +58,8 @@ impl CoreMachine {
     /// An open file system that is never to be closed or killed.
     #[must_use]
     pub fn around(fs: Fs) -> Self {
-        Self { fs: Some(fs), pool: PoolFile::default(), form: Form::Auto }
+        let (pool, mappings) = (PoolFile::default(), Mappings::default());
+        Self { fs: Some(fs), pool, form: Form::Auto, mappings }
     }
 
     /// How opening went.
@@ -104,6 +108,7 @@ impl CoreMachine {
     }
 
     fn open(&mut self, now_ns: i64) -> Result<(), String> {
+        self.mappings = Mappings::default();
         let pm = self.pool.open(&PmOptions::default())?;
         let fs = open_pool(pm, self.form, now_ns)?;
         check_opened(&fs)?;
@@ -115,6 +120,10 @@ impl CoreMachine {
 impl OnFs for CoreMachine {
     fn fs(&self) -> Result<&Fs, Failure> {
         self.fs.as_ref().ok_or_else(|| Failure::Broken("it did not open again".to_owned()))
+    }
+
+    fn mappings(&mut self) -> &mut Mappings {
+        &mut self.mappings
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use novale_core::{
-    ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Place, Seek, SetAttr as FsSetAttr,
-    Unnamed, Usage,
+    ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Piece, Place, Seek,
+    SetAttr as FsSetAttr, Unnamed, Usage,
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
+use super::mapping::{self, Mappings};
 use crate::workload::{Entry, Failure, Subject};
 
 /// What has an open file system, or a directory of one that stands for its root.
@@ -22,6 +23,9 @@ pub trait OnFs {
     fn root(&self) -> novale_core::Ino {
         novale_core::Ino::ROOT
     }
+
+    /// Files whose own pages the steps have mapped.
+    fn mappings(&mut self) -> &mut Mappings;
 }
 
 /// What the library's error is in the model's terms.
@@ -46,6 +50,7 @@ pub fn subject_error(error: &FsError) -> Failure {
         FsError::NoMemory => Error::NoMemory,
         FsError::ReadOnly => Error::ReadOnly,
         FsError::Stale => Error::Stale,
+        FsError::Pinned => Error::Busy,
         FsError::NoSuchOffset => Error::NoSuchOffset,
         FsError::NoAttribute => Error::NoAttribute,
         FsError::NameRange => Error::NameRange,
@@ -373,5 +378,43 @@ impl<T: OnFs> Subject for T {
 
     fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
         self.fs()?.sync(&ctx(now_ns), to_fs(self, ino)).map_err(failed)
+    }
+
+    fn map(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
+        let (fs, ino) = (self.fs()?, to_fs(self, ino));
+        let mapping = mapping::map(fs, &ctx(now_ns), ino).map_err(failed)?;
+        self.mappings().push(mapping);
+        Ok(())
+    }
+
+    fn unmap(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
+        let ino = to_fs(self, ino);
+        let mapping = self.mappings().take(ino).ok_or(Error::Invalid)?;
+        self.fs()?.open_release(&ctx(now_ns), mapping.hold()).map_err(failed)
+    }
+
+    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure> {
+        let fs_ino = to_fs(self, ino);
+        // What is no file is refused as such.
+        self.fs()?.is_mapped(&ctx(now_ns), fs_ino).map_err(failed)?;
+        let mut mapping = self.mappings().take(fs_ino).ok_or(Error::Invalid)?;
+        let stored = mapping.store(self.fs()?, &ctx(now_ns), offset, bytes);
+        self.mappings().push(mapping);
+        stored
+    }
+
+    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure> {
+        self.fs()?.map_flush(&ctx(now_ns), to_fs(self, ino), page, pages).map_err(failed)
+    }
+
+    fn write_scattered(
+        &mut self,
+        ino: Ino,
+        pieces: &[(u64, Vec<u8>)],
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        let pieces: Vec<Piece<'_>> =
+            pieces.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
+        self.fs()?.write_scattered(&ctx(now_ns), to_fs(self, ino), &pieces).map_err(failed)
     }
 }

@@ -5,6 +5,7 @@
 mod core_machine;
 mod core_subject;
 mod judge;
+mod mapping;
 mod run;
 mod search;
 mod shrink;
@@ -15,6 +16,7 @@ pub use core_machine::{
     open_pool_in, show_pool_in,
 };
 pub use core_subject::{OnFs, subject_error};
+pub use mapping::Mappings;
 pub use run::{
     Machine, Mismatch, NoSpace, Summary, check_no_space, compare_run, now_ns_at, panic_text,
 };

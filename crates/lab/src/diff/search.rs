@@ -74,7 +74,8 @@ pub fn search<M: Machine>(
         if start.elapsed() >= budget.time && summary.steps > 0 {
             break;
         }
-        let random = Generator::new(seed, Flavor::of_seed(seed)).steps(budget.steps, 40);
+        let make_steps = if seed % 2 == 0 { Generator::new } else { Generator::mapping };
+        let random = make_steps(seed, Flavor::of_seed(seed)).steps(budget.steps, 40);
         let steps: Vec<Step> = budget.setup.iter().cloned().chain(random).collect();
         match compare_run(&mut make(seed), &steps, no_space) {
             Ok(seen) => summary += seen,

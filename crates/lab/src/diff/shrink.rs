@@ -191,6 +191,7 @@ fn simpler_forms(step: &Step) -> Vec<Step> {
         | Step::Rmdir(_)
         | Step::Rename { .. }
         | Step::Hold { .. }
+        | Step::Map { .. }
         | Step::Unnamed { .. }
         | Step::Release(_)
         | Step::Compare => Vec::new(),
@@ -209,6 +210,9 @@ fn simpler_actions(action: &Action) -> Vec<Action> {
             let nearer = nearer.map(|offset| Action::Write { offset, len, fill });
             let plainer = (fill > 1).then_some(Action::Write { offset, len, fill: 1 });
             shorter.chain(nearer).chain(plainer).collect()
+        }
+        Action::Store { .. } | Action::Flush { .. } | Action::Scatter { .. } => {
+            simpler_on_mapped(action)
         }
         Action::Append { len, fill } => {
             let lengths = simpler_numbers(u64::from(len)).into_iter();
@@ -252,6 +256,34 @@ fn simpler_actions(action: &Action) -> Vec<Action> {
         | Action::Parent
         | Action::Sync => Vec::new(),
     }
+}
+
+/// Of what is done with mappings.
+fn simpler_on_mapped(action: &Action) -> Vec<Action> {
+    let small = |number: u32| {
+        let numbers = simpler_numbers(u64::from(number)).into_iter();
+        numbers.filter_map(|number| u32::try_from(number).ok())
+    };
+    if let Action::Store { offset, len, fill } = *action {
+        let shorter = small(len).map(|len| Action::Store { offset, len, fill });
+        let nearer = simpler_numbers(offset).into_iter();
+        return shorter.chain(nearer.map(|offset| Action::Store { offset, len, fill })).collect();
+    }
+    if let Action::Flush { page, pages } = *action {
+        let fewer = simpler_numbers(pages).into_iter();
+        let fewer = fewer.map(|pages| Action::Flush { page, pages });
+        let nearer = simpler_numbers(page).into_iter();
+        return fewer.chain(nearer.map(|page| Action::Flush { page, pages })).collect();
+    }
+    let Action::Scatter { offset, len, fill, count, apart } = *action else { return Vec::new() };
+    let scatter = |offset, len, count, apart| Action::Scatter { offset, len, fill, count, apart };
+    let fewer = small(count).map(|count| scatter(offset, len, count, apart));
+    let shorter = small(len).map(|len| scatter(offset, len, count, apart));
+    let nearer = simpler_numbers(offset).into_iter();
+    let nearer = nearer.map(|offset| scatter(offset, len, count, apart));
+    let closer = simpler_numbers(apart).into_iter();
+    let closer = closer.map(|apart| scatter(offset, len, count, apart));
+    fewer.chain(shorter).chain(nearer).chain(closer).collect()
 }
 
 fn simpler_sets(set: SetAttr) -> Vec<SetAttr> {

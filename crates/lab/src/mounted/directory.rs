@@ -112,9 +112,9 @@ impl RealDirectory {
             }
             // A link of a descriptor needs a privilege that has changed between kernels, and FUSE has no
             // files without names here.
-            Step::Link { target: Target::Slot(_), .. } | Step::Unnamed { .. } => {
-                return Ok(Seen::LeftOut);
-            }
+            Step::Link { target: Target::Slot(_), .. }
+            | Step::Unnamed { .. }
+            | Step::Map { .. } => return Ok(Seen::LeftOut),
             Step::Compare | Step::Remount | Step::Die => {}
         }
         Ok(Seen::Done)
@@ -300,10 +300,7 @@ fn act_on(fd: &OwnedFd, action: &Action) -> Result<Seen, Errno> {
             Ok(Seen::Done)
         }
         Action::List { at_a_time } => Ok(Seen::Names(list(fd, *at_a_time as usize)?)),
-        Action::Sync => {
-            fsync(fd)?;
-            Ok(Seen::Done)
-        }
+        Action::Sync => fsync(fd).map(|()| Seen::Done),
         // Holes are each file system's own business, and so are names like `security.selinux`.
         Action::SetXattr { .. }
         | Action::GetXattr(_)
@@ -315,6 +312,9 @@ fn act_on(fd: &OwnedFd, action: &Action) -> Result<Seen, Errno> {
         | Action::Readlink
         | Action::Read { .. }
         | Action::Write { .. }
+        | Action::Store { .. }
+        | Action::Flush { .. }
+        | Action::Scatter { .. }
         | Action::Allocate { .. }
         | Action::Range { .. } => Ok(Seen::LeftOut),
     }

@@ -44,6 +44,8 @@ pub struct Generator {
     made: u32,
     /// Makes only what any file system can be asked through the kernel.
     is_plain: bool,
+    /// Maps files.
+    maps: bool,
 }
 
 /// Directories nest at most so deep; names in the deepest are files and the like.
@@ -77,7 +79,7 @@ impl Generator {
         let model = Model::new(0o755, 0, 0, 0, Atime::Noatime);
         let session = Session::default();
         let random = Rng::with_seed(seed);
-        Self { random, flavor, model, session, made: 0, is_plain: false }
+        Self { random, flavor, model, session, made: 0, is_plain: false, maps: false }
     }
 
     /// A generator of what any file system can be asked through the kernel.
@@ -86,10 +88,17 @@ impl Generator {
         Self { is_plain: true, ..Self::new(seed, flavor) }
     }
 
-    /// A generator whose steps go on from what these leave.
+    /// A generator that maps files, too.
+    #[must_use]
+    pub fn mapping(seed: u64, flavor: Flavor) -> Self {
+        Self { maps: true, ..Self::new(seed, flavor) }
+    }
+
+    /// A generator whose steps go on from what these leave; it maps files if these do.
     #[must_use]
     pub fn behind(seed: u64, flavor: Flavor, steps: &[Step]) -> Self {
-        let mut generator = Self::new(seed, flavor);
+        let maps = steps.iter().any(|step| matches!(step, Step::Map { .. }));
+        let mut generator = Self { maps, ..Self::new(seed, flavor) };
         for step in steps {
             generator.follow(step);
         }
@@ -159,7 +168,10 @@ impl Generator {
     }
 
     fn bytes_step(&mut self) -> Step {
-        let target = self.target(is_file);
+        let target = self.file();
+        if self.maps && self.random.u32(0..3) == 0 {
+            return self.mapping_step(target);
+        }
         let size = self.size_of(&target);
         if self.random.u32(0..20) == 0 {
             return self.copy(target, size);
@@ -183,6 +195,46 @@ impl Generator {
             },
             93..98 => Action::Seek { offset: self.offset(size), data: self.random.bool() },
             _ => Action::Sync,
+        };
+        Step::On { target, action }
+    }
+
+    /// A file; where files are mapped, often one that is.
+    fn file(&mut self) -> Target {
+        let mapped: Vec<u8> = self.session.mapped().collect();
+        if !mapped.is_empty() && self.random.u32(0..3) > 0 {
+            return Target::Slot(self.choose(&mapped));
+        }
+        self.target(is_file)
+    }
+
+    /// A file is mapped, stored to, flushed, or published to.
+    fn mapping_step(&mut self, target: Target) -> Step {
+        let size = self.size_of(&target);
+        let is_mapped = match &target {
+            Target::Slot(slot) => self.session.mapped().any(|mapped| mapped == *slot),
+            Target::Path(_) => false,
+        };
+        let action = match self.random.u32(0..100) {
+            0..25 => return Step::Map { target, slot: self.random.u8(0..SLOTS) },
+            25..65 if is_mapped || self.random.u32(0..8) == 0 => {
+                let offset = self.random.u64(0..size.clamp(1, FILE_BYTES_AIMED));
+                Action::Store { offset, len: self.length(), fill: self.random.u32(0..250) }
+            }
+            65..85 if is_mapped => Action::Flush {
+                page: self.random.u64(0..=size.min(FILE_BYTES_AIMED) / 4096),
+                pages: self.random.u64(1..4),
+            },
+            _ if is_mapped && self.random.u32(0..4) > 0 => {
+                Action::Store { offset: 0, len: self.length(), fill: self.random.u32(0..250) }
+            }
+            _ => Action::Scatter {
+                offset: self.random.u64(0..=size.min(FILE_BYTES_AIMED)),
+                len: self.length_within(size).min(9000),
+                fill: self.random.u32(0..250),
+                count: self.random.u32(1..5),
+                apart: self.random.u64(0..20_000),
+            },
         };
         Step::On { target, action }
     }

@@ -177,4 +177,30 @@ impl Subject for Model {
         Self::getattr(self, ino)?;
         Ok(())
     }
+
+    fn map(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {
+        Ok(Self::map(self, ino)?)
+    }
+
+    fn unmap(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {
+        Self::unmap(self, ino);
+        Ok(())
+    }
+
+    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure> {
+        Ok(Self::store(self, ino, offset, bytes, now_ns)?)
+    }
+
+    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure> {
+        Ok(Self::flush(self, ino, page, pages, now_ns)?)
+    }
+
+    fn write_scattered(
+        &mut self,
+        ino: Ino,
+        pieces: &[(u64, Vec<u8>)],
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        Ok(Self::write_scattered(self, ino, pieces, now_ns)?)
+    }
 }

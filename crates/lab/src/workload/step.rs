@@ -107,6 +107,13 @@ pub enum Step {
         /// Where.
         slot: u8,
     },
+    /// Map a file's own pages, and keep it in a slot; what was there is released.
+    Map {
+        /// Which file.
+        target: Target,
+        /// Where.
+        slot: u8,
+    },
     /// Empty a slot.
     Release(u8),
     /// Compare everything that there is.
@@ -128,6 +135,7 @@ impl Step {
             | Self::Hold { path, .. }
             | Self::Unnamed { dir: path, .. }
             | Self::On { target: Target::Path(path), .. }
+            | Self::Map { target: Target::Path(path), .. }
             | Self::Link { target: Target::Slot(_), path } => vec![path],
             Self::Link { target: Target::Path(from), path: to } | Self::Rename { from, to, .. } => {
                 vec![from, to]
@@ -137,6 +145,7 @@ impl Step {
                 targets.filter_map(Target::path_mut).collect()
             }
             Self::On { target: Target::Slot(_), .. }
+            | Self::Map { target: Target::Slot(_), .. }
             | Self::Release(_)
             | Self::Compare
             | Self::Remount
@@ -150,7 +159,9 @@ impl Step {
     #[must_use]
     pub fn targets_mut(&mut self) -> Vec<&mut Target> {
         match self {
-            Self::Link { target, .. } | Self::On { target, .. } => vec![target],
+            Self::Link { target, .. } | Self::On { target, .. } | Self::Map { target, .. } => {
+                vec![target]
+            }
             Self::Copy { from, to, .. } => vec![from, to],
             Self::Create { .. }
             | Self::Unnamed { .. }
@@ -196,6 +207,7 @@ impl Step {
             | Self::Copy { .. }
             | Self::Unnamed { .. }
             | Self::Hold { .. }
+            | Self::Map { .. }
             | Self::Release(_) => StepKind::Operates,
         }
     }
@@ -277,6 +289,35 @@ pub enum Action {
         /// These: see [`super::fill_bytes`].
         fill: u32,
     },
+    /// Store bytes to mapped pages of the file, none behind its end, and note the time.
+    Store {
+        /// From here, in bytes.
+        offset: u64,
+        /// So many.
+        len: u32,
+        /// These: see [`super::fill_bytes`].
+        fill: u32,
+    },
+    /// Make durable what was stored in mapped pages.
+    Flush {
+        /// The first page.
+        page: u64,
+        /// So many.
+        pages: u64,
+    },
+    /// Write bytes at several places at once, as an atomic mapping publishes.
+    Scatter {
+        /// From here, in bytes.
+        offset: u64,
+        /// So many at each place.
+        len: u32,
+        /// These, and those of the next numbers: see [`super::fill_bytes`].
+        fill: u32,
+        /// Places.
+        count: u32,
+        /// From each to the next, in bytes.
+        apart: u64,
+    },
     /// Reserve space.
     Allocate {
         /// Whether the size rises to cover the range.
@@ -353,6 +394,9 @@ impl Action {
             | Self::Set(_)
             | Self::Write { .. }
             | Self::Append { .. }
+            | Self::Store { .. }
+            | Self::Flush { .. }
+            | Self::Scatter { .. }
             | Self::Allocate { .. }
             | Self::Range { .. } => false,
         }

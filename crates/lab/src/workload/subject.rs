@@ -111,6 +111,16 @@ pub trait Subject {
     fn hold(&mut self, ino: Ino) -> Result<(), Failure>;
     fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
     fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
+    fn map(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
+    fn unmap(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
+    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure>;
+    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure>;
+    fn write_scattered(
+        &mut self,
+        ino: Ino,
+        pieces: &[(u64, Vec<u8>)],
+        now_ns: i64,
+    ) -> Result<(), Failure>;
 }
 
 /// What a step returned.
@@ -135,19 +145,42 @@ pub enum Outcome {
 /// What a sequence keeps between its steps, apart for each file system.
 #[derive(Debug, Clone, Default)]
 pub struct Session {
-    slots: BTreeMap<u8, Ino>,
+    slots: BTreeMap<u8, Held>,
+}
+
+/// What a slot keeps.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    ino: Ino,
+    is_mapped: bool,
 }
 
 impl Session {
     /// What the slots hold.
     #[must_use]
     pub fn held(&self) -> BTreeSet<Ino> {
-        self.slots.values().copied().collect()
+        self.slots.values().map(|held| held.ino).collect()
     }
 
     /// The slots in use with what they hold.
     pub fn slots(&self) -> impl Iterator<Item = (u8, Ino)> {
-        self.slots.iter().map(|(slot, ino)| (*slot, *ino))
+        self.slots.iter().map(|(slot, held)| (*slot, held.ino))
+    }
+
+    /// The slots that have a file mapped.
+    pub fn mapped(&self) -> impl Iterator<Item = u8> {
+        self.slots.iter().filter(|(_, held)| held.is_mapped).map(|(slot, _)| *slot)
+    }
+
+    /// Puts something in a slot; what was there is released.
+    fn put<S: Subject>(
+        &mut self,
+        subject: &mut S,
+        slot: u8,
+        held: Held,
+        now_ns: i64,
+    ) -> Result<(), Failure> {
+        self.slots.insert(slot, held).map_or(Ok(()), |old| release(subject, old, now_ns))
     }
 
     /// Empties the slots with nothing said to the file system: it has died.
@@ -177,22 +210,24 @@ fn try_step<S: Subject>(
         Step::Hold { path, slot } => {
             let ino = resolve(subject, path)?;
             subject.hold(ino)?;
-            if let Some(old) = session.slots.insert(*slot, ino) {
-                subject.release(old, now)?;
-            }
+            session.put(subject, *slot, Held { ino, is_mapped: false }, now)?;
             Ok(Outcome::Done)
         }
         Step::Unnamed { dir, new, slot } => {
             let dir = resolve(subject, dir)?;
             let made = subject.create_unnamed(dir, new, now)?;
-            if let Some(old) = session.slots.insert(*slot, made.ino) {
-                subject.release(old, now)?;
-            }
+            session.put(subject, *slot, Held { ino: made.ino, is_mapped: false }, now)?;
             Ok(Outcome::Attr(made))
         }
+        Step::Map { target, slot } => {
+            let ino = find(subject, session, target)?;
+            subject.map(ino, now)?;
+            session.put(subject, *slot, Held { ino, is_mapped: true }, now)?;
+            Ok(Outcome::Done)
+        }
         Step::Release(slot) => {
-            let ino = session.slots.remove(slot).ok_or(Error::NotFound)?;
-            subject.release(ino, now)?;
+            let held = session.slots.remove(slot).ok_or(Error::NotFound)?;
+            release(subject, held, now)?;
             Ok(Outcome::Done)
         }
         Step::Compare | Step::Remount | Step::Die => Ok(Outcome::Done),
@@ -231,6 +266,10 @@ fn try_step<S: Subject>(
     }
 }
 
+fn release<S: Subject>(subject: &mut S, held: Held, now_ns: i64) -> Result<(), Failure> {
+    if held.is_mapped { subject.unmap(held.ino, now_ns) } else { subject.release(held.ino, now_ns) }
+}
+
 fn act<S: Subject>(
     subject: &mut S,
     ino: Ino,
@@ -252,6 +291,21 @@ fn act<S: Subject>(
         Action::Append { len, fill } => {
             let bytes = fill_bytes(*fill, *len as usize);
             subject.append(ino, &bytes, now).map(Outcome::Number)
+        }
+        Action::Store { offset, len, fill } => {
+            let bytes = fill_bytes(*fill, *len as usize);
+            subject.store(ino, *offset, &bytes, now).map(|()| Outcome::Done)
+        }
+        Action::Flush { page, pages } => {
+            subject.flush(ino, *page, *pages, now).map(|()| Outcome::Done)
+        }
+        Action::Scatter { offset, len, fill, count, apart } => {
+            let piece = |index: u32| {
+                let at = offset.saturating_add(apart.saturating_mul(u64::from(index)));
+                (at, fill_bytes(fill.saturating_add(index), *len as usize))
+            };
+            let pieces: Vec<_> = (0..*count).map(piece).collect();
+            subject.write_scattered(ino, &pieces, now).map(|()| Outcome::Done)
         }
         Action::Allocate { extend, offset, len } => {
             subject.fallocate(ino, *extend, *offset, *len, now).map(|()| Outcome::Done)
@@ -281,7 +335,9 @@ fn act<S: Subject>(
 fn find<S: Subject>(subject: &mut S, session: &Session, target: &Target) -> Result<Ino, Failure> {
     match target {
         Target::Path(path) => resolve(subject, path),
-        Target::Slot(slot) => Ok(session.slots.get(slot).copied().ok_or(Error::NotFound)?),
+        Target::Slot(slot) => {
+            Ok(session.slots.get(slot).map(|held| held.ino).ok_or(Error::NotFound)?)
+        }
     }
 }
 

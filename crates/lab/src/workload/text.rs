@@ -54,6 +54,7 @@ impl fmt::Display for Step {
                 write!(f, "copy {from} {to} from={from_offset} to={to_offset} len={len}")
             }
             Self::Hold { path, slot } => write!(f, "hold {path} slot={slot}"),
+            Self::Map { target, slot } => write!(f, "map {target} slot={slot}"),
             Self::Release(slot) => write!(f, "release slot={slot}"),
             Self::Compare => write!(f, "compare"),
             Self::Remount => write!(f, "remount"),
@@ -90,6 +91,7 @@ impl FromStr for Step {
                 len: words.number("len")?,
             },
             "hold" => Self::Hold { path: words.path()?, slot: words.number("slot")? },
+            "map" => Self::Map { target: words.target()?, slot: words.number("slot")? },
             "release" => Self::Release(words.number("slot")?),
             "compare" => Self::Compare,
             "remount" => Self::Remount,
@@ -128,6 +130,14 @@ fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) ->
             write!(f, "write {target} offset={offset} len={len} fill={fill}")
         }
         Action::Append { len, fill } => write!(f, "append {target} len={len} fill={fill}"),
+        Action::Store { offset, len, fill } => {
+            write!(f, "store {target} offset={offset} len={len} fill={fill}")
+        }
+        Action::Flush { page, pages } => write!(f, "flush {target} page={page} pages={pages}"),
+        Action::Scatter { offset, len, fill, count, apart } => {
+            write!(f, "scatter {target} offset={offset} len={len} fill={fill}")?;
+            write!(f, " count={count} apart={apart}")
+        }
         Action::Allocate { extend, offset, len } => {
             let extend = u8::from(*extend);
             write!(f, "allocate {target} extend={extend} offset={offset} len={len}")
@@ -164,6 +174,19 @@ fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
             fill: words.number("fill")?,
         },
         "append" => Action::Append { len: words.number("len")?, fill: words.number("fill")? },
+        "store" => Action::Store {
+            offset: words.number("offset")?,
+            len: words.number("len")?,
+            fill: words.number("fill")?,
+        },
+        "flush" => Action::Flush { page: words.number("page")?, pages: words.number("pages")? },
+        "scatter" => Action::Scatter {
+            offset: words.number("offset")?,
+            len: words.number("len")?,
+            fill: words.number("fill")?,
+            count: words.number("count")?,
+            apart: words.number("apart")?,
+        },
         "allocate" => Action::Allocate {
             extend: words.flag("extend")?,
             offset: words.number("offset")?,
