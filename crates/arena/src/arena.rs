@@ -19,7 +19,7 @@ use crate::word::AtomicU64;
 const MAGIC: u64 = 0x6120_656c_6176_6f4e;
 
 /// Changes with every change of what this crate keeps where; part of the layout hash.
-const LAYOUT: u64 = 4;
+const LAYOUT: u64 = 5;
 
 // Words of the header line.
 const HEADER_MAGIC: usize = 0;
@@ -356,6 +356,11 @@ impl Arena {
     /// Which processes its clients' numbers are of.
     fn namespace_word(&self) -> &AtomicU64 {
         &self.segment().fixed::<NAMESPACE_AT, 8>()[0]
+    }
+
+    /// Rises when mappings of files change hands.
+    pub(crate) fn mappings_word(&self) -> &AtomicU64 {
+        &self.segment().fixed::<NAMESPACE_AT, 8>()[1]
     }
 
     /// Where the untouched part of the segment begins, in bytes.

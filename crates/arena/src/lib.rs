@@ -32,6 +32,7 @@ mod record;
 mod segment;
 mod settle;
 mod sync;
+mod turn;
 mod word;
 
 pub use alloc::Class;

@@ -9,7 +9,8 @@
 //! - *No data checksum covers a page of the file*, whose bytes change behind it: the first hold makes a
 //!   certificate durable before it counts, and commits that map pages take the two-fence form.
 //! - *No kernel may map the file*, and where one has it mapped there is no such hold: what is stored
-//!   in the one kind of mapping would not be seen in the other.
+//!   in the one kind of mapping would not be seen in the other. A kernel that is to map it waits until
+//!   the last one is given up ([`Fs::ask_to_map`]), where all of them can be.
 //!
 //! Crash points. New pages of a write are stored behind the log's tail, as always, and what is stored
 //! in place is written back, behind one fence; then the commit line. So size, times and map are all
@@ -120,19 +121,38 @@ impl Fs {
     /// inode is gone, or its number another generation's.
     ///
     /// # Errors
-    /// [`Error::Mapped`] where a kernel has it mapped; [`Error::ReadOnly`]; [`Error::Invalid`] and
-    /// [`Error::IsDirectory`] for what is no regular file; [`Error::NoMemory`].
+    /// [`Error::Mapped`] where a kernel has it mapped, or is about to; [`Error::ReadOnly`];
+    /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file; [`Error::NoMemory`].
     pub fn map_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
+        self.hold_pages(ctx, (ino, generation), true)
+    }
+
+    /// As [`Fs::map_hold`], by a caller who gives way: who sees by [`Fs::wait_for_mappings`] and
+    /// [`Fs::is_wanted`] that a kernel is to map the file, and gives the hold up then.
+    ///
+    /// # Errors
+    /// As [`Fs::map_hold`].
+    pub fn map_hold_giving_way(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        generation: u32,
+    ) -> Result<Option<HoldId>> {
+        self.hold_pages(ctx, (ino, generation), false)
+    }
+
+    fn hold_pages(&self, ctx: &Ctx, of: (Ino, u32), fixed: bool) -> Result<Option<HoldId>> {
         let call = self.begin(OpKind::Attributes, ctx)?;
-        self.take_hold(&call, (ino, generation), |locked| {
+        self.take_hold(&call, of, |locked| {
             regular(locked.kind)?;
-            if locked.view.is_mapped() {
+            if locked.view.is_kernels() {
                 return Err(Error::Mapped);
             }
             if locked.view.state().checksummed {
                 // What the checksum covers is about to change.
                 self.commit(&call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
             }
+            locked.view.note_fixed(fixed);
             Ok(())
         })
     }

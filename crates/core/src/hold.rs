@@ -152,6 +152,7 @@ impl Fs {
         let Some(left) = left else { return Err(Error::Invalid("a hold that was given up")) };
         call.op.note_word(COUNT, count);
         call.op.note_word(HOLD, hold.noted() | GIVING);
+        let wanted = locked.view.is_wanted();
         holds.store(left, Ordering::Relaxed);
         self.arena().set_hold(hold.slot, 0)?;
         if left == 0 {
@@ -160,11 +161,15 @@ impl Fs {
         if left == 0 && locked.view.state().nlink == 0 {
             return self.reclaim(call, locked);
         }
-        if hold.of_pages && !locked.view.is_dax() {
-            self.unpark(call, &locked.view)
-        } else {
-            Ok(())
+        if !hold.of_pages || locked.view.is_dax() {
+            return Ok(());
         }
+        let unparked = self.unpark(call, &locked.view);
+        if wanted {
+            // Who waits takes the inode's lock next.
+            self.arena().next_mappings_turn();
+        }
+        unparked
     }
 
     /// Decides what stands of a hold that a dead operation was taking or giving, for the inode that it

@@ -8,8 +8,15 @@
 //! The mark is in the inode's view and changes under its lock, with its counter odd: a reader that
 //! was not refused had read before. It is nothing that a crash could leave behind: it goes with the
 //! last hold, and with the arena.
+//!
+//! A kernel that is to map a file whose own pages programs have mapped (module `dax`) comes first, where
+//! they can give way: [`Fs::ask_to_map`] says in the view that it is wanted and wakes them; from then on
+//! nobody takes a new hold of its pages, and with the last one that is given up the kernel's mark can be
+//! set. Who asked, and dies or loses patience, leaves the word as it is: the next mapping is a kernel's,
+//! which clears it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use novale_layout::{FileKind, Ino};
 
@@ -22,8 +29,13 @@ use crate::view::View;
 pub(crate) const MAPPED: u64 = 1 << 9;
 /// In the same word: somebody has held the inode by [`Fs::hold`], as a kernel does that knows it.
 const KNOWN: u64 = 1 << 10;
+/// In the same word: a kernel is to map the file, and who has its own pages mapped is to give way.
+const WANTED: u64 = 1 << 11;
+/// In the same word: among those who have its own pages mapped somebody can't give way. It counts as
+/// long as anybody has them mapped.
+const FIXED: u64 = 1 << 12;
 /// What stays when a view is loaded again.
-pub(crate) const KEPT: u64 = MAPPED | KNOWN;
+pub(crate) const KEPT: u64 = MAPPED | KNOWN | WANTED | FIXED;
 
 impl View<'_> {
     /// Notes that a kernel may know the inode; under the lock.
@@ -39,11 +51,31 @@ impl View<'_> {
         self.kind_word().load(Ordering::Relaxed) & MAPPED != 0
     }
 
+    /// Whether a kernel is to map the file, or has it mapped: nobody else begins to then.
+    pub(crate) fn is_kernels(&self) -> bool {
+        self.kind_word().load(Ordering::Relaxed) & (MAPPED | WANTED) != 0
+    }
+
+    /// Whether a kernel waits for those who have the file's own pages mapped.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.kind_word().load(Ordering::Relaxed) & WANTED != 0
+    }
+
+    /// Notes that a mapping of the file's own pages begins, and whether it can give way; under the lock,
+    /// before it counts. Where it is the only one, what was noted before is of nobody's.
+    pub(crate) fn note_fixed(&self, fixed: bool) {
+        let word = self.kind_word().load(Ordering::Relaxed);
+        let others = if self.is_dax() { word } else { word & !FIXED };
+        let noted = if fixed { others | FIXED } else { others };
+        if noted != word {
+            self.kind_word().store(noted, Ordering::Release);
+        }
+    }
+
     /// Says whether a kernel has the file mapped; under the lock, with the counter odd.
     fn set_mapped(&self, mapped: bool) {
-        let word = self.kind_word().load(Ordering::Relaxed);
-        let word = if mapped { word | MAPPED } else { word & !MAPPED };
-        self.kind_word().store(word, Ordering::Release);
+        let word = self.kind_word().load(Ordering::Relaxed) & !(MAPPED | WANTED);
+        self.kind_word().store(if mapped { word | MAPPED } else { word }, Ordering::Release);
     }
 }
 
@@ -61,7 +93,10 @@ impl Fs {
     /// [`Error::Invalid`] for what is no regular file; [`Error::Stale`]; [`Error::Pinned`] where a
     /// program has the file's own pages mapped ([`Fs::map_hold`]).
     pub fn set_mapped(&self, ctx: &Ctx, ino: Ino, mapped: bool) -> Result<()> {
-        if self.is_mapped(ctx, ino)? == mapped {
+        let is_so = self.read_view(ctx.hint, ino, |view, kind| {
+            regular(kind).map(|()| view.is_mapped() == mapped && !view.is_wanted())
+        })?;
+        if is_so {
             return Ok(());
         }
         let call = self.begin_read(OpKind::Load, ctx)?;
@@ -71,6 +106,52 @@ impl Fs {
         }
         locked.view.publish(|| locked.view.set_mapped(mapped));
         Ok(())
+    }
+
+    /// As [`Fs::set_mapped`], and where programs have the file's own pages mapped has them give way:
+    /// false until the last one has, for which [`Fs::wait_for_mappings`] waits.
+    ///
+    /// # Errors
+    /// As [`Fs::set_mapped`]; [`Error::Pinned`] where one of them can't give way.
+    pub fn ask_to_map(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        match self.set_mapped(ctx, ino, true) {
+            Err(Error::Pinned) => {}
+            set => return set.map(|()| true),
+        }
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let locked = self.lock(&call, ino)?;
+        let word = locked.view.kind_word().load(Ordering::Relaxed);
+        if !locked.view.is_dax() {
+            locked.view.publish(|| locked.view.set_mapped(true));
+            return Ok(true);
+        }
+        if word & FIXED != 0 {
+            return Err(Error::Pinned);
+        }
+        locked.view.kind_word().store(word | WANTED, Ordering::Release);
+        // Also where it was wanted before: who has said so may have died behind that.
+        self.arena().next_mappings_turn();
+        Ok(false)
+    }
+
+    /// Whether a kernel waits for those to give way who have the file's own pages mapped.
+    ///
+    /// # Errors
+    /// Those of reading the inode.
+    pub fn is_wanted(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        self.read_view(ctx.hint, ino, |view, _| Ok(view.is_wanted()))
+    }
+
+    /// What [`Fs::wait_for_mappings`] is to be told, before one looks at what one waits for.
+    #[must_use]
+    pub fn mappings_turn(&self) -> u32 {
+        self.arena().mappings_turn()
+    }
+
+    /// Sleeps until a file is wanted, or the last who had one's own pages mapped has given way, since
+    /// `turn`; `timeout` at most.
+    pub fn wait_for_mappings(&self, turn: u32, timeout: Duration) {
+        self.arena().wait_for_mappings(turn, timeout);
     }
 
     /// Whether a kernel has a file mapped.

@@ -274,6 +274,43 @@ fn mappings_of_the_kernel_and_of_the_file_itself_exclude_each_other() {
 }
 
 #[test]
+fn who_can_gives_way_to_a_kernel() {
+    let fs = open(pool(&[16 * MB], 2), Form::Auto);
+    let file = make(&fs, b"file");
+    let can = || fs.map_hold_giving_way(&CTX, file.0, file.1);
+    let holds = [can().unwrap().unwrap(), can().unwrap().unwrap()];
+    let turn = fs.mappings_turn();
+    assert!(!fs.is_wanted(&CTX, file.0).unwrap());
+    assert!(!fs.ask_to_map(&CTX, file.0).unwrap());
+    assert!(fs.is_wanted(&CTX, file.0).unwrap() && !fs.is_mapped(&CTX, file.0).unwrap());
+    // Who holds it is woken; nobody else begins.
+    assert_ne!(fs.mappings_turn(), turn);
+    assert!(matches!(can(), Err(Error::Mapped)));
+    fs.open_release(&CTX, holds[0]).unwrap();
+    assert!(!fs.ask_to_map(&CTX, file.0).unwrap());
+    let turn = fs.mappings_turn();
+    fs.open_release(&CTX, holds[1]).unwrap();
+    assert_ne!(fs.mappings_turn(), turn, "who asked is told of the last one");
+    assert!(fs.ask_to_map(&CTX, file.0).unwrap());
+    assert!(fs.is_mapped(&CTX, file.0).unwrap() && !fs.is_wanted(&CTX, file.0).unwrap());
+    assert!(matches!(can(), Err(Error::Mapped)));
+    fs.set_mapped(&CTX, file.0, false).unwrap();
+    // Where one can't, it is said at once, and nobody is asked to.
+    let fixed = fs.map_hold(&CTX, file.0, file.1).unwrap().unwrap();
+    let hold = can().unwrap().unwrap();
+    assert!(matches!(fs.ask_to_map(&CTX, file.0), Err(Error::Pinned)));
+    assert!(!fs.is_wanted(&CTX, file.0).unwrap());
+    for hold in [fixed, hold] {
+        fs.open_release(&CTX, hold).unwrap();
+    }
+    // What was said of others does not count for those who come behind the last of them.
+    let hold = can().unwrap().unwrap();
+    assert!(!fs.ask_to_map(&CTX, file.0).unwrap());
+    fs.open_release(&CTX, hold).unwrap();
+    fs.close().unwrap();
+}
+
+#[test]
 fn the_mappings_of_a_dead_client_end_with_it() {
     let slot = NamedTempFile::new_in("/dev/shm").unwrap();
     slot.as_file().set_len(16 * MB).unwrap();

@@ -122,6 +122,8 @@ fn while_they_map_and_unmap_files() {
         (Holding::MapsCutsWrites, true),
         (Holding::MapsRemoves, false),
         (Holding::MapsRemoves, true),
+        (Holding::GivesWay, false),
+        (Holding::GivesWay, true),
     ] {
         match die_holding(what, kept) {
             Ok(deaths) => {

@@ -30,13 +30,15 @@ pub enum Holding {
     MapsCutsWrites,
     /// It maps a file's own pages, removes its name and unmaps it.
     MapsRemoves,
+    /// It maps a file's own pages, asks that a kernel map the file, and gives way to it.
+    GivesWay,
     /// It settles for one that died with a file open twice that has no name any more.
     Settles,
 }
 
 impl Holding {
     fn maps(self) -> bool {
-        matches!(self, Self::MapsCutsWrites | Self::MapsRemoves)
+        matches!(self, Self::MapsCutsWrites | Self::MapsRemoves | Self::GivesWay)
     }
 }
 
@@ -48,7 +50,8 @@ struct Mapped {
 
 impl Mapped {
     fn new(fs: &Fs, (ino, generation): (Ino, u32)) -> Result<Self, String> {
-        let hold = fs.map_hold(&CTX, ino, generation).map_err(text)?.ok_or("it is gone")?;
+        let hold = fs.map_hold_giving_way(&CTX, ino, generation);
+        let hold = hold.map_err(text)?.ok_or("it is gone")?;
         let runs = fs.map_pages(&CTX, hold, 0, u64::from(u32::MAX)).map_err(text)?;
         let pages = runs.iter().flat_map(|run| (0..run.pages).map(|at| run.addr.add(at * PAGE)));
         Ok(Self { hold, pages: pages.collect() })
@@ -94,7 +97,7 @@ pub fn die_holding(what: Holding, kept: bool) -> Result<u64, String> {
         let map = if kept && what.maps() { Some(Mapped::of_survivor(&mut death)?) } else { None };
         match one(&mut death, what, kept, point) {
             Ok(Some(dead)) => {
-                let judged = judge(death, (kept, map), &dead);
+                let judged = judge(death, (what, kept, map), &dead);
                 judged.map_err(|why| {
                     let at = dead.last().map_or_else(String::new, |dead| place(&dead.at));
                     format!("{what:?}, kept {kept}, point {point}: {why}\n  it died at {at}")
@@ -141,6 +144,12 @@ fn one(
             fs.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
             fs.open_release(&CTX, map.hold).map_err(text)
         }),
+        Holding::GivesWay => Box::new(move |fs| {
+            let map = Mapped::new(fs, (ino, generation))?;
+            fs.ask_to_map(&CTX, ino).map_err(text)?;
+            fs.open_release(&CTX, map.hold).map_err(text)?;
+            fs.ask_to_map(&CTX, ino).map_err(text).map(drop)
+        }),
         Holding::Settles => {
             let opens: Act = Box::new(move |fs| {
                 open(fs, ino, generation)?;
@@ -174,7 +183,7 @@ fn open(fs: &Fs, ino: Ino, generation: u32) -> Result<(), String> {
 /// The survivor settles, and finds the file with its own holds alone.
 fn judge(
     mut death: Death,
-    (kept, map): (bool, Option<Mapped>),
+    (what, kept, map): (Holding, bool, Option<Mapped>),
     dead: &[Dead],
 ) -> Result<(), String> {
     death.recorded();
@@ -194,7 +203,17 @@ fn judge(
     let ino = found.unwrap_or_else(|| Ino::new(2));
     if let Some(map) = map {
         map.end(fs)?;
-    } else if kept {
+    }
+    if let (Some(ino), true) = (found, what.maps()) {
+        // Nobody is left who would have to give way.
+        let asked = fs.ask_to_map(&CTX, ino);
+        if !matches!(asked, Ok(true)) {
+            return Err(format!("no kernel may map the file: {asked:?}"));
+        }
+        fs.set_mapped(&CTX, ino, false).map_err(text)?;
+        let again = fs.map_hold(&CTX, ino, fs.getattr(ino).map_err(text)?.generation);
+        fs.open_release(&CTX, again.map_err(text)?.ok_or("it is gone")?).map_err(text)?;
+    } else if kept && !what.maps() {
         fs.release(&CTX, ino, 1).map_err(|why| format!("the survivor's hold: {why}"))?;
     }
     match (found, fs.release(&CTX, ino, 1)) {
