@@ -25,8 +25,9 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
     WriteFlags,
 };
-use novale_core::{Attr, FileKind, NewInode, Place};
+use novale_core::{Attr, FileKind, Ino, NewInode, Place};
 
+use crate::aside::Aside;
 use crate::cache::Keeps;
 use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
 use crate::service::{Caller, Changes, Errno, OpenRequest, Reply, Service};
@@ -78,6 +79,7 @@ impl Transport for FuserTransport {
         let session = Session::from_fd(
             Adapter {
                 keeps: Keeps::new(service.is_shared()),
+                aside: Aside::new(service.clone()),
                 service,
                 acl: self.acl,
                 maps_direct: false,
@@ -100,6 +102,8 @@ impl Connection for FuserConnection {
 
 struct Adapter {
     service: Arc<dyn Service>,
+    /// What waits for programs to give way that have a file's own pages mapped.
+    aside: Aside,
     acl: bool,
     keeps: Keeps,
     /// The kernel can map a file whose reads and writes all come to the service.
@@ -128,6 +132,21 @@ fn reply_xattr(reply: ReplyXattr, size: u32, result: Reply<Vec<u8>>) {
         Ok(bytes) => reply.data(&bytes),
         Err(error) => reply.error(errno(error)),
     }
+}
+
+/// Reads, and answers.
+fn read(service: &dyn Service, node: Ino, (offset, size): (u64, u32), reply: ReplyData) {
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        let size = usize::try_from(size).unwrap_or_default();
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        let buffer = buffer.get_mut(..size).unwrap_or_default();
+        match service.read(node, offset, buffer) {
+            Ok(bytes) => reply.data(buffer.get(..bytes).unwrap_or_default()),
+            Err(error) => reply.error(errno(error)),
+        }
+    });
 }
 
 fn caller(request: &Request) -> Caller {
@@ -298,16 +317,18 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (caller, node) = (caller(request), ino(node));
+        let (service, open) = (self.service.clone(), self.open_request(flags.0));
+        let answer =
+            move |ready: Reply<()>| match ready.and_then(|()| service.open(caller, node, open)) {
+                Ok(opened) => reply.opened(NO_HANDLE, opened_flags(opened)),
+                Err(error) => reply.error(errno(error)),
+            };
         // A program that is run: nobody is to write to it from here on, before a page of it is read.
-        if flags.0 & FMODE_EXEC != 0
-            && self.service.is_shared()
-            && let Err(error) = self.service.maps(ino(node))
-        {
-            return reply.error(errno(error));
-        }
-        match self.service.open(caller(request), ino(node), self.open_request(flags.0)) {
-            Ok(opened) => reply.opened(NO_HANDLE, opened_flags(opened)),
-            Err(error) => reply.error(errno(error)),
+        if flags.0 & FMODE_EXEC != 0 && self.service.is_shared() {
+            self.aside.when_mapped(node, answer);
+        } else {
+            answer(Ok(()));
         }
     }
 
@@ -322,23 +343,15 @@ impl Filesystem for Adapter {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let node = ino(node);
         // A read that comes from a call has an owner; the page cache has none.
-        if owner.is_none()
-            && self.service.is_shared()
-            && let Err(error) = self.service.maps(ino(node))
-        {
-            return reply.error(errno(error));
+        if owner.is_some() || !self.service.is_shared() {
+            return read(&*self.service, node, (offset, size), reply);
         }
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let size = usize::try_from(size).unwrap_or_default();
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let buffer = buffer.get_mut(..size).unwrap_or_default();
-            match self.service.read(ino(node), offset, buffer) {
-                Ok(bytes) => reply.data(buffer.get(..bytes).unwrap_or_default()),
-                Err(error) => reply.error(errno(error)),
-            }
+        let service = self.service.clone();
+        self.aside.when_mapped(node, move |ready| match ready {
+            Ok(()) => read(&*service, node, (offset, size), reply),
+            Err(error) => reply.error(errno(error)),
         });
     }
 

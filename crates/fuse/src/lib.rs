@@ -10,6 +10,7 @@
 //! transport, FUSE over `io_uring` say, takes `fuser_transport.rs`'s place and nothing else changes.
 //! [`Server`] ties a mount to a transport and ends both in order.
 
+mod aside;
 mod by_number;
 mod cache;
 mod follow;

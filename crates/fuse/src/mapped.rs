@@ -35,9 +35,7 @@ impl OpenFiles {
             return Ok(());
         }
         counts.remove(&ino.get());
-        if fs.mounts() == 1 && fs.is_mapped(ctx, ino)? {
-            fs.set_mapped(ctx, ino, false)?;
-        }
-        Ok(())
+        // What a kernel wanted that has no open file any more, it wants no longer.
+        if fs.mounts() == 1 { fs.set_mapped(ctx, ino, false) } else { Ok(()) }
     }
 }

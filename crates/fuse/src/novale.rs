@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use novale_core::{
     Attr, ClearSetId, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Place, RenameMode, Seek,
@@ -388,9 +389,23 @@ impl Service for Novale {
         self.settings.shared
     }
 
-    fn maps(&self, ino: Ino) -> Reply<()> {
+    fn maps(&self, ino: Ino, asks: bool) -> Reply<bool> {
         let _pass = self.enter(&[ino])?;
-        self.done(self.fs.set_mapped(&Self::ctx(), ino, true))
+        if asks {
+            return self.done(self.fs.ask_to_map(&Self::ctx(), ino));
+        }
+        match self.fs.set_mapped(&Self::ctx(), ino, true) {
+            Err(Error::Pinned) => Ok(false),
+            set => self.done(set).map(|()| true),
+        }
+    }
+
+    fn mappings_turn(&self) -> u32 {
+        self.fs.mappings_turn()
+    }
+
+    fn wait_for_mappings(&self, turn: u32, timeout: Duration) {
+        self.fs.wait_for_mappings(turn, timeout);
     }
 
     fn closed(&self, ino: Ino) {

@@ -4,6 +4,8 @@
 //! see a protocol. Names and data are bytes; inode 1 is the root; an inode that a call returns as an
 //! entry is held until [`Service::forget`] gives it back.
 
+use std::time::Duration;
+
 use novale_core::{
     Attr, Fallocate, FileKind, Ino, NewInode, Place, RenameMode, Seek, StatFs, XattrMode,
 };
@@ -148,8 +150,13 @@ pub trait Service: Send + Sync + 'static {
     /// Whether others than the kernel change the file system, so that the kernel may keep nothing that
     /// it was told.
     fn is_shared(&self) -> bool;
-    /// The kernel reads a page of a mapping of a shared file system's file, or writes one back.
-    fn maps(&self, ino: Ino) -> Reply<()>;
+    /// The kernel reads a page of a mapping of a shared file system's file. False while programs have
+    /// the file's own pages mapped; `asks` has them give way.
+    fn maps(&self, ino: Ino, asks: bool) -> Reply<bool>;
+    /// What [`Service::wait_for_mappings`] is to be told, before [`Service::maps`] is asked.
+    fn mappings_turn(&self) -> u32;
+    /// Sleeps until somebody has given way since `turn`; `timeout` at most.
+    fn wait_for_mappings(&self, turn: u32, timeout: Duration);
     /// A file that was opened is so no longer, and what was mapped through it is not.
     fn closed(&self, ino: Ino);
     /// Writes at the end of a file, wherever that is by now; a writer is named as in
