@@ -215,7 +215,8 @@ const MAKING_DESCRIPTORS: &[i64] = &[
 ];
 
 /// Calls on addresses, where files are mapped here.
-const OF_ADDRESSES: &[i64] = &[libc::SYS_munmap, libc::SYS_mremap, libc::SYS_msync];
+const OF_ADDRESSES: &[i64] =
+    &[libc::SYS_munmap, libc::SYS_mremap, libc::SYS_msync, libc::SYS_mprotect];
 
 /// Says which calls are looked at.
 pub(crate) fn begin() {
@@ -232,7 +233,7 @@ pub(crate) fn begin() {
 /// Serves a call, or leaves it to the kernel.
 pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
     if number == libc::SYS_exit {
-        return processes::exit_thread();
+        return processes::exit_thread(args);
     }
     let _inside = Inside::new();
     match number {
@@ -381,6 +382,7 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_munmap => maps::munmap(args),
         libc::SYS_mremap => maps::mremap(args),
         libc::SYS_msync => maps::msync(args),
+        libc::SYS_mprotect => maps::mprotect(args),
         libc::SYS_sendfile => transfer::sendfile(args),
         libc::SYS_tee => descriptors::of_two(number, args, 0, 1),
         libc::SYS_splice | libc::SYS_copy_file_range => descriptors::of_two(number, args, 0, 2),

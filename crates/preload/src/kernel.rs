@@ -13,7 +13,7 @@ use crate::lock::Lock;
 use crate::shown::{self, BY_NUMBER};
 use crate::sys::{Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
-use crate::{mounts, numbers, say};
+use crate::{giving, mounts, numbers, say};
 
 /// Flags of `open` that the kernel's description has too.
 const KEPT: i32 = libc::O_ACCMODE
@@ -247,7 +247,7 @@ pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
 /// it asks for when it needs to know it, but not for a page of a mapping.
 pub(crate) fn map(fd: i32, description: &InUse) -> bool {
     let Some(fs) = mounts::fs(description.mount()) else { return false };
-    let marked = fs.set_mapped(&mounts::ctx(), description.ino(), true).is_ok();
+    let marked = giving::ask(fs, description.ino());
     let taken = marked && take_shared(fd, description);
     if taken {
         description.set(MAPPED);

@@ -32,8 +32,10 @@
 mod calls;
 mod dispatch;
 mod entry;
+mod giving;
 mod guard;
 mod heap;
+mod helper;
 mod kernel;
 mod libc_text;
 mod lock;

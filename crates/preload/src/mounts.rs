@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Ctx, Fs, HoldId, Ino};
 use novale_posix::join::{Joined, join_from};
@@ -16,7 +16,7 @@ use novale_posix::join::{Joined, join_from};
 use crate::lock::Lock;
 use crate::sys::{Ret, sys};
 use crate::thread::current;
-use crate::{kernel, numbers, table};
+use crate::{helper, kernel, numbers, table};
 
 /// Mounts that a process may use directly.
 pub(crate) const MOUNTS_MAX: usize = 16;
@@ -44,6 +44,8 @@ static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
 /// A page that is zeroes in a child, and 1 at its start once this process has joined.
 static JOINED: AtomicU64 = AtomicU64::new(0);
 static JOINING: Lock<()> = Lock::new(());
+/// How often a pool was joined: a futex.
+static JOINS: AtomicU32 = AtomicU32::new(0);
 
 /// Reads the environment; false when no mount is named.
 pub(crate) fn begin(variable: &[u8]) -> bool {
@@ -119,6 +121,26 @@ pub(crate) fn fs(mount: usize) -> Option<&'static Fs> {
     }
 }
 
+/// As [`fs`], where the process is a client already and has not left.
+pub(crate) fn here(mount: usize) -> Option<&'static Fs> {
+    let known = all().get(mount)?;
+    joined().filter(|joined| joined.load(Ordering::Relaxed) != 0)?;
+    // SAFETY: what stands there was leaked by `join`.
+    let joined = unsafe { known.joined.load(Ordering::Acquire).as_ref() };
+    joined.map(|joined| &*joined.fs)
+}
+
+/// How often a pool was joined, for [`wait_for_join`].
+pub(crate) fn joins() -> u32 {
+    JOINS.load(Ordering::Acquire)
+}
+
+/// Sleeps until a pool has been joined since there were so many `joins`.
+pub(crate) fn wait_for_join(joins: u32) {
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    sys!(libc::SYS_futex, JOINS.as_ptr(), wait, joins, 0);
+}
+
 /// Forgets what a parent had joined: its records are not this process'.
 #[cold]
 fn start_again() -> Option<()> {
@@ -135,6 +157,7 @@ fn start_again() -> Option<()> {
             }
         }
         numbers::freed_any();
+        helper::after_fork();
         joined.store(1, Ordering::Release);
     }
     Some(())
@@ -159,6 +182,9 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
             joined.fs.refuse_mapped();
             let joined: &'static Joined = Box::leak(Box::new(joined));
             mount.joined.store(std::ptr::from_ref(joined).cast_mut(), Ordering::Release);
+            JOINS.fetch_add(1, Ordering::Release);
+            let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+            sys!(libc::SYS_futex, JOINS.as_ptr(), wake, i32::MAX);
             Some(&joined.fs)
         }
         Err(error) => {

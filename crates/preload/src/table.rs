@@ -608,27 +608,55 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Waits until no other thread is inside, and keeps them out; false when one stays.
-pub(crate) fn quiet() -> bool {
-    QUIET.store(1, Ordering::SeqCst);
-    let own = my_hazard().map(std::ptr::from_ref);
-    for _ in 0..PATIENCE {
-        let named = NAMED.load(Ordering::SeqCst) as usize;
-        let inside = |hazard: &Hazard| {
-            Some(std::ptr::from_ref(hazard)) != own && hazard.inside.load(Ordering::Acquire) != 0
-        };
-        let unnamed = UNNAMED.load(Ordering::Acquire) > u32::from(own.is_none());
-        if !unnamed && !HAZARD.iter().take(named).any(inside) {
-            return true;
-        }
-        sys!(libc::SYS_sched_yield);
-    }
-    false
+/// One thread at a time keeps the others out.
+static QUIETING: Lock<()> = Lock::new(());
+
+/// While there is one, nobody else keeps threads out, nor forks, nor leaves the pools.
+pub(crate) struct Quiet {
+    /// Threads without a hazard that are inside rightly: the caller, perhaps.
+    unnamed: u32,
 }
 
-/// Lets threads in again.
-pub(crate) fn go_on() {
-    QUIET.store(0, Ordering::SeqCst);
-    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    sys!(libc::SYS_futex, QUIET.as_ptr(), wake, i32::MAX);
+impl Quiet {
+    /// For a thread of this library's own, which is not inside.
+    pub(crate) fn new() -> Self {
+        QUIETING.take();
+        Self { unnamed: 0 }
+    }
+
+    /// For a thread that serves a call: whoever keeps threads out now may wait for it.
+    pub(crate) fn of_call() -> Self {
+        outside(|| QUIETING.take());
+        Self { unnamed: u32::from(my_hazard().is_none()) }
+    }
+
+    /// Waits until no other thread is inside, and keeps them out until the end; false when one stays.
+    pub(crate) fn wait(&self) -> bool {
+        QUIET.store(1, Ordering::SeqCst);
+        let own = my_hazard().map(std::ptr::from_ref);
+        for _ in 0..PATIENCE {
+            let named = NAMED.load(Ordering::SeqCst) as usize;
+            let inside = |hazard: &Hazard| {
+                Some(std::ptr::from_ref(hazard)) != own
+                    && hazard.inside.load(Ordering::Acquire) != 0
+            };
+            let unnamed = UNNAMED.load(Ordering::Acquire) > self.unnamed;
+            if !unnamed && !HAZARD.iter().take(named).any(inside) {
+                return true;
+            }
+            sys!(libc::SYS_sched_yield);
+        }
+        false
+    }
+}
+
+impl Drop for Quiet {
+    /// Lets threads in again.
+    fn drop(&mut self) {
+        if QUIET.swap(0, Ordering::SeqCst) != 0 {
+            let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+            sys!(libc::SYS_futex, QUIET.as_ptr(), wake, i32::MAX);
+        }
+        QUIETING.give();
+    }
 }

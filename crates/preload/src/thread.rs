@@ -167,7 +167,8 @@ pub(crate) extern "C" fn novale_take_stack() -> u64 {
     top
 }
 
-fn new_stack() -> Option<u64> {
+/// The top of a new stack.
+pub(crate) fn new_stack() -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
     let base = sys!(libc::SYS_mmap, 0, STACK_BYTES, access, flags, u64::MAX, 0);

@@ -194,7 +194,7 @@ pub(crate) fn ends(pid: u64) -> bool {
 }
 
 /// Whether all threads of a process are stopped.
-fn is_stopped(pid: u64) -> bool {
+pub(crate) fn is_stopped(pid: u64) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     threads
         .map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap())

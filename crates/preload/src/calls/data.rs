@@ -362,7 +362,11 @@ pub(crate) fn sync(args: &Args) -> Served {
     if !maps::flush_file(file.description.mount(), file.description.ino()) {
         return Some(fail(libc::EIO));
     }
-    let done = file.fs.sync(&ctx(), file.description.ino());
+    // What others have stored in the kernel's pages, it writes back.
+    let done = match file.fs.is_mapped(&ctx(), file.description.ino()) {
+        Ok(true) => return served(&file, Err(Refused::ByKernel)),
+        _ => file.fs.sync(&ctx(), file.description.ino()),
+    };
     served(&file, done.map(|()| 0).map_err(Into::into))
 }
 

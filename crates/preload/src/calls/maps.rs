@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::kernel;
-use crate::maps::{self, Asked, Mode, PAGE};
+use crate::maps::{self, Asked, Mode, PAGE, Part};
 use crate::paths::{Served, descriptor};
 use crate::replicas;
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, InUse, MAPPED};
+use crate::{giving, kernel, mounts};
 
 /// A range of whole pages, as the kernel takes it; nothing where it refuses it.
 fn pages(at: u64, len: u64) -> Option<Range<u64>> {
@@ -35,15 +35,15 @@ pub(crate) fn mmap(args: &Args) -> Served {
 
 fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
     let asked = Asked::of(args).filter(|_| !description.is(DIRECTORY | MAPPED));
+    let asked = asked.map(|asked| asked.of_file(description.writes()));
     if let Some(asked) = &asked
         && maps::mode(description.mount()) != Mode::Kernel
         && !asked.is_allowed(description)
     {
         return Some(fail(libc::EACCES));
     }
-    let own = || maps::map_own(description, asked.as_ref()?);
     let mapped = match maps::mode(description.mount()) {
-        Mode::Own => own(),
+        Mode::Own => asked.as_ref().and_then(|asked| maps::map_own(fd, description, asked)),
         Mode::Atomic => asked.as_ref().and_then(|asked| maps::map_replica(description, asked)),
         Mode::Kernel => None,
     };
@@ -53,8 +53,9 @@ fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
     if kernel::map(fd, description) {
         return mmap_by_kernel(args);
     }
-    // Somebody has the file's own pages mapped.
-    Some(own().unwrap_or(fail(libc::ENODEV)))
+    // Somebody has the file's own pages mapped who can't give way, or there is no mount any more.
+    let own = asked.and_then(|asked| maps::map_own_for_good(description, &asked));
+    Some(own.unwrap_or(fail(libc::ENODEV)))
 }
 
 /// The kernel maps it, maybe in the place of what is mapped here.
@@ -116,12 +117,60 @@ pub(crate) fn mremap(args: &Args) -> Served {
     (part.start, part.len) = (old.start, old.end - old.start);
     let place = if fixed { (to, libc::MAP_FIXED) } else { (0, 0) };
     let Some(mapped) = maps::map_again(&part, place, new_len) else {
-        return Some(fail(libc::ENOMEM));
+        return Some(mremap_by_kernel(&part, args));
     };
     if mapped >= 0 {
         unmap(&old, || sys!(libc::SYS_munmap, old.start, old.end - old.start));
     }
     Some(mapped)
+}
+
+/// The kernel moves a mapping, once it is the kernel's.
+fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
+    let [at, len, new_len, flags, to, _] = *args;
+    let asks = || mounts::fs(part.of.mount).is_some_and(|fs| giving::ask(fs, part.of.ino));
+    if !(part.of.is_given() || part.of.can_give_way() && asks()) {
+        return fail(libc::ENOMEM);
+    }
+    let mut maps = maps::lock();
+    let moved = sys!(libc::SYS_mremap, at, len, new_len, flags, to);
+    let Ok(start) = u64::try_from(moved) else { return moved };
+    let ranges = [pages(at, len), pages(start, new_len)];
+    let ended: Vec<Part> = ranges.iter().flatten().flat_map(|range| maps.forget(range)).collect();
+    if !part.shared {
+        let len = new_len.next_multiple_of(PAGE);
+        maps.add(Part { start, len, ..part.clone() });
+    }
+    drop(maps);
+    drop(ended);
+    moved
+}
+
+/// `mprotect(at, len, access)`.
+pub(crate) fn mprotect(args: &Args) -> Served {
+    let [at, len, access, ..] = *args;
+    let range = pages(at, len)?;
+    let mut maps = maps::some().filter(|maps| maps.overlaps(&range))?;
+    let stores = access & libc::PROT_WRITE as u64 != 0;
+    let parts = || maps.parts().iter().filter(|part| part.of.base.is_none());
+    let pieces: Vec<Part> = parts().filter_map(|part| part.piece(&range)).collect();
+    if stores && pieces.iter().any(|part| part.shared && !part.writes) {
+        return Some(fail(libc::EACCES));
+    }
+    let mut ended = Vec::new();
+    for part in pieces.iter().filter(|part| stores && !part.shared) {
+        if let Err(failed) = giving::copy(part) {
+            return Some(failed);
+        }
+        ended.extend(maps.forget(&(part.start..part.start + part.len)));
+    }
+    let done = sys!(libc::SYS_mprotect, at, len, access);
+    if done == 0 {
+        maps.set_access(&range, access);
+    }
+    drop(maps);
+    drop((pieces, ended));
+    Some(done)
 }
 
 /// `msync(at, len, flags)`.

@@ -3,9 +3,9 @@
 use crate::entry::Outcome;
 use crate::paths::{Served, moved};
 use crate::sys::{Args, Ret, fail, sys};
-use crate::table::SHARED;
+use crate::table::{Quiet, SHARED};
 use crate::thread::current;
-use crate::{HEAP, guard, kernel, maps, mounts, numbers, signals, state, table, thread};
+use crate::{HEAP, guard, helper, kernel, maps, mounts, numbers, signals, state, table, thread};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -39,6 +39,7 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
 
 fn fork(number: i64, args: &Args) -> Ret {
     // No other thread may be in the middle of these tables: it will not be there to finish.
+    let quiet = Quiet::of_call();
     let gate = maps::before_fork();
     mounts::before_fork();
     kernel::before_fork();
@@ -56,6 +57,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     kernel::fork_done();
     mounts::fork_done();
     maps::fork_done();
+    drop(quiet);
     if result == 0 {
         table::after_fork();
         numbers::after_fork();
@@ -72,16 +74,15 @@ fn fork(number: i64, args: &Args) -> Ret {
 pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     kernel::take_all(SHARED);
     // A thread that is inside for ever would stay a client's that looks alive.
-    let result = if table::quiet() {
-        maps::suspend();
-        mounts::leave();
-        let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
-        maps::resume();
-        result
-    } else {
-        fail(libc::EAGAIN)
-    };
-    table::go_on();
+    let quiet = Quiet::of_call();
+    if !quiet.wait() {
+        return Outcome::Done(fail(libc::EAGAIN));
+    }
+    maps::suspend();
+    mounts::leave();
+    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    maps::resume();
+    drop(quiet);
     Outcome::Done(result)
 }
 
@@ -89,7 +90,8 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
 pub(crate) fn exit_process(args: &Args) -> Outcome {
     maps::end();
     // A thread that stores to what is mapped is not inside: others settle for the process then.
-    if table::quiet() && !maps::are_in_use() {
+    let quiet = Quiet::of_call();
+    if quiet.wait() && !maps::are_in_use() {
         mounts::leave();
     }
     // From here: on the way back a signal's handler could make a call, which nobody lets in again.
@@ -98,7 +100,12 @@ pub(crate) fn exit_process(args: &Args) -> Outcome {
 }
 
 /// `exit` of a thread, which is not inside: another thread may have its hazard at once.
-pub(crate) fn exit_thread() -> Outcome {
+pub(crate) fn exit_thread(args: &Args) -> Outcome {
+    // The last of the program's: a helper would keep the process.
+    if helper::count() > 0 && !maps::has_other_threads() {
+        let _inside = table::Inside::new();
+        return exit_process(args);
+    }
     current().end();
     table::give_hazard();
     current().give_stack();

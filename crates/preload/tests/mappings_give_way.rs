@@ -1,0 +1,438 @@
+//! Promise: a program that has a file's own pages mapped gives way when a program that only has the mount
+//! maps the same file: both go on, and no store of either is lost.
+//!
+//! Each test runs this very program again, directly or through the mount, to do one of the tasks below.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
+
+mod harness;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use harness::support::{Scratch, is_stopped, program};
+use harness::{PLACE, is_whole, library, mounted};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 4;
+/// Where in the file a task counts.
+const SLOT: &str = "NOVALE_TEST_SLOT";
+
+/// A task in a process of its own, that says what it has come to and waits to be told to go on.
+struct Peer {
+    child: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(scratch: &Scratch, direct: bool, name: &str, slot: usize) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut command = Command::new(if direct { program() } else { own.clone() });
+        if direct {
+            command.env("NOVALE_PRELOAD", library());
+            command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
+            command.arg(own);
+        }
+        command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+        command.env(PLACE, scratch.dir()).env(SLOT, slot.to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let says = BufReader::new(child.stdout.take().unwrap());
+        Self { child, says }
+    }
+
+    /// Waits until it says a word; returns what it says behind it.
+    fn heard(&mut self, word: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.says.read_line(&mut line).unwrap() > 0, "it ended before it said {word}");
+            // The line may begin with what the test's own frame has said.
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+        while signal == Signal::STOP && !is_stopped(u64::from(self.child.id())) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn ended(mut self) -> ExitStatus {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap()
+    }
+
+    fn succeeds(self) {
+        let status = self.ended();
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// A mount with a file of zeros.
+fn with_file(test: &str) -> Option<(Scratch, String)> {
+    let (scratch, slot) = mounted(test)?;
+    fs::write(scratch.in_dir("file"), vec![0; PAGES * PAGE]).unwrap();
+    Some((scratch, slot))
+}
+
+fn count_at(scratch: &Scratch, slot: usize) -> u64 {
+    let mut bytes = [0; 8];
+    let file = File::open(scratch.in_dir("file")).unwrap();
+    file.read_exact_at(&mut bytes, slot as u64).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Each counts in words of its own, in pages that all store to; `direct` of them have the file's own
+/// pages mapped when the last comes, which only has the mount.
+fn all_count(test: &str, direct: usize, task: &str) {
+    let Some((scratch, slot)) = with_file(test) else { return };
+    let mut peers: Vec<(usize, Peer)> =
+        (0..direct).map(|at| (at * 64, Peer::start(&scratch, true, task, at * 64))).collect();
+    for (_, peer) in &mut peers {
+        assert_eq!(peer.heard("mapped"), "own");
+    }
+    let mut last = Peer::start(&scratch, false, "counts", 2048);
+    assert_eq!(last.heard("mapped"), "kernel");
+    // It counts, so it was let in.
+    last.heard("going on");
+    peers.push((2048, last));
+    for (_, peer) in &mut peers {
+        peer.tell();
+    }
+    let mut counted = Vec::new();
+    for (at, mut peer) in peers {
+        counted.push((at, peer.heard("counted").parse::<u64>().unwrap()));
+        assert_eq!(peer.heard("shown"), "kernel");
+        peer.succeeds();
+    }
+    for (at, count) in counted {
+        assert_eq!(count_at(&scratch, at), count, "what was stored at {at}");
+    }
+    is_whole(&scratch, &slot);
+}
+
+#[test]
+fn one_program_gives_way_and_loses_no_store() {
+    all_count("one_gives_way", 1, "counts");
+}
+
+#[test]
+fn two_programs_give_way_and_lose_no_store() {
+    all_count("two_give_way", 2, "counts");
+}
+
+/// The parent has ended: what its child has inherited is the child's to give up.
+#[test]
+fn a_child_gives_way_with_what_it_has_inherited() {
+    all_count("a_child_gives_way", 1, "child_counts");
+}
+
+#[test]
+fn who_is_killed_while_others_wait_is_waited_for_no_longer() {
+    let Some((scratch, slot)) = with_file("killed_while_wanted") else { return };
+    let mut holder = Peer::start(&scratch, true, "counts", 0);
+    assert_eq!(holder.heard("mapped"), "own");
+    holder.signal(Signal::STOP);
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    assert_eq!(reader.heard("mapped"), "kernel");
+    holder.signal(Signal::KILL);
+    reader.heard("going on");
+    reader.tell();
+    reader.heard("counted");
+    reader.succeeds();
+    assert_eq!(holder.ended().signal(), Some(libc::SIGKILL));
+    is_whole(&scratch, &slot);
+}
+
+#[test]
+fn who_is_stopped_keeps_others_out_and_gives_way_later() {
+    let Some((scratch, slot)) = with_file("stopped_while_wanted") else { return };
+    let mut holder = Peer::start(&scratch, true, "counts", 0);
+    assert_eq!(holder.heard("mapped"), "own");
+    holder.signal(Signal::STOP);
+    let start = Instant::now();
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    assert_eq!(reader.heard("mapped"), "kernel");
+    assert_eq!(reader.ended().signal(), Some(libc::SIGBUS));
+    assert!(start.elapsed() < Duration::from_secs(30));
+    holder.signal(Signal::CONT);
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    reader.heard("going on");
+    [&mut holder, &mut reader].into_iter().for_each(Peer::tell);
+    assert_eq!(
+        holder.heard("counted").parse::<u64>().unwrap(),
+        count_shown(&mut holder, &scratch, 0)
+    );
+    holder.succeeds();
+    reader.succeeds();
+    is_whole(&scratch, &slot);
+}
+
+/// What the file says at a slot when its mapping has become the kernel's.
+fn count_shown(peer: &mut Peer, scratch: &Scratch, slot: usize) -> u64 {
+    assert_eq!(peer.heard("shown"), "kernel");
+    count_at(scratch, slot)
+}
+
+/// A write-ahead log's index is memory that processes share.
+#[test]
+fn sqlite_writes_from_both_sides_at_once() {
+    const ROWS: usize = 200;
+    let Some((scratch, slot)) = mounted("sqlite_from_both") else { return };
+    let database = scratch.in_dir("db");
+    let sqlite = |direct: bool, script: &str| {
+        let mut command = Command::new(if direct { program() } else { PathBuf::from("sqlite3") });
+        if direct {
+            command.env("NOVALE_PRELOAD", library());
+            command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir()]);
+            command.args(["--", "sqlite3"]);
+        }
+        command.args(["-cmd", ".timeout 60000"]).arg(&database);
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        spawned.map(|mut child| {
+            child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+            child
+        })
+    };
+    let output = |child: Child| {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let begin = "pragma journal_mode=wal; create table t(who, n);";
+    let Ok(made) = sqlite(true, begin) else {
+        println!("skipped: there is no sqlite3");
+        return;
+    };
+    assert_eq!(output(made).trim(), "wal");
+    let inserts = |who: &str| format!("insert into t values('{who}', 1);\n").repeat(ROWS);
+    let writers = [(true, "a"), (false, "b"), (true, "c")]
+        .map(|(direct, who)| sqlite(direct, &inserts(who)).unwrap());
+    for writer in writers {
+        output(writer);
+    }
+    for direct in [true, false] {
+        let judged =
+            output(sqlite(direct, "pragma integrity_check; select count(*) from t;").unwrap());
+        assert_eq!(judged, format!("ok\n{}\n", 3 * ROWS));
+    }
+    is_whole(&scratch, &slot);
+}
+
+/// Who can't have a thread to give way by maps the kernel's pages from the start.
+#[test]
+fn without_a_helper_the_kernel_maps() {
+    let Some((scratch, slot)) = with_file("without_a_helper") else { return };
+    let mut maps = Peer::start(&scratch, true, "may_make_no_threads", 0);
+    assert_eq!(maps.heard("mapped"), "kernel");
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    reader.heard("going on");
+    maps.succeeds();
+    reader.succeeds();
+    is_whole(&scratch, &slot);
+}
+
+/// The helper is none of the program's threads: it keeps no process from ending.
+#[test]
+fn a_process_ends_with_its_last_thread() {
+    let Some((scratch, slot)) = with_file("last_thread") else { return };
+    Peer::start(&scratch, true, "ends_its_last_thread", 0).succeeds();
+    is_whole(&scratch, &slot);
+}
+
+/// A private mapping shows the file before it is stored to, and keeps what is stored to itself.
+#[test]
+fn private_mappings_give_way_too() {
+    let Some((scratch, slot)) = with_file("private_mappings") else { return };
+    let mut maps = Peer::start(&scratch, true, "maps_privately", 0);
+    assert_eq!(maps.heard("mapped"), "own");
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    reader.heard("going on");
+    maps.tell();
+    maps.heard("done");
+    reader.succeeds();
+    assert_eq!((count_at(&scratch, 0), count_at(&scratch, PAGE)), (0, 0));
+    maps.succeeds();
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use super::*;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn slot() -> usize {
+        std::env::var(SLOT).unwrap().parse().unwrap()
+    }
+
+    fn open(path: &Path) -> File {
+        File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    fn map(access: i32, flags: i32) -> *mut u64 {
+        let file = open(&place().join("file"));
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), PAGES * PAGE, access, flags, file.as_raw_fd(), 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        at.cast()
+    }
+
+    fn map_shared() -> *mut u64 {
+        map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+    }
+
+    /// Whose pages a mapping shows.
+    fn shown<T>(at: *const T) -> &'static str {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let start = format!("{:x}-", at as usize);
+        let line = maps.lines().find(|line| line.starts_with(&start)).unwrap();
+        if line.ends_with("/file") || line.contains("/.novale/") { "kernel" } else { "own" }
+    }
+
+    /// Whether somebody has written to standard input, or it has ended.
+    fn is_told() -> bool {
+        let mut stdin = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+        unsafe { libc::poll(&raw mut stdin, 1, 0) == 1 }
+    }
+
+    /// Counts in the mapping until it is told to end, and at least until the mapping is the kernel's.
+    fn count(map: *mut u64) {
+        println!("mapped {}", shown(map));
+        let word = unsafe { map.byte_add(slot()) };
+        // A page that this one alone has stored to when it is shared.
+        let other = unsafe { map.byte_add(PAGE + slot()) };
+        let mut counted = 0_u64;
+        unsafe { word.write_volatile(0) };
+        println!("going on");
+        while !(counted.is_multiple_of(1000) && is_told() && shown(map) == "kernel") {
+            counted += 1;
+            unsafe {
+                word.write_volatile(counted);
+                other.write_volatile(counted);
+                assert_eq!((word.read_volatile(), other.read_volatile()), (counted, counted));
+            }
+        }
+        println!("counted {counted}");
+        println!("shown {}", shown(map));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn counts() {
+        count(map_shared());
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn child_counts() {
+        let map = map_shared();
+        assert_eq!(shown(map), "own");
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            count(map);
+            unsafe { libc::_exit(0) };
+        }
+        unsafe { libc::munmap(map.cast(), PAGES * PAGE) };
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn may_make_no_threads() {
+        const NR: u32 = 0;
+        let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+            code: u16::try_from(code).unwrap(),
+            jt,
+            jf,
+            k,
+        };
+        let clone = u32::try_from(libc::SYS_clone).unwrap();
+        let refuse = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
+        let mut filter = [
+            op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, NR),
+            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, clone),
+            op(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
+            op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let filter = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter),
+                0
+            );
+        }
+        let map = map_shared();
+        unsafe { map.write_volatile(1) };
+        println!("mapped {}", shown(map));
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn ends_its_last_thread() {
+        let map = map_shared();
+        assert_eq!(shown(map), "own");
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // The child's only thread, but for the helper.
+            assert_eq!(fs::read_dir("/proc/self/task").unwrap().count(), 2);
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let mut status = 1;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_privately() {
+        let (first, second) =
+            (map(libc::PROT_READ, libc::MAP_PRIVATE), map(libc::PROT_READ, libc::MAP_PRIVATE));
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        unsafe {
+            assert_eq!(libc::mprotect(second.byte_add(PAGE).cast(), PAGE, both), 0);
+            second.byte_add(PAGE).write_volatile(7);
+        }
+        println!("mapped {}", shown(first));
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        while shown(first) != "kernel" {
+            std::thread::yield_now();
+        }
+        unsafe {
+            // What others store may show, and does.
+            while first.add(8).read_volatile() == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(libc::mprotect(first.cast(), PAGE, both), 0);
+            first.write_volatile(9);
+            assert_eq!((first.read_volatile(), second.byte_add(PAGE).read_volatile()), (9, 7));
+        }
+        println!("done");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    }
+}
