@@ -93,6 +93,7 @@ part nfs 240 scripts/suites/nfs.sh
 part direct 600 scripts/suites/direct.sh
 NOVALE_MAP=dax part mapped 240 scripts/suites/direct.sh fio sqlite
 part stress 240 scripts/suites/stress.sh 15
+part stress-direct 240 scripts/suites/stress.sh 15 direct
 part killed 240 scripts/suites/stress.sh 10 kill
 part demo 900 scripts/demo.sh --once
 finish

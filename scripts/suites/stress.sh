@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Many processes with random operations of all kinds on a mount, in the manner of fsstress: stress-ng's
 # file classes, which verify what they read back. `stress.sh SECONDS` runs them once and closes the
-# pool; `stress.sh SECONDS kill` kills the daemon under them every few seconds, and the pool is
-# recovered each time. Behind each, the pool must be whole.
+# pool; `stress.sh SECONDS direct` does so under `novale run`; `stress.sh SECONDS kill` kills the daemon
+# under them every few seconds, and the pool is recovered each time. Behind each, the pool must be whole.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
@@ -36,9 +36,15 @@ dir=$mounts/dir
 mkdir "$dir"
 "$novale" mkfs --size 1G "$pool"
 
+runner=()
+how_mounted=()
+if [ "$how" = direct ]; then
+  runner=("$novale" run --strict)
+  how_mounted=(-o direct)
+fi
 load() { # SECONDS; some kinds make files where they are started
   cd "$dir" || return 1
-  exec stress-ng --temp-path "$dir" --timeout "$1s" --verify "${sizes[@]}" "${workers[@]}" \
+  exec "${runner[@]}" stress-ng --temp-path "$dir" --timeout "$1s" --verify "${sizes[@]}" "${workers[@]}" \
     >"$pools/stress.log" 2>&1
 }
 stress() { # SECONDS: prints what failed
@@ -57,10 +63,10 @@ stress() { # SECONDS: prints what failed
 said_nothing() { # the daemon met no damage
   [ ! -s "$pools/log" ] || { cat "$pools/log" && false; }
 }
-mounted_again() { "$novale" mount --log "$pools/log" "$pool" "$dir"; }
+mounted_again() { "$novale" mount "${how_mounted[@]}" --log "$pools/log" "$pool" "$dir"; }
 emptied() { find "$dir" -mindepth 1 -delete && [ -z "$(ls -A "$dir")" ]; }
 
-if [ "$how" = close ]; then
+if [ "$how" != kill ]; then
   check 'a mount to stress' mounted_again
   # In rounds: longer, some fill the pool, and others take that for a failure.
   for ((left = seconds; left > 0; left -= 20)); do
