@@ -10,7 +10,7 @@ use std::arch::global_asm;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::{Args, Ret};
-use crate::thread::{Thread, current};
+use crate::thread::{BORROWED, SHARED, Thread, current};
 
 /// Numbers of system calls that may be looked at.
 pub(crate) const NUMBERS: usize = 512;
@@ -93,6 +93,8 @@ pub(crate) enum Outcome {
     Kernel,
     /// The kernel does it, and a child uses this thread's memory until its parent goes on.
     Lend,
+    /// The kernel does it, and a child uses this thread's memory beside it.
+    Share,
 }
 
 /// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it.
@@ -112,7 +114,11 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
         }
         Outcome::Kernel => 1,
         Outcome::Lend => {
-            current().depth.store(crate::thread::BORROWED, Ordering::Relaxed);
+            current().depth.store(BORROWED, Ordering::Relaxed);
+            1
+        }
+        Outcome::Share => {
+            current().depth.store(SHARED, Ordering::Relaxed);
             1
         }
     }
@@ -209,8 +215,8 @@ global_asm!(
     "mov qword ptr [rbp - 264], rax",
     "lea rsp, [rbp - 272]",
     "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
-    // Outside again, but for a thread that was lent.
-    "and dword ptr fs:[rcx], {borrowed}",
+    // Outside again, but for a thread whose block a child uses.
+    "and dword ptr fs:[rcx], {lent}",
     "cmp dword ptr fs:[rcx + 4], 0",
     "je 4f",
     // A signal was put off, and all are blocked: it is queued again, and with the old mask it comes.
@@ -272,7 +278,7 @@ global_asm!(
     table = sym TABLE,
     descriptors = const crate::table::DESCRIPTORS,
     exit = const libc::SYS_exit,
-    borrowed = const crate::thread::BORROWED as i32,
+    lent = const (BORROWED | SHARED) as i32,
     serve = sym novale_serve,
     take_stack = sym crate::thread::novale_take_stack,
     queue_again = sym crate::signals::novale_queue_again,

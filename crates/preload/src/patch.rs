@@ -141,9 +141,9 @@ fn makes_processes(number: u16) -> bool {
 /// the child is done with it, the thread is no longer borrowed. No stack is used, since the child may
 /// have another one or the same.
 fn end_of_borrowing(made: &mut Code) {
-    // test rax, rax; jz over; mov dword ptr fs:[depth], 0
-    let depth = thread::offset();
-    let clear: [&[u8]; 3] = [&[0x64, 0xc7, 0x04, 0x25], &depth.to_le_bytes(), &[0, 0, 0, 0]];
+    // test rax, rax; jz over; and dword ptr fs:[depth], not BORROWED
+    let (depth, rest) = (thread::offset(), !thread::BORROWED);
+    let clear: [&[u8]; 3] = [&[0x64, 0x81, 0x24, 0x25], &depth.to_le_bytes(), &rest.to_le_bytes()];
     let clear = clear.concat();
     made.put(&[0x48, 0x85, 0xc0, 0x74]);
     made.put(&[u8::try_from(clear.len()).unwrap_or(0)]);

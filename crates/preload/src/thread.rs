@@ -11,8 +11,8 @@ use crate::sys::sys;
 /// A thread's block. The entry's assembler knows the offsets, which a constant below checks.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// 1 while the thread is inside; [`BORROWED`] while a child uses this thread's memory. Calls
-    /// made meanwhile go to the kernel as they are.
+    /// 1 while the thread is inside; [`BORROWED`] while a child uses this thread's memory, and [`SHARED`]
+    /// from when on one may. Calls made meanwhile go to the kernel as they are.
     pub(crate) depth: AtomicU32,
     /// 1 while all signals are blocked for one that was put off; `mask` is to be set again.
     pub(crate) pending: AtomicU32,
@@ -47,6 +47,9 @@ const _: () = {
 
 /// The bit of `depth` that says that the memory is in use by a child made by `vfork`.
 pub(crate) const BORROWED: u32 = 1 << 31;
+/// The bit of `depth` that says that a process with this block as its own was started, and that this
+/// thread went on beside it. Nobody tells when that ends.
+pub(crate) const SHARED: u32 = 1 << 30;
 
 /// Thread-local values of this library that have something to do when a thread ends, at most.
 const ENDS: usize = 16;

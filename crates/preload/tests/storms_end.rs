@@ -32,15 +32,29 @@ fn threads_signals_forks_and_programs_at_once() {
     is_whole(&scratch, &slot);
 }
 
+/// A process made by `clone` with the memory of its parent, which does not wait for it, has the parent's
+/// thread-local values too: by what the library keeps there a signal of the parent's came while it was in
+/// the middle of a call. It was put off for good, and all others with it.
+#[test]
+fn a_process_beside_its_parent_in_one_memory() {
+    let Some((scratch, slot)) = mounted("a_process_beside_its_parent") else { return };
+    let mut beside = task(&scratch, "beside");
+    let running = beside.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    succeeds(&running.wait_with_output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::CString;
     use std::fs::{self, OpenOptions};
     use std::io::Write;
+    use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::FileExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::harness::PLACE;
 
@@ -130,5 +144,47 @@ mod tasks {
         });
         signal_each(0);
         assert!(fs::metadata(place.join("added")).unwrap().len() > 0);
+    }
+
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn reads(file: *mut libc::c_void) -> i32 {
+        let mut byte = 0_u8;
+        while !IS_OVER.load(Ordering::Relaxed) {
+            let got = unsafe { libc::pread(file as i32, (&raw mut byte).cast(), 1, 0) };
+            if (got, byte) != (1, b'x') {
+                return 1;
+            }
+        }
+        0
+    }
+
+    extern "C" fn nothing(_: i32) {}
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn beside() {
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("beside");
+        fs::write(&path, b"x").unwrap();
+        let file = fs::File::open(&path).unwrap();
+        unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
+        let mut stack = vec![0_u8; 1 << 20];
+        let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD;
+        let argument = usize::try_from(file.as_raw_fd()).unwrap() as *mut libc::c_void;
+        let top = stack.as_mut_ptr_range().end;
+        let child = unsafe { libc::clone(reads, top.cast(), flags, argument) };
+        assert!(child > 0);
+        let mut blocked = 0;
+        for _ in 0..20_000 {
+            unsafe { libc::raise(libc::SIGUSR1) };
+            let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+            let none = std::ptr::null();
+            unsafe { libc::sigprocmask(libc::SIG_BLOCK, none, mask.as_mut_ptr()) };
+            blocked += unsafe { libc::sigismember(mask.as_ptr(), libc::SIGUSR1) };
+        }
+        IS_OVER.store(true, Ordering::Relaxed);
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) }, child);
+        assert_eq!((status, blocked), (0, 0));
     }
 }

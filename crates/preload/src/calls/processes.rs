@@ -29,7 +29,8 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
     }
     kernel::take_all(SHARED);
     if flags & libc::CLONE_VM as u64 != 0 {
-        return Outcome::Lend;
+        let waits_or_own = (libc::CLONE_VFORK | libc::CLONE_SETTLS) as u64;
+        return if flags & waits_or_own == 0 { Outcome::Share } else { Outcome::Lend };
     }
     if stack != 0 {
         return Outcome::Kernel;
