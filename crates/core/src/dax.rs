@@ -35,6 +35,8 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::hold::HoldId;
+use crate::log::covered_crc;
+use crate::seeded::{self, Bug};
 use crate::strip::WriteRoom;
 use crate::types::{Ctx, SetAttr};
 use crate::view::View;
@@ -148,7 +150,7 @@ impl Fs {
             if locked.view.is_kernels() {
                 return Err(Error::Mapped);
             }
-            if locked.view.state().checksummed {
+            if locked.view.state().checksummed && !seeded::is_on(Bug::MapNotCertified) {
                 // What the checksum covers is about to change.
                 self.commit(&call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
             }
@@ -211,7 +213,8 @@ impl Fs {
             let (addr, pages) = index.run(arena, page, stop - page, PAGE)?;
             let addr = PmAddr::from_raw(addr);
             self.checked(addr.add((pages - 1) * PAGE))?;
-            pending = pending.and(self.pm.write_back_range(addr, pages * PAGE, Purpose::Data));
+            let flushed = pages - u64::from(seeded::is_on(Bug::FlushRunShort));
+            pending = pending.and(self.pm.write_back_range(addr, flushed * PAGE, Purpose::Data));
             next = index.next(arena, page + pages)?;
         }
         self.pm.fence(pending).end();
@@ -269,7 +272,13 @@ impl Fs {
         }
         (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
         let unparked = self.unpark_new(view, &new_pages);
-        self.commit(call, locked, next, Rest::Pending(pending), || {
+        let rest = if seeded::is_on(Bug::MappedPagesSummed) {
+            let crc = covered_crc(&self.pm, &locked.id, next.log_head, next.log_tail, next.op_seq)?;
+            Rest::Checksummed(pending, crc)
+        } else {
+            Rest::Pending(pending)
+        };
+        self.commit(call, locked, next, rest, || {
             appended.publish(view);
             strip.show(view);
             self.show_new(view, &new_pages)
@@ -316,6 +325,9 @@ impl Fs {
             let (from, to) = within(*page, offset, end);
             let at = addr.add(from - page * PAGE);
             pending = pending.and(match bytes.piece(from - offset, to - offset) {
+                Bytes::Given(bytes) if seeded::is_on(Bug::InPlaceCached) => {
+                    seeded::stream_but_a_line(&self.pm, at, bytes, 0)
+                }
                 Bytes::Given(bytes) => self.pm.stream(at, bytes, Purpose::Data),
                 Bytes::Zeros => self.pm.stream_zero(at, to - from, Purpose::Data),
             });
@@ -457,7 +469,8 @@ impl Fs {
             let holes = self.holes(locked, first, end)?;
             self.allow(call, view.project(), holes.iter().map(|(_, pages)| pages).sum(), 0)?;
             let new_pages = self.pages_for(call, view, &holes)?;
-            self.fill_holes(call, locked, None, &new_pages)?;
+            let size = seeded::is_on(Bug::UnparkedSeen).then(|| view.size());
+            self.fill_holes(call, locked, size, &new_pages)?;
             next = view.parked().next(self.arena(), end)?;
         }
         Ok(())
@@ -480,7 +493,7 @@ impl Fs {
 
     /// Parks a page that is not the file's any more, or says that it is to be freed.
     pub(crate) fn park(&self, view: &View<'_>, page: u64, addr: u64) -> Result<bool> {
-        if !view.is_dax() {
+        if !view.is_dax() || seeded::is_on(Bug::ParkedFreed) {
             return Ok(false);
         }
         view.parked().set(self.arena(), page, addr)?;

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fallocate::match_extents;
 use crate::fs::{Call, Fs, Locked, OpKind, need};
+use crate::seeded::{self, Bug};
 use crate::types::Ctx;
 use crate::view::View;
 
@@ -42,6 +43,10 @@ impl Fs {
     /// Before anything changed: those of [`Fs::write`]; [`Error::Pinned`] for a file whose own pages a
     /// client has mapped, which change in place.
     pub fn write_scattered(&self, ctx: &Ctx, ino: Ino, pieces: &[Piece<'_>]) -> Result<()> {
+        if pieces.len() > 1 && seeded::is_on(Bug::PublishInTwo) {
+            let mut each = pieces.iter();
+            return each.try_for_each(|piece| self.write_scattered(ctx, ino, &[*piece]));
+        }
         let call = self.begin(OpKind::Write, ctx)?;
         self.check_file(&call, ino)?;
         let locked = self.lock_file(&call, ino)?;

@@ -119,6 +119,20 @@ pub enum Bug {
     RepairLineNotFenced,
     /// Settling gives the piece again that was in hand.
     GivenTwice,
+    /// A file is mapped without a certificate before.
+    MapNotCertified,
+    /// A commit that maps pages of a mapped file has a data checksum.
+    MappedPagesSummed,
+    /// What a truncation cuts off a mapped file is freed.
+    ParkedFreed,
+    /// The first line that a write changes in place stays in the cache.
+    InPlaceCached,
+    /// Pages that were cut off come back in a commit that is seen.
+    UnparkedSeen,
+    /// Of pages that lie one behind the other a flush leaves the last one in the cache.
+    FlushRunShort,
+    /// What is published is a commit for each place.
+    PublishInTwo,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

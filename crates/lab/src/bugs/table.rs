@@ -110,6 +110,13 @@ pub const BUGS: &[SeededBug] = &[
     bug!("repair-line-not-fenced", RepairLineNotFenced, Repair, "DESIGN 7", "a repair calls the pool clean before its lines are durable"),
     bug!("given-twice", GivenTwice, ArenaDeath, "DESIGN 5", "settling frees the piece again that a dead client was freeing"),
     bug!("no-reserve", NoReserve, PowerCut, "DESIGN 6", "deletes fail on a full pool"),
+    bug!("map-not-certified", MapNotCertified, PowerCut, "DESIGN 10", "a file is mapped whose last commit has a data checksum, over what changes then"),
+    bug!("mapped-pages-summed", MappedPagesSummed, PowerCut, "DESIGN 10", "a commit that maps pages of a mapped file has a data checksum"),
+    bug!("parked-freed", ParkedFreed, PowerCut, "DESIGN 10", "what a truncation cuts off a mapped file is freed"),
+    bug!("in-place-cached", InPlaceCached, PowerCut, "DESIGN 10", "the first line that a write changes in place is not flushed"),
+    bug!("unparked-seen", UnparkedSeen, PowerCut, "DESIGN 10", "pages that were cut off come back in a commit that changes the ctime"),
+    bug!("flush-run-short", FlushRunShort, PowerCut, "DESIGN 10", "a flush leaves the last page of a run in the cache"),
+    bug!("publish-in-two", PublishInTwo, PowerCut, "DESIGN 10", "what an atomic mapping publishes is a commit for each place"),
 ];
 
 #[cfg(test)]
