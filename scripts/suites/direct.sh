@@ -9,7 +9,7 @@
 
 here=$root/scripts/suites/direct
 parts=("$@")
-[ $# -gt 0 ] || parts=(pjdfstest acls fsx copies git compiler cargo python java fio sqlite redis rocksdb postgresql)
+[ $# -gt 0 ] || parts=(pjdfstest acls fsx rights user copies git compiler cargo python java fio sqlite redis rocksdb postgresql)
 if ! reason=$(why_no_mount); then
   tally skipped 1 "direct: $reason"
   exit
@@ -103,6 +103,8 @@ need_python() { # with its whole library: a smaller package has the interpreter 
 . "$here/builders.sh"
 # shellcheck source=scripts/suites/direct/databases.sh
 . "$here/databases.sh"
+# shellcheck source=scripts/suites/direct/user.sh
+. "$here/user.sh"
 # shellcheck source=scripts/suites/direct/postgresql.sh
 . "$here/postgresql.sh"
 

@@ -70,7 +70,7 @@ pub use pool::Pool;
 pub use set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};
 pub use table::Fd;
 pub use threads::AllCpus;
-pub use walk::{Found, walk_from, walk_to_name};
+pub use walk::{Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
 pub use xattr::At;
 
 /// The README's example, compiled with the doctests.

@@ -10,6 +10,8 @@ use novale_core::{Attr, Ctx, Error as FsError, FileKind, Fs, Ino};
 
 use crate::{Error, Result};
 
+/// The bit by which an owner may search a directory.
+const SEARCH: u32 = 0o100;
 /// Symbolic links followed on one walk, as in Linux.
 pub(crate) const SYMLINKS_MAX: u32 = 40;
 /// Bytes in a path, without the final NUL that C wants.
@@ -89,12 +91,83 @@ pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Ino, path: &'p [u8]) -> Result
     walk_on(fs, ctx, (from, true), path, Follow::Unseen)
 }
 
+/// As [`walk_from`], as far as the directories and the links on the way are `user`'s, and the bits for
+/// owners let it through: what these allow is allowed, whatever else there is.
+///
+/// # Errors
+/// [`Error::Leaves`] also at the first directory or link that is not: somebody else is to judge. Those of
+/// [`walk_from`].
+pub fn walk_own<'p>(
+    fs: &Fs,
+    ctx: &Ctx,
+    from: Ino,
+    path: &'p [u8],
+    (follow, user): (bool, u32),
+) -> Result<Found<'p>> {
+    let follow = if follow { Follow::Yes } else { Follow::No };
+    walk_by(fs, ctx, (from, true), path, (follow, Owner(user)))
+}
+
+/// As [`walk_to_name`], through what is `user`'s own.
+///
+/// # Errors
+/// Those of [`walk_own`].
+pub fn walk_own_to_name<'p>(
+    fs: &Fs,
+    ctx: &Ctx,
+    from: Ino,
+    path: &'p [u8],
+    user: u32,
+) -> Result<Found<'p>> {
+    walk_by(fs, ctx, (from, true), path, (Follow::Unseen, Owner(user)))
+}
+
 fn walk_on<'p>(
+    fs: &Fs,
+    ctx: &Ctx,
+    start: (Ino, bool),
+    path: &'p [u8],
+    follow: Follow,
+) -> Result<Found<'p>> {
+    walk_by(fs, ctx, start, path, (follow, Anybody))
+}
+
+/// Who walks.
+trait Walker {
+    /// Whether directories and links are looked at.
+    const IS_ASKED: bool;
+    /// Whether the walk may go through a directory or a link.
+    fn may_pass(&self, attr: &Attr) -> bool;
+}
+
+/// One whom nothing stops.
+struct Anybody;
+
+impl Walker for Anybody {
+    const IS_ASKED: bool = false;
+
+    fn may_pass(&self, _: &Attr) -> bool {
+        true
+    }
+}
+
+/// A user in what is its own.
+struct Owner(u32);
+
+impl Walker for Owner {
+    const IS_ASKED: bool = true;
+
+    fn may_pass(&self, attr: &Attr) -> bool {
+        attr.uid == self.0 && (attr.kind == FileKind::Symlink || attr.mode & SEARCH != 0)
+    }
+}
+
+fn walk_by<'p, W: Walker>(
     fs: &Fs,
     ctx: &Ctx,
     (start, may_leave): (Ino, bool),
     path: &'p [u8],
-    follow: Follow,
+    (follow, walker): (Follow, W),
 ) -> Result<Found<'p>> {
     check_path(path)?;
     let mut path = Cow::Borrowed(path);
@@ -106,6 +179,9 @@ fn walk_on<'p>(
         let last = after.iter().all(|byte| *byte == b'/');
         let slash = last && !after.is_empty();
         from = path.len() - after.len();
+        if W::IS_ASKED && !name.is_empty() && !walker.may_pass(&fs.getattr(at)?) {
+            return Err(Error::Leaves);
+        }
         if matches!(name, b"" | b"." | b"..") {
             if name == b".." {
                 if may_leave && at == Ino::ROOT {
@@ -133,11 +209,7 @@ fn walk_on<'p>(
         };
         if attr.kind == FileKind::Symlink && (!last || slash || follow == Follow::Yes) {
             links += 1;
-            if links > SYMLINKS_MAX {
-                return Err(Error::TooManySymlinks(SYMLINKS_MAX));
-            }
-            let mut target = fs.readlink(attr.ino)?;
-            check_path(&target)?;
+            let mut target = link_target(fs, &attr, links, &walker)?;
             if target.starts_with(b"/") {
                 if may_leave {
                     return Err(Error::Leaves);
@@ -158,6 +230,19 @@ fn walk_on<'p>(
         }
         at = attr.ino;
     }
+}
+
+/// Where a symbolic link leads, the so many-th of a walk.
+fn link_target(fs: &Fs, link: &Attr, links: u32, walker: &impl Walker) -> Result<Vec<u8>> {
+    if !walker.may_pass(link) {
+        return Err(Error::Leaves);
+    }
+    if links > SYMLINKS_MAX {
+        return Err(Error::TooManySymlinks(SYMLINKS_MAX));
+    }
+    let target = fs.readlink(link.ino)?;
+    check_path(&target)?;
+    Ok(target)
 }
 
 /// A part of the path: of the caller's, or of what a symbolic link has put in its place.

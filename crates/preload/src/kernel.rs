@@ -243,14 +243,22 @@ pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
     true
 }
 
+/// Gives a description to the kernel, which serves it from here on.
+pub(crate) fn give(fd: i32, description: &InUse) -> bool {
+    let taken = take_shared(fd, description);
+    if taken {
+        description.set(MAPPED);
+    }
+    taken
+}
+
 /// Takes a description to be mapped. The kernel serves it from here on; it must know its length, which
 /// it asks for when it needs to know it, but not for a page of a mapping.
 pub(crate) fn map(fd: i32, description: &InUse) -> bool {
     let Some(fs) = mounts::fs(description.mount()) else { return false };
     let marked = giving::ask(fs, description.ino());
-    let taken = marked && take_shared(fd, description);
+    let taken = marked && give(fd, description);
     if taken {
-        description.set(MAPPED);
         let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
         let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
         let mask = libc::STATX_SIZE;

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Attr, Ctx, FileKind, Fs, Ino};
-use novale_posix::{Error, Found, walk_from, walk_to_name};
+use novale_posix::{Error, Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
 
 use crate::guard::{PATH_MAX, PathBuffer};
+use crate::state::{self, Rights};
 use crate::sys::{Ret, fail, sys};
 use crate::{kernel, mounts, table};
 
@@ -17,6 +18,7 @@ pub(crate) struct Place<'a> {
     pub(crate) mount: usize,
     pub(crate) fs: &'static Fs,
     pub(crate) ctx: Ctx,
+    pub(crate) rights: Rights,
     start: Ino,
     /// The path from `start` on.
     path: &'a [u8],
@@ -54,7 +56,12 @@ pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Plac
         (mount, start, path)
     };
     let fs = mounts::fs(mount)?;
-    Some(Place { mount, fs, ctx: mounts::ctx(), start, path })
+    let mut rights = state::rights();
+    // A mount that the user can't come to is closed to it here, too.
+    if rights != Rights::All && mounts::device(mount) == 0 {
+        rights = Rights::Kernel;
+    }
+    Some(Place { mount, fs, ctx: mounts::ctx(), rights, start, path })
 }
 
 /// A descriptor argument: the kernel looks at its lower half.
@@ -123,15 +130,63 @@ fn find_working_directory() -> Option<(usize, Ino)> {
 impl Place<'_> {
     /// Walks to the end of the path. `Err` is what the call returns, or nothing for the kernel's.
     pub(crate) fn walk(&self, follow: bool) -> Result<Found<'_>, Served> {
+        let (fs, ctx, start) = (self.fs, &self.ctx, self.start);
+        let walked = match self.rights {
+            Rights::All => walk_from(fs, ctx, start, self.path, follow),
+            Rights::Own(user) => walk_own(fs, ctx, start, self.path, (follow, user)),
+            Rights::Kernel => return Err(None),
+        };
+        walked.map_err(|error| failed(&error))
+    }
+
+    /// As [`Place::walk`], whatever the permissions on the way: not to be used but to leave a call to
+    /// the kernel.
+    pub(crate) fn walk_unasked(&self, follow: bool) -> Result<Found<'_>, Served> {
         let walked = walk_from(self.fs, &self.ctx, self.start, self.path, follow);
         walked.map_err(|error| failed(&error))
     }
 
     /// As [`Place::walk`], without a look at a last name that no slash follows.
     pub(crate) fn walk_to_name(&self) -> Result<Found<'_>, Served> {
-        let walked = walk_to_name(self.fs, &self.ctx, self.start, self.path);
+        let (fs, ctx, start) = (self.fs, &self.ctx, self.start);
+        let walked = match self.rights {
+            Rights::All => walk_to_name(fs, ctx, start, self.path),
+            Rights::Own(user) => walk_own_to_name(fs, ctx, start, self.path, user),
+            Rights::Kernel => return Err(None),
+        };
         walked.map_err(|error| failed(&error))
     }
+
+    /// Leaves it to the kernel to make, remove or move names in a directory that the walk came to, unless
+    /// it may be done here.
+    pub(crate) fn may_change(&self, directory: Ino) -> Result<(), Served> {
+        if self.rights == Rights::All {
+            return Ok(());
+        }
+        let attr = self.fs.getattr(directory).map_err(|error| refused(&error))?;
+        self.may(&attr, W | X)
+    }
+
+    /// Leaves what needs these bits of an inode to the kernel, unless it may be done here.
+    pub(crate) fn may(&self, attr: &Attr, bits: u32) -> Result<(), Served> {
+        may(self.rights, attr, bits)
+    }
+}
+
+/// Bits for an owner's rights.
+pub(crate) const R: u32 = 4;
+pub(crate) const W: u32 = 2;
+pub(crate) const X: u32 = 1;
+
+/// Leaves what needs an owner's rights to an inode, and these of its bits, to the kernel, unless it may be
+/// done here.
+pub(crate) fn may(rights: Rights, attr: &Attr, bits: u32) -> Result<(), Served> {
+    let has = match rights {
+        Rights::All => true,
+        Rights::Own(user) => attr.uid == user && attr.mode >> 6 & bits == bits,
+        Rights::Kernel => false,
+    };
+    if has { Ok(()) } else { Err(None) }
 }
 
 /// What a call returns for an error of the walk or of the file system.

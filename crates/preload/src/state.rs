@@ -24,6 +24,62 @@ static ACTS_FOR_OTHERS: AtomicBool = AtomicBool::new(false);
 /// Whether files may grow to a certain size alone.
 static HAS_SIZE_LIMIT: AtomicBool = AtomicBool::new(false);
 
+/// The user who may use here what is its own; [`NOBODY`] where that is nobody, [`UNKNOWN`] before it is
+/// asked for.
+static OWN: AtomicU64 = AtomicU64::new(UNKNOWN);
+const NOBODY: u64 = 1 << 32;
+/// What the kernel calls the user namespace of the machine.
+const FIRST_NAMESPACE: &[u8] = b"user:[4026531837]";
+
+/// What may be done here without asking the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// No permission bits stop the process.
+    All,
+    /// What an owner may do with its own by the bits for owners, whatever else there is: groups, access
+    /// control lists and capabilities only add to it.
+    Own(u32),
+    /// Nothing.
+    Kernel,
+}
+
+/// What the process may do here.
+pub(crate) fn rights() -> Rights {
+    if is_root() {
+        return Rights::All;
+    }
+    let mut own = OWN.load(Ordering::Acquire);
+    if own == UNKNOWN {
+        own = own_user().map_or(NOBODY, u64::from);
+        // Not where a call has changed it meanwhile.
+        own = match OWN.compare_exchange(UNKNOWN, own, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => own,
+            Err(now) => now,
+        };
+    }
+    u32::try_from(own).map_or(Rights::Kernel, Rights::Own)
+}
+
+/// The user that the process is in every respect since it began.
+fn own_user() -> Option<u32> {
+    let (mut users, mut groups) = ([0u32; 3], [0u32; 3]);
+    for (number, [real, effective, saved]) in
+        [(libc::SYS_getresuid, &mut users), (libc::SYS_getresgid, &mut groups)]
+    {
+        let (real, effective, saved) = (&raw mut *real, &raw mut *effective, &raw mut *saved);
+        if sys!(number, real, effective, saved) != 0 {
+            return None;
+        }
+    }
+    let mut namespace = [0u8; FIRST_NAMESPACE.len() + 1];
+    let link = c"/proc/self/ns/user";
+    let len = sys!(libc::SYS_readlink, link.as_ptr(), namespace.as_mut_ptr(), namespace.len());
+    let is_first = namespace.get(..usize::try_from(len).ok()?)? == FIRST_NAMESPACE;
+    let [user, ..] = users;
+    let [group, ..] = groups;
+    (is_first && users == [user; 3] && groups == [group; 3]).then_some(user)
+}
+
 /// Before any other thread runs: to ask for the umask is to set it.
 pub(crate) fn begin() {
     let umask = sys!(libc::SYS_umask, 0o077);
@@ -49,6 +105,7 @@ pub(crate) fn changed() {
     if (uid, gid) != (sys!(libc::SYS_geteuid), sys!(libc::SYS_getegid)) {
         ACTS_FOR_OTHERS.store(true, Ordering::Release);
     }
+    OWN.store(NOBODY, Ordering::Release);
     OWNER.store(UNKNOWN, Ordering::Release);
 }
 

@@ -52,7 +52,7 @@ pub(crate) const IN_KERNEL: u32 = 1;
 pub(crate) const SHARED: u32 = 2;
 /// It is a directory.
 pub(crate) const DIRECTORY: u32 = 4;
-/// The kernel maps it: its pages are the kernel's, and so is every call.
+/// The kernel maps it, or takes set-id bits away with a write: every call is the kernel's.
 pub(crate) const MAPPED: u32 = 8;
 
 /// An open file.

@@ -4,12 +4,16 @@ use novale_core::{Attr, FileKind, SetAttr};
 use novale_posix::set_id_to_clear_with_owner;
 
 use crate::guard::{self, PathBuffer};
+use crate::kernel;
 use crate::mounts::{self, ctx};
-use crate::paths::{Place, Served, descriptor, held, place, refused};
-use crate::state;
+use crate::paths::{Place, Served, W, descriptor, held, may, place, refused};
+use crate::state::{self, Rights};
 use crate::sys::{Args, fail};
-use crate::table::{self, InUse};
+use crate::table::{self, DIRECTORY, InUse};
 
+/// Bits of a mode: what an owner may do; by which a program gets rights.
+const OWNERS: u32 = 0o700;
+const SET_ID: u32 = 0o6000;
 const NS: i64 = 1_000_000_000;
 const BLOCK: i64 = 4096;
 
@@ -38,7 +42,7 @@ pub(super) fn target(dir: u64, path: u64, flags: i32) -> Result<Target, Served> 
     if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
         return of_descriptor(&table::get(descriptor(dir)).ok_or(None)?);
     }
-    if !state::is_root() {
+    if state::rights() == Rights::Kernel {
         return Err(None);
     }
     let mut buffer = PathBuffer::new();
@@ -134,10 +138,16 @@ fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
     if guard::store(at, &statx) { Ok(()) } else { Err(Some(fail(libc::EFAULT))) }
 }
 
-/// `access(path, mode)`, `faccessat` and `faccessat2` with their flags: of the administrator alone.
+/// `access(path, mode)`, `faccessat` and `faccessat2` with their flags. Whether a file may be run depends
+/// on the mount too.
 pub(crate) fn access(dir: u64, path: u64, wanted: i32, flags: i32) -> Served {
     either(target(dir, path, flags).and_then(|target| {
         let attr = &target.attr;
+        let rights = state::rights();
+        if rights != Rights::All && wanted & 7 != 0 {
+            let is_run = attr.kind != FileKind::Directory && wanted & libc::X_OK != 0;
+            may(if is_run { Rights::Kernel } else { rights }, attr, wanted as u32 & 7)?;
+        }
         let may_run = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
         if wanted & !7 != 0 {
             Err(Some(fail(libc::EINVAL)))
@@ -149,6 +159,13 @@ pub(crate) fn access(dir: u64, path: u64, wanted: i32, flags: i32) -> Served {
     }))
 }
 
+/// Leaves changes that need an owner, and these of its bits, to the kernel, unless they may be made here.
+fn of_owner(target: Result<Target, Served>, bits: u32) -> Result<Target, Served> {
+    let target = target?;
+    may(state::rights(), &target.attr, bits)?;
+    Ok(target)
+}
+
 fn set(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -> Served {
     either(target.and_then(|target| {
         let changes = changes(&target.attr);
@@ -158,33 +175,73 @@ fn set(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -
     }))
 }
 
-/// Administrators alone: the kernel checks what others may.
+/// What a descriptor leads to, for its owner: the kernel checks what others may.
 fn own(fd: u64) -> Result<Target, Served> {
     let description = table::get(descriptor(fd)).ok_or(None)?;
-    if state::is_root() && !description.is_path() { of_descriptor(&description) } else { Err(None) }
+    if description.is_path() {
+        return Err(None);
+    }
+    of_owner(of_descriptor(&description), 0)
 }
 
-/// The descriptor of a change that only the administrator makes here is handed to the kernel for
-/// others.
+/// The descriptor of a change that is not made here is handed to the kernel.
 fn own_or_kernel(
     number: i64,
     args: &Args,
+    may: impl FnOnce(Result<Target, Served>) -> Result<Target, Served>,
     change: impl FnOnce(Result<Target, Served>) -> Served,
 ) -> Served {
-    if state::is_root() { change(own(args[0])) } else { super::data::other(number, args) }
+    match may(own(args[0])) {
+        Err(None) if !state::is_root() => super::data::other(number, args),
+        target => change(target),
+    }
+}
+
+/// Leaves it to the kernel to give something to somebody, but for the administrator.
+fn of_root(target: Result<Target, Served>) -> Result<Target, Served> {
+    if state::is_root() { target } else { target.and(Err(None)) }
+}
+
+/// Leaves modes to the kernel by which a user's or a group's rights are given: it asks whose the group is,
+/// and takes them away with the next write. What it would not open any more is handed over before.
+fn of_mode(target: Result<Target, Served>, mode: u32) -> Result<Target, Served> {
+    let target = of_owner(target, 0)?;
+    if state::rights() == Rights::All {
+        return Ok(target);
+    }
+    let of = (target.mount, target.attr.ino);
+    if mode & SET_ID != 0 {
+        table::each(&mut |fd, file| {
+            if (file.mount(), file.ino()) == of {
+                kernel::give(fd, file);
+            }
+        });
+        return Err(None);
+    }
+    if target.attr.mode & OWNERS & !mode != 0 {
+        // A directory may be on the way to any other one.
+        let ends = target.attr.kind == FileKind::Directory;
+        table::each(&mut |_, file| {
+            if (file.mount(), file.ino()) == of || ends && file.is(DIRECTORY) {
+                kernel::take(file);
+            }
+        });
+    }
+    Ok(target)
 }
 
 /// `chmod(path, mode)` and `fchmodat(dir, path, mode)`.
 pub(crate) fn chmod(dir: u64, path: u64, mode: u64, flags: i32) -> Served {
     let mode = mode as u32 & 0o7777;
-    set(target(dir, path, flags), |_| SetAttr { mode: Some(mode), ..SetAttr::default() })
+    let target = of_mode(target(dir, path, flags), mode);
+    set(target, |_| SetAttr { mode: Some(mode), ..SetAttr::default() })
 }
 
 /// `fchmod(fd, mode)`.
 pub(crate) fn fchmod(number: i64, args: &Args) -> Served {
     let mode = args[1] as u32 & 0o7777;
     let change = |target| set(target, |_| SetAttr { mode: Some(mode), ..SetAttr::default() });
-    own_or_kernel(number, args, change)
+    own_or_kernel(number, args, |target| of_mode(target, mode), change)
 }
 
 fn owners(uid: u64, gid: u64) -> impl FnOnce(&Attr) -> SetAttr {
@@ -199,12 +256,12 @@ fn owners(uid: u64, gid: u64) -> impl FnOnce(&Attr) -> SetAttr {
 
 /// `chown(path, uid, gid)` and its kin.
 pub(crate) fn chown(dir: u64, path: u64, (uid, gid): (u64, u64), flags: i32) -> Served {
-    set(target(dir, path, flags), owners(uid, gid))
+    set(of_root(target(dir, path, flags)), owners(uid, gid))
 }
 
 /// `fchown(fd, uid, gid)`.
 pub(crate) fn fchown(number: i64, args: &Args) -> Served {
-    own_or_kernel(number, args, |target| set(target, owners(args[1], args[2])))
+    own_or_kernel(number, args, of_root, |target| set(target, owners(args[1], args[2])))
 }
 
 /// `truncate(path, size)`.
@@ -214,15 +271,17 @@ pub(crate) fn truncate(args: &Args) -> Served {
         return None;
     }
     let found = target(libc::AT_FDCWD as u64, path, 0);
-    let found = found
-        .and_then(|target| if target.attr.kind == FileKind::File { Ok(target) } else { Err(None) });
+    let found = of_owner(found, W).and_then(|target| {
+        let keeps_id = state::rights() == Rights::All || target.attr.mode & SET_ID == 0;
+        if target.attr.kind == FileKind::File && keeps_id { Ok(target) } else { Err(None) }
+    });
     set(found, |_| SetAttr { size: Some(size), ..SetAttr::default() })
 }
 
 /// `utimensat(dir, path, times, flags)`; without a path it is the descriptor's own inode.
 pub(crate) fn utimensat(args: &Args) -> Served {
     let [dir, path, times, flags, ..] = *args;
-    let found = if path == 0 { own(dir) } else { target(dir, path, flags as i32) };
+    let found = if path == 0 { own(dir) } else { of_owner(target(dir, path, flags as i32), 0) };
     let now = ctx().now_ns;
     let mut given = [Some(now); 2];
     if times != 0 {
@@ -242,7 +301,7 @@ pub(crate) fn utimensat(args: &Args) -> Served {
         }
     }
     let [atime_ns, mtime_ns] = given;
-    if path == 0 && !state::is_root() {
+    if path == 0 && !state::is_root() && matches!(found, Err(None)) {
         return super::data::other(libc::SYS_utimensat, args);
     }
     set(found, |_| SetAttr { atime_ns, mtime_ns, ..SetAttr::default() })

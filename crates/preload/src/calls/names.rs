@@ -1,18 +1,23 @@
-//! Making, removing and changing names: for the administrator, whom no permission stops. For others
-//! the kernel does it, with its checks.
+//! Making, removing and changing names: for the administrator, whom no permission stops, and for a user
+//! in its own directories. For all else the kernel does it, with its checks.
 
-use novale_core::{Attr, Error, FileKind, NewInode, RenameMode};
+use novale_core::{Attr, Error, FileKind, Ino, NewInode, RenameMode};
 use novale_posix::Found;
 
+use crate::calls::attributes::of_descriptor;
 use crate::guard::{self, PathBuffer};
-use crate::paths::{Place, Served, descriptor, held, named_descriptor, place, refused};
+use crate::paths::{Place, Served, W, descriptor, held, named_descriptor, place, refused};
+use crate::state::Rights;
 use crate::sys::{fail, sys};
 use crate::table::{self, DIRECTORY};
 use crate::{kernel, shown, state};
 
-/// The place that a path leads to, for the administrator.
+/// The place that a path leads to, for whom something may be done here.
 fn here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
-    if state::is_root() { place(dir, path, buffer).ok_or(None) } else { Err(None) }
+    if state::rights() == Rights::Kernel {
+        return Err(None);
+    }
+    place(dir, path, buffer).ok_or(None)
 }
 
 fn done<T>(result: Result<Result<T, Error>, Served>) -> Served {
@@ -67,6 +72,7 @@ pub(crate) fn mkdir(dir: u64, path: u64, mode: u64) -> Served {
         let mode = mode as u32 & 0o1777;
         let new = NewInode { kind: FileKind::Directory, mode, uid, gid, rdev: 0, target: b"" };
         let name = new_name(&found, true)?;
+        place.may_change(found.parent)?;
         Ok(place.fs.create_with_umask(&place.ctx, found.parent, name, &new, state::umask()))
     })())
 }
@@ -85,7 +91,9 @@ pub(crate) fn symlink(target: u64, dir: u64, path: u64) -> Served {
         let (uid, gid) = state::owner();
         let kind = FileKind::Symlink;
         let new = NewInode { kind, mode: 0o777, uid, gid, rdev: 0, target };
-        Ok(place.fs.create(&place.ctx, found.parent, new_name(&found, false)?, &new))
+        let name = new_name(&found, false)?;
+        place.may_change(found.parent)?;
+        Ok(place.fs.create(&place.ctx, found.parent, name, &new))
     })())
 }
 
@@ -105,6 +113,7 @@ pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
             let is_directory = found.attr.is_some_and(|attr| attr.kind == FileKind::Directory);
             return Err(Some(fail(if is_directory { libc::EISDIR } else { libc::ENOTDIR })));
         }
+        place.may_change(found.parent)?;
         let removed = place.fs.remove_besides_kernel(&place.ctx, found.parent, name, directory);
         Ok(removed.inspect(|left| {
             if *left {
@@ -131,7 +140,12 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         }
         let (name, attr) = old_name(&source)?;
         let new_name = target.name.as_deref().ok_or(None)?;
+        may_move(&old, &attr, (source.parent, target.parent))?;
         leave_known_directory(&old, &attr)?;
+        if let Some(replaced) = target.attr.as_ref().filter(|_| mode == RenameMode::Exchange) {
+            may_move(&new, replaced, (target.parent, source.parent))?;
+        }
+        new.may_change(target.parent)?;
         if let Some(replaced) = &target.attr {
             leave_known_directory(&new, replaced)?;
         }
@@ -153,6 +167,15 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
     })())
 }
 
+/// Leaves it to the kernel to move what may not be moved here: a directory that changes its parent is
+/// itself written to.
+fn may_move(place: &Place<'_>, attr: &Attr, (from, to): (Ino, Ino)) -> Result<(), Served> {
+    if attr.kind == FileKind::Directory && from != to {
+        place.may(attr, W)?;
+    }
+    place.may_change(from)
+}
+
 /// `link` and `linkat`. A descriptor is linked by a path that leads to it, or by an empty one.
 pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
     if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
@@ -166,10 +189,7 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         return None;
     }
     done((|| {
-        if !state::is_root() {
-            return Err(None);
-        }
-        let old = place(from.0, from.1, &mut old).ok_or(None)?;
+        let old = here(from.0, from.1, &mut old)?;
         let source = old.walk(flags & libc::AT_SYMLINK_FOLLOW != 0)?;
         let attr = source.attr.ok_or(Some(fail(libc::ENOENT)))?;
         let new = here(to.0, to.1, &mut new)?;
@@ -177,10 +197,12 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         if old.mount != new.mount {
             return Err(Some(fail(libc::EXDEV)));
         }
+        let name = new_name(&target, false)?;
+        old.may(&attr, 0)?;
+        new.may_change(target.parent)?;
         if attr.kind == FileKind::Directory {
             return Err(Some(fail(libc::EPERM)));
         }
-        let name = new_name(&target, false)?;
         let link = || old.fs.link(&old.ctx, attr.ino, target.parent, name);
         Ok(held(old.fs, &attr, link))
     })())
@@ -197,7 +219,7 @@ fn linked_descriptor((dir, path): (u64, u64), flags: i32, buffer: &mut PathBuffe
 
 /// Gives an open file a name, which may be its first.
 fn link_file(fd: i32, to: (u64, u64)) -> Served {
-    let file = table::get(fd).filter(|file| !file.is(DIRECTORY) && state::is_root())?;
+    let file = table::get(fd).filter(|file| !file.is(DIRECTORY))?;
     let mut buffer = PathBuffer::new();
     done((|| {
         let new = here(to.0, to.1, &mut buffer)?;
@@ -206,6 +228,8 @@ fn link_file(fd: i32, to: (u64, u64)) -> Served {
             return Err(Some(fail(libc::EXDEV)));
         }
         let name = new_name(&target, false)?;
+        new.may(&of_descriptor(&file)?.attr, 0)?;
+        new.may_change(target.parent)?;
         Ok(new.fs.link(&new.ctx, file.ino(), target.parent, name))
     })())
 }

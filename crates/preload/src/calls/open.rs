@@ -1,12 +1,12 @@
 //! Opening files.
 
-use novale_core::{Attr, Error, FileKind, HoldId, NewInode, SetAttr, Unnamed};
+use novale_core::{Attr, Error, FileKind, HoldId, Ino, NewInode, SetAttr, Unnamed};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
 use crate::kernel;
-use crate::paths::{Place, Served, descriptor, place, refused};
-use crate::state;
+use crate::paths::{Place, R, Served, W, descriptor, place, refused};
+use crate::state::{self, Rights};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL, New, SHARED};
 use crate::{mounts, numbers};
@@ -16,6 +16,8 @@ const KEPT: i32 =
     !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
 /// Flags that count beside `O_PATH`.
 const PATH_FLAGS: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+/// Bits of a mode by which a program gets another user's or group's rights.
+const SET_ID: u32 = 0o6000;
 /// The kernel's own flag for large files, which `F_GETFL` shows.
 const LARGE_FILE: i32 = 0o100_000;
 
@@ -58,7 +60,7 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let is_path = flags & libc::O_PATH != 0;
     let flags = if is_path { flags & PATH_FLAGS } else { flags };
     let special = flags & both == both;
-    if special || !state::is_root() || kernel::needs_all() {
+    if special || place.rights == Rights::Kernel || kernel::needs_all() {
         return by_kernel();
     }
     let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
@@ -74,7 +76,7 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
 /// the mount. The program itself asks the kernel then: from in here no signal could end the wait.
 fn may_wait(place: &Place<'_>, flags: i32) -> bool {
     let waits = |kind| !matches!(kind, FileKind::File | FileKind::Directory | FileKind::Symlink);
-    match place.walk(flags & libc::O_NOFOLLOW == 0) {
+    match place.walk_unasked(flags & libc::O_NOFOLLOW == 0) {
         Ok(found) => found.attr.is_some_and(|attr| waits(attr.kind)),
         Err(served) => served.is_none(),
     }
@@ -120,6 +122,13 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         None if found.slash => return refuse(libc::EISDIR),
         _ => {}
     }
+    let may = match &found.attr {
+        Some(attr) => may_open(place, attr, flags),
+        None => may_create(place, found.parent, flags, mode),
+    };
+    if let Err(served) = may {
+        return served.map_or(Opened::ByKernel, |result| Opened::By(Some(result)));
+    }
     let fd = kernel::placeholder(place.mount);
     if fd < 0 {
         return Opened::By(Some(fd));
@@ -142,11 +151,44 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     }
 }
 
+/// The bits that opening with these flags needs.
+fn bits(flags: i32) -> u32 {
+    let empties = if flags & libc::O_TRUNC != 0 { W } else { 0 };
+    empties
+        | match flags & libc::O_ACCMODE {
+            _ if flags & libc::O_PATH != 0 => 0,
+            libc::O_RDONLY => R,
+            libc::O_WRONLY => W,
+            _ => R | W,
+        }
+}
+
+/// Leaves it to the kernel to open what the user may not open as its owner, and to take set-id bits away
+/// from what is written.
+fn may_open(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<(), Served> {
+    let bits = bits(flags);
+    let sets_id = bits & W != 0 && attr.mode & SET_ID != 0;
+    if sets_id && place.rights != Rights::All { Err(None) } else { place.may(attr, bits) }
+}
+
+/// Leaves it to the kernel to make what it would not open again for the user, to hand it over, and
+/// what is to have a group's rights.
+fn may_create(place: &Place<'_>, parent: Ino, flags: i32, mode: u32) -> Result<(), Served> {
+    let (bits, given) = (bits(flags), (mode & !state::umask()) >> 6);
+    if place.rights != Rights::All && (mode & SET_ID != 0 || given & bits != bits) {
+        return Err(None);
+    }
+    place.may_change(parent)
+}
+
 /// Opens a directory, to list it or to start from it.
 fn open_directory(place: &Place<'_>, found: &Found<'_>, flags: i32, changes: bool) -> Opened {
     let Some(attr) = &found.attr else { return Opened::Gone };
     if changes {
         return Opened::By(Some(fail(libc::EISDIR)));
+    }
+    if let Err(served) = place.may(attr, bits(flags)) {
+        return served.map_or(Opened::ByKernel, |result| Opened::By(Some(result)));
     }
     let fd = kernel::placeholder(place.mount);
     if fd < 0 {
@@ -176,6 +218,9 @@ fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     let Some(dir) = dir else { return refuse(libc::ENOENT) };
     if dir.kind != FileKind::Directory {
         return refuse(libc::ENOTDIR);
+    }
+    if let Err(served) = may_create(place, dir.ino, flags, mode) {
+        return served.map_or(Opened::ByKernel, |result| Opened::By(Some(result)));
     }
     let fd = kernel::placeholder(place.mount);
     if fd < 0 {
@@ -276,6 +321,11 @@ fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
     }
     if kernel::needs_all() {
         state |= SHARED;
+    }
+    // The kernel takes the bits away with the first write.
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if writes && attr.mode & SET_ID != 0 && place.rights != Rights::All {
+        return fd;
     }
     let _inserted = insert(fd, &description(place, &attr, flags, state, None));
     fd

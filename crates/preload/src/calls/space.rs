@@ -7,7 +7,7 @@ use super::attributes::{Target, of_descriptor, target};
 use crate::guard;
 use crate::mounts;
 use crate::paths::{Served, descriptor, refused};
-use crate::state;
+use crate::state::{self, Rights};
 use crate::sys::{Args, fail, sys};
 use crate::table;
 
@@ -26,10 +26,10 @@ pub(crate) fn of_path(args: &Args) -> Served {
 /// `fstatfs(fd, buf)`.
 pub(crate) fn of_file(number: i64, args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
-    let stored = if state::is_root() {
-        of_descriptor(&description).and_then(|target| store(&target, args[1]))
-    } else {
+    let stored = if state::rights() == Rights::Kernel {
         Err(None)
+    } else {
+        of_descriptor(&description).and_then(|target| store(&target, args[1]))
     };
     drop(description);
     stored.unwrap_or_else(|served| served).or_else(|| super::data::other(number, args))

@@ -11,8 +11,8 @@ use novale_core::{Error, FileKind, SetXattr, XattrMode};
 use super::attributes::{Target, of_descriptor, target};
 use crate::guard::{self, PathBuffer};
 use crate::mounts::{self, ctx};
-use crate::paths::{Served, descriptor, held, refused};
-use crate::state;
+use crate::paths::{R, Served, W, descriptor, held, may, refused};
+use crate::state::{self, Rights};
 use crate::sys::{Args, fail, sys};
 use crate::table;
 
@@ -34,7 +34,7 @@ pub(crate) enum Ask {
 
 /// `getxattr(path, ..)` and its kin; `flags` say whether a symbolic link is followed.
 pub(crate) fn of_path(ask: Ask, args: &Args, flags: i32) -> Served {
-    if !state::is_root() {
+    if state::rights() == Rights::Kernel {
         return None;
     }
     done(target(libc::AT_FDCWD as u64, args[0], flags).and_then(|target| serve(ask, &target, args)))
@@ -43,7 +43,7 @@ pub(crate) fn of_path(ask: Ask, args: &Args, flags: i32) -> Served {
 /// `fgetxattr(fd, ..)` and its kin.
 pub(crate) fn of_file(ask: Ask, number: i64, args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
-    let served = if state::is_root() && !description.is_path() {
+    let served = if state::rights() != Rights::Kernel && !description.is_path() {
         of_descriptor(&description).and_then(|target| serve(ask, &target, args))
     } else {
         Err(None)
@@ -60,7 +60,10 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
     if mounts::hides_attributes(target.mount) {
         return Err(None);
     }
+    let rights = state::rights();
     if ask == Ask::List {
+        // Users are shown those that they may read.
+        may(if rights == Rights::All { rights } else { Rights::Kernel }, &target.attr, 0)?;
         let names = target.fs.listxattr(target.attr.ino).map_err(|error| refused(&error))?;
         return hand_out(&names, args[1], args[2]);
     }
@@ -70,6 +73,11 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
         return Err(Some(fail(libc::ENODATA)));
     }
     if !is_served(ask, name, target.attr.kind) {
+        return Err(None);
+    }
+    if name.starts_with(b"user.") {
+        may(rights, &target.attr, if ask == Ask::Get { R } else { W })?;
+    } else if !ACLS.contains(&name) && rights != Rights::All {
         return Err(None);
     }
     let (fs, attr) = (target.fs, &target.attr);
