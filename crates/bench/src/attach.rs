@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use novale_core::{Ctx, FileKind, Ino, Serial};
+use novale_core::{Ctx, FileKind, Node, Serial};
 use novale_posix::join::{self, Joined, Opening};
 
 use crate::bed::new;
@@ -84,7 +84,7 @@ fn once(slots: &[PathBuf], [joins, looks, leaves]: &mut Times) -> Result<()> {
     let joined = join::join(slots)?;
     joins.push(ns(begun));
     let begun = Instant::now();
-    joined.fs.lookup(&Ctx { now_ns: EPOCH_NS, hint: 0 }, Ino::ROOT, b"dir0")?;
+    joined.fs.lookup(&Ctx { now_ns: EPOCH_NS, hint: 0 }, Node::ROOT, b"dir0")?;
     looks.push(ns(begun));
     let begun = Instant::now();
     joined.close()?;
@@ -97,10 +97,11 @@ fn fill(joined: &Joined, files: u64) -> Result<()> {
     let ctx = Ctx { now_ns: EPOCH_NS, hint: 0 };
     for dir in 0..files.div_ceil(FILES_A_DIR) {
         let name = format!("dir{dir}");
-        let made = joined.fs.create(&ctx, Ino::ROOT, name.as_bytes(), &new(FileKind::Directory))?;
+        let made =
+            joined.fs.create(&ctx, Node::ROOT, name.as_bytes(), &new(FileKind::Directory))?;
         for file in 0..FILES_A_DIR.min(files - dir * FILES_A_DIR) {
             let name = format!("file{file}");
-            joined.fs.create(&ctx, made.ino, name.as_bytes(), &new(FileKind::File))?;
+            joined.fs.create(&ctx, made.node(), name.as_bytes(), &new(FileKind::File))?;
         }
     }
     Ok(())

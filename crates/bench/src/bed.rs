@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, RenameMode};
+use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Node, RenameMode};
 
 use crate::place::{EPOCH_NS, MB, Place, Pool};
 use crate::stats::Timer;
@@ -156,7 +156,7 @@ impl Bed {
 
     fn make(&mut self, parent: Ino, name: &[u8], kind: FileKind) -> Result<Ino> {
         let ctx = self.tick();
-        Ok(self.pool.fs.create(&ctx, parent, name, &new(kind))?.ino)
+        Ok(self.pool.fs.create(&ctx, Node::current(parent), name, &new(kind))?.ino)
     }
 
     fn large_file(&mut self, name: &[u8]) -> Result<Ino> {
@@ -216,7 +216,7 @@ impl Bed {
             probe.observe(fs, || fs.append(&ctx, ino, data))?;
         }
         let ctx = self.tick();
-        Ok(self.pool.fs.unlink(&ctx, self.made.0, b"appended")?)
+        Ok(self.pool.fs.unlink(&ctx, Node::current(self.made.0), b"appended")?)
     }
 
     fn read(&mut self, bytes: u64, count: u64, probe: &mut impl Probe) -> Result<()> {
@@ -260,7 +260,8 @@ impl Bed {
             let index = from + self.random.u64(0..LOOKUP_NAMES);
             let name = names.get(usize::try_from(index)?).context("no name")?;
             let fs = &self.pool.fs;
-            let found = probe.observe(fs, || fs.lookup(&ctx, self.names, name.as_bytes()));
+            let found =
+                probe.observe(fs, || fs.lookup(&ctx, Node::current(self.names), name.as_bytes()));
             anyhow::ensure!(found.is_ok() == (from == 0), "a look-up of {name} failed");
         }
         Ok(())
@@ -274,14 +275,22 @@ impl Bed {
         for (name, moved) in names.iter().zip(moved).take(usize::try_from(count)?) {
             self.clock_ns += 1_000;
             let (name, moved, ctx) = (name.as_bytes(), moved.as_bytes(), ctx(self.clock_ns));
-            let make = |kind| fs.create(&ctx, dir, name, &new(kind)).map(|_| ());
+            let make = |kind| fs.create(&ctx, Node::current(dir), name, &new(kind)).map(|_| ());
             match what {
                 Names::Create => probe.observe(fs, || make(FileKind::File)),
                 Names::Mkdir => probe.observe(fs, || make(FileKind::Directory)),
-                Names::Rename => probe
-                    .observe(fs, || fs.rename(&ctx, dir, name, dir, moved, RenameMode::Replace)),
-                Names::Rmdir => probe.observe(fs, || fs.rmdir(&ctx, dir, name)),
-                Names::Unlink => probe.observe(fs, || fs.unlink(&ctx, dir, moved)),
+                Names::Rename => probe.observe(fs, || {
+                    fs.rename(
+                        &ctx,
+                        Node::current(dir),
+                        name,
+                        Node::current(dir),
+                        moved,
+                        RenameMode::Replace,
+                    )
+                }),
+                Names::Rmdir => probe.observe(fs, || fs.rmdir(&ctx, Node::current(dir), name)),
+                Names::Unlink => probe.observe(fs, || fs.unlink(&ctx, Node::current(dir), moved)),
             }?;
         }
         Ok(())

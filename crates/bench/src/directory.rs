@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use novale_core::{Ctx, Executor, FileKind, Form, Fs, Ino, Serial};
+use novale_core::{Ctx, Executor, FileKind, Form, Fs, Ino, Node, Serial};
 use novale_pm::Pm;
 
 use crate::bed::new;
@@ -120,8 +120,8 @@ fn since(begun: Instant, clock_ns: u64) -> u64 {
 impl<'a> Growth<'a> {
     fn new(fs: &'a Fs, options: &Options) -> Result<Self> {
         let ctx = Ctx { now_ns: EPOCH_NS, hint: 0 };
-        let dir = fs.create(&ctx, Ino::ROOT, b"dir", &new(FileKind::Directory))?.ino;
-        let file = fs.create(&ctx, Ino::ROOT, b"file", &new(FileKind::File))?.ino;
+        let dir = fs.create(&ctx, Node::ROOT, b"dir", &new(FileKind::Directory))?.ino;
+        let file = fs.create(&ctx, Node::ROOT, b"file", &new(FileKind::File))?.ino;
         Ok(Self {
             fs,
             dir,
@@ -145,8 +145,18 @@ impl<'a> Growth<'a> {
             let ctx = Ctx { now_ns: self.now_ns, hint: 0 };
             let (cpu, begun) = (cpu_ns(), Instant::now());
             match self.file {
-                Some(file) => self.fs.link(&ctx, file, self.dir, name.as_bytes()),
-                None => self.fs.create(&ctx, self.dir, name.as_bytes(), &new(FileKind::File)),
+                Some(file) => self.fs.link(
+                    &ctx,
+                    Node::current(file),
+                    Node::current(self.dir),
+                    name.as_bytes(),
+                ),
+                None => self.fs.create(
+                    &ctx,
+                    Node::current(self.dir),
+                    name.as_bytes(),
+                    &new(FileKind::File),
+                ),
             }
             .with_context(|| format!("entry {}", self.count))?;
             self.creates.saturating_record(since(begun, self.clock_ns));
@@ -163,7 +173,7 @@ impl<'a> Growth<'a> {
         for _ in 0..ops {
             let name = format!("name {:09}", self.random.u64(0..self.count));
             let begun = Instant::now();
-            self.fs.lookup(&ctx, self.dir, name.as_bytes())?;
+            self.fs.lookup(&ctx, Node::current(self.dir), name.as_bytes())?;
             lookups.saturating_record(since(begun, self.clock_ns));
         }
         let (arena, pool) = self.before;

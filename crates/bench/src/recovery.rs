@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use novale_core::{Ctx, Executor, FileKind, Form, Fs, Ino, OpenReport, Serial};
+use novale_core::{Ctx, Executor, FileKind, Form, Fs, Ino, Node, OpenReport, Serial};
 use novale_pm::Pm;
 
 use crate::bed::new;
@@ -210,10 +210,10 @@ fn fill(fs: &Fs, dataset: &Dataset) -> Result<()> {
     for index in 0..dataset.files {
         if index % FILES_A_DIR == 0 {
             let name = format!("dir {index}");
-            dir = fs.create(&ctx, Ino::ROOT, name.as_bytes(), &new(FileKind::Directory))?.ino;
+            dir = fs.create(&ctx, Node::ROOT, name.as_bytes(), &new(FileKind::Directory))?.ino;
         }
         let name = format!("file {index}");
-        let ino = fs.create(&ctx, dir, name.as_bytes(), &new(FileKind::File))?.ino;
+        let ino = fs.create(&ctx, Node::current(dir), name.as_bytes(), &new(FileKind::File))?.ino;
         for _ in 0..dataset.file_bytes / dataset.piece_bytes {
             fs.append(&ctx, ino, &data)?;
         }

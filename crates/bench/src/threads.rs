@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use novale_core::{Ctx, FileKind, Form, Fs, Ino, SetAttr};
+use novale_core::{Ctx, FileKind, Form, Fs, Ino, Node, SetAttr};
 use novale_layout::PmAddr;
 use novale_pm::Purpose;
 use tempfile::TempPath;
@@ -177,7 +177,7 @@ fn field(common: &Common, threads: usize) -> Result<Field> {
     for index in 0..files {
         let make = |word: &str, kind| {
             let name = format!("{word} {index}");
-            field.fs.create(&ctx, Ino::ROOT, name.as_bytes(), &new(kind)).map(|attr| attr.ino)
+            field.fs.create(&ctx, Node::ROOT, name.as_bytes(), &new(kind)).map(|attr| attr.ino)
         };
         let (file, dir) = (make("file", FileKind::File)?, make("dir", FileKind::Directory)?);
         for at in (0..FILE_BYTES).step_by(data.len()) {
@@ -276,7 +276,7 @@ impl<'a> Worker<'a> {
                 self.field.fs.append(&ctx, file, data)?;
                 if count % APPENDS == APPENDS - 1 {
                     let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-                    self.field.fs.setattr(&ctx, file, &empty)?;
+                    self.field.fs.setattr(&ctx, Node::current(file), &empty)?;
                 }
             }
             Work::Batches => {
@@ -284,17 +284,17 @@ impl<'a> Worker<'a> {
                 let name = format!("{} {}", self.index, count % BATCH);
                 let (name, fs) = (name.as_bytes(), &self.field.fs);
                 if (count / BATCH).is_multiple_of(2) {
-                    fs.create(&ctx, dir, name, &new(FileKind::File))?;
+                    fs.create(&ctx, Node::current(dir), name, &new(FileKind::File))?;
                 } else {
-                    fs.unlink(&ctx, dir, name)?;
+                    fs.unlink(&ctx, Node::current(dir), name)?;
                 }
             }
             Work::CreateUnlink(share) => {
                 let dir = pick(&self.field.dirs, self.index, share)?;
                 let name = format!("{} {count}", self.index);
                 let (name, fs) = (name.as_bytes(), &self.field.fs);
-                fs.create(&ctx, dir, name, &new(FileKind::File))?;
-                fs.unlink(&ctx, dir, name)?;
+                fs.create(&ctx, Node::current(dir), name, &new(FileKind::File))?;
+                fs.unlink(&ctx, Node::current(dir), name)?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! pages fall behind the new end, and the commit line with size, times and link count. A crash
 //! leaves all of it or nothing.
 
-use novale_layout::{Attributes, Entry, FileKind, FilePage, Ino, PAGE, PmAddr, RoFeature};
+use novale_layout::{Attributes, Entry, FileKind, FilePage, PAGE, PmAddr, RoFeature};
 use novale_pm::Flushed;
 
 use crate::alloc::Need;
@@ -15,7 +15,7 @@ use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::log::{Appender, FILE_PAGES_MAX, Room};
 use crate::seeded::{self, Bug};
-use crate::types::{Attr, ClearSetId, Ctx, SetAttr};
+use crate::types::{Attr, ClearSetId, Ctx, Node, SetAttr};
 use crate::view::{Attrs, View};
 use crate::xattr::Follow;
 use crate::xattr::set::{ReadyXattrs, Xattrs};
@@ -29,14 +29,14 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::NoSpace`] before anything changed; [`Error::Invalid`] for the
-    /// size of what is no regular file.
-    pub fn setattr(&self, ctx: &Ctx, ino: Ino, set: &SetAttr) -> Result<Attr> {
+    /// size of what is no regular file; [`Error::Stale`].
+    pub fn setattr(&self, ctx: &Ctx, node: Node, set: &SetAttr) -> Result<Attr> {
         if set.project.is_some_and(|project| project != 0) {
             self.use_feature(ctx, RoFeature::Trees)?;
         }
         let kind = if set.size.is_some() { OpKind::Truncate } else { OpKind::Attributes };
         let call = self.begin(kind, ctx)?;
-        let locked = self.lock(&call, ino)?;
+        let locked = self.lock_node(&call, node)?;
         if let Some(size) = set.size {
             self.check_data(&locked.view, locked.kind)?;
             if size > FILE_BYTES_MAX {

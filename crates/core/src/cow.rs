@@ -574,7 +574,7 @@ mod tests {
     use crate::copy_range::Place;
     use crate::exec::Serial;
     use crate::fs::OpenOptions;
-    use crate::types::{Fallocate, NewInode};
+    use crate::types::{Fallocate, NewInode, Node};
 
     const MB: u64 = 1 << 20;
     const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
@@ -595,7 +595,7 @@ mod tests {
         let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap();
         let kind = FileKind::File;
         let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let ino = fs.create(&CTX, Ino::ROOT, b"f", &new).unwrap().ino;
+        let ino = fs.create(&CTX, Node::ROOT, b"f", &new).unwrap().ino;
         (fs, ino)
     }
 
@@ -622,7 +622,7 @@ mod tests {
             // The log is to need a page for the next entry, so that room is taken as well.
             let mode = |mode| crate::SetAttr { mode: Some(mode), ..crate::SetAttr::default() };
             for step in 0..61 {
-                fs.setattr(&CTX, ino, &mode(0o600 + step)).unwrap();
+                fs.setattr(&CTX, Node::current(ino), &mode(0o600 + step)).unwrap();
             }
             let view = fs.views.find(fs.arena(), ino).unwrap().unwrap();
             let page = view.index().set(fs.arena(), 0, PmAddr::new(9, 0).raw()).unwrap();

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::fs::{By, Fs, Locked, OpKind};
 use crate::load::with_dentry;
 use crate::namespace::among;
-use crate::types::{Attr, Ctx, DirEntry};
+use crate::types::{Attr, Ctx, DirEntry, Node};
 use crate::view::{Seen, View};
 
 /// Names handed to a listing between two validations.
@@ -96,6 +96,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// The inode that has the number now: whether it is the one that is named, [`Found::check`] says.
+    pub(crate) fn node(&self) -> Node {
+        Node::current(self.ino)
+    }
+
     /// The name is damaged: its inode is not in use, or is another one.
     pub(crate) fn dangling(&self) -> Error {
         let (ino, generation, kind) = (self.ino.get(), self.generation, self.kind);
@@ -268,14 +273,14 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`],
-    /// [`Error::InvalidName`].
-    pub fn lookup(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Attr> {
+    /// [`Error::InvalidName`]; [`Error::Stale`] when `parent` is gone.
+    pub fn lookup(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<Attr> {
         let mut stale = Stale::default();
         for _ in 0..LOOKUP_TRIES {
             let found = self.find_name(ctx.hint, parent, name)?.ok_or(Error::NotFound)?;
             let shown = self.read_view(ctx.hint, found.ino, |view, kind| {
                 let is_dir = kind == FileKind::Directory;
-                Ok((view.attr(kind), !is_dir || view.parent() == parent))
+                Ok((view.attr(kind), !is_dir || view.parent() == parent.ino))
             });
             match shown {
                 Ok((attr, in_place))
@@ -297,10 +302,10 @@ impl Fs {
 
     /// Checks a name, if it is there, with its directory and its inode locked; notes which directory
     /// names it.
-    fn check_found(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
+    fn check_found(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<()> {
         let call = self.begin_read(OpKind::Load, ctx)?;
         let Some(found) = self.find_name(&call, parent, name)? else { return Ok(()) };
-        let locks = match self.lock_all(&call, &[parent, found.ino]) {
+        let locks = match self.lock_all(&call, &[parent.ino, found.ino]) {
             Ok(locks) => locks,
             Err(Error::Stale) => return Ok(()),
             Err(error) => return Err(error),
@@ -308,9 +313,9 @@ impl Fs {
         let dir = among(&locks, parent)?;
         match self.find_locked(dir, name)? {
             Some(now) if now.ino == found.ino => {
-                let inode = among(&locks, now.ino)?;
+                let inode = among(&locks, now.node())?;
                 now.check(dir, inode)?;
-                inode.view.note_parent(parent);
+                inode.view.note_parent(dir.view.as_parent());
             }
             _ => {}
         }
@@ -321,7 +326,7 @@ impl Fs {
     pub(crate) fn find_name<'c>(
         &self,
         by: impl Into<By<'c>>,
-        parent: Ino,
+        parent: Node,
         name: &[u8],
     ) -> Result<Option<Found>> {
         self.find_name_in(by, parent, name).map(|(found, _)| found)
@@ -331,11 +336,11 @@ impl Fs {
     pub(crate) fn find_name_in<'c>(
         &self,
         by: impl Into<By<'c>>,
-        parent: Ino,
+        parent: Node,
         name: &[u8],
     ) -> Result<(Option<Found>, Seen)> {
         check_name(name)?;
-        self.read_view(by, parent, |view, kind| {
+        self.read_node(by, parent, |view, kind| {
             if kind != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
@@ -352,14 +357,14 @@ impl Fs {
     pub fn readdir(
         &self,
         ctx: &Ctx,
-        ino: Ino,
+        node: Node,
         after_cookie: u64,
         each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let mut from = after_cookie.saturating_add(1);
         let mut batch: Vec<(Found, Vec<u8>)> = Vec::new();
         loop {
-            self.read_view(ctx.hint, ino, |view, kind| {
+            self.read_node(ctx.hint, node, |view, kind| {
                 if kind != FileKind::Directory {
                     return Err(Error::NotDirectory);
                 }

@@ -8,7 +8,7 @@ use novale_pm::Purpose;
 use crate::alloc::pages_touched;
 use crate::error::{Error, Result};
 use crate::fs::{Atime, Fs, OpKind, regular};
-use crate::types::{Ctx, Seek};
+use crate::types::{Ctx, Node, Seek};
 use crate::view::View;
 
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -106,9 +106,9 @@ impl Fs {
     /// A symlink's target.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no symlink.
-    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.read_view(0, ino, |view, kind| {
+    /// [`Error::Invalid`] for what is no symlink; [`Error::Stale`].
+    pub fn readlink(&self, node: Node) -> Result<Vec<u8>> {
+        self.read_node(0, node, |view, kind| {
             if kind != FileKind::Symlink {
                 return Err(Error::Invalid("not a symlink"));
             }

@@ -27,7 +27,7 @@ use crate::recover::OpenReport;
 use crate::recover::unrecovered::Unrecovered;
 use crate::seeded::{self, Bug};
 use crate::settle;
-use crate::types::{Attr, Ctx, IndexMemory, StatFs};
+use crate::types::{Attr, Ctx, IndexMemory, Node, StatFs};
 use crate::view::{State, View, Views};
 use crate::xattr::set::Xattrs;
 
@@ -313,6 +313,13 @@ impl Fs {
         self.lock_found(call, ino, found)
     }
 
+    /// As [`Fs::lock`], of one use of the number.
+    pub(crate) fn lock_node<'a>(&'a self, call: &'a Call<'_>, node: Node) -> Result<Locked<'a>> {
+        let locked = self.lock(call, node.ino)?;
+        locked.check_is(node)?;
+        Ok(locked)
+    }
+
     /// As [`Fs::lock`], with the view that the inode was found to have.
     pub(crate) fn lock_found<'a>(
         &'a self,
@@ -443,6 +450,18 @@ impl Fs {
         }
     }
 
+    /// As [`Fs::read_view`], of one use of the number: what is read is of it alone.
+    pub(crate) fn read_node<'c, T>(
+        &self,
+        by: impl Into<By<'c>>,
+        node: Node,
+        mut read: impl FnMut(&View<'_>, FileKind) -> Result<T>,
+    ) -> Result<T> {
+        self.read_view(by, node.ino, |view, kind| {
+            if node.is_of(view.generation()) { read(view, kind) } else { Err(Error::Stale) }
+        })
+    }
+
     /// Reads an inode's view without its lock; `None` where that did not succeed in some tries, or
     /// the view is not loaded.
     pub(crate) fn read_unlocked<T>(
@@ -481,6 +500,14 @@ impl Fs {
     /// [`Error::Stale`] for an inode that is not in use.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.read_view(0, ino, |view, kind| Ok(view.attr(kind)))
+    }
+
+    /// As [`Fs::getattr`], of one use of the number.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is gone.
+    pub fn getattr_of(&self, node: Node) -> Result<Attr> {
+        self.read_node(0, node, |view, kind| Ok(view.attr(kind)))
     }
 
     /// Keeps an inode for as long as it is held: one that loses its last name meanwhile is gone
@@ -695,6 +722,11 @@ impl Fs {
 }
 
 impl Locked<'_> {
+    /// Refuses another use of the inode's number.
+    pub(crate) fn check_is(&self, node: Node) -> Result<()> {
+        if node.is_of(self.id.generation) { Ok(()) } else { Err(Error::Stale) }
+    }
+
     /// The state that the next commit goes on from, under the next op_seq.
     pub(crate) fn next_state(&self) -> State {
         let state = self.view.state();

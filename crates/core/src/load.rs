@@ -16,6 +16,7 @@ use crate::commit::InodePlace;
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::log::{self, Item, LogId};
+use crate::parent::ParentWord;
 use crate::recover::unrecovered::Unrecovered;
 use crate::view::{Attrs, State, View};
 use crate::xattr::set::XattrSet;
@@ -180,7 +181,7 @@ pub(crate) fn load(
         .identity
         .map_err(|error| Error::damaged_inode(ino, "identity line", pool.addr, error))?;
     let id = id_of(identity.generation);
-    let parent = view.parent();
+    let parent = view.parent_word();
     reset(arena, view)?;
     if identity.kind == FileKind::Directory || line.nlink == 0 {
         // Known since an earlier look-up, though the view was dropped meanwhile; of a file without a
@@ -221,7 +222,7 @@ pub(crate) fn load(
 /// seen to its spare pages.
 pub(crate) fn forget(arena: &Arena, view: &View<'_>) -> Result<()> {
     view.publish(|| {
-        let parent = view.parent();
+        let parent = view.parent_word();
         view.set_unloaded();
         reset(arena, view)?;
         view.set_parent(parent);
@@ -243,7 +244,7 @@ pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     view.set_spare(PmAddr::NULL, 0);
     view.set_gc_cursor(PmAddr::NULL);
     view.set_attr_seq(0);
-    view.set_parent(Ino::NULL);
+    view.set_parent(ParentWord::NONE);
     view.set_next_cookie(0);
     view.set_cut(0, 0);
     view.set_tail_page_seq(0);

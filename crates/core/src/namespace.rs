@@ -14,9 +14,10 @@ use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::load;
 use crate::log::{Appender, LogId, Room, page_crc};
 use crate::names::{Add, DirChange, Few, InodeChange, Ready, few, no_entries_crc};
+use crate::parent::ParentWord;
 use crate::quota::Change;
 use crate::seeded::{self, Bug};
-use crate::types::{Attr, Ctx, NewInode};
+use crate::types::{Attr, Ctx, NewInode, Node};
 use crate::view::{Attrs, Seen, State, View};
 use crate::xattr::set::XattrSet;
 
@@ -41,17 +42,20 @@ pub(crate) struct Fresh<'a> {
 pub(crate) type Target = (State, u32, Flushed);
 
 /// Finds an inode among those locked.
-pub(crate) fn among<'a, 'b>(locks: &'b [Locked<'a>], ino: Ino) -> Result<&'b Locked<'a>> {
-    locks.iter().find(|locked| locked.view.ino() == ino).ok_or(Error::Stale)
+pub(crate) fn among<'a, 'b>(locks: &'b [Locked<'a>], node: Node) -> Result<&'b Locked<'a>> {
+    let locked = locks.iter().find(|locked| locked.view.ino() == node.ino).ok_or(Error::Stale)?;
+    locked.check_is(node)?;
+    Ok(locked)
 }
 
 impl Fs {
     /// Makes an inode of any kind and its first name.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotFound`] when `parent` was removed, [`Error::NoSpace`],
-    /// [`Error::NameTooLong`], [`Error::InvalidName`]; nothing is changed then.
-    pub fn create(&self, ctx: &Ctx, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+    /// [`Error::Exists`], [`Error::NotFound`] when `parent` was removed and is held, [`Error::Stale`]
+    /// when it is gone, [`Error::NoSpace`], [`Error::NameTooLong`], [`Error::InvalidName`]; nothing is
+    /// changed then.
+    pub fn create(&self, ctx: &Ctx, parent: Node, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
         self.create_with_umask(ctx, parent, name, new, 0)
     }
 
@@ -62,7 +66,7 @@ impl Fs {
     pub fn create_with_umask(
         &self,
         ctx: &Ctx,
-        parent: Ino,
+        parent: Node,
         name: &[u8],
         new: &NewInode<'_>,
         umask: u32,
@@ -91,11 +95,13 @@ impl Fs {
     fn create_numbered(
         &self,
         call: &Call<'_>,
-        (parent, seen, name): (Ino, Seen, &[u8]),
+        (parent, seen, name): (Node, Seen, &[u8]),
         ino: Ino,
         (new, umask): (&NewInode<'_>, u32),
     ) -> Result<Attr> {
-        if ino == parent {
+        if ino == parent.ino {
+            // Unless it has been removed since, and its number is free.
+            self.lock_node(call, parent)?;
             return Err(load::called_free(ino, &self.place(ino)?));
         }
         let (dir, fresh) = self.lock_with_fresh(call, parent, ino)?;
@@ -129,7 +135,7 @@ impl Fs {
         let (attrs, inode, pending) = new_inode(call, (&dir, &fresh), new, born, target);
         let mut pending = pending.and(inherited);
         if is_dir {
-            pending = pending.and(self.store_parent(&fresh.place, parent));
+            pending = pending.and(self.store_parent(&fresh.place, parent.ino));
         }
         self.commit_names(call, JournalKind::Create, (&changes, ready), &[inode], pending)?;
         let view = &fresh.view;
@@ -137,7 +143,7 @@ impl Fs {
             view.set_attrs(&attrs, new.rdev);
             view.set_birth_ns(call.now_ns);
             view.set_atime_ns(call.now_ns);
-            view.set_parent(if is_dir { parent } else { Ino::NULL });
+            view.set_parent(if is_dir { dir.view.as_parent() } else { ParentWord::NONE });
             view.set_identity(ino, fresh.id.generation, new.kind, true);
         });
         self.count(project, Change::whole(view))?;
@@ -163,14 +169,14 @@ impl Fs {
     pub(crate) fn lock_with_fresh<'a>(
         &'a self,
         call: &'a Call<'_>,
-        dir: Ino,
+        dir: Node,
         ino: Ino,
     ) -> Result<(Locked<'a>, Fresh<'a>)> {
-        if ino < dir {
+        if ino < dir.ino {
             let fresh = self.lock_fresh(call, ino)?;
-            return Ok((self.lock(call, dir)?, fresh));
+            return Ok((self.lock_node(call, dir)?, fresh));
         }
-        let dir = self.lock(call, dir)?;
+        let dir = self.lock_node(call, dir)?;
         Ok((dir, self.lock_fresh(call, ino)?))
     }
 
@@ -258,12 +264,14 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for a directory, [`Error::Exists`], [`Error::TooManyLinks`],
-    /// [`Error::NotFound`] for an inode whose last name was removed.
-    pub fn link(&self, ctx: &Ctx, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+    /// [`Error::NotFound`] for an inode whose last name was removed; [`Error::Stale`] when it or
+    /// `parent` is gone.
+    pub fn link(&self, ctx: &Ctx, node: Node, parent: Node, name: &[u8]) -> Result<Attr> {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Link, ctx)?;
-        let locks = self.lock_all(&call, &[ino, parent])?;
-        let (inode, dir) = (among(&locks, ino)?, among(&locks, parent)?);
+        let ino = node.ino;
+        let locks = self.lock_all(&call, &[ino, parent.ino])?;
+        let (inode, dir) = (among(&locks, node)?, among(&locks, parent)?);
         if inode.kind == FileKind::Directory {
             return Err(Error::NotPermitted("a directory has one name"));
         }
@@ -300,8 +308,8 @@ impl Fs {
     /// Removes a name of anything but a directory.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDirectory`].
-    pub fn unlink(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
+    /// [`Error::NotFound`], [`Error::IsDirectory`]; [`Error::Stale`] when `parent` is gone.
+    pub fn unlink(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<()> {
         self.remove(ctx, parent, name, false).map(drop)
     }
 
@@ -313,7 +321,7 @@ impl Fs {
     pub fn remove_besides_kernel(
         &self,
         ctx: &Ctx,
-        parent: Ino,
+        parent: Node,
         name: &[u8],
         directory: bool,
     ) -> Result<bool> {
@@ -324,19 +332,20 @@ impl Fs {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`].
-    pub fn rmdir(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<()> {
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`]; [`Error::Stale`] when
+    /// `parent` is gone.
+    pub fn rmdir(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<()> {
         self.remove(ctx, parent, name, true).map(drop)
     }
 
     /// Removes a name; says which inode it was of where that is held.
-    fn remove(&self, ctx: &Ctx, parent: Ino, name: &[u8], directory: bool) -> Result<Option<Ino>> {
+    fn remove(&self, ctx: &Ctx, parent: Node, name: &[u8], directory: bool) -> Result<Option<Ino>> {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Unlink, ctx)?;
         let mut stale = Stale::default();
         for _ in 0..NAME_TRIES {
             let found = self.find_name(&call, parent, name)?.ok_or(Error::NotFound)?;
-            let locks = match self.lock_all(&call, &[parent, found.ino]) {
+            let locks = match self.lock_all(&call, &[parent.ino, found.ino]) {
                 Ok(locks) => locks,
                 // Removed by another meanwhile, or a parent that is gone.
                 Err(Error::Stale) => {
@@ -348,7 +357,7 @@ impl Fs {
             let dir = among(&locks, parent)?;
             match self.find_locked(dir, name)? {
                 Some(now) if now.ino == found.ino => {
-                    let inode = among(&locks, now.ino)?;
+                    let inode = among(&locks, now.node())?;
                     now.check(dir, inode)?;
                     self.remove_locked(&call, (dir, name, now), inode, directory)?;
                     return Ok(is_held(inode).then_some(now.ino));

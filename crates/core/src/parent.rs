@@ -10,8 +10,8 @@
 //! and one of an earlier use of the number fails by the generation.
 
 use novale_layout::{
-    DentryRef, FileKind, IDENTITY_OFFSET, INODES_PER_CHUNK, IdentityLine, Ino, VOLATILE_OFFSET,
-    VOLATILE_PARENT_OFFSET, VolatileLine,
+    DentryRef, FileKind, IDENTITY_OFFSET, INO_LIMIT, INODES_PER_CHUNK, IdentityLine, Ino,
+    VOLATILE_OFFSET, VOLATILE_PARENT_OFFSET, VolatileLine,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -20,69 +20,124 @@ use crate::dir::next_name;
 use crate::error::{Error, Result};
 use crate::fs::{By, Fs, OpKind};
 use crate::load::with_dentry;
-use crate::types::Ctx;
+use crate::types::{Ctx, Node};
 use crate::view::View;
 
 /// Names that are compared between two validations.
 const STEP: usize = 4096;
+
+/// A directory's parent: its number, and above it what there is room for of its generation, 24 bits. A
+/// removed directory that somebody has open leads to its parent as long as there is one, and not to
+/// what has the parent's number behind that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ParentWord(u64);
+
+impl ParentWord {
+    /// None, or none that is known.
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn new(ino: Ino, generation: u32) -> Self {
+        Self(u64::from(generation) << INO_LIMIT.trailing_zeros() | ino.get())
+    }
+
+    pub(crate) fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) fn raw(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn ino(self) -> Ino {
+        Ino::new(self.0 % INO_LIMIT)
+    }
+
+    /// Whether an inode of this generation, which has the number, is the parent.
+    pub(crate) fn is_of(self, generation: u32) -> bool {
+        Self::new(self.ino(), generation) == self
+    }
+}
+
+impl View<'_> {
+    /// What is noted of this inode as a parent.
+    pub(crate) fn as_parent(&self) -> ParentWord {
+        ParentWord::new(self.ino(), self.generation())
+    }
+}
 
 impl Fs {
     /// A directory's parent; the root's is itself.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; [`Error::NotFound`] for a directory that was removed before its parent
-    /// was known.
-    pub fn parent(&self, ino: Ino) -> Result<Ino> {
-        self.parent_by(0, ino)
+    /// was known, or whose parent was removed behind it; [`Error::Stale`].
+    pub fn parent(&self, node: Node) -> Result<Node> {
+        self.parent_by(0, node)
     }
 
     /// As [`Fs::parent`]. No inode is locked by the caller, unless the parent is noted.
-    pub(crate) fn parent_by<'c>(&self, by: impl Into<By<'c>>, ino: Ino) -> Result<Ino> {
-        if ino == Ino::ROOT {
-            return Ok(ino);
+    pub(crate) fn parent_by<'c>(&self, by: impl Into<By<'c>>, node: Node) -> Result<Node> {
+        if node.ino == Ino::ROOT {
+            return Ok(node);
         }
         let by = by.into();
-        let (parent, generation, nlink) = self.read_view(by, ino, |view, kind| {
+        let (parent, generation, nlink) = self.read_node(by, node, |view, kind| {
             if kind != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
-            Ok((view.parent(), view.generation(), view.state().nlink))
+            Ok((view.parent_word(), view.generation(), view.state().nlink))
         })?;
-        if parent != Ino::NULL {
-            return Ok(parent);
+        if parent != ParentWord::NONE {
+            return self.noted(by, parent);
         }
-        let sought = (ino, generation);
+        let sought = Node::new(node.ino, generation);
         let found = if nlink == 0 { None } else { self.find_parent(by, sought)? };
-        let parent = self.with_lock(by, ino, |view| {
+        let parent = self.with_lock(by, sought, |view| {
             if let Some(found) = found {
                 view.note_parent(found);
             }
-            view.parent()
+            view.parent_word()
         })?;
-        if parent == Ino::NULL { Err(Error::NotFound) } else { Ok(parent) }
+        self.noted(by, parent)
     }
 
-    /// Notes the directory in which a listing showed `ino`, a directory: a caller that goes on to
+    /// The parent that is noted, while it is there.
+    fn noted(&self, by: By<'_>, parent: ParentWord) -> Result<Node> {
+        if parent == ParentWord::NONE {
+            return Err(Error::NotFound);
+        }
+        match self.read_view(by, parent.ino(), |view, _| Ok(view.generation())) {
+            Ok(generation) if parent.is_of(generation) => Ok(Node::new(parent.ino(), generation)),
+            Ok(_) | Err(Error::Stale) => Err(Error::NotFound),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes the directory in which a listing showed `node`, a directory: a caller that goes on to
     /// it without a look-up would leave its parent unknown.
     ///
     /// # Errors
     /// [`Error::Stale`] for an inode that is not in use.
-    pub fn note_parent(&self, ino: Ino, parent: Ino) -> Result<()> {
-        let known = self.read_view(0, ino, |view, _| Ok(view.parent() != Ino::NULL))?;
-        if known {
-            Ok(())
-        } else {
-            self.with_lock(By::Hint(0), ino, |view| view.note_parent(parent))
+    pub fn note_parent(&self, node: Node, parent: Node) -> Result<()> {
+        if self.read_node(0, node, |view, _| Ok(view.parent() != Ino::NULL))? {
+            return Ok(());
         }
+        let parent = self.read_node(0, parent, |view, _| Ok(view.as_parent()))?;
+        self.with_lock(By::Hint(0), node, |view| view.note_parent(parent))
     }
 
     /// Runs `change` on an inode's view under its lock: without it the block may be another's by then.
-    fn with_lock<T>(&self, by: By<'_>, ino: Ino, change: impl FnOnce(&View<'_>) -> T) -> Result<T> {
+    fn with_lock<T>(
+        &self,
+        by: By<'_>,
+        node: Node,
+        change: impl FnOnce(&View<'_>) -> T,
+    ) -> Result<T> {
         match by {
-            By::Call(call) => Ok(change(&self.lock(call, ino)?.view)),
+            By::Call(call) => Ok(change(&self.lock_node(call, node)?.view)),
             By::Hint(hint) => {
                 let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint })?;
-                let locked = self.lock(&call, ino)?;
+                let locked = self.lock_node(&call, node)?;
                 Ok(change(&locked.view))
             }
         }
@@ -96,11 +151,13 @@ impl Fs {
 
     /// By the hint, or else by a search through all directories. One that is moved meanwhile may be
     /// missed, and its parent is known when that is done.
-    fn find_parent(&self, by: By<'_>, sought: (Ino, u32)) -> Result<Option<Ino>> {
-        let line = self.place(sought.0)?.addr.add(VOLATILE_OFFSET);
+    fn find_parent(&self, by: By<'_>, sought: Node) -> Result<Option<ParentWord>> {
+        let line = self.place(sought.ino)?.addr.add(VOLATILE_OFFSET);
         let hint = VolatileLine::decode(&self.pm.load_line(line)?).parent;
-        if hint.is_valid() && self.names(by, hint, sought)? {
-            return Ok(Some(hint));
+        if hint.is_valid()
+            && let Some(parent) = self.names(by, hint, sought)?
+        {
+            return Ok(Some(parent));
         }
         let arena = self.arena();
         for chunk in 0..self.inodes.chunk_count(arena)? {
@@ -110,8 +167,10 @@ impl Fs {
                     continue;
                 }
                 let dir = Ino::new(chunk * INODES_PER_CHUNK + index);
-                if self.is_directory(dir) && self.names(by, dir, sought)? {
-                    return Ok(Some(dir));
+                if self.is_directory(dir)
+                    && let Some(parent) = self.names(by, dir, sought)?
+                {
+                    return Ok(Some(parent));
                 }
             }
         }
@@ -127,9 +186,9 @@ impl Fs {
         identity.is_some_and(|identity| identity.kind == FileKind::Directory)
     }
 
-    /// Whether `dir` is a directory with a name of an inode of this generation. What can't be read
+    /// The directory with this number, if it is one and has a name of the inode. What can't be read
     /// names nothing.
-    fn names(&self, by: By<'_>, dir: Ino, sought: (Ino, u32)) -> Result<bool> {
+    fn names(&self, by: By<'_>, dir: Ino, sought: Node) -> Result<Option<ParentWord>> {
         let mut from = 0;
         // Cookies only rise, so that this ends with the directory.
         loop {
@@ -140,22 +199,23 @@ impl Fs {
                 let mut at = from;
                 for _ in 0..STEP {
                     let Some((cookie, addr)) = next_name(self.arena(), view, at)? else {
-                        return Ok((false, None));
+                        return Ok((None, None));
                     };
-                    let of = |named: &DentryRef<'_>| (named.ino(), named.generation());
-                    let named = with_dentry(&self.pm, addr, of)?;
-                    if named == sought {
-                        return Ok((true, None));
+                    let is_sought = |named: &DentryRef<'_>| {
+                        named.ino() == sought.ino && sought.is_of(named.generation())
+                    };
+                    if with_dentry(&self.pm, addr, is_sought)? {
+                        return Ok((Some(view.as_parent()), None));
                     }
                     at = cookie + 1;
                 }
-                Ok((false, Some(at)))
+                Ok((None, Some(at)))
             });
             match step {
                 Ok((_, Some(next))) => from = next,
                 Ok((found, None)) => return Ok(found),
                 Err(Error::Stale | Error::NotDirectory | Error::Damaged { .. }) => {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 Err(error) => return Err(error),
             }

@@ -12,7 +12,7 @@ use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::names::{Add, DirChange, Few, InodeChange, few};
 use crate::namespace::{NAME_TRIES, among, unlinked};
 use crate::seeded::{self, Bug};
-use crate::types::{Ctx, RenameMode};
+use crate::types::{Ctx, Node, RenameMode};
 
 /// Directories between one and the root, at most.
 const DEPTH_MAX: usize = 1 << 20;
@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 1 << 20;
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
-    parent: Ino,
+    parent: Node,
     name: &'a [u8],
 }
 
@@ -46,14 +46,15 @@ impl Fs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`] with [`RenameMode::NoReplace`],
     /// [`Error::NotDirectory`], [`Error::IsDirectory`] or [`Error::NotEmpty`] for what can't be
-    /// replaced, [`Error::Invalid`] for a directory moved below itself, [`Error::NoSpace`].
+    /// replaced, [`Error::Invalid`] for a directory moved below itself, [`Error::NoSpace`];
+    /// [`Error::Stale`] when a parent is gone.
     #[expect(clippy::too_many_arguments, reason = "two names and how, as renameat2 has them")]
     pub fn rename(
         &self,
         ctx: &Ctx,
-        parent: Ino,
+        parent: Node,
         name: &[u8],
-        new_parent: Ino,
+        new_parent: Node,
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
@@ -101,7 +102,7 @@ impl Fs {
         let is_dir = |found: Found| found.kind == FileKind::Directory;
         let moves_dir =
             is_dir(pair.from) || (mode == RenameMode::Exchange && pair.to.is_some_and(is_dir));
-        let across = from.parent != to.parent;
+        let across = from.parent.ino != to.parent.ino;
         let _moving =
             if moves_dir && across { Some(call.op.lock(self.rename_lock)?) } else { None };
         if across && is_dir(pair.from) && self.is_below(call, to.parent, pair.from.ino)? {
@@ -114,7 +115,7 @@ impl Fs {
         {
             return Err(Error::Invalid("a directory can't be moved below itself"));
         }
-        let mut inos = vec![from.parent, to.parent, pair.from.ino];
+        let mut inos = vec![from.parent.ino, to.parent.ino, pair.from.ino];
         inos.extend(pair.to.map(|target| target.ino));
         let locks = match self.lock_all(call, &inos) {
             Ok(locks) => locks,
@@ -134,10 +135,10 @@ impl Fs {
         if new.view.state().nlink == 0 {
             return Err(Error::NotFound);
         }
-        let moved = among(&locks, pair.from.ino)?;
+        let moved = among(&locks, pair.from.node())?;
         let target = pair
             .to
-            .map(|target| Ok::<_, Error>((target, among(&locks, target.ino)?)))
+            .map(|target| Ok::<_, Error>((target, among(&locks, target.node())?)))
             .transpose()?;
         pair.from.check(old, moved)?;
         target.map_or(Ok(()), |(found, target)| found.check(new, target))?;
@@ -155,18 +156,23 @@ impl Fs {
     }
 
     /// Whether `ino` is `above` or lies below it.
-    fn is_below(&self, call: &Call<'_>, ino: Ino, above: Ino) -> Result<bool> {
-        let mut at = ino;
+    fn is_below(&self, call: &Call<'_>, node: Node, above: Ino) -> Result<bool> {
+        let mut at = node;
         for _ in 0..DEPTH_MAX {
-            if at == above {
+            if at.ino == above {
                 return Ok(true);
             }
-            if at == Ino::ROOT {
+            if at.ino == Ino::ROOT {
                 return Ok(false);
             }
             at = self.parent_by(call, at)?;
         }
-        Err(Error::damaged_inode(ino, "parents", self.place(ino)?.addr, "they run in a circle"))
+        Err(Error::damaged_inode(
+            node.ino,
+            "parents",
+            self.place(node.ino)?.addr,
+            "they run in a circle",
+        ))
     }
 
     fn replace(
@@ -227,7 +233,7 @@ impl Fs {
         let pending = self.store_parents(&[(moved, new)], across);
         self.commit_names(call, JournalKind::Rename, (changes, ready), &inodes, pending)?;
         if is_dir == 1 {
-            moved.view.set_parent(new.view.ino());
+            moved.view.set_parent(new.view.as_parent());
         }
         match victim {
             Some((_, victim)) => self.reclaim_if(call, victim, gone),
@@ -284,7 +290,7 @@ impl Fs {
         self.commit_names(call, JournalKind::Exchange, (&changes, ready), &inodes, pending)?;
         for (inode, parent) in places {
             if inode.kind == FileKind::Directory {
-                inode.view.set_parent(parent.view.ino());
+                inode.view.set_parent(parent.view.as_parent());
             }
         }
         Ok(())

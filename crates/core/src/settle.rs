@@ -305,7 +305,7 @@ impl Fs {
             for named in crate::dir::inos(&self.pm, self.arena(), &directory.view)? {
                 let moved = holdings.inodes.iter().find(|held| held.ino == named);
                 if let Some(moved) = moved {
-                    moved.view.set_parent(directory.ino);
+                    moved.view.set_parent(directory.view.as_parent());
                 }
             }
         }

@@ -11,6 +11,42 @@ pub struct Ctx {
     pub hint: u32,
 }
 
+/// One use of an inode number: the number and its generation. What a walk has found stays told from
+/// what gets its number behind its removal: every operation on names asks for this, and ends with
+/// [`crate::Error::Stale`] where the number is another one's by then.
+#[derive(Debug, Clone, Copy)]
+pub struct Node {
+    /// The inode's number.
+    pub ino: Ino,
+    /// No inode is of generation 0: the one that has the number when it is used.
+    generation: u32,
+}
+
+impl Node {
+    /// The root directory, which is never removed.
+    pub const ROOT: Self = Self::current(Ino::ROOT);
+
+    /// The inode of this generation.
+    #[must_use]
+    pub const fn new(ino: Ino, generation: u32) -> Self {
+        Self { ino, generation }
+    }
+
+    /// Whatever inode has the number when it is used: for who holds the inode, so that its number can't
+    /// be used again.
+    #[must_use]
+    pub const fn current(ino: Ino) -> Self {
+        Self { ino, generation: 0 }
+    }
+
+    /// Whether an inode of this generation, which has the number, is the one.
+    #[inline]
+    #[must_use]
+    pub const fn is_of(self, generation: u32) -> bool {
+        self.generation == 0 || self.generation == generation
+    }
+}
+
 /// An inode's attributes, as `stat` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
@@ -44,6 +80,14 @@ pub struct Attr {
     pub ctime_ns: i64,
     /// Creation.
     pub birth_ns: i64,
+}
+
+impl Attr {
+    /// The inode that they are of.
+    #[must_use]
+    pub const fn node(&self) -> Node {
+        Node::new(self.ino, self.generation)
+    }
 }
 
 /// A new inode's attributes.
@@ -156,6 +200,14 @@ pub struct DirEntry<'a> {
     pub kind: FileKind,
     /// Its name.
     pub name: &'a [u8],
+}
+
+impl DirEntry<'_> {
+    /// The inode that it names.
+    #[must_use]
+    pub const fn node(&self) -> Node {
+        Node::new(self.ino, self.generation)
+    }
 }
 
 /// What `fallocate` does.

@@ -26,9 +26,10 @@ use crate::fs::{Call, Fs, OpKind};
 use crate::load;
 use crate::names::no_entries_crc;
 use crate::namespace::new_inode;
+use crate::parent::ParentWord;
 use crate::quota::Change;
 use crate::seeded::{self, Bug};
-use crate::types::{Attr, Ctx, NewInode, Unnamed};
+use crate::types::{Attr, Ctx, NewInode, Node, Unnamed};
 use crate::view::{State, View};
 
 impl Fs {
@@ -37,12 +38,13 @@ impl Fs {
     /// there, as if it were made in it.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when `dir` was removed, [`Error::NotDirectory`], [`Error::NoSpace`],
+    /// [`Error::NotFound`] when `dir` was removed and is held, [`Error::Stale`] when it is gone,
+    /// [`Error::NotDirectory`], [`Error::NoSpace`],
     /// [`Error::QuotaExceeded`], [`Error::Invalid`] for another kind; nothing is changed then.
     pub fn create_unnamed(
         &self,
         ctx: &Ctx,
-        dir: Ino,
+        dir: Node,
         new: &NewInode<'_>,
         how: Unnamed,
     ) -> Result<Attr> {
@@ -63,11 +65,13 @@ impl Fs {
     fn create_unnamed_numbered(
         &self,
         call: &Call<'_>,
-        dir: Ino,
+        dir: Node,
         ino: Ino,
         (new, how): (&NewInode<'_>, Unnamed),
     ) -> Result<Attr> {
-        if ino == dir {
+        if ino == dir.ino {
+            // Unless it has been removed since, and its number is free.
+            self.lock_node(call, dir)?;
             return Err(load::called_free(ino, &self.place(ino)?));
         }
         let (dir, fresh) = self.lock_with_fresh(call, dir, ino)?;
@@ -129,6 +133,6 @@ impl View<'_> {
 
     /// Says of a file whether it may get its first name.
     pub(crate) fn set_may_be_named(&self, may: bool) {
-        self.set_parent(if may { self.ino() } else { Ino::NULL });
+        self.set_parent(if may { self.as_parent() } else { ParentWord::NONE });
     }
 }

@@ -12,6 +12,7 @@ use novale_layout::{COOKIE_MIN, CommitLine, FileKind, Ino, PmAddr};
 
 use crate::error::{Error, Result};
 use crate::mapped::{KEPT, MAPPED};
+use crate::parent::ParentWord;
 use crate::xattr::set::XattrSet;
 
 /// The block of a view.
@@ -492,21 +493,26 @@ impl<'a> View<'a> {
 
     /// A directory's parent; 0 where it is not known.
     pub(crate) fn parent(&self) -> Ino {
-        Ino::new(self.get(PARENT))
+        self.parent_word().ino()
+    }
+
+    /// The same, and the low bits of its generation.
+    pub(crate) fn parent_word(&self) -> ParentWord {
+        ParentWord::from_raw(self.get(PARENT))
     }
 
     /// Notes the parent that a look-up passed, unless it is known: a rename may be newer.
-    pub(crate) fn note_parent(&self, parent: Ino) {
+    pub(crate) fn note_parent(&self, parent: ParentWord) {
         let _known = self.words[PARENT].compare_exchange(
             0,
-            parent.get(),
+            parent.raw(),
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
     }
 
-    pub(crate) fn set_parent(&self, parent: Ino) {
-        self.set(PARENT, parent.get());
+    pub(crate) fn set_parent(&self, parent: ParentWord) {
+        self.set(PARENT, parent.raw());
     }
 
     pub(crate) fn next_cookie(&self) -> u64 {

@@ -4,7 +4,7 @@
 
 mod support;
 
-use novale_core::{Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Serial, SetAttr, SetXattr};
+use novale_core::{Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, Serial, SetAttr, SetXattr};
 use support::{MB, open};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -19,7 +19,7 @@ fn world(form: Form) -> Fs {
 fn make(fs: &Fs, dir: Ino, name: &str, (kind, mode): (FileKind, u32), umask: u32) -> Ino {
     let target: &[u8] = if kind == FileKind::Symlink { b"there" } else { b"" };
     let new = NewInode { kind, mode, uid: 1, gid: 2, rdev: 0, target };
-    fs.create_with_umask(&CTX, dir, name.as_bytes(), &new, umask).unwrap().ino
+    fs.create_with_umask(&CTX, Node::current(dir), name.as_bytes(), &new, umask).unwrap().ino
 }
 
 fn mode(fs: &Fs, ino: Ino) -> u32 {
@@ -48,13 +48,13 @@ fn list(text: &str) -> Vec<u8> {
 
 fn set(fs: &Fs, ino: Ino, name: &[u8], text: &str) -> Result<(), Error> {
     let set = SetXattr { name, value: &list(text), ..SetXattr::default() };
-    fs.setxattr(&CTX, ino, &set)
+    fs.setxattr(&CTX, Node::current(ino), &set)
 }
 
 /// Whether the ACL is this one; none for the empty text.
 #[track_caller]
 fn assert_acl(fs: &Fs, ino: Ino, name: &[u8], text: &str) {
-    match fs.getxattr(ino, name) {
+    match fs.getxattr(Node::current(ino), name) {
         Ok(found) => assert_eq!(found, list(text), "{text}"),
         Err(Error::NoAttribute) => assert_eq!(text, "", "it has none"),
         Err(error) => panic!("{error}"),
@@ -69,7 +69,7 @@ fn an_access_list_sets_the_bits_and_chmod_changes_the_list() {
         set(&fs, file, ACCESS, "u:7 u1000:6 g:4 m:5 o:1").unwrap();
         assert_eq!(mode(&fs, file), 0o6751);
         let chmod = SetAttr { mode: Some(0o4624), ..SetAttr::default() };
-        fs.setattr(&CTX, file, &chmod).unwrap();
+        fs.setattr(&CTX, Node::current(file), &chmod).unwrap();
         assert_acl(&fs, file, ACCESS, "u:6 u1000:6 g:4 m:2 o:4");
         let fs = open(fs.into_pm(), form);
         assert_eq!(mode(&fs, file), 0o4624);
@@ -78,12 +78,12 @@ fn an_access_list_sets_the_bits_and_chmod_changes_the_list() {
         set(&fs, file, ACCESS, "u:7 g:5 o:0").unwrap();
         assert_eq!(mode(&fs, file), 0o4750);
         assert_acl(&fs, file, ACCESS, "");
-        assert_eq!(fs.listxattr(file).unwrap(), b"");
+        assert_eq!(fs.listxattr(Node::current(file)).unwrap(), b"");
         // Removing a list leaves the bits.
         set(&fs, file, ACCESS, "u:7 g:4 g7:6 m:6 o:1").unwrap();
-        fs.removexattr(&CTX, file, ACCESS).unwrap();
+        fs.removexattr(&CTX, Node::current(file), ACCESS).unwrap();
         assert_eq!(mode(&fs, file), 0o4761);
-        fs.removexattr(&CTX, file, ACCESS).unwrap();
+        fs.removexattr(&CTX, Node::current(file), ACCESS).unwrap();
     }
 }
 
@@ -93,7 +93,7 @@ fn a_caller_outside_the_group_loses_set_gid() {
     let file = make(&fs, Ino::ROOT, "f", (FileKind::File, 0o7777), 0);
     let value = list("u:6 g:4 o:0");
     let set = SetXattr { name: ACCESS, value: &value, clear_set_gid: true, ..SetXattr::default() };
-    fs.setxattr(&CTX, file, &set).unwrap();
+    fs.setxattr(&CTX, Node::current(file), &set).unwrap();
     assert_eq!(mode(&fs, file), 0o5640);
 }
 
@@ -108,8 +108,8 @@ fn new_inodes_inherit_and_the_umask_counts_without_a_default_list() {
         set(&fs, parent, DEFAULT, "u:7 u9:7 g:5 m:7 o:4").unwrap();
         assert_eq!(mode(&fs, parent), 0o755, "a default list says nothing of the directory");
         let checks = |fs: &Fs| {
-            let [below, made] =
-                ["sub", "file"].map(|name| fs.lookup(&CTX, parent, name.as_bytes()).unwrap());
+            let [below, made] = ["sub", "file"]
+                .map(|name| fs.lookup(&CTX, Node::current(parent), name.as_bytes()).unwrap());
             assert_eq!((below.mode, made.mode), (0o754, 0o664));
             assert_acl(fs, below.ino, ACCESS, "u:7 u9:7 g:5 m:5 o:4");
             assert_acl(fs, below.ino, DEFAULT, "u:7 u9:7 g:5 m:7 o:4");
@@ -121,15 +121,21 @@ fn new_inodes_inherit_and_the_umask_counts_without_a_default_list() {
         make(&fs, parent, "file", (file, 0o666), 0o077);
         checks(&fs);
         let link = make(&fs, parent, "link", (FileKind::Symlink, 0o777), 0o077);
-        assert_eq!((mode(&fs, link), fs.listxattr(link).unwrap()), (0o777, Vec::new()));
+        assert_eq!(
+            (mode(&fs, link), fs.listxattr(Node::current(link)).unwrap()),
+            (0o777, Vec::new())
+        );
         let fs = open(fs.into_pm(), form);
         checks(&fs);
         // A default list that says no more than bits leaves new files without one.
         set(&fs, parent, DEFAULT, "u:6 g:6 o:0").unwrap();
         let bare = make(&fs, parent, "bare", (file, 0o777), 0o077);
-        assert_eq!((mode(&fs, bare), fs.listxattr(bare).unwrap()), (0o660, Vec::new()));
+        assert_eq!(
+            (mode(&fs, bare), fs.listxattr(Node::current(bare)).unwrap()),
+            (0o660, Vec::new())
+        );
         set(&fs, parent, DEFAULT, "").unwrap();
-        assert_eq!(fs.listxattr(parent).unwrap(), b"");
+        assert_eq!(fs.listxattr(Node::current(parent)).unwrap(), b"");
         fs.close().unwrap();
         let pm = fs.into_pm();
         assert_eq!(novale_core::check(&pm, &Serial, &|_| {}).unwrap().findings, []);

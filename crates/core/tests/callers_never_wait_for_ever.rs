@@ -54,7 +54,7 @@ fn pool_of_files(slow: &Arc<SlowFences>) -> (Fs, Vec<Ino>) {
     let new = NewInode { kind: FileKind::File, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" };
     let ctx = Ctx { now_ns: 1, hint: 0 };
     let create =
-        |number| fs.create(&ctx, Ino::ROOT, format!("file{number}").as_bytes(), &new).unwrap().ino;
+        |number| fs.create(&ctx, Node::ROOT, format!("file{number}").as_bytes(), &new).unwrap().ino;
     let files = (0..THREADS).map(create).collect();
     fs.close().unwrap();
     (open(fs.into_pm()), files)

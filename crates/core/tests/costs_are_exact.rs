@@ -14,7 +14,7 @@ mod support;
 use std::fmt::Write;
 
 use novale_core::{
-    Ctx, Fallocate, FileKind, Form, Fs, Ino, NewInode, OpenOptions, Place, RenameMode, Seek,
+    Ctx, Fallocate, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Place, RenameMode, Seek,
     SetAttr, SetXattr, Unnamed,
 };
 use novale_pm::Counters;
@@ -73,15 +73,15 @@ impl World {
         world.write(world.f, 0, 4 * PAGE);
         // The superblock says of each feature that it is used, before the first time.
         let set = SetXattr { name: b"user.first", value: b"1", ..SetXattr::default() };
-        world.fs.setxattr(&ctx(), Ino::ROOT, &set).unwrap();
-        let h = world.fs.lookup(&ctx(), world.b, b"h").unwrap().ino;
+        world.fs.setxattr(&ctx(), Node::ROOT, &set).unwrap();
+        let h = world.fs.lookup(&ctx(), Node::current(world.b), b"h").unwrap().ino;
         world.write(h, 0, 2 * PAGE);
         world.fs.fallocate(&ctx(), h, Fallocate::CollapseRange, 0, PAGE as u64).unwrap();
         world
     }
 
     fn create(&self, dir: Ino, name: &[u8], kind: FileKind) -> Ino {
-        self.fs.create(&ctx(), dir, name, &inode(kind, b"")).unwrap().ino
+        self.fs.create(&ctx(), Node::current(dir), name, &inode(kind, b"")).unwrap().ino
     }
 
     fn write(&self, ino: Ino, at: usize, len: usize) {
@@ -94,7 +94,7 @@ impl World {
     }
 
     fn set(&self, ino: Ino, set: SetAttr) {
-        self.fs.setattr(&ctx(), ino, &set).unwrap();
+        self.fs.setattr(&ctx(), Node::current(ino), &set).unwrap();
     }
 
     fn resize(&self, ino: Ino, size: u64) {
@@ -106,7 +106,9 @@ impl World {
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) {
-        self.fs.rename(&ctx(), from.0, from.1, to.0, to.1, mode).unwrap();
+        self.fs
+            .rename(&ctx(), Node::current(from.0), from.1, Node::current(to.0), to.1, mode)
+            .unwrap();
     }
 }
 
@@ -232,16 +234,20 @@ fn an_attribute_costs_its_page_and_a_fence_before_the_commit() {
     };
     for form in [Form::Single, Form::Two] {
         // Two lines of the chain's page, the entry, the commit line.
-        assert_eq!(world(&|_| (), &|w| set(w, w.f, 10), form), (4, 0, 2), "{form:?}");
+        assert_eq!(
+            world(&|_| (), &|w| set(w, Node::current(w.f), 10), form),
+            (4, 0, 2),
+            "{form:?}"
+        );
         // Whatever the length of another value.
         let long = |w: &World| {
             let value = vec![1; 60_000];
             let set = SetXattr { name: b"user.long", value: &value, ..SetXattr::default() };
-            w.fs.setxattr(&ctx(), w.f, &set).unwrap();
+            w.fs.setxattr(&ctx(), Node::current(w.f), &set).unwrap();
         };
-        assert_eq!(world(&long, &|w| set(w, w.f, 10), form), (4, 0, 2), "{form:?}");
+        assert_eq!(world(&long, &|w| set(w, Node::current(w.f), 10), form), (4, 0, 2), "{form:?}");
         // A write to a file with attributes costs what any does.
-        let write = world(&|w| set(w, w.f, 10), &|w| w.write(w.f, 0, PAGE), form);
+        let write = world(&|w| set(w, Node::current(w.f), 10), &|w| w.write(w.f, 0, PAGE), form);
         assert_eq!(write, (66, 0, if form == Form::Single { 1 } else { 2 }), "{form:?}");
     }
 }
@@ -265,7 +271,7 @@ fn a_new_log_page_costs_a_header_and_a_pointer() {
             name: "first name of a directory",
             prepare: nothing,
             run: |w| {
-                let sub = w.fs.lookup(&ctx(), w.a, b"sub").unwrap().ino;
+                let sub = w.fs.lookup(&ctx(), Node::current(w.a), b"sub").unwrap().ino;
                 w.create(sub, b"x", FileKind::File);
             },
             costs: [cost(8, 2, 1), cost(8, 2, 2)],
@@ -329,7 +335,8 @@ fn making_costs_entries_a_record_and_a_line_an_inode() {
             prepare: nothing,
             run: |w| {
                 let how = Unnamed { may_be_named: true, umask: 0 };
-                w.fs.create_unnamed(&ctx(), w.a, &inode(FileKind::File, b""), how).unwrap();
+                w.fs.create_unnamed(&ctx(), Node::current(w.a), &inode(FileKind::File, b""), how)
+                    .unwrap();
             },
             costs: [cost(4, 2, 1), cost(4, 2, 1)],
         },
@@ -339,7 +346,7 @@ fn making_costs_entries_a_record_and_a_line_an_inode() {
                 let value = [&2_u32.to_le_bytes()[..], &ACL.concat()].concat();
                 let name = b"system.posix_acl_default";
                 let set = SetXattr { name, value: &value, ..SetXattr::default() };
-                w.fs.setxattr(&ctx(), w.a, &set).unwrap();
+                w.fs.setxattr(&ctx(), Node::current(w.a), &set).unwrap();
             },
             run: |w| {
                 w.create(w.a, b"new", FileKind::File);
@@ -350,7 +357,8 @@ fn making_costs_entries_a_record_and_a_line_an_inode() {
             name: "symlink: its page, its entry in its own log's first page",
             prepare: nothing,
             run: |w| {
-                w.fs.create(&ctx(), w.a, b"new", &inode(FileKind::Symlink, b"../b")).unwrap();
+                w.fs.create(&ctx(), Node::current(w.a), b"new", &inode(FileKind::Symlink, b"../b"))
+                    .unwrap();
             },
             costs: [cost(73, 2, 1), cost(73, 2, 2)],
         },
@@ -358,7 +366,7 @@ fn making_costs_entries_a_record_and_a_line_an_inode() {
             name: "link",
             prepare: nothing,
             run: |w| {
-                w.fs.link(&ctx(), w.f, w.b, b"new").unwrap();
+                w.fs.link(&ctx(), Node::current(w.f), Node::current(w.b), b"new").unwrap();
             },
             costs: [cost(6, 2, 1), cost(6, 2, 2)],
         },
@@ -371,20 +379,20 @@ fn removing_costs_an_entry_a_record_and_a_line_an_inode() {
         Case {
             name: "unlink of an empty file",
             prepare: nothing,
-            run: |w| w.fs.unlink(&ctx(), w.a, b"g").unwrap(),
+            run: |w| w.fs.unlink(&ctx(), Node::current(w.a), b"g").unwrap(),
             costs: [cost(6, 2, 1), cost(6, 2, 2)],
         },
         Case {
             name: "unlink of a file with pages: freeing them costs nothing",
             prepare: nothing,
-            run: |w| w.fs.unlink(&ctx(), w.a, b"f").unwrap(),
+            run: |w| w.fs.unlink(&ctx(), Node::current(w.a), b"f").unwrap(),
             costs: [cost(6, 2, 1), cost(6, 2, 2)],
         },
         Case {
             name: "unlink of an open file, and its last release",
             prepare: |w| w.fs.hold(w.f).unwrap(),
             run: |w| {
-                w.fs.unlink(&ctx(), w.a, b"f").unwrap();
+                w.fs.unlink(&ctx(), Node::current(w.a), b"f").unwrap();
                 w.fs.release(&ctx(), w.f, 1).unwrap();
             },
             costs: [cost(6, 2, 1), cost(6, 2, 2)],
@@ -392,7 +400,7 @@ fn removing_costs_an_entry_a_record_and_a_line_an_inode() {
         Case {
             name: "rmdir",
             prepare: nothing,
-            run: |w| w.fs.rmdir(&ctx(), w.a, b"sub").unwrap(),
+            run: |w| w.fs.rmdir(&ctx(), Node::current(w.a), b"sub").unwrap(),
             costs: [cost(6, 2, 1), cost(6, 2, 2)],
         },
     ]);
@@ -608,9 +616,9 @@ fn reading_costs_nothing_but_an_access_time_that_is_due() {
             },
             run: |w| {
                 w.fs.read(&Ctx { now_ns: 3_000, hint: 0 }, w.f, 0, &mut [0; 64]).unwrap();
-                w.fs.lookup(&ctx(), w.a, b"f").unwrap();
+                w.fs.lookup(&ctx(), Node::current(w.a), b"f").unwrap();
                 w.fs.getattr(w.f).unwrap();
-                w.fs.readdir(&ctx(), w.a, 0, &mut |_| true).unwrap();
+                w.fs.readdir(&ctx(), Node::current(w.a), 0, &mut |_| true).unwrap();
                 w.fs.seek(w.f, 0, Seek::Hole).unwrap();
                 w.fs.hold(w.f).unwrap();
                 w.fs.release(&ctx(), w.f, 1).unwrap();

@@ -9,7 +9,7 @@
 use novale_arena::Arena;
 use novale_core::dump::{Dump, DumpLimits, InodeDump, Owner, Shown, Value};
 use novale_core::{
-    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, RenameMode, Serial, SetXattr,
+    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, RenameMode, Serial, SetXattr,
     XattrMode, mkfs,
 };
 use novale_layout::{INODE_SIZE, LINE, LOG_NEXT_OFFSET, PAGE, PmAddr};
@@ -45,7 +45,7 @@ fn open(pm: Pm) -> Fs {
 
 fn make(fs: &Fs, dir: Ino, name: &[u8], kind: FileKind, now_ns: i64) -> Ino {
     let new = NewInode { kind, mode: 0o640, uid: 8, gid: 9, rdev: 0, target: b"" };
-    fs.create(&at(now_ns), dir, name, &new).unwrap().ino
+    fs.create(&at(now_ns), Node::current(dir), name, &new).unwrap().ino
 }
 
 fn line<'d>(inode: &'d InodeDump, note: &str) -> &'d Shown {
@@ -70,7 +70,15 @@ fn a_directory_and_a_file_are_shown_as_they_were_made() {
     let long = [b'n'; 200];
     let file = make(&fs, dir, &long, FileKind::File, 11);
     fs.write(&at(12), file, 3 * PAGE, &[1; 5000]).unwrap();
-    fs.rename(&at(13), dir, &long, dir, b"short", RenameMode::Replace).unwrap();
+    fs.rename(
+        &at(13),
+        Node::current(dir),
+        &long,
+        Node::current(dir),
+        b"short",
+        RenameMode::Replace,
+    )
+    .unwrap();
     let pm = fs.into_pm();
     let dump = Dump::new(&pm);
     assert_eq!(dump.remarks(), &[] as &[String]);
@@ -251,8 +259,8 @@ fn extended_attributes_are_shown_and_own_their_pages() {
     let fs = open(pool());
     let file = make(&fs, Ino::ROOT, b"a", FileKind::File, 10);
     let set = |name, value| SetXattr { name, value, mode: XattrMode::Any, clear_set_gid: false };
-    fs.setxattr(&at(11), file, &set(b"user.small", b"x")).unwrap();
-    fs.setxattr(&at(12), file, &set(b"user.long", &[3; 5000])).unwrap();
+    fs.setxattr(&at(11), Node::current(file), &set(b"user.small", b"x")).unwrap();
+    fs.setxattr(&at(12), Node::current(file), &set(b"user.long", &[3; 5000])).unwrap();
     let pm = fs.into_pm();
     let dump = Dump::new(&pm);
     let shown = dump.inode(file, LIMITS).xattrs;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_core::{
-    Attr, Ctx, Error, FileKind, Form, Fs, Ino, NewInode, SetAttr, SetXattr, XattrMode,
+    Attr, Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, SetAttr, SetXattr, XattrMode,
 };
 use novale_pm::Pm;
 use support::{MB, open, verify};
@@ -26,23 +26,23 @@ fn pool(len: u64) -> Pm {
 fn make(fs: &Fs, name: &str, kind: FileKind) -> Ino {
     let target: &[u8] = if kind == FileKind::Symlink { b"there" } else { b"" };
     let new = NewInode { kind, mode: 0o640, uid: 1, gid: 2, rdev: 0, target };
-    fs.create(&ctx(3), Ino::ROOT, name.as_bytes(), &new).unwrap().ino
+    fs.create(&ctx(3), Node::ROOT, name.as_bytes(), &new).unwrap().ino
 }
 
 fn set(fs: &Fs, ino: Ino, name: &str, value: &[u8]) -> Result<(), Error> {
     let set = SetXattr { name: name.as_bytes(), value, ..SetXattr::default() };
-    fs.setxattr(&ctx(7), ino, &set)
+    fs.setxattr(&ctx(7), Node::current(ino), &set)
 }
 
 fn get(fs: &Fs, ino: Ino, name: &str) -> Result<Vec<u8>, Error> {
-    fs.getxattr(ino, name.as_bytes())
+    fs.getxattr(Node::current(ino), name.as_bytes())
 }
 
 fn all(fs: &Fs, ino: Ino) -> BTreeMap<String, Vec<u8>> {
-    let list = fs.listxattr(ino).unwrap();
+    let list = fs.listxattr(Node::current(ino)).unwrap();
     let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let pairs = names.map(|name| {
-        let value = fs.getxattr(ino, name).unwrap();
+        let value = fs.getxattr(Node::current(ino), name).unwrap();
         (String::from_utf8(name.to_vec()).unwrap(), value)
     });
     pairs.collect()
@@ -95,12 +95,12 @@ fn values_of_all_lengths_in_all_namespaces() {
                         set(fs, ino, &name, &value).unwrap();
                     }
                     set(fs, ino, "user.gone", &value(9000)).unwrap();
-                    fs.removexattr(&ctx(8), ino, b"user.gone").unwrap();
+                    fs.removexattr(&ctx(8), Node::current(ino), b"user.gone").unwrap();
                 }
             },
             |fs| {
                 for name in ["File", "Directory"] {
-                    let attr = fs.lookup(&ctx(9), Ino::ROOT, name.as_bytes()).unwrap();
+                    let attr = fs.lookup(&ctx(9), Node::ROOT, name.as_bytes()).unwrap();
                     assert_eq!(all(fs, attr.ino), expected());
                     assert_eq!((attr.ctime_ns, attr.mtime_ns), (8, 3));
                     assert!(matches!(get(fs, attr.ino, "user.gone"), Err(Error::NoAttribute)));
@@ -123,7 +123,7 @@ fn other_changes_leave_them_and_all_pages_come_back() {
         for round in 0..200 {
             set(&fs, ino, "user.short", &round.to_string().into_bytes()).unwrap();
             let mode = SetAttr { mode: Some(0o600 + round % 8), ..SetAttr::default() };
-            fs.setattr(&ctx(9), ino, &mode).unwrap();
+            fs.setattr(&ctx(9), Node::current(ino), &mode).unwrap();
             fs.write(&ctx(9), ino, u64::from(round), b"x").unwrap();
         }
         assert_eq!(get(&fs, ino, "user.long").unwrap(), value(20_000));
@@ -131,13 +131,13 @@ fn other_changes_leave_them_and_all_pages_come_back() {
         // A chain of one page, and five of the value.
         let blocks = |attr: &Attr| attr.blocks / 8;
         let with = blocks(&fs.getattr(ino).unwrap());
-        fs.removexattr(&ctx(9), ino, b"user.long").unwrap();
+        fs.removexattr(&ctx(9), Node::current(ino), b"user.long").unwrap();
         assert_eq!(with - blocks(&fs.getattr(ino).unwrap()), 5);
-        fs.removexattr(&ctx(9), ino, b"user.short").unwrap();
+        fs.removexattr(&ctx(9), Node::current(ino), b"user.short").unwrap();
         assert_eq!(with - blocks(&fs.getattr(ino).unwrap()), 6);
-        assert_eq!(fs.listxattr(ino).unwrap(), b"");
+        assert_eq!(fs.listxattr(Node::current(ino)).unwrap(), b"");
         set(&fs, ino, "user.again", &value(50_000)).unwrap();
-        fs.unlink(&ctx(9), Ino::ROOT, b"f").unwrap();
+        fs.unlink(&ctx(9), Node::ROOT, b"f").unwrap();
         assert_eq!(free(), before);
         verify(&fs.into_pm());
     }
@@ -166,7 +166,7 @@ fn a_thousand_names_and_the_limits() {
     let fs = open(fs.into_pm(), Form::Auto);
     assert_eq!(all(&fs, ino), expected);
     for index in 0..count {
-        fs.removexattr(&ctx(9), ino, name(index).as_bytes()).unwrap();
+        fs.removexattr(&ctx(9), Node::current(ino), name(index).as_bytes()).unwrap();
     }
     set(&fs, ino, &long, b"255").unwrap();
     assert_eq!(get(&fs, ino, &long).unwrap(), b"255");
@@ -179,7 +179,7 @@ fn what_is_no_attribute_is_refused_and_nothing_changes() {
     let ino = make(&fs, "f", FileKind::File);
     let create = |name: &str, mode| {
         let set = SetXattr { name: name.as_bytes(), value: b"v", mode, clear_set_gid: false };
-        fs.setxattr(&ctx(9), ino, &set)
+        fs.setxattr(&ctx(9), Node::current(ino), &set)
     };
     assert!(matches!(create("user.a", XattrMode::Replace), Err(Error::NoAttribute)));
     create("user.a", XattrMode::Create).unwrap();
@@ -194,7 +194,7 @@ fn what_is_no_attribute_is_refused_and_nothing_changes() {
         assert!(matches!(set(&fs, ino, name, b""), Err(Error::Invalid(_))), "{name}");
     }
     assert!(matches!(set(&fs, ino, "", b""), Err(Error::NameRange)));
-    let removed = fs.removexattr(&ctx(9), ino, b"user.b");
+    let removed = fs.removexattr(&ctx(9), Node::current(ino), b"user.b");
     assert!(matches!(removed, Err(Error::NoAttribute)));
     assert_eq!(fs.getattr(ino).unwrap(), state);
     for kind in [FileKind::Symlink, FileKind::Fifo, FileKind::Socket, FileKind::CharDevice] {
@@ -221,8 +221,8 @@ fn a_full_pool_lets_them_be_replaced_and_removed() {
     assert_eq!(get(&fs, ino, "user.a").unwrap(), value(30_000));
     set(&fs, ino, "user.a", &value(29_000)).unwrap();
     assert_eq!(get(&fs, ino, "user.a").unwrap(), value(29_000));
-    fs.removexattr(&ctx(9), ino, b"user.a").unwrap();
-    assert_eq!(fs.listxattr(ino).unwrap(), b"");
+    fs.removexattr(&ctx(9), Node::current(ino), b"user.a").unwrap();
+    assert_eq!(fs.listxattr(Node::current(ino)).unwrap(), b"");
     verify(&fs.into_pm());
 }
 
@@ -237,11 +237,11 @@ fn a_change_of_owner_size_or_contents_takes_file_capabilities_away() {
         ("append", |fs, ino| assert_eq!(fs.append(&ctx(9), ino, b"new").unwrap(), 8)),
         ("truncation", |fs, ino| {
             let size = SetAttr { size: Some(1), ..SetAttr::default() };
-            fs.setattr(&ctx(9), ino, &size).unwrap();
+            fs.setattr(&ctx(9), Node::current(ino), &size).unwrap();
         }),
         ("owner", |fs, ino| {
             let owner = SetAttr { uid: Some(5), ..SetAttr::default() };
-            fs.setattr(&ctx(9), ino, &owner).unwrap();
+            fs.setattr(&ctx(9), Node::current(ino), &owner).unwrap();
         }),
     ];
     for form in FORMS {
@@ -252,7 +252,7 @@ fn a_change_of_owner_size_or_contents_takes_file_capabilities_away() {
             set(&fs, ino, "user.a", b"stays").unwrap();
             set(&fs, ino, "security.capability", &[1; 20]).unwrap();
             let mode = SetAttr { mode: Some(0o4755), ..SetAttr::default() };
-            fs.setattr(&ctx(9), ino, &mode).unwrap();
+            fs.setattr(&ctx(9), Node::current(ino), &mode).unwrap();
             assert_eq!(get(&fs, ino, "security.capability").unwrap(), [1; 20]);
             change(&fs, ino);
             let expected = BTreeMap::from([("user.a".to_owned(), b"stays".to_vec())]);
@@ -282,7 +282,7 @@ fn readers_see_one_value_or_the_next() {
                     while !done.load(Ordering::Acquire) {
                         let value = get(&fs, ino, "user.a").unwrap();
                         assert_eq!(value, whole(value[0]));
-                        assert_eq!(fs.listxattr(ino).unwrap(), b"user.a\0");
+                        assert_eq!(fs.listxattr(Node::current(ino)).unwrap(), b"user.a\0");
                         seen += 1;
                     }
                     seen

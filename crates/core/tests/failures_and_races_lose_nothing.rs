@@ -39,27 +39,30 @@ fn findings(pm: &Pm) -> Vec<String> {
 #[test]
 fn a_failed_create_keeps_the_numbers_generation() {
     let fs = open(pool(&[16 * MB], 1));
-    let d = fs.create(&ctx(10), Ino::ROOT, b"d", &new(FileKind::Directory)).unwrap();
-    let f = fs.create(&ctx(10), Ino::ROOT, b"f", &new(FileKind::File)).unwrap();
+    let d = fs.create(&ctx(10), Node::ROOT, b"d", &new(FileKind::Directory)).unwrap();
+    let f = fs.create(&ctx(10), Node::ROOT, b"f", &new(FileKind::File)).unwrap();
     fs.write(&ctx(10), f.ino, 0, b"x").unwrap();
     let mut byte = [0];
     fs.read(&ctx(5_000), f.ino, 0, &mut byte).unwrap(); // atime 5000, generation 1
-    fs.unlink(&ctx(20), Ino::ROOT, b"f").unwrap();
+    fs.unlink(&ctx(20), Node::ROOT, b"f").unwrap();
     fs.close().unwrap();
     let fs = open(fs.into_pm());
-    let g = fs.create(&ctx(21), Ino::ROOT, b"g", &new(FileKind::File)).unwrap();
+    let g = fs.create(&ctx(21), Node::ROOT, b"g", &new(FileKind::File)).unwrap();
     assert_eq!((g.ino, g.generation), (f.ino, 2));
-    fs.unlink(&ctx(22), Ino::ROOT, b"g").unwrap();
+    fs.unlink(&ctx(22), Node::ROOT, b"g").unwrap();
     fs.close().unwrap();
     let fs = open(fs.into_pm());
     // A create that fails behind the taking of the number.
     fs.hold(d.ino).unwrap();
-    fs.rmdir(&ctx(30), Ino::ROOT, b"d").unwrap();
-    assert!(matches!(fs.create(&ctx(31), d.ino, b"x", &new(FileKind::File)), Err(Error::NotFound)));
+    fs.rmdir(&ctx(30), Node::ROOT, b"d").unwrap();
+    assert!(matches!(
+        fs.create(&ctx(31), d.node(), b"x", &new(FileKind::File)),
+        Err(Error::NotFound)
+    ));
     let mut h = f;
     for index in 0..200 {
         h = fs
-            .create(&ctx(6_000), Ino::ROOT, format!("h{index}").as_bytes(), &new(FileKind::File))
+            .create(&ctx(6_000), Node::ROOT, format!("h{index}").as_bytes(), &new(FileKind::File))
             .unwrap();
         if h.ino == f.ino {
             break;
@@ -110,10 +113,10 @@ fn an_append_to_a_file_that_goes_away_gives_its_pages_back() {
         &PmOptions { observer: Some(hook.clone()), ..PmOptions::default() },
     );
     let fs: &'static Fs = Box::leak(Box::new(open(pm)));
-    let f = fs.create(&ctx(10), Ino::ROOT, b"f", &new(FileKind::File)).unwrap();
-    let unlink = move || fs.unlink(&ctx(11), Ino::ROOT, b"f").unwrap();
+    let f = fs.create(&ctx(10), Node::ROOT, b"f", &new(FileKind::File)).unwrap();
+    let unlink = move || fs.unlink(&ctx(11), Node::ROOT, b"f").unwrap();
     assert!(hook.run.set(Box::new(unlink)).is_ok());
-    fs.create(&ctx(10), Ino::ROOT, b"g", &new(FileKind::File)).unwrap();
+    fs.create(&ctx(10), Node::ROOT, b"g", &new(FileKind::File)).unwrap();
     hook.on.store(true, Ordering::Relaxed);
     assert!(matches!(fs.append(&ctx(12), f.ino, &vec![1; 8 * 4096]), Err(Error::Stale)));
     fs.close().unwrap();
@@ -132,12 +135,12 @@ fn a_write_to_a_number_that_becomes_a_directorys_is_refused() {
             &PmOptions { observer: Some(hook.clone()), ..PmOptions::default() },
         );
         let fs: &'static Fs = Box::leak(Box::new(open(pm)));
-        let file = fs.create(&ctx(10), Ino::ROOT, b"f", &new(FileKind::File)).unwrap().ino;
+        let file = fs.create(&ctx(10), Node::ROOT, b"f", &new(FileKind::File)).unwrap().ino;
         let reuse = move || {
-            fs.unlink(&ctx(11), Ino::ROOT, b"f").unwrap();
+            fs.unlink(&ctx(11), Node::ROOT, b"f").unwrap();
             let mut directories = (0..200).map(|index| {
                 let name = format!("d{index}");
-                fs.create(&ctx(11), Ino::ROOT, name.as_bytes(), &new(FileKind::Directory)).unwrap()
+                fs.create(&ctx(11), Node::ROOT, name.as_bytes(), &new(FileKind::Directory)).unwrap()
             });
             assert!(directories.any(|made| made.ino == file));
         };
@@ -151,8 +154,10 @@ fn a_write_to_a_number_that_becomes_a_directorys_is_refused() {
         };
         assert!(matches!(refused, Some(Error::IsDirectory)), "{refused:?}");
         assert!(!hook.on.load(Ordering::Relaxed), "the number was used again meanwhile");
-        fs.readdir(&ctx(13), file, 0, &mut |entry| panic!("{entry:?} in an empty directory"))
-            .unwrap();
+        fs.readdir(&ctx(13), Node::current(file), 0, &mut |entry| {
+            panic!("{entry:?} in an empty directory")
+        })
+        .unwrap();
         fs.close().unwrap();
         assert_eq!(findings(fs.pm()), Vec::<String>::new());
     }
@@ -165,7 +170,7 @@ fn one_of_two_renames_of_a_name_wins() {
     let fs = open(pool(&[64 * MB], 2));
     let mut twice = 0;
     for _ in 0..3000 {
-        fs.create(&ctx(1), Ino::ROOT, b"a", &new(FileKind::File)).unwrap();
+        fs.create(&ctx(1), Node::ROOT, b"a", &new(FileKind::File)).unwrap();
         let barrier = Barrier::new(2);
         let won = AtomicU32::new(0);
         std::thread::scope(|scope| {
@@ -176,9 +181,9 @@ fn one_of_two_renames_of_a_name_wins() {
                     if fs
                         .rename(
                             &Ctx { now_ns: 2, hint },
-                            Ino::ROOT,
+                            Node::ROOT,
                             b"a",
-                            Ino::ROOT,
+                            Node::ROOT,
                             b"b",
                             RenameMode::Replace,
                         )
@@ -192,7 +197,7 @@ fn one_of_two_renames_of_a_name_wins() {
         if won.load(Ordering::Relaxed) != 1 {
             twice += 1;
         }
-        fs.unlink(&ctx(3), Ino::ROOT, b"b").unwrap();
+        fs.unlink(&ctx(3), Node::ROOT, b"b").unwrap();
     }
     assert_eq!(twice, 0, "both said that they had moved it");
 }
@@ -202,11 +207,11 @@ fn one_of_two_renames_of_a_name_wins() {
 fn no_inode_number_is_lost_when_numbers_run_out() {
     let fs = open(pool(&[8 * MB], 1));
     // No room for a second chunk.
-    let fill = fs.create(&ctx(1), Ino::ROOT, b"fill", &new(FileKind::File)).unwrap();
+    let fill = fs.create(&ctx(1), Node::ROOT, b"fill", &new(FileKind::File)).unwrap();
     fs.fallocate(&ctx(1), fill.ino, Fallocate::Extend, 0, 900 * 4096).unwrap();
     let mut count = 0;
     while fs
-        .create(&ctx(2), Ino::ROOT, format!("n{count}").as_bytes(), &new(FileKind::File))
+        .create(&ctx(2), Node::ROOT, format!("n{count}").as_bytes(), &new(FileKind::File))
         .is_ok()
     {
         count += 1;
@@ -224,7 +229,7 @@ fn no_inode_number_is_lost_when_numbers_run_out() {
                     if fs
                         .create(
                             &Ctx { now_ns: 3, hint: thread },
-                            Ino::ROOT,
+                            Node::ROOT,
                             name.as_bytes(),
                             &new(FileKind::File),
                         )
@@ -240,7 +245,7 @@ fn no_inode_number_is_lost_when_numbers_run_out() {
         while unlinked.is_ok() && begun.elapsed().as_secs() < 2 {
             let list = std::mem::take(&mut *made.lock().unwrap());
             unlinked = list.iter().try_for_each(|name| {
-                fs.unlink(&Ctx { now_ns: 4, hint: 9 }, Ino::ROOT, name.as_bytes())
+                fs.unlink(&Ctx { now_ns: 4, hint: 9 }, Node::ROOT, name.as_bytes())
             });
         }
         // The other threads end before this one may panic.

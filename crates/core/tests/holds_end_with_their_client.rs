@@ -6,7 +6,9 @@
 mod support;
 
 use novale_arena::{Arena, PidInfo};
-use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, Serial, SetAttr, mkfs};
+use novale_core::{
+    Ctx, Error, FileKind, Fs, Ino, NewInode, Node, OpenOptions, Serial, SetAttr, mkfs,
+};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use support::mkfs_options;
 use tempfile::NamedTempFile;
@@ -49,9 +51,9 @@ impl Bed {
     fn file(&self, name: &[u8]) -> (Ino, u32) {
         let kind = FileKind::File;
         let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let made = self.fs.create(&CTX, Ino::ROOT, name, &new).unwrap();
+        let made = self.fs.create(&CTX, Node::ROOT, name, &new).unwrap();
         let size = Some(BYTES);
-        self.fs.setattr(&CTX, made.ino, &SetAttr { size, ..SetAttr::default() }).unwrap();
+        self.fs.setattr(&CTX, made.node(), &SetAttr { size, ..SetAttr::default() }).unwrap();
         self.fs.write(&CTX, made.ino, 0, &vec![7; usize::try_from(BYTES).unwrap()]).unwrap();
         (made.ino, made.generation)
     }
@@ -70,7 +72,7 @@ fn a_released_file_goes_with_the_last_hold_of_whichever_client() {
     let [mine, theirs] =
         [&bed.fs, &other].map(|fs| fs.open_hold(&CTX, ino, generation).unwrap().unwrap());
     assert_eq!(other.open_hold(&CTX, ino, generation + 1).unwrap(), None);
-    bed.fs.unlink(&CTX, Ino::ROOT, b"file").unwrap();
+    bed.fs.unlink(&CTX, Node::ROOT, b"file").unwrap();
     bed.fs.open_release(&CTX, mine).unwrap();
     assert_eq!(other.getattr(ino).unwrap().nlink, 0);
     other.open_release(&CTX, theirs).unwrap();
@@ -90,7 +92,7 @@ fn what_a_dead_client_had_open_is_closed_for_it() {
         dead.open_hold(&CTX, ino, generation).unwrap().unwrap();
     }
     let mine = bed.fs.open_hold(&CTX, named.0, named.1).unwrap().unwrap();
-    bed.fs.unlink(&CTX, Ino::ROOT, b"nameless").unwrap();
+    bed.fs.unlink(&CTX, Node::ROOT, b"nameless").unwrap();
     assert!(bed.free() <= before);
     // As after SIGKILL: who holds something does not give its slot back.
     drop(dead);
@@ -114,7 +116,7 @@ fn a_client_that_leaves_closes_what_it_has_open() {
     for _ in 0..1000 {
         other.open_hold(&CTX, ino, generation).unwrap().unwrap();
     }
-    bed.fs.unlink(&CTX, Ino::ROOT, b"file").unwrap();
+    bed.fs.unlink(&CTX, Node::ROOT, b"file").unwrap();
     assert_eq!(bed.fs.getattr(ino).unwrap().nlink, 0);
     other.close().unwrap();
     assert!(matches!(bed.fs.getattr(ino), Err(Error::Stale)));

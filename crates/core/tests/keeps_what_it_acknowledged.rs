@@ -29,7 +29,7 @@ fn file(mode: u32) -> NewInode<'static> {
 
 fn names(fs: &Fs, dir: Ino) -> Vec<String> {
     let mut names = Vec::new();
-    fs.readdir(&ctx(0), dir, 0, &mut |entry| {
+    fs.readdir(&ctx(0), Node::current(dir), 0, &mut |entry| {
         names.push(String::from_utf8_lossy(entry.name).into_owned());
         true
     })
@@ -77,24 +77,25 @@ fn files_of_many_sizes_and_holes() {
                 for len in [0, 1, 63, 64, 4095, 4096, 4097, 12_288, 100_000] {
                     let name = format!("f{len}");
                     let attr =
-                        fs.create(&ctx(5), Ino::ROOT, name.as_bytes(), &file(0o640)).unwrap();
+                        fs.create(&ctx(5), Node::ROOT, name.as_bytes(), &file(0o640)).unwrap();
                     assert_eq!(fs.write(&ctx(6), attr.ino, 0, &image(len)).unwrap(), len);
                 }
-                let attr = fs.create(&ctx(5), Ino::ROOT, b"holes", &file(0o640)).unwrap();
+                let attr = fs.create(&ctx(5), Node::ROOT, b"holes", &file(0o640)).unwrap();
                 fs.write(&ctx(6), attr.ino, 10_000, b"end").unwrap();
                 fs.write(&ctx(7), attr.ino, 5, b"start").unwrap();
                 fs.write(&ctx(8), attr.ino, 4090, &[9; 20]).unwrap();
             },
             |fs| {
                 for len in [0, 1, 63, 64, 4095, 4096, 4097, 12_288, 100_000] {
-                    let attr = fs.lookup(&ctx(9), Ino::ROOT, format!("f{len}").as_bytes()).unwrap();
+                    let attr =
+                        fs.lookup(&ctx(9), Node::ROOT, format!("f{len}").as_bytes()).unwrap();
                     assert_eq!(
                         (attr.size, attr.mode, attr.uid, attr.gid),
                         (len as u64, 0o640, 1, 2)
                     );
                     assert_eq!(contents(fs, attr.ino), image(len));
                 }
-                let attr = fs.lookup(&ctx(9), Ino::ROOT, b"holes").unwrap();
+                let attr = fs.lookup(&ctx(9), Node::ROOT, b"holes").unwrap();
                 let mut expected = vec![0; 10_003];
                 expected[10_000..].copy_from_slice(b"end");
                 expected[5..10].copy_from_slice(b"start");
@@ -111,15 +112,15 @@ fn truncation_hides_what_it_cut_off() {
     thrice(
         Form::Auto,
         |fs| {
-            let ino = fs.create(&ctx(5), Ino::ROOT, b"f", &file(0o600)).unwrap().ino;
+            let ino = fs.create(&ctx(5), Node::ROOT, b"f", &file(0o600)).unwrap().ino;
             fs.write(&ctx(6), ino, 0, &[1; 9000]).unwrap();
             let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
-            fs.setattr(&ctx(7), ino, &size(100)).unwrap();
-            fs.setattr(&ctx(8), ino, &size(9000)).unwrap();
+            fs.setattr(&ctx(7), Node::current(ino), &size(100)).unwrap();
+            fs.setattr(&ctx(8), Node::current(ino), &size(9000)).unwrap();
             fs.write(&ctx(8), ino, 9500, &[2; 10]).unwrap();
         },
         |fs| {
-            let ino = fs.lookup(&ctx(9), Ino::ROOT, b"f").unwrap().ino;
+            let ino = fs.lookup(&ctx(9), Node::ROOT, b"f").unwrap().ino;
             let mut expected = vec![0; 9510];
             expected[..100].fill(1);
             expected[9500..].fill(2);
@@ -134,35 +135,45 @@ fn names_links_and_renames() {
         Form::Auto,
         |fs| {
             let dir = NewInode { kind: FileKind::Directory, ..file(0o755) };
-            let a = fs.create(&ctx(5), Ino::ROOT, b"a", &dir).unwrap().ino;
-            let b = fs.create(&ctx(5), Ino::ROOT, b"b", &dir).unwrap().ino;
-            let f = fs.create(&ctx(5), a, b"f", &file(0o600)).unwrap().ino;
+            let a = fs.create(&ctx(5), Node::ROOT, b"a", &dir).unwrap().ino;
+            let b = fs.create(&ctx(5), Node::ROOT, b"b", &dir).unwrap().ino;
+            let f = fs.create(&ctx(5), Node::current(a), b"f", &file(0o600)).unwrap().ino;
             fs.write(&ctx(6), f, 0, b"hello").unwrap();
-            fs.link(&ctx(7), f, b, &[b'n'; 255]).unwrap();
-            fs.create(&ctx(5), b, b"g", &file(0o600)).unwrap();
-            fs.rename(&ctx(8), a, b"f", b, b"g", RenameMode::Replace).unwrap();
-            let sub = fs.create(&ctx(5), a, b"sub", &dir).unwrap().ino;
-            fs.rename(&ctx(8), a, b"sub", b, b"moved", RenameMode::Replace).unwrap();
+            fs.link(&ctx(7), Node::current(f), Node::current(b), &[b'n'; 255]).unwrap();
+            fs.create(&ctx(5), Node::current(b), b"g", &file(0o600)).unwrap();
+            fs.rename(&ctx(8), Node::current(a), b"f", Node::current(b), b"g", RenameMode::Replace)
+                .unwrap();
+            let sub = fs.create(&ctx(5), Node::current(a), b"sub", &dir).unwrap().ino;
+            fs.rename(
+                &ctx(8),
+                Node::current(a),
+                b"sub",
+                Node::current(b),
+                b"moved",
+                RenameMode::Replace,
+            )
+            .unwrap();
             assert!(matches!(
-                fs.rename(&ctx(8), Ino::ROOT, b"b", sub, b"x", RenameMode::Replace),
+                fs.rename(&ctx(8), Node::ROOT, b"b", Node::current(sub), b"x", RenameMode::Replace),
                 Err(Error::Invalid(_))
             ));
             let link = NewInode { kind: FileKind::Symlink, target: b"../a", ..file(0o777) };
-            fs.create(&ctx(5), b, b"link", &link).unwrap();
-            fs.rename(&ctx(8), Ino::ROOT, b"a", b, b"g", RenameMode::Exchange).unwrap();
+            fs.create(&ctx(5), Node::current(b), b"link", &link).unwrap();
+            fs.rename(&ctx(8), Node::ROOT, b"a", Node::current(b), b"g", RenameMode::Exchange)
+                .unwrap();
         },
         |fs| {
             assert_eq!(names(fs, Ino::ROOT), ["b", "a"]);
-            let b = fs.lookup(&ctx(9), Ino::ROOT, b"b").unwrap();
+            let b = fs.lookup(&ctx(9), Node::ROOT, b"b").unwrap();
             let long = "n".repeat(255);
             assert_eq!(names(fs, b.ino), [&long, "moved", "link", "g"]);
             assert_eq!(b.nlink, 4);
             assert_eq!(fs.getattr(Ino::ROOT).unwrap().nlink, 3);
-            let f = fs.lookup(&ctx(9), Ino::ROOT, b"a").unwrap();
+            let f = fs.lookup(&ctx(9), Node::ROOT, b"a").unwrap();
             assert_eq!((f.kind, f.nlink), (FileKind::File, 2));
             assert_eq!(contents(fs, f.ino), b"hello");
-            let link = fs.lookup(&ctx(9), b.ino, b"link").unwrap();
-            assert_eq!(fs.readlink(link.ino).unwrap(), b"../a");
+            let link = fs.lookup(&ctx(9), b.node(), b"link").unwrap();
+            assert_eq!(fs.readlink(link.node()).unwrap(), b"../a");
         },
     );
 }
@@ -176,11 +187,11 @@ fn everything_removed_gives_every_page_back() {
     for round in 0..4 {
         for index in 0..500 {
             let name = format!("file {round} {index}");
-            let ino = fs.create(&ctx(5), Ino::ROOT, name.as_bytes(), &file(0o600)).unwrap().ino;
+            let ino = fs.create(&ctx(5), Node::ROOT, name.as_bytes(), &file(0o600)).unwrap().ino;
             fs.write(&ctx(6), ino, 0, &vec![3; index * 11]).unwrap();
         }
         for index in 0..500 {
-            fs.unlink(&ctx(7), Ino::ROOT, format!("file {round} {index}").as_bytes()).unwrap();
+            fs.unlink(&ctx(7), Node::ROOT, format!("file {round} {index}").as_bytes()).unwrap();
         }
         if round == 0 {
             free.pages_free = fs.statfs().unwrap().pages_free + taken(&fs);
@@ -196,10 +207,10 @@ fn everything_removed_gives_every_page_back() {
 #[test]
 fn a_held_file_outlives_its_name() {
     let fs = open(pool(&[16 * MB]), Form::Auto);
-    let ino = fs.create(&ctx(5), Ino::ROOT, b"f", &file(0o600)).unwrap().ino;
+    let ino = fs.create(&ctx(5), Node::ROOT, b"f", &file(0o600)).unwrap().ino;
     fs.write(&ctx(6), ino, 0, b"still here").unwrap();
     fs.hold(ino).unwrap();
-    fs.unlink(&ctx(7), Ino::ROOT, b"f").unwrap();
+    fs.unlink(&ctx(7), Node::ROOT, b"f").unwrap();
     assert_eq!(contents(&fs, ino), b"still here");
     fs.write(&ctx(8), ino, 6, b"there").unwrap();
     assert_eq!(contents(&fs, ino), b"still there");
@@ -210,7 +221,7 @@ fn a_held_file_outlives_its_name() {
 #[test]
 fn a_full_pool_still_overwrites_and_deletes() {
     let fs = open(pool(&[16 * MB]), Form::Auto);
-    let ino = fs.create(&ctx(5), Ino::ROOT, b"big", &file(0o600)).unwrap().ino;
+    let ino = fs.create(&ctx(5), Node::ROOT, b"big", &file(0o600)).unwrap().ino;
     let mut len = 0;
     while fs.append(&ctx(6), ino, &vec![4; 65536]).is_ok() {
         len += 65536;
@@ -223,6 +234,6 @@ fn a_full_pool_still_overwrites_and_deletes() {
         fs.write(&ctx(7), ino, at, &[5; 4096]).unwrap();
     }
     assert_eq!(contents(&fs, ino), vec![5; len as usize]);
-    fs.unlink(&ctx(8), Ino::ROOT, b"big").unwrap();
+    fs.unlink(&ctx(8), Node::ROOT, b"big").unwrap();
     assert!(fs.statfs().unwrap().pages_available > 2000);
 }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode};
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, Node, OpenOptions, RenameMode};
 use novale_layout::{
     COMMIT_OFFSETS, CommitLine, INODE_SIZE, INODES_PER_PAGE, PmAddr, Seed, Superblock,
 };
@@ -23,7 +23,7 @@ fn open(pm: Pm) -> Fs {
 
 fn make(fs: &Fs, name: &[u8], kind: FileKind) -> Ino {
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.create(&CTX, Ino::ROOT, name, &new).unwrap().ino
+    fs.create(&CTX, Node::ROOT, name, &new).unwrap().ino
 }
 
 /// Gives the newest commit line of an inode another link count, as so many links would.
@@ -54,15 +54,15 @@ fn the_last_link_that_can_be_counted_is_made_and_the_next_one_refused() {
     let pm = fs.into_pm();
     set_links(&pm, file, u32::MAX - 1);
     let fs = open(pm);
-    fs.link(&CTX, file, Ino::ROOT, b"last").unwrap();
+    fs.link(&CTX, Node::current(file), Node::ROOT, b"last").unwrap();
     assert_eq!(fs.getattr(file).unwrap().nlink, u32::MAX);
-    let refused = fs.link(&CTX, file, Ino::ROOT, b"one more");
+    let refused = fs.link(&CTX, Node::current(file), Node::ROOT, b"one more");
     assert!(matches!(refused, Err(Error::TooManyLinks)), "{refused:?}");
-    assert!(matches!(fs.lookup(&CTX, Ino::ROOT, b"one more"), Err(Error::NotFound)));
+    assert!(matches!(fs.lookup(&CTX, Node::ROOT, b"one more"), Err(Error::NotFound)));
     // A rename adds no link, and an unlink makes room for one.
-    fs.rename(&CTX, Ino::ROOT, b"last", Ino::ROOT, b"renamed", RenameMode::Replace).unwrap();
-    fs.unlink(&CTX, Ino::ROOT, b"renamed").unwrap();
-    fs.link(&CTX, file, Ino::ROOT, b"one more").unwrap();
+    fs.rename(&CTX, Node::ROOT, b"last", Node::ROOT, b"renamed", RenameMode::Replace).unwrap();
+    fs.unlink(&CTX, Node::ROOT, b"renamed").unwrap();
+    fs.link(&CTX, Node::current(file), Node::ROOT, b"one more").unwrap();
     assert_eq!(fs.getattr(file).unwrap().nlink, u32::MAX);
 }
 
@@ -77,15 +77,17 @@ fn a_directory_takes_no_more_subdirectories_than_it_can_count() {
     let fs = open(pm);
     let new =
         NewInode { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.create(&CTX, dir, b"last", &new).unwrap();
-    let refused = fs.create(&CTX, dir, b"one more", &new);
+    fs.create(&CTX, Node::current(dir), b"last", &new).unwrap();
+    let refused = fs.create(&CTX, Node::current(dir), b"one more", &new);
     assert!(matches!(refused, Err(Error::TooManyLinks)), "{refused:?}");
-    let move_in = || fs.rename(&CTX, Ino::ROOT, b"other", dir, b"moved", RenameMode::Replace);
+    let move_in =
+        || fs.rename(&CTX, Node::ROOT, b"other", Node::current(dir), b"moved", RenameMode::Replace);
     let refused = move_in();
     assert!(matches!(refused, Err(Error::TooManyLinks)), "{refused:?}");
-    assert!(fs.lookup(&CTX, Ino::ROOT, b"other").is_ok());
-    fs.create(&CTX, dir, b"file", &NewInode { kind: FileKind::File, ..new }).unwrap();
-    fs.rmdir(&CTX, dir, b"last").unwrap();
+    assert!(fs.lookup(&CTX, Node::ROOT, b"other").is_ok());
+    fs.create(&CTX, Node::current(dir), b"file", &NewInode { kind: FileKind::File, ..new })
+        .unwrap();
+    fs.rmdir(&CTX, Node::current(dir), b"last").unwrap();
     move_in().unwrap();
     assert_eq!(fs.getattr(dir).unwrap().nlink, u32::MAX);
 }

@@ -51,15 +51,15 @@ fn sound(fs: Fs) -> Pm {
 fn removals_leave_a_directory_of_many_names() {
     let fs = open();
     for name in 0..3000 {
-        fs.create(&CTX, Ino::ROOT, format!("stays{name}").as_bytes(), &file()).unwrap();
+        fs.create(&CTX, Node::ROOT, format!("stays{name}").as_bytes(), &file()).unwrap();
     }
     // Names that come and go, each living long enough for the log to grow by a page meanwhile.
     let mut least = u64::MAX;
     let mut at_first = 0;
     for round in 0..40_000 {
-        fs.create(&CTX, Ino::ROOT, format!("comes{round}").as_bytes(), &file()).unwrap();
+        fs.create(&CTX, Node::ROOT, format!("comes{round}").as_bytes(), &file()).unwrap();
         if round >= 150 {
-            fs.unlink(&CTX, Ino::ROOT, format!("comes{}", round - 150).as_bytes()).unwrap();
+            fs.unlink(&CTX, Node::ROOT, format!("comes{}", round - 150).as_bytes()).unwrap();
         }
         if round == 4000 {
             at_first = free(&fs);
@@ -69,7 +69,7 @@ fn removals_leave_a_directory_of_many_names() {
     assert!(at_first - least < 100, "{at_first} pages were free, then {least}");
     let names = |fs: &Fs| {
         let mut names = Vec::new();
-        fs.readdir(&CTX, Ino::ROOT, 0, &mut |entry| {
+        fs.readdir(&CTX, Node::ROOT, 0, &mut |entry| {
             names.push(entry.name.to_vec());
             true
         })
@@ -86,7 +86,7 @@ fn removals_leave_a_directory_of_many_names() {
 #[test]
 fn holes_leave_a_file_of_many_pieces() {
     let fs = open();
-    let f = fs.create(&CTX, Ino::ROOT, b"f", &file()).unwrap().ino;
+    let f = fs.create(&CTX, Node::ROOT, b"f", &file()).unwrap().ino;
     for piece in 0..2000 {
         fs.write(&CTX, f, piece * 2 * PAGE, &[1; 4096]).unwrap();
     }
@@ -95,7 +95,12 @@ fn holes_leave_a_file_of_many_pieces() {
     for round in 0..200_000_u64 {
         let end = (4000 + round % 7) * PAGE;
         fs.write(&CTX, f, end, &[2; 4096]).unwrap();
-        fs.setattr(&CTX, f, &SetAttr { size: Some(end - 100), ..SetAttr::default() }).unwrap();
+        fs.setattr(
+            &CTX,
+            Node::current(f),
+            &SetAttr { size: Some(end - 100), ..SetAttr::default() },
+        )
+        .unwrap();
         if round == 2000 {
             at_first = free(&fs);
         }
@@ -116,7 +121,7 @@ fn holes_leave_a_file_of_many_pieces() {
 fn pages_that_move_about_their_file() {
     const PIECES: u64 = 2_000;
     let fs = open();
-    let f = fs.create(&CTX, Ino::ROOT, b"f", &file()).unwrap();
+    let f = fs.create(&CTX, Node::ROOT, b"f", &file()).unwrap();
     // Every other page, so that each is an entry of its own.
     for index in 0..PIECES {
         fs.write(&CTX, f.ino, index * 2 * PAGE, &[index as u8; 64]).unwrap();
@@ -134,7 +139,7 @@ fn pages_that_move_about_their_file() {
     assert!(most < 33 * 3, "the log came to {most} pages");
     let pm = sound(fs);
     let fs = reopen(pm);
-    let f = fs.lookup(&CTX, Ino::ROOT, b"f").unwrap();
+    let f = fs.lookup(&CTX, Node::ROOT, b"f").unwrap();
     let mut byte = [0];
     for index in 0..PIECES {
         fs.read(&CTX, f.ino, index * 2 * PAGE, &mut byte).unwrap();

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, NewInode, OpenOptions, Place, Serial,
-    SetAttr, mkfs,
+    Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, NewInode, Node, OpenOptions, Place,
+    Serial, SetAttr, mkfs,
 };
 use novale_layout::PmAddr;
 use novale_pm::{Pm, PmOptions, Purpose, SlotLock, SlotSpec};
@@ -24,13 +24,13 @@ const PAGE: usize = 4096;
 fn make(fs: &Fs, name: &[u8]) -> (Ino, u32) {
     let kind = FileKind::File;
     let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-    let made = fs.create(&CTX, Ino::ROOT, name, &new).unwrap();
+    let made = fs.create(&CTX, Node::ROOT, name, &new).unwrap();
     (made.ino, made.generation)
 }
 
 fn set_size(fs: &Fs, ino: Ino, size: usize) {
     let size = Some(size as u64);
-    fs.setattr(&CTX, ino, &SetAttr { size, ..SetAttr::default() }).unwrap();
+    fs.setattr(&CTX, Node::current(ino), &SetAttr { size, ..SetAttr::default() }).unwrap();
 }
 
 fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
@@ -211,7 +211,7 @@ fn a_removed_file_stays_as_long_as_it_is_mapped() {
     let file = make(&fs, b"file");
     fs.write(&CTX, file.0, 0, &vec![7; 64 * PAGE]).unwrap();
     let map = Map::new(&fs, file);
-    fs.unlink(&CTX, Ino::ROOT, b"file").unwrap();
+    fs.unlink(&CTX, Node::ROOT, b"file").unwrap();
     map.store(5, b"still there");
     assert_eq!(&contents(&fs, file.0)[5..16], b"still there");
     set_size(&fs, file.0, PAGE);

@@ -5,7 +5,7 @@
 
 mod support;
 
-use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, RenameMode};
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, Node, OpenOptions, RenameMode};
 use novale_layout::{
     INODE_SIZE, INODES_PER_PAGE, PmAddr, Superblock, VOLATILE_OFFSET, VOLATILE_PARENT_OFFSET,
 };
@@ -31,7 +31,7 @@ fn again(fs: Fs) -> Fs {
 fn mkdir(fs: &Fs, parent: Ino, name: &[u8]) -> Ino {
     let new =
         NewInode { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.create(&CTX, parent, name, &new).unwrap().ino
+    fs.create(&CTX, Node::current(parent), name, &new).unwrap().ino
 }
 
 /// Stores a hint, as a crash or an older program may have left it.
@@ -60,16 +60,21 @@ fn behind_a_new_opening_moves_and_exchanges() {
     let fs = new_pool();
     let [a, b, c, d] = tree(&fs);
     let fs = again(fs);
-    assert_eq!([a, b, c, d].map(|ino| fs.parent(ino).unwrap()), [Ino::ROOT, a, b, Ino::ROOT]);
+    assert_eq!(
+        [a, b, c, d].map(|ino| fs.parent(Node::current(ino)).unwrap().ino),
+        [Ino::ROOT, a, b, Ino::ROOT]
+    );
 
-    fs.rename(&CTX, b, b"c", d, b"moved", RenameMode::Replace).unwrap();
+    fs.rename(&CTX, Node::current(b), b"c", Node::current(d), b"moved", RenameMode::Replace)
+        .unwrap();
     let fs = again(fs);
-    assert_eq!(fs.parent(c).unwrap(), d);
+    assert_eq!(fs.parent(Node::current(c)).unwrap().ino, d);
 
-    fs.rename(&CTX, d, b"moved", a, b"b", RenameMode::Exchange).unwrap();
+    fs.rename(&CTX, Node::current(d), b"moved", Node::current(a), b"b", RenameMode::Exchange)
+        .unwrap();
     let fs = again(fs);
-    assert_eq!([b, c].map(|ino| fs.parent(ino).unwrap()), [d, a]);
-    assert!(matches!(fs.parent(Ino::new(4000)), Err(Error::Stale)));
+    assert_eq!([b, c].map(|ino| fs.parent(Node::current(ino)).unwrap().ino), [d, a]);
+    assert!(matches!(fs.parent(Node::current(Ino::new(4000))), Err(Error::Stale)));
 }
 
 #[test]
@@ -81,8 +86,8 @@ fn without_a_hint_or_with_a_wrong_one() {
         set_hint(&pm, c, hint);
         for read_only in [true, false] {
             let fs = open(pm, read_only);
-            assert_eq!(fs.parent(c).unwrap(), b, "hint {hint}");
-            assert_eq!(fs.parent(b).unwrap(), a);
+            assert_eq!(fs.parent(Node::current(c)).unwrap().ino, b, "hint {hint}");
+            assert_eq!(fs.parent(Node::current(b)).unwrap().ino, a);
             pm = fs.into_pm();
         }
     }
@@ -95,11 +100,11 @@ fn a_removed_directory_has_the_parent_that_was_known_or_none() {
     let fs = again(fs);
     fs.hold(c).unwrap();
     fs.hold(d).unwrap();
-    assert_eq!(fs.parent(c).unwrap(), b);
-    fs.rmdir(&CTX, b, b"c").unwrap();
-    assert_eq!(fs.parent(c).unwrap(), b);
+    assert_eq!(fs.parent(Node::current(c)).unwrap().ino, b);
+    fs.rmdir(&CTX, Node::current(b), b"c").unwrap();
+    assert_eq!(fs.parent(Node::current(c)).unwrap().ino, b);
     fs.release(&CTX, c, 1).unwrap();
-    assert!(matches!(fs.parent(c), Err(Error::Stale)));
+    assert!(matches!(fs.parent(Node::current(c)), Err(Error::Stale)));
 }
 
 /// A move below a directory that was reached by its number failed: no such file.
@@ -108,8 +113,8 @@ fn a_move_finds_its_way_up_from_a_directory_that_no_look_up_passed() {
     let fs = new_pool();
     let [a, b, c, d] = tree(&fs);
     let fs = again(fs);
-    let below = fs.rename(&CTX, Ino::ROOT, b"a", c, b"x", RenameMode::Replace);
+    let below = fs.rename(&CTX, Node::ROOT, b"a", Node::current(c), b"x", RenameMode::Replace);
     assert!(matches!(below, Err(Error::Invalid(_))), "{below:?}");
-    fs.rename(&CTX, Ino::ROOT, b"d", c, b"x", RenameMode::Replace).unwrap();
-    assert_eq!([d, c, b].map(|ino| fs.parent(ino).unwrap()), [c, b, a]);
+    fs.rename(&CTX, Node::ROOT, b"d", Node::current(c), b"x", RenameMode::Replace).unwrap();
+    assert_eq!([d, c, b].map(|ino| fs.parent(Node::current(ino)).unwrap().ino), [c, b, a]);
 }

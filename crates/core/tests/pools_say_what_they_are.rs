@@ -147,16 +147,17 @@ fn what_another_program_would_misread_is_said_before_its_first_use() {
     let ctx = Ctx { now_ns: 3, hint: 0 };
     let fs = open(pool(), false).unwrap();
     let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-    let ino = fs.create(&ctx, Ino::ROOT, b"f", &new).unwrap().ino;
+    let ino = fs.create(&ctx, Node::ROOT, b"f", &new).unwrap().ino;
     fs.write(&ctx, ino, 0, &[1; 9000]).unwrap();
     let punch = |how| fs.fallocate(&ctx, ino, how, 0, 4096).unwrap();
     punch(Fallocate::PunchHole);
     assert_eq!(said(&fs), [0, 0]);
 
     let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
-    fs.setxattr(&ctx, ino, &set).unwrap();
+    fs.setxattr(&ctx, Node::current(ino), &set).unwrap();
     assert_eq!(said(&fs), [RoFeature::Xattrs.bit(); 2]);
-    fs.setattr(&ctx, ino, &SetAttr { project: Some(9), ..SetAttr::default() }).unwrap();
+    fs.setattr(&ctx, Node::current(ino), &SetAttr { project: Some(9), ..SetAttr::default() })
+        .unwrap();
     let both = RoFeature::Xattrs.bit() | RoFeature::Trees.bit();
     assert_eq!(said(&fs), [both; 2]);
     punch(Fallocate::CollapseRange);
@@ -183,7 +184,7 @@ fn a_feature_is_said_by_a_copy_whose_reserved_bytes_are_used() {
 
         let fs = open(pm, false).unwrap();
         let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
-        fs.setxattr(&Ctx { now_ns: 3, hint: 0 }, Ino::ROOT, &set).unwrap();
+        fs.setxattr(&Ctx { now_ns: 3, hint: 0 }, Node::ROOT, &set).unwrap();
         let told = inspect(fs.pm()).unwrap();
         assert_eq!((told.bad_copies, told.features[1]), (vec![], RoFeature::Xattrs.bit()));
     }
@@ -195,7 +196,7 @@ fn features_in_use_that_are_not_said_are_repaired() {
     let fs = open(pool(), false).unwrap();
     let ctx = Ctx { now_ns: 3, hint: 0 };
     let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
-    fs.setxattr(&ctx, Ino::ROOT, &set).unwrap();
+    fs.setxattr(&ctx, Node::ROOT, &set).unwrap();
     fs.close().unwrap();
     let pm = fs.into_pm();
     for at in copies()[0] {
@@ -226,7 +227,7 @@ fn a_closed_pool_tells_the_space_that_it_told_when_open() {
     let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
     for number in 0..300 {
         let ctx = Ctx { now_ns: 3, hint: number };
-        let made = fs.create(&ctx, Ino::ROOT, format!("file{number}").as_bytes(), &new).unwrap();
+        let made = fs.create(&ctx, Node::ROOT, format!("file{number}").as_bytes(), &new).unwrap();
         fs.write(&ctx, made.ino, 0, &[1; 5000]).unwrap();
     }
     fs.close().unwrap();
@@ -247,7 +248,7 @@ fn as_many_inodes_can_be_made_as_are_promised() {
     let promised = fs.statfs().unwrap().inodes_free;
     let create = |number: u64| {
         let name = format!("{number:08}");
-        fs.create(&Ctx { now_ns: 3, hint: 0 }, Ino::ROOT, name.as_bytes(), &new).map(drop)
+        fs.create(&Ctx { now_ns: 3, hint: 0 }, Node::ROOT, name.as_bytes(), &new).map(drop)
     };
     let made = (0..2 * promised).take_while(|number| create(*number).is_ok()).count() as u64;
     let off = made.abs_diff(promised);

@@ -68,22 +68,37 @@ fn work(fs: &Fs, thread: u32, dirs: &[Ino]) {
         let other = dirs[random.usize(..dirs.len())];
         let name = format!("n{}", random.u8(..12)).into_bytes();
         let second = format!("n{}", random.u8(..12)).into_bytes();
-        let file = allowed(fs.lookup(&ctx, dir, &name)).filter(|attr| attr.kind == FileKind::File);
+        let file = allowed(fs.lookup(&ctx, Node::current(dir), &name))
+            .filter(|attr| attr.kind == FileKind::File);
         match random.u8(..16) {
-            0..3 => race(fs.create(&ctx, dir, &name, &new(FileKind::File))),
-            3 => race(fs.create(&ctx, dir, &name, &new(FileKind::Directory))),
-            4 | 5 => race(fs.unlink(&ctx, dir, &name)),
-            6 => race(fs.rmdir(&ctx, dir, &name)),
-            7 => race(fs.rename(&ctx, dir, &name, other, &second, RenameMode::Replace)),
-            8 => race(fs.rename(&ctx, dir, &name, other, &second, RenameMode::Exchange)),
+            0..3 => race(fs.create(&ctx, Node::current(dir), &name, &new(FileKind::File))),
+            3 => race(fs.create(&ctx, Node::current(dir), &name, &new(FileKind::Directory))),
+            4 | 5 => race(fs.unlink(&ctx, Node::current(dir), &name)),
+            6 => race(fs.rmdir(&ctx, Node::current(dir), &name)),
+            7 => race(fs.rename(
+                &ctx,
+                Node::current(dir),
+                &name,
+                Node::current(other),
+                &second,
+                RenameMode::Replace,
+            )),
+            8 => race(fs.rename(
+                &ctx,
+                Node::current(dir),
+                &name,
+                Node::current(other),
+                &second,
+                RenameMode::Exchange,
+            )),
             9 => {
                 if let Some(file) = file {
-                    race(fs.link(&ctx, file.ino, other, &second));
+                    race(fs.link(&ctx, file.node(), Node::current(other), &second));
                 }
             }
             10 => {
                 let mut count = 0;
-                race(fs.readdir(&ctx, dir, 0, &mut |_| {
+                race(fs.readdir(&ctx, Node::current(dir), 0, &mut |_| {
                     count += 1;
                     count < 1000
                 }));
@@ -125,9 +140,11 @@ fn random_operations_on_shared_directories() {
     let ctx = Ctx { now_ns: 0, hint: 0 };
     let mut dirs = vec![Ino::ROOT];
     for name in [b"d1", b"d2"] {
-        dirs.push(fs.create(&ctx, Ino::ROOT, name, &new(FileKind::Directory)).unwrap().ino);
+        dirs.push(fs.create(&ctx, Node::ROOT, name, &new(FileKind::Directory)).unwrap().ino);
     }
-    dirs.push(fs.create(&ctx, dirs[1], b"d3", &new(FileKind::Directory)).unwrap().ino);
+    dirs.push(
+        fs.create(&ctx, Node::current(dirs[1]), b"d3", &new(FileKind::Directory)).unwrap().ino,
+    );
     for dir in &dirs {
         fs.hold(*dir).unwrap();
     }
@@ -150,7 +167,7 @@ fn random_operations_on_shared_directories() {
 fn appends_from_many_threads_are_whole_and_all_there() {
     let fs = open(pool());
     let ctx = Ctx { now_ns: 0, hint: 0 };
-    let ino = fs.create(&ctx, Ino::ROOT, b"log", &new(FileKind::File)).unwrap().ino;
+    let ino = fs.create(&ctx, Node::ROOT, b"log", &new(FileKind::File)).unwrap().ino;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4_u8)
@@ -195,10 +212,10 @@ fn appends_from_many_threads_are_whole_and_all_there() {
 fn a_name_on_the_move_is_never_called_damaged() {
     let fs = open(pool());
     let dir =
-        |name: &[u8]| fs.create(&ctx(0), Ino::ROOT, name, &new(FileKind::Directory)).unwrap().ino;
+        |name: &[u8]| fs.create(&ctx(0), Node::ROOT, name, &new(FileKind::Directory)).unwrap().ino;
     let (left, right) = (dir(b"left"), dir(b"right"));
     for (parent, name) in [(left, b"a"), (right, b"b")] {
-        fs.create(&ctx(0), parent, name, &new(FileKind::Directory)).unwrap();
+        fs.create(&ctx(0), Node::current(parent), name, &new(FileKind::Directory)).unwrap();
     }
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -209,21 +226,49 @@ fn a_name_on_the_move_is_never_called_damaged() {
                 let places = names.iter().flat_map(|name| [(name, left), (name, right)]);
                 while !over.load(Ordering::Relaxed) {
                     for (name, parent) in places.clone() {
-                        race(fs.lookup(&ctx(thread), parent, name));
+                        race(fs.lookup(&ctx(thread), Node::current(parent), name));
                     }
                     let parent = [left, right][thread as usize % 2];
-                    race(fs.rmdir(&ctx(thread), parent, b"c"));
+                    race(fs.rmdir(&ctx(thread), Node::current(parent), b"c"));
                 }
             });
         }
         for turn in 0..STEPS * 10 {
             let (from, to) = if turn % 2 == 0 { (left, right) } else { (right, left) };
             let c = ctx(9);
-            race(fs.rename(&c, from, b"a", to, b"a", RenameMode::Replace));
-            race(fs.rename(&c, left, b"b", right, b"b", RenameMode::Exchange));
-            race(fs.rename(&c, to, b"b", from, b"b", RenameMode::NoReplace));
-            race(fs.create(&c, from, b"c", &new(FileKind::Directory)));
-            race(fs.rename(&c, from, b"a", to, b"c", RenameMode::Exchange));
+            race(fs.rename(
+                &c,
+                Node::current(from),
+                b"a",
+                Node::current(to),
+                b"a",
+                RenameMode::Replace,
+            ));
+            race(fs.rename(
+                &c,
+                Node::current(left),
+                b"b",
+                Node::current(right),
+                b"b",
+                RenameMode::Exchange,
+            ));
+            race(fs.rename(
+                &c,
+                Node::current(to),
+                b"b",
+                Node::current(from),
+                b"b",
+                RenameMode::NoReplace,
+            ));
+            race(fs.create(&c, Node::current(from), b"c", &new(FileKind::Directory)));
+            race(fs.rename(
+                &c,
+                Node::current(from),
+                b"a",
+                Node::current(to),
+                b"c",
+                RenameMode::Exchange,
+            ));
         }
         over.store(true, Ordering::Relaxed);
     });
@@ -241,7 +286,7 @@ fn inodes_are_counted_whoever_gives_them_back() {
     let dirs: Vec<Ino> = (0..THREADS)
         .map(|thread| {
             let name = format!("dir {thread}");
-            fs.create(&ctx(0), Ino::ROOT, name.as_bytes(), &new(FileKind::Directory)).unwrap().ino
+            fs.create(&ctx(0), Node::ROOT, name.as_bytes(), &new(FileKind::Directory)).unwrap().ino
         })
         .collect();
     let inodes = || fs.statfs().unwrap().inodes;
@@ -259,12 +304,15 @@ fn inodes_are_counted_whoever_gives_them_back() {
     for round in 0..3 {
         each(
             &|thread, dir, name| {
-                fs.create(&ctx(thread), dir, name, &new(FileKind::File)).unwrap();
+                fs.create(&ctx(thread), Node::current(dir), name, &new(FileKind::File)).unwrap();
             },
             0,
         );
         assert_eq!(inodes(), before + u64::from(THREADS * FILES), "round {round}");
-        each(&|thread, dir, name| fs.unlink(&ctx(thread), dir, name).unwrap(), round);
+        each(
+            &|thread, dir, name| fs.unlink(&ctx(thread), Node::current(dir), name).unwrap(),
+            round,
+        );
         assert_eq!(inodes(), before, "round {round}");
     }
     fs.close().unwrap();

@@ -24,14 +24,14 @@ fn fresh() -> Fs {
 
 fn make(fs: &Fs, parent: Ino, name: &str, kind: FileKind) -> Ino {
     let new = NewInode { kind, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" };
-    fs.create(&ctx(), parent, name.as_bytes(), &new).unwrap().ino
+    fs.create(&ctx(), Node::current(parent), name.as_bytes(), &new).unwrap().ino
 }
 
 /// Makes a directory the top of a tree of its own.
 fn top(fs: &Fs, ino: Ino) -> u32 {
     let project = u32::try_from(ino.get()).unwrap();
     let set = SetAttr { project: Some(project), ..SetAttr::default() };
-    fs.setattr(&ctx(), ino, &set).unwrap();
+    fs.setattr(&ctx(), Node::current(ino), &set).unwrap();
     project
 }
 
@@ -51,7 +51,7 @@ fn summed(fs: &Fs) -> BTreeMap<u32, Usage> {
             sum.inodes += 1;
         }
         if attr.kind == FileKind::Directory {
-            fs.readdir(&ctx(), ino, 0, &mut |entry| {
+            fs.readdir(&ctx(), Node::current(ino), 0, &mut |entry| {
                 waiting.push(entry.ino);
                 true
             })
@@ -85,11 +85,11 @@ fn use_trees(fs: &Fs) -> [Ino; 2] {
             }
             fs.fallocate(&ctx(), ino, Fallocate::KeepSize, 40_000, 8192).unwrap();
             let cut = SetAttr { size: Some(5000), ..SetAttr::default() };
-            fs.setattr(&ctx(), ino, &cut).unwrap();
+            fs.setattr(&ctx(), Node::current(ino), &cut).unwrap();
             if file % 3 == 0 {
                 fs.unlink(
                     &ctx(),
-                    dir,
+                    Node::current(dir),
                     format!("file {file} with a name of more than a line").as_bytes(),
                 )
                 .unwrap();
@@ -104,9 +104,10 @@ fn use_trees(fs: &Fs) -> [Ino; 2] {
             rdev: 0,
             target: b"somewhere",
         };
-        fs.create(&ctx(), below, b"link", &link).unwrap();
+        fs.create(&ctx(), Node::current(below), b"link", &link).unwrap();
         let mode = RenameMode::Replace;
-        fs.rename(&ctx(), below, b"link", dir, b"moved", mode).unwrap();
+        fs.rename(&ctx(), Node::current(below), b"link", Node::current(dir), b"moved", mode)
+            .unwrap();
     }
     [a, b]
 }
@@ -149,17 +150,17 @@ fn names_stay_in_their_tree_but_the_tops() {
     let moved =
         |from, name: &[u8], to, new: &[u8], mode| fs.rename(&ctx(), from, name, to, new, mode);
     let other = |result: Result<()>| assert!(matches!(result, Err(Error::OtherTree)), "{result:?}");
-    other(moved(a, b"moved", b, b"x", RenameMode::Replace));
-    other(moved(a, b"moved", Ino::ROOT, b"x", RenameMode::Replace));
-    other(moved(Ino::ROOT, b"moved", a, b"x", RenameMode::Replace));
-    other(moved(a, b"below", b, b"below", RenameMode::Exchange));
-    let inside = fs.lookup(&ctx(), a, b"moved").unwrap();
-    other(fs.link(&ctx(), inside.ino, b, b"x").map(|_| ()));
-    moved(a, b"moved", a, b"y", RenameMode::Replace).unwrap();
+    other(moved(Node::current(a), b"moved", Node::current(b), b"x", RenameMode::Replace));
+    other(moved(Node::current(a), b"moved", Node::ROOT, b"x", RenameMode::Replace));
+    other(moved(Node::ROOT, b"moved", Node::current(a), b"x", RenameMode::Replace));
+    other(moved(Node::current(a), b"below", Node::current(b), b"below", RenameMode::Exchange));
+    let inside = fs.lookup(&ctx(), Node::current(a), b"moved").unwrap();
+    other(fs.link(&ctx(), inside.node(), Node::current(b), b"x").map(|_| ()));
+    moved(Node::current(a), b"moved", Node::current(a), b"y", RenameMode::Replace).unwrap();
     // A tree moves as a whole, below another one too, and back.
     let sums = summed(&fs);
-    moved(Ino::ROOT, b"a", b, b"a", RenameMode::Replace).unwrap();
-    moved(b, b"a", Ino::ROOT, b"c", RenameMode::Replace).unwrap();
+    moved(Node::ROOT, b"a", Node::current(b), b"a", RenameMode::Replace).unwrap();
+    moved(Node::current(b), b"a", Node::ROOT, b"c", RenameMode::Replace).unwrap();
     assert_eq!(summed(&fs).keys().collect::<Vec<_>>(), sums.keys().collect::<Vec<_>>());
     assert_eq!(counted(&fs), summed(&fs));
 }
@@ -168,11 +169,11 @@ fn names_stay_in_their_tree_but_the_tops() {
 fn what_changes_trees_takes_its_count_along() {
     let fs = fresh();
     let [a, b] = use_trees(&fs);
-    let file = fs.lookup(&ctx(), a, b"moved").unwrap();
+    let file = fs.lookup(&ctx(), Node::current(a), b"moved").unwrap();
     let before = counted(&fs);
     let to = u32::try_from(b.get()).unwrap();
     let set = SetAttr { project: Some(to), ..SetAttr::default() };
-    assert_eq!(fs.setattr(&ctx(), file.ino, &set).unwrap().project, to);
+    assert_eq!(fs.setattr(&ctx(), file.node(), &set).unwrap().project, to);
     let after = counted(&fs);
     assert_eq!(after[&to].inodes, before[&to].inodes + 1);
     assert_eq!(after, summed(&fs));
@@ -186,22 +187,22 @@ fn removed_trees_count_nothing() {
     for dir in [a, b] {
         for _ in 0..2 {
             let mut names = Vec::new();
-            fs.readdir(&ctx(), dir, 0, &mut |entry| {
+            fs.readdir(&ctx(), Node::current(dir), 0, &mut |entry| {
                 names.push((entry.name.to_vec(), entry.kind));
                 true
             })
             .unwrap();
             for (name, kind) in names {
                 if kind == FileKind::Directory {
-                    fs.rmdir(&ctx(), dir, &name).unwrap();
+                    fs.rmdir(&ctx(), Node::current(dir), &name).unwrap();
                 } else {
-                    fs.unlink(&ctx(), dir, &name).unwrap();
+                    fs.unlink(&ctx(), Node::current(dir), &name).unwrap();
                 }
             }
         }
     }
-    fs.rmdir(&ctx(), Ino::ROOT, b"a").unwrap();
-    fs.rmdir(&ctx(), Ino::ROOT, b"b").unwrap();
+    fs.rmdir(&ctx(), Node::ROOT, b"a").unwrap();
+    fs.rmdir(&ctx(), Node::ROOT, b"b").unwrap();
     assert_eq!(counted(&fs), BTreeMap::new());
 }
 
@@ -234,22 +235,30 @@ fn limits_hold_for_what_grows_and_nothing_else() {
         mode: XattrMode::Any,
         clear_set_gid: false,
     };
-    is_over(&fs.setxattr(&ctx(), file, &set));
+    is_over(&fs.setxattr(&ctx(), Node::current(file), &set));
     assert_eq!(fs.getattr(file).unwrap().size, 5 * 4096);
     // Overwrites, also of many pages, names, cuts and removals go on.
     fs.write(&ctx(), file, 10, &vec![4; 4 * 4096]).unwrap();
     fs.write(&ctx(), file, 10, b"small").unwrap();
-    fs.rename(&ctx(), dir, b"file", dir, b"renamed", RenameMode::Replace).unwrap();
+    fs.rename(
+        &ctx(),
+        Node::current(dir),
+        b"file",
+        Node::current(dir),
+        b"renamed",
+        RenameMode::Replace,
+    )
+    .unwrap();
     let other = make(&fs, dir, "other", FileKind::File);
     let one_more = NewInode { kind: FileKind::File, mode: 0, uid: 0, gid: 0, rdev: 0, target: b"" };
-    is_over(&fs.create(&ctx(), dir, b"one more", &one_more));
-    fs.link(&ctx(), other, dir, b"link").unwrap();
+    is_over(&fs.create(&ctx(), Node::current(dir), b"one more", &one_more));
+    fs.link(&ctx(), Node::current(other), Node::current(dir), b"link").unwrap();
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-    fs.setattr(&ctx(), file, &cut).unwrap();
+    fs.setattr(&ctx(), Node::current(file), &cut).unwrap();
     fs.write(&ctx(), file, 0, &vec![5; 3 * 4096]).unwrap();
-    fs.unlink(&ctx(), dir, b"link").unwrap();
-    fs.unlink(&ctx(), dir, b"other").unwrap();
-    fs.create(&ctx(), dir, b"one more", &one_more).unwrap();
+    fs.unlink(&ctx(), Node::current(dir), b"link").unwrap();
+    fs.unlink(&ctx(), Node::current(dir), b"other").unwrap();
+    fs.create(&ctx(), Node::current(dir), b"one more", &one_more).unwrap();
     // Outside nothing is limited.
     make(&fs, Ino::ROOT, "outside", FileKind::File);
     assert_eq!(counted(&fs), summed(&fs));
@@ -274,8 +283,8 @@ fn limits_are_kept_and_shown() {
         (b, Usage { pages: 0, inodes: 200 }),
     ]);
     assert_eq!(shown(&fs), limits);
-    assert_eq!(fs.listxattr(Ino::ROOT).unwrap(), b"");
-    let dir = fs.lookup(&ctx(), Ino::ROOT, b"a").unwrap().ino;
+    assert_eq!(fs.listxattr(Node::ROOT).unwrap(), b"");
+    let dir = fs.lookup(&ctx(), Node::ROOT, b"a").unwrap().ino;
     let (project, quota) = fs.quota_of(dir).unwrap().unwrap();
     assert_eq!((project, quota.limit), (a, limits[&a]));
     let space = fs.statfs_of(dir).unwrap();

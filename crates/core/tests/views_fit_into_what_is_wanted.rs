@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, OpenOptions, Serial, check};
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, Node, OpenOptions, Serial, check};
 use support::MB;
 
 fn fs(pool_mb: u64, index_bytes: u64) -> Fs {
@@ -21,7 +21,7 @@ fn ctx() -> Ctx {
 
 fn make(fs: &Fs, dir: Ino, name: &str, kind: FileKind) -> Ino {
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.create(&ctx(), dir, name.as_bytes(), &new).unwrap().ino
+    fs.create(&ctx(), Node::current(dir), name.as_bytes(), &new).unwrap().ino
 }
 
 fn is_sound(fs: &Fs) {
@@ -45,7 +45,8 @@ fn of_many_files_only_those_in_use() {
     }
     for round in 0..4 {
         for (index, (dir, file, ino)) in files.iter().enumerate() {
-            let found = fs.lookup(&ctx(), *dir, format!("f{file}").as_bytes()).unwrap();
+            let found =
+                fs.lookup(&ctx(), Node::current(*dir), format!("f{file}").as_bytes()).unwrap();
             assert_eq!(found.ino, *ino, "round {round}");
             let mut bytes = [0; 8];
             assert_eq!(fs.read(&ctx(), *ino, 0, &mut bytes).unwrap(), 8);
@@ -67,7 +68,7 @@ fn a_held_file_without_a_name_stays() {
     let ino = make(&fs, Ino::ROOT, "held", FileKind::File);
     fs.write(&ctx(), ino, 0, b"still here").unwrap();
     fs.hold(ino).unwrap();
-    fs.unlink(&ctx(), Ino::ROOT, b"held").unwrap();
+    fs.unlink(&ctx(), Node::ROOT, b"held").unwrap();
     for other in 0..200 {
         make(&fs, Ino::ROOT, &format!("other{other}"), FileKind::File);
     }
@@ -87,7 +88,7 @@ fn a_directory_knows_its_parent_still() {
     let below = make(&fs, above, "below", FileKind::Directory);
     for other in 0..200 {
         make(&fs, above, &format!("other{other}"), FileKind::File);
-        assert_eq!(fs.parent(below).unwrap(), above);
+        assert_eq!(fs.parent(Node::current(below)).unwrap().ino, above);
     }
     is_sound(&fs);
 }
@@ -119,7 +120,7 @@ fn readers_never_see_another_inode() {
                     assert_eq!(u64::from_le_bytes(bytes), file);
                     assert_eq!(fs.getattr(ino).unwrap().ino, ino);
                     let name = format!("f{file}");
-                    assert_eq!(fs.lookup(&ctx(), Ino::ROOT, name.as_bytes()).unwrap().ino, ino);
+                    assert_eq!(fs.lookup(&ctx(), Node::ROOT, name.as_bytes()).unwrap().ino, ino);
                 }
             });
         }
@@ -128,7 +129,7 @@ fn readers_never_see_another_inode() {
             let name = format!("t{turn}");
             let ino = make(&fs, Ino::ROOT, &name, FileKind::File);
             fs.write(&ctx(), ino, 0, &u64::MAX.to_le_bytes()).unwrap();
-            fs.unlink(&ctx(), Ino::ROOT, name.as_bytes()).unwrap();
+            fs.unlink(&ctx(), Node::ROOT, name.as_bytes()).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });

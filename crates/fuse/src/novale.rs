@@ -1,4 +1,7 @@
 //! The service over `novale_core::Fs`: each request looks up, calls the core once and returns.
+//!
+//! The kernel names inodes by number. It holds each one that it names, so that no number is used again
+//! under it: [`Node::current`] is the one that it means.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use novale_core::{
-    Attr, ClearSetId, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Place, RenameMode, Seek,
-    SetAttr, SetXattr, StatFs, XattrMode,
+    Attr, ClearSetId, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, Place, RenameMode,
+    Seek, SetAttr, SetXattr, StatFs, XattrMode,
 };
 use novale_posix::{
     drop_set_id, errno, hold_same, lookup_held, set_id_to_clear, set_id_to_clear_with_owner,
@@ -161,7 +164,8 @@ impl Novale {
 
     /// What a file handle's inode number leads to, `.` or `..`.
     fn lookup_dots(&self, ino: Ino, name: &[u8]) -> Reply<Attr> {
-        let ino = if name == b"." { ino } else { self.done(self.fs.parent(ino))? };
+        let ino =
+            if name == b"." { ino } else { self.done(self.fs.parent(Node::current(ino)))?.ino };
         let attr = self.done(self.fs.getattr(ino))?;
         self.held(&Self::ctx(), &attr)
     }
@@ -177,7 +181,7 @@ impl Novale {
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
         let clear_set_id = set_id_to_clear(has_fsetid(caller), is_in_group(caller, &attr));
         let changes = SetAttr { size: Some(0), clear_set_id, ..SetAttr::default() };
-        self.done(self.fs.setattr(ctx, attr.ino, &changes))
+        self.done(self.fs.setattr(ctx, attr.node(), &changes))
     }
 }
 
@@ -217,7 +221,7 @@ impl Service for Novale {
         if matches!(name, b"." | b"..") {
             return self.lookup_dots(parent, name).map(Some);
         }
-        match lookup_held(&self.fs, &Self::ctx(), parent, name) {
+        match lookup_held(&self.fs, &Self::ctx(), Node::current(parent), name) {
             Err(Error::NotFound) => Ok(None),
             found => self.done(found).map(Some),
         }
@@ -269,17 +273,18 @@ impl Service for Novale {
             project: None,
             clear_set_id,
         };
-        self.done(self.fs.setattr(&ctx, ino, &set))
+        self.done(self.fs.setattr(&ctx, Node::current(ino), &set))
     }
 
     fn readlink(&self, ino: Ino) -> Reply<Vec<u8>> {
         let _pass = self.enter(&[ino])?;
-        self.done(self.fs.readlink(ino))
+        self.done(self.fs.readlink(Node::current(ino)))
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>, umask: u32) -> Reply<Attr> {
         let _pass = self.enter_name(parent, name)?;
         let ctx = Self::ctx();
+        let parent = Node::current(parent);
         let made = self.done(self.fs.create_with_umask(&ctx, parent, name, new, umask))?;
         self.held(&ctx, &made)
     }
@@ -293,7 +298,7 @@ impl Service for Novale {
     ) -> Reply<(Attr, Opened)> {
         let _pass = self.gate.enter_to_open()?;
         self.refuse_name(parent, name)?;
-        let ctx = Self::ctx();
+        let (ctx, parent) = (Self::ctx(), Node::current(parent));
         let attr = match self.fs.create_with_umask(&ctx, parent, name, new, umask) {
             Ok(made) => self.held(&ctx, &made)?,
             Err(Error::Exists) if !open.exclusive => {
@@ -314,7 +319,8 @@ impl Service for Novale {
         let _pass = self.enter_name(parent, name)?;
         self.refuse_virtual(&[ino])?;
         let ctx = Self::ctx();
-        let linked = self.done(self.fs.link(&ctx, ino, parent, name))?;
+        let (node, parent) = (Node::current(ino), Node::current(parent));
+        let linked = self.done(self.fs.link(&ctx, node, parent, name))?;
         self.held(&ctx, &linked)
     }
 
@@ -323,18 +329,19 @@ impl Service for Novale {
             return by_number::forget(name);
         }
         let _pass = self.enter_name(parent, name)?;
-        self.done(self.fs.unlink(&Self::ctx(), parent, name))
+        self.done(self.fs.unlink(&Self::ctx(), Node::current(parent), name))
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Reply<()> {
         let _pass = self.enter_name(parent, name)?;
-        self.done(self.fs.rmdir(&Self::ctx(), parent, name))
+        self.done(self.fs.rmdir(&Self::ctx(), Node::current(parent), name))
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()> {
         let _pass = self.enter_name(from.0, from.1)?;
         self.refuse_name(to.0, to.1)?;
-        self.done(self.fs.rename(&Self::ctx(), from.0, from.1, to.0, to.1, mode))
+        let (old, new) = (Node::current(from.0), Node::current(to.0));
+        self.done(self.fs.rename(&Self::ctx(), old, from.1, new, to.1, mode))
     }
 
     fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened> {
@@ -460,7 +467,7 @@ impl Service for Novale {
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::get(&self.fs, ino, which));
         }
-        self.done(self.fs.getxattr(ino, name))
+        self.done(self.fs.getxattr(Node::current(ino), name))
     }
 
     fn setxattr(
@@ -481,7 +488,7 @@ impl Service for Novale {
             attr.mode & SET_GID != 0 && !groups::has(caller, attr.gid)
         };
         let set = SetXattr { name, value, mode, clear_set_gid };
-        self.done(self.fs.setxattr(&Self::ctx(), ino, &set))
+        self.done(self.fs.setxattr(&Self::ctx(), Node::current(ino), &set))
     }
 
     fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>> {
@@ -489,7 +496,7 @@ impl Service for Novale {
         if self.is_virtual(ino) {
             return Ok(Vec::new());
         }
-        let names = self.done(self.fs.listxattr(ino))?;
+        let names = self.done(self.fs.listxattr(Node::current(ino)))?;
         // Those that only the administrator may see the kernel leaves to us.
         let is_seen = |name: &&[u8]| {
             (caller.uid == 0 || !name.starts_with(TRUSTED_PREFIX)) && !self.hides(name)
@@ -504,7 +511,7 @@ impl Service for Novale {
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::remove(&self.fs, &Self::ctx(), ino, which));
         }
-        self.done(self.fs.removexattr(&Self::ctx(), ino, name))
+        self.done(self.fs.removexattr(&Self::ctx(), Node::current(ino), name))
     }
 
     fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64> {

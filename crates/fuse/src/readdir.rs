@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is looked up while the core lists, so a batch is copied out first.
 
-use novale_core::{Attr, DirEntry, FileKind, Ino};
+use novale_core::{Attr, DirEntry, FileKind, Ino, Node};
 use novale_posix::{after_dots, hold_same, list_dots};
 
 use crate::novale::Novale;
@@ -45,7 +45,7 @@ impl Novale {
             let Some(attr) = held else { return Ok(true) };
             // The kernel goes on to a directory that it was shown without asking for its name.
             let noted = if attr.kind == FileKind::Directory {
-                self.done(self.fs.note_parent(entry.ino, ino))
+                self.done(self.fs.note_parent(attr.node(), Node::current(ino)))
             } else {
                 Ok(())
             };
@@ -65,7 +65,7 @@ impl Novale {
             let DirEntry { cookie, ino, generation, kind, name } = *dot;
             Listed { cookie, ino, generation, kind, name: name.to_vec() }
         };
-        let dots = self.done(list_dots(&self.fs, ino, after))?;
+        let dots = self.done(list_dots(&self.fs, Node::current(ino), after))?;
         Ok(dots.iter().map(listed).collect())
     }
 
@@ -91,7 +91,7 @@ impl Novale {
 
     fn batch(&self, ino: Ino, after: u64) -> Reply<Vec<Listed>> {
         let mut batch = Vec::with_capacity(BATCH);
-        self.done(self.fs.readdir(&Self::ctx(), ino, after, &mut |entry| {
+        self.done(self.fs.readdir(&Self::ctx(), Node::current(ino), after, &mut |entry| {
             batch.push(Listed {
                 cookie: entry.cookie,
                 ino: entry.ino,

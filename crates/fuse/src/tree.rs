@@ -7,7 +7,7 @@
 //! a line each: `project=7 pages=12 inodes=3 pages_max=0 inodes_max=100`, 0 being no limit. Setting
 //! `quota` takes the two limits.
 
-use novale_core::{Ctx, Error, Fs, Ino, Quota, Result, SetAttr, Usage};
+use novale_core::{Ctx, Error, Fs, Ino, Node, Quota, Result, SetAttr, Usage};
 
 /// Which of the attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(crate) fn set(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which, value: &[u8]) -> R
         Which::Project => {
             let project = text.parse().map_err(|_| Error::Invalid("not a tree's number"))?;
             let set = SetAttr { project: Some(project), ..SetAttr::default() };
-            fs.setattr(ctx, ino, &set).map(drop)
+            fs.setattr(ctx, Node::current(ino), &set).map(drop)
         }
         Which::Quota => set_limit(fs, ctx, ino, limit_of(text)?),
         Which::Quotas => Err(Error::NotPermitted("limits are set tree by tree")),

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use novale_core::{Ctx, FileKind, Ino, NewInode};
+use novale_core::{Ctx, FileKind, Ino, NewInode, Node};
 use rustix::fs::{RawDir, SeekFrom, seek};
 use support::Mount;
 
@@ -155,7 +155,10 @@ fn a_hundred_thousand_names_are_listed() {
     let ctx = Ctx { now_ns: 1, hint: 0 };
     let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
     for index in 0..100_000 {
-        mount.fs.create(&ctx, dir, format!("name-{index}").as_bytes(), &new).unwrap();
+        mount
+            .fs
+            .create(&ctx, Node::current(dir), format!("name-{index}").as_bytes(), &new)
+            .unwrap();
     }
     let mut seen = vec![false; 100_000];
     for shown in rest(&File::open(mount.path("d")).unwrap(), 32_768) {

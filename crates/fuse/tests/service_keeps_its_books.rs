@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use novale_core::{Attr, Ctx, Error, FileKind, Fs, Ino, NewInode};
+use novale_core::{Attr, Ctx, Error, FileKind, Fs, Ino, NewInode, Node};
 use novale_fuse::{Caller, Changes, Novale, OpenRequest, Service, Settings};
 use support::{NOBODY, file_system};
 
@@ -53,13 +53,14 @@ fn what_is_no_file_is_not_opened_by_who_was_to_make_one() {
     let (fs, service) = service();
     let file = new(FileKind::File, 0o644);
     let create = |name| service.create(ROOT, name, (&file, 0), OpenRequest::default());
-    let directory = fs.create(&CTX, ROOT, b"d", &new(FileKind::Directory, 0o755)).unwrap();
+    let directory =
+        fs.create(&CTX, Node::current(ROOT), b"d", &new(FileKind::Directory, 0o755)).unwrap();
     let link = NewInode { target: b"d", ..new(FileKind::Symlink, 0o777) };
-    let link = fs.create(&CTX, ROOT, b"l", &link).unwrap();
+    let link = fs.create(&CTX, Node::current(ROOT), b"l", &link).unwrap();
     assert_eq!(create(b"d").err(), Some(novale_fuse::Errno(libc::EISDIR)));
     assert_eq!(create(b"l").err(), Some(novale_fuse::Errno(libc::ESTALE)));
-    fs.rmdir(&CTX, ROOT, b"d").unwrap();
-    fs.unlink(&CTX, ROOT, b"l").unwrap();
+    fs.rmdir(&CTX, Node::current(ROOT), b"d").unwrap();
+    fs.unlink(&CTX, Node::current(ROOT), b"l").unwrap();
     assert!(is_gone(&fs, &directory) && is_gone(&fs, &link), "nobody holds them");
 }
 

@@ -83,7 +83,7 @@ fn tree(fs: &Fs) -> Vec<String> {
     let mut dirs = vec![(Ino::ROOT, String::new())];
     while let Some((dir, path)) = dirs.pop() {
         let mut list = Vec::new();
-        fs.readdir(&ctx(0), dir, 0, &mut |e| {
+        fs.readdir(&ctx(0), Node::current(dir), 0, &mut |e| {
             list.push((String::from_utf8_lossy(e.name).into_owned(), e.ino, e.kind));
             true
         })
@@ -109,14 +109,14 @@ fn a_lost_blank_line_uncovers_no_entry_of_a_cut_off_operation() {
     let fs = lab.open();
     let file = new(FileKind::File);
     // Lines of the root's log: 1.. Each short create takes one line. Fill up to line 59.
-    fs.create(&ctx(1), Ino::ROOT, b"a", &file).unwrap();
-    fs.create(&ctx(1), Ino::ROOT, b"b", &file).unwrap();
+    fs.create(&ctx(1), Node::ROOT, b"a", &file).unwrap();
+    fs.create(&ctx(1), Node::ROOT, b"b", &file).unwrap();
     for index in 0..57 {
-        fs.create(&ctx(1), Ino::ROOT, format!("x{index}").as_bytes(), &file).unwrap();
+        fs.create(&ctx(1), Node::ROOT, format!("x{index}").as_bytes(), &file).unwrap();
     }
     lab.settle();
     // The operation that is cut off: delete at line 60, add at line 61. Its entries arrive, its record does not.
-    fs.rename(&ctx(2), Ino::ROOT, b"a", Ino::ROOT, b"phantom", RenameMode::Replace).unwrap();
+    fs.rename(&ctx(2), Node::ROOT, b"a", Node::ROOT, b"phantom", RenameMode::Replace).unwrap();
     let mut hardware = lab.hardware.clone();
     for event in lab.recorder.take() {
         if matches!(event.what, What::Fence) {
@@ -128,13 +128,13 @@ fn a_lost_blank_line_uncovers_no_entry_of_a_cut_off_operation() {
     lab.cut(&hardware, &|_, stores| stores.iter().all(|s| s.purpose == Purpose::Log));
     let fs = lab.open();
     println!("after the first cut: {} names", tree(&fs).len());
-    assert!(fs.lookup(&ctx(3), Ino::ROOT, b"phantom").is_err());
-    fs.create(&ctx(3), Ino::ROOT, b"kept", &file).unwrap();
+    assert!(fs.lookup(&ctx(3), Node::ROOT, b"phantom").is_err());
+    fs.create(&ctx(3), Node::ROOT, b"kept", &file).unwrap();
     lab.settle();
     let before = tree(&fs);
     // Five lines: line 61 is to be blank, a new page opened.
     let long = vec![b'l'; 255];
-    fs.create(&ctx(4), Ino::ROOT, &long, &file).unwrap();
+    fs.create(&ctx(4), Node::ROOT, &long, &file).unwrap();
     let after = tree(&fs);
     let mut hardware = lab.hardware.clone();
     for event in lab.recorder.take() {
@@ -161,7 +161,7 @@ fn a_lost_blank_line_uncovers_no_entry_of_a_cut_off_operation() {
     let fs = open_pool(pm(&lab.pool, &lab.recorder), lab.form, 5).unwrap();
     let found = tree(&fs);
     println!("opened: {:?}", fs.opened());
-    println!("phantom: {:?}", fs.lookup(&ctx(9), Ino::ROOT, b"phantom"));
+    println!("phantom: {:?}", fs.lookup(&ctx(9), Node::ROOT, b"phantom"));
     println!("check: {:?}", check_opened(&fs));
     assert!(
         found == before || found == after,
@@ -277,7 +277,7 @@ fn show(wrong: &[String]) {
 #[test]
 fn killed_in_a_create() {
     let wrong = kill_then_cut(Form::Auto, &|_| (), &|fs| {
-        fs.create(&ctx(1), Ino::ROOT, b"a", &new(FileKind::File)).unwrap();
+        fs.create(&ctx(1), Node::ROOT, b"a", &new(FileKind::File)).unwrap();
     });
     show(&wrong);
     assert!(wrong.is_empty());
@@ -285,7 +285,7 @@ fn killed_in_a_create() {
 #[test]
 fn killed_in_a_create_two() {
     let wrong = kill_then_cut(Form::Two, &|_| (), &|fs| {
-        fs.create(&ctx(1), Ino::ROOT, b"a", &new(FileKind::File)).unwrap();
+        fs.create(&ctx(1), Node::ROOT, b"a", &new(FileKind::File)).unwrap();
     });
     show(&wrong);
     assert!(wrong.is_empty());
@@ -295,10 +295,10 @@ fn killed_in_a_first_write() {
     let wrong = kill_then_cut(
         Form::Auto,
         &|fs| {
-            fs.create(&ctx(1), Ino::ROOT, b"a", &new(FileKind::File)).unwrap();
+            fs.create(&ctx(1), Node::ROOT, b"a", &new(FileKind::File)).unwrap();
         },
         &|fs| {
-            let a = fs.lookup(&ctx(1), Ino::ROOT, b"a").unwrap();
+            let a = fs.lookup(&ctx(1), Node::ROOT, b"a").unwrap();
             fs.write(&ctx(2), a.ino, 0, &[7; 4096]).unwrap();
         },
     );
@@ -310,13 +310,13 @@ fn killed_in_a_write_that_links_a_page() {
     let wrong = kill_then_cut(
         Form::Auto,
         &|fs| {
-            let a = fs.create(&ctx(1), Ino::ROOT, b"a", &new(FileKind::File)).unwrap();
+            let a = fs.create(&ctx(1), Node::ROOT, b"a", &new(FileKind::File)).unwrap();
             for _ in 0..63 {
                 fs.write(&ctx(2), a.ino, 0, &[6; 4096]).unwrap();
             }
         },
         &|fs| {
-            let a = fs.lookup(&ctx(1), Ino::ROOT, b"a").unwrap();
+            let a = fs.lookup(&ctx(1), Node::ROOT, b"a").unwrap();
             fs.write(&ctx(2), a.ino, 4096, &[7; 4096]).unwrap();
         },
     );

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use novale_core::{
-    Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, MappedRun, NewInode, Piece, SetAttr,
+    Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, MappedRun, NewInode, Node, Piece,
+    SetAttr,
 };
 use novale_lab::crash::{Effort, Event, Hardware, Image, Recorder, What, images};
 use novale_lab::diff::{check_opened, check_pool, make_pool, now_ns_at, open_pool};
@@ -117,7 +118,7 @@ fn ctx(step: usize) -> Ctx {
 }
 
 fn contents(fs: &Fs, name: &[u8]) -> Vec<u8> {
-    let attr = fs.lookup(&ctx(0), Ino::ROOT, name).unwrap();
+    let attr = fs.lookup(&ctx(0), Node::ROOT, name).unwrap();
     let mut bytes = vec![1; attr.size as usize];
     assert_eq!(fs.read(&ctx(0), attr.ino, 0, &mut bytes).unwrap(), bytes.len());
     bytes
@@ -148,7 +149,7 @@ impl Lab {
         let inos = [&b"mapped"[..], b"atomic"].map(|name| {
             let kind = FileKind::File;
             let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-            let made = fs.create(&ctx(0), Ino::ROOT, name, &new).unwrap();
+            let made = fs.create(&ctx(0), Node::ROOT, name, &new).unwrap();
             (made.ino, made.generation)
         });
         let (map, random) = (None, Rng::with_seed(seed));
@@ -226,7 +227,9 @@ impl Lab {
             }
             9 | 10 => {
                 let size = Some(at as u64);
-                self.fs.setattr(&ctx, mapped, &SetAttr { size, ..SetAttr::default() }).unwrap();
+                self.fs
+                    .setattr(&ctx, Node::current(mapped), &SetAttr { size, ..SetAttr::default() })
+                    .unwrap();
                 self.files.mapped.resize(at);
             }
             11 => {

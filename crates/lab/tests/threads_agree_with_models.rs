@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use novale_core::{Ctx, FileKind, Form, Fs, Ino as FsIno, NewInode};
+use novale_core::{Ctx, FileKind, Form, Fs, Ino as FsIno, NewInode, Node};
 use novale_lab::diff::{
     Budget, CoreMachine, Machine, Mappings, NoSpace, OnFs, check_opened, compare_run, make_pool,
     now_ns_at, open_pool, snapshot,
@@ -87,7 +87,7 @@ fn work(fs: &Fs, thread: u64, seed: u64, steps: usize) -> Result<(), String> {
         NewInode { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
     let name = format!("thread{thread}");
     let ctx = Ctx { now_ns: now_ns_at(0), hint };
-    let made = fs.create(&ctx, FsIno::ROOT, name.as_bytes(), &new).unwrap();
+    let made = fs.create(&ctx, Node::current(FsIno::ROOT), name.as_bytes(), &new).unwrap();
     let seed = seed * THREADS + thread;
     let mut steps = Generator::mapping(seed, Flavor::of_seed(seed)).steps(steps, 60);
     steps.retain(|step| !matches!(step, Step::Remount | Step::Die));
@@ -235,7 +235,7 @@ fn and_no_read_sees_half_a_write() {
         open_pool(pool.open(&PmOptions::default()).unwrap(), Form::Auto, now_ns_at(0)).unwrap();
     let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
     let ctx = Ctx { now_ns: 1, hint: 0 };
-    let ino = fs.create(&ctx, FsIno::ROOT, b"file", &new).unwrap().ino;
+    let ino = fs.create(&ctx, Node::current(FsIno::ROOT), b"file", &new).unwrap().ino;
     // What each write covers, unaligned and over several pages.
     let (offset, len) = (1_000, 10_000);
     fs.write(&ctx, ino, offset, &vec![1; len]).unwrap();

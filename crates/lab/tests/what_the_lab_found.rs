@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Seek, SetAttr};
+use novale_core::{Ctx, FileKind, Form, Fs, NewInode, Node, Seek, SetAttr};
 use novale_lab::campaign::parse_replay;
 use novale_lab::clients::{DeathOptions, Points, die_everywhere};
 use novale_lab::crash::{CrashOptions, Effort, Event, Hardware, Recorder, What, explore};
@@ -96,7 +96,7 @@ fn create_recorded(fs: &Fs, recorder: &Recorder, name: &[u8]) -> (Vec<u8>, Vec<E
     let before = contents(fs.pm());
     drop(recorder.take());
     let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.create(&Ctx { now_ns: 2, hint: 0 }, Ino::ROOT, name, &new).unwrap();
+    fs.create(&Ctx { now_ns: 2, hint: 0 }, Node::ROOT, name, &new).unwrap();
     (before, recorder.take())
 }
 
@@ -175,9 +175,10 @@ fn a_gap_that_a_dead_process_zeroed_is_zero_after_the_next_write() {
     let ctx = |now_ns| Ctx { now_ns, hint: 0 };
     let recorder = Arc::new(Recorder::default());
     let (fs, mut hardware) = fresh(&recorder);
-    let ino = fs.create(&ctx(1), Ino::ROOT, b"f", &file).unwrap().ino;
+    let ino = fs.create(&ctx(1), Node::ROOT, b"f", &file).unwrap().ino;
     fs.write(&ctx(2), ino, 0, &[7; 4096]).unwrap();
-    fs.setattr(&ctx(3), ino, &SetAttr { size: Some(63), ..SetAttr::default() }).unwrap();
+    fs.setattr(&ctx(3), Node::current(ino), &SetAttr { size: Some(63), ..SetAttr::default() })
+        .unwrap();
     recorder.take().iter().for_each(|event| drop(hardware.apply(event)));
     fs.write(&ctx(4), ino, 4200, &[8; 8]).unwrap();
     drop(fs);
@@ -273,7 +274,7 @@ fn what_is_no_file_has_neither_data_nor_holes() {
     {
         let target: &[u8] = if kind == FileKind::Symlink { b"target" } else { b"" };
         let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target };
-        let ino = fs.create(&ctx, Ino::ROOT, name.as_bytes(), &new).unwrap().ino;
+        let ino = fs.create(&ctx, Node::ROOT, name.as_bytes(), &new).unwrap().ino;
         for what in [Seek::Data, Seek::Hole] {
             assert!(fs.seek(ino, 0, what).is_err(), "{name}");
         }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use novale_core::{Attr, Error as FsError, Fallocate, Ino, Place, Seek, SetAttr};
+use novale_core::{Attr, Error as FsError, Fallocate, Ino, Node, Place, Seek, SetAttr};
 
 use crate::shared::Shared;
 use crate::vectored;
@@ -339,7 +339,8 @@ impl File {
     /// Those of [`novale_core::Fs::readdir`].
     pub fn read_dir(&self, after: u64, mut each: impl FnMut(Entry, u64) -> bool) -> Result<()> {
         let (shared, ino) = (&self.inner.shared, self.inner.ino);
-        shared.fs.readdir(&shared.ctx(), ino, after, &mut |entry| {
+        let node = Node::current(ino);
+        shared.fs.readdir(&shared.ctx(), node, after, &mut |entry| {
             each(Entry::from(entry), entry.cookie)
         })?;
         Ok(())

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, NewInode, RenameMode, SetAttr,
+    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, NewInode, Node, RenameMode, SetAttr,
     StatFs, Unnamed,
 };
 
@@ -13,7 +13,7 @@ use crate::hold::{hold_same, lookup_held};
 use crate::owner::Owner;
 use crate::shared::Shared;
 use crate::table::{Fd, Table};
-use crate::walk::{Follow, Found, walk};
+use crate::walk::{Follow, Found, anew, walk};
 use crate::{Error, File, OpenOptions, Result, wall_clock_ns};
 
 /// One entry of a directory listing; `.` and `..` are left out.
@@ -107,7 +107,7 @@ impl Files {
     /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EISDIR` (a directory to be written), `ELOOP`, and those of the
     /// file system.
     pub fn open_file(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<File> {
-        let attr = self.open_held(path.as_ref(), options)?;
+        let attr = anew(|| self.open_held(path.as_ref(), options))?;
         let file = File::new(self.shared.clone(), attr.ino, options);
         check_kind(&attr, options)?;
         if options.truncate && attr.size > 0 {
@@ -143,8 +143,11 @@ impl Files {
             return Err(FsError::IsDirectory.into());
         }
         let new = self.new_inode(FileKind::File, options.mode);
-        let attr = self.fs().create(&ctx, found.parent, found.new_name()?, &new)?;
-        Ok(self.held(&ctx, &attr)?)
+        match self.fs().create(&ctx, found.parent, found.new_name()?, &new) {
+            // Made by another since it was looked for: that is what is opened.
+            Err(FsError::Exists) if !options.create_new => Err(FsError::Stale.into()),
+            made => Ok(self.held(&ctx, &made?)?),
+        }
     }
 
     /// A file without a name, which the core holds once.
@@ -155,7 +158,7 @@ impl Files {
         let dir = self.find(&path, Follow::Yes)?.existing()?;
         let new = self.new_inode(FileKind::File, options.mode);
         let how = Unnamed { may_be_named: !options.create_new, umask: 0 };
-        Ok(self.fs().create_unnamed(&self.ctx(), dir.ino, &new, how)?)
+        Ok(self.fs().create_unnamed(&self.ctx(), dir.node(), &new, how)?)
     }
 
     /// Gives an open file a further name, or one that was opened without any its first.
@@ -167,10 +170,12 @@ impl Files {
         if !Arc::ptr_eq(&self.shared.fs, &file.shared().fs) {
             return Err(Error::OtherPool);
         }
-        let found = self.find(&path, Follow::No)?;
-        let name = found.name.as_deref().ok_or(FsError::Exists)?;
-        self.fs().link(&self.ctx(), file.ino(), found.parent, name)?;
-        Ok(())
+        anew(|| {
+            let found = self.find(&path, Follow::No)?;
+            let name = found.name.as_deref().ok_or(FsError::Exists)?;
+            self.fs().link(&self.ctx(), Node::current(file.ino()), found.parent, name)?;
+            Ok(())
+        })
     }
 
     fn held(&self, ctx: &Ctx, found: &Attr) -> Result<Attr, FsError> {
@@ -182,7 +187,7 @@ impl Files {
     /// # Errors
     /// Those of the walk.
     pub fn stat(&self, path: impl AsRef<OsStr>) -> Result<Attr> {
-        self.find(&path, Follow::Yes)?.existing()
+        anew(|| self.find(&path, Follow::Yes)?.existing())
     }
 
     /// Attributes of what a path names, a final symbolic link itself.
@@ -190,7 +195,7 @@ impl Files {
     /// # Errors
     /// Those of the walk.
     pub fn lstat(&self, path: impl AsRef<OsStr>) -> Result<Attr> {
-        self.find(&path, Follow::No)?.existing()
+        anew(|| self.find(&path, Follow::No)?.existing())
     }
 
     /// Whether a path leads somewhere; a failing walk counts as no.
@@ -205,7 +210,7 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::setattr`].
     pub fn set_attr(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<Attr> {
-        Ok(self.shared.set_attr(&self.stat(path)?, changes)?)
+        anew(|| Ok(self.shared.set_attr(&self.stat(&path)?, changes)?))
     }
 
     /// As [`Files::set_attr`], of a final symbolic link itself.
@@ -213,7 +218,7 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::setattr`].
     pub fn set_link_attr(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<Attr> {
-        Ok(self.shared.set_attr(&self.lstat(path)?, changes)?)
+        anew(|| Ok(self.shared.set_attr(&self.lstat(&path)?, changes)?))
     }
 
     /// Makes a directory.
@@ -221,10 +226,12 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::create`].
     pub fn create_dir(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<Attr> {
-        let found = self.find(&path, Follow::No)?;
-        let name = found.name.as_deref().ok_or(FsError::Exists)?;
         let new = self.new_inode(FileKind::Directory, mode);
-        Ok(self.fs().create(&self.ctx(), found.parent, name, &new)?)
+        anew(|| {
+            let found = self.find(&path, Follow::No)?;
+            let name = found.name.as_deref().ok_or(FsError::Exists)?;
+            Ok(self.fs().create(&self.ctx(), found.parent, name, &new)?)
+        })
     }
 
     /// Makes a FIFO, a socket, a device (`rdev` its number) or an empty file.
@@ -238,9 +245,7 @@ impl Files {
         mode: u32,
         rdev: u32,
     ) -> Result<Attr> {
-        let found = self.find(&path, Follow::No)?;
-        let new = NewInode { rdev, ..self.new_inode(kind, mode) };
-        Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, &new)?)
+        self.make(path.as_ref(), &NewInode { rdev, ..self.new_inode(kind, mode) })
     }
 
     /// Makes a symbolic link at `path` that holds `target`.
@@ -248,10 +253,15 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::create`].
     pub fn symlink(&self, target: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Result<Attr> {
-        let found = self.find(&path, Follow::No)?;
         let target = target.as_ref().as_bytes();
-        let new = NewInode { target, ..self.new_inode(FileKind::Symlink, 0o777) };
-        Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, &new)?)
+        self.make(path.as_ref(), &NewInode { target, ..self.new_inode(FileKind::Symlink, 0o777) })
+    }
+
+    fn make(&self, path: &OsStr, new: &NewInode<'_>) -> Result<Attr> {
+        anew(|| {
+            let found = self.find(&path, Follow::No)?;
+            Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, new)?)
+        })
     }
 
     /// What a symbolic link holds.
@@ -259,8 +269,7 @@ impl Files {
     /// # Errors
     /// Those of the walk; `EINVAL` for what is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<OsStr>) -> Result<OsString> {
-        let attr = self.lstat(path)?;
-        Ok(OsString::from_vec(self.fs().readlink(attr.ino)?))
+        anew(|| Ok(OsString::from_vec(self.fs().readlink(self.lstat(&path)?.node())?)))
     }
 
     /// Gives an inode one more name; a symbolic link is linked itself.
@@ -268,9 +277,11 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::link`].
     pub fn hard_link(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<Attr> {
-        let attr = self.lstat(from)?;
-        let found = self.find(&to, Follow::No)?;
-        Ok(self.fs().link(&self.ctx(), attr.ino, found.parent, found.new_name()?)?)
+        anew(|| {
+            let attr = self.lstat(&from)?;
+            let found = self.find(&to, Follow::No)?;
+            Ok(self.fs().link(&self.ctx(), attr.node(), found.parent, found.new_name()?)?)
+        })
     }
 
     /// Removes a name that is no directory's.
@@ -278,8 +289,10 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::unlink`].
     pub fn remove_file(&self, path: impl AsRef<OsStr>) -> Result<()> {
-        let found = self.find(&path, Follow::No)?;
-        Ok(self.fs().unlink(&self.ctx(), found.parent, found.name()?)?)
+        anew(|| {
+            let found = self.find(&path, Follow::No)?;
+            Ok(self.fs().unlink(&self.ctx(), found.parent, found.name()?)?)
+        })
     }
 
     /// Removes an empty directory.
@@ -287,8 +300,10 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::rmdir`].
     pub fn remove_dir(&self, path: impl AsRef<OsStr>) -> Result<()> {
-        let found = self.find(&path, Follow::No)?;
-        Ok(self.fs().rmdir(&self.ctx(), found.parent, found.name()?)?)
+        anew(|| {
+            let found = self.find(&path, Follow::No)?;
+            Ok(self.fs().rmdir(&self.ctx(), found.parent, found.name()?)?)
+        })
     }
 
     /// Renames, replacing what stands at `to`.
@@ -309,14 +324,16 @@ impl Files {
         to: impl AsRef<OsStr>,
         mode: RenameMode,
     ) -> Result<()> {
-        let old = self.find(&from, Follow::No)?;
-        let source = old.existing()?;
-        let new = self.find(&to, Follow::No)?;
-        if new.slash && new.attr.is_none() && source.kind != FileKind::Directory {
-            return Err(FsError::NotDirectory.into());
-        }
-        let (name, new_name) = (old.name()?, new.name()?);
-        Ok(self.fs().rename(&self.ctx(), old.parent, name, new.parent, new_name, mode)?)
+        anew(|| {
+            let old = self.find(&from, Follow::No)?;
+            let source = old.existing()?;
+            let new = self.find(&to, Follow::No)?;
+            if new.slash && new.attr.is_none() && source.kind != FileKind::Directory {
+                return Err(FsError::NotDirectory.into());
+            }
+            let (name, new_name) = (old.name()?, new.name()?);
+            Ok(self.fs().rename(&self.ctx(), old.parent, name, new.parent, new_name, mode)?)
+        })
     }
 
     /// The entries of a directory, in the order of their cookies.
@@ -324,13 +341,15 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`Fs::readdir`].
     pub fn read_dir(&self, path: impl AsRef<OsStr>) -> Result<Vec<Entry>> {
-        let attr = self.stat(path)?;
-        let mut entries = Vec::new();
-        self.fs().readdir(&self.ctx(), attr.ino, 0, &mut |entry| {
-            entries.push(Entry::from(entry));
-            true
-        })?;
-        Ok(entries)
+        anew(|| {
+            let attr = self.stat(&path)?;
+            let mut entries = Vec::new();
+            self.fs().readdir(&self.ctx(), attr.node(), 0, &mut |entry| {
+                entries.push(Entry::from(entry));
+                true
+            })?;
+            Ok(entries)
+        })
     }
 
     /// Space and inodes.

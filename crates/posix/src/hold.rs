@@ -1,6 +1,6 @@
 //! A look-up whose inode can't be removed and reused before the caller holds it.
 
-use novale_core::{Attr, Ctx, Error, Fs, Ino, Result};
+use novale_core::{Attr, Ctx, Error, Fs, Ino, Node, Result};
 
 /// Attempts before a name that changes hands all the time is given up.
 const ATTEMPTS: u32 = 16;
@@ -12,7 +12,7 @@ const ATTEMPTS: u32 = 16;
 ///
 /// # Errors
 /// Those of [`Fs::lookup`]; [`Error::Stale`] when the name pointed to a new inode at every attempt.
-pub fn lookup_held(fs: &Fs, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Attr> {
+pub fn lookup_held(fs: &Fs, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<Attr> {
     for _ in 0..ATTEMPTS {
         let found = fs.lookup(ctx, parent, name)?;
         if let Some(held) = hold_same(fs, ctx, found.ino, found.generation)? {

@@ -3,7 +3,7 @@
 //! Positions are the same for every client: whoever goes on where another one has stopped, as the kernel
 //! does with a directory that a program had open without it, gets what is left.
 
-use novale_core::{Ctx, DirEntry, Error, FileKind, Fs, Ino, Result};
+use novale_core::{Ctx, DirEntry, Error, FileKind, Fs, Node, Result};
 
 /// Cookies of `.` and `..`; the core's start at 16 and stay below 2^63.
 const DOT: u64 = 1;
@@ -12,9 +12,9 @@ const DOT_DOT: u64 = 2;
 /// `.` and `..` of a directory, as far as they come behind a cookie.
 ///
 /// # Errors
-/// Those of [`Fs::parent`], but for a directory that was removed before anybody asked for its parent:
-/// its own number stands in.
-pub fn list_dots(fs: &Fs, ino: Ino, after: u64) -> Result<Vec<DirEntry<'static>>> {
+/// Those of [`Fs::parent`], but for a directory that was removed before anybody asked for its parent,
+/// or whose parent is gone: its own number stands in.
+pub fn list_dots(fs: &Fs, node: Node, after: u64) -> Result<Vec<DirEntry<'static>>> {
     let dot = |cookie, ino, name| DirEntry {
         cookie,
         ino,
@@ -24,14 +24,14 @@ pub fn list_dots(fs: &Fs, ino: Ino, after: u64) -> Result<Vec<DirEntry<'static>>
     };
     let mut dots = Vec::new();
     if after < DOT {
-        dots.push(dot(DOT, ino, &b"."[..]));
+        dots.push(dot(DOT, node.ino, &b"."[..]));
     }
     if after < DOT_DOT {
-        let parent = match fs.parent(ino) {
-            Err(Error::NotFound) => ino,
+        let parent = match fs.parent(node) {
+            Err(Error::NotFound) => node,
             parent => parent?,
         };
-        dots.push(dot(DOT_DOT, parent, b".."));
+        dots.push(dot(DOT_DOT, parent.ino, b".."));
     }
     Ok(dots)
 }
@@ -49,14 +49,14 @@ pub fn after_dots(after: u64) -> u64 {
 pub fn list(
     fs: &Fs,
     ctx: &Ctx,
-    ino: Ino,
+    node: Node,
     after: u64,
     each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
 ) -> Result<()> {
-    for dot in list_dots(fs, ino, after)? {
+    for dot in list_dots(fs, node, after)? {
         if !each(&dot) {
             return Ok(());
         }
     }
-    fs.readdir(ctx, ino, after_dots(after), each)
+    fs.readdir(ctx, node, after_dots(after), each)
 }

@@ -32,7 +32,7 @@ pub fn set_id_to_clear_with_owner(has_fsetid: bool, is_in_group: bool) -> ClearS
 pub fn drop_set_id(fs: &Fs, ctx: &Ctx, attr: &Attr, clear_set_id: ClearSetId) -> Result<(), Error> {
     let falls = clear_set_id != ClearSetId::Nothing && attr.kind == FileKind::File;
     if falls && attr.mode & SET_ID != 0 {
-        fs.setattr(ctx, attr.ino, &SetAttr { clear_set_id, ..SetAttr::default() })?;
+        fs.setattr(ctx, attr.node(), &SetAttr { clear_set_id, ..SetAttr::default() })?;
     }
     Ok(())
 }

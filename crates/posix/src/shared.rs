@@ -43,6 +43,6 @@ impl Shared {
             changes.clear_set_id
         };
         let changes = SetAttr { clear_set_id, ..*changes };
-        self.fs.setattr(&self.ctx(), attr.ino, &changes)
+        self.fs.setattr(&self.ctx(), attr.node(), &changes)
     }
 }

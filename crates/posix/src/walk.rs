@@ -6,12 +6,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use novale_core::{Attr, Ctx, Error as FsError, FileKind, Fs, Ino};
+use novale_core::{Attr, Ctx, Error as FsError, FileKind, Fs, Ino, Node};
 
 use crate::{Error, Result};
 
 /// The bit by which an owner may search a directory.
 const SEARCH: u32 = 0o100;
+/// Walks before a path whose directories are replaced all the time is given up.
+const ATTEMPTS: u32 = 16;
 /// Symbolic links followed on one walk, as in Linux.
 pub(crate) const SYMLINKS_MAX: u32 = 40;
 /// Bytes in a path, without the final NUL that C wants.
@@ -31,7 +33,7 @@ pub(crate) enum Follow {
 #[derive(Debug)]
 pub struct Found<'p> {
     /// The directory that holds, or would hold, `name`.
-    pub parent: Ino,
+    pub parent: Node,
     /// The last component; `None` for `.`, `..` and the root, which are no names.
     pub name: Option<Cow<'p, [u8]>>,
     /// The inode at the end; `None` where only that is missing.
@@ -60,20 +62,33 @@ impl Found<'_> {
     }
 }
 
+/// Walks, and does something where the walk has ended; again where a directory or an inode that the walk
+/// had found was removed before it could be used. Who sees that so often is told that there is none.
+pub(crate) fn anew<T>(mut walk: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..ATTEMPTS {
+        match walk() {
+            Err(Error::Fs(FsError::Stale)) => {}
+            done => return done,
+        }
+    }
+    Err(FsError::NotFound.into())
+}
+
 /// Walks a path from the root, which is its own parent.
 pub(crate) fn walk<'p>(fs: &Fs, ctx: &Ctx, path: &'p [u8], follow: Follow) -> Result<Found<'p>> {
-    walk_on(fs, ctx, (Ino::ROOT, false), path, follow)
+    walk_on(fs, ctx, (Node::ROOT, false), path, follow)
 }
 
 /// Walks a path below a mount from a directory in it.
 ///
 /// # Errors
 /// [`Error::Leaves`] where it goes above the root, or follows a symbolic link that starts with a
-/// slash: the rest is not this file system's. Those of the walk.
+/// slash: the rest is not this file system's. [`FsError::Stale`] where a directory went away under the
+/// walk, which is to begin again. Those of the walk.
 pub fn walk_from<'p>(
     fs: &Fs,
     ctx: &Ctx,
-    from: Ino,
+    from: Node,
     path: &'p [u8],
     follow: bool,
 ) -> Result<Found<'p>> {
@@ -87,7 +102,7 @@ pub fn walk_from<'p>(
 ///
 /// # Errors
 /// Those of [`walk_from`].
-pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Ino, path: &'p [u8]) -> Result<Found<'p>> {
+pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Node, path: &'p [u8]) -> Result<Found<'p>> {
     walk_on(fs, ctx, (from, true), path, Follow::Unseen)
 }
 
@@ -100,7 +115,7 @@ pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Ino, path: &'p [u8]) -> Result
 pub fn walk_own<'p>(
     fs: &Fs,
     ctx: &Ctx,
-    from: Ino,
+    from: Node,
     path: &'p [u8],
     (follow, user): (bool, u32),
 ) -> Result<Found<'p>> {
@@ -115,7 +130,7 @@ pub fn walk_own<'p>(
 pub fn walk_own_to_name<'p>(
     fs: &Fs,
     ctx: &Ctx,
-    from: Ino,
+    from: Node,
     path: &'p [u8],
     user: u32,
 ) -> Result<Found<'p>> {
@@ -125,7 +140,7 @@ pub fn walk_own_to_name<'p>(
 fn walk_on<'p>(
     fs: &Fs,
     ctx: &Ctx,
-    start: (Ino, bool),
+    start: (Node, bool),
     path: &'p [u8],
     follow: Follow,
 ) -> Result<Found<'p>> {
@@ -165,7 +180,7 @@ impl Walker for Owner {
 fn walk_by<'p, W: Walker>(
     fs: &Fs,
     ctx: &Ctx,
-    (start, may_leave): (Ino, bool),
+    (start, may_leave): (Node, bool),
     path: &'p [u8],
     (follow, walker): (Follow, W),
 ) -> Result<Found<'p>> {
@@ -179,18 +194,18 @@ fn walk_by<'p, W: Walker>(
         let last = after.iter().all(|byte| *byte == b'/');
         let slash = last && !after.is_empty();
         from = path.len() - after.len();
-        if W::IS_ASKED && !name.is_empty() && !walker.may_pass(&fs.getattr(at)?) {
+        if W::IS_ASKED && !name.is_empty() && !walker.may_pass(&fs.getattr_of(at)?) {
             return Err(Error::Leaves);
         }
         if matches!(name, b"" | b"." | b"..") {
             if name == b".." {
-                if may_leave && at == Ino::ROOT {
+                if may_leave && at.ino == Ino::ROOT {
                     return Err(Error::Leaves);
                 }
                 at = fs.parent(at)?;
             }
             if last {
-                let attr = Some(fs.getattr(at)?);
+                let attr = Some(fs.getattr_of(at)?);
                 return Ok(Found { parent: at, name: None, attr, slash: true });
             }
             continue;
@@ -214,7 +229,7 @@ fn walk_by<'p, W: Walker>(
                 if may_leave {
                     return Err(Error::Leaves);
                 }
-                at = Ino::ROOT;
+                at = Node::ROOT;
             }
             target.extend_from_slice(after);
             path = target.into();
@@ -228,7 +243,7 @@ fn walk_by<'p, W: Walker>(
             let name = Some(last_name(&path, from - name.len()..from));
             return Ok(Found { parent: at, name, attr: Some(attr), slash });
         }
-        at = attr.ino;
+        at = attr.node();
     }
 }
 
@@ -240,7 +255,7 @@ fn link_target(fs: &Fs, link: &Attr, links: u32, walker: &impl Walker) -> Result
     if links > SYMLINKS_MAX {
         return Err(Error::TooManySymlinks(SYMLINKS_MAX));
     }
-    let target = fs.readlink(link.ino)?;
+    let target = fs.readlink(link.node())?;
     check_path(&target)?;
     Ok(target)
 }

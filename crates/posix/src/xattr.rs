@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use novale_core::{Attr, Error as FsError, FileKind, SetXattr, XattrMode};
 
 use crate::shared::Shared;
-use crate::walk::Follow;
+use crate::walk::{Follow, anew};
 use crate::{Fd, File, Files, Result};
 
 const STICKY: u32 = 0o1000;
@@ -46,7 +46,7 @@ impl Shared {
         if name.starts_with(TRUSTED) && !self.owner.is_privileged() {
             return Err(FsError::NoAttribute.into());
         }
-        Ok(self.fs.getxattr(attr.ino, name)?)
+        Ok(self.fs.getxattr(attr.node(), name)?)
     }
 
     fn set_xattr(&self, attr: &Attr, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
@@ -54,11 +54,11 @@ impl Shared {
         self.may_change(attr, name)?;
         let clear_set_gid = !self.owner.is_privileged() && !self.owner.is_in_group(attr);
         let set = SetXattr { name, value, mode, clear_set_gid };
-        Ok(self.fs.setxattr(&self.ctx(), attr.ino, &set)?)
+        Ok(self.fs.setxattr(&self.ctx(), attr.node(), &set)?)
     }
 
     fn list_xattrs(&self, attr: &Attr) -> Result<Vec<OsString>> {
-        let list = self.fs.listxattr(attr.ino)?;
+        let list = self.fs.listxattr(attr.node())?;
         let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
         let shown = names.filter(|name| self.owner.is_privileged() || !name.starts_with(TRUSTED));
         Ok(shown.map(|name| OsString::from_vec(name.to_vec())).collect())
@@ -67,7 +67,7 @@ impl Shared {
     fn remove_xattr(&self, attr: &Attr, name: &OsStr) -> Result<()> {
         let name = name.as_bytes();
         self.may_change(attr, name)?;
-        Ok(self.fs.removexattr(&self.ctx(), attr.ino, name)?)
+        Ok(self.fs.removexattr(&self.ctx(), attr.node(), name)?)
     }
 
     /// The rules that are of attributes and not of files.
@@ -95,7 +95,8 @@ impl Files {
     /// # Errors
     /// `ENODATA`, and those of [`novale_core::Fs::getxattr`].
     pub fn get_xattr<'a>(&self, at: impl Into<At<'a>>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        self.shared.get_xattr(&self.at(at.into())?, name.as_ref())
+        let (at, name) = (at.into(), name.as_ref());
+        anew(|| self.shared.get_xattr(&self.at(at)?, name))
     }
 
     /// Sets an extended attribute, of up to 65,536 bytes.
@@ -109,7 +110,8 @@ impl Files {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.shared.set_xattr(&self.at(at.into())?, name.as_ref(), value, mode)
+        let (at, name) = (at.into(), name.as_ref());
+        anew(|| self.shared.set_xattr(&self.at(at)?, name, value, mode))
     }
 
     /// The names of all extended attributes that the caller may see.
@@ -117,7 +119,8 @@ impl Files {
     /// # Errors
     /// Those of the walk and of [`novale_core::Fs::listxattr`].
     pub fn list_xattrs<'a>(&self, at: impl Into<At<'a>>) -> Result<Vec<OsString>> {
-        self.shared.list_xattrs(&self.at(at.into())?)
+        let at = at.into();
+        anew(|| self.shared.list_xattrs(&self.at(at)?))
     }
 
     /// Removes an extended attribute.
@@ -125,7 +128,8 @@ impl Files {
     /// # Errors
     /// `EPERM`, `ENODATA`, and others of [`novale_core::Fs::removexattr`].
     pub fn remove_xattr<'a>(&self, at: impl Into<At<'a>>, name: impl AsRef<OsStr>) -> Result<()> {
-        self.shared.remove_xattr(&self.at(at.into())?, name.as_ref())
+        let (at, name) = (at.into(), name.as_ref());
+        anew(|| self.shared.remove_xattr(&self.at(at)?, name))
     }
 
     fn at(&self, at: At<'_>) -> Result<Attr> {

@@ -307,15 +307,15 @@ fn data_call(number: i64, args: &Args) -> Served {
 }
 
 /// Makes a call again while it ends because what a name led to was removed between the look at the
-/// name and the use of it.
+/// name and the use of it. Who sees that so often is told that there is no such name.
 fn current(mut call: impl FnMut() -> Served) -> Served {
-    for _ in 1..ATTEMPTS {
+    for _ in 0..ATTEMPTS {
         let result = call();
         if result != Some(fail(libc::ESTALE)) {
             return result;
         }
     }
-    call()
+    Some(fail(libc::ENOENT))
 }
 
 fn path_call(number: i64, args: &Args) -> Served {

@@ -202,7 +202,7 @@ fn open_directory(target: &[u8], directory: &InUse) -> Ret {
     let gone = fail(libc::ENOENT);
     let Some(fs) = mounts::fs(directory.mount()) else { return gone };
     for _ in 0..ATTEMPTS {
-        let Some(path) = directories::path(fs, &mounts::ctx(), directory.ino()) else {
+        let Some(path) = directories::path(fs, &mounts::ctx(), directory.node()) else {
             return gone;
         };
         let path = [target, &path, b"\0"].concat();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use novale_core::{Attr, Ctx, FileKind, Fs, Ino};
+use novale_core::{Attr, Ctx, FileKind, Fs, Ino, Node};
 use novale_posix::{Error, Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
 
 use crate::guard::{PATH_MAX, PathBuffer};
@@ -19,7 +19,7 @@ pub(crate) struct Place<'a> {
     pub(crate) fs: &'static Fs,
     pub(crate) ctx: Ctx,
     pub(crate) rights: Rights,
-    start: Ino,
+    start: Node,
     /// The path from `start` on.
     path: &'a [u8],
 }
@@ -28,6 +28,7 @@ pub(crate) struct Place<'a> {
 /// plus 2.
 static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
 static CWD_INO: AtomicU64 = AtomicU64::new(0);
+static CWD_GENERATION: AtomicU32 = AtomicU32::new(0);
 const CWD_UNKNOWN: u32 = 0;
 const CWD_KERNEL: u32 = 1;
 
@@ -50,7 +51,7 @@ pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Plac
         }
         let (mount, rest) = mounts::of_path(path)?;
         // The mount point itself is the root.
-        (mount, Ino::ROOT, if rest.is_empty() { b"/" } else { rest })
+        (mount, Node::ROOT, if rest.is_empty() { b"/" } else { rest })
     } else {
         let (mount, start) = directory(descriptor(dir))?;
         (mount, start, path)
@@ -87,44 +88,46 @@ pub(crate) fn named_descriptor(path: &[u8]) -> Option<i32> {
 }
 
 /// The directory that a descriptor, or `AT_FDCWD`, stands for.
-fn directory(dir: i32) -> Option<(usize, Ino)> {
+fn directory(dir: i32) -> Option<(usize, Node)> {
     if dir == libc::AT_FDCWD {
         return working_directory();
     }
     let directory = table::get(dir)?;
-    directory.is(table::DIRECTORY).then(|| (directory.mount(), directory.ino()))
+    directory.is(table::DIRECTORY).then(|| (directory.mount(), directory.node()))
 }
 
-fn working_directory() -> Option<(usize, Ino)> {
+fn working_directory() -> Option<(usize, Node)> {
     match CWD.load(Ordering::Acquire) {
         CWD_KERNEL => None,
         CWD_UNKNOWN => find_working_directory(),
         mount => {
             let ino = Ino::new(CWD_INO.load(Ordering::Relaxed));
-            Some((usize::try_from(mount - 2).ok()?, ino))
+            let node = Node::new(ino, CWD_GENERATION.load(Ordering::Relaxed));
+            Some((usize::try_from(mount - 2).ok()?, node))
         }
     }
 }
 
 #[cold]
-fn find_working_directory() -> Option<(usize, Ino)> {
+fn find_working_directory() -> Option<(usize, Node)> {
     let mut path = [0u8; PATH_MAX];
     let len = sys!(libc::SYS_getcwd, path.as_mut_ptr(), path.len());
     let found = usize::try_from(len).ok().and_then(|len| {
         let (mount, rest) = mounts::of_path(path.get(..len.checked_sub(1)?)?)?;
         let rest = if rest.is_empty() { b"/" } else { rest };
-        let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), Ino::ROOT, rest, true).ok()?;
+        let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), Node::ROOT, rest, true).ok()?;
         let attr = found.attr.filter(|attr| attr.kind == FileKind::Directory)?;
-        Some((mount, attr.ino))
+        Some((mount, attr))
     });
-    match found {
-        Some((mount, ino)) => {
-            CWD_INO.store(ino.get(), Ordering::Relaxed);
-            CWD.store(u32::try_from(mount).ok()? + 2, Ordering::Release);
+    match &found {
+        Some((mount, attr)) => {
+            CWD_INO.store(attr.ino.get(), Ordering::Relaxed);
+            CWD_GENERATION.store(attr.generation, Ordering::Relaxed);
+            CWD.store(u32::try_from(*mount).ok()? + 2, Ordering::Release);
         }
         None => CWD.store(CWD_KERNEL, Ordering::Release),
     }
-    found
+    found.map(|(mount, attr)| (mount, attr.node()))
 }
 
 impl Place<'_> {
@@ -159,11 +162,11 @@ impl Place<'_> {
 
     /// Leaves it to the kernel to make, remove or move names in a directory that the walk came to, unless
     /// it may be done here.
-    pub(crate) fn may_change(&self, directory: Ino) -> Result<(), Served> {
+    pub(crate) fn may_change(&self, directory: Node) -> Result<(), Served> {
         if self.rights == Rights::All {
             return Ok(());
         }
-        let attr = self.fs.getattr(directory).map_err(|error| refused(&error))?;
+        let attr = self.fs.getattr_of(directory).map_err(|error| refused(&error))?;
         self.may(&attr, W | X)
     }
 
@@ -199,18 +202,4 @@ pub(crate) fn refused(error: &novale_core::Error) -> Served {
     // A file that the kernel has mapped is changed through the kernel.
     let by_kernel = matches!(error, novale_core::Error::Mapped);
     (!by_kernel).then(|| fail(novale_posix::errno(error)))
-}
-
-/// Uses an inode that a name led to, as long as it is the same one: behind its removal its number may
-/// be another's.
-pub(crate) fn held<T>(
-    fs: &Fs,
-    attr: &Attr,
-    used: impl FnOnce() -> novale_core::Result<T>,
-) -> novale_core::Result<T> {
-    let ctx = mounts::ctx();
-    let hold = fs.open_hold(&ctx, attr.ino, attr.generation)?.ok_or(novale_core::Error::Stale)?;
-    let result = used();
-    fs.open_release(&ctx, hold)?;
-    result
 }

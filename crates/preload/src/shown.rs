@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use novale_core::{FileKind, Ino};
+use novale_core::{FileKind, Ino, Node};
 
 use crate::calls::directories;
 use crate::guard::PATH_MAX;
@@ -138,9 +138,11 @@ fn path(mount: usize, ino: Ino, noted: Option<Noted>) -> Option<Vec<u8>> {
     let attr = fs.getattr(ino).ok()?;
     let is_directory = attr.kind == FileKind::Directory;
     if is_directory && attr.nlink > 0 {
-        return Some([target, &directories::path(fs, &ctx, ino)?].concat());
+        return Some([target, &directories::path(fs, &ctx, attr.node())?].concat());
     }
     let Noted { parent, name } = noted?;
+    // Noted is the number alone: what is found there counts where it is the inode.
+    let parent = Node::current(parent);
     let below = |name: &[u8]| Some([target, &directories::path(fs, &ctx, parent)?, name].concat());
     let there = fs.lookup(&ctx, parent, &name);
     if there.is_ok_and(|there| there.ino == ino) {

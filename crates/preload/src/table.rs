@@ -8,7 +8,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use novale_core::{HoldId, Ino};
+use novale_core::{HoldId, Ino, Node};
 
 use crate::lock::Lock;
 use crate::numbers;
@@ -90,6 +90,11 @@ pub(crate) struct New<'a> {
 impl Description {
     pub(crate) fn ino(&self) -> Ino {
         Ino::new(self.ino.load(Ordering::Relaxed))
+    }
+
+    /// The inode, which the description holds.
+    pub(crate) fn node(&self) -> Node {
+        Node::new(self.ino(), self.generation.load(Ordering::Relaxed))
     }
 
     pub(crate) fn mount(&self) -> usize {

@@ -44,6 +44,25 @@ fn a_process_beside_its_parent_in_one_memory() {
     is_whole(&scratch, &slot);
 }
 
+/// A name meant for a directory landed in another one, which had got the number of the first between the
+/// walk and the call.
+#[test]
+fn programs_replace_directories_and_no_name_shows_up_in_a_foreign_one() {
+    let Some((scratch, slot)) = mounted("programs_replace_directories") else { return };
+    let start = |seed: u8| {
+        let mut program = task(&scratch, "replace");
+        program.env("NOVALE_TEST_SEED", seed.to_string());
+        program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let programs: Vec<_> = (0..3).map(start).collect();
+    let outputs: Vec<_> =
+        programs.into_iter().map(|program| program.wait_with_output().unwrap()).collect();
+    for output in &outputs {
+        succeeds(output);
+    }
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::CString;
     use std::fs::{self, OpenOptions};
@@ -118,6 +137,51 @@ mod tasks {
         while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
         assert_eq!(status, 0);
         assert_eq!(Command::new("sh").args(["-c", "exit 3"]).status().unwrap().code(), Some(3));
+    }
+
+    /// Steps of a program on directories that others replace at the same time.
+    const STEPS: usize = 120_000;
+    const DIRECTORIES: u8 = 3;
+
+    /// One step on a directory whose number is `own`: all names made in it begin with that number.
+    fn replace_step(place: &Path, random: &mut fastrand::Rng) -> std::io::Result<()> {
+        let own = random.u8(0..DIRECTORIES);
+        let dir = place.join(format!("d{own}"));
+        let [one, other] = [(); 2].map(|()| dir.join(format!("{own} {}", random.u8(0..3))));
+        match random.u8(0..11) {
+            0 | 1 => fs::create_dir(&dir),
+            2 | 3 => fs::remove_dir(&dir),
+            4 => OpenOptions::new().write(true).create_new(true).open(&one).map(drop),
+            5 => OpenOptions::new().write(true).create(true).truncate(true).open(&one).map(drop),
+            6 => fs::create_dir(&one),
+            7 => fs::hard_link(&one, &other),
+            8 => fs::rename(&one, &other),
+            9 => fs::remove_file(&one).or_else(|_| fs::remove_dir(&one)),
+            _ => {
+                for entry in fs::read_dir(&dir)? {
+                    let name = entry?.file_name().into_string().unwrap();
+                    assert!(name.starts_with(&format!("{own} ")), "d{own} has {name}");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replace() {
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let seed = std::env::var("NOVALE_TEST_SEED").unwrap().parse().unwrap();
+        let mut random = fastrand::Rng::with_seed(seed);
+        // What the others may have done to the names explains these.
+        let expected =
+            [libc::ENOENT, libc::EEXIST, libc::ENOTEMPTY, libc::EISDIR, libc::ENOTDIR, libc::EPERM];
+        for _ in 0..STEPS {
+            if let Err(error) = replace_step(&place, &mut random) {
+                let errno = error.raw_os_error().unwrap();
+                assert!(expected.contains(&errno), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -488,7 +488,7 @@ mod tests {
 
     use super::*;
     use crate::fs::OpKind;
-    use crate::{Ctx, FileKind, Fs, MkfsOptions, NewInode, OpenOptions, Serial, mkfs};
+    use crate::{Ctx, FileKind, Fs, MkfsOptions, NewInode, Node, OpenOptions, Serial, mkfs};
 
     /// More numbers were given back while all lanes were in use than there had been when the pool was
     /// opened: the part of the count that stands beside the lanes' went below zero, and `df -i` showed
@@ -511,7 +511,7 @@ mod tests {
         let ctx = Ctx { now_ns: 1, hint: 0 };
         let new =
             NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let create = |name: u8| fs.create(&ctx, Ino::ROOT, &[name], &new).unwrap().ino;
+        let create = |name: u8| fs.create(&ctx, Node::ROOT, &[name], &new).unwrap().ino;
         let before = fs.statfs().unwrap().inodes;
         let inos: Vec<Ino> = (b'a'..b'k').map(create).collect();
         let others = fs.call(OpKind::Manage, &ctx);

@@ -9,7 +9,7 @@ mod acl;
 pub(crate) mod set;
 
 use novale_layout::{
-    FileKind, Ino, PAGE, RoFeature, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
+    FileKind, PAGE, RoFeature, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
     XattrPageHeader, is_xattr_name,
 };
 use novale_pm::Flushed;
@@ -17,7 +17,7 @@ use novale_pm::Flushed;
 use crate::error::{Error, Result};
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::log::LogId;
-use crate::types::{Ctx, SetAttr, SetXattr, XattrMode};
+use crate::types::{Ctx, Node, SetAttr, SetXattr, XattrMode};
 use crate::view::View;
 use acl::Acl;
 use set::{ReadyXattrs, Xattrs, value_bytes};
@@ -33,9 +33,9 @@ impl Fs {
     /// # Errors
     /// [`Error::NoAttribute`]; [`Error::NameRange`] and [`Error::Unsupported`] for what is no name of
     /// an attribute; [`Error::Stale`].
-    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn getxattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
         let (namespace, name) = parse(name)?;
-        self.read_view(0, ino, |view, _| {
+        self.read_node(0, node, |view, _| {
             let (id, xattrs) = self.xattrs_of(view)?;
             let value = xattrs.get(namespace, name).ok_or(Error::NoAttribute)?;
             value_bytes(&self.pm, &id, value)
@@ -46,8 +46,8 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::Stale`].
-    pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.read_view(0, ino, |view, _| Ok(self.xattrs_of(view)?.1.names()))
+    pub fn listxattr(&self, node: Node) -> Result<Vec<u8>> {
+        self.read_node(0, node, |view, _| Ok(self.xattrs_of(view)?.1.names()))
     }
 
     /// Sets an extended attribute, of up to 65,536 bytes. An access ACL sets the permission bits as
@@ -61,7 +61,7 @@ impl Fs {
     /// for a default ACL of what is no directory; [`Error::ValueTooLong`]; [`Error::NoSpace`], also
     /// where the names of the inode come to more than 64 KB, or its records to more than 1 MB.
     /// Nothing is changed then.
-    pub fn setxattr(&self, ctx: &Ctx, ino: Ino, set: &SetXattr<'_>) -> Result<()> {
+    pub fn setxattr(&self, ctx: &Ctx, node: Node, set: &SetXattr<'_>) -> Result<()> {
         let (namespace, name) = parse(set.name)?;
         if set.value.len() > XATTR_VALUE_BYTES_MAX as usize {
             return Err(Error::ValueTooLong);
@@ -69,11 +69,11 @@ impl Fs {
         let acl = if namespace.has_names() { None } else { Acl::decode(set.value)? };
         if acl.is_none() && !namespace.has_names() {
             // A list of no entries is none, as in Linux.
-            return self.removexattr(ctx, ino, set.name);
+            return self.removexattr(ctx, node, set.name);
         }
         self.use_feature(ctx, RoFeature::Xattrs)?;
         let call = self.begin(OpKind::Attributes, ctx)?;
-        let locked = self.lock(&call, ino)?;
+        let locked = self.lock_node(&call, node)?;
         check_kind(namespace, locked.kind)?;
         let mut xattrs = self.xattrs_of_locked(&locked)?;
         // At most a page more than the value, for the chain.
@@ -111,10 +111,10 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NoAttribute`], and those of [`Fs::setxattr`] for names.
-    pub fn removexattr(&self, ctx: &Ctx, ino: Ino, name: &[u8]) -> Result<()> {
+    pub fn removexattr(&self, ctx: &Ctx, node: Node, name: &[u8]) -> Result<()> {
         let (namespace, name) = parse(name)?;
         let call = self.begin(OpKind::Attributes, ctx)?;
-        let locked = self.lock(&call, ino)?;
+        let locked = self.lock_node(&call, node)?;
         if namespace == XattrNamespace::AclDefault && locked.kind != FileKind::Directory {
             return Ok(());
         }

@@ -14,7 +14,7 @@ fn use_all(fs: &Fs) {
         let mut bytes = [0; 9000];
         let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
         drop(fs.getattr(ino));
-        drop(fs.readdir(&c, ino, 0, &mut |_| true));
+        drop(fs.readdir(&c, Node::current(ino), 0, &mut |_| true));
         drop(fs.read(&c, ino, 0, &mut bytes));
         drop(fs.read(&c, ino, u64::MAX - 10, &mut bytes));
         drop(fs.seek(ino, 0, Seek::Hole));
@@ -22,16 +22,16 @@ fn use_all(fs: &Fs) {
         drop(fs.write(&c, ino, 4000, &[1; 300]));
         drop(fs.append(&c, ino, &[1; 300]));
         drop(fs.fallocate(&c, ino, Fallocate::Extend, 0, 9000));
-        drop(fs.setattr(&c, ino, &SetAttr { mode: Some(0o600), ..size(100) }));
-        drop(fs.setattr(&c, ino, &size(100_000)));
-        drop(fs.create(&c, ino, b"new", &new(FileKind::File)));
-        drop(fs.unlink(&c, ino, b"new"));
+        drop(fs.setattr(&c, Node::current(ino), &SetAttr { mode: Some(0o600), ..size(100) }));
+        drop(fs.setattr(&c, Node::current(ino), &size(100_000)));
+        drop(fs.create(&c, Node::current(ino), b"new", &new(FileKind::File)));
+        drop(fs.unlink(&c, Node::current(ino), b"new"));
     }
-    drop(fs.rename(&c, Ino::ROOT, b"f", DIR, b"g", RenameMode::Replace));
-    drop(fs.rename(&c, Ino::ROOT, b"d", DIR, b"g", RenameMode::Replace));
-    drop(fs.unlink(&c, DIR, b"x"));
-    drop(fs.unlink(&c, Ino::ROOT, b"f"));
-    drop(fs.rmdir(&c, Ino::ROOT, b"d"));
+    drop(fs.rename(&c, Node::ROOT, b"f", Node::current(DIR), b"g", RenameMode::Replace));
+    drop(fs.rename(&c, Node::ROOT, b"d", Node::current(DIR), b"g", RenameMode::Replace));
+    drop(fs.unlink(&c, Node::current(DIR), b"x"));
+    drop(fs.unlink(&c, Node::ROOT, b"f"));
+    drop(fs.rmdir(&c, Node::ROOT, b"d"));
 }
 
 /// Checks, opens and uses the pool, and says what opening it said; `check` must find something.
@@ -288,7 +288,7 @@ fn of_numbers_that_end_here() {
             Ok(fs) => {
                 assert_eq!(fs.getattr(FILE).unwrap().size, 5000);
                 let said = fs.append(&ctx(), FILE, &[1; 9000]).unwrap_err().to_string();
-                assert!(fs.unlink(&ctx(), Ino::ROOT, b"f").is_err());
+                assert!(fs.unlink(&ctx(), Node::ROOT, b"f").is_err());
                 fs.close().unwrap();
                 assert_eq!(findings(&fs.into_pm()).len(), 1, "{index}");
                 said
@@ -303,14 +303,14 @@ fn of_numbers_that_end_here() {
 #[test]
 fn of_a_free_inodes_numbers() {
     let fs = try_open(pool()).unwrap();
-    fs.unlink(&ctx(), Ino::ROOT, b"f").unwrap();
+    fs.unlink(&ctx(), Node::ROOT, b"f").unwrap();
     fs.close().unwrap();
     let pm = fs.into_pm();
     change_line(&pm, FILE, |line| line.op_seq = SEQ_LIMIT - 1);
     let found = findings(&pm);
     assert!(found.len() == 1 && found[0].contains("inode 3 numbers at "), "{found:?}");
     let fs = try_open(pm).unwrap();
-    let create = |name| fs.create(&ctx(), Ino::ROOT, name, &new(FileKind::File));
+    let create = |name| fs.create(&ctx(), Node::ROOT, name, &new(FileKind::File));
     let said = create(b"a").unwrap_err().to_string();
     assert!(said.contains("inode 3 numbers at "), "{said}");
     assert!(create(b"a").unwrap().ino != FILE);
@@ -377,7 +377,7 @@ fn of_a_record_of_an_inode_without_a_place() {
     mark_unclean(&pm);
     assert!(findings(&pm).iter().any(|found| found.contains("inode 8000 journal record at ")));
     let fs = open_read_only(pm).unwrap();
-    assert_eq!(fs.lookup(&ctx(), Ino::ROOT, b"f").unwrap().size, 5000);
+    assert_eq!(fs.lookup(&ctx(), Node::ROOT, b"f").unwrap().size, 5000);
     let said = try_open(fs.into_pm()).unwrap_err().to_string();
     assert!(said.contains("inode 8000 journal record at "), "{said}");
 }
@@ -399,10 +399,10 @@ fn of_a_name_that_leads_elsewhere() {
         let fs = try_open(pm).unwrap();
         let mode = RenameMode::Replace;
         let tries = [
-            fs.lookup(&ctx(), Ino::ROOT, b"f").map(drop),
-            fs.unlink(&ctx(), Ino::ROOT, b"f"),
-            fs.rename(&ctx(), Ino::ROOT, b"f", DIR, b"g", mode),
-            fs.rename(&ctx(), DIR, b"x", Ino::ROOT, b"f", mode),
+            fs.lookup(&ctx(), Node::ROOT, b"f").map(drop),
+            fs.unlink(&ctx(), Node::ROOT, b"f"),
+            fs.rename(&ctx(), Node::ROOT, b"f", Node::current(DIR), b"g", mode),
+            fs.rename(&ctx(), Node::current(DIR), b"x", Node::ROOT, b"f", mode),
         ];
         for (index, tried) in tries.into_iter().enumerate() {
             let said = tried.map_or_else(|error| error.to_string(), |()| "done".into());
@@ -417,8 +417,10 @@ fn of_a_name_that_leads_elsewhere() {
 #[test]
 fn of_directories_in_a_circle() {
     let fs = try_open(pool()).unwrap();
-    let below = fs.create(&ctx(), DIR, b"below", &new(FileKind::Directory)).unwrap().ino;
-    let inside = fs.create(&ctx(), below, b"inside", &new(FileKind::Directory)).unwrap();
+    let below =
+        fs.create(&ctx(), Node::current(DIR), b"below", &new(FileKind::Directory)).unwrap().ino;
+    let inside =
+        fs.create(&ctx(), Node::current(below), b"inside", &new(FileKind::Directory)).unwrap();
     fs.close().unwrap();
     let pm = fs.into_pm();
     for (ino, expected) in [
@@ -438,14 +440,14 @@ fn of_directories_in_a_circle() {
         put(&copy, PmAddr::new(0, 0), &bytes(&pm));
         assert!(!findings(&copy).is_empty());
         let fs = try_open(copy).unwrap();
-        fs.lookup(&ctx(), Ino::ROOT, b"d").unwrap();
+        fs.lookup(&ctx(), Node::ROOT, b"d").unwrap();
         let mode = RenameMode::Replace;
         let tries = [
-            fs.lookup(&ctx(), DIR, b"below")
-                .and_then(|_| fs.lookup(&ctx(), below, b"inside"))
+            fs.lookup(&ctx(), Node::current(DIR), b"below")
+                .and_then(|_| fs.lookup(&ctx(), Node::current(below), b"inside"))
                 .map(drop),
-            fs.rmdir(&ctx(), below, b"inside"),
-            fs.rename(&ctx(), below, b"inside", Ino::ROOT, b"g", mode),
+            fs.rmdir(&ctx(), Node::current(below), b"inside"),
+            fs.rename(&ctx(), Node::current(below), b"inside", Node::ROOT, b"g", mode),
         ];
         for tried in tries {
             let said = tried.map_or_else(|error| error.to_string(), |()| "done".into());
@@ -468,7 +470,7 @@ fn of_a_page_given_back_twice() {
     };
     change_last_entry(&pm, FILE, &other);
     let fs = try_open(pm).unwrap();
-    drop(fs.unlink(&ctx(), Ino::ROOT, b"f"));
+    drop(fs.unlink(&ctx(), Node::ROOT, b"f"));
     let said = fs.close().unwrap_err().to_string();
     assert!(said.contains(&format!("a page at {}", line.log_head)), "{said}");
 }
@@ -489,7 +491,7 @@ fn of_a_page_behind_the_last() {
     put(&pm, replica, &superblock);
     put(&pm, replica.add(SLOT_HEADER_OFFSET), &header.encode());
     let fs = try_open(pm).unwrap();
-    drop(fs.unlink(&ctx(), Ino::ROOT, b"f"));
+    drop(fs.unlink(&ctx(), Node::ROOT, b"f"));
     let said = fs.close().unwrap_err().to_string();
     assert!(said.contains(&format!("a page at {last}: in none of the slots")), "{said}");
 }

@@ -12,7 +12,8 @@ const LONG: &[u8] = b"user.long";
 fn with_attributes() -> Pm {
     let fs = try_open(pool()).unwrap();
     let set = |name: &[u8], value: &[u8]| {
-        fs.setxattr(&ctx(), FILE, &SetXattr { name, value, ..SetXattr::default() }).unwrap();
+        fs.setxattr(&ctx(), Node::current(FILE), &SetXattr { name, value, ..SetXattr::default() })
+            .unwrap();
     };
     for index in 0..5 {
         set(format!("user.{index}").as_bytes(), &[index; 1000]);
@@ -90,7 +91,7 @@ fn is_told(wound: impl Fn(&Pm), text: &str) {
     let told = |what: &str| what.contains("inode 3 extended attributes") && what.contains(text);
     assert!(report.findings.iter().any(|finding| told(&finding.what)), "{text}: {report:?}");
     let fs = try_open(pm).unwrap();
-    let error = fs.getxattr(FILE, LONG).unwrap_err();
+    let error = fs.getxattr(Node::current(FILE), LONG).unwrap_err();
     assert!(told(&error.to_string()), "{text}: {error}");
     assert_eq!(fs.getattr(DIR).unwrap().kind, FileKind::Directory);
     let pm = damaged();
@@ -100,7 +101,7 @@ fn is_told(wound: impl Fn(&Pm), text: &str) {
     let pm = damaged();
     mark_unclean(&pm);
     let fs = open_read_only(pm).unwrap();
-    assert!(told(&fs.getxattr(FILE, LONG).unwrap_err().to_string()));
+    assert!(told(&fs.getxattr(Node::current(FILE), LONG).unwrap_err().to_string()));
     assert_eq!(fs.getattr(DIR).unwrap().kind, FileKind::Directory);
 }
 
@@ -165,8 +166,10 @@ fn of_a_value() {
     assert!(report.findings[0].what.contains("inode 3 extended attributes"), "{report:?}");
     mark_unclean(&pm);
     let fs = try_open(pm).unwrap();
-    assert!(fs.getxattr(FILE, LONG).unwrap_err().to_string().contains("value checksum"));
-    assert_eq!(fs.getxattr(FILE, b"user.1").unwrap(), [1; 1000]);
+    assert!(
+        fs.getxattr(Node::current(FILE), LONG).unwrap_err().to_string().contains("value checksum")
+    );
+    assert_eq!(fs.getxattr(Node::current(FILE), b"user.1").unwrap(), [1; 1000]);
     assert_eq!(fs.getattr(FILE).unwrap().size, 5000);
 }
 

@@ -30,7 +30,7 @@ fn names(pm: Pm) -> Vec<String> {
     let fs = try_open(pm).unwrap();
     let mut names = Vec::new();
     for dir in [Ino::ROOT, DIR] {
-        fs.readdir(&ctx(), dir, 0, &mut |entry| {
+        fs.readdir(&ctx(), Node::current(dir), 0, &mut |entry| {
             names.push(String::from_utf8_lossy(entry.name).into_owned());
             true
         })

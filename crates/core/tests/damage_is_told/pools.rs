@@ -58,9 +58,9 @@ pub(crate) fn pool() -> Pm {
 /// What [`pool`] has, in a pool that is empty.
 pub(crate) fn fill(pm: Pm) -> Pm {
     let fs = try_open(pm).unwrap();
-    fs.create(&ctx(), Ino::ROOT, b"d", &new(FileKind::Directory)).unwrap();
-    fs.create(&ctx(), Ino::ROOT, b"f", &new(FileKind::File)).unwrap();
-    fs.create(&ctx(), DIR, b"x", &new(FileKind::File)).unwrap();
+    fs.create(&ctx(), Node::ROOT, b"d", &new(FileKind::Directory)).unwrap();
+    fs.create(&ctx(), Node::ROOT, b"f", &new(FileKind::File)).unwrap();
+    fs.create(&ctx(), Node::current(DIR), b"x", &new(FileKind::File)).unwrap();
     fs.write(&ctx(), FILE, 0, &[1; 5000]).unwrap();
     fs.close().unwrap();
     fs.into_pm()

@@ -10,10 +10,13 @@ use crate::pools::*;
 /// `d` with `count` files of some bytes each, closed clean and opened again.
 fn with_files(count: u8) -> (Fs, Vec<Ino>) {
     let fs = try_open(empty_pool()).unwrap();
-    fs.create(&ctx(), Ino::ROOT, b"d", &new(FileKind::Directory)).unwrap();
+    fs.create(&ctx(), Node::ROOT, b"d", &new(FileKind::Directory)).unwrap();
     let inos = (0..count).map(|index| {
         let name = format!("file {index}");
-        let ino = fs.create(&ctx(), DIR, name.as_bytes(), &new(FileKind::File)).unwrap().ino;
+        let ino = fs
+            .create(&ctx(), Node::current(DIR), name.as_bytes(), &new(FileKind::File))
+            .unwrap()
+            .ino;
         fs.write(&ctx(), ino, 0, &[index; 5000]).unwrap();
         ino
     });
@@ -87,7 +90,7 @@ fn around_an_older_state_whose_pages_are_anothers() {
     let fs = try_open(fs.into_pm()).unwrap();
     fs.write(&ctx(), inos[0], 0, &[0; 4096]).unwrap();
     let (damaged, _) = newest(fs.pm(), inos[0]);
-    let new_file = fs.create(&ctx(), DIR, b"new", &new(FileKind::File)).unwrap().ino;
+    let new_file = fs.create(&ctx(), Node::current(DIR), b"new", &new(FileKind::File)).unwrap().ino;
     inos.push(new_file);
     fs.write(&ctx(), new_file, 0, &[4; 4096]).unwrap();
     fs.write(&ctx(), new_file, 4096, &[4; 904]).unwrap();
@@ -127,9 +130,9 @@ fn around_a_record_that_cannot_be_judged() {
     let before = place(fs.pm(), DIR);
     let mut own = [0; 256];
     fs.pm().load(before, &mut own).unwrap();
-    let made = fs.create(&ctx(), DIR, b"last", &new(FileKind::File)).unwrap().ino;
+    let made = fs.create(&ctx(), Node::current(DIR), b"last", &new(FileKind::File)).unwrap().ino;
     assert_eq!(made.get(), 63);
-    let made = fs.create(&ctx(), DIR, b"later", &new(FileKind::File)).unwrap().ino;
+    let made = fs.create(&ctx(), Node::current(DIR), b"later", &new(FileKind::File)).unwrap().ino;
     assert_eq!(made.get(), 64);
     let pm = fs.into_pm();
     let root = PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE);
@@ -150,8 +153,9 @@ fn also_what_only_the_journal_has() {
         own
     };
     let before = [own(fs.pm(), DIR), own(fs.pm(), inos[1])];
-    fs.rename(&ctx(), DIR, b"file 1", Ino::ROOT, b"moved", RenameMode::Replace).unwrap();
-    fs.unlink(&ctx(), DIR, b"file 0").unwrap();
+    fs.rename(&ctx(), Node::current(DIR), b"file 1", Node::ROOT, b"moved", RenameMode::Replace)
+        .unwrap();
+    fs.unlink(&ctx(), Node::current(DIR), b"file 0").unwrap();
     let pm = fs.into_pm();
     // The last record stands for lines that had not left the caches.
     put(&pm, place(&pm, DIR), &before[0]);
@@ -168,12 +172,12 @@ fn also_what_only_the_journal_has() {
         .unwrap();
         names
     };
-    let shown = (names(&fs, Ino::ROOT), names(&fs, DIR));
+    let shown = (names(&fs, Node::ROOT), names(&fs, Node::current(DIR)));
     assert_eq!(shown, (vec!["d".into(), "moved".into()], vec!["file 2".into()]));
-    assert!(matches!(fs.lookup(&ctx(), DIR, b"file 0"), Err(Error::NotFound)));
+    assert!(matches!(fs.lookup(&ctx(), Node::current(DIR), b"file 0"), Err(Error::NotFound)));
     assert!(bytes(fs.pm()) == image);
     let fs = try_open(fs.into_pm()).unwrap();
-    assert_eq!((names(&fs, Ino::ROOT), names(&fs, DIR)), shown);
+    assert_eq!((names(&fs, Node::ROOT), names(&fs, Node::current(DIR))), shown);
 }
 
 /// One flipped bit in the commit line of a cleanly closed pool let the older line stand: what had been
@@ -192,7 +196,7 @@ fn around_any_flipped_bit_of_a_commit_line() {
             let fs = open_read_only(pm).unwrap();
             let said = fs.getattr(FILE).unwrap_err().to_string();
             assert!(said.contains("inode 3 commit lines at "), "{said}");
-            assert_eq!(fs.lookup(&ctx(), DIR, b"x").unwrap().kind, FileKind::File);
+            assert_eq!(fs.lookup(&ctx(), Node::current(DIR), b"x").unwrap().kind, FileKind::File);
             pm = fs.into_pm();
             flip(&pm, at, bit);
         }

@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 
 use novale_arena::PidInfo;
-use novale_core::{Ctx, Error, FileKind, Form, Fs, HoldId, Ino, NewInode, SetAttr};
+use novale_core::{Ctx, Error, FileKind, Form, Fs, HoldId, Ino, NewInode, Node, SetAttr};
 use novale_layout::{PAGE, PmAddr};
 
 use super::death::{Dead, Death, DeathOptions, DeathSummary, ended_process};
@@ -59,7 +59,7 @@ impl Mapped {
 
     fn of_survivor(death: &mut Death) -> Result<Self, String> {
         let fs = fs(death)?;
-        let attr = fs.lookup(&CTX, Ino::ROOT, b"f").map_err(text)?;
+        let attr = fs.lookup(&CTX, Node::ROOT, b"f").map_err(text)?;
         Self::new(fs, (attr.ino, attr.generation))
     }
 
@@ -73,12 +73,12 @@ impl Mapped {
         };
         let before = shown()?;
         let new = NewInode { kind: FileKind::File, mode: 0, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let full = fs.create(&CTX, Ino::ROOT, b"full", &new).map_err(text)?;
+        let full = fs.create(&CTX, Node::ROOT, b"full", &new).map_err(text)?;
         while fs.append(&CTX, full.ino, &[3; PAGE_BYTES]).is_ok() {}
         if shown()? != before {
             return Err("a page that the survivor has mapped was given to another file".to_owned());
         }
-        fs.unlink(&CTX, Ino::ROOT, b"full").map_err(text)?;
+        fs.unlink(&CTX, Node::ROOT, b"full").map_err(text)?;
         fs.open_release(&CTX, self.hold).map_err(|why| format!("the survivor's mapping: {why}"))
     }
 }
@@ -118,7 +118,7 @@ fn one(
     point: u64,
 ) -> Result<Option<Vec<Dead>>, String> {
     let fs = fs(death)?;
-    let attr = fs.lookup(&CTX, Ino::ROOT, b"f").map_err(text)?;
+    let attr = fs.lookup(&CTX, Node::ROOT, b"f").map_err(text)?;
     let (ino, generation) = (attr.ino, attr.generation);
     if kept && !what.maps() {
         fs.hold(ino).map_err(text)?;
@@ -128,20 +128,20 @@ fn one(
         Holding::Opens => Box::new(move |fs| open(fs, ino, generation)),
         Holding::OpensRemovesCloses => Box::new(move |fs| {
             let hold = fs.open_hold(&CTX, ino, generation).map_err(text)?;
-            fs.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
+            fs.unlink(&CTX, Node::ROOT, b"f").map_err(text)?;
             fs.open_release(&CTX, hold.ok_or("it is gone")?).map_err(text)
         }),
         Holding::MapsCutsWrites => Box::new(move |fs| {
             let map = Mapped::new(fs, (ino, generation))?;
             let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
-            fs.setattr(&CTX, ino, &size(5000)).map_err(text)?;
+            fs.setattr(&CTX, Node::current(ino), &size(5000)).map_err(text)?;
             fs.write(&CTX, ino, 9000, &[2; 4096]).map_err(text)?;
-            fs.setattr(&CTX, ino, &size(100)).map_err(text)?;
+            fs.setattr(&CTX, Node::current(ino), &size(100)).map_err(text)?;
             fs.open_release(&CTX, map.hold).map_err(text)
         }),
         Holding::MapsRemoves => Box::new(move |fs| {
             let map = Mapped::new(fs, (ino, generation))?;
-            fs.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
+            fs.unlink(&CTX, Node::ROOT, b"f").map_err(text)?;
             fs.open_release(&CTX, map.hold).map_err(text)
         }),
         Holding::GivesWay => Box::new(move |fs| {
@@ -161,7 +161,7 @@ fn one(
                     .start_act(opens, (Points::Arena, None), ended_process())?
                     .ok_or("it lives")?,
             );
-            self::fs(death)?.unlink(&CTX, Ino::ROOT, b"f").map_err(text)?;
+            self::fs(death)?.unlink(&CTX, Node::ROOT, b"f").map_err(text)?;
             Box::new(|fs| fs.settle_dead().map(drop).map_err(text))
         }
     };
@@ -190,7 +190,7 @@ fn judge(
     death.hardware.forget_threads();
     let fs = fs(&mut death)?;
     fs.settle_dead().map_err(text)?;
-    let found = match fs.lookup(&CTX, Ino::ROOT, b"f") {
+    let found = match fs.lookup(&CTX, Node::ROOT, b"f") {
         Ok(attr) => Some(attr.ino),
         Err(Error::NotFound) => None,
         Err(error) => return Err(text(error)),

@@ -1,7 +1,7 @@
 //! What must be true of a pool that processes work on: what a worker had acknowledged is there, and
 //! once all have gone, the pool is sound.
 
-use novale_core::{Ctx, FileKind, Fs, Ino, NewInode};
+use novale_core::{Ctx, FileKind, Fs, Ino, NewInode, Node};
 use novale_model::{Atime, Model, Tree};
 use novale_pm::PmOptions;
 
@@ -19,11 +19,11 @@ fn ctx() -> Ctx {
 pub(super) fn make_directory(fs: &Fs, name: &[u8]) -> Result<(), String> {
     let kind = FileKind::Directory;
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.create(&ctx(), Ino::ROOT, name, &new).map(drop).map_err(|why| why.to_string())
+    fs.create(&ctx(), Node::ROOT, name, &new).map(drop).map_err(|why| why.to_string())
 }
 
 fn home<'f>(fs: &'f Fs, name: &str) -> Result<Home<'f>, String> {
-    let attr = fs.lookup(&ctx(), Ino::ROOT, name.as_bytes()).map_err(|why| why.to_string())?;
+    let attr = fs.lookup(&ctx(), Node::ROOT, name.as_bytes()).map_err(|why| why.to_string())?;
     Ok(Home::new(fs, attr.ino))
 }
 
@@ -67,7 +67,7 @@ fn visible(model: &Model) -> Result<Tree, String> {
 pub(super) fn empty_and_remove(fs: &Fs, name: &str) -> Result<(), String> {
     probe_below(&mut home(fs, name)?, true, now_ns_at(0))
         .map_err(|why| format!("{name}, in use: {why}"))?;
-    fs.rmdir(&ctx(), Ino::ROOT, name.as_bytes()).map_err(|why| format!("{name}: {why}"))
+    fs.rmdir(&ctx(), Node::ROOT, name.as_bytes()).map_err(|why| format!("{name}: {why}"))
 }
 
 /// The last client closes the pool; then it must be sound, and what it holds as it was.

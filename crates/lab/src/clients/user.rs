@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use novale_core::{Ctx, Error, Fs, Ino};
+use novale_core::{Ctx, Error, Fs, Ino, Node};
 use rustix::process::{Signal, getpgrp, kill_process_group};
 
 use super::field::{Count, Field};
@@ -271,7 +271,7 @@ pub(super) fn judge_files(
     (begun, done): (u64, u64),
 ) -> Result<bool, String> {
     let ctx = Ctx { now_ns: now_ns_at(0), hint: 0 };
-    let home = fs.lookup(&ctx, Ino::ROOT, name.as_bytes()).map_err(|why| why.to_string())?.ino;
+    let home = fs.lookup(&ctx, Node::ROOT, name.as_bytes()).map_err(|why| why.to_string())?.ino;
     let mut found_done = false;
     for file in 0..FILES {
         let last = (1..=done).rev().take(8).find(|index| index % FILES == file);
@@ -330,7 +330,7 @@ fn judge_lines(
 /// A file's bytes; none where there is no such file.
 fn read_file(fs: &Fs, directory: Ino, name: &str) -> Result<Option<Vec<u8>>, String> {
     let ctx = Ctx { now_ns: now_ns_at(0), hint: 0 };
-    let attr = match fs.lookup(&ctx, directory, name.as_bytes()) {
+    let attr = match fs.lookup(&ctx, Node::current(directory), name.as_bytes()) {
         Ok(attr) => attr,
         Err(Error::NotFound) => return Ok(None),
         Err(why) => return Err(format!("{name}: {why}")),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
-use novale_core::{Ctx, Error as E, FileKind, Fs, Ino, NewInode, RenameMode};
+use novale_core::{Ctx, Error as E, FileKind, Fs, Ino, NewInode, Node, RenameMode};
 use novale_layout::PmAddr;
 use novale_model::Error;
 use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
@@ -93,7 +93,7 @@ pub fn work(args: &WorkerArgs) -> Result<(), String> {
     let count = Count::open(&args.folder.join(&args.name)).map_err(|why| why.to_string())?;
     let hint = u32::try_from(args.seed % 64).unwrap_or(0);
     let find = |name: &[u8]| {
-        fs.lookup(&Ctx { now_ns: 0, hint }, Ino::ROOT, name).map_err(|why| why.to_string())
+        fs.lookup(&Ctx { now_ns: 0, hint }, Node::ROOT, name).map_err(|why| why.to_string())
     };
     let mut home = Home::new(&fs, find(args.name.as_bytes())?.ino);
     let shared = find(SHARED)?.ino;
@@ -130,23 +130,24 @@ fn work_shared(fs: &Fs, shared: Ino, random: &mut Rng, hint: u32) -> Result<(), 
     let (from, to) = (name.as_bytes(), other.as_bytes());
     let kind = if random.bool() { FileKind::File } else { FileKind::Directory };
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
-    let rename = |mode| fs.rename(&ctx, shared, from, shared, to, mode);
+    let rename =
+        |mode| fs.rename(&ctx, Node::current(shared), from, Node::current(shared), to, mode);
     let (what, done) = match random.u32(0..8) {
-        0 | 1 => ("create", fs.create(&ctx, shared, from, &new).map(drop)),
-        2 => ("unlink", fs.unlink(&ctx, shared, from)),
-        3 => ("rmdir", fs.rmdir(&ctx, shared, from)),
+        0 | 1 => ("create", fs.create(&ctx, Node::current(shared), from, &new).map(drop)),
+        2 => ("unlink", fs.unlink(&ctx, Node::current(shared), from)),
+        3 => ("rmdir", fs.rmdir(&ctx, Node::current(shared), from)),
         4 => ("rename", rename(RenameMode::Replace)),
         5 => ("exchange", rename(RenameMode::Exchange)),
         6 => {
-            let link = |ino| fs.link(&ctx, ino, shared, to).map(drop);
+            let link = |node| fs.link(&ctx, node, Node::current(shared), to).map(drop);
             ("link", with_held(fs, &ctx, (shared, from), link))
         }
         _ => {
             let bytes = vec![1; random.usize(1..30_000)];
             let offset = random.u64(0..20_000);
-            let write = |ino| {
-                fs.write(&ctx, ino, offset, &bytes)?;
-                fs.append(&ctx, ino, &[2; 100]).map(drop)
+            let write = |node: Node| {
+                fs.write(&ctx, node.ino, offset, &bytes)?;
+                fs.append(&ctx, node.ino, &[2; 100]).map(drop)
             };
             ("write", with_held(fs, &ctx, (shared, from), write))
         }
@@ -177,15 +178,15 @@ fn with_held(
     fs: &Fs,
     ctx: &Ctx,
     (directory, name): (Ino, &[u8]),
-    used: impl FnOnce(Ino) -> novale_core::Result<()>,
+    used: impl FnOnce(Node) -> novale_core::Result<()>,
 ) -> novale_core::Result<()> {
-    let found = fs.lookup(ctx, directory, name)?;
+    let found = fs.lookup(ctx, Node::current(directory), name)?;
     match fs.hold(found.ino) {
         Err(E::Stale) => return Ok(()),
         held => held?,
     }
     let same = fs.getattr(found.ino)?.generation == found.generation;
-    let result = if same { used(found.ino) } else { Ok(()) };
+    let result = if same { used(found.node()) } else { Ok(()) };
     fs.release(ctx, found.ino, 1)?;
     result
 }

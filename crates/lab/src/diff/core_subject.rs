@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use novale_core::{
-    ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Piece, Place, Seek,
+    ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Node, Piece, Place, Seek,
     SetAttr as FsSetAttr, Unnamed, Usage,
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
@@ -133,7 +133,7 @@ fn new_inode(new: &NewInode) -> novale_core::NewInode<'_> {
 impl<T: OnFs> Subject for T {
     fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure> {
         self.fs()?
-            .lookup(&ctx(0), to_fs(self, parent), name)
+            .lookup(&ctx(0), Node::current(to_fs(self, parent)), name)
             .map(|found| attr(self, found))
             .map_err(failed)
     }
@@ -158,13 +158,13 @@ impl<T: OnFs> Subject for T {
             },
         };
         self.fs()?
-            .setattr(&ctx(now_ns), to_fs(self, ino), &set)
+            .setattr(&ctx(now_ns), Node::current(to_fs(self, ino)), &set)
             .map(|found| attr(self, found))
             .map_err(failed)
     }
 
     fn readlink(&mut self, ino: Ino) -> Result<Vec<u8>, Failure> {
-        self.fs()?.readlink(to_fs(self, ino)).map_err(failed)
+        self.fs()?.readlink(Node::current(to_fs(self, ino))).map_err(failed)
     }
 
     fn create(
@@ -174,7 +174,12 @@ impl<T: OnFs> Subject for T {
         new: &NewInode,
         now_ns: i64,
     ) -> Result<Attr, Failure> {
-        let made = self.fs()?.create(&ctx(now_ns), to_fs(self, parent), name, &new_inode(new));
+        let made = self.fs()?.create(
+            &ctx(now_ns),
+            Node::current(to_fs(self, parent)),
+            name,
+            &new_inode(new),
+        );
         made.map(|found| attr(self, found)).map_err(failed)
     }
 
@@ -185,21 +190,31 @@ impl<T: OnFs> Subject for T {
         now_ns: i64,
     ) -> Result<Attr, Failure> {
         let (fs, how) = (self.fs()?, Unnamed { may_be_named: true, umask: 0 });
-        let made = fs.create_unnamed(&ctx(now_ns), to_fs(self, parent), &new_inode(new), how);
+        let made = fs.create_unnamed(
+            &ctx(now_ns),
+            Node::current(to_fs(self, parent)),
+            &new_inode(new),
+            how,
+        );
         made.map(|found| attr(self, found)).map_err(failed)
     }
 
     fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure> {
-        let linked = self.fs()?.link(&ctx(now_ns), to_fs(self, ino), to_fs(self, parent), name);
+        let linked = self.fs()?.link(
+            &ctx(now_ns),
+            Node::current(to_fs(self, ino)),
+            Node::current(to_fs(self, parent)),
+            name,
+        );
         linked.map(|found| attr(self, found)).map_err(failed)
     }
 
     fn unlink(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.unlink(&ctx(now_ns), to_fs(self, parent), name).map_err(failed)
+        self.fs()?.unlink(&ctx(now_ns), Node::current(to_fs(self, parent)), name).map_err(failed)
     }
 
     fn rmdir(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.rmdir(&ctx(now_ns), to_fs(self, parent), name).map_err(failed)
+        self.fs()?.rmdir(&ctx(now_ns), Node::current(to_fs(self, parent)), name).map_err(failed)
     }
 
     fn rename(
@@ -215,7 +230,9 @@ impl<T: OnFs> Subject for T {
             RenameMode::Exchange => novale_core::RenameMode::Exchange,
         };
         let (from, to) = ((to_fs(self, from.0), from.1), (to_fs(self, to.0), to.1));
-        self.fs()?.rename(&ctx(now_ns), from.0, from.1, to.0, to.1, mode).map_err(failed)
+        self.fs()?
+            .rename(&ctx(now_ns), Node::current(from.0), from.1, Node::current(to.0), to.1, mode)
+            .map_err(failed)
     }
 
     fn read(&mut self, ino: Ino, offset: u64, len: usize, now_ns: i64) -> Result<Vec<u8>, Failure> {
@@ -295,7 +312,7 @@ impl<T: OnFs> Subject for T {
         loop {
             let mut turn = 0;
             let mut bad_cookie = false;
-            fs.readdir(&ctx, to_fs(self, ino), cookie, &mut |entry| {
+            fs.readdir(&ctx, Node::current(to_fs(self, ino)), cookie, &mut |entry| {
                 bad_cookie |= entry.cookie < 16 || entry.cookie >= 1 << 63;
                 cookie = entry.cookie;
                 let (name, kind) = (entry.name.to_vec(), kind(entry.kind));
@@ -319,7 +336,7 @@ impl<T: OnFs> Subject for T {
     }
 
     fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure> {
-        self.fs()?.getxattr(to_fs(self, ino), name).map_err(failed)
+        self.fs()?.getxattr(Node::current(to_fs(self, ino)), name).map_err(failed)
     }
 
     fn setxattr(
@@ -336,11 +353,11 @@ impl<T: OnFs> Subject for T {
             XattrMode::Replace => novale_core::XattrMode::Replace,
         };
         let set = novale_core::SetXattr { name, value, mode, clear_set_gid: false };
-        self.fs()?.setxattr(&ctx(now_ns), to_fs(self, ino), &set).map_err(failed)
+        self.fs()?.setxattr(&ctx(now_ns), Node::current(to_fs(self, ino)), &set).map_err(failed)
     }
 
     fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure> {
-        let list = self.fs()?.listxattr(to_fs(self, ino)).map_err(failed)?;
+        let list = self.fs()?.listxattr(Node::current(to_fs(self, ino))).map_err(failed)?;
         let names = list.split_inclusive(|byte| *byte == 0);
         let mut names: Vec<_> =
             names.map(|name| name.strip_suffix(&[0]).unwrap_or(name).to_vec()).collect();
@@ -349,11 +366,14 @@ impl<T: OnFs> Subject for T {
     }
 
     fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.removexattr(&ctx(now_ns), to_fs(self, ino), name).map_err(failed)
+        self.fs()?.removexattr(&ctx(now_ns), Node::current(to_fs(self, ino)), name).map_err(failed)
     }
 
     fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {
-        self.fs()?.parent(to_fs(self, ino)).map(|parent| from_fs(self, parent)).map_err(failed)
+        self.fs()?
+            .parent(Node::current(to_fs(self, ino)))
+            .map(|parent| from_fs(self, parent.ino))
+            .map_err(failed)
     }
 
     fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use novale_core::{Ctx, Fs, HoldId, Ino, Result, SetAttr};
+use novale_core::{Ctx, Fs, HoldId, Ino, Node, Result, SetAttr};
 use novale_layout::{PAGE, PmAddr};
 use novale_pm::Purpose;
 
@@ -75,7 +75,7 @@ impl Mapping {
         if attr.ctime_ns != ctx.now_ns {
             // As if pages had been added, which the model does not tell from others.
             let set = SetAttr { uid: Some(attr.uid), ..SetAttr::default() };
-            fs.setattr(ctx, self.hold.ino(), &set).map_err(failed)?;
+            fs.setattr(ctx, Node::current(self.hold.ino()), &set).map_err(failed)?;
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use novale_core::{Ctx, Error, FileKind, Form, Fs, Ino, NewInode, RenameMode, SetAttr, SetXattr};
+use novale_core::{
+    Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, RenameMode, SetAttr, SetXattr,
+};
 use novale_pm::PmOptions;
 
 use super::recipe::Shape;
@@ -66,7 +68,7 @@ fn ctx(session: u64) -> Ctx {
 fn make_inode(fs: &Fs, c: &Ctx, dir: Ino, name: &str, kind: FileKind) -> Result<Ino, Error> {
     let target: &[u8] = if kind == FileKind::Symlink { b"a/file" } else { b"" };
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target };
-    Ok(fs.create(c, dir, name.as_bytes(), &new)?.ino)
+    Ok(fs.create(c, Node::current(dir), name.as_bytes(), &new)?.ino)
 }
 
 fn tree(fs: &Fs, session: u64) -> Result<(), Error> {
@@ -81,24 +83,35 @@ fn tree(fs: &Fs, session: u64) -> Result<(), Error> {
         fs.write(&c, file, 40_000, &[8; 5000])?;
         fs.setattr(
             &c,
-            file,
+            Node::current(file),
             &SetAttr { size: Some(42_000), mode: Some(0o640), ..SetAttr::default() },
         )?;
-        fs.link(&c, file, below, format!("link {index}").as_bytes())?;
+        fs.link(&c, Node::current(file), Node::current(below), format!("link {index}").as_bytes())?;
         attributes(fs, &c, file, index)?;
     }
     make_inode(fs, &c, top, "symlink", FileKind::Symlink)?;
     make_inode(fs, &c, top, "socket", FileKind::Socket)?;
     make_inode(fs, &c, top, "gone", FileKind::File)?;
-    fs.unlink(&c, top, b"gone")?;
-    fs.rename(&c, below, b"link 0", deep, b"moved", RenameMode::Replace)
+    fs.unlink(&c, Node::current(top), b"gone")?;
+    fs.rename(
+        &c,
+        Node::current(below),
+        b"link 0",
+        Node::current(deep),
+        b"moved",
+        RenameMode::Replace,
+    )
 }
 
 /// Some short attributes, and a long one.
 fn attributes(fs: &Fs, c: &Ctx, file: Ino, index: usize) -> Result<(), Error> {
     for (name, len) in [(&b"user.short"[..], 20), (b"user.long", 3000), (b"trusted.more", 900)] {
         let value = vec![7; len * (index + 1)];
-        fs.setxattr(c, file, &SetXattr { name, value: &value, ..SetXattr::default() })?;
+        fs.setxattr(
+            c,
+            Node::current(file),
+            &SetXattr { name, value: &value, ..SetXattr::default() },
+        )?;
     }
     Ok(())
 }
@@ -112,7 +125,7 @@ fn logs(fs: &Fs, session: u64) -> Result<(), Error> {
         let name = format!("a name of some bytes {turn}");
         make_inode(fs, &c, dir, &name, FileKind::Fifo)?;
         if turn % 3 == 0 {
-            fs.unlink(&c, dir, name.as_bytes())?;
+            fs.unlink(&c, Node::current(dir), name.as_bytes())?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use novale_arena::Arena;
 use novale_core::repair::{Effort, Help, RepairReport, repair};
-use novale_core::{Ctx, Error, FileKind, Fs, Ino, OpenOptions, Serial};
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, Node, OpenOptions, Serial};
 use novale_pm::{Pm, PmOptions};
 
 use crate::diff::now_ns_at;
@@ -85,7 +85,7 @@ fn read(fs: &Fs, ino: Ino) -> Option<(FileKind, u64, Vec<u8>)> {
             bytes.truncate(count);
             bytes
         }
-        FileKind::Symlink => fs.readlink(ino).ok()?,
+        FileKind::Symlink => fs.readlink(Node::current(ino)).ok()?,
         // Names may go, by reasons that the repair gives.
         FileKind::Directory => return None,
         FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => vec![],

@@ -11,8 +11,8 @@ use novale_arena::Arena;
 use novale_core::dump::{Dump, DumpLimits};
 use novale_core::repair::Effort;
 use novale_core::{
-    Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, OpenOptions, Place, RenameMode,
-    Seek, Serial, SetAttr, check, identify_slot, inspect, space,
+    Atime, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, OpenOptions, Place,
+    RenameMode, Seek, Serial, SetAttr, check, identify_slot, inspect, space,
 };
 use novale_layout::{MAX_LANES, PmAddr};
 use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
@@ -318,14 +318,14 @@ impl Trial<'_> {
         let (mut seen, mut open) = (HashSet::from([Ino::ROOT]), vec![Ino::ROOT]);
         while let Some(dir) = open.pop() {
             let first = names.len();
-            let listed = fs.readdir(&c, dir, 0, &mut |entry| {
+            let listed = fs.readdir(&c, Node::current(dir), 0, &mut |entry| {
                 let (text, ino, kind) = (entry.name.to_vec(), entry.ino, entry.kind);
                 names.push(Name { dir, text, ino, kind });
                 names.len() < NAMES_MAX
             });
             self.note(stage, listed);
             for Name { text, ino, kind, .. } in names.get(first..).unwrap_or_default() {
-                self.note(stage, fs.lookup(&c, dir, text));
+                self.note(stage, fs.lookup(&c, Node::current(dir), text));
                 if seen.insert(*ino) {
                     self.read(stage, fs, *ino);
                     open.extend((*kind == FileKind::Directory).then_some(*ino));
@@ -348,7 +348,7 @@ impl Trial<'_> {
                     self.note(stage, fs.seek(ino, offset, Seek::Hole));
                 }
             }
-            FileKind::Symlink => drop(self.note(stage, fs.readlink(ino))),
+            FileKind::Symlink => drop(self.note(stage, fs.readlink(Node::current(ino)))),
             FileKind::Directory
             | FileKind::Fifo
             | FileKind::Socket
@@ -364,8 +364,14 @@ impl Trial<'_> {
             let (ino, dir) = (*ino, *dir);
             let resized = |size| SetAttr { size: Some(size), ..SetAttr::default() };
             if *kind == FileKind::Directory {
-                self.note("use", fs.create(&c, ino, b"new file", &new(FileKind::File)));
-                self.note("use", fs.create(&c, ino, b"new dir", &new(FileKind::Directory)));
+                self.note(
+                    "use",
+                    fs.create(&c, Node::current(ino), b"new file", &new(FileKind::File)),
+                );
+                self.note(
+                    "use",
+                    fs.create(&c, Node::current(ino), b"new dir", &new(FileKind::Directory)),
+                );
             } else {
                 self.note("use", fs.write(&c, ino, 4000, &[1; 300]));
                 self.note("use", fs.append(&c, ino, &[2; 9000]));
@@ -378,16 +384,30 @@ impl Trial<'_> {
                 }
                 let [from, to] = [1000, 30_000].map(|offset| Place { ino, offset });
                 self.note("use", fs.copy_range(&c, from, to, 20_000));
-                self.note("use", fs.setattr(&c, ino, &resized(100)));
-                self.note("use", fs.setattr(&c, ino, &resized(100_000)));
-                self.note("use", fs.link(&c, ino, dir, b"new link"));
-                self.note("use", fs.unlink(&c, dir, b"new link"));
+                self.note("use", fs.setattr(&c, Node::current(ino), &resized(100)));
+                self.note("use", fs.setattr(&c, Node::current(ino), &resized(100_000)));
+                self.note("use", fs.link(&c, Node::current(ino), Node::current(dir), b"new link"));
+                self.note("use", fs.unlink(&c, Node::current(dir), b"new link"));
             }
             let owner = SetAttr { uid: Some(7), mode: Some(0o751), ..SetAttr::default() };
-            self.note("use", fs.setattr(&c, ino, &owner));
-            let moved = fs.rename(&c, dir, text, Ino::ROOT, b"moved", RenameMode::NoReplace);
+            self.note("use", fs.setattr(&c, Node::current(ino), &owner));
+            let moved = fs.rename(
+                &c,
+                Node::current(dir),
+                text,
+                Node::ROOT,
+                b"moved",
+                RenameMode::NoReplace,
+            );
             if self.note("use", moved).is_some() {
-                let back = fs.rename(&c, Ino::ROOT, b"moved", dir, text, RenameMode::Replace);
+                let back = fs.rename(
+                    &c,
+                    Node::ROOT,
+                    b"moved",
+                    Node::current(dir),
+                    text,
+                    RenameMode::Replace,
+                );
                 self.note("use", back);
             }
         }
@@ -397,11 +417,11 @@ impl Trial<'_> {
         let c = Self::ctx();
         for Name { dir, text, ino, kind } in names.iter().rev() {
             if *kind == FileKind::Directory {
-                self.note("use", fs.unlink(&c, *ino, b"new file"));
-                self.note("use", fs.rmdir(&c, *ino, b"new dir"));
-                self.note("use", fs.rmdir(&c, *dir, text));
+                self.note("use", fs.unlink(&c, Node::current(*ino), b"new file"));
+                self.note("use", fs.rmdir(&c, Node::current(*ino), b"new dir"));
+                self.note("use", fs.rmdir(&c, Node::current(*dir), text));
             } else {
-                self.note("use", fs.unlink(&c, *dir, text));
+                self.note("use", fs.unlink(&c, Node::current(*dir), text));
             }
         }
     }

@@ -6,7 +6,7 @@ use novale_posix::set_id_to_clear_with_owner;
 use crate::guard::{self, PathBuffer};
 use crate::kernel;
 use crate::mounts::{self, ctx};
-use crate::paths::{Place, Served, W, descriptor, held, may, place, refused};
+use crate::paths::{Place, Served, W, descriptor, may, place, refused};
 use crate::state::{self, Rights};
 use crate::sys::{Args, fail};
 use crate::table::{self, DIRECTORY, InUse};
@@ -169,9 +169,8 @@ fn of_owner(target: Result<Target, Served>, bits: u32) -> Result<Target, Served>
 fn set(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -> Served {
     either(target.and_then(|target| {
         let changes = changes(&target.attr);
-        held(target.fs, &target.attr, || target.fs.setattr(&ctx(), target.attr.ino, &changes))
-            .map(drop)
-            .map_err(|error| refused(&error))
+        let set = target.fs.setattr(&ctx(), target.attr.node(), &changes);
+        set.map(drop).map_err(|error| refused(&error))
     }))
 }
 

@@ -1,6 +1,6 @@
 //! Reading, writing and positions.
 
-use novale_core::{ClearSetId, Fs, Seek, SetAttr};
+use novale_core::{ClearSetId, Fs, Node, Seek, SetAttr};
 
 use crate::guard;
 use crate::kernel;
@@ -381,7 +381,7 @@ pub(crate) fn truncate(args: &Args) -> Served {
         return served(&file, Err(Refused::ByKernel));
     }
     let set = SetAttr { size: Some(size), clear_set_id: ClearSetId::Nothing, ..SetAttr::default() };
-    let done = file.fs.setattr(&ctx(), file.description.ino(), &set);
+    let done = file.fs.setattr(&ctx(), Node::current(file.description.ino()), &set);
     if let (Ok(_), true, Some(maps)) = (&done, maps::has_replicas(), maps::some()) {
         let of = (file.description.mount(), file.description.ino());
         replicas::cut(&maps, of, size);

@@ -1,6 +1,6 @@
 //! Directories that are open: their listings, and where they are found again through the mount.
 
-use novale_core::{Ctx, DirEntry, Fs, Ino};
+use novale_core::{Ctx, DirEntry, Fs, Ino, Node};
 
 use crate::guard;
 use crate::mounts::{self, ctx};
@@ -32,7 +32,7 @@ pub(crate) fn list(args: &Args) -> Served {
     }
     let len = usize::try_from(len as u32).unwrap_or(0).min(MOST);
     let Some(to) = guard::writable(at, len) else { return Some(fail(libc::EFAULT)) };
-    match fill(fs, directory.ino(), *position, to) {
+    match fill(fs, directory.node(), *position, to) {
         Ok((bytes, end)) => {
             *position = end;
             Some(bytes)
@@ -42,13 +42,13 @@ pub(crate) fn list(args: &Args) -> Served {
 }
 
 /// Entries behind a cookie, as many as there is room for: their bytes, and the last one's cookie.
-fn fill(fs: &Fs, ino: Ino, after: u64, to: &mut [u8]) -> Result<(Ret, u64), Served> {
-    let attr = fs.getattr(ino).map_err(|error| refused(&error))?;
+fn fill(fs: &Fs, node: Node, after: u64, to: &mut [u8]) -> Result<(Ret, u64), Served> {
+    let attr = fs.getattr(node.ino).map_err(|error| refused(&error))?;
     if attr.nlink == 0 {
         return Err(Some(fail(libc::ENOENT)));
     }
     let (mut used, mut end, mut is_full) = (0, after, false);
-    let listed = novale_posix::list(fs, &ctx(), ino, after, &mut |entry| {
+    let listed = novale_posix::list(fs, &ctx(), node, after, &mut |entry| {
         let room = to.get_mut(used..).unwrap_or_default();
         let bytes = put(entry, room);
         used += bytes;
@@ -106,19 +106,19 @@ pub(crate) fn seek(directory: &InUse, given: i64, whence: i32) -> Served {
 
 /// The path of a directory below its mount point, as it is at this moment; `None` for one that was
 /// removed, or is too deep for the kernel.
-pub(crate) fn path(fs: &Fs, ctx: &Ctx, ino: Ino) -> Option<Vec<u8>> {
+pub(crate) fn path(fs: &Fs, ctx: &Ctx, node: Node) -> Option<Vec<u8>> {
     let mut path = Vec::new();
-    let mut at = ino;
-    while at != Ino::ROOT && path.len() < PATH_MAX {
+    let mut at = node;
+    while at.ino != Ino::ROOT && path.len() < PATH_MAX {
         let parent = fs.parent(at).ok()?;
-        path.splice(..0, name_of(fs, ctx, parent, at)?);
+        path.splice(..0, name_of(fs, ctx, parent, at.ino)?);
         at = parent;
     }
     (path.len() < PATH_MAX).then_some(path)
 }
 
 /// A name of an inode in a directory, with the slash before it.
-pub(crate) fn name_of(fs: &Fs, ctx: &Ctx, parent: Ino, ino: Ino) -> Option<Vec<u8>> {
+pub(crate) fn name_of(fs: &Fs, ctx: &Ctx, parent: Node, ino: Ino) -> Option<Vec<u8>> {
     let mut name = None;
     let listed = fs.readdir(ctx, parent, 0, &mut |entry| {
         if entry.ino == ino {

@@ -1,12 +1,12 @@
 //! Making, removing and changing names: for the administrator, whom no permission stops, and for a user
 //! in its own directories. For all else the kernel does it, with its checks.
 
-use novale_core::{Attr, Error, FileKind, Ino, NewInode, RenameMode};
+use novale_core::{Attr, Error, FileKind, NewInode, Node, RenameMode};
 use novale_posix::Found;
 
 use crate::calls::attributes::of_descriptor;
 use crate::guard::{self, PathBuffer};
-use crate::paths::{Place, Served, W, descriptor, held, named_descriptor, place, refused};
+use crate::paths::{Place, Served, W, descriptor, named_descriptor, place, refused};
 use crate::state::Rights;
 use crate::sys::{fail, sys};
 use crate::table::{self, DIRECTORY};
@@ -154,10 +154,11 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         }
         let renamed = old.fs.rename(&old.ctx, source.parent, name, target.parent, new_name, mode);
         Ok(renamed.inspect(|()| {
+            let is_elsewhere = source.parent.ino != target.parent.ino;
             let exchanged = target.attr.filter(|_| mode == RenameMode::Exchange);
             let moved = [(Some(attr), target.parent), (exchanged, source.parent)];
-            for (attr, to) in moved.into_iter().filter(|_| source.parent != target.parent) {
-                attr.inspect(|attr| shown::moved(attr.ino, to));
+            for (attr, to) in moved.into_iter().filter(|_| is_elsewhere) {
+                attr.inspect(|attr| shown::moved(attr.ino, to.ino));
             }
             let is_left = |attr: &Attr| new.fs.is_left_to_kernel(&new.ctx, attr.ino);
             if target.attr.as_ref().is_some_and(|attr| is_left(attr).is_ok_and(|left| left)) {
@@ -169,8 +170,8 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
 
 /// Leaves it to the kernel to move what may not be moved here: a directory that changes its parent is
 /// itself written to.
-fn may_move(place: &Place<'_>, attr: &Attr, (from, to): (Ino, Ino)) -> Result<(), Served> {
-    if attr.kind == FileKind::Directory && from != to {
+fn may_move(place: &Place<'_>, attr: &Attr, (from, to): (Node, Node)) -> Result<(), Served> {
+    if attr.kind == FileKind::Directory && from.ino != to.ino {
         place.may(attr, W)?;
     }
     place.may_change(from)
@@ -203,8 +204,7 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         if attr.kind == FileKind::Directory {
             return Err(Some(fail(libc::EPERM)));
         }
-        let link = || old.fs.link(&old.ctx, attr.ino, target.parent, name);
-        Ok(held(old.fs, &attr, link))
+        Ok(old.fs.link(&old.ctx, attr.node(), target.parent, name))
     })())
 }
 
@@ -230,7 +230,7 @@ fn link_file(fd: i32, to: (u64, u64)) -> Served {
         let name = new_name(&target, false)?;
         new.may(&of_descriptor(&file)?.attr, 0)?;
         new.may_change(target.parent)?;
-        Ok(new.fs.link(&new.ctx, file.ino(), target.parent, name))
+        Ok(new.fs.link(&new.ctx, file.node(), target.parent, name))
     })())
 }
 
@@ -259,7 +259,7 @@ pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
         if attr.kind != FileKind::Symlink {
             return Err(Some(fail(libc::EINVAL)));
         }
-        let target = place.fs.readlink(attr.ino).map_err(|error| refused(&error))?;
+        let target = place.fs.readlink(attr.node()).map_err(|error| refused(&error))?;
         hand_out(&target, buf, len).map_err(|errno| Some(fail(errno)))
     };
     match read() {

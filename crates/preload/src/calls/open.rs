@@ -1,6 +1,6 @@
 //! Opening files.
 
-use novale_core::{Attr, Error, FileKind, HoldId, Ino, NewInode, SetAttr, Unnamed};
+use novale_core::{Attr, Error, FileKind, HoldId, NewInode, Node, SetAttr, Unnamed};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
@@ -140,7 +140,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     let held = opened.and_then(|attr| hold(place, &attr, flags));
     if let Ok(Some((attr, held))) = held {
         let mut new = description(place, &attr, flags, 0, Some(held));
-        new.name = found.name.as_deref().map(|name| (found.parent, name));
+        new.name = found.name.as_deref().map(|name| (found.parent.ino, name));
         return Opened::By(insert(fd, &new));
     }
     table::give_back(fd as i32);
@@ -173,7 +173,7 @@ fn may_open(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<(), Served> {
 
 /// Leaves it to the kernel to make what it would not open again for the user, to hand it over, and
 /// what is to have a group's rights.
-fn may_create(place: &Place<'_>, parent: Ino, flags: i32, mode: u32) -> Result<(), Served> {
+fn may_create(place: &Place<'_>, parent: Node, flags: i32, mode: u32) -> Result<(), Served> {
     let (bits, given) = (bits(flags), (mode & !state::umask()) >> 6);
     if place.rights != Rights::All && (mode & SET_ID != 0 || given & bits != bits) {
         return Err(None);
@@ -197,7 +197,7 @@ fn open_directory(place: &Place<'_>, found: &Found<'_>, flags: i32, changes: boo
     let held = place.fs.open_hold(&place.ctx, attr.ino, attr.generation);
     if let Ok(Some(held)) = held {
         let mut new = description(place, attr, flags, DIRECTORY, Some(held));
-        new.name = found.name.as_deref().map(|name| (found.parent, name));
+        new.name = found.name.as_deref().map(|name| (found.parent.ino, name));
         return Opened::By(insert(fd, &new));
     }
     table::give_back(fd as i32);
@@ -219,7 +219,7 @@ fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     if dir.kind != FileKind::Directory {
         return refuse(libc::ENOTDIR);
     }
-    if let Err(served) = may_create(place, dir.ino, flags, mode) {
+    if let Err(served) = may_create(place, dir.node(), flags, mode) {
         return served.map_or(Opened::ByKernel, |result| Opened::By(Some(result)));
     }
     let fd = kernel::placeholder(place.mount);
@@ -227,7 +227,7 @@ fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         return Opened::By(Some(fd));
     }
     let how = Unnamed { may_be_named: flags & libc::O_EXCL == 0, umask: state::umask() };
-    let unnamed = place.fs.create_unnamed(&place.ctx, dir.ino, &new_file(mode), how);
+    let unnamed = place.fs.create_unnamed(&place.ctx, dir.node(), &new_file(mode), how);
     // The hold that it comes with is nobody's; this process' own ends with it.
     let held = unnamed.and_then(|attr| {
         let held = hold(place, &attr, flags);
@@ -256,7 +256,7 @@ fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, Hold
     if flags & libc::O_TRUNC != 0 {
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
         let emptied = fs.getattr(attr.ino).and_then(|attr| {
-            if attr.size > 0 { fs.setattr(ctx, attr.ino, &empty).map(drop) } else { Ok(()) }
+            if attr.size > 0 { fs.setattr(ctx, attr.node(), &empty).map(drop) } else { Ok(()) }
         });
         if let Err(error) = emptied {
             fs.open_release(ctx, hold)?;

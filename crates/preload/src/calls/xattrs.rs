@@ -11,7 +11,7 @@ use novale_core::{Error, FileKind, SetXattr, XattrMode};
 use super::attributes::{Target, of_descriptor, target};
 use crate::guard::{self, PathBuffer};
 use crate::mounts::{self, ctx};
-use crate::paths::{R, Served, W, descriptor, held, may, refused};
+use crate::paths::{R, Served, W, descriptor, may, refused};
 use crate::state::{self, Rights};
 use crate::sys::{Args, fail, sys};
 use crate::table;
@@ -64,7 +64,7 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
     if ask == Ask::List {
         // Users are shown those that they may read.
         may(if rights == Rights::All { rights } else { Rights::Kernel }, &target.attr, 0)?;
-        let names = target.fs.listxattr(target.attr.ino).map_err(|error| refused(&error))?;
+        let names = target.fs.listxattr(target.attr.node()).map_err(|error| refused(&error))?;
         return hand_out(&names, args[1], args[2]);
     }
     let mut buffer = PathBuffer::new();
@@ -83,15 +83,15 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
     let (fs, attr) = (target.fs, &target.attr);
     let changed = match ask {
         Ask::Get | Ask::List => {
-            let value = fs.getxattr(attr.ino, name).map_err(|error| refused(&error))?;
+            let value = fs.getxattr(attr.node(), name).map_err(|error| refused(&error))?;
             return hand_out(&value, args[2], args[3]);
         }
         Ask::Set => {
             let (value, mode) = value_and_mode(args)?;
             let set = SetXattr { name, value, mode, clear_set_gid: false };
-            held(fs, attr, || fs.setxattr(&ctx(), attr.ino, &set))
+            fs.setxattr(&ctx(), attr.node(), &set)
         }
-        Ask::Remove => held(fs, attr, || fs.removexattr(&ctx(), attr.ino, name)),
+        Ask::Remove => fs.removexattr(&ctx(), attr.node(), name),
     };
     changed.map(|()| 0).map_err(|error| refused(&error))
 }
@@ -112,7 +112,7 @@ fn is_absent(ask: Ask, target: &Target, name: &[u8]) -> bool {
         b"security.selinux" => !has_selinux(),
         _ => false,
     };
-    let found = || target.fs.getxattr(target.attr.ino, name);
+    let found = || target.fs.getxattr(target.attr.node(), name);
     ask == Ask::Get && known && matches!(found(), Err(Error::NoAttribute))
 }
 
