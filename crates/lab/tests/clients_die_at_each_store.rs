@@ -32,6 +32,43 @@ fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
     assert!(total.done > 0 && total.done < total.deaths);
 }
 
+/// A survivor has the file mapped that the victim changes.
+fn run_mapped((points, stride): (Points, usize), power: bool) {
+    let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form: Form::Auto };
+    let options = DeathOptions { core, points, stride, power, seed: 4 };
+    let setup = format!(
+        "create /f {FILE}\nwrite /f offset=0 len=20000 fill=1\nmap /f slot=1\n\
+         store @1 offset=0 len=9000 fill=2\nset /f size=14000\n"
+    );
+    let victims = "write /f offset=100 len=9000 fill=7
+        write /f offset=13000 len=9000 fill=7
+        append /f len=12 fill=7
+        set /f size=5000
+        set /f size=30000
+        allocate /f extend=1 offset=8192 len=40000
+        punch /f offset=100 len=9000
+        zero /f offset=9000 len=20000
+        copy /f /f from=0 to=12000 len=6000
+        flush /f page=0 pages=9
+        map /f slot=2";
+    let setup = parse_steps(&setup).unwrap();
+    let mut total = DeathSummary::default();
+    for victim in parse_steps(victims).unwrap() {
+        match die_everywhere(&setup, &victim, &options) {
+            Ok(summary) => total += summary,
+            Err(why) => panic!("{why}"),
+        }
+    }
+    println!("{total:?}");
+    assert!(total.done > 0 && total.done < total.deaths);
+}
+
+#[test]
+fn while_another_one_has_the_file_mapped() {
+    run_mapped((Points::Pool, 1), true);
+    run_mapped((Points::Arena, 9), false);
+}
+
 /// The log grows at some of these writes, and collection reclaims pages of it.
 #[test]
 fn while_a_log_grows_and_is_collected() {

@@ -45,7 +45,9 @@ pub struct WorkerArgs {
 
 /// The steps of a worker: the same for the same seed.
 pub(super) fn steps(seed: u64) -> impl Iterator<Item = Step> {
-    let mut generator = Generator::new(seed, Flavor::of_seed(seed));
+    // Every other worker maps files.
+    let make = if seed.is_multiple_of(2) { Generator::mapping } else { Generator::new };
+    let mut generator = make(seed, Flavor::of_seed(seed));
     std::iter::from_fn(move || Some(small_step(generator.step())))
         .filter(|step| !matches!(step, Step::Compare | Step::Remount | Step::Die))
 }

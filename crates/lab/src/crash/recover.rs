@@ -53,6 +53,11 @@ impl State {
         Self { name, ..self.clone() }
     }
 
+    /// Whether a crash may leave this tree of so many inodes of it.
+    pub(crate) fn allows(&self, tree: &Tree, inodes: u64) -> bool {
+        self.inodes == inodes && self.tree.allows(tree)
+    }
+
     /// Tree and inodes in one number.
     #[must_use]
     pub fn hash(&self) -> u64 {

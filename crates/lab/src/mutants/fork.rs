@@ -12,7 +12,7 @@ use super::recording::{Act, BEHIND_CUT, BEHIND_DEATH, Pool, Recording};
 use super::trial::Stretch;
 use super::workloads::Plan;
 use crate::crash::{
-    Effort, Event, Hardware, LINE_BYTES, LineKey, State, What, images, visible_after_crash,
+    Effort, Event, Hardware, LINE_BYTES, LineKey, What, images, visible_after_crash,
 };
 use crate::diff::{CoreMachine, Machine, snapshot};
 use crate::workload::parse_steps;
@@ -66,7 +66,7 @@ pub(super) fn fork(
     }
     let mut run = Recording::on(plan, &visible(&hardware))?;
     let during = if end == End::Death { BEHIND_DEATH } else { BEHIND_CUT };
-    let mut recovery = run.recover(during, act.now_ns, |machine| which(machine, act))?;
+    let mut recovery = run.recover(during, act.now_ns, |machine| which(machine, act, end))?;
     // Cut off it shows nothing yet; what it decided may still be lost.
     recovery.during = if done < events.len() { act.during.clone() } else { act.after.clone() };
     recovery.during.pool = Pool::Used;
@@ -129,13 +129,14 @@ fn visible(hardware: &Hardware) -> Vec<Vec<u8>> {
     memory
 }
 
-/// Which model was recovered.
-fn which(machine: &mut CoreMachine, act: &Act) -> Result<Model, String> {
+/// Which model was recovered. What was stored to mapped pages a power cut has decided, a death has not.
+fn which(machine: &mut CoreMachine, act: &Act, end: End) -> Result<Model, String> {
     let inodes = machine.inode_count().unwrap_or(0);
-    let found = State::new("found", snapshot(machine, act.now_ns)?, inodes);
-    for model in &act.models {
-        if visible_after_crash(model)?.hash() == found.hash() {
-            let mut model = Model::clone(model);
+    let found = snapshot(machine, act.now_ns)?;
+    let [before, after] = &act.models;
+    for mut model in [before.becoming(after), Model::clone(after)] {
+        if visible_after_crash(&model)?.allows(&found, inodes) {
+            model.turn_out(&found, end == End::PowerCut);
             model.release_all();
             return Ok(model);
         }

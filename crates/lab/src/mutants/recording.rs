@@ -237,7 +237,8 @@ impl<'p> Recording<'p> {
         before: &Model,
         now_ns: i64,
     ) -> Result<Act, String> {
-        let first = visible_after_crash(before)?;
+        // What is mapped changes in place.
+        let first = visible_after_crash(&before.becoming(&self.model))?;
         let then = visible_after_crash(&self.model)?.named("after");
         if self.plan.strict_atime && during == "look" {
             self.earlier.push(first.named("before an access"));

@@ -132,7 +132,7 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 23] = [
+const FIXED: [fn(Form) -> Plan; 25] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
@@ -145,6 +145,8 @@ const FIXED: [fn(Form) -> Plan; 23] = [
     |form| first_use(form, "moved pages", "collapse /f offset=0 len=4096"),
     without_names,
     |form| without_names(form).with_threads(),
+    |form| Plan::new("mapped files", one_slot(1, form, 3), "", MAPPED),
+    |form| Plan::new("mapped files", one_slot(2, form, 3), "", MAPPED).with_threads(),
     removals,
     access_times,
     names,
@@ -255,6 +257,52 @@ const HEIRS: &str = "
     create /d/i kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
     unlink /d/g
     create /d/j kind=file mode=666 uid=0 gid=0 rdev=0 target=%
+";
+
+/// A file whose own pages are mapped: changed in place, cut, grown, flushed; one that is published to.
+const MAPPED: &str = "
+    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    write /f offset=0 len=20000 fill=1
+    setxattr /f name=user.a mode=any len=5000 fill=3
+    map /f slot=1
+    store @1 offset=100 len=9000 fill=2
+    flush /f page=0 pages=2
+    write /f offset=60 len=9 fill=3
+    write /f offset=4000 len=9000 fill=4
+    store @1 offset=8192 len=4096 fill=5
+    write /f offset=24000 len=9000 fill=6
+    flush /f page=0 pages=20
+    punch /f offset=100 len=9000
+    zero /f offset=9000 len=30000
+    setxattr /f name=security.capability mode=any len=20 fill=5
+    set /f size=5000
+    store @1 offset=0 len=20000 fill=7
+    allocate /f extend=0 offset=8192 len=12288
+    setxattr /f name=security.capability mode=any len=20 fill=6
+    append /f len=20000 fill=8
+    set /f size=100
+    store @1 offset=0 len=4000 fill=9
+    set /f size=30000
+    allocate /f extend=1 offset=28000 len=20000
+    copy /f /f from=0 to=20480 len=9000
+    release slot=1
+    write /f offset=10 len=10 fill=10
+    map /f slot=2
+    store @2 offset=0 len=100 fill=11
+    flush /f page=0 pages=1
+    release slot=2
+    scatter /f offset=10 len=100 fill=12 count=3 apart=8192
+    scatter /f offset=60000 len=5000 fill=13 count=2 apart=9000
+    setxattr /f name=security.capability mode=any len=20 fill=7
+    scatter /f offset=0 len=4096 fill=14 count=4 apart=4096
+    remount
+    scatter /f offset=1 len=9 fill=15 count=2 apart=70000
+    map /f slot=1
+    unlink /f
+    write @1 offset=0 len=9000 fill=16
+    set @1 size=10
+    die
+    remount
 ";
 
 /// Operations on inodes that the next ones do not touch, so that own lines count for long.

@@ -15,6 +15,9 @@ pub(crate) fn cases() -> (Vec<Step>, Vec<Step>) {
     );
     let victims = [
         format!("create /new {FILE}"),
+        format!("unnamed /g slot=1 {FILE}"),
+        "scatter /f offset=100 len=5000 fill=7 count=3 apart=9000".to_owned(),
+        "map /f slot=1".to_owned(),
         format!("create /d/new {DIR}"),
         "create /link kind=symlink mode=777 uid=0 gid=0 rdev=0 target=some/where".to_owned(),
         "write /f offset=4096 len=4096 fill=7".to_owned(),
