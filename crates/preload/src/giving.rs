@@ -10,7 +10,8 @@
 //!    stores goes to the file's own pages before, or waits for the page cache behind it;
 //! 3. writes back and fences what was stored before, since a later `msync` is the kernel's and knows
 //!    nothing of it;
-//! 4. gives the hold up.
+//! 4. wakes threads that sleep on a futex in the mapping, which is another one now;
+//! 5. gives the hold up.
 //!
 //! The page cache reads the file's pages when the last has done so: nobody sees a page in two versions.
 //!
@@ -28,7 +29,7 @@ use crate::maps::{Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
 use crate::sys::{fail, sys};
 use crate::table::{self, InUse};
-use crate::{helper, kernel, maps, numbers};
+use crate::{helper, kernel, maps, numbers, sleepers};
 
 /// How long the helper sleeps at most: a wake-up that a dead client owed is made good then.
 const SLEEP: Duration = Duration::from_secs(10);
@@ -145,7 +146,10 @@ fn give_way(mount: usize) -> bool {
     let mut ended = Vec::new();
     for source in wanted {
         if swap(maps.parts(), &source) {
+            // One that was about to sleep at the first look does so at the second.
+            wake_sleepers(fs, &maps, &source);
             flush(fs, &maps, &source);
+            wake_sleepers(fs, &maps, &source);
             source.give_up(fs);
             ended.extend(maps.forget_given(&source));
         } else {
@@ -165,6 +169,15 @@ fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
             // What fails here, damage and a closed pool, fails everywhere.
             fs.map_flush(&ctx(), source.ino, first, pages).unwrap_or_default();
         }
+    }
+}
+
+/// Wakes threads of this process that sleep on a futex in a source's parts: from now on it is another one.
+fn wake_sleepers(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
+    let Some(hold) = source.hold() else { return };
+    let futexes = sleepers::futexes();
+    for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {
+        sleepers::wake(fs, hold, part, &futexes);
     }
 }
 

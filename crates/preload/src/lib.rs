@@ -48,6 +48,7 @@ mod replicas;
 mod shown;
 mod signals;
 mod sites;
+mod sleepers;
 mod state;
 mod sys;
 mod table;

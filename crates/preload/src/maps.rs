@@ -142,6 +142,10 @@ impl Source {
         self.is_own() && self.anchor.is_some() && self.hold.lock().is_some()
     }
 
+    pub(crate) fn hold(&self) -> Option<HoldId> {
+        *self.hold.lock()
+    }
+
     /// Gives the hold up, as there is nothing left to hold.
     pub(crate) fn give_up(&self, fs: &Fs) {
         if let Some(hold) = self.hold.lock().take() {

@@ -77,13 +77,24 @@ impl Peer {
     }
 
     fn ended(mut self) -> ExitStatus {
+        self.end()
+    }
+
+    fn end(&mut self) -> ExitStatus {
         drop(self.child.stdin.take());
         self.child.wait().unwrap()
     }
 
-    fn succeeds(self) {
-        let status = self.ended();
+    fn succeeds(mut self) {
+        let status = self.end();
         assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It has ended, or a test has failed.
+        self.child.kill().unwrap_or_default();
     }
 }
 
@@ -275,6 +286,21 @@ fn private_mappings_give_way_too() {
     is_whole(&scratch, &slot);
 }
 
+/// A futex in a mapping is known by the file: whoever sleeps on it when that becomes another is reached
+/// all the same.
+#[test]
+fn who_sleeps_in_the_mapping_can_still_be_woken() {
+    let Some((scratch, slot)) = with_file("sleepers") else { return };
+    let mut sleeper = Peer::start(&scratch, true, "sleeps", 0);
+    assert_eq!(sleeper.heard("mapped"), "own");
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    reader.heard("going on");
+    sleeper.tell();
+    sleeper.succeeds();
+    reader.succeeds();
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::*;
 
@@ -317,7 +343,8 @@ mod tasks {
         unsafe { libc::poll(&raw mut stdin, 1, 0) == 1 }
     }
 
-    /// Counts in the mapping until it is told to end, and at least until the mapping is the kernel's.
+    /// Counts in the mapping until it is told to end, and until the mapping is the kernel's; not for ever,
+    /// if that does not come.
     fn count(map: *mut u64) {
         println!("mapped {}", shown(map));
         let word = unsafe { map.byte_add(slot()) };
@@ -326,7 +353,10 @@ mod tasks {
         let mut counted = 0_u64;
         unsafe { word.write_volatile(0) };
         println!("going on");
-        while !(counted.is_multiple_of(1000) && is_told() && shown(map) == "kernel") {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !(counted.is_multiple_of(1000) && is_told() && shown(map) == "kernel")
+            && Instant::now() < until
+        {
             counted += 1;
             unsafe {
                 word.write_volatile(counted);
@@ -406,6 +436,35 @@ mod tasks {
         let mut status = 1;
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn sleeps() {
+        let map = map_shared();
+        let word = map as usize;
+        let sleeper = std::thread::spawn(move || {
+            let word = word as *const u32;
+            while unsafe { word.read_volatile() } == 0 {
+                unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, 0) };
+            }
+        });
+        let sleeps = || {
+            let tasks = fs::read_dir("/proc/self/task").unwrap();
+            let call = |task: fs::DirEntry| fs::read_to_string(task.path().join("syscall"));
+            let mut calls = tasks.map(|task| call(task.unwrap()).unwrap());
+            calls.any(|call| call.starts_with(&format!("{} {word:#x} ", libc::SYS_futex)))
+        };
+        assert!(harness::support::eventually(sleeps));
+        println!("mapped {}", shown(map));
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        assert_eq!(shown(map), "kernel");
+        unsafe {
+            map.write_volatile(1);
+            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1);
+        }
+        assert!(harness::support::eventually(|| sleeper.is_finished()));
+        sleeper.join().unwrap();
     }
 
     #[test]
