@@ -109,7 +109,7 @@ pub(crate) fn one(
         Rest::Durable(durable) => line_behind(pm, session, place, next, durable),
         Rest::Nothing => line_alone(pm, session, place, next),
         Rest::Checksummed(pending, crc) => {
-            next.checksummed = true;
+            next.flags |= CommitLine::HAS_DATA_CRC;
             let line = place.stream_line(pm, next.slot, &next.line(session, Some(crc)));
             pm.fence(pending.and(line))
         }
@@ -129,7 +129,7 @@ fn line_behind(
 }
 
 fn line_alone(pm: &Pm, session: u32, place: &InodePlace, next: &mut State) -> Durable {
-    next.checksummed = false;
+    next.flags = 0;
     pm.fence(place.stream_line(pm, next.slot, &next.line(session, None)))
 }
 
@@ -138,7 +138,7 @@ fn line_alone(pm: &Pm, session: u32, place: &InodePlace, next: &mut State) -> Du
 /// durable with the caller's next fence.
 pub(crate) fn certificate(pm: &Pm, session: u32, place: &InodePlace, state: &mut State) -> Flushed {
     state.slot ^= 1;
-    state.checksummed = false;
+    state.flags = 0;
     place.stream_line(pm, state.slot, &state.line(session, None))
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn many(
     let durable = pm.fence(pending.and(stored));
     for (part, line) in parts.iter_mut().zip(JournalRecord::own_lines(&bytes, record.lines.len())) {
         part.next.slot ^= 1;
-        part.next.checksummed = false;
+        part.next.flags = 0;
         // Not written back: the record stands for the line until the lane's next one does that.
         let _own = part.place.store_line(pm, part.next.slot, line);
     }

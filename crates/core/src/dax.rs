@@ -150,7 +150,7 @@ impl Fs {
             if locked.view.is_kernels() {
                 return Err(Error::Mapped);
             }
-            if locked.view.state().checksummed && !seeded::is_on(Bug::MapNotCertified) {
+            if locked.view.state().is_summed() && !seeded::is_on(Bug::MapNotCertified) {
                 // What the checksum covers is about to change.
                 self.commit(&call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
             }

@@ -733,7 +733,7 @@ impl Locked<'_> {
         if seeded::is_on(Bug::SameNumber) && state.op_seq > 0 {
             return state;
         }
-        State { op_seq: state.next_op_seq(self.session), ..state }
+        State { op_seq: state.next_op_seq(self.session), flags: 0, ..state }
     }
 
     /// Takes over the log's new ends.

@@ -208,7 +208,7 @@ impl Fs {
             ctime_ns: 0,
             nlink: 1,
             slot: last.slot,
-            checksummed: false,
+            flags: 0,
         };
         // The log is appended to from this state on.
         view.publish(|| {

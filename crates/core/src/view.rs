@@ -78,9 +78,9 @@ pub(crate) struct State {
     pub(crate) nlink: u32,
     /// The line (0 or 1) that holds this state; the next commit writes the other one.
     pub(crate) slot: u8,
-    /// The newest commit has a data checksum: a certificate comes before bytes that it covers
-    /// change in place.
-    pub(crate) checksummed: bool,
+    /// The flags of that line: whether it has a data checksum. A certificate comes before
+    /// bytes that it covers change in place.
+    pub(crate) flags: u16,
 }
 
 impl State {
@@ -89,7 +89,7 @@ impl State {
         CommitLine {
             op_seq: self.op_seq,
             log_head: self.log_head,
-            flags: data_crc.map_or(0, |_| CommitLine::HAS_DATA_CRC),
+            flags: data_crc.map_or(0, |_| self.flags | CommitLine::HAS_DATA_CRC),
             log_tail: self.log_tail,
             size: self.size,
             mtime_ns: self.mtime_ns,
@@ -98,6 +98,11 @@ impl State {
             session,
             data_crc: data_crc.unwrap_or(0),
         }
+    }
+
+    /// Whether the line has a data checksum.
+    pub(crate) fn is_summed(&self) -> bool {
+        self.flags & CommitLine::HAS_DATA_CRC != 0
     }
 
     /// The op_seq of the inode's next operation. It rises with the session too: what an operation of
@@ -117,7 +122,7 @@ impl State {
             ctime_ns: line.ctime_ns,
             nlink: line.nlink,
             slot,
-            checksummed: false,
+            flags: line.flags,
         }
     }
 }
@@ -319,7 +324,7 @@ impl<'a> View<'a> {
             ctime_ns: self.get(CTIME).cast_signed(),
             nlink,
             slot: u8::from(flags & 1 != 0),
-            checksummed: flags & 2 != 0,
+            flags: u16::try_from(flags >> 1).unwrap_or(0),
         }
     }
 
@@ -330,7 +335,7 @@ impl<'a> View<'a> {
         self.set(SIZE, state.size);
         self.set(MTIME, state.mtime_ns.cast_unsigned());
         self.set(CTIME, state.ctime_ns.cast_unsigned());
-        let flags = u32::from(state.slot & 1) | u32::from(state.checksummed) << 1;
+        let flags = u32::from(state.slot & 1) | u32::from(state.flags) << 1;
         self.set(LINK, pair(flags, state.nlink));
     }
 

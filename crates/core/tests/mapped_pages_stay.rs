@@ -223,6 +223,25 @@ fn a_removed_file_stays_as_long_as_it_is_mapped() {
     verify(&fs.into_pm());
 }
 
+/// A view that had been dropped did not know that the line that stands has a checksum: recovery refused
+/// a commit whose page was mapped and stored to since, and the write was gone.
+#[test]
+fn a_checksum_is_known_of_when_the_view_was_dropped_meanwhile() {
+    let options = |form| OpenOptions { form, index_bytes: Some(0), ..OpenOptions::default() };
+    let fs = support::open_as(pool(&[16 * MB], 2), &options(Form::Single));
+    let file = make(&fs, b"file");
+    fs.write(&CTX, file.0, 0, &[1; PAGE]).unwrap();
+    for number in 0..100 {
+        make(&fs, format!("other {number}").as_bytes());
+    }
+    let map = Map::new(&fs, file);
+    map.store(100, b"mapped");
+    let fs = open(fs.into_pm(), Form::Single);
+    assert_eq!(&contents(&fs, file.0)[100..106], b"mapped");
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
 /// The last commit's checksum covered the page that was then stored to: recovery refused the commit,
 /// and the write was gone.
 #[test]
