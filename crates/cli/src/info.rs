@@ -134,6 +134,7 @@ fn features(bits: u64) -> String {
         RoFeature::Xattrs => "extended attributes".to_owned(),
         RoFeature::Trees => "directory trees".to_owned(),
         RoFeature::MovedPages => "moved pages".to_owned(),
+        RoFeature::Appends => "appends in place".to_owned(),
     });
     let unknown = Some(bits & !RoFeature::KNOWN).filter(|unknown| *unknown != 0);
     let all: Vec<String> =

@@ -9,7 +9,7 @@ use novale_layout::{Ino, PAGE};
 use novale_pm::{Flushed, Purpose};
 
 use crate::alloc::pages_touched;
-use crate::cow::{FILE_BYTES_MAX, Stored, page_at};
+use crate::cow::{FILE_BYTES_MAX, Stored, Sums, page_at};
 use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, OpKind, need};
@@ -116,7 +116,7 @@ impl Fs {
         });
         let (pending, room) = self.or_give_back(call, &extents, room, copied)?;
         let extents = &extents;
-        let stored = Stored { first_page, end, extents, next, room, pending, crcs: None };
+        let stored = Stored { first_page, end, extents, next, room, pending, sums: Sums::None };
         self.commit_stored(call, target, stored)
     }
 

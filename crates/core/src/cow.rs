@@ -11,7 +11,7 @@
 
 use novale_layout::{Entry, FileKind, FilePage, Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
-use novale_policy::{Method, WriteShape};
+use novale_policy::WriteShape;
 
 use crate::alloc::{Need, pages_touched};
 use crate::commit::Rest;
@@ -67,8 +67,18 @@ pub(crate) struct Stored<'a> {
     pub(crate) next: State,
     pub(crate) room: WriteRoom,
     pub(crate) pending: Flushed,
-    /// The pages' checksums, for the single-fence form.
-    pub(crate) crcs: Option<&'a [u32]>,
+    pub(crate) sums: Sums<'a>,
+}
+
+/// The checksums of a write's data, for the single-fence form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Sums<'a> {
+    /// The two-fence form needs none.
+    None,
+    /// Of the new pages.
+    Pages(&'a [u32]),
+    /// Of the end of the file, and the flags of the line that say from where on.
+    End { crc: u32, flags: u16 },
 }
 
 impl Prepared {
@@ -120,15 +130,18 @@ impl Fs {
             let written = self.write(ctx, ino, offset, first)?;
             return Ok(written + self.write(ctx, ino, offset + PAGE, rest)?);
         }
+        self.may_append(ctx, data.len())?;
         let call = self.begin(OpKind::Write, ctx)?;
         let (file, size) = self.find_file(&call, ino)?;
         if data.is_empty() {
             return Ok(0);
         }
-        let shape = WriteShape { offset, len: data.len() as u64, size };
-        match self.policy.decide(&shape) {
-            Method::CopyOnWrite => self.copy_on_write(&call, file, offset, data),
+        let method = self.policy.decide(&WriteShape { offset, len: data.len() as u64, size });
+        if data.len() <= SMALL_BYTES_MAX {
+            let at = At::Offset(offset);
+            return self.write_small(&call, file, (at, method), data).map(|_| data.len());
         }
+        self.copy_on_write(&call, file, offset, data)
     }
 
     /// A regular file, and its size just now.
@@ -144,6 +157,7 @@ impl Fs {
         Ok((Found { ino, view: None }, size))
     }
 
+    /// A write that is not small.
     fn copy_on_write(
         &self,
         call: &Call<'_>,
@@ -151,9 +165,6 @@ impl Fs {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        if data.len() <= SMALL_BYTES_MAX {
-            return self.write_small(call, file, At::Offset(offset), data).map(|_| data.len());
-        }
         let ino = file.ino;
         if file.view.is_some_and(|view| view.is_dax()) {
             return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
@@ -174,13 +185,15 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
+        self.may_append(ctx, data.len())?;
         let call = self.begin(OpKind::Write, ctx)?;
         let (file, end) = self.find_file(&call, ino)?;
         if data.is_empty() {
             return Ok(end);
         }
         if data.len() <= SMALL_BYTES_MAX {
-            return self.write_small(&call, file, At::End(end), data);
+            let shape = WriteShape { offset: end, len: data.len() as u64, size: end };
+            return self.write_small(&call, file, (At::End(end), self.policy.decide(&shape)), data);
         }
         for _ in 0..APPEND_TRIES {
             let offset = self.read_view(&call, ino, |view, _| Ok(view.size()))?;
@@ -389,7 +402,7 @@ impl Fs {
             next,
             room,
             pending: pending.and(gap.unwrap_or_else(Flushed::none)),
-            crcs: None,
+            sums: Sums::None,
         };
         self.commit_stored(call, locked, stored)
     }
@@ -402,16 +415,20 @@ impl Fs {
         stored: Stored<'_>,
     ) -> Result<()> {
         let view = &locked.view;
-        let Stored { first_page, end, extents, mut next, room, pending, crcs } = stored;
+        let Stored { first_page, end, extents, mut next, room, pending, sums } = stored;
         let (mut writer, mut strip, stripped) = self.appender(locked, next.op_seq, room);
-        let crcs = crcs.filter(|_| !strip.is_any());
+        let sums = if strip.is_any() { Sums::None } else { sums };
         let mut file_page = first_page;
-        let mut sums = crcs.unwrap_or_default().iter();
+        let mut crcs = if let Sums::Pages(crcs) = sums { crcs.iter() } else { [].iter() };
         for extent in extents.iter() {
             writer.push(&write_entry(file_page, extent));
             let pages = usize::try_from(extent.pages).unwrap_or(usize::MAX);
-            sums.by_ref().take(pages).for_each(|crc| writer.cover_page(*crc));
+            crcs.by_ref().take(pages).for_each(|crc| writer.cover_page(*crc));
             file_page += extent.pages;
+        }
+        if let Sums::End { crc, flags } = sums {
+            writer.cover_page(crc);
+            next.flags = flags;
         }
         let mut appended = writer.finish();
         Locked::apply_log(&mut next, &appended);
@@ -420,7 +437,7 @@ impl Fs {
         next.ctime_ns = call.now_ns;
         let entries = std::mem::replace(&mut appended.pending, Flushed::none());
         let pending = pending.and(stripped).and(entries);
-        let rest = Rest::new(crcs.is_some(), pending, appended.crc);
+        let rest = Rest::new(!matches!(sums, Sums::None), pending, appended.crc);
         let mut freed = std::mem::take(&mut strip.freed);
         self.commit(call, locked, next, rest, || {
             appended.publish(view);

@@ -30,12 +30,12 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::alloc::Need;
 use crate::commit::Rest;
+use crate::covered::covered_crc;
 use crate::cow::write_entry;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
 use crate::hold::HoldId;
-use crate::log::covered_crc;
 use crate::seeded::{self, Bug};
 use crate::strip::WriteRoom;
 use crate::types::{Ctx, SetAttr};
@@ -149,6 +149,14 @@ impl Fs {
             regular(locked.kind)?;
             if locked.view.is_kernels() {
                 return Err(Error::Mapped);
+            }
+            if !locked.view.is_dax() {
+                // A mapping shows what lies behind the end, too: an append that did not commit, or what
+                // a truncation has left.
+                let page_end = locked.view.size().next_multiple_of(PAGE);
+                if let Some(gap) = self.zero_gap(locked, page_end)? {
+                    self.pm.fence(gap).end();
+                }
             }
             if locked.view.state().is_summed() && !seeded::is_on(Bug::MapNotCertified) {
                 // What the checksum covers is about to change.
@@ -273,7 +281,7 @@ impl Fs {
         (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
         let unparked = self.unpark_new(view, &new_pages);
         let rest = if seeded::is_on(Bug::MappedPagesSummed) {
-            let crc = covered_crc(&self.pm, &locked.id, next.log_head, next.log_tail, next.op_seq)?;
+            let crc = covered_crc(&self.pm, &locked.id, &next.line(self.session, None))?;
             Rest::Checksummed(pending, crc)
         } else {
             Rest::Pending(pending)
@@ -310,7 +318,7 @@ impl Fs {
     }
 
     /// The address of a page, once it is known to be one.
-    fn checked(&self, addr: PmAddr) -> Result<PmAddr> {
+    pub(crate) fn checked(&self, addr: PmAddr) -> Result<PmAddr> {
         if self.pm.contains(addr, PAGE) {
             return Ok(addr);
         }

@@ -9,7 +9,7 @@ use novale_layout::{
     FileKind, INODES_PER_PAGE, Ino, JournalKind, LOG_ENTRY_LINES, PAGE, PmAddr, RoFeature, Seed,
 };
 use novale_pm::{Counters, Durable, Flushed, Pm};
-use novale_policy::{CopyOnWrite, Form, UpdatePolicy};
+use novale_policy::{Auto, Form, UpdatePolicy};
 
 use crate::alloc::inodes::Inodes;
 use crate::alloc::lane::Lane;
@@ -210,7 +210,7 @@ const LOCK_TRIES: usize = 1 << 16;
 
 impl Fs {
     pub(crate) fn default_policy() -> Box<dyn UpdatePolicy> {
-        Box::new(CopyOnWrite)
+        Box::new(Auto)
     }
 
     pub(crate) fn arena(&self) -> &Arena {

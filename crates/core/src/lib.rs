@@ -6,12 +6,14 @@
 //! behind what is committed, commit (module `commit`), publish to the view, free what fell out of use.
 
 mod alloc;
+mod append;
 mod attach;
 mod attr;
 mod check;
 mod commit;
 mod copies;
 mod copy_range;
+mod covered;
 mod cow;
 mod dax;
 mod dir;

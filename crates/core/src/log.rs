@@ -245,50 +245,12 @@ fn check_extent(pm: &Pm, id: &LogId, at: PmAddr, entry: &Entry) -> Result<()> {
     Err(Error::damaged_inode(id.ino, "write entry", at, found))
 }
 
-/// The checksum of all that the commit of `op_seq` covers in a log: its new entries, their pages'
-/// addresses, the data that they map (docs/SPEC.md, "Data checksum").
-pub(crate) fn covered_crc(
-    pm: &Pm,
-    id: &LogId,
-    head: PmAddr,
-    tail: PmAddr,
-    op_seq: u64,
-) -> Result<u32> {
-    let mut crc = DataCrc::new(id.seed, op_seq);
-    walk(pm, id, head, tail, &mut |item| {
-        let Item::Entry { addr, header, entry, bytes, first } = item else {
-            return Ok(());
-        };
-        if header.op_seq != op_seq {
-            return Ok(());
-        }
-        cover_entry(&mut crc, addr, first, bytes);
-        if let Entry::Write { addr, count, .. } = *entry
-            && !addr.is_null()
-            && !seeded::is_on(Bug::DataNotSummed)
-        {
-            cover_pages(pm, &mut crc, Extent { addr, pages: u64::from(count) })?;
-        }
-        Ok(())
-    })?;
-    Ok(crc.finish())
-}
-
-fn cover_entry(crc: &mut DataCrc, addr: PmAddr, first: bool, bytes: &[u8]) {
+/// Adds an entry to what a commit covers.
+pub(crate) fn cover_entry(crc: &mut DataCrc, addr: PmAddr, first: bool, bytes: &[u8]) {
     if first {
         crc.page(page_of(addr));
     }
     crc.bytes(bytes);
-}
-
-/// Adds the pages that a write maps: the checksum of each.
-fn cover_pages(pm: &Pm, crc: &mut DataCrc, extent: Extent) -> Result<()> {
-    let mut page = [0; PAGE_BYTES];
-    for index in 0..extent.pages {
-        pm.load(extent.addr.add(index * PAGE), &mut page)?;
-        crc.crc(page_crc(&page));
-    }
-    Ok(())
 }
 
 /// The checksum of a data page.

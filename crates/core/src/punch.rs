@@ -11,7 +11,7 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::alloc::Need;
 use crate::commit::Rest;
-use crate::cow::{Stored, page_at, write_entry};
+use crate::cow::{Stored, Sums, page_at, write_entry};
 use crate::error::Result;
 use crate::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked, need};
@@ -119,7 +119,7 @@ impl Fs {
         let pending = pending.and(self.zero_whole(&extents, (offset, end)));
         let end = if extend { end } else { 0 };
         let extents = &extents;
-        let stored = Stored { first_page, end, extents, next, room, pending, crcs: None };
+        let stored = Stored { first_page, end, extents, next, room, pending, sums: Sums::None };
         self.commit_stored(call, locked, stored)
     }
 

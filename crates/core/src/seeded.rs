@@ -133,6 +133,12 @@ pub enum Bug {
     FlushRunShort,
     /// What is published is a commit for each place.
     PublishInTwo,
+    /// An append stores in place in a page that the standing checksum covers whole.
+    AppendOverSummed,
+    /// The first line of what an append stores in place stays in the cache.
+    AppendNotFlushed,
+    /// What recovery and settling accept of the end of a file is not written back.
+    AcceptedEndCached,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -1,5 +1,5 @@
-//! Small writes and appends: the user's bytes are copied once, then all is done under the inode's
-//! lock, in the single-fence form where the mount allows it.
+//! Small writes: the user's bytes are copied once, then all is done under the inode's lock, in the
+//! single-fence form where the mount allows it. Appends are in [`crate::append`].
 //!
 //! Why a copy. No user memory is touched under a lock, and taking a lock waits for streaming stores,
 //! so that stores before it would pay the way to the memory twice. And the checksum of a
@@ -8,11 +8,12 @@
 
 use std::mem::MaybeUninit;
 
-use novale_layout::{PAGE, PmAddr};
+use novale_layout::{LINE, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
+use novale_policy::Method;
 
 use crate::alloc::{Need, pages_touched};
-use crate::cow::{FILE_BYTES_MAX, Found, Stored, page_at};
+use crate::cow::{FILE_BYTES_MAX, Found, Stored, Sums, page_at};
 use crate::error::{Error, Result};
 use crate::extent::Extents;
 use crate::fs::{Call, Fs, Locked, need};
@@ -53,18 +54,21 @@ impl Fs {
         &self,
         call: &Call<'_>,
         file: Found<'_>,
-        at: At,
+        (at, method): (At, Method),
         data: &[u8],
     ) -> Result<u64> {
         let (At::Offset(expected) | At::End(expected)) = at;
-        self.ask_for_ends(&file, expected, data.len() as u64);
+        let appends = method == Method::Append;
+        self.ask_for_ends(&file, expected, data.len() as u64, appends);
         let mut room = Room([MaybeUninit::uninit(); SMALL_BYTES_MAX]);
         let mut sums = [0; PAGES_MAX];
-        // Whole pages are summed on the way, where it is pages that they will be.
-        let is_summed = expected % PAGE == 0 && self.options.form.is_single(data.len() as u64);
-        let whole = if is_summed { data.len() / PAGE_BYTES } else { 0 };
-        let sums = sums.get_mut(..whole).unwrap_or_default();
-        let data = novale_crc::copy(data, &mut room.0, PAGE_BYTES, sums);
+        // An append is summed as a whole on the way, whole pages where it is pages that they will be.
+        let chunk = if appends { data.len() } else { PAGE_BYTES };
+        let is_summed = appends || expected % PAGE == 0;
+        let is_summed = is_summed && self.options.form.is_single(data.len() as u64);
+        let chunks = if is_summed { data.len() / chunk } else { 0 };
+        let sums = sums.get_mut(..chunks).unwrap_or_default();
+        let data = novale_crc::copy(data, &mut room.0, chunk, sums);
         let Some(data) = data else { return Err(Error::TooLarge) };
         let locked = self.lock_found(call, file.ino, file.view)?;
         self.check_data(&locked.view, locked.kind)?;
@@ -75,14 +79,27 @@ impl Fs {
         if locked.view.is_dax() {
             return self.write_in_place(call, &locked, offset, data).map(|()| offset);
         }
-        let sums = if offset % PAGE == 0 { &*sums } else { &[] };
+        if appends && offset == locked.view.size() {
+            let sum = sums.first().copied();
+            self.append_copied(call, &locked, (offset, data), sum)?;
+            return Ok(offset);
+        }
+        let sums = if offset % PAGE == 0 && !appends { &*sums } else { &[] };
         self.write_copy(call, &locked, &Copied { offset, data, sums })?;
         Ok(offset)
     }
 
-    /// Asks the memory for the pages that a write covers in part: their bytes are needed around it.
-    fn ask_for_ends(&self, file: &Found<'_>, offset: u64, len: u64) {
+    /// Asks the memory for the pages that a write covers in part, whose bytes are needed around it; of
+    /// an append for the line that it begins in.
+    fn ask_for_ends(&self, file: &Found<'_>, offset: u64, len: u64, appends: bool) {
         let Some(view) = file.view else { return };
+        if appends {
+            let addr = view.index().get(self.arena(), offset / PAGE).unwrap_or(0);
+            if addr != 0 && !offset.is_multiple_of(LINE) {
+                self.pm.prefetch(PmAddr::from_raw(addr).add(offset % PAGE));
+            }
+            return;
+        }
         let end = offset.saturating_add(len);
         let head = (!offset.is_multiple_of(PAGE) || len < PAGE).then_some(offset / PAGE);
         let is_tail = !end.is_multiple_of(PAGE) && Some(end / PAGE) != head;
@@ -129,13 +146,13 @@ impl Fs {
             next,
             room,
             pending: pending.and(gap.unwrap_or_else(Flushed::none)),
-            crcs: single.then_some(&crcs[..]),
+            sums: if single { Sums::Pages(&crcs) } else { Sums::None },
         };
         self.commit_stored(call, locked, stored)
     }
 
     /// Overwrites may use the reserve: they give back as much as they take.
-    fn small_need(&self, view: &View<'_>, first: u64, pages: u64) -> Result<Need> {
+    pub(crate) fn small_need(&self, view: &View<'_>, first: u64, pages: u64) -> Result<Need> {
         let arena = self.arena();
         if self.allocator.is_roomy(arena)? {
             return Ok(Need::Growth);

@@ -78,8 +78,8 @@ pub(crate) struct State {
     pub(crate) nlink: u32,
     /// The line (0 or 1) that holds this state; the next commit writes the other one.
     pub(crate) slot: u8,
-    /// The flags of that line: whether it has a data checksum. A certificate comes before
-    /// bytes that it covers change in place.
+    /// The flags of that line: whether it has a data checksum, and what that covers. A certificate
+    /// comes before bytes that it covers change in place.
     pub(crate) flags: u16,
 }
 
@@ -98,11 +98,6 @@ impl State {
             session,
             data_crc: data_crc.unwrap_or(0),
         }
-    }
-
-    /// Whether the line has a data checksum.
-    pub(crate) fn is_summed(&self) -> bool {
-        self.flags & CommitLine::HAS_DATA_CRC != 0
     }
 
     /// The op_seq of the inode's next operation. It rises with the session too: what an operation of

@@ -153,13 +153,17 @@ fn what_another_program_would_misread_is_said_before_its_first_use() {
     punch(Fallocate::PunchHole);
     assert_eq!(said(&fs), [0, 0]);
 
+    fs.append(&ctx, ino, &[1; 5]).unwrap();
+    let mut bits = RoFeature::Appends.bit();
+    assert_eq!(said(&fs), [bits; 2]);
     let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
     fs.setxattr(&ctx, Node::current(ino), &set).unwrap();
-    assert_eq!(said(&fs), [RoFeature::Xattrs.bit(); 2]);
+    bits |= RoFeature::Xattrs.bit();
+    assert_eq!(said(&fs), [bits; 2]);
     fs.setattr(&ctx, Node::current(ino), &SetAttr { project: Some(9), ..SetAttr::default() })
         .unwrap();
-    let both = RoFeature::Xattrs.bit() | RoFeature::Trees.bit();
-    assert_eq!(said(&fs), [both; 2]);
+    bits |= RoFeature::Trees.bit();
+    assert_eq!(said(&fs), [bits; 2]);
     punch(Fallocate::CollapseRange);
     assert_eq!(said(&fs), [RoFeature::KNOWN; 2]);
     fs.close().unwrap();

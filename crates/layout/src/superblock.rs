@@ -58,11 +58,14 @@ pub enum RoFeature {
     Trees,
     /// A page may stand in several entries of an inode, of which the last one counts.
     MovedPages,
+    /// The data checksum of a commit line may be of the last bytes of the file, whatever entry maps
+    /// them: another program would take the commit for one of which a part is missing.
+    Appends,
 }
 
 impl RoFeature {
     /// All of them, in the order of their bits.
-    pub const ALL: [Self; 3] = [Self::Xattrs, Self::Trees, Self::MovedPages];
+    pub const ALL: [Self; 4] = [Self::Xattrs, Self::Trees, Self::MovedPages, Self::Appends];
     /// The bits of all of them.
     pub const KNOWN: u64 = (1 << Self::ALL.len()) - 1;
 

@@ -9,9 +9,10 @@ use novale_layout::{
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::commit::{InodePlace, record_crc};
+use crate::covered::covered_crc;
 use crate::error::{Error, Result};
 use crate::load::MediaInode;
-use crate::log::{self, LogId};
+use crate::log::LogId;
 use crate::names::no_entries_crc;
 use crate::seeded::{self, Bug};
 
@@ -186,7 +187,7 @@ impl Journal {
                 let early = seeded::is_on(Bug::EndedWithGeneration);
                 no_entries_crc(if early { id.seed } else { place.seed }, line.op_seq)
             } else {
-                match log::covered_crc(pm, &id, line.log_head, line.log_tail, line.op_seq) {
+                match covered_crc(pm, &id, line) {
                     Ok(crc) => crc,
                     // What it covers did not arrive.
                     Err(Error::Damaged { .. }) => return Ok(false),

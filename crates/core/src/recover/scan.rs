@@ -18,6 +18,7 @@ use super::journal::Journal;
 use super::marks::{InodeMarks, PageMarks};
 use super::standing::{self, Standing};
 use crate::commit::InodePlace;
+use crate::covered::CoveredEnd;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, Progress};
 use crate::extent::Extent;
@@ -245,6 +246,7 @@ impl Scan<'_> {
         let mut accepted = Accepted { pm: self.pm, pending: Flushed::none() };
         let (mut page_before, mut page) = (PmAddr::NULL, PmAddr::NULL);
         let mut mappings = Mappings::default();
+        let mut end = CoveredEnd::of(line).filter(|_| recent);
         let mut xattr_root = identity.xattr_root;
         let (mut entries, mut project, mut taken) = (0, identity.project, 0);
         let owner = || format!("inode {}", ino.get());
@@ -268,11 +270,11 @@ impl Scan<'_> {
                 Item::Entry { addr: at, header, entry, .. } => {
                     entries += 1;
                     log::check_entry((ino, identity.kind, line.op_seq), at, &header, entry)?;
-                    let newest = recent && header.op_seq == line.op_seq;
-                    if newest {
-                        // With the blank lines that end a page; behind the tail nothing is read.
-                        accepted.write_back(page_before, PAGE, Purpose::Log);
-                        accepted.write_back(page, up_to(line.log_tail, page), Purpose::Log);
+                    if recent && header.op_seq == line.op_seq {
+                        accepted.write_entry_back((page_before, page), line.log_tail, entry);
+                    }
+                    if let Some(end) = &mut end {
+                        end.note(entry);
                     }
                     if let Entry::Attributes(attributes) = entry {
                         xattr_root = attributes.xattr_root;
@@ -282,14 +284,12 @@ impl Scan<'_> {
                         let first = file_page.get();
                         let end = log::write_end(first, count);
                         mappings.push(Mapping { first, end, addr });
-                        if newest {
-                            accepted.write_back(addr, u64::from(count) * PAGE, Purpose::Data);
-                        }
                     }
                 }
             }
             Ok(())
         })?;
+        accepted.write_end_back(end.as_ref());
         if identity.kind != FileKind::Directory {
             resolve(mappings.all(), &mut |_, extent: Extent| take(extent.addr, extent.pages))?;
         }
@@ -340,8 +340,12 @@ impl AcceptedLog {
         let line = &standing.line;
         let mut accepted = Accepted { pm, pending: novale_pm::Flushed::none() };
         let mut pages = Vec::new();
+        let mut end = CoveredEnd::of(line);
         let mut xattr_root = identity.xattr_root;
         log::walk(pm, &id, line.log_head, line.log_tail, &mut |item| {
+            if let (Some(end), Item::Entry { entry, .. }) = (&mut end, &item) {
+                end.note(entry);
+            }
             match item {
                 Item::Page { addr, .. } => {
                     pages.push(addr.raw());
@@ -363,6 +367,7 @@ impl AcceptedLog {
             }
             Ok(())
         })?;
+        accepted.write_end_back(end.as_ref());
         Xattrs::read(pm, &id, xattr_root)?.for_each_page(&mut |extent| {
             pages.extend((0..extent.pages).map(|page| extent.addr.add(page * PAGE).raw()));
             Ok(())
@@ -384,6 +389,27 @@ impl Accepted<'_> {
         if !addr.is_null() && !bugs.into_iter().any(seeded::is_on) {
             let pending = std::mem::replace(&mut self.pending, Flushed::none());
             self.pending = pending.and(self.pm.write_back_range(addr, len, purpose));
+        }
+    }
+
+    /// Writes an entry of the line that stands back, with the blank lines that end a page (behind the
+    /// tail nothing is read), and the pages that it maps.
+    fn write_entry_back(&mut self, pages: (PmAddr, PmAddr), tail: PmAddr, entry: &Entry) {
+        let (before, page) = pages;
+        self.write_back(before, PAGE, Purpose::Log);
+        self.write_back(page, up_to(tail, page), Purpose::Log);
+        if let Entry::Write { addr, count, .. } = *entry {
+            self.write_back(addr, u64::from(count) * PAGE, Purpose::Data);
+        }
+    }
+
+    /// Writes the end of a file back, where the line that stands was stored with it.
+    fn write_end_back(&mut self, end: Option<&CoveredEnd>) {
+        if seeded::is_on(Bug::AcceptedEndCached) {
+            return;
+        }
+        for (addr, len) in end.into_iter().flat_map(CoveredEnd::pieces) {
+            self.write_back(addr, len, Purpose::Data);
         }
     }
 }

@@ -11,9 +11,10 @@ use novale_pm::Pm;
 
 use super::journal::Journal;
 use crate::commit::InodePlace;
+use crate::covered::covered_crc;
 use crate::error::{Error, Result};
 use crate::load::{self, MediaInode};
-use crate::log::{self, LogId};
+use crate::log::LogId;
 use crate::seeded::{self, Bug};
 
 /// An inode as it stands.
@@ -93,7 +94,7 @@ pub(crate) fn decide(
         let certificate = CommitLine {
             op_seq: op_seq_max + u64::from(!seeded::is_on(Bug::CertificateSameNumber)),
             log_tail: certificate_tail(&media, line),
-            flags: line.flags & !CommitLine::HAS_DATA_CRC,
+            flags: 0,
             data_crc: 0,
             session: crashed.unwrap_or(line.session),
             ..*line
@@ -182,7 +183,7 @@ fn choose_own(
 
 /// Whether all that a line's checksum covers is there.
 fn holds(pm: &Pm, id: &LogId, line: &CommitLine) -> Result<bool> {
-    match log::covered_crc(pm, id, line.log_head, line.log_tail, line.op_seq) {
+    match covered_crc(pm, id, line) {
         Ok(crc) => Ok(crc == line.data_crc),
         Err(Error::Damaged { .. }) => Ok(false),
         Err(error) => Err(error),

@@ -95,13 +95,8 @@ impl<'a> Writer<'a> {
         change: impl FnOnce(&mut CommitLine),
     ) -> Result<CommitLine> {
         let op_seq = (inode.op_seq_max + 1).max(u64::from(self.session) << 32);
-        let mut line = CommitLine {
-            op_seq,
-            flags: inode.line.flags & !CommitLine::HAS_DATA_CRC,
-            data_crc: 0,
-            session: self.session,
-            ..inode.line
-        };
+        let mut line =
+            CommitLine { op_seq, flags: 0, data_crc: 0, session: self.session, ..inode.line };
         let pending = self.append(inode, &mut line, entries)?.and(pending);
         change(&mut line);
         self.pm.fence(pending).end();

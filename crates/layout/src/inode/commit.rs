@@ -10,6 +10,10 @@ use crate::{LayoutError, PAGE, PmAddr, SIZE_LIMIT, Seed};
 
 const COMMIT: &str = "commit line";
 const FLAGS_MASK: u64 = PAGE - 1;
+/// Bytes of the units in which a line counts what its checksum covers of the file's end.
+const END_UNIT: u64 = 8;
+/// Where among the flags their number is.
+const END_SHIFT: u32 = 1;
 
 raw! {
     struct RawCommitLine, "Commit line", 64 {
@@ -35,7 +39,7 @@ pub struct CommitLine {
     pub op_seq: u64,
     /// The first log page, or null.
     pub log_head: PmAddr,
-    /// [`CommitLine::HAS_DATA_CRC`]; 12 bits.
+    /// [`CommitLine::HAS_DATA_CRC`], and above it [`CommitLine::end_flags`]; 12 bits.
     pub flags: u16,
     /// The last committed line of the log; null: the log is empty.
     pub log_tail: PmAddr,
@@ -56,6 +60,31 @@ pub struct CommitLine {
 impl CommitLine {
     /// The line counts, in the session that crashed, only when `data_crc` is right.
     pub const HAS_DATA_CRC: u16 = 1;
+
+    /// Most bytes of a file's end that a data checksum can cover, wherever it begins.
+    pub const END_BYTES_MAX: u64 = (FLAGS_MASK >> END_SHIFT) * END_UNIT - 2 * (END_UNIT - 1);
+
+    /// The flags of a line whose data checksum covers the bytes `from..size` of the file, instead of
+    /// the pages that new entries map; and where it does begin, a few bytes before `from`.
+    ///
+    /// # Panics
+    /// For more than [`CommitLine::END_BYTES_MAX`] bytes, or none.
+    #[must_use]
+    pub fn end_flags(from: u64, size: u64) -> (u16, u64) {
+        let units = size.div_ceil(END_UNIT) - from / END_UNIT;
+        assert!(from < size && units <= FLAGS_MASK >> END_SHIFT, "{from}..{size} is no end");
+        let [low, high, ..] = (units << END_SHIFT).to_le_bytes();
+        (u16::from_le_bytes([low, high]) | Self::HAS_DATA_CRC, from / END_UNIT * END_UNIT)
+    }
+
+    /// The bytes at the end of the file that the data checksum covers, where it is of them instead of
+    /// the pages that new entries map.
+    #[must_use]
+    pub fn summed_end(&self) -> Option<core::ops::Range<u64>> {
+        let units = u64::from(self.flags >> END_SHIFT);
+        let from = self.size.div_ceil(END_UNIT).saturating_sub(units) * END_UNIT;
+        (self.has_data_crc() && units > 0).then_some(from..self.size)
+    }
 
     /// The page that the word at [`Self::LOG_HEAD_OFFSET`] names, unchecked: a hint of what will be
     /// read next.
