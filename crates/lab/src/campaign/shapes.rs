@@ -225,6 +225,49 @@ pub(super) fn sizes(number: u64) -> Case {
     behind(&setup, steps_of(&steps), form)
 }
 
+/// Where files end that are appended to: in a unit of 8, a line, a page, at their borders.
+const ENDS: [u64; 8] = [1, 8, 63, 100, 4032, 4090, 4096, 5000];
+
+/// How much is appended.
+const APPENDED: [u64; 7] = [1, 7, 8, 64, 100, 4096, 8192];
+
+/// What comes behind an append: all that raises the end over what one that was cut off has left, what
+/// moves its page or copies it, and what has its page summed whole.
+const BEHIND_APPENDS: [&str; 12] = [
+    "set /f size=9000",
+    "write /f offset=9000 len=10 fill=2",
+    "write /f offset=9000 len=9000 fill=2",
+    "append /f len=24 fill=2\nappend /f len=4096 fill=3",
+    "append /f len=9000 fill=2",
+    "allocate /f extend=1 offset=0 len=20000",
+    "zero /f offset=10000 len=50",
+    "copy /f /f from=0 to=10000 len=1",
+    "insert /f offset=0 len=4096",
+    "write /f offset=0 len=2 fill=2\nappend /f len=70 fill=3",
+    "set /f size=1\nappend /f len=70 fill=3",
+    "link /f /g\nset /g size=7000",
+];
+
+/// Every append to every file, and what comes behind it; every other operation is cut off.
+pub(super) fn appends_count() -> u64 {
+    (ENDS.len() * APPENDED.len() * BEHIND_APPENDS.len()) as u64 * 2
+}
+
+/// The case of that number.
+pub(super) fn appends(number: u64) -> Case {
+    let kinds = [ENDS.len() as u64, APPENDED.len() as u64, BEHIND_APPENDS.len() as u64, 2];
+    let [end, len, then, form] = digits(number, kinds);
+    let (end, len, then) = (at(&ENDS, end), at(&APPENDED, len), at(&BEHIND_APPENDS, then));
+    let setup = format!(
+        "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        append /f len={end} fill=1"
+    );
+    let steps = format!("append /f len={len} fill=8\n{then}\nset /f size=20000");
+    let mut case = behind(&setup, steps_of(&steps), form);
+    (case.options.cut_off_one_in, case.options.used_one_in) = (2, 16);
+    case
+}
+
 /// The borders of a dentry's lines: 24 bytes of a name fit the first, 64 each further one.
 const NAMES: [u64; 14] = [1, 2, 23, 24, 25, 87, 88, 89, 152, 153, 216, 217, 254, 255];
 

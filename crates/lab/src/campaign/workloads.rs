@@ -46,6 +46,7 @@ pub const WORKLOADS: &[Workload] = &[
     line("single", "each operation alone, every image of up to 12 lines", Each(shapes::single_count, shapes::single)),
     line("pairs", "all pairs of operations", Each(shapes::pairs_count, shapes::pairs)),
     line("sizes", "offsets and lengths around every border, on six files", Each(shapes::sizes_count, shapes::sizes)),
+    line("appends", "appends at every border, cut off, and what raises the end behind them", Each(shapes::appends_count, shapes::appends)),
     line("names", "names of every length in lines, in every use", Each(shapes::names_count, shapes::names)),
     line("held", "triples of operations on two open files, with names or without", Each(shapes::held_count, shapes::held)),
     line("mapped", "triples of operations on a file whose own pages are mapped", Each(shapes::mapped_count, shapes::mapped)),
