@@ -103,13 +103,12 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
     let args: Args = [rdi, rsi, rdx, r10, r8, r9];
     let number = i64::try_from(number).unwrap_or(-1);
-    // A bug of this library must not unwind into libc.
-    let serve = std::panic::AssertUnwindSafe(|| crate::dispatch::serve(number, &args));
-    let outcome = std::panic::catch_unwind(serve);
-    let outcome = outcome.unwrap_or(Outcome::Done(crate::sys::fail(libc::EIO)));
-    match outcome {
-        Outcome::Done(result) => {
-            frame.number = result.cast_unsigned();
+    let mut result = crate::sys::fail(libc::EIO);
+    // What `catch_unwind` hands on goes through memory: one word does, of which each load finds its
+    // store. Wider ones would wait for all that a write has streamed.
+    let serve = std::panic::AssertUnwindSafe(|| match crate::dispatch::serve(number, &args) {
+        Outcome::Done(done) => {
+            result = done;
             0
         }
         Outcome::Kernel => 1,
@@ -121,7 +120,13 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
             current().depth.store(SHARED, Ordering::Relaxed);
             1
         }
+    });
+    // A bug of this library must not unwind into libc.
+    let left_to_kernel = std::panic::catch_unwind(serve).unwrap_or(0);
+    if left_to_kernel == 0 {
+        frame.number = result.cast_unsigned();
     }
+    left_to_kernel
 }
 
 const _: () = assert!(std::mem::offset_of!(Thread, alternate) == 16);
