@@ -139,6 +139,8 @@ pub enum Bug {
     AppendNotFlushed,
     /// What recovery and settling accept of the end of a file is not written back.
     AcceptedEndCached,
+    /// Recovery does not erase torn records.
+    TornRecordStays,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -57,7 +57,7 @@ fn where_caches_persist() {
 
 #[test]
 fn when_recovery_follows_recovery() {
-    run(&["cut-off", "appends"]);
+    run(&["cut-off", "twice", "appends"]);
 }
 
 #[test]

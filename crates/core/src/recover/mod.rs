@@ -235,8 +235,9 @@ impl Opened {
 fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
     let mut pending = pool.write_back(pm);
     let stay = seeded::is_on(Bug::RejectedRecordStays);
+    let torn_stay = seeded::is_on(Bug::TornRecordStays);
     let rejected = opened.rejected_records.iter().filter(|_| !stay);
-    for at in rejected.chain(&opened.torn_records) {
+    for at in rejected.chain(opened.torn_records.iter().filter(|_| !torn_stay)) {
         pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
     }
     let mut pending = if seeded::is_on(Bug::RecordsErasedLate) {

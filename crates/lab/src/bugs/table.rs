@@ -120,6 +120,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("unparked-seen", UnparkedSeen, PowerCut, "DESIGN 10", "pages that were cut off come back in a commit that changes the ctime"),
     bug!("flush-run-short", FlushRunShort, PowerCut, "DESIGN 10", "a flush leaves the last page of a run in the cache"),
     bug!("publish-in-two", PublishInTwo, PowerCut, "DESIGN 10", "what an atomic mapping publishes is a commit for each place"),
+    bug!("torn-record-stays", TornRecordStays, PowerCut, "DESIGN 3", "recovery leaves a torn record, which the next one in its place completes"),
 ];
 
 #[cfg(test)]

@@ -82,6 +82,38 @@ pub(super) fn cut_off(seed: u64) -> Case {
     case
 }
 
+/// A few operations on few names, each cut off for good by a power cut, which the next ones go on from:
+/// what one leaves torn, another may complete.
+pub(super) fn twice(seed: u64) -> Case {
+    let mut random = Rng::with_seed(seed);
+    let form = if random.bool() { Form::Auto } else { Form::Two };
+    let mut case = random_on(seed, form, vec![4 * MB]);
+    let flavor = if random.u32(0..3) > 0 { Flavor::Names } else { Flavor::Mixed };
+    let past = random.usize(0..12);
+    let mut steps = Generator::new(seed, flavor).steps(past + 4, 1000);
+    let ends = steps.split_off(past);
+    steps.extend(ends.into_iter().flat_map(|step| [step.clone(), beside(&step), step]));
+    case.steps = steps.into_iter().map(small_step).collect();
+    let options = &mut case.options;
+    (options.core.lanes, options.from_step) = (1, past);
+    (options.cut_off_one_in, options.nested_one_in, options.by_units) = (2, 0, true);
+    options.effort =
+        Effort { subset_lines_max: 2, data_lines_max: 0, pairs: 0, random: 1, at_stores: false };
+    case
+}
+
+/// The same on another name beside the one that it makes.
+fn beside(step: &Step) -> Step {
+    let mut step = step.clone();
+    if let Step::Create { path, .. } | Step::Link { path, .. } | Step::Rename { to: path, .. } =
+        &mut step
+        && let Some(last) = path.0.last_mut().and_then(|name| name.last_mut())
+    {
+        *last = if *last == b'k' { b'j' } else { b'k' };
+    }
+    step
+}
+
 /// The same behind a past of thousands of steps, in depth at its end.
 pub(super) fn long(seed: u64) -> Case {
     const PAST: usize = 3000;

@@ -45,6 +45,7 @@ pub fn print_replay(case: &Case, found: &str) -> String {
         ("used_one_in", case.options.used_one_in),
         ("nested_one_in", case.options.nested_one_in),
         ("cut_off_one_in", u64::from(case.options.cut_off_one_in)),
+        ("by_units", u64::from(case.options.by_units)),
         ("many_threads", u64::from(case.options.many_threads)),
         ("eadr", u64::from(case.options.caches == Caches::Kept)),
         ("seed", case.options.seed),
@@ -152,6 +153,8 @@ fn parse_options(line: &str) -> Result<CrashOptions, String> {
         used_one_in: values.number("used_one_in", 0, u64::MAX)?,
         nested_one_in: values.number("nested_one_in", 0, u64::MAX)?,
         cut_off_one_in: values.number("cut_off_one_in", 0, u64::MAX)?,
+        // Files from before have none.
+        by_units: values.0.contains_key("by_units") && values.flag("by_units")?,
         many_threads: values.flag("many_threads")?,
         seed: values.number("seed", 0, u64::MAX)?,
     };

@@ -58,6 +58,7 @@ pub const WORKLOADS: &[Workload] = &[
     line("slots", "random steps on three slots", Drawn(drawn::slots)),
     line("eadr", "random steps where caches persist, cut within stores", Drawn(drawn::eadr)),
     line("cut-off", "random steps, every other one cut off for good", Drawn(drawn::cut_off)),
+    line("twice", "an operation cut off by a power cut that tears it, and others behind the recovery", Drawn(drawn::twice)),
     line("long", "random steps behind three thousand others", Drawn(drawn::long)),
     line("full", "random steps on a full pool", Drawn(drawn::full)),
     line("collect-names", "a directory's log while it is collected", Drawn(drawn::churned_directory)).collecting(),

@@ -10,9 +10,9 @@ use novale_model::{Model, Tree};
 
 use super::explorer::{Explorer, Live};
 use super::hardware::LineKey;
-use super::images::images;
+use super::images::{images, images_by_units};
 use super::judge::Wrong;
-use super::record::Event;
+use super::record::{Event, What};
 use super::recover::{Allowed, State, look, put_lines};
 
 impl Explorer<'_> {
@@ -28,9 +28,9 @@ impl Explorer<'_> {
         self.judge.summary.cut_off += 1;
         let allowed = Allowed { states: vec![self.state()?.named("before"), after.named("after")] };
         self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
-        let (done, undone) = events.split_at(self.random.usize(0..=events.len()));
+        let (done, undone) = events.split_at(self.end_of(events));
         self.cut_events(done, &allowed, "the operation")?;
-        let dies = self.random.bool();
+        let dies = !self.options.by_units && self.random.bool();
         let how = if dies { self.die(undone) } else { self.lose_power(undone) };
         let how = how.map_err(|why| ("in cutting off".to_owned(), why))?;
         let at =
@@ -55,6 +55,16 @@ impl Explorer<'_> {
         self.cut(&at("behind the recovery"), &Allowed { states })
     }
 
+    /// How many events happen before the end.
+    fn end_of(&mut self, events: &[Event]) -> usize {
+        if self.options.by_units {
+            let fences = (0..).zip(events).filter(|(_, event)| matches!(event.what, What::Fence));
+            let fences: Vec<usize> = fences.map(|(index, _)| index).collect();
+            return self.random.choice(fences).unwrap_or(events.len());
+        }
+        self.random.usize(0..=events.len())
+    }
+
     /// Whether it is the state before, and what was found.
     fn reopen_as(&mut self, allowed: &Allowed, now_ns: i64) -> Result<(bool, Tree), String> {
         self.live.open(self.options, now_ns)?;
@@ -77,7 +87,11 @@ impl Explorer<'_> {
 
     /// The power goes: memory keeps one of the images.
     fn lose_power(&mut self, undone: &[Event]) -> Result<String, String> {
-        let images = images(&self.hardware, self.options.effort, &mut self.random);
+        let images = if self.options.by_units {
+            images_by_units(&self.hardware)
+        } else {
+            images(&self.hardware, self.options.effort, &mut self.random)
+        };
         let chosen = self.random.usize(0..images.len().max(1));
         let Some(image) = images.into_iter().nth(chosen) else { return self.die(undone) };
         let pending: Vec<LineKey> = self.hardware.pending().keys().copied().collect();

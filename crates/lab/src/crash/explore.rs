@@ -32,6 +32,9 @@ pub struct CrashOptions {
     /// One in so many operations is cut off for good, by a power cut or by the death of the process
     /// between two stores, and the sequence goes on with what is recovered then; 0: none.
     pub cut_off_one_in: u32,
+    /// Whether what is cut off for good is so by a power cut at a fence, that tears a line of metadata by a
+    /// unit or leaves a unit of it alone; what is not is cut so, too.
+    pub by_units: bool,
     /// Whether operations are done by several threads in turn, some of which never fence again.
     pub many_threads: bool,
     /// Seed of all that is drawn.
@@ -49,6 +52,7 @@ impl Default for CrashOptions {
             used_one_in: 24,
             nested_one_in: 97,
             cut_off_one_in: 8,
+            by_units: false,
             many_threads: false,
             seed: 1,
         }

@@ -11,7 +11,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::explore::{CrashOptions, CrashSummary};
 use super::hardware::{Caches, Hardware};
-use super::images::{Image, images, images_at_store, images_in_store};
+use super::images::{Image, images, images_at_store, images_by_units, images_in_store};
 use super::judge::{Judge, Wrong};
 use super::probe::BYTES_ROOMY;
 use super::record::{Event, Recorder, What};
@@ -273,7 +273,10 @@ impl<'o> Explorer<'o> {
 
     /// Tries the images of this point.
     pub(super) fn cut(&mut self, place: &str, allowed: &Allowed) -> Result<(), Wrong> {
-        let images = images(&self.hardware, self.options.effort, &mut self.random);
+        let mut images = images(&self.hardware, self.options.effort, &mut self.random);
+        if self.options.by_units {
+            images.extend(images_by_units(&self.hardware));
+        }
         self.try_images(&images, place, allowed)
     }
 

@@ -42,6 +42,8 @@ pub enum Choice {
     PrefixAlone(LineKey, usize),
     /// All but one unordered store of at most 8 bytes.
     AllButUnit(LineKey, usize),
+    /// One unordered store of at most 8 bytes alone.
+    OnlyUnit(LineKey, usize),
     /// What so many calls stored, as a killed process leaves it.
     Calls(usize),
     /// A subset of whole lines, by the bits of a number.
@@ -72,6 +74,9 @@ impl fmt::Display for Choice {
             }
             Self::AllButUnit(key, index) => {
                 write!(f, "all but store {index} of the line at {}", at(key))
+            }
+            Self::OnlyUnit(key, index) => {
+                write!(f, "store {index} of the line at {} alone", at(key))
             }
             Self::Calls(count) => write!(f, "what the first {count} calls stored"),
             Self::Lines(bits) => write!(f, "the pending lines of the bits {bits:#b}"),
@@ -128,6 +133,18 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
     }
     for _ in 0..effort.random {
         choosing.random(random);
+    }
+    choosing.images
+}
+
+/// The images that tear a line of metadata by a unit, or keep a unit of it alone.
+#[must_use]
+pub fn images_by_units(hardware: &Hardware) -> Vec<Image> {
+    let mut choosing = Choosing::new(hardware);
+    let metadata = hardware.pending().iter().filter(|(_, stores)| !is_data(stores));
+    for (key, _) in metadata {
+        choosing.units(*key);
+        choosing.units_alone(*key);
     }
     choosing.images
 }
@@ -341,6 +358,16 @@ impl<'h> Choosing<'h> {
             if !store.ordered {
                 let keep = |other, at, _: &Pending| other != key || at != index;
                 self.add(Choice::AllButUnit(key, index), keep);
+            }
+        }
+    }
+
+    /// Keeps each unordered unit of a line in turn, and nothing else.
+    fn units_alone(&mut self, key: LineKey) {
+        for (index, store) in self.stores(key).iter().enumerate() {
+            if !store.ordered {
+                let keep = |other, at, _: &Pending| other == key && at == index;
+                self.add(Choice::OnlyUnit(key, index), keep);
             }
         }
     }

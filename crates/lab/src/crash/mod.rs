@@ -20,7 +20,9 @@ pub use durable::StateHash;
 pub use explore::{CrashFailure, CrashOptions, CrashSummary, explore, explore_beside, small_step};
 pub(crate) use explorer::{check_alike, visible_after_crash};
 pub use hardware::{Caches, Hardware, LINE_BYTES, LineBytes, LineKey, Pending};
-pub use images::{Choice, Effort, Image, images, images_at_store, images_in_store};
+pub use images::{
+    Choice, Effort, Image, images, images_at_store, images_by_units, images_in_store,
+};
 pub use probe::{BYTES_ROOMY, probe, probe_below};
 pub use record::{Event, Recorder, What};
 pub use recover::{Allowed, Bench, Depth, Judged, State};
