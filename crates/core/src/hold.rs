@@ -48,6 +48,11 @@ fn counts(of_pages: bool) -> u64 {
 }
 
 impl HoldId {
+    /// A hold that has no pages mapped.
+    pub(crate) fn new(ino: Ino, slot: HoldSlot) -> Self {
+        Self { ino, slot, of_pages: false }
+    }
+
     /// The inode that is held.
     #[must_use]
     pub fn ino(self) -> Ino {
@@ -123,12 +128,27 @@ impl Fs {
             return Ok(false);
         }
         ready(&locked)?;
-        let count = locked.view.holds().load(Ordering::Relaxed);
+        self.note_hold(call, &locked.view, hold)?;
+        Ok(true)
+    }
+
+    /// Takes a hold of the inode whose lock, and no other one's, the operation has.
+    pub(crate) fn note_hold(&self, call: &Call<'_>, view: &View<'_>, hold: HoldId) -> Result<()> {
+        let count = view.holds().load(Ordering::Relaxed);
         call.op.note_word(COUNT, count);
         call.op.note_word(HOLD, hold.noted());
-        locked.view.holds().store(count + counts(hold.of_pages), Ordering::Relaxed);
-        self.arena().set_hold(hold.slot, hold.key())?;
-        Ok(true)
+        view.holds().store(count + counts(hold.of_pages), Ordering::Relaxed);
+        Ok(self.arena().set_hold(hold.slot, hold.key())?)
+    }
+
+    /// A word for a hold that is to be taken.
+    pub(crate) fn take_slot(&self, ctx: &Ctx) -> Result<HoldSlot> {
+        Ok(self.client.take_hold_slot(ctx.hint)?)
+    }
+
+    /// Gives back a word whose hold was not taken.
+    pub(crate) fn give_slot(&self, ctx: &Ctx, slot: HoldSlot) {
+        self.client.give_hold_slot(slot, ctx.hint);
     }
 
     /// Gives up a hold; an inode without names goes with its last one.

@@ -1,6 +1,6 @@
 //! Making, linking and removing names.
 
-use novale_arena::LockGuard;
+use novale_arena::{HoldSlot, LockGuard};
 use novale_layout::{FileKind, IDENTITY_VERSION, IdentityLine, Ino, JournalKind, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
@@ -11,6 +11,7 @@ use crate::dir::{self, Found, Stale};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::fs::{Call, Fs, Locked, OpKind};
+use crate::hold::HoldId;
 use crate::load;
 use crate::log::{Appender, LogId, Room, page_crc};
 use crate::names::{Add, DirChange, Few, InodeChange, Ready, few, no_entries_crc};
@@ -71,6 +72,40 @@ impl Fs {
         new: &NewInode<'_>,
         umask: u32,
     ) -> Result<Attr> {
+        self.make(ctx, (parent, name), (new, umask), None)
+    }
+
+    /// As [`Fs::create_with_umask`], with a hold of the new inode as [`Fs::open_hold`] takes one: what is
+    /// opened as it is made needs no look-up of what was made.
+    ///
+    /// # Errors
+    /// Those of [`Fs::create`]; [`Error::NoMemory`].
+    pub fn create_held(
+        &self,
+        ctx: &Ctx,
+        parent: Node,
+        name: &[u8],
+        new: &NewInode<'_>,
+        umask: u32,
+    ) -> Result<(Attr, HoldId)> {
+        let slot = self.take_slot(ctx)?;
+        let made = self.make(ctx, (parent, name), (new, umask), Some(slot));
+        match made {
+            Ok(attr) => Ok((attr, HoldId::new(attr.ino, slot))),
+            Err(error) => {
+                self.give_slot(ctx, slot);
+                Err(error)
+            }
+        }
+    }
+
+    fn make(
+        &self,
+        ctx: &Ctx,
+        (parent, name): (Node, &[u8]),
+        (new, umask): (&NewInode<'_>, u32),
+        slot: Option<HoldSlot>,
+    ) -> Result<Attr> {
         dir::check_name(name)?;
         if new.target.len() > TARGET_BYTES_MAX {
             return Err(Error::NameTooLong);
@@ -84,7 +119,7 @@ impl Fs {
             return Err(Error::Exists);
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
-        let result = self.create_numbered(&call, (parent, seen, name), ino, (new, umask));
+        let result = self.create_numbered(&call, (parent, seen, name), ino, (new, umask, slot));
         // A number that was not free is kept out of use.
         if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
             self.inodes.give(&self.env(&call), ino)?;
@@ -97,7 +132,7 @@ impl Fs {
         call: &Call<'_>,
         (parent, seen, name): (Node, Seen, &[u8]),
         ino: Ino,
-        (new, umask): (&NewInode<'_>, u32),
+        (new, umask, slot): (&NewInode<'_>, u32, Option<HoldSlot>),
     ) -> Result<Attr> {
         if ino == parent.ino {
             // Unless it has been removed since, and its number is free.
@@ -105,7 +140,24 @@ impl Fs {
             return Err(load::called_free(ino, &self.place(ino)?));
         }
         let (dir, fresh) = self.lock_with_fresh(call, parent, ino)?;
-        if dir.view.seen() != seen && self.find_locked(&dir, name)?.is_some() {
+        let attr = self.create_locked(call, (&dir, seen, name), &fresh, (new, umask))?;
+        if let Some(slot) = slot {
+            // What is noted of a hold counts for the one inode that is locked.
+            drop(dir);
+            self.note_hold(call, &fresh.view, HoldId::new(ino, slot))?;
+        }
+        Ok(attr)
+    }
+
+    fn create_locked(
+        &self,
+        call: &Call<'_>,
+        (dir, seen, name): (&Locked<'_>, Seen, &[u8]),
+        fresh: &Fresh<'_>,
+        (new, umask): (&NewInode<'_>, u32),
+    ) -> Result<Attr> {
+        let ino = fresh.ino;
+        if dir.view.seen() != seen && self.find_locked(dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         // The root's link count never falls to 0.
@@ -116,13 +168,13 @@ impl Fs {
         let project = dir.view.project();
         self.allow(call, project, u64::from(!new.target.is_empty()), 1)?;
         let changes = [DirChange {
-            dir: &dir,
+            dir,
             removes: Few::new(),
             adds: few([Add { name, ino, generation: fresh.id.generation, kind: new.kind }]),
             subdirs: i32::from(is_dir),
         }];
-        let (mode, xattrs) = self.inherit(call, &dir, (new.kind, new.mode & 0o7777), umask)?;
-        let (ready, target) = match self.ready_new(call, &changes, &fresh, new.target) {
+        let (mode, xattrs) = self.inherit(call, dir, (new.kind, new.mode & 0o7777), umask)?;
+        let (ready, target) = match self.ready_new(call, &changes, fresh, new.target) {
             Ok(ready) => ready,
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
         };
@@ -132,10 +184,10 @@ impl Fs {
             self.pm.fence(std::mem::replace(&mut inherited, Flushed::none())).end();
         }
         let born = (mode, xattrs.set);
-        let (attrs, inode, pending) = new_inode(call, (&dir, &fresh), new, born, target);
+        let (attrs, inode, pending) = new_inode(call, (dir, fresh), new, born, target);
         let mut pending = pending.and(inherited);
         if is_dir {
-            pending = pending.and(self.store_parent(&fresh.place, parent.ino));
+            pending = pending.and(self.store_parent(&fresh.place, dir.view.ino()));
         }
         self.commit_names(call, JournalKind::Create, (&changes, ready), &[inode], pending)?;
         let view = &fresh.view;
@@ -344,7 +396,8 @@ impl Fs {
         let call = self.begin(OpKind::Unlink, ctx)?;
         let mut stale = Stale::default();
         for _ in 0..NAME_TRIES {
-            let found = self.find_name(&call, parent, name)?.ok_or(Error::NotFound)?;
+            let (found, seen) = self.find_name_in(&call, parent, name)?;
+            let found = found.ok_or(Error::NotFound)?;
             let locks = match self.lock_all(&call, &[parent.ino, found.ino]) {
                 Ok(locks) => locks,
                 // Removed by another meanwhile, or a parent that is gone.
@@ -355,7 +408,9 @@ impl Fs {
                 Err(error) => return Err(error),
             };
             let dir = among(&locks, parent)?;
-            match self.find_locked(dir, name)? {
+            let same = dir.view.seen() == seen;
+            let now = if same { Some(found) } else { self.find_locked(dir, name)? };
+            match now {
                 Some(now) if now.ino == found.ino => {
                     let inode = among(&locks, now.node())?;
                     now.check(dir, inode)?;

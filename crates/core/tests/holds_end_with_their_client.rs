@@ -83,6 +83,26 @@ fn a_released_file_goes_with_the_last_hold_of_whichever_client() {
 }
 
 #[test]
+fn a_file_that_is_open_as_it_is_made_goes_with_its_one_hold() {
+    let bed = Bed::new();
+    let kind = FileKind::File;
+    let new = NewInode { kind, mode: 0o666, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let create = |name: &[u8]| bed.fs.create_held(&CTX, Node::ROOT, name, &new, 0o022);
+    let (made, hold) = create(b"file").unwrap();
+    assert_eq!((made.mode, made.nlink, hold.ino()), (0o644, 1, made.ino));
+    assert!(matches!(create(b"file"), Err(Error::Exists)));
+    bed.fs.unlink(&CTX, Node::ROOT, b"file").unwrap();
+    bed.fs.write(&CTX, made.ino, 0, b"held").unwrap();
+    bed.fs.open_release(&CTX, hold).unwrap();
+    assert!(matches!(bed.fs.getattr(made.ino), Err(Error::Stale)));
+    // The word of the one that was refused serves again.
+    let (again, hold) = create(b"file").unwrap();
+    bed.fs.open_release(&CTX, hold).unwrap();
+    assert!(matches!(bed.fs.release(&CTX, again.ino, 1), Err(Error::Invalid(_))));
+    bed.fs.close().unwrap();
+}
+
+#[test]
 fn what_a_dead_client_had_open_is_closed_for_it() {
     let bed = Bed::new();
     let (named, nameless) = (bed.file(b"named"), bed.file(b"nameless"));

@@ -138,9 +138,13 @@ fn and_are_settled_for_between_stores_to_the_arena() {
 #[test]
 fn while_they_open_and_close_files() {
     let closes = Holding::OpensRemovesCloses;
-    for (what, kept) in
-        [(Holding::Opens, true), (closes, false), (closes, true), (Holding::Settles, false)]
-    {
+    for (what, kept) in [
+        (Holding::Opens, true),
+        (Holding::Makes, false),
+        (closes, false),
+        (closes, true),
+        (Holding::Settles, false),
+    ] {
         match die_holding(what, kept) {
             Ok(deaths) => {
                 println!("{what:?}, kept {kept}: {deaths} deaths");

@@ -18,12 +18,18 @@ const POINTS_MAX: u64 = 10_000;
 const SETUP: &str =
     "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%\nwrite /f offset=0 len=20000 fill=1";
 const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
+const FILE: NewInode<'_> =
+    NewInode { kind: FileKind::File, mode: 0, uid: 0, gid: 0, rdev: 0, target: b"" };
+/// The name of a file that is made and open with that.
+const MADE: &[u8] = b"made";
 
 /// What a client does when it dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
     /// It opens a file.
     Opens,
+    /// It makes a file that is open with that.
+    Makes,
     /// It opens a file, removes its name and closes it.
     OpensRemovesCloses,
     /// It maps a file's own pages, cuts the file off, writes to it again, and unmaps it.
@@ -72,8 +78,7 @@ impl Mapped {
             loaded.collect::<Result<(), _>>().map_err(|why| why.to_string()).map(|()| bytes)
         };
         let before = shown()?;
-        let new = NewInode { kind: FileKind::File, mode: 0, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let full = fs.create(&CTX, Node::ROOT, b"full", &new).map_err(text)?;
+        let full = fs.create(&CTX, Node::ROOT, b"full", &FILE).map_err(text)?;
         while fs.append(&CTX, full.ino, &[3; PAGE_BYTES]).is_ok() {}
         if shown()? != before {
             return Err("a page that the survivor has mapped was given to another file".to_owned());
@@ -126,6 +131,9 @@ fn one(
     let mut dead = Vec::new();
     let act: Act = match what {
         Holding::Opens => Box::new(move |fs| open(fs, ino, generation)),
+        Holding::Makes => {
+            Box::new(|fs| fs.create_held(&CTX, Node::ROOT, MADE, &FILE, 0).map(drop).map_err(text))
+        }
         Holding::OpensRemovesCloses => Box::new(move |fs| {
             let hold = fs.open_hold(&CTX, ino, generation).map_err(text)?;
             fs.unlink(&CTX, Node::ROOT, b"f").map_err(text)?;
@@ -221,8 +229,22 @@ fn judge(
         (_, Ok(())) => return Err("a dead client's hold is left".to_owned()),
         (_, Err(error)) => return Err(format!("{found:?}: {error}")),
     }
+    made_is_let_go(fs)?;
     let mut summary = DeathSummary::default();
     death.use_all(&mut summary)
+}
+
+/// A file that was made has no hold left, and goes with its name.
+fn made_is_let_go(fs: &Fs) -> Result<(), String> {
+    let made = match fs.lookup(&CTX, Node::ROOT, MADE) {
+        Err(Error::NotFound) => return Ok(()),
+        made => made.map_err(text)?,
+    };
+    fs.unlink(&CTX, Node::ROOT, MADE).map_err(text)?;
+    match fs.getattr(made.ino) {
+        Err(Error::Stale) => Ok(()),
+        left => Err(format!("the file that was made is held: {left:?}")),
+    }
 }
 
 fn fs(death: &mut Death) -> Result<&Fs, String> {

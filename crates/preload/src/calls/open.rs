@@ -133,11 +133,10 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     if fd < 0 {
         return Opened::By(Some(fd));
     }
-    let opened = match found.attr {
-        Some(attr) => Ok(attr),
-        None => create(place, &found, mode),
+    let held = match found.attr {
+        Some(attr) => hold(place, &attr, flags),
+        None => create(place, &found, mode).map(Some),
     };
-    let held = opened.and_then(|attr| hold(place, &attr, flags));
     if let Ok(Some((attr, held))) = held {
         let mut new = description(place, &attr, flags, 0, Some(held));
         new.name = found.name.as_deref().map(|name| (found.parent.ino, name));
@@ -268,9 +267,9 @@ fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, Hold
 
 const EXCLUSIVE: i32 = libc::O_CREAT | libc::O_EXCL;
 
-fn create(place: &Place<'_>, found: &Found<'_>, mode: u32) -> Result<Attr, Error> {
+fn create(place: &Place<'_>, found: &Found<'_>, mode: u32) -> Result<(Attr, HoldId), Error> {
     let name = found.name.as_deref().ok_or(Error::Exists)?;
-    place.fs.create_with_umask(&place.ctx, found.parent, name, &new_file(mode), state::umask())
+    place.fs.create_held(&place.ctx, found.parent, name, &new_file(mode), state::umask())
 }
 
 fn description(
