@@ -73,6 +73,18 @@ begin() { # COMMAND...: in the background; its process is $begun
   begun=$!
 }
 
+begin_all() { # COMMAND...: with all that it starts; its requests are not counted
+  setsid "${run[@]}" "$@" 2>>"$pools/errors" &
+  begun=$!
+}
+
+crash_all() { # what was begun, and all that it has started
+  kill -9 -- "-$begun" && { wait "$begun" || true; } 2>/dev/null
+  await 10 none_left "$begun"
+}
+
+none_left() { ! pgrep -g "$1" >/dev/null; }
+
 crash() { # what was begun
   kill -9 "$begun" && { wait "$begun" || true; } 2>/dev/null
   echo $(($(reads) - reads_before)) >>"$pools/requests"

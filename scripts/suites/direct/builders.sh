@@ -25,6 +25,32 @@ works_on_clone() { # clone, switch, merge, gc: what a day brings
     direct git stash list && direct git gc -q --aggressive --prune=now && direct git fsck --full --strict)
 }
 
+# Commits without end, a collection at each seventh: the number of each once it is made.
+git_loop='cd "$0" && for ((n = $1; ; n++)); do
+  echo "$n" >"file$((n % 5))" && git add . && git commit -q -m "$n" && echo "$n" || exit
+  ((n % 7)) || git gc -q --prune=now
+done'
+
+git_killed() { # what was committed is there; git's own check finds nothing
+  local git=(git -C "$dir/loop" -c user.name=test -c user.email=test@localhost) round last=0 found
+  "${git[0]}" init -q -b main "$dir/loop" && "${git[@]}" config user.name test &&
+    "${git[@]}" config user.email test@localhost || return 1
+  for round in 1 2 3; do
+    : >"$pools/commits"
+    begin_all bash -c "$git_loop" "$dir/loop" $((last + 1)) >"$pools/commits"
+    await 60 lines "$pools/commits" $((7 + round * 4)) && crash_all || return 1
+    last=$(tail -n 1 "$pools/commits")
+    # What a git that died had locked is the user's to remove.
+    find "$dir/loop/.git" -name '*.lock' -delete
+    direct git -C "$dir/loop" fsck --full --strict 2>&1 | grep -vE '^(dangling|notice)' && return 1
+    git -C "$dir/loop" fsck --full --strict >/dev/null 2>&1 || return 1
+    found=$("${git[@]}" log -1 --format=%s)
+    [ "$found" -ge "$last" ] && [ "$found" -le $((last + 1)) ] &&
+      [ "$("${git[@]}" rev-list --count HEAD)" = "$found" ] || { echo "committed: $last, there: $found" && return 1; }
+    last=$found
+  done
+}
+
 git_is_same() { # as git itself sees it through the mount, without direct access
   (cd "$dir/git" && [ -z "$(git status --porcelain)" ] && git fsck --full --strict &&
     git diff --stat HEAD origin/main | tail -n 1 | grep -q '3 files changed' &&
@@ -39,6 +65,7 @@ part_git() {
   check 'git clone' direct git clone -q "$plain/git" "$dir/git"
   check 'git: commits, a merge, gc and fsck' works_on_clone
   check 'git: the mount shows the same repository' git_is_same
+  need pgrep procps && check 'git: commits and collections, killed, three times' git_killed
 }
 
 make_sources() { # DIR: 50 functions in files of their own, a library of them, a program
@@ -73,9 +100,24 @@ built() { # COMMAND...: builds in both places; the programs say the same, and th
     (cd "$dir/c" && [ -z "$(direct make -s -j4)" ])
 }
 
+build_killed() { # a compiler that is killed leaves no object under its name; make goes on from there
+  local round
+  (make_sources "$dir/killed" && sed -i 's/-o \$@ \$</-o $@.new $< \&\& mv $@.new $@/' Makefile)
+  for round in 1 2; do
+    begin_all make -s -j2 -C "$dir/killed"
+    await 60 objects_in "$dir/killed" $((round * 15)) && crash_all || return 1
+  done
+  direct make -s -j4 -C "$dir/killed" && [ "$("$dir/killed/program")" = "$("$plain/c/program")" ]
+}
+
+objects_in() { # DIR COUNT
+  [ "$(find "$1" -name '*.o' | wc -l)" -ge "$2" ]
+}
+
 part_compiler() {
   need make make || { missing compiler make && return; }
   check 'gcc: 51 files with make -j4' built
+  need pgrep procps && check 'gcc: make killed, twice, and again' build_killed
 }
 
 make_crate() { # DIR

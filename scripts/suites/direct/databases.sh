@@ -133,6 +133,36 @@ rocks_reads() { # every key that fillseq wrote is found, and so through the moun
     grep -q '(3000 of 3000 found)' "$pools/rocks.log"
 }
 
+rocks_apart() { # BENCHMARKS [OPTION...]: in a database of their own
+  rm -rf "$dir/rocks-apart"
+  rocks "$1" --db="$dir/rocks-apart" --num=3000 --threads=2 --reads=500 "${@:2}"
+}
+
+rocks_writes() {
+  rocks_apart fillbatch,fill100K,deleteseq,fillseekseq,xorupdaterandom,fillseq,randomreplacekeys,flush,compact0,compact1,waitforcompaction,compactall &&
+    rocks_apart fillanddeleteuniquerandom --disposable_entries_batch_size=100 --threads=1 &&
+    rocks_apart timeseries
+}
+
+rocks_others() {
+  rocks_apart fillseq,readtocache,readmissing,multireadrandom,newiterator,approximatesizerandom,mixgraph --duration=1 &&
+    rocks_apart fillseq,mergerandom,readrandommergerandom,readwhilemerging,readwhilescanning,seekrandomwhilewriting,seekrandomwhilemerging,readrandomoperands \
+      --merge_operator=put
+}
+
+rocks_verifies() {
+  rocks_apart randomtransaction --transaction_db=1 --transaction_lock_timeout=5000 &&
+    grep -q 'RandomTransactionVerify Success' "$pools/rocks.log" &&
+    rocks_apart randomwithverify
+}
+
+rocks_backup() {
+  rocks_apart fillrandom,compactall,verifychecksum,verifyfilechecksums,backup,restore --threads=1 --file_checksum \
+    --backup_dir="$dir/rocks-backup" --restore_dir="$dir/rocks-restored" &&
+    rocks verifychecksum,readrandom --use_existing_db=1 --db="$dir/rocks-restored" --reads=500 &&
+    rm -rf "$dir/rocks-apart" "$dir/rocks-backup" "$dir/rocks-restored"
+}
+
 rocks_killed() { # with each write synced: what ldb was told is there
   local key
   for key in 1 2 3; do
@@ -162,6 +192,10 @@ part_rocksdb() {
   check 'rocksdb: writes and reads of all kinds' \
     rocks overwrite,readrandom,readseq,readreverse,seekrandom,readwhilewriting,readrandomwriterandom,updaterandom,appendrandom,deleterandom,compact \
     --use_existing_db=1 --threads=2 --reads=2000
+  check 'rocksdb: the other writes' rocks_writes
+  check 'rocksdb: the other reads, beside writes and merges' rocks_others
+  check 'rocksdb: transactions, and operations that verify themselves' rocks_verifies
+  check 'rocksdb: a backup, and the sums of all files' rocks_backup
   check 'rocksdb: memory-mapped reads and direct I/O' rocks overwrite,readrandom \
     --use_existing_db=1 --mmap_read=1 --reads=2000
   check 'rocksdb: verified' rocks_is_whole

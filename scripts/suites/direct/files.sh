@@ -40,6 +40,30 @@ tar_out_and_in() {
     direct tar -C "$dir/tar" -xpf "$dir/tree.tar"
 }
 
+tar_killed() { # in the middle of an archive: what was taken out before is whole, and the rest follows
+  local archive=$pools/tree.tar half feeder
+  tar --format=posix -C "$plain/tree" -S -cf "$archive" . && mkdir "$dir/torn" && mkfifo "$pools/half" || return 1
+  half=$(($(stat -c %s "$archive") / 2))
+  { head -c "$half" "$archive" && exec sleep 60; } >"$pools/half" &
+  feeder=$!
+  begin_all tar -C "$dir/torn" -xpf "$pools/half"
+  await 30 files_in "$dir/torn" 5 && crash_all || return 1
+  kill "$feeder" && { wait "$feeder" || true; } 2>/dev/null
+  # The last one may have been in the middle.
+  [ "$(tar -C "$dir/torn" --compare -f "$archive" 2>&1 | grep -c 'Contents differ\|Size differs')" -le 1 ] &&
+    direct tar -C "$dir/torn" -xpf "$archive" && same_tree "$plain/tree" "$dir/torn"
+}
+
+rsync_killed() {
+  begin_all rsync -aH --bwlimit=400 "$plain/tree/" "$dir/synced/"
+  await 30 files_in "$dir/synced" 20 && crash_all || return 1
+  direct rsync -aHc --delete "$plain/tree/" "$dir/synced/" && same_tree "$plain/tree" "$dir/synced"
+}
+
+files_in() { # DIR COUNT: so many, or more
+  [ "$(find "$1" -type f 2>/dev/null | wc -l)" -ge "$2" ]
+}
+
 found_the_same() {
   local found=(find . -newermt 2001-01-01 -size -100k -type f -links 1)
   diff <(cd "$plain/tree" && "${found[@]}" | sort) <(cd "$dir/cp" && direct "${found[@]}" | sort) &&
@@ -55,10 +79,12 @@ part_copies() {
   check 'mv within the mount' copied moved direct mv "$dir/tar" "$dir/moved"
   mv "$dir/moved" "$dir/tar"
   check 'find and diff' found_the_same
+  need pgrep procps && check 'tar, killed, and again' tar_killed
   if need rsync rsync; then
     check 'rsync' copied rsync direct rsync -aH "$plain/tree/" "$dir/rsync/"
     check 'rsync again, which changes nothing' \
       copied rsync direct rsync -aHc --delete "$dir/cp/" "$dir/rsync/"
+    need pgrep procps && check 'rsync, killed, and again' rsync_killed
   else
     missing rsync rsync
   fi
@@ -76,6 +102,36 @@ part_python() {
       { tail -n 20 "$pools/errors" && return 1; }
   }
   check 'python: os, shutil, tempfile, mmap, subprocess' python_agrees
+  check 'python: a file replaced again and again, killed' python_killed
+}
+
+python_killed() {
+  local round
+  for round in 1 2 3; do
+    : >"$pools/replaced"
+    rm -rf "$dir/replaced"
+    begin python3 "$here/replaced.py" "$dir/replaced" >"$pools/replaced"
+    await 30 lines "$pools/replaced" $((100 * round)) && crash &&
+      direct python3 "$here/replaced.py" "$dir/replaced" "$(tail -n 1 "$pools/replaced")" &&
+      python3 "$here/replaced.py" "$dir/replaced" "$(tail -n 1 "$pools/replaced")" || return 1
+  done
+}
+
+java_killed() { # every record that was forced is there, and whole
+  local round last
+  for round in 1 2; do
+    : >"$pools/records"
+    begin java -XX:TieredStopAtLevel=1 "$here/Records.java" "$dir/records" >"$pools/records"
+    await 30 lines "$pools/records" 200 && crash || return 1
+    last=$(tail -n 1 "$pools/records")
+    python3 - "$dir/records" "$last" <<'PYTHON' || return 1
+import sys
+found = open(sys.argv[1], "rb").read()
+records = [found[at:at + 100] for at in range(0, len(found), 100)]
+assert len(found) % 100 == 0 and len(records) in (int(sys.argv[2]) + 1, int(sys.argv[2]) + 2), len(found)
+assert all(record == bytes([97 + n % 26]) * 100 for n, record in enumerate(records))
+PYTHON
+  done
 }
 
 part_java() {
@@ -88,12 +144,29 @@ part_java() {
       { tail -n 20 "$pools/errors" && return 1; }
   }
   check 'java: compiled, and java.nio with mapped files' java_agrees
+  need_python && check 'java: records forced, killed' java_killed
 }
 
 fio_verifies() { # ENGINE [OPTION...]
   direct fio --name="$1" --ioengine="$1" --directory="$dir/fio" --size=2M --bsrange=512-64k \
     --blockalign=512 --rw=randrw --verify=crc32c --verify_fatal=1 --do_verify=1 --numjobs=2 \
     --verify_state_save=0 --output="$pools/fio.log" "${@:2}" || { tail -n 20 "$pools/fio.log" && return 1; }
+}
+
+fio_killed() { # ENGINE: what was appended before is right, by the sums that are in it
+  local file=$dir/fio/killed-$1 size
+  local job=(--name=killed --ioengine="$1" --filename="$file" --bs=8k --verify=crc32c --numjobs=1
+    --fallocate=none --output="$pools/fio.log")
+  begin fio "${job[@]}" --thread --rw=write --size=1G --rate=30m --do_verify=0 --verify_state_save=0
+  await 30 larger "$file" 1000000 && crash || return 1
+  size=$(($(stat -c %s "$file") / 8192 * 8192))
+  direct fio "${job[@]}" --rw=read --size="$size" && fio "${job[@]}" --rw=read --size="$size" ||
+    { tail -n 20 "$pools/fio.log" && return 1; }
+  rm "$file"
+}
+
+larger() { # FILE BYTES
+  [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -gt "$2" ]
 }
 
 part_fio() {
@@ -105,5 +178,8 @@ part_fio() {
   done
   check 'fio psync with threads, appended and synchronous' \
     fio_verifies psync --thread --fsync=4 --sync=1 --fallocate=none
+  for engine in psync pvsync2 io_uring libaio; do
+    check "fio $engine, killed, and what it wrote verified" fio_killed "$engine"
+  done
   rm -r "$dir/fio"
 }
