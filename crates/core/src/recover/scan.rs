@@ -395,8 +395,8 @@ impl Accepted<'_> {
     /// Writes an entry of the line that stands back, with the blank lines that end a page (behind the
     /// tail nothing is read), and the pages that it maps.
     fn write_entry_back(&mut self, pages: (PmAddr, PmAddr), tail: PmAddr, entry: &Entry) {
-        let (before, page) = pages;
-        self.write_back(before, PAGE, Purpose::Log);
+        let (page_before, page) = pages;
+        self.write_back(page_before, PAGE, Purpose::Log);
         self.write_back(page, up_to(tail, page), Purpose::Log);
         if let Entry::Write { addr, count, .. } = *entry {
             self.write_back(addr, u64::from(count) * PAGE, Purpose::Data);

@@ -240,7 +240,7 @@ const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/recover/scan.rs",
-        code: "accepted.write_back(page",
+        code: "self.write_back(page",
         how: &[Removed, Behind],
         only: "two-fence",
         does: None,
@@ -250,7 +250,7 @@ const NEEDLESS: &[Needless] = &[
     },
     Needless {
         file: "core/src/recover/scan.rs",
-        code: "accepted.write_back(addr, u64::from(count)",
+        code: "self.write_back(addr, u64::from(count)",
         how: &[Removed, Behind],
         only: "two-fence",
         does: None,
@@ -268,6 +268,16 @@ const NEEDLESS: &[Needless] = &[
         next: "",
         why: "behind a power cut nothing is in the caches: what recovery reads is durable, and writing it back does nothing; \
               behind a death the same mutants are caught",
+    },
+    Needless {
+        file: "core/src/recover/scan.rs",
+        code: "self.write_back(",
+        how: &[Removed, Behind],
+        only: "behind a power cut",
+        does: None,
+        beside: "",
+        next: "",
+        why: "as above",
     },
     Needless {
         file: "core/src/recover/scan.rs",
@@ -501,6 +511,26 @@ const SELDOM: &[Needless] = &[
         next: "",
         why: "nothing but an older program asks whether pages were moved, and would misread it: \
               `what_another_program_would_misread_is_said_before_its_first_use`",
+    },
+    Needless {
+        file: "core/src/pool.rs",
+        code: "pm.stream(at, &bytes",
+        how: &[Removed, Cached, Behind],
+        only: "append",
+        does: Some(Does::Streams),
+        beside: "",
+        next: "",
+        why: "as above, of appends",
+    },
+    Needless {
+        file: "core/src/pool.rs",
+        code: "pm.stream(at, &bytes",
+        how: &[Removed, Cached, Behind],
+        only: "write",
+        does: Some(Does::Streams),
+        beside: "",
+        next: "",
+        why: "as above, of appends",
     },
     Needless {
         file: "core/src/pool.rs",
