@@ -14,6 +14,8 @@ use crate::stats::{Rounds, Timer, clock_ns};
 use crate::{Common, bytes_text, count_for};
 
 const MB: u64 = 1 << 20;
+/// Overwrites from this length on have a file of their own, as those of the library have.
+const WHOLE_BYTES: usize = 65_536;
 /// `O_DSYNC`, as Linux has it nearly everywhere.
 const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 
@@ -63,11 +65,14 @@ const CALLS: &[Call] = &[
     Call::Name(NameCall::Rmdir),
 ];
 
-/// A folder of one file system, with a file to write and read.
+/// A folder of one file system, with files to write and read.
 struct Side {
     name: String,
     folder: TempDir,
+    /// A file that is overwritten by short pieces, so that its pages lie apart in the end.
     file: File,
+    /// One that is overwritten by pieces of [`WHOLE_BYTES`] and more alone.
+    whole: File,
     file_bytes: u64,
     random: fastrand::Rng,
     buffer: Vec<u8>,
@@ -213,20 +218,20 @@ impl Side {
             .prefix("novale-bench-")
             .tempdir_in(dir)
             .with_context(|| format!("no folder can be made in {}", dir.display()))?;
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .custom_flags(if durable { DSYNC } else { 0 })
-            .open(folder.path().join("file"))?;
         let buffer = vec![0x5a; 1 << 20];
-        for at in 0..file_mb {
-            file.write_all_at(&buffer, at * MB)?;
-        }
+        let filled = |name| -> Result<File> {
+            let mut options = File::options();
+            options.read(true).write(true).create_new(true);
+            options.custom_flags(if durable { DSYNC } else { 0 });
+            let file = options.open(folder.path().join(name))?;
+            (0..file_mb).try_for_each(|at| file.write_all_at(&buffer, at * MB))?;
+            Ok(file)
+        };
+        let (file, whole) = (filled("file")?, filled("whole")?);
         let random = fastrand::Rng::with_seed(3);
         let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
         let file_bytes = file_mb * MB;
-        Ok(Self { name, folder, file, file_bytes, random, buffer, durable, round: 0 })
+        Ok(Self { name, folder, file, whole, file_bytes, random, buffer, durable, round: 0 })
     }
 
     fn path(&self) -> &Path {
@@ -243,7 +248,8 @@ impl Side {
                 for _ in 0..count {
                     let at = self.offset(len);
                     let data = self.buffer.get(..len).unwrap_or_default();
-                    timer.time(|| self.file.write_all_at(data, at))?;
+                    let file = if len < WHOLE_BYTES { &self.file } else { &self.whole };
+                    timer.time(|| file.write_all_at(data, at))?;
                 }
             }
             Call::Read(len) => {
