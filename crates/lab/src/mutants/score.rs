@@ -42,7 +42,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 const POINTS: [(Points, u64); 2] = [(Points::Pool, 3), (Points::Arena, 60)];
 
 /// What to run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// No run starts later than this.
     pub time: Duration,
@@ -50,6 +50,8 @@ pub struct Options {
     pub threads: usize,
     /// Seed of the random runs and images.
     pub seed: u64,
+    /// A part of the names of the fixed runs to be made, over and over; else all.
+    pub only: Option<String>,
 }
 
 /// How a mutant fared.
@@ -156,7 +158,7 @@ pub fn run_until(
 ) -> Report {
     let pm = try_pm();
     let shared = Shared {
-        options: *options,
+        options: options.clone(),
         deadline: Instant::now().checked_add(options.time),
         next: AtomicUsize::new(0),
         state: Mutex::new(State::default()),
@@ -262,7 +264,11 @@ impl Shared<'_> {
             if turn >= FIXED_COUNT + 2 && self.state().is_settled() {
                 break;
             }
-            let plan = plan(turn, self.options.seed);
+            let only = self.options.only.as_deref();
+            let plan = plan(only.map_or(turn, |_| turn % FIXED_COUNT), self.options.seed);
+            if only.is_some_and(|only| !plan.name.contains(only)) {
+                continue;
+            }
             let mut worker = Worker {
                 shared: self,
                 plan: &plan,

@@ -278,8 +278,17 @@ const MAPPED: &str = "
     set /f size=5000
     store @1 offset=0 len=20000 fill=7
     allocate /f extend=0 offset=8192 len=12288
+    store @1 offset=0 len=20000 fill=17
     setxattr /f name=security.capability mode=any len=20 fill=6
     append /f len=20000 fill=8
+    set /f size=6000
+    allocate /f extend=0 offset=8192 len=8192
+    store @1 offset=4096 len=12288 fill=18
+    set /f size=30000
+    set /f size=6000
+    allocate /f extend=0 offset=8192 len=8192
+    store @1 offset=4096 len=12288 fill=19
+    allocate /f extend=1 offset=20000 len=100
     set /f size=100
     store @1 offset=0 len=4000 fill=9
     set /f size=30000

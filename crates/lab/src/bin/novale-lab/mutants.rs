@@ -28,6 +28,9 @@ pub(super) struct Args {
     /// Runs beside each other [default: the CPUs of this machine].
     #[arg(long, value_parser = beside())]
     threads: Option<usize>,
+    /// Make those fixed runs alone whose names have this in them ("mapped files"), until the time is up.
+    #[arg(long)]
+    only: Option<String>,
     /// Tell how each mutant was caught.
     #[arg(long)]
     all: bool,
@@ -63,6 +66,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         time: Duration::from_secs(args.seconds),
         threads: threads(args.threads),
         seed: args.seed,
+        only: args.only.clone(),
     };
     let stop = Stop::on_signals()?;
     let progress = Progress::new(Some(args.seconds));

@@ -504,6 +504,17 @@ const SELDOM: &[Needless] = &[
     Needless {
         file: "core/src/pool.rs",
         code: "pm.stream(at, &bytes",
+        how: &[Removed, Behind],
+        only: "write",
+        does: Some(Does::Streams),
+        beside: "",
+        next: "",
+        why: "nothing but an older program asks whether there were appends in place, and would misread them: \
+              `what_another_program_would_misread_is_said_before_its_first_use`",
+    },
+    Needless {
+        file: "core/src/pool.rs",
+        code: "pm.stream(at, &bytes",
         how: &[Removed, Cached, Behind],
         only: "shift",
         does: Some(Does::Streams),
@@ -594,17 +605,6 @@ const UNREACHED: &[(&str, &str, &str)] = &[
         "pm.fence(pm.write_back_range(first, LINE",
         "a feature's bit that a process stored before it died, set by the next: a death between this store \
          and its fence, of which a pool has one in its life",
-    ),
-    (
-        "dax.rs",
-        "",
-        "files whose own pages are mapped: what a client stores there is not in the runs' steps; \
-         `mapped_stores_survive_power_cuts` cuts the power under it",
-    ),
-    (
-        "scattered.rs",
-        "",
-        "a write to several places is not among the runs' steps: `mapped_stores_survive_power_cuts`",
     ),
     ("seeded.rs", "", "a seeded bug"),
     ("commit.rs", "&raised.line(", "a seeded bug"),
