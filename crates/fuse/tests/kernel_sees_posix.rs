@@ -7,12 +7,13 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
     CWD, FallocateFlags, FileType, FlockOperation, Mode, RenameFlags, SeekFrom as From, Timespec,
     Timestamps, makedev, mknodat, renameat_with, seek,
 };
+use rustix::time::{ClockId, clock_gettime};
 use support::{Mount, NOBODY, as_nobody, eventually, python};
 
 fn mode_of(path: &std::path::Path) -> u32 {
@@ -91,6 +92,21 @@ fn every_kind_of_inode_can_be_made() {
     assert_eq!(fs::read_link(mount.path("link")).unwrap().to_str(), Some("to/nowhere"));
 }
 
+/// The clock by which files are stamped.
+fn coarse() -> SystemTime {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let nanoseconds = now.tv_nsec.try_into().unwrap();
+    UNIX_EPOCH + Duration::new(now.tv_sec.try_into().unwrap(), nanoseconds)
+}
+
+/// Waits until it shows another time.
+fn tick() {
+    let before = coarse();
+    while coarse() == before {
+        std::hint::spin_loop();
+    }
+}
+
 #[test]
 fn links_and_times_are_right_at_once_under_every_name() {
     let Some(mount) = Mount::new("links_and_times_are_right_at_once_under_every_name", "") else {
@@ -99,18 +115,22 @@ fn links_and_times_are_right_at_once_under_every_name() {
     let (a, b) = (mount.path("a"), mount.path("b"));
     fs::write(&a, b"1").unwrap();
     let before = fs::metadata(&a).unwrap();
+    tick();
     fs::hard_link(&a, &b).unwrap();
     let linked = fs::metadata(&a).unwrap();
     assert_eq!((linked.nlink(), fs::metadata(&b).unwrap().nlink()), (2, 2));
     let ctime = |m: &fs::Metadata| (m.ctime(), m.ctime_nsec());
     assert!(ctime(&linked) > ctime(&before));
+    tick();
     fs::rename(&b, mount.path("c")).unwrap();
     let renamed = fs::metadata(&a).unwrap();
     assert!(ctime(&renamed) > ctime(&linked));
+    tick();
     fs::remove_file(&a).unwrap();
     let unlinked = fs::metadata(mount.path("c")).unwrap();
     assert_eq!(unlinked.nlink(), 1);
     assert!(ctime(&unlinked) > ctime(&renamed));
+    tick();
     fs::write(&a, b"2").unwrap();
     let victim = File::open(mount.path("c")).unwrap();
     fs::rename(&a, mount.path("c")).unwrap();
@@ -290,11 +310,13 @@ fn the_first_read_after_a_change_moves_the_access_time_and_the_second_does_not()
     };
     fs::write(&file, b"one").unwrap();
     let fresh = atime();
+    tick();
     fs::read(&file).unwrap();
     let first = atime();
     assert!(first > fresh);
     fs::read(&file).unwrap();
     assert_eq!(atime(), first);
+    tick();
     fs::write(&file, b"two").unwrap();
     fs::read(&file).unwrap();
     assert!(atime() > first);
@@ -318,6 +340,7 @@ fn noatime_moves_no_access_time_and_strictatime_moves_it_at_every_read() {
     assert!(Command::new("cp").arg("/bin/echo").arg(&program).status().unwrap().success());
     fs::read(&program).unwrap();
     let first = atime(&program);
+    tick();
     fs::read(&program).unwrap();
     assert!(atime(&program) > first);
     let output = Command::new(&program).arg("mapped").output().unwrap();
@@ -375,7 +398,7 @@ fn times_are_kept_to_the_nanosecond_also_before_1970() {
     set(0, 0);
     set(-1, 500_000_000);
     set(-2_000_000_000, 1);
-    let before = SystemTime::now();
+    let before = coarse();
     fs::write(mount.path("new"), b"").unwrap();
     let made = fs::metadata(mount.path("new")).unwrap().modified().unwrap();
     assert!(made >= before && made <= SystemTime::now());

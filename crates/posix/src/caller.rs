@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
 
 static NEXT_HINT: AtomicU32 = AtomicU32::new(0);
 
@@ -22,13 +23,13 @@ pub fn thread_hint() -> u32 {
     })
 }
 
-/// The wall clock in nanoseconds since 1970, negative before; good until the year 2262.
+/// The wall clock in nanoseconds since 1970, negative before; good until the year 2262. It is the coarse
+/// one, by which the kernel stamps files too: one client's stamps must not be older than those that
+/// another has made before.
 #[must_use]
 pub fn wall_clock_ns() -> i64 {
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
-    }
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 #[cfg(test)]
