@@ -9,8 +9,9 @@
 use std::arch::global_asm;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::signals::SetAside;
 use crate::sys::{Args, Ret};
-use crate::thread::{BORROWED, SHARED, Thread, current};
+use crate::thread::{BORROWED, SHARED, current};
 
 /// Numbers of system calls that may be looked at.
 pub(crate) const NUMBERS: usize = 512;
@@ -103,6 +104,7 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
     let args: Args = [rdi, rsi, rdx, r10, r8, r9];
     let number = i64::try_from(number).unwrap_or(-1);
+    let _set_aside = SetAside::new(&raw const *frame as u64);
     let mut result = crate::sys::fail(libc::EIO);
     // What `catch_unwind` hands on goes through memory: one word does, of which each load finds its
     // store. Wider ones would wait for all that a write has streamed.
@@ -128,8 +130,6 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     }
     left_to_kernel
 }
-
-const _: () = assert!(std::mem::offset_of!(Thread, alternate) == 16);
 
 global_asm!(
     ".text",
@@ -193,13 +193,10 @@ global_asm!(
     "movups [rbp - 16], xmm15",
     "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
     "mov dword ptr fs:[rcx], 1",
-    // On the program's alternate stack, stay there: the kernel would start at its top again for the
-    // next signal. So does a thread that is about to end.
-    "mov rsi, rsp",
-    "sub rsi, qword ptr fs:[rcx + 16]",
-    "cmp rsi, qword ptr fs:[rcx + 24]",
-    "jb 3f",
+    // A thread that is about to end stays on the program's stack, and so does a call about stacks.
     "cmp eax, {exit}",
+    "je 3f",
+    "cmp eax, {alternate}",
     "je 3f",
     "mov rsi, qword ptr fs:[rcx + 8]",
     "test rsi, rsi",
@@ -283,6 +280,7 @@ global_asm!(
     table = sym TABLE,
     descriptors = const crate::table::DESCRIPTORS,
     exit = const libc::SYS_exit,
+    alternate = const libc::SYS_sigaltstack,
     lent = const (BORROWED | SHARED) as i32,
     serve = sym novale_serve,
     take_stack = sym crate::thread::novale_take_stack,

@@ -165,7 +165,42 @@ pub(crate) fn action(args: &Args) -> Option<Ret> {
     Some(0)
 }
 
-/// `sigaltstack`: where it is must be known, since calls made on it stay on it.
+/// The program's alternate stack, set aside while a call that was made on it is served: it may be small,
+/// so the library runs on its own, and the kernel would start at the top of the other again for a signal
+/// that comes meanwhile, over the frames of who has called.
+pub(crate) struct SetAside(Option<libc::stack_t>);
+
+impl SetAside {
+    /// For a call made where `at` is.
+    #[inline]
+    pub(crate) fn new(at: u64) -> Self {
+        let [start, bytes] = &current().alternate;
+        let is_on_it =
+            at.wrapping_sub(start.load(Ordering::Relaxed)) < bytes.load(Ordering::Relaxed);
+        Self(if is_on_it { set_aside() } else { None })
+    }
+}
+
+impl Drop for SetAside {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(stack) = &self.0 {
+            sys!(libc::SYS_sigaltstack, &raw const *stack, 0);
+        }
+    }
+}
+
+/// None where the kernel says that it is in use: for lack of memory the library runs on it then.
+#[cold]
+fn set_aside() -> Option<libc::stack_t> {
+    let none =
+        libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    let mut before = none;
+    let done = sys!(libc::SYS_sigaltstack, &raw const none, &raw mut before);
+    (done == 0).then_some(before)
+}
+
+/// `sigaltstack`: where it is must be known for calls that are made on it.
 pub(crate) fn alternate_stack(args: &Args) -> Ret {
     let done = sys!(libc::SYS_sigaltstack, args[0], args[1]);
     if done == 0

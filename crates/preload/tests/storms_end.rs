@@ -63,6 +63,15 @@ fn programs_replace_directories_and_no_name_shows_up_in_a_foreign_one() {
     is_whole(&scratch, &slot);
 }
 
+/// What a handler wrote was served on the program's alternate stack, which is as small as the kernel lets
+/// it be: it ran over what lay below.
+#[test]
+fn handlers_on_small_stacks_write() {
+    let Some((scratch, slot)) = mounted("handlers_on_small_stacks") else { return };
+    succeeds(&task(&scratch, "alternate").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::CString;
     use std::fs::{self, OpenOptions};
@@ -73,7 +82,7 @@ mod tasks {
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
     use super::harness::PLACE;
 
@@ -250,5 +259,56 @@ mod tasks {
         let mut status = 0;
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) }, child);
         assert_eq!((status, blocked), (0, 0));
+    }
+
+    static WRITTEN: AtomicU32 = AtomicU32::new(0);
+    static LOG: AtomicI32 = AtomicI32::new(-1);
+
+    extern "C" fn logs(_: i32) {
+        let written =
+            unsafe { libc::write(LOG.load(Ordering::Relaxed), c"line\n".as_ptr().cast(), 5) };
+        WRITTEN.fetch_add(u32::from(written == 5), Ordering::Relaxed);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn alternate() {
+        const GUARD: usize = 64 << 10;
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("alternate");
+        let file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        LOG.store(file.as_raw_fd(), Ordering::Relaxed);
+        // Two frames of the kernel's fit: a signal of the other kind may come in the handler.
+        let least = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap();
+        let bytes = (2 * least + 4096).next_multiple_of(4096);
+        let memory = |access, at, bytes| {
+            let fixed = if at == 0 { 0 } else { libc::MAP_FIXED };
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+            unsafe { libc::mmap(at as *mut libc::c_void, bytes, access, flags, -1, 0) }
+        };
+        let guard = memory(libc::PROT_NONE, 0, GUARD + bytes);
+        let start = memory(libc::PROT_READ | libc::PROT_WRITE, guard as usize + GUARD, bytes);
+        let stack = libc::stack_t { ss_sp: start, ss_flags: 0, ss_size: bytes };
+        assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+        for signal in [libc::SIGUSR1, libc::SIGALRM] {
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = logs as *const () as libc::sighandler_t;
+            action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
+            let set = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+            assert_eq!(set, 0);
+        }
+        signal_each(200);
+        for _ in 0..2000 {
+            unsafe { libc::raise(libc::SIGUSR1) };
+        }
+        signal_each(0);
+        let lines = fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            lines.lines().count(),
+            usize::try_from(WRITTEN.load(Ordering::Relaxed)).unwrap()
+        );
+        assert!(lines.lines().all(|line| line == "line") && lines.lines().count() >= 2000);
+        let mut now = stack;
+        assert_eq!(unsafe { libc::sigaltstack(std::ptr::null(), &raw mut now) }, 0);
+        assert_eq!((now.ss_sp, now.ss_flags, now.ss_size), (start, 0, bytes));
     }
 }
