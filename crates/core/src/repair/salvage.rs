@@ -93,6 +93,10 @@ impl Repair<'_, '_> {
     ) -> Result<()> {
         let (ino, at) = (inode.ino, inode.place.addr);
         let Some(damage) = inode.damage.clone() else {
+            // Only a record of it is to go. It stays as it is where no number is left for another line.
+            if inode.is_used_up() {
+                return Ok(());
+            }
             return writer.commit(inode, &[], Flushed::none(), |_| ());
         };
         let why = damage.error();
