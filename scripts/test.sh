@@ -91,7 +91,7 @@ part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
 part nfs 240 scripts/suites/nfs.sh
 part direct 600 scripts/suites/direct.sh
-NOVALE_MAP=kernel part mapped 240 scripts/suites/direct.sh fio sqlite
+NOVALE_MAP=dax part mapped 240 scripts/suites/direct.sh fio sqlite
 part stress 240 scripts/suites/stress.sh 15
 part stress-direct 240 scripts/suites/stress.sh 15 direct
 part killed 240 scripts/suites/stress.sh 10 kill

@@ -2,8 +2,8 @@
 # Real programs, unmodified, under `novale run --strict` in a shared mount: their results are those of
 # the machine's own file system, what they were told is durable is there after kill -9, and the pool
 # is whole. `direct.sh PART...` runs some parts alone. With NOVALE_THROUGH=mount the programs run
-# through the mount, to see how many requests of the kernel direct access saves; with NOVALE_MAP=kernel
-# they map the kernel's pages.
+# through the mount, to see how many requests of the kernel direct access saves; with NOVALE_MAP=dax
+# they map the files' own pages.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
@@ -44,7 +44,7 @@ novale=$bin/novale
 export XDG_CACHE_HOME=$pools/cache LC_ALL=C
 unset CARGO_TARGET_DIR
 
-run=("$novale" run --strict --map "${NOVALE_MAP:-dax}" --mount "$dir" --)
+run=("$novale" run --strict --map "${NOVALE_MAP:-kernel}" --mount "$dir" --)
 [ "${NOVALE_THROUGH:-}" != mount ] || run=(env)
 
 reads() { # how many requests the daemon has read, nearly

@@ -146,7 +146,7 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     pub(crate) direct: bool,
     /// What mappings of files are to programs under `novale run`, which says more of it with its own
-    /// --map: that wins [default: dax].
+    /// --map: that wins [default: kernel].
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) map: Option<MapKind>,
     /// The most DRAM that indexes may take, with a suffix K, M, G or T [default: a quarter of the
@@ -173,7 +173,7 @@ pub(crate) struct MountArgs {
 pub(crate) enum MapKind {
     /// Through the mount, in the kernel's pages.
     Kernel,
-    /// The file's own pages in the pool, as long as no program maps the file through the mount.
+    /// The file's own pages in the pool: for files that only programs run so map.
     Dax,
     /// A replica, of which msync publishes all changes at once: for files that only one process maps.
     Atomic,
@@ -236,9 +236,10 @@ pub(crate) struct RunArgs {
     /// working directory is in or an argument names.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// What mmap of a file shows: the file's own pages in the pool, until a program maps it through the
-    /// mount; the kernel's pages from the start; or a replica of which msync publishes all changes at
-    /// once, and which is discarded without [default: what the mount says, by -o map=WHAT, or dax].
+    /// What mmap of a file shows: the kernel's pages, which every program may map; the file's own pages
+    /// in the pool, which only programs that are run directly can map meanwhile; or a replica of which
+    /// msync publishes all changes at once, and which is discarded without [default: what the mount says,
+    /// by -o map=WHAT, or the kernel's].
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) map: Option<MapKind>,
     /// The program and its arguments.

@@ -23,7 +23,7 @@ use crate::words::{DIRECT, MAP};
 
 /// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=hides_attributes]`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
-/// What mappings of files are to be, a word for each mount.
+/// What mappings of files are to be, a word for each mount; none for the kernel's.
 const MAP_VARIABLE: &str = "NOVALE_MAP";
 /// Names the library where it is in none of the usual places.
 const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
@@ -121,12 +121,12 @@ fn prepare(args: &RunArgs, mounts: &[Record]) -> Result<Option<Prepared>> {
     Ok(Some(Prepared { library: preloaded(&library)?, mounts, maps }))
 }
 
-/// What mappings of a mount's files are to be: the files' own pages, where nothing else is said.
+/// What mappings of a mount's files are to be.
 fn map_of(given: Option<MapKind>, mount: &Record) -> String {
     let name = |kind: MapKind| kind.to_possible_value().map(|value| value.get_name().to_owned());
     let word = |word: &String| word.strip_prefix(MAP)?.strip_prefix('=').map(str::to_owned);
     let said = mount.daemon_words.iter().find_map(word);
-    given.and_then(name).or(said).or_else(|| name(MapKind::Dax)).unwrap_or_default()
+    given.and_then(name).or(said).unwrap_or_default()
 }
 
 fn library() -> Result<PathBuf> {
