@@ -16,6 +16,8 @@ use crate::thread::{Thread, current};
 
 const SIGNALS: usize = 65;
 const SIGSET_BYTES: u64 = 8;
+/// Signals of faults, as a mask: blocked, one ends the process.
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 /// The kernel's flag that says that there is a way back from a handler; libc sets it always.
 const SA_RESTORER: u64 = 0x0400_0000;
 
@@ -165,9 +167,39 @@ pub(crate) fn action(args: &Args) -> Option<Ret> {
     Some(0)
 }
 
+/// Blocks all signals, as if one had been put off: a call was made on the program's alternate stack. Runs
+/// on that stack.
+#[cold]
+pub(crate) extern "C" fn novale_block() {
+    let thread = current();
+    let before = set_mask(u64::MAX);
+    // One may just have been put off, and knows the mask.
+    if thread.pending.load(Ordering::Relaxed) == 0 {
+        thread.mask.store(before, Ordering::Relaxed);
+        thread.pending.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Blocks these signals and no others; returns which were blocked.
+fn set_mask(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let set = libc::SIG_SETMASK;
+    sys!(libc::SYS_rt_sigprocmask, set, &raw const mask, &raw mut before, SIGSET_BYTES);
+    before
+}
+
+/// The next program begins with the signals blocked that this one has blocked itself.
+pub(crate) fn before_exec() {
+    let thread = current();
+    if thread.pending.load(Ordering::Relaxed) != 0 {
+        set_mask(thread.mask.load(Ordering::Relaxed));
+    }
+}
+
 /// The program's alternate stack, set aside while a call that was made on it is served: it may be small,
 /// so the library runs on its own, and the kernel would start at the top of the other again for a signal
-/// that comes meanwhile, over the frames of who has called.
+/// that comes meanwhile, over the frames of who has called. From before the change of stacks until behind
+/// the change back all signals are blocked ([`novale_block`]); in between those of faults are not.
 pub(crate) struct SetAside(Option<libc::stack_t>);
 
 impl SetAside {
@@ -185,6 +217,7 @@ impl Drop for SetAside {
     #[inline]
     fn drop(&mut self) {
         if let Some(stack) = &self.0 {
+            set_mask(u64::MAX);
             sys!(libc::SYS_sigaltstack, &raw const *stack, 0);
         }
     }
@@ -197,6 +230,7 @@ fn set_aside() -> Option<libc::stack_t> {
         libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
     let mut before = none;
     let done = sys!(libc::SYS_sigaltstack, &raw const none, &raw mut before);
+    set_mask(!FAULTS);
     (done == 0).then_some(before)
 }
 
@@ -232,7 +266,9 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
             *at = to as i64;
             return;
         }
-    } else if thread.depth.load(Ordering::Relaxed) == 1 {
+    } else if thread.depth.load(Ordering::Relaxed) == 1
+        && thread.pending.load(Ordering::Relaxed) == 0
+    {
         // SAFETY: as above.
         unsafe { put_off(thread, signal, info, context) };
         return;
@@ -271,6 +307,9 @@ unsafe fn put_off(
 pub(crate) extern "C" fn novale_queue_again() {
     let thread = current();
     let signal = thread.signal.swap(0, Ordering::Relaxed);
+    if signal == 0 {
+        return;
+    }
     let mut info = [0; 16];
     for (to, from) in info.iter_mut().zip(&thread.info) {
         *to = from.load(Ordering::Relaxed);

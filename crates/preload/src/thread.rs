@@ -40,6 +40,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Thread, depth) == 0);
     assert!(std::mem::offset_of!(Thread, pending) == 4);
     assert!(std::mem::offset_of!(Thread, stack) == 8);
+    assert!(std::mem::offset_of!(Thread, alternate) == 16);
     assert!(std::mem::offset_of!(Thread, mask) == 32);
     assert!(std::mem::size_of::<Thread>() <= 512);
 };

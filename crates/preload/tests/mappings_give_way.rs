@@ -286,6 +286,22 @@ fn private_mappings_give_way_too() {
     is_whole(&scratch, &slot);
 }
 
+/// `mremap` put memory of the program's own over a mapping, which the file took when it gave way. A second
+/// mapping of a first is the kernel's, since it may be longer, and would show what lies behind in the pool.
+#[test]
+fn what_mremap_has_made_of_mappings_is_known() {
+    let Some((scratch, slot)) = with_file("remapped") else { return };
+    let mut maps = Peer::start(&scratch, true, "remaps", 0);
+    assert_eq!(maps.heard("mapped"), "own");
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    reader.heard("going on");
+    maps.tell();
+    maps.heard("done");
+    reader.succeeds();
+    maps.succeeds();
+    is_whole(&scratch, &slot);
+}
+
 /// A futex in a mapping is known by the file: whoever sleeps on it when that becomes another is reached
 /// all the same.
 #[test]
@@ -465,6 +481,36 @@ mod tasks {
         }
         assert!(harness::support::eventually(|| sleeper.is_finished()));
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn remaps() {
+        let (covered, doubled) = (map_shared(), map_shared());
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let moved = unsafe {
+            let own = libc::mmap(std::ptr::null_mut(), PAGE, access, flags, -1, 0);
+            own.cast::<u64>().write_volatile(7);
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            libc::mremap(own, PAGE, PAGE, flags, covered.cast::<libc::c_void>())
+        };
+        assert_eq!(moved, covered.cast());
+        println!("mapped {}", shown(doubled));
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        while shown(doubled) != "kernel" {
+            std::thread::yield_now();
+        }
+        let second = unsafe {
+            let whole = (PAGES + 1) * PAGE;
+            libc::mremap(doubled.cast(), 0, whole, libc::MREMAP_MAYMOVE)
+        };
+        assert_ne!(second, libc::MAP_FAILED);
+        assert_eq!(
+            (shown(second.cast::<u64>()), unsafe { covered.read_volatile() }),
+            ("kernel", 7)
+        );
+        println!("done");
     }
 
     #[test]

@@ -268,6 +268,10 @@ mod tasks {
         let written =
             unsafe { libc::write(LOG.load(Ordering::Relaxed), c"line\n".as_ptr().cast(), 5) };
         WRITTEN.fetch_add(u32::from(written == 5), Ordering::Relaxed);
+        // More calls, and so more moments for another signal.
+        for _ in 0..8 {
+            unsafe { libc::lseek(LOG.load(Ordering::Relaxed), 0, libc::SEEK_CUR) };
+        }
     }
 
     #[test]
@@ -296,8 +300,9 @@ mod tasks {
             let set = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
             assert_eq!(set, 0);
         }
-        signal_each(200);
-        for _ in 0..2000 {
+        // Often enough to come at each step of a call that a handler makes.
+        signal_each(20);
+        for _ in 0..5000 {
             unsafe { libc::raise(libc::SIGUSR1) };
         }
         signal_each(0);
@@ -306,7 +311,7 @@ mod tasks {
             lines.lines().count(),
             usize::try_from(WRITTEN.load(Ordering::Relaxed)).unwrap()
         );
-        assert!(lines.lines().all(|line| line == "line") && lines.lines().count() >= 2000);
+        assert!(lines.lines().all(|line| line == "line") && lines.lines().count() >= 5000);
         let mut now = stack;
         assert_eq!(unsafe { libc::sigaltstack(std::ptr::null(), &raw mut now) }, 0);
         assert_eq!((now.ss_sp, now.ss_flags, now.ss_size), (start, 0, bytes));

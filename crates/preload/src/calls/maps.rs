@@ -89,15 +89,23 @@ pub(crate) fn munmap(args: &Args) -> Served {
 /// lies there, so what moves or grows is mapped anew.
 pub(crate) fn mremap(args: &Args) -> Served {
     let [at, len, new_len, flags, to, _] = *args;
+    let flags = flags as i32;
+    if len == 0 {
+        return remap_twice(args);
+    }
     let (old, new_len) = (pages(at, len)?, new_len.checked_next_multiple_of(PAGE)?);
     let part = {
         let maps = maps::some()?;
-        if !maps.overlaps(&old) {
-            return None;
+        if maps.overlaps(&old) {
+            maps.around(&old)
+        } else {
+            drop(maps);
+            // What it lands on may be mapped here.
+            let lands = flags & libc::MREMAP_FIXED != 0;
+            let range = pages(to, new_len).filter(|_| lands)?;
+            return unmap(&range, || sys!(libc::SYS_mremap, at, len, args[2], args[3], to));
         }
-        maps.around(&old)
     };
-    let flags = flags as i32;
     let moves = flags & libc::MREMAP_MAYMOVE != 0;
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let Some(mut part) = part.filter(|_| new_len > 0 && flags & libc::MREMAP_DONTUNMAP == 0) else {
@@ -125,11 +133,29 @@ pub(crate) fn mremap(args: &Args) -> Served {
     Some(mapped)
 }
 
+/// A second mapping of the same bytes: the kernel's to make, of its own pages alone.
+fn remap_twice(args: &Args) -> Served {
+    let here = pages(args[0], 1)?;
+    let part = {
+        let maps = maps::some()?;
+        maps.around(&here)
+    };
+    match part {
+        Some(part) if !is_given(&part) => Some(fail(libc::EINVAL)),
+        _ => None,
+    }
+}
+
+/// Whether a mapping is the kernel's by now, after it has been asked for.
+fn is_given(part: &Part) -> bool {
+    let asks = || mounts::fs(part.of.mount).is_some_and(|fs| giving::ask(fs, part.of.ino));
+    part.of.is_given() || part.of.can_give_way() && asks()
+}
+
 /// The kernel moves a mapping, once it is the kernel's.
 fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     let [at, len, new_len, flags, to, _] = *args;
-    let asks = || mounts::fs(part.of.mount).is_some_and(|fs| giving::ask(fs, part.of.ino));
-    if !(part.of.is_given() || part.of.can_give_way() && asks()) {
+    if !is_given(part) {
         return fail(libc::ENOMEM);
     }
     let mut maps = maps::lock();

@@ -81,6 +81,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     }
     maps::suspend();
     mounts::leave();
+    signals::before_exec();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     maps::resume();
     drop(quiet);
