@@ -258,6 +258,16 @@ mod tasks {
         sync(replica);
         assert_eq!(read(&file, 8000, 5), b"other");
         replica[PAGE..PAGE + 9].copy_from_slice(b"discarded");
+        // Who has the file open for reading alone can't make the mapping one to store to.
+        let reads = File::open(&path).unwrap();
+        unsafe {
+            let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+            let none = std::ptr::null_mut();
+            let at = libc::mmap(none, PAGE, access, flags, reads.as_raw_fd(), 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(at, PAGE, access | libc::PROT_WRITE), -1);
+            assert_eq!(libc::munmap(at, PAGE), 0);
+        }
     }
 
     #[test]

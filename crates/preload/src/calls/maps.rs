@@ -178,11 +178,11 @@ pub(crate) fn mprotect(args: &Args) -> Served {
     let range = pages(at, len)?;
     let mut maps = maps::some().filter(|maps| maps.overlaps(&range))?;
     let stores = access & libc::PROT_WRITE as u64 != 0;
-    let parts = || maps.parts().iter().filter(|part| part.of.base.is_none());
-    let pieces: Vec<Part> = parts().filter_map(|part| part.piece(&range)).collect();
+    let mut pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(&range)).collect();
     if stores && pieces.iter().any(|part| part.shared && !part.writes) {
         return Some(fail(libc::EACCES));
     }
+    pieces.retain(|part| part.of.base.is_none());
     let mut ended = Vec::new();
     for part in pieces.iter().filter(|part| stores && !part.shared) {
         if let Err(failed) = giving::copy(part) {
