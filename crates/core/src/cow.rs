@@ -527,11 +527,10 @@ impl Fs {
     /// file, and that one covers no page.
     pub(crate) fn zero_gap(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
         let gap = self.zero_last_page(locked, to)?;
-        if !locked.view.is_dax() {
-            return Ok(gap);
+        match self.zero_reserved(locked, to)? {
+            Some(reserved) => Ok(Some(gap.unwrap_or_else(Flushed::none).and(reserved))),
+            None => Ok(gap),
         }
-        let reserved = self.zero_reserved(locked, to)?;
-        Ok(Some(gap.unwrap_or_else(Flushed::none).and(reserved)))
     }
 
     fn zero_last_page(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {

@@ -307,12 +307,16 @@ impl Fs {
     }
 
     /// Zeroes what a file that grows to `to` has reserved behind its last page: whoever mapped it when the
-    /// file was longer may have stored there.
-    pub(crate) fn zero_reserved(&self, locked: &Locked<'_>, to: u64) -> Result<Flushed> {
-        let mut pending = Flushed::none();
-        let first = locked.view.size().div_ceil(PAGE);
-        for (_, addr) in self.pages_in(&locked.view, first, to.div_ceil(PAGE))? {
-            pending = pending.and(self.pm.stream_zero(addr, PAGE, Purpose::Data));
+    /// file was longer may have stored there, in this session or before a crash. None where there is nothing.
+    pub(crate) fn zero_reserved(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
+        let (first, end) = (locked.view.size().div_ceil(PAGE), to.div_ceil(PAGE));
+        if end <= first {
+            return Ok(None);
+        }
+        let mut pending = None;
+        for (_, addr) in self.pages_in(&locked.view, first, end)? {
+            let zeroed = self.pm.stream_zero(addr, PAGE, Purpose::Data);
+            pending = Some(pending.unwrap_or_else(Flushed::none).and(zeroed));
         }
         Ok(pending)
     }
