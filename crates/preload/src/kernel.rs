@@ -13,7 +13,7 @@ use crate::lock::Lock;
 use crate::shown::{self, BY_NUMBER};
 use crate::sys::{Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
-use crate::{giving, mounts, numbers, say};
+use crate::{giving, locks, mounts, numbers, say};
 
 /// Flags of `open` that the kernel's description has too.
 const KEPT: i32 = libc::O_ACCMODE
@@ -152,7 +152,7 @@ pub(crate) fn take(description: &InUse) -> bool {
     });
     description.set(IN_KERNEL);
     drop(numbers);
-    if !in_place {
+    if !in_place && !locks::keeps(description, real) {
         sys!(libc::SYS_close, real);
     }
     numbers::freed_any();

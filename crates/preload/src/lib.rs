@@ -39,6 +39,7 @@ mod helper;
 mod kernel;
 mod libc_text;
 mod lock;
+mod locks;
 mod maps;
 mod mounts;
 mod numbers;

@@ -95,6 +95,13 @@ fn all_times_are_of_one_clock() {
     runs("stamps", 0, &[]);
 }
 
+/// A file was handed to the kernel by a descriptor that was closed again: all locks that the process had
+/// on it by another one went with it, and two processes wrote to one database.
+#[test]
+fn locks_outlast_what_is_handed_over() {
+    runs("locked", 0, &[]);
+}
+
 mod tasks {
     use std::fs::{self, File, OpenOptions};
     use std::io::{Error, ErrorKind, Seek, Write};
@@ -236,6 +243,44 @@ mod tasks {
             let second = stamp("direct");
             assert!(second >= first, "{second:?} behind {first:?}");
         }
+    }
+
+    /// Whether a lock of the process lies on the file, as one by a description would meet it.
+    fn is_locked(file: &File) -> bool {
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = i16::try_from(libc::F_WRLCK).unwrap();
+        let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        assert_eq!(asked, 0);
+        i32::from(lock.l_type) == libc::F_WRLCK
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn locked() {
+        let open = || OpenOptions::new().read(true).write(true).open(at("file")).unwrap();
+        fs::write(at("file"), [1; 4096]).unwrap();
+        let (before, file, mapped, inherited) = (open(), open(), open(), open());
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = i16::try_from(libc::F_WRLCK).unwrap();
+        let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+        assert_eq!(set, 0);
+        let after = open();
+        assert!(is_locked(&before) && is_locked(&after));
+        let (none, access) = (std::ptr::null_mut(), libc::PROT_READ);
+        let fd = mapped.as_raw_fd();
+        let map = unsafe { libc::mmap(none, 4096, access, libc::MAP_SHARED, fd, 0) };
+        assert_ne!(map, libc::MAP_FAILED);
+        assert!(is_locked(&after));
+        let late = open();
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            unsafe { libc::_exit(i32::from(!is_locked(&late))) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(status == 0 && is_locked(&after));
+        drop(inherited);
+        assert!(!is_locked(&after), "as any close of the program's gives them up");
     }
 
     #[test]

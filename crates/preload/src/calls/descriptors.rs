@@ -4,11 +4,11 @@ use crate::guard;
 use crate::paths::{Served, descriptor};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL};
-use crate::{kernel, numbers};
+use crate::{kernel, locks, numbers};
 
 /// `close(fd)`: the kernel's numbers are closed here too, since what it frees must be known.
 pub(crate) fn close(args: &Args) -> Ret {
-    table::close(descriptor(args[0]))
+    locks::close(descriptor(args[0]))
 }
 
 /// `close_range(first, last, flags)`: this library's own descriptors stay.
@@ -112,11 +112,13 @@ pub(crate) fn fcntl(args: &Args) -> Served {
         }
         // Locks and leases are the kernel's, on the file itself.
         _ => {
-            if kernel::take(&description) {
-                None
-            } else {
-                Some(fail(libc::ENOLCK))
+            if !kernel::take(&description) {
+                return Some(fail(libc::ENOLCK));
             }
+            if matches!(command as i32, libc::F_SETLK | libc::F_SETLKW) {
+                locks::before_locking(&description);
+            }
+            None
         }
     }
 }

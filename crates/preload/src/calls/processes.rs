@@ -5,7 +5,9 @@ use crate::paths::{Served, moved};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{Quiet, SHARED};
 use crate::thread::current;
-use crate::{HEAP, guard, helper, kernel, maps, mounts, numbers, signals, state, table, thread};
+use crate::{
+    HEAP, guard, helper, kernel, locks, maps, mounts, numbers, signals, state, table, thread,
+};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -47,11 +49,13 @@ fn fork(number: i64, args: &Args) -> Ret {
     table::before_fork();
     numbers::before_fork();
     thread::before_fork();
+    locks::before_fork();
     signals::before_fork();
     HEAP.before_fork();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     HEAP.after_fork();
     signals::fork_done();
+    locks::fork_done();
     thread::fork_done();
     numbers::fork_done();
     table::fork_done();
