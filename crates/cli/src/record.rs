@@ -55,7 +55,7 @@ pub(crate) fn atime_word(atime: Atime) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl Kept {
@@ -76,11 +76,16 @@ impl Kept {
             fs::remove_file(&path).with_context(shown)?;
             link().with_context(shown)?;
         }
-        Ok(Self { path, _file: file })
+        Ok(Self { path, file })
     }
 
     /// The pool is closed.
     pub(crate) fn remove(self) {
+        // The kernel gives the number away as soon as the mount is gone, and whoever has got it meanwhile
+        // has put its own record in this one's place.
+        if self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0) {
+            return;
+        }
         if let Err(error) = fs::remove_file(&self.path) {
             remark!("novale: {}: {error}", self.path.display());
         }
@@ -169,4 +174,33 @@ fn device(path: &Path) -> Option<(u32, u32)> {
     let numbers = path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
     let (major, minor) = numbers.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A daemon that was still closing its pool removed the record of a new mount that had got the number
+    /// of its own: programs were told that the new one is not shared.
+    #[test]
+    fn a_record_of_a_mount_with_the_same_number_is_not_removed() {
+        let record = Record {
+            target: PathBuf::from("/nowhere"),
+            slots: Vec::new(),
+            read_only: false,
+            atime: atime_word(Atime::Never).to_owned(),
+            threads: 1,
+            grace_seconds: 1,
+            daemon_words: Vec::new(),
+            arena: None,
+        };
+        // No mount has such a number.
+        let device = (4_000_000_000, std::process::id());
+        let first = Kept::write(device, &record).unwrap();
+        let second = Kept::write(device, &record).unwrap();
+        first.remove();
+        assert!(of_device(device).is_some());
+        second.remove();
+        assert!(of_device(device).is_none());
+    }
 }
