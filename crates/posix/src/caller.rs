@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
 
 static NEXT_HINT: AtomicU32 = AtomicU32::new(0);
 
@@ -28,8 +28,9 @@ pub fn thread_hint() -> u32 {
 /// another has made before.
 #[must_use]
 pub fn wall_clock_ns() -> i64 {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+    let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE);
+    // Every kernel since 2.6.32 has it.
+    now.map_or(0, |now| now.tv_sec().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec()))
 }
 
 #[cfg(test)]
