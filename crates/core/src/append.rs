@@ -220,43 +220,14 @@ impl Fs {
 
 #[cfg(test)]
 mod tests {
-    use novale_arena::Arena;
-    use novale_layout::{FileKind, Ino};
-    use novale_pm::{Pm, PmOptions};
+    use novale_layout::Ino;
 
     use super::*;
     use crate::copy_range::Place;
     use crate::exec::Serial;
-    use crate::fs::OpenOptions;
+    use crate::fixture::{CTX, open, with_file};
     use crate::scattered::Piece;
-    use crate::types::{Fallocate, NewInode, Node, SetAttr};
-
-    const MB: u64 = 1 << 20;
-    const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
-
-    fn open(pm: Pm) -> Fs {
-        let arena = Arena::anonymous(16 * MB).unwrap();
-        Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
-    }
-
-    fn with_file() -> (Fs, Ino) {
-        let pm = Pm::anonymous(&[8 * MB], &PmOptions::default()).unwrap();
-        let options = crate::MkfsOptions {
-            lanes: 1,
-            pool_uuid: [7; 16],
-            slot_uuids: vec![[1; 16]],
-            now_ns: 1,
-            root_uid: 0,
-            root_gid: 0,
-            root_mode: 0o755,
-        };
-        crate::mkfs(&pm, &options).unwrap();
-        let fs = open(pm);
-        let kind = FileKind::File;
-        let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let ino = fs.create(&CTX, Node::ROOT, b"f", &new).unwrap().ino;
-        (fs, ino)
-    }
+    use crate::types::{Fallocate, Node, SetAttr};
 
     fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
         let size = usize::try_from(fs.getattr(ino).unwrap().size).unwrap();

@@ -583,37 +583,11 @@ pub(crate) fn write_entry(file_page: u64, extent: Extent) -> Entry {
 
 #[cfg(test)]
 mod tests {
-    use novale_arena::Arena;
-    use novale_pm::{Pm, PmOptions};
-
     use super::*;
     use crate::copy_range::Place;
     use crate::exec::Serial;
-    use crate::fs::OpenOptions;
-    use crate::types::{Fallocate, NewInode, Node};
-
-    const MB: u64 = 1 << 20;
-    const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
-
-    fn with_file() -> (Fs, Ino) {
-        let pm = Pm::anonymous(&[8 * MB], &PmOptions::default()).unwrap();
-        let options = crate::MkfsOptions {
-            lanes: 1,
-            pool_uuid: [7; 16],
-            slot_uuids: vec![[1; 16]],
-            now_ns: 1,
-            root_uid: 0,
-            root_gid: 0,
-            root_mode: 0o755,
-        };
-        crate::mkfs(&pm, &options).unwrap();
-        let arena = Arena::anonymous(16 * MB).unwrap();
-        let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap();
-        let kind = FileKind::File;
-        let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let ino = fs.create(&CTX, Node::ROOT, b"f", &new).unwrap().ino;
-        (fs, ino)
-    }
+    use crate::fixture::{CTX, MB, with_file};
+    use crate::types::{Fallocate, Node};
 
     /// A page of the file that can't be read ended an operation in its middle, and the new pages and
     /// the room in the log that it had taken were nobody's until the next recovery.

@@ -23,6 +23,8 @@ mod exec;
 mod extent;
 mod fallocate;
 mod file;
+#[cfg(test)]
+mod fixture;
 mod forget;
 mod fs;
 mod gc;

@@ -484,41 +484,25 @@ fn take_zeroed(env: &LogEnv<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
 
 #[cfg(test)]
 mod tests {
-    use novale_pm::PmOptions;
-
     use super::*;
+    use crate::fixture::{CTX, FILE, empty};
     use crate::fs::OpKind;
-    use crate::{Ctx, FileKind, Fs, MkfsOptions, NewInode, Node, OpenOptions, Serial, mkfs};
+    use crate::types::Node;
 
     /// More numbers were given back while all lanes were in use than there had been when the pool was
     /// opened: the part of the count that stands beside the lanes' went below zero, and `df -i` showed
     /// 2^64 - 2 inodes in use.
     #[test]
     fn numbers_given_back_past_all_lanes_are_counted() {
-        let pm = Pm::anonymous(&[16 << 20], &PmOptions::default()).unwrap();
-        let options = MkfsOptions {
-            lanes: 2,
-            pool_uuid: [7; 16],
-            slot_uuids: vec![[1; 16]],
-            now_ns: 1,
-            root_uid: 0,
-            root_gid: 0,
-            root_mode: 0o755,
-        };
-        mkfs(&pm, &options).unwrap();
-        let arena = Arena::anonymous(64 << 20).unwrap();
-        let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap();
-        let ctx = Ctx { now_ns: 1, hint: 0 };
-        let new =
-            NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let create = |name: u8| fs.create(&ctx, Node::ROOT, &[name], &new).unwrap().ino;
+        let fs = empty(2);
         let before = fs.statfs().unwrap().inodes;
+        let create = |name: u8| fs.create(&CTX, Node::ROOT, &[name], &FILE).unwrap().ino;
         let inos: Vec<Ino> = (b'a'..b'k').map(create).collect();
-        let others = fs.call(OpKind::Manage, &ctx);
+        let others = fs.call(OpKind::Manage, &CTX);
         let lock = |lane| fs.allocator.lock_lane(fs.arena(), &others.op, lane).unwrap();
         let lanes: Vec<_> = (0..fs.allocator.lane_count()).map(lock).collect();
         for ino in inos {
-            let call = fs.call(OpKind::Manage, &ctx);
+            let call = fs.call(OpKind::Manage, &CTX);
             fs.inodes.give(&fs.env(&call), ino).unwrap();
         }
         drop(lanes);
