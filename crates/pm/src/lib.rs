@@ -47,7 +47,7 @@ pub use counters::{Counters, PurposeCounters};
 pub use cpu::WriteBackKind;
 pub use error::{OutOfRange, PmError};
 pub use observer::{Observer, StoreEvent, StoreKind};
-pub use options::{PmOptions, Purpose, SlotKind, SlotLock, SlotSpec};
+pub use options::{PmOptions, Purpose, SlotKind, SlotLock, SlotMemory, SlotSpec};
 pub use pm::Pm;
 pub use token::{Dirty, Durable, Flushed};
 pub use window::Window;

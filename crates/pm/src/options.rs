@@ -55,6 +55,35 @@ pub enum SlotKind {
     Anonymous,
 }
 
+/// What memory a slot's bytes are in, by the kernel's word: whether what is written back and fenced
+/// survives a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotMemory {
+    /// Of a file on a DAX file system: `MAP_SYNC` works. Survives.
+    DaxFile,
+    /// A DAX device's. Survives.
+    DaxDevice,
+    /// A tmpfs: what is in it survives the processes, not the machine's next start.
+    Tmpfs,
+    /// A ramfs: likewise.
+    Ramfs,
+    /// A hugetlbfs: likewise.
+    Hugetlbfs,
+    /// The kernel's page cache of an ordinary file, written to its medium by and by and in any order:
+    /// survives the processes, and of a machine's crash what was written.
+    PageCache,
+    /// This process' own, gone with it.
+    Private,
+}
+
+impl SlotMemory {
+    /// Whether what is written back and fenced survives a power cut.
+    #[must_use]
+    pub fn survives_power_cuts(self) -> bool {
+        matches!(self, Self::DaxFile | Self::DaxDevice)
+    }
+}
+
 /// How slots are locked: two writers that do not know of each other would destroy the pool. The
 /// locks go with the last descriptor of the slots' files, so a dead process holds none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use crate::counters::{Registry, SLOTS_MAX};
 use crate::cpu::{self, Cpu};
 use crate::slot::Slot;
 use crate::{
-    Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotLock, SlotSpec, to_usize,
+    Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec,
+    to_usize,
 };
 
 /// A pool's slots, mapped: the only way to its bytes.
@@ -158,6 +159,18 @@ impl Pm {
     pub fn slot_kind(&self, slot: u8) -> SlotKind {
         match self.slots.get(usize::from(slot)) {
             Some(found) => found.kind,
+            None => no_slot(slot),
+        }
+    }
+
+    /// What memory the bytes of `slot` are in.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn slot_memory(&self, slot: u8) -> SlotMemory {
+        match self.slots.get(usize::from(slot)) {
+            Some(found) => found.memory(),
             None => no_slot(slot),
         }
     }

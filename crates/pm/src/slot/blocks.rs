@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::io_error;
 use super::mapping::Mapping;
-use crate::PmError;
+use crate::{PmError, SlotMemory};
 
 /// Bytes a call, so that a signal costs one step only.
 const STEP_BYTES: u64 = 64 << 20;
@@ -20,8 +20,21 @@ const STEP_BYTES: u64 = 64 << 20;
 /// How often a step that a signal interrupted is tried.
 const TRIES_MAX: u32 = 1000;
 
-/// `f_type` of tmpfs (`linux/magic.h`).
+// `f_type` of file systems in memory (`linux/magic.h`).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// What memory an ordinary file's bytes are in; where the kernel does not say, that of which less is
+/// promised than of any file's.
+pub(super) fn memory(file: &File) -> SlotMemory {
+    match fstatfs(file).ok().and_then(|found| u64::try_from(found.f_type).ok()) {
+        Some(RAMFS_MAGIC) => SlotMemory::Ramfs,
+        Some(HUGETLBFS_MAGIC) => SlotMemory::Hugetlbfs,
+        Some(TMPFS_MAGIC) | None => SlotMemory::Tmpfs,
+        Some(_) => SlotMemory::PageCache,
+    }
+}
 
 /// Allocates what is missing of the first `len` bytes; the length of the file stays. `large` gets room
 /// for a file of tmpfs that nobody has stored to yet, as far as it can.
@@ -108,6 +121,14 @@ mod tests {
         refuse_holes(&path, file, 8192).unwrap();
         let error = refuse_holes(&path, file, 12288).unwrap_err().to_string();
         assert!(error.contains("has holes and its file system cannot allocate them"), "{error}");
+    }
+
+    #[test]
+    fn a_file_in_memory_is_told_from_one_on_a_medium() {
+        let in_memory = tempfile::tempfile_in("/dev/shm").unwrap();
+        assert_eq!(memory(&in_memory), SlotMemory::Tmpfs);
+        // What is never in memory alone.
+        assert_eq!(memory(&File::open("/proc/self/stat").unwrap()), SlotMemory::PageCache);
     }
 
     #[test]

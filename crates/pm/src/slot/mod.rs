@@ -16,7 +16,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use source::Source;
 
-use crate::{PAGE, PmError, PmOptions, SlotKind, SlotLock, SlotSpec};
+use crate::{PAGE, PmError, PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};
 
 /// The greatest length of a slot, bytes: an address has 48 bits for the byte.
 const SLOT_BYTES_MAX: u64 = 1 << 48;
@@ -103,6 +103,16 @@ impl Slot {
 
     pub(crate) fn len(&self) -> u64 {
         if self.is_absent { 0 } else { self.mapping.len() }
+    }
+
+    /// What memory its bytes are in.
+    pub(crate) fn memory(&self) -> SlotMemory {
+        match (self.kind, &self.file) {
+            (SlotKind::DaxFile, _) => SlotMemory::DaxFile,
+            (SlotKind::DaxDevice, _) => SlotMemory::DaxDevice,
+            (SlotKind::File, Some(file)) => blocks::memory(file),
+            (SlotKind::File | SlotKind::Anonymous, _) => SlotMemory::Private,
+        }
     }
 
     /// Whether both are one file.

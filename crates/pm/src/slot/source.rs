@@ -31,6 +31,10 @@ impl Source {
         // Asked before opening: to open a FIFO waits, and to open some devices acts.
         let metadata = fs::metadata(path).map_err(|e| open_error(path, read_only, e))?;
         check_kind(path, metadata.file_type())?;
+        if !metadata.is_file() {
+            let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+            dax_device(path, Path::new(SYSFS_CHAR), major, minor)?;
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(!read_only)
