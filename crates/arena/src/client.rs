@@ -28,6 +28,7 @@ const SLOT_WAITERS: usize = 3;
 const SLOT_WAKEUPS: usize = 4;
 const SLOT_RECOVERY: usize = 5;
 const SLOT_HOLDS: usize = 6;
+const SLOT_SERVES: usize = 7;
 
 /// In the first word, above the process number, until the start time is that process' too.
 const CLAIMING: u64 = 1 << 31;
@@ -154,6 +155,18 @@ impl Arena {
         !client.process.is_alive() && !self.alive_probe().is_some_and(|alive| alive(client))
     }
 
+    /// What a client has said that it serves ([`Client::set_serves`]); 0 if it has not, or is gone.
+    #[must_use]
+    pub fn serves(&self, client: &ClientInfo) -> u64 {
+        let Ok(index) = usize::try_from(client.slot) else { return 0 };
+        if index >= CLIENTS {
+            return 0;
+        }
+        let word = self.slot(index).word(SLOT_SERVES).load(Acquire);
+        // Of the slot's next client the epoch is another one.
+        if self.client(client.slot).is_some_and(|now| now.epoch == client.epoch) { word } else { 0 }
+    }
+
     fn slot(&self, index: usize) -> Slot<'_> {
         Slot { all: self.client_slots(), first: index * CLIENT_WORDS }
     }
@@ -238,6 +251,12 @@ impl Client {
     #[must_use]
     pub fn info(&self) -> ClientInfo {
         self.info
+    }
+
+    /// Says for all to see what the client serves beside its own calls; 0 for nothing. A word of the
+    /// caller's own meaning.
+    pub fn set_serves(&self, what: u64) {
+        self.slot().word(SLOT_SERVES).store(what, Release);
     }
 
     /// Starts an operation: takes a free record, sleeping while all 63 are in use. Threads that
@@ -339,6 +358,7 @@ impl<'a> Slot<'a> {
         let mine = u64::from(epoch) << 32 | u64::from(process.pid);
         state.compare_exchange(now, mine | CLAIMING, AcqRel, Relaxed).ok()?;
         self.word(SLOT_WAITERS).store(0, Relaxed);
+        self.word(SLOT_SERVES).store(0, Relaxed);
         self.word(SLOT_START_TIME).store(process.start_time, Relaxed);
         state.store(mine, Release);
         Some(epoch)

@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Quota(QuotaCommand),
     InstallHelper(InstallArgs),
     #[command(hide = true)]
-    AskSpace(AskSpaceArgs),
+    Ask(AskArgs),
     #[command(hide = true)]
     Manual(ManualArgs),
 }
@@ -60,7 +60,7 @@ impl Command {
             | Self::Run(_)
             | Self::Quota(QuotaCommand::Set(_) | QuotaCommand::Clear(_))
             | Self::InstallHelper(_)
-            | Self::AskSpace(_)
+            | Self::Ask(_)
             | Self::Manual(_) => false,
         }
     }
@@ -91,6 +91,9 @@ pub(crate) struct MkfsArgs {
     /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Do not say that the pool does not survive a power cut, where its memory does not.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// The slots, the first one becoming slot 0.
     #[arg(required = true, value_name = "SLOT")]
     pub(crate) slots: Vec<PathBuf>,
@@ -118,7 +121,7 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr threads=N
     /// grace=SECONDS, and for fstab log=FILE
-    /// arena_max=SIZE index_memory=SIZE form=FORM populate direct map=WHAT. What mount(8) and fstab add is taken as well. sync,
+    /// arena_max=SIZE index_memory=SIZE form=FORM populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
     /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins over the
     /// word that asks for the same. With ro nothing is
     /// written to the pool: one that was not closed clean shows what recovery would leave.
@@ -160,6 +163,9 @@ pub(crate) struct MountArgs {
     /// Where the daemon's messages go [default: the system's log, once it is in the background].
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
+    /// Do not say that the pool does not survive a power cut, where its memory does not.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// Started by `novale mount`: reports on standard output, then leaves the terminal.
     #[arg(long, hide = true)]
     pub(crate) daemon: bool,
@@ -268,7 +274,7 @@ pub(crate) struct InfoArgs {
 
 /// Started by `novale info`: asks a mount for its space, which a stuck daemon never answers.
 #[derive(Debug, Args)]
-pub(crate) struct AskSpaceArgs {
+pub(crate) struct AskArgs {
     /// The mount point.
     pub(crate) dir: PathBuf,
 }

@@ -54,6 +54,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if args.direct {
         command.arg("--direct");
     }
+    if args.quiet {
+        command.arg("--quiet");
+    }
     if let Some(map) = args.map.and_then(|map| map.to_possible_value()) {
         command.arg("--map").arg(map.get_name());
     }

@@ -5,10 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport};
-use novale_fuse::{
-    Atime, EndError, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown,
-};
+use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, Served};
+use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
 use novale_pm::PmOptions;
 use novale_policy::Form;
 use novale_posix::join::{self, ArenaFile, Opening, arena_bytes};
@@ -18,14 +16,15 @@ use signal_hook::iterator::Signals;
 
 use crate::args::FormArg;
 use crate::background;
+use crate::facts::{Answer, Facts};
 use crate::holder::{self, PoolLock};
-use crate::kept_arena::{KeptArena, arena_of};
+use crate::memory;
 use crate::mount::Request;
 use crate::progress::{AllCpus, Bar, spin};
-use crate::record::{Kept, Record, atime_word};
 use crate::slots::{self, Found};
 use crate::voice::Voice;
-use crate::{in_words, tell, words};
+use crate::words::{self, ForPrograms};
+use crate::{in_words, tell};
 
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
@@ -44,11 +43,17 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     // What ps shows; the daemon was started as /proc/self/exe.
     rustix::thread::set_name(c"novale").context("naming the process")?;
     let found = slots::find(&request.slots)?;
+    if !request.args.quiet {
+        memory::warn(&found.paths, &found.memory);
+    }
     tell_bad_copies(request, &found);
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
     tell_recovery(pool.fs.opened(), request.words.options.read_only);
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
-    let service = Arc::new(Novale::new(pool.fs.clone(), settings(request, voice.clone())));
+    let facts = facts(request, &found).answered(pool.fs.clone());
+    // Before there is a mount, so that nobody takes this one for a program.
+    serve(request, &pool, (0, 0));
+    let service = Arc::new(Novale::new(pool.fs.clone(), settings(request, voice.clone(), facts)));
     let (events, next_event) = channel();
     forward_signals(events.clone())?;
     let config = ServerConfig {
@@ -66,10 +71,10 @@ pub(crate) fn run(request: &Request) -> Result<()> {
             return Err(error.into());
         }
     };
-    let record = keep_record(request, &found, &server, &pool.arena);
+    serve(request, &pool, server.device());
     announce(request, &found, &server)?;
     let event = wait(&next_event, &pool, &voice)?;
-    end(server, request, event, record, &voice).inspect_err(|error| voice.send(&in_words(error)))
+    end(server, request, event, &voice).inspect_err(|error| voice.send(&in_words(error)))
 }
 
 /// Waits for the end. Of a pool that others use, it settles for those that died with files open:
@@ -89,24 +94,22 @@ fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<
     }
 }
 
-/// Writes down how the pool is mounted. Without that, it is mounted all the same.
-fn keep_record(
-    request: &Request,
-    found: &Found,
-    server: &Server,
-    arena: &ArenaFile,
-) -> Option<Kept> {
-    let record = Record {
-        target: server.target().to_owned(),
-        slots: found.paths.clone(),
+/// Says in the arena which mount this is, by its device number.
+fn serve(request: &Request, pool: &OpenPool, device: (u32, u32)) {
+    let words = ForPrograms::of(&request.args, &request.words.options).bits();
+    pool.fs.set_served(Some(Served { device, words }));
+}
+
+/// How the pool is mounted.
+fn facts(request: &Request, found: &Found) -> Facts {
+    Facts {
+        slots: found.paths.iter().map(|path| path.display().to_string()).collect(),
         read_only: request.words.options.read_only,
-        atime: atime_word(request.words.options.atime.unwrap_or_default()).to_owned(),
         threads: threads(request),
         grace_seconds: grace_seconds(request),
         daemon_words: words::running(&request.args, &request.words.options),
-        arena: KeptArena::of(arena),
-    };
-    Kept::write(server.device(), &record).inspect_err(tell).ok()
+        ..Facts::default()
+    }
 }
 
 /// Says that the mount can be used: to the command that waits, or to the person.
@@ -122,24 +125,12 @@ fn announce(request: &Request, found: &Found, server: &Server) -> Result<()> {
     Ok(())
 }
 
-fn end(
-    server: Server,
-    request: &Request,
-    event: Event,
-    record: Option<Kept>,
-    voice: &Voice,
-) -> Result<()> {
+fn end(server: Server, request: &Request, event: Event, voice: &Voice) -> Result<()> {
     let seconds = grace_seconds(request);
     if event == Event::Signal && !request.args.daemon {
         let _unheard = say!("unmounting; open files have {seconds} s");
     }
-    let how = server.shut_down(Duration::from_secs(seconds));
-    if let Some(record) = record
-        && !matches!(how, Err(EndError::Close(_)))
-    {
-        record.remove();
-    }
-    let how = how?;
+    let how = server.shut_down(Duration::from_secs(seconds))?;
     if how == ShutDown::CutOff {
         voice.say(&format!("files were still open after {seconds} s and were cut off"));
     }
@@ -167,7 +158,7 @@ impl Drop for OpenPool {
 /// Opens the pool for the kernel alone, which may keep what it has read.
 fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
     let lock = holder::lock(&found.paths)?;
-    let arena = arena_of(found)?;
+    let arena = found.arena()?;
     let clients = arena.live_clients();
     if !clients.is_empty() {
         bail!(
@@ -256,7 +247,7 @@ fn tell_recovery(report: &OpenReport, read_only: bool) {
     }
 }
 
-fn settings(request: &Request, voice: Arc<Voice>) -> Settings {
+fn settings(request: &Request, voice: Arc<Voice>, facts: Answer) -> Settings {
     let atime = request.words.options.atime.unwrap_or_default();
     Settings {
         atime: if request.words.options.read_only { Atime::Never } else { atime },
@@ -264,6 +255,7 @@ fn settings(request: &Request, voice: Arc<Voice>) -> Settings {
         no_user_xattr: !request.words.options.has_user_xattrs(),
         shared: request.args.direct,
         report: Some(Box::new(move |error: &Error| voice.say(&error.to_string()))),
+        facts: Some(facts),
     }
 }
 

@@ -114,6 +114,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         arena_max: None,
         index_memory: None,
         log: None,
+        quiet: false,
         daemon: false,
         paths,
     }

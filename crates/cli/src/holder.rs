@@ -7,18 +7,20 @@
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use novale_fuse::{KIND, MountTable};
+use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::{JoinError, Joined};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::record;
+use crate::ask;
+use crate::facts::SlotFile;
+use crate::servers;
 use crate::slots::split_source;
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
@@ -42,7 +44,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn of(pid: u32) -> Option<Self> {
+    pub(crate) fn of(pid: u32) -> Option<Self> {
         let number = Pid::from_raw(i32::try_from(pid).ok()?)?;
         Some(Self { pid, handle: pidfd_open(number, PidfdFlags::empty()).ok()? })
     }
@@ -52,6 +54,11 @@ impl Process {
         let limit = Timespec::try_from(limit).context("a time too long to wait")?;
         let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
         Ok(poll(&mut ended, Some(&limit)).context("waiting for a process")? > 0)
+    }
+
+    /// Asks the process to end.
+    pub(crate) fn end(&self) -> Result<()> {
+        pidfd_send_signal(&self.handle, Signal::TERM).context("SIGTERM")
     }
 
     /// The program's name and number, for messages.
@@ -112,6 +119,7 @@ fn lock_slot(slot: &Path) -> Result<File> {
     }
     let holder = holder(slot);
     // Where programs share it, none of them is about to close it.
+    let is_daemon = |holder: &Process| servers::is_server(holder.pid);
     let shared = take_shared(&file) && holder.as_ref().is_none_or(|holder| !is_daemon(holder));
     if let Some(holder) = &holder
         && !shared
@@ -129,10 +137,6 @@ fn lock_slot(slot: &Path) -> Result<File> {
 /// Whether others share it.
 fn take_shared(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
-}
-
-fn is_daemon(holder: &Process) -> bool {
-    !record::devices_of(holder.pid).is_empty()
 }
 
 fn open_slot(slot: &Path) -> Result<File> {
@@ -155,8 +159,8 @@ fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
     let by = holder.map_or_else(|| "another process".to_owned(), Process::shown);
     let mounted = mounts_of(slot).unwrap_or_default();
     match mounted.first() {
-        Some(target) => {
-            let target = target.display();
+        Some(mount) => {
+            let target = mount.target.display();
             anyhow!(
                 "{} is in use by {by}, mounted at {target}: unmount it first (novale umount {target})",
                 slot.display()
@@ -169,13 +173,9 @@ fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
 /// The process that has a slot open, if one has; of several the one that serves a mount.
 pub(crate) fn holder(slot: &Path) -> Option<Process> {
     let mut holders = holders_of(&fs::metadata(slot).ok()?);
-    let daemon = if holders.len() > 1 { holders.iter().position(is_daemon) } else { None };
+    let daemon = || holders.iter().position(|holder| servers::is_server(holder.pid));
+    let daemon = if holders.len() > 1 { daemon() } else { None };
     (!holders.is_empty()).then(|| holders.swap_remove(daemon.unwrap_or(0)))
-}
-
-/// The process that has a file locked, if one has.
-pub(crate) fn holder_of(metadata: &fs::Metadata) -> Option<Process> {
-    holders_of(metadata).into_iter().next()
 }
 
 /// The list leaves a lock out at times, where others come and go while it is read.
@@ -202,24 +202,30 @@ fn flock_holders(table: &str) -> impl Iterator<Item = (u32, &str)> {
     })
 }
 
-/// The mount points of all Novale mounts of a slot, also when it was moved since.
-pub(crate) fn mounts_of(slot: &Path) -> Result<Vec<PathBuf>> {
-    let same = |other: &PathBuf| match (fs::metadata(slot), fs::metadata(other)) {
-        (Ok(slot), Ok(other)) => identity(&slot) == identity(&other),
-        _ => false,
-    };
+/// All Novale mounts of a slot, also when it was moved since.
+pub(crate) fn mounts_of(slot: &Path) -> Result<Vec<MountEntry>> {
+    let which = |path: &Path| fs::metadata(path).ok().map(|metadata| SlotFile::of(&metadata));
+    let slot_file = which(slot);
+    let same = |other: &PathBuf| slot_file.is_some() && which(other) == slot_file;
     let table = MountTable::read().context("/proc/self/mountinfo")?;
-    let served = holder(slot).map(|daemon| record::devices_of(daemon.pid)).unwrap_or_default();
-    let shows = table.of_kind(KIND).filter(|entry| {
-        served.contains(&entry.device) || split_source(&entry.source).iter().any(same)
-    });
-    Ok(shows.map(|entry| entry.target.clone()).collect())
-}
-
-/// What makes two paths one slot.
-fn identity(metadata: &fs::Metadata) -> (u64, u64, u64) {
-    let device = if metadata.file_type().is_char_device() { metadata.rdev() } else { 0 };
-    (metadata.dev(), metadata.ino(), device)
+    let holder = holder(slot);
+    let served = holder.as_ref().map(|daemon| servers::devices_of(daemon.pid)).unwrap_or_default();
+    // What others' mounts are said to be of may be a path that never answers.
+    let named =
+        |entry: &&MountEntry| entry.is_believed() && split_source(&entry.source).iter().any(same);
+    let shows = |entry: &&MountEntry| served.contains(&entry.device) || named(entry);
+    let mut mounts: Vec<MountEntry> = table.of_kind(KIND).filter(shows).cloned().collect();
+    if mounts.is_empty() && holder.is_some() && served.is_empty() {
+        // The kernel does not say what the holder serves.
+        let says_so = |entry: &&MountEntry| {
+            let said = ask::ask(entry, ask::ANSWER_MAX).unwrap_or_default();
+            let files = said.facts.map(|facts| facts.slot_files).unwrap_or_default();
+            slot_file.is_some_and(|slot| files.contains(&slot))
+        };
+        let asked = table.of_kind(KIND).filter(|entry| entry.is_believed());
+        mounts = asked.filter(says_so).cloned().collect();
+    }
+    Ok(mounts)
 }
 
 #[cfg(test)]
@@ -229,7 +235,7 @@ mod tests {
 
     use rustix::fs::{FlockOperation, flock};
 
-    use super::{flock_holders, holder_of};
+    use super::{flock_holders, holders_of};
 
     /// Under many programs that lock and unlock, a pool in use seemed to be nobody's now and then: a
     /// test did not find the daemon that it had stopped, and waited for it.
@@ -254,7 +260,7 @@ mod tests {
                 scope.spawn(others);
             }
             for _ in 0..3000 {
-                missed += u32::from(holder_of(&file.metadata().unwrap()).is_none());
+                missed += u32::from(holders_of(&file.metadata().unwrap()).is_empty());
             }
             is_over.store(true, Ordering::Relaxed);
         });

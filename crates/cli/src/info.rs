@@ -6,9 +6,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::args::InfoArgs;
-use crate::ask_space;
+use crate::ask;
 use crate::holder;
-use crate::kept_arena::arena_of;
+use crate::memory;
 use crate::size::show_size;
 use crate::slots::{self, Found, page_bytes};
 
@@ -31,6 +31,8 @@ struct Facts {
     clients: Vec<u32>,
     /// False for a mount whose daemon does not answer.
     answers: bool,
+    /// Whether what is acknowledged survives a power cut.
+    survives_power_cuts: bool,
     bytes_free: Option<u64>,
     inodes: Option<u64>,
     slots: Vec<SlotFacts>,
@@ -42,14 +44,17 @@ struct SlotFacts {
     uuid: String,
     path: String,
     bytes: u64,
+    /// What memory it is in.
+    memory: &'static str,
 }
 
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
-    let facts = facts(&slots::find(&args.slots)?)?;
+    let found = slots::find(&args.slots)?;
+    let facts = facts(&found)?;
     if args.json {
         say!("{}", serde_json::to_string_pretty(&facts)?)?;
     } else {
-        show(&facts)?;
+        show(&facts, memory::survives(&found.memory))?;
     }
     Ok(())
 }
@@ -60,13 +65,15 @@ fn facts(found: &Found) -> Result<Facts> {
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let space = match (used_by, mounted.first()) {
-        (Some(_), Some(target)) => ask_space::ask(target, ask_space::ANSWER_MAX),
+        (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX).map(|said| said.space),
         (None, _) => Ok(slots::space(found)),
         (Some(_), None) => Ok(None),
     };
     let (answers, space) = (space.is_ok(), space.unwrap_or_default());
     let [features_compat, features_ro_compat, features_incompat] = info.features;
-    let slots = info.slots.iter().zip(&found.paths).map(|(slot, path)| SlotFacts {
+    let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
+    let slots = slots.map(|((slot, path), memory)| SlotFacts {
+        memory: memory::word(*memory),
         index: slot.index,
         uuid: Uuid::from_bytes(slot.uuid).to_string(),
         path: path.display().to_string(),
@@ -83,22 +90,24 @@ fn facts(found: &Found) -> Result<Facts> {
         features_compat,
         features_ro_compat,
         features_incompat,
+        survives_power_cuts: found.memory.iter().all(|slot| slot.survives_power_cuts()),
         used_by,
-        clients: arena_of(found).map(|arena| arena.live_clients()).unwrap_or_default(),
+        clients: found.arena().map(|arena| arena.live_clients()).unwrap_or_default(),
         answers,
-        mounted_at: mounted.iter().map(|target| target.display().to_string()).collect(),
+        mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
         slots: slots.collect(),
     })
 }
 
-fn show(facts: &Facts) -> Result<()> {
+fn show(facts: &Facts, survives: &str) -> Result<()> {
     say!("pool      {}", facts.uuid)?;
     say!("format    version {}", facts.format_version)?;
     say!("lanes     {}", facts.lanes)?;
     say!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1))?;
     say!("state     {}", state(facts))?;
+    say!("survives  {survives}")?;
     if facts.features_ro_compat != 0 {
         say!("features  {}", features(facts.features_ro_compat))?;
     }
@@ -122,7 +131,8 @@ fn show(facts: &Facts) -> Result<()> {
         say!("free      {} of {}, {inodes} inodes in use", show_size(free), show_size(bytes))?;
     }
     for slot in &facts.slots {
-        say!("slot {:<4} {}  {}  {}", slot.index, show_size(slot.bytes), slot.path, slot.uuid)?;
+        let (bytes, memory) = (show_size(slot.bytes), slot.memory);
+        say!("slot {:<4} {bytes}  {}  {}  {memory}", slot.index, slot.path, slot.uuid)?;
     }
     Ok(())
 }

@@ -16,24 +16,27 @@ macro_rules! remark {
 }
 
 mod args;
-mod ask_space;
+mod ask;
 mod background;
 mod check;
 mod daemon;
 mod dump;
+mod elsewhere;
+mod facts;
+mod held_slots;
 mod helper;
 mod holder;
 mod info;
 mod install;
-mod kept_arena;
 mod manual;
+mod memory;
 mod mkfs;
 mod mount;
 mod progress;
 mod quota;
-mod record;
 mod remount;
 mod run;
+mod servers;
 mod size;
 mod slot_files;
 mod slots;
@@ -76,7 +79,7 @@ fn main() -> ExitCode {
         Command::Dump(args) => dump::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Quota(command) => quota::run(&command).map(|()| ExitCode::SUCCESS),
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::AskSpace(args) => ask_space::answer(&args.dir).map(|()| ExitCode::SUCCESS),
+        Command::Ask(args) => ask::answer(&args.dir).map(|()| ExitCode::SUCCESS),
         Command::Manual(args) => manual::run(&args.dir).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
-use novale_pm::PmOptions;
+use novale_pm::{PmOptions, SlotMemory};
 use novale_posix::{mkfs_options, what_it_holds};
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::args::MkfsArgs;
 use crate::holder;
+use crate::memory;
 use crate::progress::spin;
 use crate::size::show_size;
 use crate::slot_files::{self, Changed};
@@ -33,6 +34,8 @@ struct Facts {
 struct SlotFacts {
     path: String,
     bytes: u64,
+    /// What memory it is in.
+    memory: &'static str,
 }
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
@@ -58,22 +61,27 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     if let Some(size) = args.size {
         changed.resize(there.iter().filter(|path| path.is_file()), size)?;
     }
-    let lens = spin("preparing the slots", || make(&paths, &options))?;
+    let slots = spin("preparing the slots", || make(&paths, &options))?;
     changed.keep();
-    let made = facts(&paths, &lens, &options);
+    let made = facts(&paths, &slots, &options);
     if args.json {
         say!("{}", serde_json::to_string_pretty(&made)?)?;
     } else {
         show(&made, &slots::shown(&paths))?;
     }
+    if !args.quiet {
+        let memory: Vec<SlotMemory> = slots.iter().map(|(_, memory)| *memory).collect();
+        memory::warn(&paths, &memory);
+    }
     Ok(())
 }
 
-/// Makes the pool; returns the slots' sizes in bytes.
-fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<u64>> {
+/// Makes the pool; returns the slots' sizes in bytes, and what memory each is in.
+fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<(u64, SlotMemory)>> {
     let pm = slots::open(paths, PmOptions { hugepages: true, ..PmOptions::default() })?;
     mkfs(&pm, options)?;
-    Ok((0..pm.slot_count()).map(|slot| pm.slot_len(slot)).collect())
+    let slot = |slot| (pm.slot_len(slot), pm.slot_memory(slot));
+    Ok((0..pm.slot_count()).map(slot).collect())
 }
 
 /// Refuses what can be no slot, before anything is done with it.
@@ -129,11 +137,12 @@ fn check_size(index: usize, path: &Path, bytes: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-fn facts(paths: &[PathBuf], lens: &[u64], options: &MkfsOptions) -> Facts {
-    let slots = paths
-        .iter()
-        .zip(lens)
-        .map(|(path, bytes)| SlotFacts { path: path.display().to_string(), bytes: *bytes });
+fn facts(paths: &[PathBuf], slots: &[(u64, SlotMemory)], options: &MkfsOptions) -> Facts {
+    let slots = paths.iter().zip(slots).map(|(path, (bytes, memory))| SlotFacts {
+        path: path.display().to_string(),
+        bytes: *bytes,
+        memory: memory::word(*memory),
+    });
     Facts {
         uuid: Uuid::from_bytes(options.pool_uuid).to_string(),
         lanes: options.lanes,

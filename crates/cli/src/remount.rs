@@ -6,8 +6,9 @@ use anyhow::{Result, bail};
 use novale_fuse::{MountOptions, find, remount};
 
 use crate::args::MountArgs;
-use crate::record::{self, Record};
-use crate::words::{Words, spelled};
+use crate::ask;
+use crate::facts::Facts;
+use crate::words::{QUIET, Words, spelled};
 
 /// Changes the mount at `target` by the words of `-o`, on top of the options that it has.
 pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> {
@@ -17,22 +18,16 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
     let entry = find(target)?;
     let mut options = MountOptions::parse_sloppy(&entry.options)?.with(&words.mount)?;
     let shown = entry.target.display();
-    if let Some(seen) = record::of_device(entry.device) {
-        let record = seen.record;
-        if record.read_only && !options.read_only {
+    // One that does not answer is remounted all the same: the flags are the kernel's.
+    if let Some(facts) = ask::ask(&entry, ask::ANSWER_MAX).unwrap_or_default().facts {
+        if facts.read_only && !options.read_only {
             bail!(
                 "{shown}: the pool was opened read-only: unmount it, and mount it for writing \
                  (novale umount {shown}; novale mount {} {shown})",
-                crate::slots::shown(&record.slots)
+                facts.slots.join(" ")
             );
         }
-        let late = for_the_next_mount(words, &record);
-        if !late.is_empty() {
-            remark!(
-                "novale: {shown}: {} can't be changed while mounted: unmount it, and mount it so",
-                late.join(" and ")
-            );
-        }
+        cannot_change(&entry.target, &for_the_next_mount(words, &facts));
     }
     // What is not asked for stays; the daemon reads the mount's flags.
     options.atime = words.options.atime.or(Some(entry.atime()));
@@ -42,23 +37,34 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
 
 /// The words that ask for something else than the daemon was started with. fstab's come along with
 /// every remount, so those are no mistake.
-fn for_the_next_mount(words: &Words, record: &Record) -> Vec<String> {
+pub(crate) fn for_the_next_mount(words: &Words, facts: &Facts) -> Vec<String> {
     let asked = &words.options;
-    let is_new = |word: &&String| !record.daemon_words.contains(&spelled(word));
+    let is_new = |word: &&String| *word != QUIET && !facts.daemon_words.contains(&spelled(word));
     let mut late: Vec<String> = words.daemon.iter().filter(is_new).cloned().collect();
     let attributes = asked.attribute_words(true).into_iter().map(str::to_owned);
     late.extend(attributes.filter(|word| is_new(&word)));
     if let Some(threads) = asked.threads
-        && threads != record.threads
+        && threads != facts.threads
     {
         late.push(format!("threads={threads}"));
     }
     if let Some(seconds) = asked.grace_seconds
-        && seconds != record.grace_seconds
+        && seconds != facts.grace_seconds
     {
         late.push(format!("grace={seconds}"));
     }
     late
+}
+
+/// Says which words have no effect on a pool that is mounted.
+pub(crate) fn cannot_change(target: &Path, late: &[String]) {
+    if !late.is_empty() {
+        remark!(
+            "novale: {}: {} can't be changed while mounted: unmount it, and mount it so",
+            target.display(),
+            late.join(" and ")
+        );
+    }
 }
 
 /// An argument that says how a pool is to be mounted.
@@ -81,16 +87,12 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::for_the_next_mount;
-    use crate::record::Record;
+    use crate::facts::Facts;
     use crate::words::Words;
 
     #[test]
     fn only_what_differs_from_the_running_daemon_is_named() {
-        let record = Record {
-            target: "/data".into(),
-            slots: vec!["/pool".into()],
-            read_only: false,
-            atime: "noatime".to_owned(),
+        let facts = Facts {
             threads: 8,
             grace_seconds: 10,
             daemon_words: [
@@ -102,9 +104,9 @@ mod tests {
             ]
             .map(str::to_owned)
             .to_vec(),
-            arena: None,
+            ..Facts::default()
         };
-        let late = |words: &str| for_the_next_mount(&Words::parse(words).unwrap(), &record);
+        let late = |words: &str| for_the_next_mount(&Words::parse(words).unwrap(), &facts);
         assert!(late("remount,ro,noatime,threads=8,log=/var/log/novale,grace=10").is_empty());
         assert!(late("remount,form=auto,arena_max=2G").is_empty());
         assert_eq!(late("remount,log=/tmp/log,rw"), ["log=/tmp/log"]);

@@ -13,13 +13,13 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
-use novale_fuse::{KIND, MountTable, find};
-use novale_posix::join;
+use novale_fuse::{KIND, MountEntry, MountTable, find};
+use novale_posix::join::{self, JoinError};
 
 use crate::args::{MapKind, RunArgs};
 use crate::in_words;
-use crate::record::{self, Record};
-use crate::words::{DIRECT, MAP};
+use crate::slots::split_source;
+use crate::words::ForPrograms;
 
 /// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=hides_attributes]`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
@@ -30,9 +30,6 @@ const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
 const LIBRARY: &str = "libnovale_preload.so";
 /// From the folder of this program: beside it, as cargo builds it, and where packages put it.
 const PLACES: [&str; 2] = ["", "../lib/novale"];
-
-/// Options of a mount by which some extended attributes are not there: the mount serves all of them.
-const HIDING: [&str; 2] = ["noacl", "nouser_xattr"];
 
 /// Exit codes of env(1), nice(1) and their like.
 const UNABLE: u8 = 125;
@@ -85,10 +82,18 @@ struct Prepared {
     maps: String,
 }
 
+/// A shared mount.
+struct Shared {
+    target: PathBuf,
+    /// In the pool's order.
+    slots: Vec<PathBuf>,
+    told: ForPrograms,
+}
+
 /// The shared mounts, and those of them that can't be used directly, with the reason.
 #[derive(Default)]
 struct Mounts {
-    usable: Vec<Record>,
+    usable: Vec<Shared>,
     refused: Vec<(PathBuf, anyhow::Error)>,
 }
 
@@ -110,7 +115,7 @@ fn names(word: &OsStr, target: &Path) -> bool {
 }
 
 /// What the program is given; nothing where there is no mount to use.
-fn prepare(args: &RunArgs, mounts: &[Record]) -> Result<Option<Prepared>> {
+fn prepare(args: &RunArgs, mounts: &[Shared]) -> Result<Option<Prepared>> {
     if mounts.is_empty() {
         return Ok(None);
     }
@@ -122,11 +127,9 @@ fn prepare(args: &RunArgs, mounts: &[Record]) -> Result<Option<Prepared>> {
 }
 
 /// What mappings of a mount's files are to be.
-fn map_of(given: Option<MapKind>, mount: &Record) -> String {
+fn map_of(given: Option<MapKind>, mount: &Shared) -> String {
     let name = |kind: MapKind| kind.to_possible_value().map(|value| value.get_name().to_owned());
-    let word = |word: &String| word.strip_prefix(MAP)?.strip_prefix('=').map(str::to_owned);
-    let said = mount.daemon_words.iter().find_map(word);
-    given.and_then(name).or(said).unwrap_or_default()
+    given.or(mount.told.map).and_then(name).unwrap_or_default()
 }
 
 fn library() -> Result<PathBuf> {
@@ -166,8 +169,8 @@ fn preloaded(library: &Path) -> Result<OsString> {
 fn all_mounts(found: &mut Mounts) -> Result<()> {
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     for mount in table.of_kind(KIND) {
-        match usable(&table, mount.device, &mount.target) {
-            Ok(Some(record)) => found.usable.push(record),
+        match usable(&table, mount) {
+            Ok(Some(shared)) => found.usable.push(shared),
             Ok(None) => {}
             Err(error) => found.refused.push((mount.target.clone(), error)),
         }
@@ -178,12 +181,17 @@ fn all_mounts(found: &mut Mounts) -> Result<()> {
     Ok(())
 }
 
-fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Record>> {
+fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Shared>> {
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     let named = |dir: &PathBuf| {
         let mount = find(dir)?;
-        usable(&table, mount.device, &mount.target)?.ok_or_else(|| {
+        usable(&table, &mount)?.ok_or_else(|| {
             let dir = dir.display();
+            if !mount.is_believed() {
+                return anyhow!(
+                    "{dir} is another user's mount: only that user's programs share it"
+                );
+            }
             anyhow!("{dir} is not shared: unmount it, and mount it with -o direct")
         })
     };
@@ -192,36 +200,43 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Record>> {
 
 /// A shared mount at its own place, and not a part of it elsewhere; nothing for one that is not
 /// shared. Refused where this process can't join the pool, or its paths may lead elsewhere.
-fn usable(table: &MountTable, device: (u32, u32), target: &Path) -> Result<Option<Record>> {
-    let Some(seen) = record::of_device(device) else { return Ok(None) };
-    let record = &seen.record;
-    let shared = record.daemon_words.iter().any(|word| word == DIRECT);
-    if !shared || record.target != target {
+///
+/// Where the pool is, the mount table says, which another user's mount may have written in it. So the
+/// pool is asked whether one of its clients serves this very mount: its arena is the caller's own.
+fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
+    let target = mount.target.as_path();
+    let is_whole = table.whole(mount.device).is_some_and(|whole| whole.target == target);
+    if !mount.is_believed() || !is_whole {
         return Ok(None);
     }
+    let (slots, served) = match join::served(&split_source(&mount.source), mount.device) {
+        Ok(Some(found)) => found,
+        Ok(None) | Err(JoinError::NotOpen | JoinError::NotShared { .. }) => return Ok(None),
+        Err(error) => return Err(error).with_context(|| target.display().to_string()),
+    };
     if let Some(other) = table.below(target) {
         let (target, other) = (target.display(), other.target.display());
         bail!("{target}: something else is mounted below it, at {other}");
     }
-    join::check(&record.slots).with_context(|| target.display().to_string())?;
-    Ok(Some(seen.record))
+    let told = ForPrograms::from_bits(served.words);
+    Ok(Some(Shared { target: target.to_owned(), slots, told }))
 }
 
 /// A mount as the library is told of it.
-fn entry(record: &Record) -> Result<OsString> {
+fn entry(mount: &Shared) -> Result<OsString> {
     let canonical =
         |slot: &PathBuf| slot.canonicalize().with_context(|| slot.display().to_string());
-    let slots: Vec<PathBuf> = record.slots.iter().map(canonical).collect::<Result<_>>()?;
-    for path in slots.iter().chain([&record.target]) {
+    let slots: Vec<PathBuf> = mount.slots.iter().map(canonical).collect::<Result<_>>()?;
+    for path in slots.iter().chain([&mount.target]) {
         if path.as_os_str().as_bytes().iter().any(|byte| b"=:;".contains(byte)) {
             bail!("{}: a path with '=', ':' or ';' can't be told to programs", path.display());
         }
     }
-    let mut entry = record.target.as_os_str().to_owned();
+    let mut entry = mount.target.as_os_str().to_owned();
     entry.push("=");
     let slots: Vec<&OsStr> = slots.iter().map(|slot| slot.as_os_str()).collect();
     entry.push(slots.join(OsStr::new(":")));
-    if record.daemon_words.iter().any(|word| HIDING.contains(&word.as_str())) {
+    if mount.told.hides_attributes {
         entry.push("=hides_attributes");
     }
     Ok(entry)

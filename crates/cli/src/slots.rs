@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use novale_core::{PoolInfo, SLOT_BYTES_MIN, Space, identify_slot, inspect};
 use novale_layout::{MAX_SLOTS, PAGE, PmAddr, SUPERBLOCK_BYTES, Superblock};
-use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
+use novale_pm::{Pm, PmOptions, SlotLock, SlotMemory, SlotSpec};
+use novale_posix::join::ArenaFile;
 use novale_posix::{OUR_FORMAT, slot_head, what_it_holds};
 use uuid::Uuid;
 
@@ -21,11 +22,20 @@ const LINKS_MAX: u32 = 40;
 pub(crate) struct Found {
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) info: PoolInfo,
+    /// What memory each of them is in.
+    pub(crate) memory: Vec<SlotMemory>,
     /// The slots as they were named.
     given: Vec<PathBuf>,
 }
 
 impl Found {
+    /// The pool's arena.
+    pub(crate) fn arena(&self) -> Result<ArenaFile> {
+        let first = self.paths.first().context("a pool has a slot")?;
+        let slot = fs::metadata(first).with_context(|| first.display().to_string())?;
+        Ok(ArenaFile::new(self.info.uuid, &slot)?)
+    }
+
     /// What `/proc/mounts` shows: the slots in the order in which they were named, by which mount(8)
     /// and umount(8) know a line of fstab.
     pub(crate) fn source(&self) -> std::ffi::OsString {
@@ -63,6 +73,11 @@ pub(crate) fn open(paths: &[PathBuf], options: PmOptions) -> Result<Pm> {
     Ok(Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..options })?)
 }
 
+/// What memory each slot is in.
+pub(crate) fn memory_of(pm: &Pm) -> Vec<SlotMemory> {
+    (0..pm.slot_count()).map(|slot| pm.slot_memory(slot)).collect()
+}
+
 fn reading() -> PmOptions {
     PmOptions { read_only: true, ..PmOptions::default() }
 }
@@ -81,7 +96,8 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
     let paths: Vec<PathBuf> = known.into_iter().map(|(_, _, path)| path).collect();
     let pm = open(&paths, reading())?;
     let info = inspect(&pm).with_context(|| shown(&paths))?;
-    Ok(Found { paths, info, given })
+    let memory = memory_of(&pm);
+    Ok(Found { paths, info, memory, given })
 }
 
 /// The slots of a pool as far as they are there and can be told apart.

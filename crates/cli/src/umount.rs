@@ -1,4 +1,4 @@
-//! `novale umount`: takes a mount away and waits for its daemon to close the pool.
+//! `novale umount`: takes mounts away and waits for their daemons to close the pools.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmount};
+use novale_posix::join::remove_arenas_of_dead;
 
 use crate::args::UmountArgs;
-use crate::ask_space::{self, Stuck};
+use crate::ask::{self, Stuck};
+use crate::elsewhere;
+use crate::facts::Facts;
+use crate::held_slots::HeldSlots;
 use crate::holder::{self, Process};
-use crate::kept_arena::{KeptArena, arena_of};
 use crate::progress::spin;
-use crate::record::{self, Record, Seen};
+use crate::servers::{self, server_of, started_for};
 use crate::slots::{self, split_source};
 use crate::tell;
 
@@ -22,19 +25,26 @@ const CLOSE_MAX: Duration = Duration::from_secs(600);
 const FORCED_MAX: Duration = Duration::from_secs(60);
 /// How long a daemon may take to answer before it counts as stuck.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// What closing a small pool takes; behind it a copy of the mount elsewhere is looked for.
+const SOON: Duration = Duration::from_millis(300);
 /// Longer than this it does not wait without a word.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 
-/// Unmounts all; what fails keeps none of the others from being unmounted.
+/// Unmounts all; what fails keeps none of the others from being unmounted. Daemons are waited for when
+/// all mounts are gone: two of them may be of one.
 pub(crate) fn run(args: &UmountArgs) -> ExitCode {
     let how = match (args.lazy, args.force) {
         (true, _) => Unmount::Lazily,
         (_, true) => Unmount::ByForce,
         _ => Unmount::Politely,
     };
+    let limit = if args.force { FORCED_MAX } else { CLOSE_MAX };
+    let gone: Vec<Result<Option<Daemon>>> = args.dirs.iter().map(|dir| one(dir, how)).collect();
     let mut code = ExitCode::SUCCESS;
-    for dir in &args.dirs {
-        if let Err(error) = one(dir, how) {
+    for (dir, gone) in args.dirs.iter().zip(gone) {
+        let closed =
+            gone.and_then(|daemon| daemon.map_or(Ok(()), |daemon| daemon.close(dir, limit)));
+        if let Err(error) = closed {
             tell(&error);
             code = ExitCode::FAILURE;
         }
@@ -42,59 +52,88 @@ pub(crate) fn run(args: &UmountArgs) -> ExitCode {
     code
 }
 
-fn one(target: &Path, how: Unmount) -> Result<()> {
+/// Takes a mount away; returns its daemon where that is to be waited for.
+fn one(target: &Path, how: Unmount) -> Result<Option<Daemon>> {
     let entry = match find(target) {
         Ok(entry) => entry,
-        Err(error) => return not_mounted(target, error),
+        Err(error) => return not_mounted(target, how, error).map(Some),
     };
-    // Held on to before the mount goes: afterwards its number might be another process's.
-    let daemon = Daemon::of(&entry);
-    let seen = record::of_device(entry.device).map(|seen| seen.record);
-    if let (Some(daemon), Unmount::Politely) = (&daemon, how) {
-        daemon.answers(&entry)?;
-        daemon.has_it_alone(&entry, seen.as_ref())?;
+    let limit = if how == Unmount::Politely { ANSWER_MAX } else { ask::ANSWER_MAX };
+    let said = ask::ask(&entry, limit);
+    let shown = target.display();
+    if said.as_ref().is_ok_and(|said| said.is_dead) {
+        unmount(target, how).map_err(|error| explain(error, &entry))?;
+        clear_away(&entry);
+        remark!("novale: {shown}: its daemon is gone; detached the dead mount");
+        return Ok(None);
     }
-    if daemon.is_none() {
-        // As long as the mount is there, its number is no other's, and neither is the record.
-        record::forget(entry.device);
+    let facts = said.as_ref().ok().and_then(|said| said.facts.as_ref());
+    // Held on to before the mount goes: afterwards its number might be another process's.
+    let daemon = Daemon::of(&entry, facts, how);
+    if how == Unmount::Politely {
+        said.as_ref().map(drop).map_err(|Stuck| is_stuck(&entry, daemon.as_ref()))?;
+        facts.map_or(Ok(()), |facts| has_it_alone(&entry, facts))?;
     }
     unmount(target, how).map_err(|error| explain(error, &entry))?;
-    match daemon {
-        None => {
-            let shown = target.display();
-            match seen.and_then(|record| record.arena) {
-                Some(arena) => arena.remove(),
-                None => remove_arena(&split_source(&entry.source)),
-            }
-            remark!("novale: {shown}: its daemon is gone; detached the dead mount");
-        }
-        Some(_) if how == Unmount::Lazily => {}
-        Some(daemon) => {
-            let limit = if how == Unmount::ByForce { FORCED_MAX } else { CLOSE_MAX };
-            daemon.close(target, limit)?;
-        }
+    if how == Unmount::Lazily {
+        return Ok(None);
     }
-    Ok(())
+    if daemon.is_none() {
+        remark!(
+            "novale: {shown} is unmounted; its daemon can't be seen from here, and closes the pool \
+             by itself"
+        );
+    }
+    Ok(daemon)
 }
 
-/// Removes the arena of a pool whose daemon is gone and has left no record, unless it is in use
-/// again.
-fn remove_arena(slots: &[PathBuf]) {
-    // Where the pool was moved or is damaged, it stays until the pool's next mount or the next boot.
-    let Ok(found) = slots::find(slots) else { return };
+/// Removes the arena of a pool whose daemon is gone, unless the pool is in use again. That of another
+/// user stays until the pool's next mount.
+fn clear_away(entry: &MountEntry) {
+    if !entry.is_own() {
+        return;
+    }
+    remove_arenas_of_dead(entry.device);
+    // One of another build, or that says nothing of the mount. Where the pool was moved or is damaged,
+    // it stays until the pool's next mount or the next boot.
+    let Ok(found) = slots::find(&split_source(&entry.source)) else { return };
     let Ok(_lock) = holder::try_lock(&found.paths) else { return };
-    if let Ok(arena) = arena_of(&found) {
+    if let Ok(arena) = found.arena() {
         arena.remove().unwrap_or_default();
     }
 }
 
+/// umount(2) may wait for a daemon that does not answer without end, and can't be killed then.
+fn is_stuck(entry: &MountEntry, daemon: Option<&Daemon>) -> anyhow::Error {
+    let process = daemon.map_or_else(String::new, |daemon| format!(", process {},", daemon.pid()));
+    anyhow!(
+        "{}: its daemon{process} has not answered for {} s; --force cuts it off, and what was written \
+         to mapped files last may be lost",
+        entry.target.display(),
+        ANSWER_MAX.as_secs()
+    )
+}
+
+/// Refuses while programs use the pool directly: as with open files, the mount is busy. Other daemons
+/// have mounts of their own.
+fn has_it_alone(entry: &MountEntry, facts: &Facts) -> Result<()> {
+    if facts.programs.is_empty() {
+        return Ok(());
+    }
+    let programs: Vec<String> = facts.programs.iter().map(ToString::to_string).collect();
+    bail!(
+        "{}: busy: used directly by process {}; end them, or give --lazy or --force, with which \
+         they keep the pool open",
+        entry.target.display(),
+        programs.join(", ")
+    )
+}
+
 fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
-    let owner = entry.super_options.split(',').find_map(|word| word.strip_prefix("user_id="));
-    let me = rustix::process::geteuid().as_raw().to_string();
-    if let (MountError::Fusermount(_), Some(owner)) = (&error, owner)
-        && owner != me
+    if let (MountError::Fusermount(_), Some(owner)) = (&error, entry.owner())
+        && !entry.is_own()
     {
-        let whose = if owner == "0" { "root".to_owned() } else { format!("user {owner}") };
+        let whose = if owner == 0 { "root".to_owned() } else { format!("user {owner}") };
         let target = entry.target.display();
         return anyhow!("{target} is the mount of {whose}: unmount it as {whose}, or as root");
     }
@@ -104,118 +143,114 @@ fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
     error.into()
 }
 
-/// Somebody else unmounted: the daemon may still be closing the pool, which is waited for.
-fn not_mounted(target: &Path, error: MountError) -> Result<()> {
+/// Somebody else unmounted: the daemon may still be closing the pool, which is waited for, or a copy
+/// of the mount elsewhere keeps it at work, which ends by force.
+fn not_mounted(target: &Path, how: Unmount, error: MountError) -> Result<Daemon> {
     let path = std::path::absolute(target).context("the mount point's path")?;
     let path = path.canonicalize().unwrap_or(path);
-    let found = record::of_target(&path).and_then(|seen| Some((seen.daemon()?, seen)));
-    let Some((process, seen)) = found else { return Err(error.into()) };
-    Daemon { process, device: seen.device, closed: Closed::Record(seen) }.close(target, CLOSE_MAX)
+    let Some(process) = started_for(&path) else { return Err(error.into()) };
+    let devices = servers::devices_of(process.pid);
+    if how == Unmount::ByForce {
+        let cut = devices.iter().map(|device| novale_fuse::cut(*device));
+        if !cut.fold(false, |any, cut| any | cut.is_ok()) {
+            // Where the kernel's switch is out of reach, the daemon cuts off itself.
+            process.end().context("ending the daemon")?;
+        }
+    }
+    let held = HeldSlots::of(&process);
+    Ok(Daemon { process, device: devices.first().copied(), held, was_cut: how == Unmount::ByForce })
 }
 
 /// A mount's daemon.
 struct Daemon {
     process: Process,
     /// The mount's, which all mounts of the same daemon have.
-    device: (u32, u32),
-    closed: Closed,
-}
-
-/// By what it is seen, afterwards, that the pool was closed.
-enum Closed {
-    /// The mount's record, which the daemon removes.
-    Record(Seen),
-    /// The pool, for a daemon whose record cannot be seen from here.
-    Pool { slots: Vec<PathBuf>, read_only: bool },
+    device: Option<(u32, u32)>,
+    /// By which it is seen afterwards that the pool was closed.
+    held: Option<HeldSlots>,
+    /// No mount keeps it at work.
+    was_cut: bool,
 }
 
 impl Daemon {
-    fn of(entry: &MountEntry) -> Option<Self> {
-        let device = entry.device;
-        if let Some(seen) = record::of_device(entry.device) {
-            return Some(Self { process: seen.daemon()?, device, closed: Closed::Record(seen) });
-        }
-        let slots = split_source(&entry.source);
-        let process = slots.first().and_then(|slot| holder::holder(slot))?;
-        // One that serves other mounts has a dead daemon's pool.
-        if !record::devices_of(process.pid).is_empty() {
-            return None;
-        }
-        let read_only = entry.super_options.split(',').any(|word| word == "ro");
-        Some(Self { process, device, closed: Closed::Pool { slots, read_only } })
+    /// Who serves a mount: known by its own answer and the kernel's, or by the locks of the pool that
+    /// is where it was.
+    fn of(entry: &MountEntry, facts: Option<&Facts>, how: Unmount) -> Option<Self> {
+        let process = server_of(entry, facts).or_else(|| {
+            let slots = entry.is_believed().then(|| split_source(&entry.source))?;
+            let process = holder::holder(slots.first()?)?;
+            // One that serves other mounts has a dead daemon's pool.
+            servers::devices_of(process.pid).is_empty().then_some(process)
+        })?;
+        // What another user's daemon has open is not looked at.
+        let held = if entry.is_believed() { HeldSlots::of(&process) } else { None };
+        let was_cut = how == Unmount::ByForce;
+        Some(Self { process, device: Some(entry.device), held, was_cut })
     }
 
-    /// Refuses to go on with one that does not answer: umount(2) may wait for it without end, and
-    /// can't be killed then.
-    fn answers(&self, entry: &MountEntry) -> Result<()> {
-        let shown = entry.target.display();
-        ask_space::ask(&entry.target, ANSWER_MAX).map(drop).map_err(|Stuck| {
-            anyhow!(
-                "{shown}: its daemon, process {}, has not answered for {} s; --force cuts it off, \
-                 and what was written to mapped files last may be lost",
-                self.process.pid,
-                ANSWER_MAX.as_secs()
-            )
-        })
-    }
-
-    /// Refuses while programs use the pool directly: as with open files, the mount is busy. Other
-    /// daemons have mounts of their own.
-    fn has_it_alone(&self, entry: &MountEntry, record: Option<&Record>) -> Result<()> {
-        let clients = record.and_then(|record| record.arena.as_ref()).map(KeptArena::clients);
-        let clients = clients.unwrap_or_default().into_iter();
-        let is_program =
-            |pid: &u32| *pid != self.process.pid && record::devices_of(*pid).is_empty();
-        let programs: Vec<String> = clients.filter(is_program).map(|pid| pid.to_string()).collect();
-        if programs.is_empty() {
-            return Ok(());
-        }
-        bail!(
-            "{}: busy: used directly by process {}; end them, or give --lazy or --force, with which \
-             they keep the pool open",
-            entry.target.display(),
-            programs.join(", ")
-        )
+    fn pid(&self) -> u32 {
+        self.process.pid
     }
 
     /// Waits for the daemon, and looks whether it left the pool clean.
     fn close(&self, target: &Path, limit: Duration) -> Result<()> {
         self.wait(target, limit)?;
-        let clean = match &self.closed {
-            Closed::Record(seen) => seen.is_closed(),
-            Closed::Pool { slots, read_only } => {
-                *read_only || slots::find(slots).map_or(true, |found| found.info.clean)
-            }
-        };
-        if !clean {
+        if self.held.as_ref().is_some_and(|held| held.is_left_open()) {
             bail!("the pool was not closed clean: the next mount recovers it");
         }
         Ok(())
     }
 
     fn wait(&self, target: &Path, limit: Duration) -> Result<()> {
-        let (process, shown) = (&self.process, target.display());
-        let table = MountTable::read().context("/proc/self/mountinfo")?;
+        let shown = target.display();
         // A bind mount of it, say: the kernel lets go of the daemon with the last one.
-        if let Some(other) = table.of_kind(KIND).find(|entry| entry.device == self.device) {
-            let other = other.target.display();
+        if let Some(other) = self.other_mount()? {
+            let other = other.display();
             bail!(
                 "{shown} is unmounted, but the pool stays open: it is mounted at {other} too \
                  (novale umount {other})"
             );
         }
         let what = "waiting for the pool to be closed";
-        if spin(what, || process.wait(QUIET_MAX))? {
-            return Ok(());
+        for quiet in [SOON, QUIET_MAX] {
+            if spin(what, || self.process.wait(quiet))? {
+                return Ok(());
+            }
+            self.is_nowhere_else(target)?;
         }
-        remark!("novale: {shown}: waiting for process {} to close the pool", process.pid);
-        if !spin(what, || process.wait(limit))? {
-            let (pid, seconds) = (process.pid, limit.as_secs());
+        let pid = self.pid();
+        remark!("novale: {shown}: waiting for process {pid} to close the pool");
+        if !spin(what, || self.process.wait(limit))? {
+            let seconds = limit.as_secs();
             bail!(
                 "{shown}: process {pid} still has the pool open after {seconds} s; if it is stuck, \
                  kill -9 {pid} ends it, and the next mount recovers the pool"
             );
         }
         Ok(())
+    }
+
+    /// Another place of this namespace where it is mounted.
+    fn other_mount(&self) -> Result<Option<PathBuf>> {
+        if self.was_cut {
+            return Ok(None);
+        }
+        let table = MountTable::read().context("/proc/self/mountinfo")?;
+        let other = table.of_kind(KIND).find(|entry| Some(entry.device) == self.device);
+        Ok(other.map(|entry| entry.target.clone()))
+    }
+
+    /// Refuses to wait while another namespace has the mount: that may be for ever.
+    fn is_nowhere_else(&self, target: &Path) -> Result<()> {
+        let Some(device) = self.device.filter(|_| !self.was_cut) else { return Ok(()) };
+        let copies = elsewhere::copies(device);
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let (shown, copies) = (target.display(), elsewhere::shown(&copies));
+        bail!(
+            "{shown} is unmounted, but the pool stays open: another mount namespace has the mount too, \
+             {copies}; novale umount --force {shown} ends it there, and what is open fails"
+        )
     }
 }

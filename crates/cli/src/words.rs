@@ -12,6 +12,8 @@ use crate::size::parse_size;
 
 /// The word of a mount that others may use the pool beside.
 pub(crate) const DIRECT: &str = "direct";
+/// The word of whoever knows what the pool's memory does not survive.
+pub(crate) const QUIET: &str = "quiet";
 /// The word that says what mappings are to programs that are run directly.
 pub(crate) const MAP: &str = "map";
 
@@ -31,6 +33,7 @@ pub(crate) struct Words {
     map: Option<MapKind>,
     populate: bool,
     direct: bool,
+    quiet: bool,
 }
 
 impl Words {
@@ -57,6 +60,7 @@ impl Words {
         match word.split_once('=') {
             None if word == "populate" => self.populate = true,
             None if word == DIRECT => self.direct = true,
+            None if word == QUIET => self.quiet = true,
             Some(("log", path)) => self.log = Some(path.into()),
             Some(("arena_max", size)) => self.arena_max = Some(parse_size(size).map_err(wrong)?),
             Some(("index_memory", size)) => {
@@ -83,6 +87,7 @@ impl Words {
         args.map = args.map.or(self.map);
         args.populate |= self.populate;
         args.direct |= self.direct;
+        args.quiet |= self.quiet;
     }
 }
 
@@ -98,8 +103,45 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let map = args.map.and_then(|map| map.to_possible_value());
     let map = map.map(|map| format!("{MAP}={}", map.get_name()));
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
-    let own = [form, log, arena, index, populate, direct, map].into_iter().flatten();
+    let quiet = args.quiet.then(|| QUIET.to_owned());
+    let own = [form, log, arena, index, populate, direct, map, quiet].into_iter().flatten();
     own.chain(attributes).collect()
+}
+
+/// What programs under `novale run` are told of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ForPrograms {
+    /// Options by which some extended attributes are not there: the mount serves all of them.
+    pub(crate) hides_attributes: bool,
+    /// What mappings are, where the mount says so.
+    pub(crate) map: Option<MapKind>,
+}
+
+impl ForPrograms {
+    const HIDES: u16 = 1;
+    const MAP_SHIFT: u32 = 1;
+    const MAPS: [MapKind; 3] = [MapKind::Kernel, MapKind::Dax, MapKind::Atomic];
+
+    /// What a daemon runs with.
+    pub(crate) fn of(args: &MountArgs, options: &MountOptions) -> Self {
+        let hides_attributes = !options.has_acls() || !options.has_user_xattrs();
+        Self { hides_attributes, map: args.map }
+    }
+
+    /// As the arena has it.
+    pub(crate) fn bits(self) -> u16 {
+        let kinds = (1..).zip(Self::MAPS);
+        let map = kinds.filter(|(_, kind)| Some(*kind) == self.map).map(|(number, _)| number);
+        let map: u16 = map.sum();
+        map << Self::MAP_SHIFT | if self.hides_attributes { Self::HIDES } else { 0 }
+    }
+
+    /// What [`ForPrograms::bits`] has made.
+    pub(crate) fn from_bits(bits: u16) -> Self {
+        let map = usize::from(bits >> Self::MAP_SHIFT).checked_sub(1);
+        let map = map.and_then(|index| Self::MAPS.get(index).copied());
+        Self { hides_attributes: bits & Self::HIDES != 0, map }
+    }
 }
 
 /// A daemon's word as [`running`] spells it.
@@ -116,8 +158,8 @@ pub(crate) fn spelled(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Words;
-    use crate::args::FormArg;
+    use super::{ForPrograms, Words};
+    use crate::args::{FormArg, MapKind};
 
     #[test]
     fn the_daemons_words_are_taken_out_and_the_rest_is_the_mounts() {
@@ -127,6 +169,16 @@ mod tests {
         assert!(words.options.read_only && words.populate);
         assert_eq!((words.arena_max, words.form), (Some(2 << 30), Some(FormArg::Two)));
         assert_eq!(words.daemon.len(), 4);
+    }
+
+    #[test]
+    fn what_programs_are_told_goes_through_the_arena() {
+        let maps = [None, Some(MapKind::Kernel), Some(MapKind::Dax), Some(MapKind::Atomic)];
+        for (map, hides_attributes) in maps.into_iter().flat_map(|map| [(map, false), (map, true)])
+        {
+            let told = ForPrograms { hides_attributes, map };
+            assert_eq!(ForPrograms::from_bits(told.bits()), told);
+        }
     }
 
     #[test]

@@ -37,6 +37,21 @@ fn a_mount_is_usable_at_once_and_closed_when_umount_returns() {
 }
 
 #[test]
+fn a_mount_warns_of_memory_that_power_takes_away_unless_it_is_to_be_quiet() {
+    let Some(scratch) = Scratch::for_mount("a_mount_warns_of_memory") else { return };
+    let slot = scratch.pool();
+    for (more, lines) in [("rw", 1), ("quiet", 0)] {
+        let mounted = novale(&["mount", "-o", more, &slot, &scratch.dir()]);
+        assert_eq!(mounted.err.matches("the pool survives killed programs").count(), lines);
+        assert_eq!(mounted.err.lines().count(), lines, "{}", mounted.err);
+        mounted.ok();
+        novale(&["umount", &scratch.dir()]).ok();
+    }
+    novale(&["mount", "--quiet", "-o", "remount,quiet", &scratch.dir()])
+        .refused(1, &["not a Novale"]);
+}
+
+#[test]
 fn a_pool_in_use_is_refused_by_whoever_would_disturb_it() {
     let Some(scratch) = Scratch::for_mount("a_pool_in_use_is_refused") else { return };
     let [a, b] = [scratch.slot("a"), scratch.slot("b")];
@@ -225,6 +240,36 @@ fn umount_says_when_the_pool_is_mounted_elsewhere_too() {
     novale(&["umount", &other]).ok();
     assert_eq!(facts(&slot)["clean"], true);
     fs::remove_dir(&other).unwrap();
+}
+
+/// umount waited ten minutes for a daemon that another mount namespace kept at work, and then advised
+/// to kill it.
+#[test]
+fn umount_says_at_once_that_another_namespace_has_the_mount_and_ends_it_there_if_asked() {
+    let Some(scratch) = Scratch::for_mount("umount_says_at_once_that") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    for is_mounted_here in [false, true] {
+        novale(&["mount", "--grace", "1", &slot, &dir]).ok();
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-m", "--propagation", "private", "sleep", "60"]);
+        let mut other = unshare.spawn().unwrap();
+        let (own, others) = ("/proc/self/ns/mnt", format!("/proc/{}/ns/mnt", other.id()));
+        let has_come = || fs::read_link(own).ok() != fs::read_link(&others).ok();
+        assert!(eventually(has_come));
+        // Asked for the second time, where the mount is gone here, or for the first.
+        let start = Instant::now();
+        if !is_mounted_here {
+            let pid = format!("{} (", other.id());
+            novale(&["umount", &dir]).refused(1, &["stays open", &pid, &dir, "--force"]);
+            assert!(!scratch.is_mounted() && facts(&slot)["used_by"].is_number());
+        }
+        novale(&["umount", "--force", &dir]).ok();
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        let closed = facts(&slot);
+        assert!(closed["clean"] == true && closed["used_by"].is_null(), "{closed}");
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
 }
 
 /// The daemon opened a log named relative to where it was started in the root directory.

@@ -323,3 +323,31 @@ fn the_version_is_the_programs() {
     let said = novale(&["--version"]).ok();
     assert_eq!(said.trim(), format!("novale {}", env!("CARGO_PKG_VERSION")));
 }
+
+/// A pool in memory looked like one that survives power cuts.
+#[test]
+fn what_a_pool_survives_is_said() {
+    let scratch = Scratch::new();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let on_medium = folder.path().join("slot").to_str().unwrap().to_owned();
+    for slot in [scratch.slot("slot"), on_medium] {
+        let made = novale(&["mkfs", "--size", "16M", &slot]);
+        let magic = rustix::fs::statfs(&*slot).unwrap().f_type;
+        let [word, warning] = match magic {
+            0x0102_1994 => ["tmpfs", "not a power cut"],
+            _ => {
+                ["page-cache", "in the kernel's page cache: the pool survives killed programs; of"]
+            }
+        };
+        assert!(made.err.contains(&slot) && made.err.contains(warning), "{}", made.err);
+        assert_eq!(made.err.lines().count(), 1, "{}", made.err);
+        let found = facts(&slot);
+        assert_eq!(found["slots"][0]["memory"], word);
+        assert_eq!(found["survives_power_cuts"], false);
+        assert!(novale(&["info", &slot]).ok().contains(&format!("  {word}\n")));
+        let quiet = novale(&["mkfs", "--quiet", "--force", "--json", &slot]);
+        assert_eq!(quiet.err, "");
+        let made: serde_json::Value = serde_json::from_str(&quiet.ok()).unwrap();
+        assert_eq!(made["slots"][0]["memory"], word);
+    }
+}

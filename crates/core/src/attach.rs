@@ -74,7 +74,7 @@ fn slot_bit(arena: &Arena, client: ClientInfo) -> Option<(&AtomicU64, u64)> {
     Some((word, 1 << (client.slot % 64)))
 }
 
-fn has_left(arena: &Arena, client: ClientInfo) -> bool {
+pub(crate) fn has_left(arena: &Arena, client: ClientInfo) -> bool {
     slot_bit(arena, client).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 

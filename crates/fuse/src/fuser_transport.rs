@@ -487,8 +487,16 @@ impl Filesystem for Adapter {
         reply_empty(reply, done);
     }
 
-    fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        reply_xattr(reply, size, self.service.getxattr(ino(node), name.as_bytes()));
+    fn getxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let value = self.service.getxattr(caller(request), ino(node), name.as_bytes());
+        reply_xattr(reply, size, value);
     }
 
     fn setxattr(

@@ -4,12 +4,12 @@
 //! takes some options its own way.
 
 use std::ffi::{CString, OsStr};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::mount_table::{MountTable, canonical_target, is_dead};
 use crate::{MountEntry, MountOptions, UnknownOption, fusermount};
@@ -105,8 +105,19 @@ impl Mounted {
 
     /// Cuts the connection, so that what is still open fails: needs `/sys/fs/fuse/connections`.
     pub(crate) fn cut(&self) -> io::Result<()> {
-        std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.device.1), "1")
+        cut(self.device)
     }
+}
+
+/// Cuts the connection of the mount with a device number, in all namespaces: what is open fails from
+/// then on, and its daemon ends.
+///
+/// # Errors
+/// No such mount, another user's, or no `/sys/fs/fuse/connections` here.
+pub fn cut((major, minor): (u32, u32)) -> io::Result<()> {
+    let number = u64::from(major) << 20 | u64::from(minor);
+    let switch = format!("/sys/fs/fuse/connections/{number}/abort");
+    std::fs::OpenOptions::new().write(true).open(switch)?.write_all(b"1")
 }
 
 pub(crate) fn privileged() -> bool {
@@ -165,6 +176,27 @@ fn mount_directly(
 pub fn remount(options: &MountOptions, target: &Path) -> Result<(), MountError> {
     rustix::mount::mount_remount(target, options.flags(), c"")
         .map_err(|error| called("remount", target, error))
+}
+
+/// Shows a mount in a second directory, with options of its own there.
+///
+/// # Errors
+/// No right to mount; [`MountError::NotMounted`] where its mount point has come to lead elsewhere.
+pub fn mount_again(
+    options: &MountOptions,
+    mount: &MountEntry,
+    target: &Path,
+) -> Result<(), MountError> {
+    let target = directory(target)?;
+    rustix::mount::mount_bind(&mount.target, &target)
+        .map_err(|error| called("mount", &target, error))?;
+    if !find(&target).is_ok_and(|there| there.device == mount.device) {
+        detach(&target)?;
+        return Err(MountError::NotMounted { target: mount.target.clone(), other: None });
+    }
+    let flags = options.flags() | MountFlags::BIND;
+    rustix::mount::mount_remount(&target, flags, c"")
+        .map_err(|error| called("remount", &target, error))
 }
 
 /// Detaches mounts of Novale from a directory whose daemons are gone; how many there were.

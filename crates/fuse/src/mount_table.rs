@@ -12,6 +12,8 @@ use crate::Atime;
 pub struct MountEntry {
     /// Major and minor device number: a FUSE connection's number is the minor.
     pub device: (u32, u32),
+    /// The directory of the file system that is mounted: `/`, but for a bind mount of another.
+    pub root: PathBuf,
     /// The mount point.
     pub target: PathBuf,
     /// Options of this mount, such as `ro` and `nosuid`.
@@ -25,6 +27,27 @@ pub struct MountEntry {
 }
 
 impl MountEntry {
+    /// The user who made a FUSE mount, as the kernel noted it, in the user namespace in which it was
+    /// made.
+    #[must_use]
+    pub fn owner(&self) -> Option<u32> {
+        let mut words = self.super_options.split(',');
+        words.find_map(|word| word.strip_prefix("user_id="))?.parse().ok()
+    }
+
+    /// Whether the caller made it.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.owner() == Some(rustix::process::geteuid().as_raw())
+    }
+
+    /// Whether the caller may act on what is said of the mount: it is its own, or root's. What others'
+    /// mounts say, the source in this table included, is their owners' word.
+    #[must_use]
+    pub fn is_believed(&self) -> bool {
+        self.is_own() || self.owner() == Some(0)
+    }
+
     /// What the mount's flags say of access times: the kernel has no word for every read.
     #[must_use]
     pub fn atime(&self) -> Atime {
@@ -54,6 +77,14 @@ impl MountTable {
         Ok(Self::parse(&std::fs::read("/proc/self/mountinfo")?))
     }
 
+    /// Reads the table of another process' mount namespace, as far as the caller may see it.
+    ///
+    /// # Errors
+    /// When there is no such process, or it is another user's.
+    pub fn of_process(pid: u32) -> io::Result<Self> {
+        Ok(Self::parse(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
+    }
+
     fn parse(table: &[u8]) -> Self {
         Self { entries: table.split(|byte| *byte == b'\n').filter_map(parse_line).collect() }
     }
@@ -71,8 +102,16 @@ impl MountTable {
     }
 
     /// The oldest mount of a file system, by its device number.
-    pub(crate) fn of_device(&self, device: (u32, u32)) -> Option<&MountEntry> {
+    #[must_use]
+    pub fn of_device(&self, device: (u32, u32)) -> Option<&MountEntry> {
         self.entries.iter().find(|entry| entry.device == device)
+    }
+
+    /// The oldest mount of all of a file system, and not of a part of it.
+    #[must_use]
+    pub fn whole(&self, device: (u32, u32)) -> Option<&MountEntry> {
+        let whole = |entry: &&MountEntry| entry.device == device && entry.root == Path::new("/");
+        self.entries.iter().find(whole)
     }
 
     /// All mounts of a type, oldest first.
@@ -92,6 +131,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let (major, minor) = device.split_once(':')?;
     Some(MountEntry {
         device: (major.parse().ok()?, minor.parse().ok()?),
+        root: PathBuf::from(OsString::from_vec(unescape(field(3)?))),
         target: PathBuf::from(OsString::from_vec(unescape(field(4)?))),
         options: text(5)?,
         kind: text(dash + 1)?,
@@ -151,6 +191,7 @@ mod tests {
         assert_eq!((top.device, top.kind.as_str()), ((0, 53), "fuse.novale"));
         assert_eq!(top.source.as_bytes(), b"/a b:/c");
         assert_eq!(top.super_options, "rw,user_id=0,allow_other");
+        assert_eq!((top.owner(), table.whole((98, 0)).unwrap().owner()), (Some(0), None));
         assert!(table.top(Path::new("/mn")).is_none());
         assert_eq!(table.of_kind("ext3").count(), 1);
     }

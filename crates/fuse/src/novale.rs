@@ -31,6 +31,14 @@ const USER_PREFIX: &[u8] = b"user.";
 const TRUSTED_PREFIX: &[u8] = b"trusted.";
 const SET_GID: u32 = 0o2000;
 
+/// The attribute of every inode of a mount in which its daemon tells what it knows of the mount; in no
+/// list, and for root and the daemon's own user alone. The kernel leads who asks to who serves the
+/// mount, and nobody else can answer.
+pub const FACTS: &str = "system.novale.mount";
+
+/// What is told of a mount.
+type Facts = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
+
 /// What is told of an error that no caller is to blame for: damage, or a bug.
 type Report = Box<dyn Fn(&Error) + Send + Sync>;
 
@@ -47,6 +55,8 @@ pub struct Settings {
     pub shared: bool,
     /// Called for each damage that a request meets; the request itself fails with `EUCLEAN` or `EIO`.
     pub report: Option<Report>,
+    /// The value of [`FACTS`], made when it is asked for.
+    pub facts: Option<Facts>,
 }
 
 impl fmt::Debug for Settings {
@@ -114,6 +124,12 @@ impl Novale {
     pub fn close(&self) -> Result<(), Error> {
         self.gate.close();
         self.fs.close()
+    }
+
+    fn facts(&self, caller: Caller) -> Reply<Vec<u8>> {
+        let may = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+        let facts = self.settings.facts.as_ref().filter(|_| may);
+        facts.map(|facts| facts()).ok_or(Errno(libc::ENODATA))
     }
 
     /// Whether the mount's options hide an attribute.
@@ -458,8 +474,11 @@ impl Service for Novale {
         self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len))
     }
 
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
+    fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
         let _pass = self.gate.enter()?;
+        if name == FACTS.as_bytes() {
+            return self.facts(caller);
+        }
         if self.is_virtual(ino) {
             return Err(Errno(libc::ENODATA));
         }

@@ -178,7 +178,7 @@ pub trait Service: Send + Sync + 'static {
     /// Reserves space for a range, or changes it in another way.
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()>;
     /// The value of an extended attribute.
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
+    fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
     /// Sets an extended attribute; the kernel has checked that the caller may. An access ACL of a
     /// caller that is not in the file's group clears set-gid.
     fn setxattr(

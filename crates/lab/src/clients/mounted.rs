@@ -18,8 +18,6 @@ pub(super) struct Daemon {
     novale: PathBuf,
     mount: PathBuf,
     arena: PathBuf,
-    /// What it writes down of its mount, which stays behind a kill.
-    record: PathBuf,
 }
 
 impl Daemon {
@@ -47,20 +45,11 @@ impl Daemon {
             // It says a line once the mount can be used, or ends.
             let _read = BufReader::new(stdout).read_line(&mut line);
         }
-        let mut this = Self {
-            child,
-            novale: novale.to_owned(),
-            mount,
-            arena: PathBuf::new(),
-            record: PathBuf::new(),
-        };
+        let mut this = Self { child, novale: novale.to_owned(), mount, arena: PathBuf::new() };
         if line.is_empty() {
             return Err(format!("no mount: {}", this.said()));
         }
         this.arena = find_arena(field)?;
-        let device = rustix::fs::stat(&this.mount).map_err(|why| why.to_string())?.st_dev;
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        this.record = PathBuf::from(format!("/dev/shm/novale-mount-{major}.{minor}"));
         symlink(&this.arena, field.arena_name()).map_err(|why| why.to_string())?;
         Ok(this)
     }
@@ -69,8 +58,6 @@ impl Daemon {
     pub(super) fn kill(&mut self) -> Result<(), String> {
         self.child.kill().map_err(|why| why.to_string())?;
         self.child.wait().map_err(|why| why.to_string())?;
-        // Before the device's number is another mount's.
-        let _removed = std::fs::remove_file(&self.record);
         unmount(&self.mount, UnmountFlags::DETACH).map_err(|why| why.to_string())
     }
 
@@ -124,7 +111,6 @@ impl Drop for Daemon {
         if self.is_alive() {
             let _killed = self.child.kill();
             let _waited = self.child.wait();
-            let _removed = std::fs::remove_file(&self.record);
         }
         let _detached = unmount(&self.mount, UnmountFlags::DETACH);
         let _removed = std::fs::remove_file(&self.arena);

@@ -3,28 +3,50 @@
 //! The name has the pool's UUID, the boot, and the file of slot 0: a copy of a pool has the same UUID
 //! and may be open beside it. The file is its owner's alone, with mode 0600: clients trust what they
 //! read there.
+//!
+//! Anybody may make files in the folder, and so take a name before. Such a name is left to whoever has
+//! it: the arena has a dot and a random number behind its own then, and who looks for it finds it in a
+//! pass through the folder, as long as that is, by its owner. Only then is the folder read.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, ArenaError, Identity};
-use novale_core::{ARENA_ABI, live_clients};
+use novale_core::{ARENA_ABI, live_clients, mounts_served};
 use novale_pm::Pm;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
 
 use super::JoinError;
 
 const FOLDER: &str = "/dev/shm";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const PREFIX: &str = "novale-";
+/// Characters of a UUID as it is written.
+const UUID_CHARS: usize = 36;
 /// What nobody but the owner may do with an arena.
 const OTHERS: u32 = 0o077;
+/// Random names that are tried: that one of them is taken, nobody can bring about.
+const NAMES_MAX: u32 = 8;
 
 /// The name of a pool's arena. Whoever makes or removes the file holds the locks of the pool.
 #[derive(Debug, Clone)]
 pub struct ArenaFile {
+    /// The name that it has where nobody else has taken it.
     path: PathBuf,
     pool_uuid: [u8; 16],
+}
+
+/// What is at a path.
+enum Seen {
+    Nothing,
+    /// The caller's own, and nobody else's to write.
+    Own(File),
+    Foreign,
 }
 
 impl ArenaFile {
@@ -37,20 +59,8 @@ impl ArenaFile {
         let boot = boot.map_err(|source| JoinError::io("the boot id", source))?;
         let boot = boot.split('-').next().unwrap_or_default().trim();
         let (device, ino) = (slot.dev(), slot.ino());
-        let name = format!("novale-{}-{boot}-{device:x}-{ino}", hyphenated(pool_uuid));
+        let name = format!("{PREFIX}{}-{boot}-{device:x}-{ino}", hyphenated(pool_uuid));
         Ok(Self { path: Path::new(FOLDER).join(name), pool_uuid })
-    }
-
-    /// The arena at a path that was noted.
-    #[must_use]
-    pub fn at(path: PathBuf, pool_uuid: [u8; 16]) -> Self {
-        Self { path, pool_uuid }
-    }
-
-    /// The pool that it belongs to.
-    #[must_use]
-    pub fn pool_uuid(&self) -> [u8; 16] {
-        self.pool_uuid
     }
 
     /// The arena of a mapped pool.
@@ -61,12 +71,6 @@ impl ArenaFile {
         Self::new(pool_uuid, &slot.ok_or_else(missing)?)
     }
 
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     fn identity(&self) -> Identity {
         Identity { pool_uuid: self.pool_uuid, abi: ARENA_ABI }
     }
@@ -75,10 +79,17 @@ impl ArenaFile {
     /// the caller has the pool's locks and has looked at [`ArenaFile::live_clients`].
     ///
     /// # Errors
-    /// Those of [`Arena::create`]; [`JoinError::Io`] where another user's file can't be removed.
+    /// Those of [`Arena::create`]; [`JoinError::Foreign`] where all names are taken.
     pub fn create(&self, bytes: u64) -> Result<Arena, JoinError> {
-        self.remove()?;
-        Ok(Arena::create(&self.path, bytes, self.identity())?)
+        self.names().for_each(|path| remove_own(&path));
+        let mut path = self.path.clone();
+        for _ in 0..NAMES_MAX {
+            match Arena::create(&path, bytes, self.identity()) {
+                Err(ArenaError::Exists { .. }) => path = self.another_name(),
+                made => return Ok(made?),
+            }
+        }
+        Err(self.foreign())
     }
 
     /// Opens the arena that others share.
@@ -91,18 +102,7 @@ impl ArenaFile {
 
     /// The same on a descriptor of at least a number.
     pub(super) fn open_from(&self, from: u32) -> Result<Arena, JoinError> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(rustix::io::Errno::NOENT) => return Err(JoinError::NotOpen),
-            Err(rustix::io::Errno::ACCESS) => return Err(self.foreign()),
-            Err(error) => return Err(JoinError::io("the arena", error.into())),
-        };
-        let metadata = file.metadata().map_err(|source| JoinError::io("the arena", source))?;
-        let own = metadata.uid() == rustix::process::geteuid().as_raw();
-        if !own || metadata.mode() & OTHERS != 0 {
-            return Err(self.foreign());
-        }
+        let file = self.find()?;
         let file = match i32::try_from(from) {
             Ok(from) if from > 0 => {
                 let moved = rustix::io::fcntl_dupfd_cloexec(&file, from);
@@ -111,6 +111,34 @@ impl ArenaFile {
             _ => file,
         };
         Ok(Arena::open_file(file, self.identity())?)
+    }
+
+    /// The file, whatever its name is.
+    fn find(&self) -> Result<File, JoinError> {
+        let mut is_taken = false;
+        for path in self.names() {
+            match look(&path)? {
+                Seen::Own(file) => return Ok(file),
+                Seen::Foreign => is_taken = true,
+                Seen::Nothing => {}
+            }
+        }
+        Err(if is_taken { self.foreign() } else { JoinError::NotOpen })
+    }
+
+    /// The names that it may have: its own, and then those that are in the folder.
+    fn names(&self) -> impl Iterator<Item = PathBuf> {
+        let prefix = [self.path.file_name().unwrap_or_default().as_bytes(), b"."].concat();
+        let others = std::iter::once_with(move || list(&prefix)).flatten();
+        std::iter::once(self.path.clone()).chain(others)
+    }
+
+    fn another_name(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        // Seeded by the kernel, for each of them anew.
+        let random = RandomState::new().build_hasher().finish();
+        name.push(format!(".{random:016x}"));
+        name.into()
     }
 
     fn foreign(&self) -> JoinError {
@@ -126,16 +154,107 @@ impl ArenaFile {
         clients.into_iter().map(|process| process.pid).collect()
     }
 
-    /// Removes the file, if it is there; those who have it open keep it.
+    /// Removes the file, if it is there and the caller's; those who have it open keep it.
     ///
     /// # Errors
-    /// [`JoinError::Io`]: another user's, say.
+    /// [`JoinError::Io`].
     pub fn remove(&self) -> Result<(), JoinError> {
-        match Arena::remove(&self.path) {
-            Ok(()) | Err(ArenaError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        for path in self.names() {
+            if is_own(&path) {
+                return match Arena::remove(&path) {
+                    Ok(()) | Err(ArenaError::NotFound { .. }) => Ok(()),
+                    Err(error) => Err(error.into()),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes the caller's arenas in which a client that died says that it serves the mount with a
+/// device number, and in which nobody lives. The caller knows that the mount is dead: that daemon's
+/// pool may have been moved, so that the mount leads to it no more.
+pub fn remove_arenas_of_dead(device: (u32, u32)) {
+    for path in list(PREFIX.as_bytes()) {
+        let Some(pool_uuid) = uuid_in(&path) else { continue };
+        let Ok(Seen::Own(file)) = look(&path) else { continue };
+        let Ok(arena) = Arena::open_file(file, Identity { pool_uuid, abi: ARENA_ABI }) else {
+            continue;
+        };
+        let served_it = mounts_served(&arena).any(|(_, served)| served.device == device);
+        if served_it && live_clients(&arena).is_empty() {
+            remove_only(&path, &arena).unwrap_or_default();
         }
     }
+}
+
+/// Removes the name of one arena, without its pool's locks: the pool's next daemon may have put its own
+/// in its place just now. So the file is moved to a name that is nobody's first, by which it is found
+/// too, and back if it is another.
+fn remove_only(path: &Path, arena: &Arena) -> rustix::io::Result<()> {
+    let Some(file) = arena.file() else { return Ok(()) };
+    let meant = rustix::fs::fstat(file)?;
+    let aside = ArenaFile { path: path.to_owned(), pool_uuid: [0; 16] }.another_name();
+    rustix::fs::renameat_with(CWD, path, CWD, &aside, RenameFlags::NOREPLACE)?;
+    let moved = rustix::fs::statat(CWD, &aside, AtFlags::SYMLINK_NOFOLLOW)?;
+    if (moved.st_dev, moved.st_ino) == (meant.st_dev, meant.st_ino) {
+        return rustix::fs::unlink(&aside);
+    }
+    rustix::fs::renameat_with(CWD, &aside, CWD, path, RenameFlags::NOREPLACE)
+}
+
+/// What is at a path, opened if it is the caller's alone. Another user's is not waited for, whatever
+/// it is.
+fn look(path: &Path) -> Result<Seen, JoinError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(Seen::Nothing),
+        Err(Errno::ACCESS | Errno::LOOP | Errno::ISDIR | Errno::NXIO | Errno::AGAIN) => {
+            return Ok(Seen::Foreign);
+        }
+        Err(error) => return Err(JoinError::io("the arena", error.into())),
+    };
+    let metadata = file.metadata().map_err(|source| JoinError::io("the arena", source))?;
+    let own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.is_file();
+    let alone = metadata.mode() & OTHERS == 0;
+    Ok(if own && alone { Seen::Own(file) } else { Seen::Foreign })
+}
+
+/// Whether a file is the caller's.
+fn is_own(path: &Path) -> bool {
+    rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| {
+        found.st_uid == rustix::process::geteuid().as_raw()
+            && FileType::from_raw_mode(found.st_mode).is_file()
+    })
+}
+
+fn remove_own(path: &Path) {
+    if is_own(path) {
+        // One that stays takes a name that there are others for.
+        rustix::fs::unlink(path).unwrap_or_default();
+    }
+}
+
+/// The files in the folder whose names begin so; none where it can't be read.
+fn list(prefix: &[u8]) -> Vec<PathBuf> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Not by std, which would have libc take memory, of a program that libnovale is loaded into.
+    let folder = rustix::fs::open(FOLDER, flags, Mode::empty()).and_then(Dir::new);
+    let names = folder.into_iter().flatten().flatten();
+    let path = |name: &[u8]| Path::new(FOLDER).join(OsStr::from_bytes(name));
+    names
+        .filter(|entry| entry.file_name().to_bytes().starts_with(prefix))
+        .map(|entry| path(entry.file_name().to_bytes()))
+        .collect()
+}
+
+/// The pool that an arena's name speaks of.
+fn uuid_in(path: &Path) -> Option<[u8; 16]> {
+    let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.get(..UUID_CHARS)?;
+    let digits: String = name.chars().filter(|character| *character != '-').collect();
+    let uuid = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
+    (hyphenated(uuid) == name).then_some(uuid)
 }
 
 /// A UUID as it is written: its first byte first.
@@ -147,11 +266,18 @@ fn hyphenated(uuid: [u8; 16]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::hyphenated;
+    use std::path::Path;
+
+    use super::{hyphenated, uuid_in};
 
     #[test]
-    fn a_uuid_is_written_as_everywhere() {
+    fn a_uuid_is_written_as_everywhere_and_read_again() {
         let uuid = [0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0xff];
         assert_eq!(hyphenated(uuid), "deadbeef-0102-0304-0506-0708090a0bff");
+        let named = |name: &str| uuid_in(&Path::new("/dev/shm").join(name));
+        assert_eq!(named("novale-deadbeef-0102-0304-0506-0708090a0bff-b-1-2.f"), Some(uuid));
+        for other in ["novale-deadbeef", "novale-deadbeef0102-0304-0506-0708090a0b-ff-b", "x", ""] {
+            assert_eq!(named(other), None, "{other}");
+        }
     }
 }

@@ -20,11 +20,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use novale_arena::{PidInfo, SEGMENT_BYTES_MAX};
-use novale_core::{Executor, Fs, OpenOptions, PoolInfo, Progress, inspect};
+use novale_core::{Executor, Fs, OpenOptions, PoolInfo, Progress, Served, inspect, mount_served};
 use novale_layout::{MAX_SLOTS, PAGE};
 use novale_pm::{PmOptions, SlotLock};
 
-pub use arena_file::ArenaFile;
+pub use arena_file::{ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
 
 use crate::wall_clock_ns;
@@ -107,14 +107,20 @@ pub fn join_from(slots: &[PathBuf], descriptors: u32) -> Result<Joined, JoinErro
     Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: false })
 }
 
-/// Whether this process could [`join`] now, without doing so.
+/// The mount with a device number as its daemon describes it, and the pool's slots in its order, where
+/// that daemon is a client of the pool in `slots`, which this process could [`join`] now. It is the pool
+/// that says that the mount is its own.
 ///
 /// # Errors
 /// As [`join`].
-pub fn check(slots: &[PathBuf]) -> Result<(), JoinError> {
+pub fn served(
+    slots: &[PathBuf],
+    device: (u32, u32),
+) -> Result<Option<(Vec<PathBuf>, Served)>, JoinError> {
     let options = PmOptions { lock: SlotLock::Shared, ..PmOptions::default() };
-    let (pm, _) = slots::open(slots, &options)?;
-    ArenaFile::of(&pm, inspect(&pm)?.uuid)?.open().map(drop)
+    let (pm, slots) = slots::open(slots, &options)?;
+    let arena = ArenaFile::of(&pm, inspect(&pm)?.uuid)?.open()?;
+    Ok(mount_served(&arena, device).map(|served| (slots, served)))
 }
 
 /// How a pool is opened by whoever comes first.

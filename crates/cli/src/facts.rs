@@ -1,0 +1,70 @@
+//! What a mount's daemon says of the mount, for the commands that meet the mount later.
+//!
+//! `umount`, `remount` and `info` start from a mount and need to know what its daemon runs with, also
+//! when the pool's files were moved or removed meanwhile. The daemon itself says so, through the mount
+//! ([`novale_fuse::FACTS`]): the kernel leads the question to who serves the mount, whatever the
+//! namespace of who asks, and nothing is left behind by one that dies. A mount of another user may
+//! say what it likes; who asks believes its own mounts and root's ([`MountEntry::is_believed`]).
+//!
+//! [`MountEntry::is_believed`]: novale_fuse::MountEntry::is_believed
+
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::Arc;
+
+use novale_core::Fs;
+use novale_layout::MAX_SLOTS;
+use serde::{Deserialize, Serialize};
+
+/// How a mount was made, and who uses its pool.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    /// The daemon, and the pid namespace that has it under this number.
+    pub(crate) pid: u32,
+    pub(crate) pid_namespace: u64,
+    /// The slots' paths as they were, for messages.
+    pub(crate) slots: Vec<String>,
+    /// The slots' files, wherever they were moved.
+    pub(crate) slot_files: Vec<SlotFile>,
+    pub(crate) read_only: bool,
+    pub(crate) threads: usize,
+    pub(crate) grace_seconds: u64,
+    /// The words of `-o` that ask for what the daemon runs with.
+    pub(crate) daemon_words: Vec<String>,
+    /// Processes that use the pool and serve no mount.
+    pub(crate) programs: Vec<u32>,
+}
+
+/// Makes what is answered.
+pub(crate) type Answer = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
+
+/// What makes two files one slot: file system, inode, and the number of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SlotFile(u64, u64, u64);
+
+impl SlotFile {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        let device = if metadata.file_type().is_char_device() { metadata.rdev() } else { 0 };
+        Self(metadata.dev(), metadata.ino(), device)
+    }
+}
+
+impl Facts {
+    /// What the daemon that is this process answers from now on: `self`, and who uses the pool by then.
+    pub(crate) fn answered(mut self, fs: Arc<Fs>) -> Answer {
+        self.pid = std::process::id();
+        self.pid_namespace = pid_namespace();
+        let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
+        self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
+        Box::new(move || {
+            let now = Self { programs: fs.programs(), ..self.clone() };
+            // Numbers and texts can be written.
+            serde_json::to_vec(&now).unwrap_or_default()
+        })
+    }
+}
+
+/// What tells this process' pid namespace from others; 0 where that can't be seen.
+pub(crate) fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}

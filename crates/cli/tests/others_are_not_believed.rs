@@ -1,0 +1,212 @@
+//! Promise: what other users and other containers do in `/dev/shm`, and what their mounts say, neither
+//! misleads a command nor keeps anybody from anything.
+//!
+//! The facts of a mount were files in `/dev/shm`. Whoever could write one had root's `novale umount`
+//! remove a file of root's, and root's `novale run` serve a user's mount from a pool of root's; a
+//! container's daemon removed those of living mounts; and the names could be taken by anybody before.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use support::{Scratch, arenas, ends, facts, novale, program, signal_daemon};
+
+/// A user with no rights.
+const NOBODY: u32 = 65534;
+
+/// Runs a program so that it is told of the mount, or not at all; what it was told.
+fn told(arguments: &[&str]) -> (i32, String) {
+    let mut command = Command::new(program());
+    command.args(["run", "--strict"]).args(arguments).args(["sh", "-c", "echo $NOVALE_DIRECT"]);
+    // Any library will do.
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.contains("libc.so")).unwrap();
+    let output = command.env("NOVALE_PRELOAD", libc).env_remove("LD_PRELOAD").output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// Does something as a user without rights.
+fn as_nobody(script: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).uid(NOBODY).gid(NOBODY).output().unwrap()
+}
+
+#[test]
+fn names_that_others_have_taken_keep_nobody_from_sharing_a_pool() {
+    let Some(scratch) = Scratch::for_mount("names_that_others_have_taken") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    let mount = || novale(&["mount", "-o", "direct", &slot, &dir]);
+    mount().ok();
+    let arena = arenas(&slot).remove(0);
+    novale(&["umount", &dir]).ok();
+    let name = arena.display();
+    for take in ["touch", "mkfifo", "mkdir", "ln -s /etc/passwd"] {
+        let taken = as_nobody(&format!("{take} {name}"));
+        assert!(taken.status.success(), "{taken:?}");
+        let squatter = fs::symlink_metadata(&arena).unwrap().ino();
+        mount().ok();
+        assert_eq!(arenas(&slot).len(), 2, "{take}");
+        let (code, entry) = told(&["--mount", &dir]);
+        assert!(code == 0 && entry.contains(&slot), "{take}: {code} {entry}");
+        let one = novale_posix::join::join(&[PathBuf::from(&slot)]).unwrap();
+        novale(&["umount", &dir]).refused(1, &["busy", &std::process::id().to_string()]);
+        one.close().unwrap();
+        drop(one);
+        // One that was killed is replaced, and what it has left is found.
+        assert!(ends(signal_daemon(&slot, Signal::KILL)));
+        mount().ok();
+        assert_eq!(arenas(&slot).len(), 2, "{take}");
+        novale(&["umount", &dir]).ok();
+        assert!(facts(&slot)["clean"] == true && arenas(&slot).len() == 1, "{take}");
+        assert_eq!(fs::symlink_metadata(&arena).unwrap().ino(), squatter, "{take}");
+        let removed = fs::remove_dir(&arena).or_else(|_| fs::remove_file(&arena));
+        removed.unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_in_another_container_disturbs_no_mount() {
+    let Some(scratch) = Scratch::for_mount("a_daemon_in_another_container") else { return };
+    let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
+    novale(&["mkfs", "--size", "16M", &other]).ok();
+    let place = scratch.slot("place");
+    fs::create_dir(&place).unwrap();
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    // Whose mount table shows nothing of the mount here, as that of a container shows nothing.
+    let novale_program = program();
+    let inside = format!(
+        "umount {dir}; {0} mount -o direct {other} {place} && {0} umount {place}",
+        novale_program.display()
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "-p", "-f", "--mount-proc", "sh", "-c", &inside]);
+    let ended = unshare.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let (code, entry) = told(&["--mount", &dir]);
+    assert!(code == 0 && entry.contains(&slot), "{code} {entry}");
+    novale(&["umount", &dir]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+}
+
+/// The path in the mount table led to another pool by then.
+#[test]
+fn a_mount_is_coupled_with_no_pool_but_its_own() {
+    let Some(scratch) = Scratch::for_mount("a_mount_is_coupled_with_no_pool") else { return };
+    let [mine, other, link] = ["mine", "other", "link"].map(|name| scratch.slot(name));
+    let place = scratch.slot("place");
+    fs::create_dir(&place).unwrap();
+    for pool in [&mine, &other] {
+        novale(&["mkfs", "--size", "16M", pool]).ok();
+    }
+    symlink(&mine, &link).unwrap();
+    novale(&["mount", "-o", "direct", &link, &scratch.dir()]).ok();
+    novale(&["mount", "-o", "direct", &other, &place]).ok();
+    let (code, entry) = told(&["--mount", &scratch.dir()]);
+    assert!(code == 0 && entry.contains(&mine), "{code} {entry}");
+    fs::remove_file(&link).unwrap();
+    symlink(&other, &link).unwrap();
+    assert_eq!(told(&["--mount", &scratch.dir()]), (125, String::new()));
+    let (code, all) = told(&[]);
+    assert!(code == 0 && all.contains(&place) && !all.contains(&scratch.dir()), "{code} {all}");
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["umount", &place]).ok();
+    assert_eq!((&facts(&mine)["clean"], &facts(&other)["clean"]), (&true.into(), &true.into()));
+}
+
+#[test]
+fn a_daemon_tells_of_its_mount_to_its_user_and_to_nobody_else() {
+    let Some(scratch) = Scratch::for_mount("a_daemon_tells_of_its_mount") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", "--threads", "3", &slot, &scratch.dir()]).ok();
+    let name = novale_fuse::FACTS;
+    let mut value = vec![0; 1 << 16];
+    let len = rustix::fs::getxattr(scratch.dir(), name, &mut value[..]).unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&value[..len]).unwrap();
+    assert_eq!(said["pid"], facts(&slot)["used_by"]);
+    assert_eq!((&said["threads"], &said["slots"][0]), (&3.into(), &slot.as_str().into()));
+    let asks = "import os, sys\ntry: print(os.getxattr(sys.argv[1], sys.argv[2]))\n\
+                except OSError as error: print(error.strerror)";
+    for folder in [scratch.dir(), format!("{}/..", scratch.dir())] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut python = Command::new("python3");
+    python.args(["-c", asks, &scratch.dir(), name]).uid(NOBODY).gid(NOBODY);
+    match python.output() {
+        Ok(output) => assert_eq!(output.stdout, b"No data available\n", "{output:?}"),
+        Err(error) => println!("skipped: as another user: python3: {error}"),
+    }
+}
+
+/// Mounts as a user, in a namespace of its own, and lets root's commands meet the mount. `$N` is the
+/// program, `$U` a folder of the user's, `$R` one of root's pools, `$M` where that is mounted.
+const HOSTILE: &str = r#"
+set -eu
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 none /mnt
+mknod /mnt/fuse c 10 229; chmod 666 /mnt/fuse; mount --bind /mnt/fuse /dev/fuse
+mkdir -p /mnt/u/m "$M"; chown -R 65534 /mnt/u
+as() { setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/mnt/u "$@"; }
+"$N" mount -o direct "$R" "$M"
+echo secret > "$M/secret"; chmod 600 "$M/secret"
+as "$N" mkfs --size 16M "$U/pool" > /dev/null
+as ln -s "$U/pool" "$U/link"
+as "$N" mount -o direct "$U/link" /mnt/u/m
+echo "its own: $(as "$N" run --strict --mount /mnt/u/m sh -c 'echo $NOVALE_DIRECT')"
+# The path that the mount table shows leads to root's pool from here on.
+as ln -sfn "$R" "$U/link"
+echo "named: $("$N" run --strict --mount /mnt/u/m sh -c 'echo $NOVALE_DIRECT' 2>&1)"
+echo "all: $("$N" run --strict sh -c 'echo $NOVALE_DIRECT' 2>&1)"
+# Both daemons die: the one pool is nobody's then, and neither is its arena.
+"$N" info "$R" | grep -q "mounted   $M"
+kill -9 $(pgrep -u 65534 -f "mount --daemon.*$U/link")
+kill -9 $(pgrep -u 0 -f "mount --daemon.*$R")
+sleep 0.5
+before=$(stat -c %n /dev/shm/novale-"$ID"-*)
+"$N" umount /mnt/u/m
+echo "left: $(stat -c %n /dev/shm/novale-"$ID"-* | grep -cxF "$before")"
+"$N" umount "$M"
+echo "then: $(ls /dev/shm | grep -c "novale-$ID-" || true)"
+as rm -f /dev/shm/novale-"$("$N" info "$U/pool" | awk '/^pool/ { print $2 }')"-*
+"#;
+
+#[test]
+fn a_users_mount_leads_root_to_no_pool_and_no_file_of_roots() {
+    let Some(scratch) = Scratch::for_mount("a_users_mount_leads_root") else { return };
+    let has = |tool: &str| Command::new(tool).arg("-V").output().is_ok();
+    if !has("fusermount3") || !has("setpriv") {
+        println!("skipped: a_users_mount_leads_root: no fusermount3, or no setpriv");
+        return;
+    }
+    let slot = scratch.pool();
+    let id = facts(&slot)["uuid"].as_str().unwrap().to_owned();
+    let folder = Path::new(&slot).parent().unwrap();
+    let (mine, copy) = (folder.join("users"), folder.join("novale"));
+    fs::create_dir(&mine).unwrap();
+    std::os::unix::fs::chown(&mine, Some(NOBODY), None).unwrap();
+    // Not by this process, which others that it starts would have the copy open from.
+    assert!(Command::new("cp").arg(program()).arg(&copy).status().unwrap().success());
+    for open in [folder, &copy] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.contains("libc.so")).unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "sh", "-c", HOSTILE]).env("NOVALE_PRELOAD", libc);
+    unshare.env("N", &copy).env("U", &mine).env("R", &slot).env("ID", &id);
+    let output = unshare.env("M", "/mnt/root").env_remove("LD_PRELOAD").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or("");
+    assert!(output.status.success(), "{output:?}");
+    assert!(line("its own: ").starts_with("/mnt/u/m="), "{output:?}");
+    assert!(line("named: ").contains("another user's mount"), "{output:?}");
+    let all = line("all: ");
+    assert!(all.contains("/mnt/root=") && !all.contains("/mnt/u/m="), "{output:?}");
+    assert_eq!((line("left: "), line("then: ")), ("1", "0"), "{output:?}");
+}
