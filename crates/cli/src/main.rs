@@ -15,6 +15,7 @@ macro_rules! remark {
     ($($line:tt)*) => { $crate::mutter(format_args!($($line)*)) };
 }
 
+mod again;
 mod args;
 mod ask;
 mod background;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::MountArgs;
 use crate::words::Words;
-use crate::{background, daemon, remount, slots, target};
+use crate::{again, background, daemon, remount, slots, target};
 
 /// What to mount where, with all paths absolute.
 #[derive(Debug)]
@@ -26,6 +26,9 @@ pub(crate) fn run(args: &MountArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let request = request(given, target, args, words)?;
+    if !request.args.daemon && again::run(&request)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     if request.args.foreground || request.args.daemon {
         daemon::run(&request)?;
         return Ok(ExitCode::SUCCESS);

@@ -64,7 +64,32 @@ fn a_pool_in_use_is_refused_by_whoever_would_disturb_it() {
     let pid = format!("process {}", live["used_by"]);
     novale(&["check", &a, &b]).refused(8, &["in use", &pid, &scratch.dir(), "novale umount"]);
     novale(&["mkfs", "--force", &b]).refused(1, &["in use", &pid]);
-    novale(&["mount", &a, &b, &other]).refused(1, &["in use", &pid]);
+    novale(&["mount", "-o", "ro", &a, &b, &other]).refused(1, &["in use", &pid]);
+    novale(&["mount", "--foreground", &a, &b, &other]).refused(1, &["in use", &pid]);
+    fs::remove_dir(&other).unwrap();
+}
+
+/// A pool was refused a second directory, where other file systems are the same one in both.
+#[test]
+fn a_pool_is_mounted_on_two_directories() {
+    let Some(scratch) = Scratch::for_mount("a_pool_is_mounted_on_two") else { return };
+    let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    novale(&["mount", &slot, &dir]).ok();
+    let again = novale(&["mount", "-o", "nosuid,threads=3", &slot, &other]);
+    assert!(again.err.contains("threads=3 can't be changed while mounted"), "{}", again.err);
+    again.ok();
+    fs::write(scratch.in_dir("file"), b"seen in both").unwrap();
+    assert_eq!(fs::read(format!("{other}/file")).unwrap(), b"seen in both");
+    assert_eq!(facts(&slot)["mounted_at"], serde_json::json!([dir, other]));
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = table.lines().find(|line| line.contains(&other)).unwrap();
+    assert!(line.contains("nosuid"), "{line}");
+    novale(&["umount", &other]).refused(1, &["stays open", &dir]);
+    novale(&["mount", &slot, &other]).ok();
+    // One behind the other: the pool is closed when the command returns.
+    novale(&["umount", &dir, &other]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
     fs::remove_dir(&other).unwrap();
 }
 
