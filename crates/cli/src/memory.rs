@@ -40,9 +40,10 @@ fn weakest(slots: &[SlotMemory]) -> Option<(usize, SlotMemory)> {
 pub(crate) fn warn(paths: &[PathBuf], slots: &[SlotMemory]) {
     let Some((index, memory)) = weakest(slots) else { return };
     let shown = paths.get(index).map_or(Path::new("").display(), |path| path.display());
-    let what = match memory {
-        SlotMemory::PageCache => "is an ordinary file, in the kernel's page cache".to_owned(),
-        _ => format!("is in plain memory ({})", word(memory)),
+    let what = if memory == SlotMemory::PageCache {
+        "is an ordinary file, in the kernel's page cache".to_owned()
+    } else {
+        format!("is in plain memory ({})", word(memory))
     };
     remark!(
         "novale: {shown} {what}: the pool survives {} (--quiet leaves this out)",

@@ -17,6 +17,9 @@ use crate::holder::Process;
 
 /// How the FUSE device's name ends.
 const DEVICE: &[u8] = b"/fuse";
+/// A daemon's name, and the words of which one is in its command line.
+const NAME: &[u8] = b"novale\n";
+const SERVING: [&[u8]; 3] = [b"--daemon", b"--foreground", b"-f"];
 /// The line of a descriptor's description that names the mount.
 const CONNECTION: &str = "fuse_connection:";
 /// Bits of a minor device number in the kernel.
@@ -68,7 +71,10 @@ pub(crate) fn started_for(target: &Path) -> Option<Process> {
         let [_, command, .., dir, _] = words.as_slice() else { return None };
         let here = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         let dir = here.join(OsStr::from_bytes(dir));
-        (*command == b"mount" && dir == target && is_server(pid)).then_some(process)
+        // While it closes the pool it has the FUSE device no more.
+        let serves = words.iter().any(|word| SERVING.contains(word));
+        let named = fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == NAME);
+        (*command == b"mount" && dir == target && serves && named).then_some(process)
     })
 }
 

@@ -152,7 +152,7 @@ fn not_mounted(target: &Path, how: Unmount, error: MountError) -> Result<Daemon>
     let devices = servers::devices_of(process.pid);
     if how == Unmount::ByForce {
         let cut = devices.iter().map(|device| novale_fuse::cut(*device));
-        if !cut.fold(false, |any, cut| any | cut.is_ok()) {
+        if !cut.fold(false, |any, cut| any | cut.is_ok()) && servers::is_server(process.pid) {
             // Where the kernel's switch is out of reach, the daemon cuts off itself.
             process.end().context("ending the daemon")?;
         }
@@ -195,7 +195,7 @@ impl Daemon {
     /// Waits for the daemon, and looks whether it left the pool clean.
     fn close(&self, target: &Path, limit: Duration) -> Result<()> {
         self.wait(target, limit)?;
-        if self.held.as_ref().is_some_and(|held| held.is_left_open()) {
+        if self.held.as_ref().is_some_and(HeldSlots::is_left_open) {
             bail!("the pool was not closed clean: the next mount recovers it");
         }
         Ok(())

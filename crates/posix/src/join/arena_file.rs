@@ -253,7 +253,7 @@ fn list(prefix: &[u8]) -> Vec<PathBuf> {
 fn uuid_in(path: &Path) -> Option<[u8; 16]> {
     let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.get(..UUID_CHARS)?;
     let digits: String = name.chars().filter(|character| *character != '-').collect();
-    let uuid = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
+    let uuid = u128::from_str_radix(&digits, 16).ok()?.swap_bytes().to_le_bytes();
     (hyphenated(uuid) == name).then_some(uuid)
 }
 
