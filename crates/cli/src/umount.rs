@@ -25,6 +25,9 @@ const CLOSE_MAX: Duration = Duration::from_secs(600);
 const FORCED_MAX: Duration = Duration::from_secs(60);
 /// How long a daemon may take to answer before it counts as stuck.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long another mount namespace may have the mount before this command gives up: programs that
+/// come and go have one, too.
+const ELSEWHERE_MAX: Duration = Duration::from_secs(30);
 /// What closing a small pool takes; behind it a copy of the mount elsewhere is looked for.
 const SOON: Duration = Duration::from_millis(300);
 /// Longer than this it does not wait without a word.
@@ -212,11 +215,11 @@ impl Daemon {
             );
         }
         let what = "waiting for the pool to be closed";
-        for quiet in [SOON, QUIET_MAX] {
-            if spin(what, || self.process.wait(quiet))? {
-                return Ok(());
-            }
-            self.is_nowhere_else(target)?;
+        if spin(what, || self.process.wait(SOON))? || self.ends_elsewhere(target)? {
+            return Ok(());
+        }
+        if spin(what, || self.process.wait(QUIET_MAX))? {
+            return Ok(());
         }
         let pid = self.pid();
         remark!("novale: {shown}: waiting for process {pid} to close the pool");
@@ -240,17 +243,29 @@ impl Daemon {
         Ok(other.map(|entry| entry.target.clone()))
     }
 
-    /// Refuses to wait while another namespace has the mount: that may be for ever.
-    fn is_nowhere_else(&self, target: &Path) -> Result<()> {
-        let Some(device) = self.device.filter(|_| !self.was_cut) else { return Ok(()) };
+    /// Says that another namespace has the mount, if one has, and gives it some time; true where the
+    /// daemon has ended then. It is not waited for any longer, which may be for ever.
+    fn ends_elsewhere(&self, target: &Path) -> Result<bool> {
+        let Some(device) = self.device.filter(|_| !self.was_cut) else { return Ok(false) };
         let copies = elsewhere::copies(device);
         if copies.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let (shown, copies) = (target.display(), elsewhere::shown(&copies));
-        bail!(
-            "{shown} is unmounted, but the pool stays open: another mount namespace has the mount too, \
-             {copies}; novale umount --force {shown} ends it there, and what is open fails"
-        )
+        remark!(
+            "novale: {shown} is unmounted, but another mount namespace has the mount too, {copies}: \
+             waiting {} s for it; novale umount --force {shown} ends it there, and what is open fails",
+            ELSEWHERE_MAX.as_secs()
+        );
+        let what = "waiting for the other mount namespace";
+        if spin(what, || self.process.wait(ELSEWHERE_MAX))? {
+            return Ok(true);
+        }
+        let copies = elsewhere::copies(device);
+        if copies.is_empty() {
+            return Ok(false);
+        }
+        let copies = elsewhere::shown(&copies);
+        bail!("{shown}: the pool stays open: another mount namespace still has the mount, {copies}")
     }
 }

@@ -267,8 +267,8 @@ fn umount_says_when_the_pool_is_mounted_elsewhere_too() {
     fs::remove_dir(&other).unwrap();
 }
 
-/// umount waited ten minutes for a daemon that another mount namespace kept at work, and then advised
-/// to kill it.
+/// umount waited ten minutes for a daemon that another mount namespace kept at work, without a word, and
+/// then advised to kill it.
 #[test]
 fn umount_says_at_once_that_another_namespace_has_the_mount_and_ends_it_there_if_asked() {
     let Some(scratch) = Scratch::for_mount("umount_says_at_once_that") else { return };
@@ -276,25 +276,60 @@ fn umount_says_at_once_that_another_namespace_has_the_mount_and_ends_it_there_if
     for is_mounted_here in [false, true] {
         novale(&["mount", "--grace", "1", &slot, &dir]).ok();
         let mut unshare = Command::new("unshare");
-        unshare.args(["-m", "--propagation", "private", "sleep", "60"]);
-        let mut other = unshare.spawn().unwrap();
-        let (own, others) = ("/proc/self/ns/mnt", format!("/proc/{}/ns/mnt", other.id()));
-        let has_come = || fs::read_link(own).ok() != fs::read_link(&others).ok();
-        assert!(eventually(has_come));
-        // Asked for the second time, where the mount is gone here, or for the first.
+        unshare.args(["-m", "--propagation", "private", "sh", "-c"]);
+        // Other tests' mounts are not held.
+        let script = format!("{}; echo has it; exec sleep 60", support::without_mounts(&dir));
+        let mut other = unshare.arg(script).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "has it\n");
         let start = Instant::now();
-        if !is_mounted_here {
-            let pid = format!("{} (", other.id());
-            novale(&["umount", &dir]).refused(1, &["stays open", &pid, &dir, "--force"]);
+        let mut polite = Command::new(env!("CARGO_BIN_EXE_novale"));
+        polite.args(["umount", &dir]).stderr(Stdio::piped());
+        // Asked where the mount is gone here, or for the first time.
+        let polite = (!is_mounted_here).then(|| {
+            let mut polite = polite.spawn().unwrap();
+            let mut said = String::new();
+            BufReader::new(polite.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+            for word in ["another mount namespace", &format!("{} (", other.id()), &dir, "--force"] {
+                assert!(said.contains(word), "'{word}' is missing in: {said}");
+            }
             assert!(!scratch.is_mounted() && facts(&slot)["used_by"].is_number());
-        }
+            polite
+        });
         novale(&["umount", "--force", &dir]).ok();
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(polite.is_none_or(|mut polite| polite.wait().unwrap().success()));
         let closed = facts(&slot);
         assert!(closed["clean"] == true && closed["used_by"].is_null(), "{closed}");
         other.kill().unwrap();
         other.wait().unwrap();
     }
+}
+
+/// A daemon that is out of the tree was known by a file in `/dev/shm`; now by its own command line.
+#[test]
+fn a_pool_that_a_lazy_unmount_has_left_open_is_waited_for_or_cut_off() {
+    let Some(scratch) = Scratch::for_mount("a_pool_that_a_lazy_unmount") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    for forced in [false, true] {
+        novale(&["mount", "--grace", "1", &slot, &dir]).ok();
+        let mut open = File::create(scratch.in_dir("open")).unwrap();
+        novale(&["umount", "--lazy", &dir]).ok();
+        let mut umount = Command::new(env!("CARGO_BIN_EXE_novale"));
+        umount.arg("umount").args(forced.then_some("--force")).arg(&dir);
+        let mut umount = umount.spawn().unwrap();
+        if !forced {
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(umount.try_wait().unwrap().is_none(), "it did not wait");
+            open.write_all(b"still usable").unwrap();
+            drop(open);
+        }
+        assert!(umount.wait().unwrap().success());
+        let closed = facts(&slot);
+        assert!(closed["clean"] == true && closed["used_by"].is_null(), "{closed}");
+    }
+    novale(&["umount", &dir]).refused(1, &["is not a Novale mount"]);
 }
 
 /// The daemon opened a log named relative to where it was started in the root directory.

@@ -82,8 +82,9 @@ fn a_daemon_in_another_container_disturbs_no_mount() {
     // Whose mount table shows nothing of the mount here, as that of a container shows nothing.
     let novale_program = program();
     let inside = format!(
-        "umount {dir}; {0} mount -o direct {other} {place} && {0} umount {place}",
-        novale_program.display()
+        "{1}; {0} mount -o direct {other} {place} && {0} umount {place}",
+        novale_program.display(),
+        support::without_mounts("none")
     );
     let mut unshare = Command::new("unshare");
     unshare.args(["-m", "-p", "-f", "--mount-proc", "sh", "-c", &inside]);
@@ -149,6 +150,7 @@ fn a_daemon_tells_of_its_mount_to_its_user_and_to_nobody_else() {
 const HOSTILE: &str = r#"
 set -eu
 mount --make-rprivate /
+eval "$ALONE"
 mount -t tmpfs -o mode=755 none /mnt
 mknod /mnt/fuse c 10 229; chmod 666 /mnt/fuse; mount --bind /mnt/fuse /dev/fuse
 mkdir -p /mnt/u/m "$M"; chown -R 65534 /mnt/u
@@ -199,7 +201,12 @@ fn a_users_mount_leads_root_to_no_pool_and_no_file_of_roots() {
     let libc = maps.split_whitespace().find(|word| word.contains("libc.so")).unwrap();
     let mut unshare = Command::new("unshare");
     unshare.args(["-m", "sh", "-c", HOSTILE]).env("NOVALE_PRELOAD", libc);
-    unshare.env("N", &copy).env("U", &mine).env("R", &slot).env("ID", &id);
+    unshare
+        .env("ALONE", support::without_mounts("none"))
+        .env("N", &copy)
+        .env("U", &mine)
+        .env("R", &slot)
+        .env("ID", &id);
     let output = unshare.env("M", "/mnt/root").env_remove("LD_PRELOAD").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or("");

@@ -161,6 +161,15 @@ fn arenas_of(uuid: &str) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_ours).collect()
 }
 
+/// Shell words that take all of Novale's mounts but one out of a mount namespace that was copied from
+/// here: other tests wait until nobody has theirs.
+pub(crate) fn without_mounts(but: &str) -> String {
+    format!(
+        "awk '$3 == \"fuse.novale\" && $2 != \"{but}\" {{ print $2 }}' /proc/self/mounts | \
+         while read -r other; do umount -l \"$other\"; done"
+    )
+}
+
 /// Sends a signal to the daemon of a pool and returns its process number.
 pub(crate) fn signal_daemon(slot: &str, signal: Signal) -> u64 {
     let pid = facts(slot)["used_by"].as_u64().unwrap();

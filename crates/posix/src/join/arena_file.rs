@@ -252,8 +252,12 @@ fn list(prefix: &[u8]) -> Vec<PathBuf> {
 /// The pool that an arena's name speaks of.
 fn uuid_in(path: &Path) -> Option<[u8; 16]> {
     let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.get(..UUID_CHARS)?;
-    let digits: String = name.chars().filter(|character| *character != '-').collect();
-    let uuid = u128::from_str_radix(&digits, 16).ok()?.swap_bytes().to_le_bytes();
+    let digits: Vec<u8> = name.bytes().filter(|character| *character != b'-').collect();
+    let (pairs, _) = digits.as_chunks::<2>();
+    let mut uuid = [0; 16];
+    for (byte, pair) in uuid.iter_mut().zip(pairs) {
+        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
     (hyphenated(uuid) == name).then_some(uuid)
 }
 
