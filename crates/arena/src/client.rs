@@ -35,6 +35,11 @@ const CLAIMING: u64 = 1 << 31;
 
 /// The record kept for settling.
 const SETTLING: usize = RECORDS - 1;
+/// The record kept for the operation that settling makes in its turn, to free what the dead one had
+/// taken the last name of: all others may be waited in by threads that wait for this one.
+const FREEING: usize = RECORDS - 2;
+/// Records for operations that nobody else waits for.
+const ORDINARY: usize = RECORDS - 2;
 
 /// All records of a slot; made with the slot's first client, kept for all later ones.
 const RECORDS_CLASS: Class = Class::internal(129, 64 * 96);
@@ -259,20 +264,21 @@ impl Client {
         self.slot().word(SLOT_SERVES).store(what, Release);
     }
 
-    /// Starts an operation: takes a free record, sleeping while all 63 are in use. Threads that
-    /// pass different hints use different records.
+    /// Starts an operation: takes a free record, sleeping while all 62 are in use. Threads that
+    /// pass different hints use different records. A thread has one such operation at a time: one
+    /// that waited for a second with the first in hand could wait for others that do the same.
     #[inline]
     #[must_use]
     pub fn op(&self, kind: u32, hint: u32) -> Op<'_> {
-        let first = (hint as usize) % SETTLING;
+        let first = (hint as usize) % ORDINARY;
         self.try_op(kind, first).unwrap_or_else(|| self.wait_op(kind, first))
     }
 
     #[inline]
     fn try_op(&self, kind: u32, first: usize) -> Option<Op<'_>> {
         let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
-        for step in 0..SETTLING {
-            let index = (first + step) % SETTLING;
+        for step in 0..ORDINARY {
+            let index = (first + step) % ORDINARY;
             let owner = Owner::new(self.info.slot, index_u32(index), self.info.epoch);
             if let Some(op) = Op::claim(self, RecordWords::new(records.get(index)?), owner, kind) {
                 return Some(op);
@@ -285,9 +291,20 @@ impl Client {
     /// another of its own; none while another thread of this client has it.
     #[must_use]
     pub fn settling_op(&self, kind: u32) -> Option<Op<'_>> {
+        self.kept_op(kind, SETTLING)
+    }
+
+    /// The operation by which the thread that settles frees an inode; none while another thread of
+    /// this client has it, which only one that settles may.
+    #[must_use]
+    pub fn freeing_op(&self, kind: u32) -> Option<Op<'_>> {
+        self.kept_op(kind, FREEING)
+    }
+
+    fn kept_op(&self, kind: u32, index: usize) -> Option<Op<'_>> {
         let (records, _) = self.records.words().as_chunks::<RECORD_WORDS>();
-        let owner = Owner::new(self.info.slot, index_u32(SETTLING), self.info.epoch);
-        Op::claim(self, RecordWords::new(records.get(SETTLING)?), owner, kind)
+        let owner = Owner::new(self.info.slot, index_u32(index), self.info.epoch);
+        Op::claim(self, RecordWords::new(records.get(index)?), owner, kind)
     }
 
     /// Ends when one of the client's own operations does.

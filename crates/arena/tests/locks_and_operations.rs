@@ -177,11 +177,13 @@ fn mistakes_with_locks_are_told() {
 fn all_records_can_be_in_use_and_one_more_waits() {
     let arena = arena();
     let client = attach(&arena);
-    let mut ops: Vec<Op<'_>> = (0..63).map(|_| client.op(1, 17)).collect();
+    let mut ops: Vec<Op<'_>> = (0..62).map(|_| client.op(1, 17)).collect();
     let mut owners: Vec<u32> = ops.iter().map(|op| op.owner().record()).collect();
     assert_eq!(owners[0], 17, "the hint comes first");
     owners.sort_unstable();
-    assert_eq!(owners, (0..63).collect::<Vec<_>>(), "the last one is for settling");
+    assert_eq!(owners, (0..62).collect::<Vec<_>>(), "the last two are for settling");
+    let settling = [client.settling_op(1), client.freeing_op(1)].map(Option::unwrap);
+    assert_eq!(settling.map(|op| op.owner().record()), [63, 62]);
     std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
         let client = &client;

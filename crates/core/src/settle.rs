@@ -336,14 +336,16 @@ impl Fs {
             }
             // As if it were held, or it would not load.
             held.view.holds().store(1, Ordering::Relaxed);
-            let kind = self.load_held(held);
+            let loaded = self.load_held(held);
             held.view.holds().store(0, Ordering::Relaxed);
-            let Some(kind) = kind? else { continue };
-            let kind_of_call = OpKind::Release;
-            let op = self.client.op(kind_of_call as u32, 0);
-            let call = Call { op, kind: kind_of_call, now_ns: 0, hint: 0 };
+            let Some(file_kind) = loaded? else { continue };
+            let kind = OpKind::Release;
+            let Some(op) = self.client.freeing_op(kind as u32) else {
+                return Err(Error::BadArena("the record for freeing is in use".into()));
+            };
+            let call = Call { op, kind, now_ns: 0, hint: 0 };
             let id = self.log_id(held.ino, held.view.generation());
-            self.reclaim_view(&call, &held.view, &id, kind)?;
+            self.reclaim_view(&call, &held.view, &id, file_kind)?;
         }
         Ok(())
     }
