@@ -89,6 +89,7 @@ part capi 600 scripts/suites/capi.sh
 part readme 120 scripts/suites/readme.sh
 part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
+part pages 120 scripts/suites/pages.sh
 part nfs 240 scripts/suites/nfs.sh
 part direct 600 scripts/suites/direct.sh
 NOVALE_MAP=dax part mapped 240 scripts/suites/direct.sh fio sqlite

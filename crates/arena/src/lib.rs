@@ -50,6 +50,7 @@ pub use record::{Commit, Extent, Phase, Record};
 pub use segment::{GREATEST as SEGMENT_BYTES_MAX, Known};
 pub use settle::Recovery;
 pub use sync::{Owner, SeqCount};
+pub use turn::{sleep_while, wake_all};
 pub use word::AtomicU64;
 #[cfg(feature = "watched-stores")]
 pub use word::{Watcher, watch_stores};

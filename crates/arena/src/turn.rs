@@ -10,6 +10,17 @@ use std::time::Duration;
 use crate::arena::Arena;
 use crate::off::low32;
 use crate::sync;
+use crate::word::AtomicU64;
+
+/// Sleeps while the low half of a word says `seen`; `timeout` at most, and less now and then.
+pub fn sleep_while(word: &AtomicU64, seen: u32, timeout: Duration) {
+    sync::futex_wait(word, seen, timeout);
+}
+
+/// Wakes all who sleep on a word, once it has changed.
+pub fn wake_all(word: &AtomicU64) {
+    sync::futex_wake(word, i32::MAX);
+}
 
 impl Arena {
     /// What the word says, before one looks at what one waits for.

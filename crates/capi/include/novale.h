@@ -401,8 +401,8 @@ int novale_opendir(const novale_t *pool,
                    const char *path,
                    novale_dir_t **directory);
 
-// Stores the next entry. "." and ".." are not among them. Names that come or go while a directory is
-// listed may be seen or not, all others are seen once.
+// Stores the next entry. "." and ".." are not among them. Names that go while a directory is listed
+// may be seen or not, names that come are not seen before it starts again, all others are seen once.
 //
 // Returns 1 for an entry, 0 behind the last one. Errors: -EFAULT, -EUCLEAN (damage).
 int novale_readdir(const novale_dir_t *directory,

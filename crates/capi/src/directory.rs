@@ -33,6 +33,9 @@ pub(crate) struct Listing {
     ahead: VecDeque<(Entry, u64)>,
     /// The cookie of the last entry that was read.
     after: u64,
+    /// None above this cookie is listed: what is made later would have it go on for ever. Fixed with
+    /// the first entry, and anew when the listing starts again.
+    last: Option<u64>,
     /// Nothing was behind it when it was read.
     ended: bool,
 }
@@ -41,12 +44,22 @@ impl Listing {
     fn seek(&mut self, cookie: u64) {
         self.ahead.clear();
         (self.after, self.ended) = (cookie, false);
+        if cookie == 0 {
+            self.last = None;
+        }
     }
 
     fn next(&mut self) -> Result<Option<(Entry, u64)>> {
         if self.ahead.is_empty() && !self.ended {
-            let Self { file, ahead, after, ended } = self;
+            let last = match self.last {
+                Some(last) => last,
+                None => *self.last.insert(self.file.last_cookie()?),
+            };
+            let Self { file, ahead, after, ended, .. } = self;
             file.read_dir(*after, |entry, cookie| {
+                if cookie > last {
+                    return false;
+                }
                 ahead.push_back((entry, cookie));
                 *after = cookie;
                 ahead.len() < BATCH
@@ -86,14 +99,15 @@ pub unsafe extern "C" fn novale_opendir(
             caller.lend(directory, || {
                 let how = OpenOptions::new().read(true).directory(true);
                 let file = caller.pool(pool)?.open_file(caller.string(path)?, &how)?;
-                Ok(Directory::new(Listing { file, ahead: VecDeque::new(), after: 0, ended: false }))
+                let ahead = VecDeque::new();
+                Ok(Directory::new(Listing { file, ahead, after: 0, last: None, ended: false }))
             })
         })
     }
 }
 
-/// Stores the next entry. "." and ".." are not among them. Names that come or go while a directory is
-/// listed may be seen or not, all others are seen once.
+/// Stores the next entry. "." and ".." are not among them. Names that go while a directory is listed
+/// may be seen or not, names that come are not seen before it starts again, all others are seen once.
 ///
 /// Returns 1 for an entry, 0 behind the last one. Errors: -EFAULT, -EUCLEAN (damage).
 #[unsafe(no_mangle)]

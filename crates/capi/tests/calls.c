@@ -209,6 +209,15 @@ static void listing(novale_t *pool)
     IS(novale_readdir(dir, &entry), 1);
     IS(atoi(entry.name), NAMES / 2);
     IS(novale_closedir(dir), 0);
+    /* Who moves each entry that it reads comes to an end. */
+    IS(novale_opendir(pool, "/many", &dir), 0);
+    for (seen = 0; seen <= NAMES && novale_readdir(dir, &entry) == 1; seen++) {
+        snprintf(path, sizeof path, "/many/%s", entry.name);
+        IS(novale_rename(pool, path, "/away", 0), 0);
+        IS(novale_rename(pool, "/away", path, 0), 0);
+    }
+    IS(seen, NAMES);
+    IS(novale_closedir(dir), 0);
 }
 
 static void attributes(novale_t *pool)

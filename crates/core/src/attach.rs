@@ -177,6 +177,7 @@ impl Fs {
             // What the superblock says need not be durable.
             features: atomic::AtomicU64::new(0),
             refuses_mapped: AtomicBool::new(false),
+            room_in_vain: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
         };
         if is_full {

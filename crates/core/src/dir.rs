@@ -348,9 +348,21 @@ impl Fs {
         })
     }
 
+    /// The cookie that no name of a directory is above at this moment; all that are made later are.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`], [`Error::Stale`].
+    pub fn last_cookie(&self, ctx: &Ctx, node: Node) -> Result<u64> {
+        self.read_node(ctx.hint, node, |view, kind| match kind {
+            FileKind::Directory => Ok(view.next_cookie() - 1),
+            _ => Err(Error::NotDirectory),
+        })
+    }
+
     /// Lists a directory's names behind the one with `after_cookie` (0: from the start), in the
     /// order of their making, until `each` returns `false`. `.` and `..` are not among them.
-    /// Names that come or go meanwhile may or may not be seen; all others are seen once.
+    /// Names that go meanwhile may or may not be seen, names that come are not, so that it ends
+    /// whatever others make; all others are seen once.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], [`Error::Stale`].
@@ -362,6 +374,7 @@ impl Fs {
         each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let mut from = after_cookie.saturating_add(1);
+        let end = self.last_cookie(ctx, node)?;
         let mut batch: Vec<(Found, Vec<u8>)> = Vec::new();
         loop {
             self.read_node(ctx.hint, node, |view, kind| {
@@ -371,7 +384,8 @@ impl Fs {
                 batch.clear();
                 let mut at = from;
                 while batch.len() < LIST_BATCH {
-                    let Some((cookie, addr)) = next_name(self.arena(), view, at)? else {
+                    let next = next_name(self.arena(), view, at)?;
+                    let Some((cookie, addr)) = next.filter(|(cookie, _)| *cookie <= end) else {
                         break;
                     };
                     // One that can't be read has moved; the view will not validate then.

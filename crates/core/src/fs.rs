@@ -147,6 +147,8 @@ pub struct Fs {
     /// Whether data of files that a kernel has mapped is refused.
     pub(crate) refuses_mapped: AtomicBool,
     /// Held by the thread that settles for dead clients.
+    /// How many inodes had stayed without names when room was last waited for in vain.
+    pub(crate) room_in_vain: AtomicU64,
     pub(crate) settling: Mutex<()>,
 }
 
@@ -540,6 +542,7 @@ impl Fs {
         }
         if left == 0 && locked.view.state().nlink == 0 {
             self.reclaim(&call, &locked)?;
+            self.note_freed();
         }
         Ok(())
     }

@@ -179,7 +179,9 @@ impl Fs {
             Self::unheld(&locked.view);
         }
         if left == 0 && locked.view.state().nlink == 0 {
-            return self.reclaim(call, locked);
+            self.reclaim(call, locked)?;
+            self.note_freed();
+            return Ok(());
         }
         if !hold.of_pages || locked.view.is_dax() {
             return Ok(());

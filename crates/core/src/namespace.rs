@@ -353,6 +353,9 @@ impl Fs {
         let ready = self.ready(&call, &changes)?;
         let change = InodeChange::links(inode, ctx.now_ns, nlink + 1);
         self.commit_names(&call, JournalKind::Link, (&changes, ready), &[change], Flushed::none())?;
+        if nlink == 0 {
+            self.note_named();
+        }
         inode.view.set_may_be_named(false);
         Ok(inode.view.attr(inode.kind))
     }
@@ -458,7 +461,12 @@ impl Fs {
 
     /// Frees an inode that has lost its last name, unless it is held.
     pub(crate) fn reclaim_if(&self, call: &Call<'_>, inode: &Locked<'_>, gone: bool) -> Result<()> {
-        if gone && !is_held(inode) { self.reclaim(call, inode) } else { Ok(()) }
+        match (gone, is_held(inode)) {
+            (true, false) => self.reclaim(call, inode)?,
+            (true, true) => self.note_kept(),
+            (false, _) => {}
+        }
+        Ok(())
     }
 }
 

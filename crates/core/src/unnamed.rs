@@ -119,6 +119,7 @@ impl Fs {
         });
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
+        self.note_kept();
         self.count(attrs.project, Change::whole(view))?;
         Ok(view.attr(new.kind))
     }

@@ -25,11 +25,12 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
     WriteFlags,
 };
-use novale_core::{Attr, FileKind, Ino, NewInode, Place};
+use novale_core::{Attr, FileKind, NewInode, Place};
 
 use crate::aside::Aside;
 use crate::cache::Keeps;
 use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
+use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, Reply, Service};
 use crate::transport::{Connection, Transport};
 use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind, xattr_mode};
@@ -43,7 +44,7 @@ const BACKGROUND_MAX: u16 = 64;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: u32 = 255;
 const BLOCK_BYTES: u32 = 4096;
-/// A handle is not needed: the kernel holds a file's inode as long as it is open.
+/// A file needs no handle: the kernel holds its inode as long as it is open.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
 const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
@@ -80,6 +81,7 @@ impl Transport for FuserTransport {
             Adapter {
                 keeps: Keeps::new(service.is_shared()),
                 aside: Aside::new(service.clone()),
+                room: Room::new(service.clone()),
                 service,
                 acl: self.acl,
                 maps_direct: false,
@@ -104,6 +106,8 @@ struct Adapter {
     service: Arc<dyn Service>,
     /// What waits for programs to give way that have a file's own pages mapped.
     aside: Aside,
+    /// What waits for removed files to go.
+    room: Room,
     acl: bool,
     keeps: Keeps,
     /// The kernel can map a file whose reads and writes all come to the service.
@@ -122,6 +126,18 @@ fn reply_empty(reply: ReplyEmpty, result: Reply<()>) {
     }
 }
 
+fn reply_entry(keeps: Keeps, reply: ReplyEntry, result: Reply<Attr>) {
+    match result {
+        Ok(attr) => reply.entry_with_ttls(
+            &keeps.attr(&attr),
+            &keeps.entry(),
+            &file_attr(&attr),
+            generation(&attr),
+        ),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
 /// A value or a list: its length where the kernel asks with no room, `ERANGE` with too little.
 fn reply_xattr(reply: ReplyXattr, size: u32, result: Reply<Vec<u8>>) {
     // Values and lists have at most 64 KB.
@@ -134,15 +150,15 @@ fn reply_xattr(reply: ReplyXattr, size: u32, result: Reply<Vec<u8>>) {
     }
 }
 
-/// Reads, and answers.
-fn read(service: &dyn Service, node: Ino, (offset, size): (u64, u32), reply: ReplyData) {
+/// Reads by one of the service's ways, and answers.
+fn read(read: impl FnOnce(&mut [u8]) -> Reply<usize>, size: u32, reply: ReplyData) {
     READ_BUFFER.with_borrow_mut(|buffer| {
         let size = usize::try_from(size).unwrap_or_default();
         if buffer.len() < size {
             buffer.resize(size, 0);
         }
         let buffer = buffer.get_mut(..size).unwrap_or_default();
-        match service.read(node, offset, buffer) {
+        match read(buffer) {
             Ok(bytes) => reply.data(buffer.get(..bytes).unwrap_or_default()),
             Err(error) => reply.error(errno(error)),
         }
@@ -177,7 +193,7 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.service.lookup(ino(parent), name.as_bytes()).transpose() {
-            Some(found) => self.reply_entry(reply, found),
+            Some(found) => reply_entry(self.keeps, reply, found),
             None => self.reply_absent(reply),
         }
     }
@@ -231,11 +247,13 @@ impl Filesystem for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let entry = kind_of_mode(mode).and_then(|kind| {
-            let new = NewInode { rdev, ..new_inode(request, kind, mode) };
-            self.service.make(ino(parent), name.as_bytes(), &new, umask)
-        });
-        self.reply_entry(reply, entry);
+        match kind_of_mode(mode) {
+            Ok(kind) => {
+                let new = NewInode { rdev, ..new_inode(request, kind, mode) };
+                self.make((parent, name), new, umask, reply);
+            }
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn mkdir(
@@ -247,8 +265,7 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let new = new_inode(request, FileKind::Directory, mode);
-        self.reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, umask));
+        self.make((parent, name), new_inode(request, FileKind::Directory, mode), umask, reply);
     }
 
     fn symlink(
@@ -259,9 +276,14 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let target = target.as_os_str().as_bytes();
-        let new = NewInode { target, ..new_inode(request, FileKind::Symlink, 0o777) };
-        self.reply_entry(reply, self.service.make(ino(parent), name.as_bytes(), &new, 0));
+        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
+        let target = target.as_os_str().as_bytes().to_vec();
+        let new = new_inode(request, FileKind::Symlink, 0o777);
+        let keeps = self.keeps;
+        self.room.make(
+            move |service| service.make(parent, &name, &NewInode { target: &target, ..new }, 0),
+            move |made| reply_entry(keeps, reply, made),
+        );
     }
 
     fn create(
@@ -275,20 +297,29 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let (new, open) = (new_inode(request, FileKind::File, mode), self.open_request(flags));
-        match self.service.create(ino(parent), name.as_bytes(), (&new, umask), open) {
-            Ok((attr, opened)) => reply.created(
-                &self.keeps.attr(&attr),
-                &file_attr(&attr),
-                generation(&attr),
-                NO_HANDLE,
-                opened_flags(opened),
-            ),
-            Err(error) => reply.error(errno(error)),
-        }
+        let (parent, name, keeps) = (ino(parent), name.as_bytes().to_vec(), self.keeps);
+        self.room.make(
+            move |service| service.create(parent, &name, (&new, umask), open),
+            move |created| match created {
+                Ok((attr, opened)) => reply.created(
+                    &keeps.attr(&attr),
+                    &file_attr(&attr),
+                    generation(&attr),
+                    NO_HANDLE,
+                    opened_flags(opened),
+                ),
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.reply_entry(reply, self.service.link(ino(node), ino(parent), name.as_bytes()));
+        let (node, parent, name) = (ino(node), ino(parent), name.as_bytes().to_vec());
+        let keeps = self.keeps;
+        self.room.make(
+            move |service| service.link(node, parent, &name),
+            move |linked| reply_entry(keeps, reply, linked),
+        );
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -309,11 +340,13 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let from = (ino(parent), name.as_bytes());
-        let to = (ino(new_parent), new_name.as_bytes());
-        let renamed =
-            rename_mode(flags.bits()).and_then(|mode| self.service.rename(from, to, mode));
-        reply_empty(reply, renamed);
+        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
+        let (new_parent, new_name) = (ino(new_parent), new_name.as_bytes().to_vec());
+        let rename = move |service: &dyn Service| {
+            let mode = rename_mode(flags.bits())?;
+            service.rename((parent, &name), (new_parent, &new_name), mode)
+        };
+        self.room.make(rename, move |renamed| reply_empty(reply, renamed));
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -345,12 +378,15 @@ impl Filesystem for Adapter {
     ) {
         let node = ino(node);
         // A read that comes from a call has an owner; the page cache has none.
-        if owner.is_some() || !self.service.is_shared() {
-            return read(&*self.service, node, (offset, size), reply);
+        if owner.is_some() {
+            return read(|buf| self.service.read(node, offset, buf), size, reply);
+        }
+        if !self.service.is_shared() {
+            return read(|buf| self.service.read_cached(node, offset, buf), size, reply);
         }
         let service = self.service.clone();
         self.aside.when_mapped(node, move |ready| match ready {
-            Ok(()) => read(&*service, node, (offset, size), reply),
+            Ok(()) => read(|buf| service.read_cached(node, offset, buf), size, reply),
             Err(error) => reply.error(errno(error)),
         });
     }
@@ -372,14 +408,23 @@ impl Filesystem for Adapter {
         // Where the end is only the service knows, if others append too; a mapped page that is
         // written back has its place.
         let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let written = if self.service.is_shared() && flags.0 & libc::O_APPEND != 0 && !cached {
-            self.service.append(without_fsetid, ino(node), data)
-        } else {
-            self.service.write(without_fsetid, ino(node), offset, data)
+        let appends = self.service.is_shared() && flags.0 & libc::O_APPEND != 0;
+        let node = ino(node);
+        let write = move |service: &dyn Service, data: &[u8]| match (cached, appends) {
+            (true, _) => service.write_back(without_fsetid, node, offset, data),
+            (false, true) => service.append(without_fsetid, node, data),
+            (false, false) => service.write(without_fsetid, node, offset, data),
         };
-        match written {
+        let answer = |written: Reply<usize>| match written {
             Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(error)),
+        };
+        let written = write(&*self.service, data);
+        if is_full(&written) {
+            let data = data.to_vec();
+            self.room.again(move |service| write(service, &data), answer);
+        } else {
+            answer(written);
         }
     }
 
@@ -392,12 +437,12 @@ impl Filesystem for Adapter {
         _: &Request,
         node: INodeNo,
         _: FileHandle,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.service.closed(ino(node));
+        self.service.closed(ino(node), self.open_request(flags.0));
         reply.ok();
     }
 
@@ -411,20 +456,32 @@ impl Filesystem for Adapter {
 
     fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.service.opendir(ino(node)) {
-            Ok(()) => reply.opened(NO_HANDLE, fuser::FopenFlags::empty()),
+            Ok(handle) => reply.opened(FileHandle(handle), fuser::FopenFlags::empty()),
             Err(error) => reply.error(errno(error)),
         }
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.service.closedir(handle.0);
+        reply.ok();
     }
 
     fn readdir(
         &self,
         _: &Request,
         node: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.service.readdir(ino(node), offset, &mut |entry| {
+        let listed = self.service.readdir((ino(node), handle.0), offset, &mut |entry| {
             let name = OsStr::from_bytes(&entry.name);
             let number = INodeNo(entry.ino.get());
             !reply.add(number, entry.cookie, file_type(entry.kind), name)
@@ -439,11 +496,11 @@ impl Filesystem for Adapter {
         &self,
         _: &Request,
         node: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.service.readdirplus(ino(node), offset, &mut |entry, attr| {
+        let listed = self.service.readdirplus((ino(node), handle.0), offset, &mut |entry, attr| {
             let name = OsStr::from_bytes(&entry.name);
             let number = INodeNo(entry.ino.get());
             let generation = generation(attr);
@@ -482,9 +539,11 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = fallocate_mode(mode)
-            .and_then(|mode| self.service.fallocate(ino(node), mode, offset, length));
-        reply_empty(reply, done);
+        let node = ino(node);
+        self.room.make(
+            move |service| service.fallocate(node, fallocate_mode(mode)?, offset, length),
+            move |done| reply_empty(reply, done),
+        );
     }
 
     fn getxattr(
@@ -509,10 +568,12 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let (name, caller) = (name.as_bytes(), caller(request));
-        let set = xattr_mode(flags)
-            .and_then(|mode| self.service.setxattr(caller, ino(node), name, value, mode));
-        reply_empty(reply, set);
+        let (node, caller) = (ino(node), caller(request));
+        let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
+        self.room.make(
+            move |service| service.setxattr(caller, node, &name, &value, xattr_mode(flags)?),
+            move |set| reply_empty(reply, set),
+        );
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
@@ -538,11 +599,14 @@ impl Filesystem for Adapter {
     ) {
         let from = Place { ino: ino(from), offset: from_offset };
         let to = Place { ino: ino(to), offset: to_offset };
-        match self.service.copy_range(from, to, len) {
-            // No more than a call of the core copies.
-            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.room.make(
+            move |service| service.copy_range(from, to, len),
+            move |copied| match copied {
+                // No more than a call of the core copies.
+                Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn lseek(
@@ -566,16 +630,19 @@ impl Filesystem for Adapter {
 }
 
 impl Adapter {
-    fn reply_entry(&self, reply: ReplyEntry, result: Reply<Attr>) {
-        match result {
-            Ok(attr) => reply.entry_with_ttls(
-                &self.keeps.attr(&attr),
-                &self.keeps.entry(),
-                &file_attr(&attr),
-                generation(&attr),
-            ),
-            Err(error) => reply.error(errno(error)),
-        }
+    /// Makes an inode without a target.
+    fn make(
+        &self,
+        (parent, name): (INodeNo, &OsStr),
+        new: NewInode<'static>,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name, keeps) = (ino(parent), name.as_bytes().to_vec(), self.keeps);
+        self.room.make(
+            move |service| service.make(parent, &name, &new, umask),
+            move |made| reply_entry(keeps, reply, made),
+        );
     }
 
     /// A name that is absent: inode 0, remembered as long as one that is there.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use novale_core::{
     Attr, ClearSetId, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, Place, RenameMode,
-    Seek, SetAttr, SetXattr, StatFs, XattrMode,
+    RoomTurn, Seek, SetAttr, SetXattr, StatFs, XattrMode,
 };
 use novale_posix::{
     drop_set_id, errno, hold_same, lookup_held, set_id_to_clear, set_id_to_clear_with_owner,
@@ -22,7 +22,9 @@ use crate::cache::{self, Atime};
 use crate::gate::Gate;
 use crate::groups;
 use crate::mapped::OpenFiles;
+use crate::readdir::Listings;
 use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
+use crate::stores::{AtOffset, Stores};
 use crate::tree;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -74,6 +76,8 @@ pub struct Novale {
     pub(crate) gate: Gate,
     pub(crate) settings: Settings,
     open_files: OpenFiles,
+    stores: Stores,
+    pub(crate) listings: Listings,
     /// An [`Atime`]; at first that of the settings.
     atime: AtomicU8,
 }
@@ -92,7 +96,15 @@ impl Novale {
         if settings.shared {
             fs.add_mount();
         }
-        Self { fs, gate: Gate::new(), settings, open_files: OpenFiles::default(), atime }
+        Self {
+            fs,
+            gate: Gate::new(),
+            settings,
+            open_files: OpenFiles::default(),
+            stores: Stores::default(),
+            listings: Listings::default(),
+            atime,
+        }
     }
 
     /// When reads change access times from now on; of files that are open, when they are opened again
@@ -171,6 +183,9 @@ impl Novale {
     }
 
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
+        if open.stores_beside() {
+            self.stores.opened(attr.ino);
+        }
         if self.settings.shared {
             self.open_files.opened(attr.ino);
             return cache::SHARED;
@@ -192,6 +207,11 @@ impl Novale {
         let attr = self.done(self.fs.getattr(ino))?;
         let clear = set_id_to_clear(false, is_in_group(caller, &attr));
         self.done(drop_set_id(&self.fs, ctx, &attr, clear))
+    }
+
+    /// The file as it is, which no access time tells of.
+    fn peek(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        self.done(self.fs.peek(&Self::ctx(), ino, offset, buf))
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
@@ -370,18 +390,26 @@ impl Service for Novale {
         Ok(self.opened(&ctx, &attr, open))
     }
 
-    fn opendir(&self, ino: Ino) -> Reply<()> {
+    fn opendir(&self, ino: Ino) -> Reply<u64> {
         let _pass = self.gate.enter_to_open()?;
-        if self.is_virtual(ino) {
-            return Ok(());
-        }
-        let attr = self.done(self.fs.getattr(ino))?;
-        if attr.kind == FileKind::Directory { Ok(()) } else { Err(Errno(libc::ENOTDIR)) }
+        let is_directory =
+            self.is_virtual(ino) || self.done(self.fs.getattr(ino))?.kind == FileKind::Directory;
+        if is_directory { Ok(self.listings.opened()) } else { Err(Errno(libc::ENOTDIR)) }
+    }
+
+    fn closedir(&self, handle: u64) {
+        self.listings.closed(handle);
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
         let _pass = self.enter(&[ino])?;
         self.done(self.fs.read(&Self::ctx(), ino, offset, buf))
+    }
+
+    fn read_cached(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        let _pass = self.enter(&[ino])?;
+        let read = |at: u64, buf: &mut [u8]| self.done(self.fs.read(&Self::ctx(), ino, at, buf));
+        self.stores.read(ino, (offset, buf), &read)
     }
 
     fn write(
@@ -394,14 +422,35 @@ impl Service for Novale {
         let _pass = self.enter(&[ino])?;
         let ctx = Self::ctx();
         self.drop_set_id_of(&ctx, without_fsetid, ino)?;
-        self.done(self.fs.write(&ctx, ino, offset, bytes))
+        let at: (AtOffset<'_>, usize) = (&|| Ok(offset), bytes.len());
+        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
+        let write = &mut || self.done(self.fs.write(&ctx, ino, offset, bytes));
+        self.stores.write(ino, at, &peek, write)
+    }
+
+    fn write_back(
+        &self,
+        without_fsetid: Option<Caller>,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Reply<usize> {
+        let _pass = self.enter(&[ino])?;
+        let ctx = Self::ctx();
+        self.drop_set_id_of(&ctx, without_fsetid, ino)?;
+        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
+        let write = &mut |bytes: &[u8]| self.done(self.fs.write(&ctx, ino, offset, bytes));
+        self.stores.write_back(ino, (offset, bytes), &peek, write)
     }
 
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize> {
         let _pass = self.enter(&[ino])?;
         let ctx = Self::ctx();
         self.drop_set_id_of(&ctx, without_fsetid, ino)?;
-        self.done(self.fs.append(&ctx, ino, bytes)).map(|_at| bytes.len())
+        let end = || self.done(self.fs.getattr(ino)).map(|attr| attr.size);
+        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
+        let append = &mut || self.done(self.fs.append(&ctx, ino, bytes)).map(|_at| bytes.len());
+        self.stores.write(ino, (&end, bytes.len()), &peek, append)
     }
 
     fn durable_at_return(&self) -> bool {
@@ -431,7 +480,18 @@ impl Service for Novale {
         self.fs.wait_for_mappings(turn, timeout);
     }
 
-    fn closed(&self, ino: Ino) {
+    fn room_turn(&self) -> Option<RoomTurn> {
+        self.fs.room_turn()
+    }
+
+    fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) {
+        self.fs.wait_for_room(turn, timeout);
+    }
+
+    fn closed(&self, ino: Ino, open: OpenRequest) {
+        if open.stores_beside() {
+            self.stores.ended(ino);
+        }
         if self.settings.shared
             && let Ok(_pass) = self.gate.enter()
         {
@@ -444,23 +504,28 @@ impl Service for Novale {
         self.done(self.fs.sync(&Self::ctx(), ino))
     }
 
-    fn readdir(&self, ino: Ino, after: u64, take: &mut dyn FnMut(&Listed) -> bool) -> Reply<()> {
+    fn readdir(
+        &self,
+        directory: (Ino, u64),
+        after: u64,
+        take: &mut dyn FnMut(&Listed) -> bool,
+    ) -> Reply<()> {
         let _pass = self.gate.enter()?;
-        if self.is_virtual(ino) {
+        if self.is_virtual(directory.0) {
             by_number::list(after, take);
             return Ok(());
         }
-        self.list(ino, after, take)
+        self.list(directory, after, take)
     }
 
     fn readdirplus(
         &self,
-        ino: Ino,
+        directory: (Ino, u64),
         after: u64,
         take: &mut dyn FnMut(&Listed, &Attr) -> bool,
     ) -> Reply<()> {
-        let _pass = self.enter(&[ino])?;
-        self.list_with_attributes(ino, after, take)
+        let _pass = self.enter(&[directory.0])?;
+        self.list_with_attributes(directory, after, take)
     }
 
     fn statfs(&self, ino: Ino) -> Reply<StatFs> {
@@ -535,6 +600,11 @@ impl Service for Novale {
 
     fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64> {
         let _pass = self.enter(&[from.ino, to.ino])?;
+        // Behind the copy the kernel drops its pages with all that was stored to them meanwhile; what
+        // it is refused it reads and writes.
+        if self.stores.may_store(to.ino) {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
         self.done(self.fs.copy_range(&Self::ctx(), from, to, len))
     }
 

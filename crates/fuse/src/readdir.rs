@@ -1,9 +1,15 @@
 //! Directory listings: `.` and `..` in front, the core's entries in batches behind.
 //!
-//! Invariant: nothing is looked up while the core lists, so a batch is copied out first.
+//! Invariants: nothing is looked up while the core lists, so a batch is copied out first. Who has a
+//! directory open reads to an end that is fixed with its first read from the start. An NFS server
+//! opens it for each of its reads: those end where the directory does then.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use novale_core::{Attr, DirEntry, FileKind, Ino, Node};
-use novale_posix::{after_dots, hold_same, list_dots};
+use novale_posix::{Span, after_dots, hold_same, list_dots};
 
 use crate::novale::Novale;
 use crate::service::{Errno, Listed, Reply};
@@ -11,27 +17,64 @@ use crate::service::{Errno, Listed, Reply};
 /// Entries copied at a time: about what a reply of 4 KB takes.
 const BATCH: usize = 64;
 
+/// Where the listings of open directories end, by the number that each was opened under.
+#[derive(Debug, Default)]
+pub(crate) struct Listings {
+    opened: AtomicU64,
+    ends: Mutex<HashMap<u64, u64>>,
+}
+
+impl Listings {
+    fn ends(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A directory was opened; its end is fixed when it is read.
+    pub(crate) fn opened(&self) -> u64 {
+        let handle = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        self.ends().insert(handle, 0);
+        handle
+    }
+
+    pub(crate) fn closed(&self, handle: u64) {
+        self.ends().remove(&handle);
+    }
+}
+
 impl Novale {
+    /// What a read of an open directory is to list.
+    fn span(&self, ino: Ino, handle: u64, after: u64) -> Reply<Span> {
+        let end = self.listings.ends().get(&handle).copied().unwrap_or_default();
+        let fixed = Span { after, end }.fixed(&self.fs, &Self::ctx(), Node::current(ino));
+        let span = self.done(fixed)?;
+        if let Some(known) = self.listings.ends().get_mut(&handle) {
+            *known = span.end;
+        }
+        Ok(span)
+    }
+
     pub(crate) fn list(
         &self,
-        ino: Ino,
+        (ino, handle): (Ino, u64),
         after: u64,
         take: &mut dyn FnMut(&Listed) -> bool,
     ) -> Reply<()> {
+        let span = self.span(ino, handle, after)?;
         for dot in self.dots(ino, after)? {
             if !take(&dot) {
                 return Ok(());
             }
         }
-        self.each_entry(ino, after, &mut |entry| Ok(take(entry)))
+        self.each_entry(ino, span, &mut |entry| Ok(take(entry)))
     }
 
     pub(crate) fn list_with_attributes(
         &self,
-        ino: Ino,
+        (ino, handle): (Ino, u64),
         after: u64,
         take: &mut dyn FnMut(&Listed, &Attr) -> bool,
     ) -> Reply<()> {
+        let span = self.span(ino, handle, after)?;
         for dot in self.dots(ino, after)? {
             if !take(&dot, &self.done(self.fs.getattr(dot.ino))?) {
                 return Ok(());
@@ -39,7 +82,7 @@ impl Novale {
         }
         let ctx = Self::ctx();
         let mut any = false;
-        let listed = self.each_entry(ino, after, &mut |entry| {
+        let listed = self.each_entry(ino, span, &mut |entry| {
             let held = self.done(hold_same(&self.fs, &ctx, entry.ino, entry.generation))?;
             // Removed since the batch was copied: it is no entry any more.
             let Some(attr) = held else { return Ok(true) };
@@ -72,15 +115,15 @@ impl Novale {
     fn each_entry(
         &self,
         ino: Ino,
-        after: u64,
+        span: Span,
         take: &mut dyn FnMut(&Listed) -> Result<bool, Errno>,
     ) -> Reply<()> {
-        let mut after = after_dots(after);
+        let mut after = after_dots(span.after);
         loop {
             let batch = self.batch(ino, after)?;
             let mut more = true;
             for entry in &batch {
-                more = more && take(entry)?;
+                more = more && entry.cookie <= span.end && take(entry)?;
             }
             match batch.last() {
                 Some(last) if more && batch.len() == BATCH => after = last.cookie,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use novale_core::{
-    Attr, Fallocate, FileKind, Ino, NewInode, Place, RenameMode, Seek, StatFs, XattrMode,
+    Attr, Fallocate, FileKind, Ino, NewInode, Place, RenameMode, RoomTurn, Seek, StatFs, XattrMode,
 };
 
 /// An errno, positive as in `<errno.h>`.
@@ -67,6 +67,15 @@ pub struct OpenRequest {
     pub truncate: bool,
     /// For `create`: it must be new (`O_EXCL`).
     pub exclusive: bool,
+}
+
+impl OpenRequest {
+    /// Whether the file can be mapped to be stored to, and what is written to it goes past the pages
+    /// of that mapping.
+    #[must_use]
+    pub fn stores_beside(&self) -> bool {
+        self.read && self.direct
+    }
 }
 
 /// What the kernel may do with an open file.
@@ -132,12 +141,25 @@ pub trait Service: Send + Sync + 'static {
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()>;
     /// Opens a file.
     fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened>;
-    /// Opens a directory.
-    fn opendir(&self, ino: Ino) -> Reply<()>;
+    /// Opens a directory, under a number that its readers name until [`Service::closedir`].
+    fn opendir(&self, ino: Ino) -> Reply<u64>;
+    /// A directory that was opened is so no longer.
+    fn closedir(&self, handle: u64);
     /// Fills `buf` from `offset`; less only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize>;
+    /// The same for a page of the kernel's cache.
+    fn read_cached(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     /// Writes; a writer is named where he may not keep set-id bits alive.
     fn write(
+        &self,
+        without_fsetid: Option<Caller>,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Reply<usize>;
+    /// Writes pages of the kernel's cache back that a mapping has stored to; a writer is named as in
+    /// [`Service::write`]. What was written since the kernel read them stays.
+    fn write_back(
         &self,
         without_fsetid: Option<Caller>,
         ino: Ino,
@@ -157,19 +179,30 @@ pub trait Service: Send + Sync + 'static {
     fn mappings_turn(&self) -> u32;
     /// Sleeps until somebody has given way since `turn`; `timeout` at most.
     fn wait_for_mappings(&self, turn: u32, timeout: Duration);
-    /// A file that was opened is so no longer, and what was mapped through it is not.
-    fn closed(&self, ino: Ino);
+    /// What [`Service::wait_for_room`] is to be told, before what found no room is tried again; none
+    /// where no room is on its way.
+    fn room_turn(&self) -> Option<RoomTurn>;
+    /// Sleeps until a removed file is gone that somebody held; `timeout` at most.
+    fn wait_for_room(&self, turn: RoomTurn, timeout: Duration);
+    /// A file that was opened so is open no longer, and what was mapped through it is not.
+    fn closed(&self, ino: Ino, open: OpenRequest);
     /// Writes at the end of a file, wherever that is by now; a writer is named as in
     /// [`Service::write`].
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize>;
     /// Makes a file or directory durable.
     fn fsync(&self, ino: Ino) -> Reply<()>;
-    /// Lists entries behind a cookie, `.` and `..` first, until `take` says that it has no room.
-    fn readdir(&self, ino: Ino, after: u64, take: &mut dyn FnMut(&Listed) -> bool) -> Reply<()>;
+    /// Lists entries of an open directory behind a cookie, `.` and `..` first, until `take` says that
+    /// it has no room. Those made since it was last read from the start are not among them.
+    fn readdir(
+        &self,
+        directory: (Ino, u64),
+        after: u64,
+        take: &mut dyn FnMut(&Listed) -> bool,
+    ) -> Reply<()>;
     /// The same with attributes; each entry taken, but for `.` and `..`, is held.
     fn readdirplus(
         &self,
-        ino: Ino,
+        directory: (Ino, u64),
         after: u64,
         take: &mut dyn FnMut(&Listed, &Attr) -> bool,
     ) -> Reply<()>;

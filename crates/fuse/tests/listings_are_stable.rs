@@ -137,14 +137,52 @@ fn a_place_can_be_gone_back_to_when_names_have_come_and_gone() {
     }
     for (index, shown) in before.iter().enumerate() {
         seek(&directory, SeekFrom::Start(shown.behind)).unwrap();
+        // What was made since the directory was read from its start is behind its end.
         let expected = before.iter().skip(index + 1).find(|shown| is_kept(shown));
-        let expected = expected.map_or("300", |shown| &shown.name);
-        assert_eq!(piece(&directory, 300).first().unwrap().name, expected, "behind {}", shown.name);
+        let next = piece(&directory, 300).first().map(|shown| shown.name.clone());
+        assert_eq!(next.as_ref(), expected.map(|shown| &shown.name), "behind {}", shown.name);
     }
     seek(&directory, SeekFrom::Start(0)).unwrap();
     let names: Vec<String> = rest(&directory, 700).into_iter().map(|shown| shown.name).collect();
     assert_eq!(names.len(), 302);
     assert_eq!(names.first().map(String::as_str), Some("."));
+}
+
+/// Each name that was moved came again at the end of the listing, which so had none.
+#[test]
+fn who_moves_what_it_reads_comes_to_an_end() {
+    let Some(mount) = Mount::new("who_moves_what_it_reads", "") else { return };
+    let dir = mount.path("d");
+    fs::create_dir(&dir).unwrap();
+    for index in 0..300 {
+        File::create(dir.join(format!("{index}"))).unwrap();
+    }
+    let directory = File::open(&dir).unwrap();
+    for bytes in [300, 5000] {
+        seek(&directory, SeekFrom::Start(0)).unwrap();
+        let mut seen = Vec::new();
+        loop {
+            let shown = piece(&directory, bytes);
+            let names = shown.iter().map(|shown| shown.name.clone());
+            let names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+            if shown.is_empty() || seen.len() > 300 {
+                break;
+            }
+            for name in &names {
+                fs::rename(dir.join(name), mount.path("away")).unwrap();
+                fs::rename(mount.path("away"), dir.join(name)).unwrap();
+            }
+            seen.extend(names);
+        }
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 300, "in pieces of {bytes} bytes");
+    }
+    // From the start again all is there, also what came since.
+    File::create(dir.join("new")).unwrap();
+    assert_eq!(rest(&directory, 700).len(), 0);
+    seek(&directory, SeekFrom::Start(0)).unwrap();
+    assert_eq!(rest(&directory, 700).len(), 303);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use novale_core::{Attr, Ctx, Error, FileKind, Fs, Ino, NewInode, Node};
+use novale_core::{Attr, Ctx, Error, FileKind, Fs, Ino, NewInode, Node, Place};
 use novale_fuse::{Caller, Changes, Novale, OpenRequest, Service, Settings};
 use support::{NOBODY, file_system};
 
@@ -75,7 +75,7 @@ fn a_listing_holds_what_was_taken_and_nothing_else() {
     let mut room = 102;
     let mut taken = Vec::new();
     service
-        .readdirplus(ROOT, 0, &mut |entry, attr| {
+        .readdirplus((ROOT, 0), 0, &mut |entry, attr| {
             if room == 0 {
                 return false;
             }
@@ -114,7 +114,7 @@ fn listings_go_on_where_they_stopped() {
         let before = names.len();
         let mut room = 7;
         service
-            .readdir(directory.ino, cookie, &mut |entry| {
+            .readdir((directory.ino, 0), cookie, &mut |entry| {
                 if room == 0 {
                     return false;
                 }
@@ -186,4 +186,41 @@ fn after_closing_everything_is_refused_and_nothing_breaks() {
     assert_eq!(service.lookup(ROOT, b"f").err(), shut);
     service.forget(file, 1);
     assert!(matches!(service.close(), Err(Error::Closed)));
+}
+
+/// The kernel reads a page for a mapping before a write is applied to it, and writes it back, with a
+/// store in it, behind that: the write was gone.
+#[test]
+fn a_write_is_kept_beside_a_store_to_a_mapping_of_its_page() {
+    let (_fs, service) = service();
+    let caller = Caller { uid: 0, gid: 0, pid: 1 };
+    let open = OpenRequest { read: true, direct: true, ..OpenRequest::default() };
+    let made = service.create(ROOT, b"f", (&new(FileKind::File, 0o644), 0), open);
+    let ino = made.unwrap().0.ino;
+    service.write(None, ino, 0, &[0; 8192]).unwrap();
+    let mut page = [0; 4096];
+    assert_eq!(service.read_cached(ino, 4096, &mut page).unwrap(), 4096);
+    service.write(None, ino, 4096 + 1024, &[1; 8]).unwrap();
+    page[3072..3080].copy_from_slice(&[2; 8]);
+    service.write_back(None, ino, 4096, &page).unwrap();
+    let mut now = [0; 4096];
+    service.read(ino, 4096, &mut now).unwrap();
+    assert_eq!((now[1024..1032].as_ref(), now[3072..3080].as_ref()), (&[1; 8][..], &[2; 8][..]));
+    // What the kernel would copy past such a mapping it is to read and write.
+    let place = |offset| Place { ino, offset };
+    let copied = service.copy_range(place(0), place(4096), 4096);
+    assert_eq!(copied.err(), Some(novale_fuse::Errno(libc::EOPNOTSUPP)));
+    service.closed(ino, open);
+    assert_eq!(service.copy_range(place(0), place(4096), 4096).unwrap(), 4096);
+    // An append is a write at the end, which the page does not know of.
+    service.open(caller, ino, open).unwrap();
+    service.setattr(caller, ino, &Changes { size: Some(100), ..Changes::default() }).unwrap();
+    let mut page = [0; 4096];
+    assert_eq!(service.read_cached(ino, 0, &mut page).unwrap(), 100);
+    service.append(None, ino, &[3; 50]).unwrap();
+    page[5] = 4;
+    service.write_back(None, ino, 0, &page[..150]).unwrap();
+    let mut now = [0; 150];
+    assert_eq!(service.read(ino, 0, &mut now).unwrap(), 150);
+    assert_eq!((now[5], &now[100..]), (4, &[3; 50][..]));
 }

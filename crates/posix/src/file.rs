@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use novale_core::{Attr, Error as FsError, Fallocate, Ino, Node, Place, Seek, SetAttr};
 
+use crate::room::with_room;
 use crate::shared::Shared;
 use crate::vectored;
 use crate::{Entry, Error, OpenOptions, Result};
@@ -144,12 +145,15 @@ impl File {
         let file = self.writable()?;
         self.before_write(bytes)?;
         let mut offset = self.offset();
+        let fs = &file.shared.fs;
         if file.append {
-            let start = file.shared.fs.append(&file.shared.ctx(), file.ino, bytes)?;
+            let append = || fs.append(&file.shared.ctx(), file.ino, bytes);
+            let start = with_room(fs, append)?;
             *offset = start + bytes.len() as u64;
             return Ok(bytes.len());
         }
-        let written = file.shared.fs.write(&file.shared.ctx(), file.ino, *offset, bytes)?;
+        let write = || fs.write(&file.shared.ctx(), file.ino, *offset, bytes);
+        let written = with_room(fs, write)?;
         *offset += written as u64;
         Ok(written)
     }
@@ -168,7 +172,8 @@ impl File {
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         let file = self.writable()?;
         self.before_write(bytes)?;
-        Ok(file.shared.fs.write(&file.shared.ctx(), file.ino, offset, bytes)?)
+        let fs = &file.shared.fs;
+        Ok(with_room(fs, || fs.write(&file.shared.ctx(), file.ino, offset, bytes))?)
     }
 
     /// Writes several buffers one behind the other, as one write: all of them or nothing.
@@ -273,7 +278,8 @@ impl File {
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let file = self.writable()?;
         file.shared.drop_set_id(file.ino)?;
-        Ok(file.shared.fs.fallocate(&file.shared.ctx(), file.ino, mode, offset, len)?)
+        let fs = &file.shared.fs;
+        Ok(with_room(fs, || fs.fallocate(&file.shared.ctx(), file.ino, mode, offset, len))?)
     }
 
     /// Copies up to `len` bytes and returns how many: fewer at the end of the source and above
@@ -333,7 +339,9 @@ impl File {
     }
 
     /// Lists an open directory behind the entry with `after` as its cookie, from the start with 0,
-    /// until `each` returns `false`. `.` and `..` are not among the entries.
+    /// until `each` returns `false`. `.` and `..` are not among the entries, and none that is made
+    /// meanwhile; in several calls, a listing ends whatever others make when it stops behind
+    /// [`File::last_cookie`].
     ///
     /// # Errors
     /// Those of [`novale_core::Fs::readdir`].
@@ -344,6 +352,17 @@ impl File {
             each(Entry::from(entry), entry.cookie)
         })?;
         Ok(())
+    }
+}
+
+impl File {
+    /// The cookie that no entry of an open directory is above at this moment.
+    ///
+    /// # Errors
+    /// Those of [`novale_core::Fs::last_cookie`].
+    pub fn last_cookie(&self) -> Result<u64> {
+        let (shared, ino) = (&self.inner.shared, self.inner.ino);
+        Ok(shared.fs.last_cookie(&shared.ctx(), Node::current(ino))?)
     }
 }
 

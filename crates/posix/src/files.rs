@@ -11,6 +11,7 @@ use novale_core::{
 
 use crate::hold::{hold_same, lookup_held};
 use crate::owner::Owner;
+use crate::room::with_room;
 use crate::shared::Shared;
 use crate::table::{Fd, Table};
 use crate::walk::{Follow, Found, anew, walk};
@@ -143,7 +144,8 @@ impl Files {
             return Err(FsError::IsDirectory.into());
         }
         let new = self.new_inode(FileKind::File, options.mode);
-        match self.fs().create(&ctx, found.parent, found.new_name()?, &new) {
+        let name = found.new_name()?;
+        match with_room(self.fs(), || self.fs().create(&ctx, found.parent, name, &new)) {
             // Made by another since it was looked for: that is what is opened.
             Err(FsError::Exists) if !options.create_new => Err(FsError::Stale.into()),
             made => Ok(self.held(&ctx, &made?)?),
@@ -260,7 +262,8 @@ impl Files {
     fn make(&self, path: &OsStr, new: &NewInode<'_>) -> Result<Attr> {
         anew(|| {
             let found = self.find(&path, Follow::No)?;
-            Ok(self.fs().create(&self.ctx(), found.parent, found.new_name()?, new)?)
+            let name = found.new_name()?;
+            Ok(with_room(self.fs(), || self.fs().create(&self.ctx(), found.parent, name, new))?)
         })
     }
 

@@ -43,6 +43,7 @@ mod map;
 mod open;
 mod owner;
 mod pool;
+mod room;
 mod set_id;
 mod shared;
 mod table;
@@ -59,7 +60,7 @@ pub use file::{File, Whence};
 pub use files::{Entry, Files};
 pub use flags::fallocate_mode;
 pub use hold::{hold_same, lookup_held};
-pub use listing::{after_dots, list, list_dots};
+pub use listing::{Span, after_dots, list, list_dots};
 pub use make::{
     MakeError, MakePool, OUR_FORMAT, make_pool, make_slot_file, mkfs_options, slot_head,
     what_it_holds,

@@ -42,7 +42,33 @@ pub fn after_dots(after: u64) -> u64 {
     if after <= DOT_DOT { 0 } else { after }
 }
 
-/// Lists a directory behind a cookie (0: from the start) until `each` returns `false`.
+/// Which entries of a directory a reader that has it open is to see yet.
+///
+/// Entries that come while it is read have cookies above all others: a reader that moved each entry
+/// it sees would never come to an end. So the end is fixed with the first read from the start, which
+/// `rewinddir` leads to again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// Those behind this cookie; 0 is the start.
+    pub after: u64,
+    /// None above this one; 0 where that is not fixed yet.
+    pub end: u64,
+}
+
+impl Span {
+    /// The same with its end fixed: as the directory is now, where that is due.
+    ///
+    /// # Errors
+    /// Those of [`Fs::last_cookie`].
+    pub fn fixed(self, fs: &Fs, ctx: &Ctx, node: Node) -> Result<Self> {
+        if self.after != 0 && self.end != 0 {
+            return Ok(self);
+        }
+        Ok(Self { end: fs.last_cookie(ctx, node)?, ..self })
+    }
+}
+
+/// Lists what a span of a directory has until `each` returns `false`.
 ///
 /// # Errors
 /// Those of [`list_dots`] and [`Fs::readdir`].
@@ -50,13 +76,15 @@ pub fn list(
     fs: &Fs,
     ctx: &Ctx,
     node: Node,
-    after: u64,
+    span: Span,
     each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
 ) -> Result<()> {
-    for dot in list_dots(fs, node, after)? {
+    for dot in list_dots(fs, node, span.after)? {
         if !each(&dot) {
             return Ok(());
         }
     }
-    fs.readdir(ctx, node, after_dots(after), each)
+    fs.readdir(ctx, node, after_dots(span.after), &mut |entry| {
+        entry.cookie <= span.end && each(entry)
+    })
 }

@@ -9,7 +9,7 @@ use crate::paths::{Served, descriptor};
 use crate::signals;
 use crate::sys::{Args, fail};
 use crate::table::Inside;
-use crate::{kernel, numbers};
+use crate::{kernel, numbers, room};
 
 const CWD: u64 = libc::AT_FDCWD as u64;
 /// Attempts before a name that changes hands all the time is given up.
@@ -243,7 +243,10 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
         libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
         libc::SYS_exit_group => processes::exit_process(args),
         _ => {
-            let served = data_call(number, args);
+            let mut served = data_call(number, args);
+            if room::is_wanted(served) {
+                served = room::again(|| data_call(number, args));
+            }
             if served.is_none() {
                 start_from(number, args);
                 if makes_descriptor(number, args) {

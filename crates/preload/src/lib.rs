@@ -46,6 +46,7 @@ mod numbers;
 mod patch;
 mod paths;
 mod replicas;
+mod room;
 mod shown;
 mod signals;
 mod sites;

@@ -69,6 +69,8 @@ pub(crate) struct Description {
     mount: AtomicU32,
     /// The position in bytes, where it is not the kernel's.
     pub(crate) offset: Lock<u64>,
+    /// Of a directory, the cookie at which its listing ends; 0 before it is read.
+    pub(crate) end: AtomicU64,
     /// This process' hold of the inode; without one it is the kernel's.
     hold: Lock<Option<HoldId>>,
 }
@@ -329,6 +331,7 @@ pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
     description.mount.store(u32::try_from(new.mount).unwrap_or(0), Ordering::Relaxed);
     // SAFETY: the slot was taken here, and no descriptor leads to it yet.
     unsafe { description.offset.set_alone(0) };
+    description.end.store(0, Ordering::Relaxed);
     // SAFETY: as above.
     unsafe { description.hold.set_alone(new.hold) };
     shown::note(index, new.name);

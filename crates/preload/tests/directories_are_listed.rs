@@ -16,6 +16,8 @@ use harness::{is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, 
 promises! {
     listings_need_no_daemon: runs_without_the_daemon listings;
     positions_are_kept_while_names_come_and_go: runs_without_the_daemon positions;
+    /// Each name that was moved came again at the end of the listing, which so had none.
+    who_moves_what_it_reads_comes_to_an_end: runs_without_the_daemon moves;
     what_is_no_directory_is_told: runs_without_the_daemon refusals;
     /// The kernel found the mount's root behind each number whose directory it had not been given.
     the_kernel_starts_from_directories_too: runs_with_the_daemon kernel;
@@ -115,6 +117,33 @@ mod tasks {
             fs::write(directory.join(name), b"").unwrap();
         }
         names
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn moves() {
+        let directory = place().join("own");
+        fs::create_dir(&directory).unwrap();
+        // More than libc reads at a time.
+        let count = make(&directory, 3000).len();
+        let listing = Listing::open(&directory);
+        let mut seen = Vec::new();
+        while let Some((name, ..)) = listing.next() {
+            if name.starts_with('.') {
+                continue;
+            }
+            assert!(seen.len() < 2 * count, "no end");
+            fs::rename(directory.join(&name), place().join("away")).unwrap();
+            fs::rename(place().join("away"), directory.join(&name)).unwrap();
+            seen.push(name);
+        }
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+        fs::write(directory.join("new"), b"").unwrap();
+        assert!(listing.next().is_none());
+        unsafe { libc::rewinddir(listing.0) };
+        assert_eq!(listing.names().len(), count + 3);
     }
 
     #[test]

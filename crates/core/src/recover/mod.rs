@@ -332,6 +332,7 @@ fn build(
         atime: AtomicU8::new(options.atime as u8),
         features: AtomicU64::new(pool.superblock.features_ro_compat),
         refuses_mapped: AtomicBool::new(false),
+        room_in_vain: std::sync::atomic::AtomicU64::new(0),
         settling: std::sync::Mutex::new(()),
     };
     fs.install_lanes(lanes, &opened.last_seq)?;

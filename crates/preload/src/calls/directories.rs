@@ -1,6 +1,9 @@
 //! Directories that are open: their listings, and where they are found again through the mount.
 
+use std::sync::atomic::Ordering;
+
 use novale_core::{Ctx, DirEntry, Fs, Ino, Node};
+use novale_posix::Span;
 
 use crate::guard;
 use crate::mounts::{self, ctx};
@@ -32,7 +35,13 @@ pub(crate) fn list(args: &Args) -> Served {
     }
     let len = usize::try_from(len as u32).unwrap_or(0).min(MOST);
     let Some(to) = guard::writable(at, len) else { return Some(fail(libc::EFAULT)) };
-    match fill(fs, directory.node(), *position, to) {
+    let span = Span { after: *position, end: directory.end.load(Ordering::Relaxed) };
+    let span = match span.fixed(fs, &ctx(), directory.node()) {
+        Ok(span) => span,
+        Err(error) => return refused(&error),
+    };
+    directory.end.store(span.end, Ordering::Relaxed);
+    match fill(fs, directory.node(), span, to) {
         Ok((bytes, end)) => {
             *position = end;
             Some(bytes)
@@ -41,14 +50,14 @@ pub(crate) fn list(args: &Args) -> Served {
     }
 }
 
-/// Entries behind a cookie, as many as there is room for: their bytes, and the last one's cookie.
-fn fill(fs: &Fs, node: Node, after: u64, to: &mut [u8]) -> Result<(Ret, u64), Served> {
+/// Entries of a span, as many as there is room for: their bytes, and the last one's cookie.
+fn fill(fs: &Fs, node: Node, span: Span, to: &mut [u8]) -> Result<(Ret, u64), Served> {
     let attr = fs.getattr(node.ino).map_err(|error| refused(&error))?;
     if attr.nlink == 0 {
         return Err(Some(fail(libc::ENOENT)));
     }
-    let (mut used, mut end, mut is_full) = (0, after, false);
-    let listed = novale_posix::list(fs, &ctx(), node, after, &mut |entry| {
+    let (mut used, mut end, mut is_full) = (0, span.after, false);
+    let listed = novale_posix::list(fs, &ctx(), node, span, &mut |entry| {
         let room = to.get_mut(used..).unwrap_or_default();
         let bytes = put(entry, room);
         used += bytes;

@@ -1,0 +1,85 @@
+//! Room that is on its way: of inodes without names that somebody still holds.
+//!
+//! A file that was removed keeps its pages until the last who holds it gives it up. Of a kernel that is
+//! a moment later than its program's `close` or `unlink` has returned, so that who fills a file system
+//! to the last page, removes a file and writes the next one would meet a full one. Whoever finds no
+//! room therefore asks whether some is on its way, and tries again when it has come.
+//!
+//! Two words of the arena count the inodes that stayed so, and those of them that have gone since. They
+//! are a hint: a client that dies between a change and its count leaves them wrong, and one may hold a
+//! removed file for as long as it likes. So nobody waits for longer than he says, and nobody again
+//! where it was in vain and no further inode has lost its names since.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use novale_arena::AtomicU64;
+
+use crate::fs::Fs;
+
+// Words of the arena's root block.
+const KEPT: usize = 28;
+const FREED: usize = 29;
+/// Those who sleep until the word before changes, dead ones included.
+const SLEEPERS: usize = 30;
+
+/// Where somebody stands who waits for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoomTurn {
+    kept: u64,
+    freed: u32,
+}
+
+/// The half of a word that a sleeper compares.
+fn low(word: u64) -> u32 {
+    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+impl Fs {
+    fn room_word(&self, word: usize) -> &AtomicU64 {
+        &self.arena().root()[word]
+    }
+
+    /// An inode without names stays, since it is held.
+    pub(crate) fn note_kept(&self) {
+        self.room_word(KEPT).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One that stayed so has got a name.
+    pub(crate) fn note_named(&self) {
+        self.room_word(KEPT).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// One that stayed so is gone, and its pages are free.
+    pub(crate) fn note_freed(&self) {
+        self.room_word(FREED).fetch_add(1, Ordering::AcqRel);
+        if self.room_word(SLEEPERS).load(Ordering::Relaxed) != 0 {
+            novale_arena::wake_all(self.room_word(FREED));
+        }
+    }
+
+    /// What [`Fs::wait_for_room`] is to be told, before one tries again; none where no room is on its
+    /// way, as far as is known.
+    #[must_use]
+    pub fn room_turn(&self) -> Option<RoomTurn> {
+        let freed = self.room_word(FREED).load(Ordering::Acquire);
+        let kept = self.room_word(KEPT).load(Ordering::Relaxed);
+        let in_vain = self.room_in_vain.load(Ordering::Relaxed) == kept;
+        let turn = RoomTurn { kept, freed: low(freed) };
+        (kept != freed && !in_vain).then_some(turn)
+    }
+
+    /// Sleeps until an inode that was held has gone since `turn`, `timeout` at most; says whether.
+    pub fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) -> bool {
+        let freed = self.room_word(FREED);
+        self.room_word(SLEEPERS).fetch_add(1, Ordering::AcqRel);
+        novale_arena::sleep_while(freed, turn.freed, timeout);
+        self.room_word(SLEEPERS).fetch_sub(1, Ordering::AcqRel);
+        let came = freed.load(Ordering::Acquire);
+        let came = low(came) != turn.freed;
+        if !came {
+            self.room_in_vain.store(turn.kept, Ordering::Relaxed);
+        }
+        came
+    }
+}

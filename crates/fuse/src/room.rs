@@ -1,0 +1,140 @@
+//! Requests that wait for room: the kernel gives up a removed file a moment after its program was told
+//! that it is closed and removed, by a request that comes behind others.
+//!
+//! They are put aside and tried again by a thread of their own, as what they wait for is a request that
+//! the serving threads must be there for. The thread is there while anything waits.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use crate::service::{Errno, Reply, Service};
+
+/// How long one waits for a removed file to be given up: some of them a program has open.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a request waits at most, while others go and leave it too little.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Requests that wait at once; those beyond are refused at once.
+const WAITING_MAX: usize = 256;
+
+/// Tries a request again and answers it, unless it fails for want of room and may be tried once more;
+/// says whether it was answered.
+type Step = Box<dyn FnMut(&dyn Service, bool) -> bool + Send>;
+
+struct Waiting {
+    step: Step,
+    until: Instant,
+}
+
+#[derive(Default)]
+struct List {
+    waiting: Vec<Waiting>,
+    /// A thread looks after them.
+    attended: bool,
+}
+
+/// The requests that wait.
+pub(crate) struct Room {
+    service: Arc<dyn Service>,
+    list: Arc<Mutex<List>>,
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").finish_non_exhaustive()
+    }
+}
+
+fn locked(list: &Mutex<List>) -> MutexGuard<'_, List> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there was no room: in the pool, or in the limits of a directory tree.
+pub(crate) fn is_full<T>(done: &Reply<T>) -> bool {
+    matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)))
+}
+
+impl Room {
+    pub(crate) fn new(service: Arc<dyn Service>) -> Self {
+        Self { service, list: Arc::default() }
+    }
+
+    /// Makes a request and answers it; again, where there is no room but some on its way.
+    pub(crate) fn make<T: Send + 'static>(
+        &self,
+        mut request: impl FnMut(&dyn Service) -> Reply<T> + Send + 'static,
+        answer: impl FnOnce(Reply<T>) + Send + 'static,
+    ) {
+        let first = request(&*self.service);
+        if is_full(&first) {
+            self.again(request, answer);
+        } else {
+            answer(first);
+        }
+    }
+
+    /// Has a request that found no room made again.
+    pub(crate) fn again<T: Send + 'static>(
+        &self,
+        mut request: impl FnMut(&dyn Service) -> Reply<T> + Send + 'static,
+        answer: impl FnOnce(Reply<T>) + Send + 'static,
+    ) {
+        let mut answer = Some(answer);
+        let mut step: Step = Box::new(move |service, last| {
+            let done = request(service);
+            if is_full(&done) && !last {
+                return false;
+            }
+            if let Some(answer) = answer.take() {
+                answer(done);
+            }
+            true
+        });
+        let mut list = locked(&self.list);
+        if list.waiting.len() < WAITING_MAX && (list.attended || self.attend(&mut list)) {
+            list.waiting.push(Waiting { step, until: Instant::now() + LONGEST });
+            return;
+        }
+        drop(list);
+        step(&*self.service, true);
+    }
+
+    /// Starts the thread; false where there can be none.
+    fn attend(&self, list: &mut List) -> bool {
+        // Most of those who find no room find that none is on its way.
+        if self.service.room_turn().is_none() {
+            return false;
+        }
+        let (service, all) = (self.service.clone(), self.list.clone());
+        let attend = move || attend(&*service, &all);
+        list.attended = Builder::new().name("novale-room".to_owned()).spawn(attend).is_ok();
+        list.attended
+    }
+}
+
+/// Tries what waits again each time that something has gone; ends when nothing waits, each of which
+/// has an end.
+fn attend(service: &dyn Service, all: &Mutex<List>) {
+    loop {
+        // Before they are tried: what goes meanwhile is not missed.
+        let turn = service.room_turn();
+        let waiting = std::mem::take(&mut locked(all).waiting);
+        let now = Instant::now();
+        let left = waiting.into_iter().filter_map(|mut it| {
+            let last = turn.is_none() || now >= it.until;
+            (!(it.step)(service, last)).then_some(it)
+        });
+        let left: Vec<Waiting> = left.collect();
+        let mut list = locked(all);
+        list.waiting.extend(left);
+        if list.waiting.is_empty() {
+            list.attended = false;
+            return;
+        }
+        drop(list);
+        if let Some(turn) = turn {
+            service.wait_for_room(turn, PATIENCE);
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Writes by descriptor beside stores to a mapping of the same page.
+//!
+//! Files that are open for writing bypass the kernel's page cache, which drops the pages of a write
+//! before and after it. A page that is mapped may come back in between: read before the write is
+//! applied, stored to, and written back behind it, as a whole, with the old bytes in the place of those
+//! of the write. So of a page that the kernel has read, what a write replaces in it is kept, and of a
+//! page that is written back the bytes that are still the old ones are nobody's stores: the write's
+//! stay. Both are whole then, and the kernel reads the page anew, which ends this.
+//!
+//! Why that suffices. Only a mapping that can be stored to is written back, and it is of a file that
+//! the kernel has open for reading and writing: of others nothing is kept. Mapping such a file drops
+//! its pages, so those that the kernel has were read since it was opened. When a page is read again,
+//! the kernel has let go of the one before, and has written it back where it was stored to: what is
+//! kept of it is of no use any more. A byte that was stored to, seen by its being another than the old
+//! one, is the mapping's from there on, whatever it becomes. What a write keeps is of no use either
+//! once the kernel has dropped its pages behind it, which it does before the file's next write; so the
+//! oldest are forgotten where there are many.
+//!
+//! Not covered: writes that the kernel itself makes beside each other (`io_uring`, `libaio`). It drops
+//! the pages when such a write begins, and so may show the old bytes in a mapping.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use novale_core::Ino;
+
+use crate::service::Reply;
+
+const PAGE: u64 = 4096;
+const PAGE_BYTES: usize = 4096;
+/// Pages of a file of which old bytes are kept, beyond those of its latest writes: 2 MB.
+const KEPT_MAX: usize = 512;
+/// A file's latest writes, of which the old bytes are kept in any case: each has 257 pages at most.
+const LATEST: u64 = 8;
+
+/// The files that the kernel has open for reading and writing.
+#[derive(Debug, Default)]
+pub(crate) struct Stores(Mutex<HashMap<u64, Open>>);
+
+#[derive(Debug, Default)]
+struct Open {
+    count: u64,
+    pages: Arc<Mutex<Pages>>,
+}
+
+/// What is known of a file's pages.
+#[derive(Debug, Default)]
+struct Pages {
+    /// Those that the kernel may have, a bit each, by their number's part above 512.
+    kernels: HashMap<u64, [u64; 8]>,
+    /// What writes have replaced in those.
+    replaced: BTreeMap<u64, Replaced>,
+    /// Writes so far.
+    writes: u64,
+}
+
+/// What writes have replaced in a page since the kernel has read it.
+#[derive(Debug)]
+struct Replaced {
+    old: Box<[u8; PAGE_BYTES]>,
+    /// Which of its bytes count.
+    counts: [u64; PAGE_BYTES / 64],
+    /// The latest of the writes.
+    write: u64,
+}
+
+impl Replaced {
+    fn new() -> Self {
+        Self { old: Box::new([0; PAGE_BYTES]), counts: [0; PAGE_BYTES / 64], write: 0 }
+    }
+
+    /// Keeps these bytes of the page as it is now, but for those that are kept already.
+    fn keep(&mut self, bytes: &Range<usize>, now: &[u8; PAGE_BYTES]) {
+        let (old, _) = self.old.as_chunks_mut::<64>();
+        let words = self.counts.iter_mut().zip(old).zip(now.as_chunks::<64>().0);
+        for (index, ((counts, old), now)) in words.enumerate() {
+            let fresh = bits(bytes, index) & !*counts;
+            *counts |= fresh;
+            if fresh == u64::MAX {
+                *old = *now;
+                continue;
+            }
+            for (bit, (old, now)) in old.iter_mut().zip(now).enumerate() {
+                if fresh >> bit & 1 != 0 {
+                    *old = *now;
+                }
+            }
+        }
+    }
+
+    /// The bytes that still count, of those in a range.
+    fn counting(&self, bytes: &Range<usize>) -> Vec<usize> {
+        let words = self.counts.iter().enumerate();
+        let there = words.map(|(index, counts)| (index, bits(bytes, index) & counts));
+        let each = |(index, bits): (usize, u64)| {
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| index * 64 + bit)
+        };
+        there.filter(|(_, bits)| *bits != 0).flat_map(each).collect()
+    }
+
+    fn forget(&mut self, byte: usize) {
+        if let Some(word) = self.counts.get_mut(byte / 64) {
+            *word &= !(1 << (byte % 64));
+        }
+    }
+}
+
+/// A range's bits in the word of so many bytes.
+fn bits(bytes: &Range<usize>, index: usize) -> u64 {
+    let first = index * 64;
+    let from = bytes.start.saturating_sub(first).min(64);
+    let to = bytes.end.saturating_sub(first).min(64);
+    let below = |bit: usize| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };
+    below(to) & !below(from)
+}
+
+/// A page and a range of its bytes.
+type Piece = (u64, Range<usize>);
+
+/// The pages of a range of bytes.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let end = offset.saturating_add(len as u64);
+    let in_page = |at: u64| usize::try_from(at).unwrap_or(PAGE_BYTES);
+    (offset / PAGE..end.div_ceil(PAGE)).map(move |page| {
+        let start = page * PAGE;
+        (page, in_page(offset.saturating_sub(start))..in_page((end - start).min(PAGE)))
+    })
+}
+
+/// Reads a file's bytes into a buffer, from an offset on.
+pub(crate) type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> Reply<usize>;
+
+/// Says where a write begins.
+pub(crate) type AtOffset<'a> = &'a dyn Fn() -> Reply<u64>;
+
+/// A page of the file as it is, zeros behind its end.
+fn page_now(read: ReadAt<'_>, page: u64) -> Reply<[u8; PAGE_BYTES]> {
+    let mut now = [0; PAGE_BYTES];
+    let bytes = read(page * PAGE, &mut now)?;
+    now.iter_mut().skip(bytes).for_each(|byte| *byte = 0);
+    Ok(now)
+}
+
+impl Pages {
+    /// The word of a page's bit, and the bit.
+    fn place(page: u64) -> (u64, usize, u64) {
+        (page / 512, usize::try_from(page % 512 / 64).unwrap_or(0), 1 << (page % 64))
+    }
+
+    fn has(&self, page: u64) -> bool {
+        let (group, word, bit) = Self::place(page);
+        let words = self.kernels.get(&group);
+        words.and_then(|words| words.get(word)).is_some_and(|word| word & bit != 0)
+    }
+
+    fn set(&mut self, page: u64, is_kernels: bool) {
+        let (group, word, bit) = Self::place(page);
+        if let Some(word) = self.kernels.entry(group).or_default().get_mut(word) {
+            *word = if is_kernels { *word | bit } else { *word & !bit };
+        }
+    }
+
+    /// The kernel has read these pages as they are.
+    fn are_read(&mut self, offset: u64, len: usize) {
+        for (page, _) in pieces(offset, len) {
+            self.replaced.remove(&page);
+        }
+    }
+
+    /// Keeps what a write is about to replace.
+    fn keep(&mut self, offset: u64, len: usize, read: ReadAt<'_>) -> Reply<()> {
+        self.writes += 1;
+        for (page, bytes) in pieces(offset, len) {
+            if !self.has(page) {
+                continue;
+            }
+            let now = page_now(read, page)?;
+            let replaced = self.replaced.entry(page).or_insert_with(Replaced::new);
+            replaced.write = self.writes;
+            replaced.keep(&bytes, &now);
+        }
+        Ok(())
+    }
+
+    /// Forgets what was replaced long ago; the kernel has dropped those pages.
+    fn forget_oldest(&mut self) {
+        if self.replaced.len() <= KEPT_MAX {
+            return;
+        }
+        let oldest = |replaced: &Replaced| replaced.write + LATEST <= self.writes;
+        let pages: Vec<u64> =
+            self.replaced.iter().filter(|(_, it)| oldest(it)).map(|(page, _)| *page).collect();
+        for page in pages {
+            self.replaced.remove(&page);
+            self.set(page, false);
+        }
+    }
+
+    /// What is written back with the bytes of later writes in it; none where there are none.
+    fn merged(&mut self, offset: u64, bytes: &[u8], read: ReadAt<'_>) -> Reply<Option<Vec<u8>>> {
+        let mut merged: Option<Vec<u8>> = None;
+        for (page, range) in pieces(offset, bytes.len()) {
+            let Some(replaced) = self.replaced.get_mut(&page) else { continue };
+            let now = page_now(read, page)?;
+            let merged = merged.get_or_insert_with(|| bytes.to_vec());
+            for byte in replaced.counting(&range) {
+                let at = usize::try_from(page * PAGE + byte as u64 - offset).unwrap_or(usize::MAX);
+                if bytes.get(at) != replaced.old.get(byte) {
+                    replaced.forget(byte);
+                } else if let (Some(to), Some(from)) = (merged.get_mut(at), now.get(byte)) {
+                    *to = *from;
+                }
+            }
+        }
+        Ok(merged)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stores {
+    /// The kernel has a file open for reading and writing, once more.
+    pub(crate) fn opened(&self, ino: Ino) {
+        locked(&self.0).entry(ino.get()).or_default().count += 1;
+    }
+
+    /// Once less, and what was mapped through that is not.
+    pub(crate) fn ended(&self, ino: Ino) {
+        let mut files = locked(&self.0);
+        let Some(open) = files.get_mut(&ino.get()) else { return };
+        open.count -= 1;
+        if open.count == 0 {
+            files.remove(&ino.get());
+        }
+    }
+
+    fn pages(&self, ino: Ino) -> Option<Arc<Mutex<Pages>>> {
+        locked(&self.0).get(&ino.get()).map(|open| open.pages.clone())
+    }
+
+    /// Whether the kernel may have pages of a file that are stored to.
+    pub(crate) fn may_store(&self, ino: Ino) -> bool {
+        self.pages(ino).is_some_and(|pages| !locked(&pages).kernels.is_empty())
+    }
+
+    /// The page cache reads.
+    pub(crate) fn read(
+        &self,
+        ino: Ino,
+        (offset, buf): (u64, &mut [u8]),
+        read: ReadAt<'_>,
+    ) -> Reply<usize> {
+        let Some(pages) = self.pages(ino) else { return read(offset, buf) };
+        let before = {
+            let mut pages = locked(&pages);
+            // From here on writes keep what they replace.
+            pieces(offset, buf.len()).for_each(|(page, _)| pages.set(page, true));
+            pages.writes
+        };
+        let mut bytes = read(offset, buf)?;
+        let mut pages = locked(&pages);
+        if pages.writes != before {
+            bytes = read(offset, buf)?;
+        }
+        pages.are_read(offset, buf.len());
+        Ok(bytes)
+    }
+
+    /// A write by a descriptor, past the page cache, at the offset that `at` says.
+    pub(crate) fn write(
+        &self,
+        ino: Ino,
+        (at, len): (AtOffset<'_>, usize),
+        read: ReadAt<'_>,
+        write: &mut dyn FnMut() -> Reply<usize>,
+    ) -> Reply<usize> {
+        let Some(pages) = self.pages(ino) else { return write() };
+        let mut pages = locked(&pages);
+        if pages.kernels.is_empty() {
+            pages.writes += 1;
+            return write();
+        }
+        pages.keep(at()?, len, read)?;
+        let written = write();
+        pages.forget_oldest();
+        written
+    }
+
+    /// Pages are written back that a mapping has stored to.
+    pub(crate) fn write_back(
+        &self,
+        ino: Ino,
+        (offset, bytes): (u64, &[u8]),
+        read: ReadAt<'_>,
+        write: &mut dyn FnMut(&[u8]) -> Reply<usize>,
+    ) -> Reply<usize> {
+        let Some(pages) = self.pages(ino) else { return write(bytes) };
+        let mut pages = locked(&pages);
+        let merged = pages.merged(offset, bytes, read)?;
+        write(merged.as_deref().unwrap_or(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const INO: Ino = Ino::new(7);
+
+    /// A file that the kernel has open for reading and writing.
+    struct File {
+        stores: Stores,
+        bytes: RefCell<Vec<u8>>,
+    }
+
+    impl File {
+        fn new(len: usize) -> Self {
+            let stores = Stores::default();
+            stores.opened(INO);
+            Self { stores, bytes: RefCell::new(vec![0; len]) }
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize {
+            let bytes = self.bytes.borrow();
+            let from = bytes.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+            let len = from.len().min(buf.len());
+            buf[..len].copy_from_slice(&from[..len]);
+            len
+        }
+
+        fn put(&self, offset: u64, bytes: &[u8]) -> usize {
+            let at = usize::try_from(offset).unwrap();
+            self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        }
+
+        /// A page as the kernel gets it.
+        fn cached(&self, page: u64) -> Vec<u8> {
+            let mut buf = vec![0; PAGE_BYTES];
+            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
+            self.stores.read(INO, (page * PAGE, &mut buf), &read).unwrap();
+            buf
+        }
+
+        fn write(&self, offset: u64, bytes: &[u8]) {
+            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
+            let at: (AtOffset<'_>, usize) = (&|| Ok(offset), bytes.len());
+            let write = &mut || Ok(self.put(offset, bytes));
+            self.stores.write(INO, at, &read, write).unwrap();
+        }
+
+        fn write_back(&self, page: u64, bytes: &[u8]) {
+            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
+            let write = &mut |merged: &[u8]| Ok(self.put(page * PAGE, merged));
+            self.stores.write_back(INO, (page * PAGE, bytes), &read, write).unwrap();
+        }
+
+        fn byte(&self, at: usize) -> u8 {
+            self.bytes.borrow()[at]
+        }
+    }
+
+    #[test]
+    fn pieces_cover_a_range_page_by_page() {
+        let all: Vec<_> = pieces(4000, 5000).collect();
+        assert_eq!(all, [(0, 4000..4096), (1, 0..4096), (2, 0..808)]);
+        assert_eq!(pieces(4096, 0).count(), 0);
+    }
+
+    #[test]
+    fn bits_are_those_of_the_range() {
+        assert_eq!((bits(&(0..4096), 63), bits(&(64..65), 0)), (u64::MAX, 0));
+        assert_eq!((bits(&(3..5), 0), bits(&(63..66), 1)), (0b11000, 0b11));
+    }
+
+    #[test]
+    fn a_write_and_a_store_to_one_page_are_both_kept() {
+        let file = File::new(3 * PAGE_BYTES);
+        let mut page = file.cached(1);
+        page[3000] = 9;
+        file.write(PAGE + 1000, &[1; 8]);
+        file.write_back(1, &page);
+        assert_eq!((file.byte(4096 + 1000), file.byte(4096 + 3000)), (1, 9));
+        // Written back once more before the kernel drops it.
+        page[3001] = 8;
+        file.write_back(1, &page);
+        assert_eq!((file.byte(4096 + 1007), file.byte(4096 + 3001)), (1, 8));
+    }
+
+    #[test]
+    fn a_store_to_the_very_bytes_of_a_write_counts_and_so_does_the_next() {
+        let file = File::new(PAGE_BYTES);
+        let mut page = file.cached(0);
+        file.write(10, &[1]);
+        page[10] = 2;
+        file.write_back(0, &page);
+        assert_eq!(file.byte(10), 2);
+        // Back to what the page had before the write.
+        page[10] = 0;
+        file.write_back(0, &page);
+        assert_eq!(file.byte(10), 0);
+    }
+
+    #[test]
+    fn a_page_that_is_read_again_is_the_kernels_as_it_is() {
+        let file = File::new(PAGE_BYTES);
+        file.cached(0);
+        file.write(10, &[1]);
+        let mut page = file.cached(0);
+        assert_eq!(page[10], 1);
+        page[10] = 0;
+        file.write_back(0, &page);
+        assert_eq!(file.byte(10), 0, "a store of the older byte is a store");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_goes_with_the_last_open_file() {
+        let pages = 4000;
+        let file = File::new(pages * PAGE_BYTES);
+        for page in 0..pages as u64 {
+            file.cached(page);
+            file.write(page * PAGE, &[1; 16]);
+        }
+        let known = file.stores.pages(INO).unwrap();
+        assert!(locked(&known).replaced.len() <= KEPT_MAX);
+        assert!(file.stores.may_store(INO));
+        file.stores.ended(INO);
+        assert!(file.stores.pages(INO).is_none() && !file.stores.may_store(INO));
+    }
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Writes by a descriptor beside stores to a mapping of the same pages: on a plain mount, on a shared one,
+# and in a program that runs direct there. tmpfs, which has one set of pages, is the control. An argument
+# says how many rounds (30).
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../lib.sh"
+
+rounds=${1:-30}
+if ! reason=$(why_no_mount); then
+  tally skipped 1 "pages: $reason"
+  exit
+fi
+if ! need cc gcc libc6-dev; then
+  tally skipped 1 'pages: no C compiler'
+  exit
+fi
+
+scratch
+pool=$pools/pool
+dir=$mounts/dir
+mkdir "$dir"
+cc -O1 -pthread -o "$pools/pages" "$root/scripts/suites/pages.c"
+
+mkdir "$mounts/control"
+mount -t tmpfs none "$mounts/control"
+check 'tmpfs loses nothing' "$pools/pages" "$mounts/control/file" 4 "$rounds"
+umount "$mounts/control"
+
+"$novale" mkfs --size 64M "$pool" >/dev/null
+"$novale" mount "$pool" "$dir"
+check 'a plain mount loses nothing' "$pools/pages" "$dir/file" 4 "$rounds"
+"$novale" umount "$dir"
+"$novale" mount -o direct "$pool" "$dir"
+check 'a shared mount loses nothing' "$pools/pages" "$dir/file" 4 "$rounds"
+check 'a program that runs direct loses nothing' \
+  "$novale" run --strict "$pools/pages" "$dir/file" 4 "$rounds"
+check 'nor with the file'"'"'s own pages' \
+  "$novale" run --strict --map=dax "$pools/pages" "$dir/file" 4 "$rounds"
+"$novale" umount "$dir"
+check 'the pool is whole' "$novale" check "$pool"
