@@ -63,7 +63,12 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     };
     let acl = request.words.options.has_acls();
     let transport = FuserTransport { threads: threads(request), acl };
-    let on_end = move || events.send(Event::Unmounted).unwrap_or_default();
+    let fs = pool.fs.clone();
+    let on_end = move || {
+        // The kernel gives the device's number to the next mount.
+        fs.set_served(Some(Served { device: (0, 0), words: 0 }));
+        events.send(Event::Unmounted).unwrap_or_default();
+    };
     let server = match Server::start(service.clone(), &transport, &config, on_end) {
         Ok(server) => server,
         Err(error) => {

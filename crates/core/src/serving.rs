@@ -62,6 +62,13 @@ impl Fs {
         self.client.set_serves(mount.map_or(0, Served::to_word));
     }
 
+    /// Whether a client serves the mount with a device number, one that died and was not settled for
+    /// included.
+    #[must_use]
+    pub fn serves_mount(&self, device: (u32, u32)) -> bool {
+        mounts_served(self.arena()).any(|(_, served)| served.device == device)
+    }
+
     /// The processes that live and use the pool without a mount of their own, this one not among them.
     #[must_use]
     pub fn programs(&self) -> Vec<u32> {

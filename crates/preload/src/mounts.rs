@@ -177,6 +177,15 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     let joined = join_from(&mount.slots, kernel::high());
     numbers::freed_any();
     match joined {
+        Ok(joined) if is_anothers(mount, &joined.fs) => {
+            mount.failed.store(true, Ordering::Relaxed);
+            joined.close().unwrap_or_default();
+            let target = String::from_utf8_lossy(&mount.target);
+            crate::say(&format!(
+                "{target}: another pool is mounted there by now, the mount serves it"
+            ));
+            None
+        }
         Ok(joined) => {
             joined.descriptors().for_each(table::set_internal);
             joined.fs.refuse_mapped();
@@ -199,6 +208,22 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
             None
         }
     }
+}
+
+/// Whether the mount is another pool's by now: what the environment says is of when `novale run` was
+/// called. Where nothing is mounted, or a mount whose daemon is dead, the pool's programs go on.
+fn is_anothers(mount: &Mount, fs: &Fs) -> bool {
+    let device = device_of(&mount.target);
+    if device == 0 || fs.serves_mount((libc::major(device), libc::minor(device))) {
+        return false;
+    }
+    let mut path = mount.target.clone();
+    path.push(0);
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    let got = sys!(libc::SYS_statfs, path.as_ptr(), found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    got == 0 && found.f_type == libc::FUSE_SUPER_MAGIC
 }
 
 /// The time and the thread, for a call.
@@ -225,7 +250,14 @@ pub(crate) fn device(mount: usize) -> u64 {
     if device != 0 {
         return device;
     }
-    let mut path = known.target.clone();
+    let device = device_of(&known.target);
+    known.device.store(device, Ordering::Relaxed);
+    device
+}
+
+/// The device number of what a path leads to, which nobody is asked for; 0 where that is nothing.
+fn device_of(path: &[u8]) -> u64 {
+    let mut path = path.to_vec();
     path.push(0);
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
@@ -242,9 +274,7 @@ pub(crate) fn device(mount: usize) -> u64 {
     }
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
-    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
-    known.device.store(device, Ordering::Relaxed);
-    device
+    libc::makedev(found.stx_dev_major, found.stx_dev_minor)
 }
 
 /// The number of the inode behind a descriptor that the kernel has opened, if it is this mount's.
