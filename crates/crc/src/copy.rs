@@ -50,7 +50,7 @@ fn copy_summed(from: &[u8], to: &mut [MaybeUninit<u8>]) -> u32 {
 /// Folding over 256 bytes at a time (Gopal et al., "Fast CRC Computation for Generic Polynomials
 /// Using PCLMULQDQ Instruction", 2009), in four registers of 64 bytes.
 #[cfg(target_arch = "x86_64")]
-mod wide {
+pub(crate) mod wide {
     use std::arch::asm;
     use std::mem::MaybeUninit;
 
@@ -89,21 +89,47 @@ mod wide {
         if steps == 0 || steps * STEP != from.len() || to.len() != from.len() || !is_able() {
             return None;
         }
+        let to = (to.as_mut_ptr(), STEP);
         // SAFETY: the CPU has the instructions; both ranges have `steps` steps, at least one, and
         // a unique borrow overlaps nothing.
-        let folded = unsafe { fold(from.as_ptr(), to.as_mut_ptr(), steps) };
+        let folded = unsafe { fold(from.as_ptr(), to, steps, u32::MAX) };
         // The start is folded in already: a checksum of all ones starts from a register of 0.
         // SAFETY: SSE4.2 was detected above.
         Some(unsafe { crate::by_instruction(u32::MAX, &folded) })
     }
 
-    /// Copies `steps` steps, at least one, and folds them into 64 bytes with the same checksum from
-    /// a register of 0.
+    /// The CRC32C of what `crc` is of, and `bytes` behind it; none where they are short, or the CPU
+    /// can't.
+    pub(crate) fn sum(crc: u32, bytes: &[u8]) -> Option<u32> {
+        let steps = bytes.len() / STEP;
+        if steps == 0 || !is_able() {
+            return None;
+        }
+        let (whole, rest) = bytes.split_at(steps * STEP);
+        // What is copied is stored to one place, in the nearest cache: it costs no time.
+        let mut room = [MaybeUninit::uninit(); STEP];
+        // SAFETY: the CPU has the instructions; there are `steps` steps, at least one, and room for
+        // one.
+        let folded = unsafe { fold(whole.as_ptr(), (room.as_mut_ptr(), 0), steps, !crc) };
+        // SAFETY: SSE4.2 was detected above.
+        let sum = unsafe { crate::by_instruction(u32::MAX, &folded) };
+        // SAFETY: likewise.
+        Some(unsafe { crate::by_instruction(sum, rest) })
+    }
+
+    /// Copies `steps` steps, at least one, to a place and so many bytes further for each, and folds
+    /// them into 64 bytes with the same checksum from a register of 0 as theirs from `start`.
     ///
     /// # Safety
     /// `from` is valid for reading and `to` for writing that many steps, apart from each other; the
     /// CPU has AVX-512F and VPCLMULQDQ.
-    unsafe fn fold(from: *const u8, to: *mut MaybeUninit<u8>, steps: usize) -> [u8; 64] {
+    unsafe fn fold(
+        from: *const u8,
+        to: (*mut MaybeUninit<u8>, usize),
+        steps: usize,
+        start: u32,
+    ) -> [u8; 64] {
+        let (to, further) = to;
         let mut folded = MaybeUninit::<[u8; 64]>::uninit();
         // SAFETY: as the contract says; `folded` has 64 bytes, and the factors 16 each.
         unsafe {
@@ -123,7 +149,7 @@ mod wide {
                 "jz 3f",
                 "2:",
                 "add {s}, 256",
-                "add {d}, 256",
+                "add {d}, {further}",
                 "vmovdqu64 zmm21, [{s}]",
                 "vmovdqu64 zmm22, [{s} + 64]",
                 "vmovdqu64 zmm23, [{s} + 128]",
@@ -161,7 +187,8 @@ mod wide {
                 s = inout(reg) from => _,
                 d = inout(reg) to => _,
                 n = inout(reg) steps => _,
-                start = in(reg) u32::MAX,
+                further = in(reg) further,
+                start = in(reg) start,
                 by_step = in(reg) &raw const BY_STEP,
                 by_register = in(reg) &raw const BY_REGISTER,
                 out = in(reg) folded.as_mut_ptr(),
@@ -195,8 +222,9 @@ mod wide {
         /// Copies a page while it changes; says whether the sum is that of the copy.
         fn is_sum_of_copy(source: &[AtomicU64; 512]) -> bool {
             let mut room = [MaybeUninit::uninit(); 4096];
+            let to = (room.as_mut_ptr(), STEP);
             // SAFETY: both have 16 steps; the CPU was asked.
-            let folded = unsafe { fold(source.as_ptr().cast(), room.as_mut_ptr(), 16) };
+            let folded = unsafe { fold(source.as_ptr().cast(), to, 16, u32::MAX) };
             // SAFETY: just written, all of it.
             let copy = room.map(|byte| unsafe { byte.assume_init() });
             // SAFETY: the CPU was asked.

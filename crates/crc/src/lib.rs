@@ -1,9 +1,9 @@
 //! CRC32C: of short structures by the CPU's instruction, without set-up; of pages by carry-less
 //! multiplication, while they are copied ([`copy()`]) or by themselves.
 //!
-//! An operation sums some 25 lines and words of 4 to 320 bytes. The general crates prepare each
-//! time for long input, which costs more than such a sum itself. They still do what is long, and
-//! all of it on a CPU without the instruction.
+//! An operation sums some 25 lines and words of 4 to 320 bytes. The general crate prepares each
+//! time for long input, which costs more than such a sum itself. It still does what is long on a CPU
+//! without wide multiplication, and all of it on one without the instruction.
 
 #![allow(unsafe_code, reason = "a function for a CPU feature is called where that was detected")]
 
@@ -30,14 +30,11 @@ pub fn append(crc: u32, bytes: &[u8]) -> u32 {
 }
 
 fn long(crc: u32, bytes: &[u8]) -> u32 {
-    if crc == 0 {
-        // Spares the set-up that a start elsewhere needs.
-        return crc_fast::crc32_iscsi(bytes);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(sum) = copy::wide::sum(crc, bytes) {
+        return sum;
     }
-    let mut digest =
-        crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
-    digest.update(bytes);
-    u32::try_from(digest.finalize()).unwrap_or(0)
+    crc32c::crc32c_append(crc, bytes)
 }
 
 #[cfg(target_arch = "x86_64")]
