@@ -69,23 +69,22 @@ impl Segment {
         Self::new(mapped, len, None, len)
     }
 
-    /// Maps `file`, of which `len` bytes may be used in the end; it may be shorter now.
+    /// Maps `file`, of which `len` bytes may be used in the end; it may be shorter now. Addresses are
+    /// reserved for all of it, and never more mapped than there is: a debugger or a checker of memory
+    /// looks at all that is mapped.
     pub(crate) fn of_file(file: File, len: u64) -> Result<Self, ArenaError> {
         let len = checked_len(len)?;
-        let allocated = file_len(&file).map_err(|e| io_error("size of the arena", e))?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-        let mapped = unsafe {
-            rustix::mm::mmap(
+        let reserved = unsafe {
+            rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
                 to_usize(len),
-                access,
-                MapFlags::SHARED,
-                &file,
-                0,
+                ProtFlags::empty(),
+                flags,
             )
         };
-        Self::new(mapped, len, Some(file), allocated.min(len))
+        Self::new(reserved, len, Some(file), 0)
     }
 
     fn new(
@@ -98,17 +97,44 @@ impl Segment {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io_error("map the arena", io::ErrorKind::OutOfMemory.into()))?;
         let segment = Self { base, len, limit: AtomicU64::new(limit), file };
+        if segment.file.is_none() {
+            segment.advise_large_pages(0, len);
+        }
         segment.ensure(FIXED)?;
-        segment.advise_large_pages();
         Ok(segment)
     }
 
     /// Large pages are a gain where the kernel has them for this memory, and no loss elsewhere: so
     /// a refusal is no error.
-    fn advise_large_pages(&self) {
-        let (start, len) = (self.base.as_ptr().cast(), to_usize(self.len));
+    fn advise_large_pages(&self, from: u64, to: u64) {
+        // SAFETY: `from` lies in the mapping, or at its end.
+        let start = unsafe { self.base.add(to_usize(from)) };
+        let (start, len) = (start.as_ptr().cast(), to_usize(to - from));
         // SAFETY: advice on this segment's own mapping; it changes no contents.
         unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) }.ok();
+    }
+
+    /// Maps the file up to `to`, where it has that many bytes, and only then says so. Threads that do
+    /// it at once map the same bytes at the same place. Returns what is known to be allocated.
+    #[cold]
+    fn raise(&self, file: &File, to: u64) -> u64 {
+        let known = self.limit.load(Relaxed);
+        let from = known / GROWTH * GROWTH;
+        if to <= known {
+            return known;
+        }
+        // SAFETY: `from` is below `to`, which is at most the length of the mapping.
+        let at = unsafe { self.base.add(to_usize(from)) }.as_ptr().cast();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: what lies there is this segment's: its reservation, or the same bytes of the file.
+        let mapped =
+            unsafe { rustix::mm::mmap(at, to_usize(to - from), access, flags, file, from) };
+        if mapped.is_err() {
+            return known;
+        }
+        self.advise_large_pages(from, to);
+        self.limit.fetch_max(to, Relaxed).max(to)
     }
 
     /// The segment's greatest size in bytes.
@@ -204,8 +230,7 @@ impl Segment {
         let Some(file) = &self.file else {
             return self.len;
         };
-        let allocated = file_len(file).unwrap_or(0).min(self.len);
-        self.limit.fetch_max(allocated, Relaxed).max(allocated)
+        self.raise(file, file_len(file).unwrap_or(0).min(self.len))
     }
 
     /// Allocates memory up to `end`, in whole steps.
@@ -230,10 +255,7 @@ impl Segment {
         let to = end.next_multiple_of(GROWTH).min(self.len);
         for _ in 0..INTERRUPTS_MAX {
             match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
-                Ok(()) => {
-                    self.limit.fetch_max(to, Relaxed);
-                    return Ok(());
-                }
+                Ok(()) => return if self.raise(file, to) < end { Err(full) } else { Ok(()) },
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return Err(full),
             }
