@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use novale_fuse::{KIND, MountEntry, MountTable, find};
 use novale_posix::join::{self, JoinError};
+use novale_posix::program::{self, Kind, Unfit};
 
 use crate::args::{MapKind, RunArgs};
 use crate::in_words;
@@ -25,6 +27,10 @@ use crate::words::ForPrograms;
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
 /// What mappings of files are to be, a word for each mount; none for the kernel's.
 const MAP_VARIABLE: &str = "NOVALE_MAP";
+/// The folder where the library keeps what it has found out about other libraries.
+const CACHE_VARIABLE: &str = "NOVALE_CACHE";
+/// Of the administrator, whose programs may go on as other users, who read there what is theirs too.
+const ROOTS_CACHE: &str = "/var/cache";
 /// Names the library where it is in none of the usual places.
 const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
 const LIBRARY: &str = "libnovale_preload.so";
@@ -35,16 +41,24 @@ const PLACES: [&str; 2] = ["", "../lib/novale"];
 const UNABLE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+/// Scripts that are run by scripts, as in the kernel.
+const SCRIPTS_MAX: usize = 5;
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let Some((program, arguments)) = args.command.split_first() else { bail!("name a program") };
     let mut command = Command::new(program);
     command.args(arguments);
     let mut mounts = Mounts::default();
-    match find_mounts(args, &mut mounts).and_then(|()| prepare(args, &mounts.usable)) {
+    let prepared = find_mounts(args, &mut mounts).and_then(|()| prepare(args, &mounts.usable));
+    let fit = prepared.and_then(|prepared| check(program).map(|()| prepared));
+    match fit {
         Ok(Some(Prepared { library, mounts, maps })) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
             command.env(MAP_VARIABLE, maps);
+            match cache() {
+                Some(folder) => command.env(CACHE_VARIABLE, folder),
+                None => command.env_remove(CACHE_VARIABLE),
+            };
         }
         Ok(None) if args.strict => {
             mounts.refused.iter().for_each(|(_, why)| remark!("novale: {}", in_words(why)));
@@ -73,6 +87,50 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     remark!("novale: {}: {error}", program.display());
     let found = error.kind() != std::io::ErrorKind::NotFound;
     Ok(ExitCode::from(if found { NOT_EXECUTABLE } else { NOT_FOUND }))
+}
+
+/// The user's folder for what can be made again, chosen here once for all that is started: programs set
+/// `HOME` to what they like. `None` where there is none.
+fn cache() -> Option<PathBuf> {
+    let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_user = || match rustix::process::geteuid().is_root() {
+        true => Some(PathBuf::from(ROOTS_CACHE)),
+        false => Some(given("HOME")?.join(".cache")),
+    };
+    let folder = given("XDG_CACHE_HOME").or_else(of_user)?.join("novale");
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder)
+}
+
+/// Refuses a program that can't load the library, or would not start with it.
+fn check(program: &OsStr) -> Result<()> {
+    let Some(mut path) = find_program(program) else { return Ok(()) };
+    for _ in 0..SCRIPTS_MAX {
+        // What can't be read may be run all the same.
+        let Ok(file) = std::fs::File::open(&path) else { return Ok(()) };
+        let read = |room: &mut [u8], at: u64| file.read_at(room, at).unwrap_or(0);
+        match program::kind(read) {
+            Kind::Fit => return Ok(()),
+            Kind::Unfit(Unfit::OtherLoader) => {
+                bail!("it is built for another libc than glibc of 64 bits")
+            }
+            Kind::Unfit(Unfit::Sanitizer) => {
+                bail!("its sanitizer has to be the first library that it loads")
+            }
+            Kind::Script(by) => path = PathBuf::from(OsStr::from_bytes(by.path().to_bytes())),
+        }
+    }
+    Ok(())
+}
+
+/// A program's file, as `execvp` finds it.
+fn find_program(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program));
+    }
+    let folders = std::env::var_os("PATH")?;
+    let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    paths.find(|path| path.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0))
 }
 
 /// The values of the variables.

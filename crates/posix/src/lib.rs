@@ -43,6 +43,7 @@ mod map;
 mod open;
 mod owner;
 mod pool;
+pub mod program;
 mod room;
 mod set_id;
 mod shared;

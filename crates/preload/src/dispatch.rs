@@ -4,12 +4,12 @@ use crate::calls::xattrs::{self, Ask};
 use crate::calls::{
     attributes, data, descriptors, directories, maps, names, open, processes, space, transfer,
 };
-use crate::entry::{self, CLOSES, CREATES, MAPS, Outcome, add_class};
+use crate::entry::{self, CLOSES, CREATES, ENDS, MAPS, Outcome, add_class};
 use crate::paths::{Served, descriptor};
 use crate::signals;
 use crate::sys::{Args, fail};
 use crate::table::Inside;
-use crate::{kernel, numbers, room};
+use crate::{kernel, numbers, objects, room};
 
 const CWD: u64 = libc::AT_FDCWD as u64;
 /// Attempts before a name that changes hands all the time is given up.
@@ -140,7 +140,6 @@ const ALWAYS: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_exit,
-    libc::SYS_exit_group,
     libc::SYS_rt_sigaction,
     libc::SYS_sigaltstack,
     libc::SYS_umask,
@@ -222,7 +221,7 @@ const OF_ADDRESSES: &[i64] =
 pub(crate) fn begin() {
     let all = [(OF_DESCRIPTORS, entry::DESCRIPTOR), (ALWAYS, entry::ALWAYS)];
     let more = [(MAKING_DESCRIPTORS, CREATES), (&[libc::SYS_close][..], CLOSES)];
-    let more = more.into_iter().chain([(OF_ADDRESSES, MAPS)]);
+    let more = more.into_iter().chain([(OF_ADDRESSES, MAPS), (&[libc::SYS_exit_group][..], ENDS)]);
     for (calls, class) in all.into_iter().chain(more) {
         for number in calls {
             add_class(*number, class);
@@ -381,7 +380,7 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_dup2 | libc::SYS_dup3 => descriptors::dup_to(number, args),
         libc::SYS_fcntl => descriptors::fcntl(args),
         libc::SYS_flock => descriptors::flock(args),
-        libc::SYS_mmap => maps::mmap(args),
+        libc::SYS_mmap => maps::mmap(args).or_else(|| objects::mmap(args)),
         libc::SYS_munmap => maps::munmap(args),
         libc::SYS_mremap => maps::mremap(args),
         libc::SYS_msync => maps::msync(args),

@@ -1,4 +1,4 @@
-//! The way from a system call of libc into this library and back.
+//! The way from a system call of the program into this library and back.
 //!
 //! Comes in: the call's number and arguments in their registers, the address behind the `syscall`
 //! in r11, the program's stack. A few instructions decide that the kernel is to do it, for all but
@@ -27,13 +27,15 @@ pub(crate) const CREATES: u8 = 4;
 pub(crate) const CLOSES: u8 = 8;
 /// Changes the address space: likewise.
 pub(crate) const MAPS: u8 = 16;
+/// Ends the process: likewise.
+pub(crate) const ENDS: u8 = 32;
 
 /// What is known of each number's calls.
 static CLASSES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 /// Where the descriptor table is: 32-bit words, 0 for descriptors of the kernel alone.
 static TABLE: AtomicU64 = AtomicU64::new(0);
 
-/// Calls of the kernel's that are looked at nevertheless: [`CREATES`], [`CLOSES`], [`MAPS`].
+/// Calls of the kernel's that are looked at nevertheless: [`CREATES`], [`CLOSES`], [`MAPS`], [`ENDS`].
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 
 /// Says how calls of a number are told apart, beside what was said already.
@@ -49,10 +51,13 @@ pub(crate) fn is_of(number: i64, class: u8) -> bool {
     entry.is_some_and(|entry| entry.load(Ordering::Relaxed) & class != 0)
 }
 
-/// Looks at calls of a class from now on, or no longer. One thread at a time.
+/// Looks at calls of a class from now on, or no longer. One thread at a time for each class.
 pub(crate) fn watch(class: u8, on: bool) {
-    let others = WATCHED.load(Ordering::Relaxed) & !u32::from(class);
-    WATCHED.store(if on { others | u32::from(class) } else { others }, Ordering::Relaxed);
+    if on {
+        WATCHED.fetch_or(u32::from(class), Ordering::Relaxed);
+    } else {
+        WATCHED.fetch_and(!u32::from(class), Ordering::Relaxed);
+    }
 }
 
 /// Whether calls of a number need to come here.
@@ -144,7 +149,7 @@ global_asm!(
     "jae 9f",
     "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
     "cmp dword ptr fs:[rcx], 0",
-    "jne 9f",
+    "jne 8f",
     "lea r11, [rip + {classes}]",
     "movzx r11d, byte ptr [r11 + rax]",
     "test r11d, r11d",
@@ -278,6 +283,38 @@ global_asm!(
     "pop r11",
     "lea rsp, [rsp + 128]",
     "jmp r11",
+    // All calls of a child that uses this memory are the kernel's; of a program that it starts the
+    // environment may have to be another one. It is on a stack of its parent's making.
+    "8:",
+    "cmp eax, {execute}",
+    "jne 9f",
+    "cmp dword ptr fs:[rcx], {borrowed}",
+    "jne 9f",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
+    "push r8",
+    "push r9",
+    "push rbp",
+    "mov rbp, rsp",
+    "sub rsp, 512",
+    "and rsp, -64",
+    "fxsave64 [rsp]",
+    "cld",
+    "call {execute_lent}",
+    "fxrstor64 [rsp]",
+    "mov rsp, rbp",
+    "pop rbp",
+    "pop r9",
+    "pop r8",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "jmp r11",
     // To the kernel: the syscall stands just before what follows it.
     "9:",
     "pop r11",
@@ -293,6 +330,9 @@ global_asm!(
     descriptors = const crate::table::DESCRIPTORS,
     exit = const libc::SYS_exit,
     alternate = const libc::SYS_sigaltstack,
+    execute = const libc::SYS_execve,
+    execute_lent = sym crate::exec::novale_execute_lent,
+    borrowed = const BORROWED as i32,
     lent = const (BORROWED | SHARED) as i32,
     serve = sym novale_serve,
     block = sym crate::signals::novale_block,

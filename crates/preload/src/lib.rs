@@ -1,7 +1,8 @@
 //! Direct access for programs that were built without knowing of Novale.
 //!
 //! `novale run` has the loader put this library into a program. Before the program starts, it
-//! replaces the system calls in libc by jumps to itself. A call on a path below a mount, or on a file
+//! replaces the system calls in libc, and those in other libraries and the program that concern files,
+//! by jumps to itself. A call on a path below a mount, or on a file
 //! opened there, it serves from the pool's two segments, in the program's own process;
 //! all others go on to the kernel after a few instructions. What it does not serve itself goes
 //! through the mount, to which a descriptor can be handed at any time.
@@ -32,17 +33,19 @@
 mod calls;
 mod dispatch;
 mod entry;
+mod exec;
 mod giving;
 mod guard;
 mod heap;
 mod helper;
+mod kept;
 mod kernel;
-mod libc_text;
 mod lock;
 mod locks;
 mod maps;
 mod mounts;
 mod numbers;
+mod objects;
 mod patch;
 mod paths;
 mod replicas;
@@ -56,9 +59,7 @@ mod sys;
 mod table;
 mod thread;
 
-use std::ffi::{CStr, OsStr, c_char, c_int};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::ffi::{CStr, c_char, c_int};
 
 use crate::thread::Inside;
 
@@ -69,6 +70,8 @@ static HEAP: heap::Heap = heap::Heap::new();
 const MOUNTS: &[u8] = b"NOVALE_DIRECT=";
 /// What mappings of files are to be, a word for each: `dax` or `atomic`, the kernel's otherwise.
 const MAP: &[u8] = b"NOVALE_MAP=";
+/// Where tables of sites are kept.
+const CACHE: &[u8] = b"NOVALE_CACHE=";
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
@@ -84,17 +87,10 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     state::begin();
     maps::begin(variable(environment, MAP));
     dispatch::begin();
-    if libc_text::patch(cache(environment)) {
+    kept::begin(variable(environment, CACHE));
+    if objects::begin() {
         signals::begin();
     }
-}
-
-/// The user's folder for what can be made again.
-fn cache(environment: *const *const c_char) -> Option<PathBuf> {
-    let given = |name| variable(environment, name).filter(|value| !value.is_empty());
-    let path = |value| PathBuf::from(OsStr::from_bytes(value));
-    let cache = given(b"XDG_CACHE_HOME=").map(path);
-    cache.or_else(|| Some(path(given(b"HOME=")?).join(".cache")))
 }
 
 /// A variable's value in a list of strings that ends with a null pointer.

@@ -16,7 +16,7 @@ use novale_posix::join::{Joined, join_from};
 use crate::lock::Lock;
 use crate::sys::{Ret, sys};
 use crate::thread::current;
-use crate::{helper, kernel, numbers, table};
+use crate::{entry, helper, kernel, numbers, table};
 
 /// Mounts that a process may use directly.
 pub(crate) const MOUNTS_MAX: usize = 16;
@@ -189,6 +189,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         Ok(joined) => {
             joined.descriptors().for_each(table::set_internal);
             joined.fs.refuse_mapped();
+            entry::watch(entry::ENDS, true);
             let joined: &'static Joined = Box::leak(Box::new(joined));
             mount.joined.store(std::ptr::from_ref(joined).cast_mut(), Ordering::Release);
             JOINS.fetch_add(1, Ordering::Release);

@@ -1,6 +1,6 @@
-//! Putting jumps over libc's system calls, and the code that they lead to.
+//! Putting jumps over system calls, and the code that they lead to.
 //!
-//! Each site gets a few lines of its own near libc: the instructions that stood before its
+//! Each site gets a few lines of its own near the text: the instructions that stood before its
 //! `syscall`, a jump to the common entry with the address of what follows in r11 (which a system
 //! call destroys anyway), the `syscall` itself for what goes to the kernel, the instructions that
 //! stood behind it, and a jump back.
@@ -16,9 +16,12 @@ const REACH: u64 = 0x7000_0000;
 /// Bytes that one site's code takes at most.
 const SITE_BYTES: usize = 96;
 
-/// Replaces the sites of a library that is loaded at `base`. Nothing else may run yet. Returns how
-/// many were replaced; 0 where the kernel lets nobody write to code.
+/// Replaces the sites of a library or program that is loaded at `base`. Nothing of it may run yet.
+/// Returns how many were replaced; 0 where the kernel lets nobody write to code.
 pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
+    if sites.is_empty() {
+        return 0;
+    }
     let Some(area) = area_near(text, sites.len()) else { return 0 };
     let (start, end) = (text.0 & !(PAGE - 1), text.1.next_multiple_of(PAGE));
     let open = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;

@@ -1,10 +1,11 @@
-//! Where libc makes system calls: found by decoding its text once, kept in a file from then on.
+//! Where a library or a program makes system calls: found by decoding its text once, kept in a file
+//! from then on ([`crate::kept`]).
 //!
 //! A site is a few whole instructions, at least five bytes, of which one is `syscall` and none
-//! depends on where it stands; nothing in libc jumps into its middle. They are replaced by a jump
+//! depends on where it stands; nothing in the text jumps into its middle. They are replaced by a jump
 //! ([`crate::patch`]).
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -15,7 +16,7 @@ const NEIGHBOURS: usize = 4;
 /// Instructions back to the one that sets the call's number.
 const NUMBER_SEARCH: usize = 12;
 
-/// One place in libc, relative to where it is loaded.
+/// One place, relative to where its library is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Site {
     /// Offset of the first byte replaced.
@@ -28,29 +29,71 @@ pub(crate) struct Site {
     pub(crate) number: Option<u16>,
 }
 
-/// What was found in a text.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) sites: Vec<Site>,
-    /// System calls that no jump can take the place of.
-    pub(crate) missed: usize,
+/// Bytes of a block of addresses: targets of jumps are noted near system calls alone.
+const BLOCK: u64 = 64;
+/// Bytes before a `syscall` in which its number is set, as a rule.
+const NEAR: usize = 64;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Whether a text that is not libc's may make a system call whose number stands in it. The two bytes
+/// of the instruction are in other ones and in data by chance too.
+pub(crate) fn may_call(text: &[u8]) -> bool {
+    each_syscall(text).any(|at| {
+        let before = text.get(at.saturating_sub(NEAR)..at).unwrap_or_default();
+        // mov eax, NUMBER; xor eax, eax in both its forms
+        let set = |five: &[u8]| matches!(five, [0xb8, _, 0 | 1, 0, 0]);
+        let cleared = |two: &[u8]| matches!(two, [0x31 | 0x33, 0xc0]);
+        before.windows(5).any(set) || before.windows(2).any(cleared)
+    })
 }
 
-/// Finds the sites in `text`, which is loaded at `base + offset`.
-pub(crate) fn find(text: &[u8], offset: u32) -> Found {
-    let mut decoder = Decoder::with_ip(64, text, u64::from(offset), DecoderOptions::NONE);
-    let all: Vec<Instruction> = decoder.iter().collect();
-    let targets: HashSet<u64> = all.iter().filter_map(branch_target).collect();
-    let mut found = Found::default();
-    for (index, instruction) in all.iter().enumerate() {
-        if instruction.mnemonic() == Mnemonic::Syscall {
-            match site(&all, index, &targets) {
-                Some(site) => found.sites.push(site),
-                None => found.missed += 1,
+fn each_syscall(text: &[u8]) -> impl Iterator<Item = usize> {
+    text.windows(2).enumerate().filter(|(_, two)| *two == SYSCALL).map(|(at, _)| at)
+}
+
+/// Finds the sites in `text`, which is loaded at `base + offset`. A `syscall` that no jump can take
+/// the place of is left out.
+pub(crate) fn find(text: &[u8], offset: u32) -> Vec<Site> {
+    let start = u64::from(offset);
+    let mut near = HashSet::new();
+    for at in each_syscall(text) {
+        let block = (start + at as u64) / BLOCK;
+        near.extend(block.saturating_sub(2)..=block + 2);
+    }
+    let (mut targets, mut calls) = (HashSet::new(), Vec::new());
+    // The last few instructions; those around each call.
+    let mut recent: VecDeque<Instruction> = VecDeque::new();
+    let mut open: Option<Call> = None;
+    let mut decoder = Decoder::with_ip(64, text, start, DecoderOptions::NONE);
+    for instruction in &mut decoder {
+        targets
+            .extend(branch_target(&instruction).filter(|target| near.contains(&(target / BLOCK))));
+        if let Some(mut call) = open.take() {
+            call.around.push(instruction);
+            if call.around.len() <= call.index + NEIGHBOURS {
+                open = Some(call);
+            } else {
+                calls.push(call);
             }
         }
+        recent.push_back(instruction);
+        if recent.len() > NUMBER_SEARCH {
+            recent.pop_front();
+        }
+        if instruction.mnemonic() == Mnemonic::Syscall {
+            calls.extend(open.take());
+            open = Some(Call { index: recent.len() - 1, around: recent.iter().copied().collect() });
+        }
     }
-    found
+    calls.extend(open);
+    calls.iter().filter_map(|call| site(&call.around, call.index, &targets)).collect()
+}
+
+/// A `syscall` with the instructions around it.
+struct Call {
+    around: Vec<Instruction>,
+    /// Where in them it stands.
+    index: usize,
 }
 
 fn branch_target(instruction: &Instruction) -> Option<u64> {

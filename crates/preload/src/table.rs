@@ -535,7 +535,9 @@ pub(crate) fn each(visit: &mut dyn FnMut(i32, &InUse)) {
 /// In the child of a fork: no other thread is left, and the holds are the parent's.
 pub(crate) fn after_fork() {
     let own = current().hazard.load(Ordering::Relaxed);
-    for (index, hazard) in HAZARD.iter().enumerate() {
+    // The others are zeroes, and a store would have the kernel copy their pages.
+    let named = NAMED.load(Ordering::Relaxed) as usize;
+    for (index, hazard) in HAZARD.iter().take(named).enumerate() {
         if index as u64 + 1 != own {
             hazard.word.store(0, Ordering::Relaxed);
             hazard.inside.store(0, Ordering::Relaxed);

@@ -34,6 +34,8 @@ pub(crate) struct Thread {
     spare: AtomicU64,
     /// What is to be called when the thread ends, and with what; nulls behind the last.
     ends: [[AtomicU64; 2]; ENDS],
+    /// The environment made for a child's next program: start and bytes ([`crate::exec`]).
+    pub(crate) given: [AtomicU64; 2],
 }
 
 const _: () = {

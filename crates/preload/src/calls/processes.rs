@@ -1,6 +1,7 @@
 //! New processes and programs, ends of threads and processes, and who the process is.
 
 use crate::entry::Outcome;
+use crate::exec::{self, Changed};
 use crate::paths::{Served, moved};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{Quiet, SHARED};
@@ -83,10 +84,20 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     if !quiet.wait() {
         return Outcome::Done(fail(libc::EAGAIN));
     }
+    let mut given = *args;
+    let (dir, path, environment) = match number {
+        libc::SYS_execveat => (args[0], args[1], 3),
+        _ => (libc::AT_FDCWD as u64, args[0], 2),
+    };
+    let changed = Changed::of(dir, path, args[environment]);
+    numbers::freed_any();
+    if let Some(changed) = &changed {
+        given[environment] = changed.environment;
+    }
     maps::suspend();
     mounts::leave();
     signals::before_exec();
-    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    let result = sys!(number, given[0], given[1], given[2], given[3], given[4], given[5]);
     maps::resume();
     drop(quiet);
     Outcome::Done(result)
@@ -113,6 +124,7 @@ pub(crate) fn exit_thread(args: &Args) -> Outcome {
         return exit_process(args);
     }
     current().end();
+    exec::give_back();
     table::give_hazard();
     current().give_stack();
     Outcome::Kernel

@@ -1,0 +1,243 @@
+//! Promise: system calls outside of libc's text lead to the same files as libc's own do, in programs
+//! and in libraries, loaded at the start or later; and what can't load the library starts without it.
+//!
+//! How the first went wrong: liburing asks the kernel for a ring by an instruction of its own. The
+//! files that were open stayed placeholders, the ring's writes ended with EBADF, and MariaDB waited for
+//! them for ever. How the second did: musl's loader found symbols missing and AddressSanitizer was not
+//! the first library; neither program ran.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "system calls without libc, and a library that is loaded")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+
+#[macro_use]
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{direct, is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, succeeds};
+
+promises! {
+    a_programs_own_instructions_are_served: runs_without_the_daemon own_instructions;
+    a_ring_sees_files_that_were_open_and_that_are_opened: runs_with_the_daemon ring;
+    a_library_that_is_loaded_later_is_served: runs_without_the_daemon loaded_later;
+    programs_that_cannot_load_the_library_are_started: runs_with_the_daemon others_children;
+}
+
+/// The compiler, unless this machine has none of the kind.
+fn compiled(scratch: &Path, name: &str, compiler: &[&str], source: &str) -> Option<PathBuf> {
+    let (text, made) = (scratch.join(format!("{name}.c")), scratch.join(name));
+    fs::write(&text, source).unwrap();
+    let [compiler, words @ ..] = compiler else { return None };
+    let mut command = Command::new(compiler);
+    command.args(words).arg("-o").args([&made, &text]);
+    let done = command.output().is_ok_and(|output| output.status.success());
+    if !done {
+        eprintln!("skipped: {name}: {compiler} does not make it");
+    }
+    done.then_some(made)
+}
+
+/// Programs that say `here`, with another loader and with a run-time that has to be the first.
+fn others(folder: &Path) -> Vec<PathBuf> {
+    const SOURCE: &str =
+        "#include <stdio.h>\nint main(void) { puts(\"here\"); fputs(\"\", stderr); return 0; }";
+    let kinds: [(&str, &[&str]); 3] = [
+        ("musl", &["musl-gcc"]),
+        ("sanitized", &["cc", "-fsanitize=address"]),
+        ("narrow", &["cc", "-m32"]),
+    ];
+    kinds.iter().filter_map(|(name, words)| compiled(folder, name, words, SOURCE)).collect()
+}
+
+#[test]
+fn strict_refuses_what_cannot_load_the_library() {
+    let Some((scratch, slot)) = mounted("refused") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for program in others(folder.path()) {
+        let output = direct(&scratch, &program).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{}", program.display());
+        let script = folder.path().join("script");
+        fs::write(&script, format!("#!{}\n", program.display())).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(direct(&scratch, &script).output().unwrap().status.code(), Some(125));
+    }
+    is_whole(&scratch, &slot);
+}
+
+/// How it went wrong: the folder was that of the `HOME` of each process, and git's tests, which set it,
+/// found a file there that nobody knew of.
+#[test]
+fn nothing_is_kept_below_the_home_of_the_moment() {
+    let Some((scratch, slot)) = mounted("home") else { return };
+    let (home, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut command = direct(&scratch, Path::new("env"));
+    command.env("XDG_CACHE_HOME", cache.path()).args(["-u", "XDG_CACHE_HOME"]);
+    command.arg(format!("HOME={}", home.path().display())).args(["sh", "-c", "ls / | cat"]);
+    succeeds(&command.output().unwrap());
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    assert!(fs::read_dir(cache.path().join("novale")).unwrap().count() > 1);
+    is_whole(&scratch, &slot);
+}
+
+/// How it went wrong: the loader of each program in another root said that it did not find the library.
+#[test]
+fn programs_in_another_root_say_nothing() {
+    let Some((scratch, slot)) = mounted("root") else { return };
+    let root = tempfile::tempdir().unwrap();
+    for file in ["/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6", "/bin/true"] {
+        let to = root.path().join(file.trim_start_matches('/'));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        if fs::copy(file, to).is_err() {
+            eprintln!("skipped: programs_in_another_root: there is no {file}");
+            return;
+        }
+    }
+    let mut command = direct(&scratch, Path::new("chroot"));
+    let output = command.arg(root.path()).arg("/bin/true").output().unwrap();
+    succeeds(&output);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use std::arch::asm;
+    use std::ffi::CString;
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::harness::PLACE;
+
+    fn place(name: &str) -> PathBuf {
+        Path::new(&std::env::var_os(PLACE).unwrap()).join("d").join(name)
+    }
+
+    fn made(name: &str) -> File {
+        let path = place(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap()
+    }
+
+    /// A call by an instruction of this program's own, its number beside it.
+    macro_rules! own_call {
+        ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr) => {{
+            let result: i64;
+            unsafe {
+                asm!("mov eax, {number}", "syscall", number = const $number, out("rax") result,
+                    in("rdi") $a as u64, in("rsi") $b as u64, in("rdx") $c as u64,
+                    in("r10") $d as u64, out("rcx") _, out("r11") _);
+            }
+            result
+        }};
+    }
+
+    /// The same with a number that nobody can know before: the kernel's in any case.
+    fn kernels_call(number: i64, args: [u64; 4]) -> i64 {
+        let result: i64;
+        unsafe {
+            asm!("syscall", inlateout("rax") std::hint::black_box(number) => result,
+                in("rdi") args[0], in("rsi") args[1], in("rdx") args[2], in("r10") args[3],
+                out("rcx") _, out("r11") _);
+        }
+        result
+    }
+
+    #[test]
+    #[ignore = "a task"]
+    fn own_instructions() {
+        let file = made("own");
+        let text = b"by an instruction of its own";
+        let (fd, at) = (file.as_raw_fd(), text.as_ptr());
+        let wrote = own_call!(libc::SYS_pwrite64, fd, at, text.len(), 3);
+        assert_eq!(wrote, i64::try_from(text.len()).unwrap());
+        let mut back = vec![0; text.len()];
+        file.read_exact_at(&mut back, 3).unwrap();
+        assert_eq!(back, text);
+        let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        assert_eq!(own_call!(libc::SYS_fstat, fd, found.as_mut_ptr(), 0, 0), 0);
+        let size = unsafe { found.assume_init() }.st_size;
+        assert_eq!(usize::try_from(size).unwrap(), text.len() + 3);
+        // One that this opens libc knows.
+        let path = CString::new(place("own").as_os_str().as_bytes()).unwrap();
+        let opened = own_call!(libc::SYS_open, path.as_ptr(), libc::O_RDONLY, 0, 0);
+        let fd = i32::try_from(opened).unwrap();
+        let read = unsafe { libc::pread(fd, back.as_mut_ptr().cast(), back.len(), 3) };
+        assert_eq!(usize::try_from(read).unwrap(), text.len());
+        assert_eq!(own_call!(libc::SYS_close, fd, 0, 0, 0), 0);
+        assert_eq!(unsafe { libc::close(fd) }, -1);
+    }
+
+    #[test]
+    #[ignore = "a task"]
+    fn ring() {
+        let before = made("before");
+        let mut settings = [0_u8; 120];
+        let ring = own_call!(libc::SYS_io_uring_setup, 4, settings.as_mut_ptr(), 0, 0);
+        if ring < 0 {
+            println!("skipped: a_ring_sees_files: the kernel has none: {ring}");
+        }
+        let after = made("after");
+        for file in [before, after] {
+            let args = [file.as_raw_fd().cast_unsigned().into(), b"ring".as_ptr() as u64, 4, 0];
+            assert_eq!(kernels_call(libc::SYS_pwrite64, args), 4);
+            let mut back = [0; 4];
+            file.read_exact_at(&mut back, 0).unwrap();
+            assert_eq!(&back, b"ring");
+        }
+    }
+
+    #[test]
+    #[ignore = "a task"]
+    fn loaded_later() {
+        const SOURCE: &str = "long put(int fd, const void *from, long len) {
+            long result;
+            register long at __asm__(\"r10\") = 0;
+            __asm__ volatile(\"mov $18, %%eax\\n syscall\" : \"=&a\"(result)
+                : \"D\"(fd), \"S\"(from), \"d\"(len), \"r\"(at) : \"rcx\", \"r11\", \"memory\");
+            return result;
+        }";
+        let folder = tempfile::tempdir().unwrap();
+        let words = ["cc", "-shared", "-fPIC", "-O1"];
+        let Some(library) = compiled(folder.path(), "later.so", &words, SOURCE) else { return };
+        let path = CString::new(library.as_os_str().as_bytes()).unwrap();
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null());
+        let put = unsafe { libc::dlsym(library, c"put".as_ptr()) };
+        assert!(!put.is_null());
+        type Put = extern "C" fn(i32, *const u8, i64) -> i64;
+        let put = unsafe { std::mem::transmute::<*mut libc::c_void, Put>(put) };
+        let file = made("later");
+        assert_eq!(put(file.as_raw_fd(), b"later".as_ptr(), 5), 5);
+        assert_eq!(fs::read(place("later")).unwrap(), b"later");
+    }
+
+    /// By `posix_spawn`, in the parent's memory; by `fork`; and by a shell that becomes the program.
+    #[test]
+    #[ignore = "a task"]
+    fn others_children() {
+        use std::os::unix::process::CommandExt;
+        let folder = tempfile::tempdir().unwrap();
+        for program in others(folder.path()) {
+            let says = |mut command: Command| {
+                let output = command.output().unwrap();
+                assert_eq!(succeeds(&output), "here\n", "{}", program.display());
+                assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+            };
+            says(Command::new(&program));
+            let mut forked = Command::new(&program);
+            unsafe { forked.pre_exec(|| Ok(())) };
+            says(forked);
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(format!("exec {}", program.display()));
+            says(shell);
+        }
+        made("still").write_all_at(b"served", 0).unwrap();
+    }
+}
