@@ -353,9 +353,9 @@ impl Fs {
     /// # Errors
     /// [`Error::NotDirectory`], [`Error::Stale`].
     pub fn last_cookie(&self, ctx: &Ctx, node: Node) -> Result<u64> {
-        self.read_node(ctx.hint, node, |view, kind| match kind {
-            FileKind::Directory => Ok(view.next_cookie() - 1),
-            _ => Err(Error::NotDirectory),
+        self.read_node(ctx.hint, node, |view, kind| {
+            let is_directory = kind == FileKind::Directory;
+            if is_directory { Ok(view.next_cookie() - 1) } else { Err(Error::NotDirectory) }
         })
     }
 

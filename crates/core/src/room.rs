@@ -36,25 +36,33 @@ fn low(word: u64) -> u32 {
 }
 
 impl Fs {
-    fn room_word(&self, word: usize) -> &AtomicU64 {
-        &self.arena().root()[word]
+    fn kept(&self) -> &AtomicU64 {
+        &self.arena().root()[KEPT]
+    }
+
+    fn freed(&self) -> &AtomicU64 {
+        &self.arena().root()[FREED]
+    }
+
+    fn sleepers(&self) -> &AtomicU64 {
+        &self.arena().root()[SLEEPERS]
     }
 
     /// An inode without names stays, since it is held.
     pub(crate) fn note_kept(&self) {
-        self.room_word(KEPT).fetch_add(1, Ordering::Relaxed);
+        self.kept().fetch_add(1, Ordering::Relaxed);
     }
 
     /// One that stayed so has got a name.
     pub(crate) fn note_named(&self) {
-        self.room_word(KEPT).fetch_sub(1, Ordering::Relaxed);
+        self.kept().fetch_sub(1, Ordering::Relaxed);
     }
 
     /// One that stayed so is gone, and its pages are free.
     pub(crate) fn note_freed(&self) {
-        self.room_word(FREED).fetch_add(1, Ordering::AcqRel);
-        if self.room_word(SLEEPERS).load(Ordering::Relaxed) != 0 {
-            novale_arena::wake_all(self.room_word(FREED));
+        self.freed().fetch_add(1, Ordering::AcqRel);
+        if self.sleepers().load(Ordering::Relaxed) != 0 {
+            novale_arena::wake_all(self.freed());
         }
     }
 
@@ -62,8 +70,8 @@ impl Fs {
     /// way, as far as is known.
     #[must_use]
     pub fn room_turn(&self) -> Option<RoomTurn> {
-        let freed = self.room_word(FREED).load(Ordering::Acquire);
-        let kept = self.room_word(KEPT).load(Ordering::Relaxed);
+        let freed = self.freed().load(Ordering::Acquire);
+        let kept = self.kept().load(Ordering::Relaxed);
         let in_vain = self.room_in_vain.load(Ordering::Relaxed) == kept;
         let turn = RoomTurn { kept, freed: low(freed) };
         (kept != freed && !in_vain).then_some(turn)
@@ -71,10 +79,10 @@ impl Fs {
 
     /// Sleeps until an inode that was held has gone since `turn`, `timeout` at most; says whether.
     pub fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) -> bool {
-        let freed = self.room_word(FREED);
-        self.room_word(SLEEPERS).fetch_add(1, Ordering::AcqRel);
+        let freed = self.freed();
+        self.sleepers().fetch_add(1, Ordering::AcqRel);
         novale_arena::sleep_while(freed, turn.freed, timeout);
-        self.room_word(SLEEPERS).fetch_sub(1, Ordering::AcqRel);
+        self.sleepers().fetch_sub(1, Ordering::AcqRel);
         let came = freed.load(Ordering::Acquire);
         let came = low(came) != turn.freed;
         if !came {
