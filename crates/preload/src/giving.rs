@@ -29,7 +29,7 @@ use crate::maps::{Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
 use crate::sys::{fail, sys};
 use crate::table::{self, InUse};
-use crate::{helper, kernel, maps, numbers, sleepers};
+use crate::{growing, helper, kernel, maps, numbers, sleepers};
 
 /// How long the helper sleeps at most: a wake-up that a dead client owed is made good then.
 const SLEEP: Duration = Duration::from_secs(10);
@@ -109,6 +109,7 @@ pub(crate) fn swap(parts: &[Part], source: &Arc<Source>) -> bool {
         }
     }
     source.set_given();
+    growing::changed();
     true
 }
 
@@ -151,6 +152,7 @@ fn give_way(mount: usize) -> bool {
             flush(fs, &maps, &source);
             wake_sleepers(fs, &maps, &source);
             source.give_up(fs);
+            kernel::tell_length(source.mount, source.ino, source.generation);
             ended.extend(maps.forget_given(&source));
         } else {
             done = false;
@@ -219,9 +221,9 @@ pub(crate) fn copy(part: &Part) -> Result<(), i64> {
     let made = sys!(libc::SYS_mmap, 0, part.len, access, flags, u64::MAX, 0);
     let made = u64::try_from(made).map_err(|_| none)?;
     let len = usize::try_from(part.len).map_err(|_| none)?;
-    let bytes = crate::guard::readable(part.start, len);
+    let bytes = crate::guard::readable_now(part.start, len);
     let copied =
-        bytes.zip(crate::guard::writable(made, len)).map(|(from, to)| to.copy_from_slice(from));
+        bytes.zip(crate::guard::writable_now(made, len)).map(|(from, to)| to.copy_from_slice(from));
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     if copied.is_none() || sys!(libc::SYS_mremap, made, part.len, part.len, flags, part.start) < 0 {
         sys!(libc::SYS_munmap, made, part.len);

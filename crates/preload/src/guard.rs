@@ -8,6 +8,8 @@
 use std::arch::global_asm;
 use std::mem::MaybeUninit;
 
+use crate::growing;
+
 const PAGE: usize = 4096;
 
 global_asm!(
@@ -79,8 +81,15 @@ fn each_page(at: usize, len: usize, mut probe: impl FnMut(usize) -> bool) -> boo
     true
 }
 
-/// Memory of the program that can be read; `None` where some of it can't.
+/// Memory of the program that can be read; `None` where some of it can't. Not with the mappings' lock,
+/// since what is behind the end of what a mapping shows may be shown first.
 pub(crate) fn readable<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
+    readable_now(at, len)
+        .or_else(|| growing::show(at, len).then(|| readable_now(at, len)).flatten())
+}
+
+/// As [`readable`], as it is mapped at this moment.
+pub(crate) fn readable_now<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
     let at = usize::try_from(at).ok()?;
     if len == 0 {
         return Some(&[]);
@@ -92,8 +101,16 @@ pub(crate) fn readable<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
     good.then(|| unsafe { std::slice::from_raw_parts(at as *const u8, len) })
 }
 
-/// Memory of the program that can be written; `None` where some of it can't.
+/// Memory of the program that can be written; `None` where some of it can't. Otherwise as [`readable`].
 pub(crate) fn writable<'a>(at: u64, len: usize) -> Option<&'a mut [u8]> {
+    if let Some(found) = writable_now(at, len) {
+        return Some(found);
+    }
+    growing::show(at, len).then(|| writable_now(at, len)).flatten()
+}
+
+/// As [`writable`], as it is mapped at this moment.
+pub(crate) fn writable_now<'a>(at: u64, len: usize) -> Option<&'a mut [u8]> {
     let at = usize::try_from(at).ok()?;
     if len == 0 {
         return Some(&mut []);

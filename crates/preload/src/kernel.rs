@@ -8,6 +8,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use novale_core::Ino;
+
 use crate::calls::directories;
 use crate::lock::Lock;
 use crate::shown::{self, BY_NUMBER};
@@ -259,12 +261,27 @@ pub(crate) fn map(fd: i32, description: &InUse) -> bool {
     let marked = giving::ask(fs, description.ino());
     let taken = marked && give(fd, description);
     if taken {
-        let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
-        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
-        let mask = libc::STATX_SIZE;
-        sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
+        ask_length(fd, c"".as_ptr().cast(), libc::AT_EMPTY_PATH);
     }
     taken
+}
+
+/// Has the kernel know the length of a file that its mapping has just been put in the place of another: it
+/// asks for it when a path leads to the file, and not for a page of a mapping, which it would say lies
+/// behind the end.
+pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
+    let Some(mount) = mounts::all().get(mount) else { return };
+    let by_number = format!("{}.{generation}", ino.get());
+    let path = [&mount.target, &b"/"[..], BY_NUMBER.as_bytes(), b"/", by_number.as_bytes(), b"\0"]
+        .concat();
+    ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
+    sys!(libc::SYS_unlink, path.as_ptr());
+}
+
+fn ask_length(dir: i32, path: *const u8, flags: i32) {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
+    let flags = flags | libc::AT_STATX_FORCE_SYNC;
+    sys!(libc::SYS_statx, dir, path, flags, libc::STATX_SIZE, found.as_mut_ptr());
 }
 
 /// Takes all descriptions, for good with [`SHARED`].

@@ -35,6 +35,7 @@ mod dispatch;
 mod entry;
 mod exec;
 mod giving;
+mod growing;
 mod guard;
 mod heap;
 mod helper;

@@ -3,7 +3,7 @@
 //! A mapping is in parts, each a piece of the address space that shows one piece of a file: as it was
 //! made, or what `munmap` and `mremap` have left of it. It shows the file's own pages in the pool,
 //! which stay where they are as long as it holds the file (`Fs::map_hold`), or a replica
-//! ([`crate::replicas`]). All of the address space that the kernel changes while there are any parts
+//! ([`crate::replicas`]). It may be longer than its file ([`crate::growing`]). All of the address space that the kernel changes while there are any parts
 //! is changed under one lock, so that the table never lags behind.
 //!
 //! A child of `fork` has the same mappings, and is another client: its parent waits until it holds the
@@ -19,6 +19,7 @@ use novale_core::{Fs, HoldId, Ino, MappedRun, Seek};
 
 use crate::entry::{self, MAPS};
 use crate::giving::{self, Anchor};
+use crate::growing::{self, Shown};
 use crate::lock::{Held, Lock};
 use crate::mounts::{self, MOUNTS_MAX, ctx};
 use crate::replicas::{self, Base};
@@ -27,9 +28,10 @@ use crate::table::InUse;
 use crate::{helper, numbers};
 
 pub(crate) const PAGE: u64 = 4096;
-/// Pieces of the pool that one mapping shows at most: each takes a place in the kernel's list, of which
-/// a process has some ten thousand.
-const RUNS_MAX: usize = 2048;
+/// Pieces of the pool that one mapping shows at most, and all of a process: each takes a place in the
+/// kernel's list, which ends at 65,530.
+pub(crate) const RUNS_MAX: usize = 8192;
+const ALL_RUNS_MAX: usize = 32_768;
 /// Bytes of holes in what is mapped, at most: each gets its pages, and programs map what they may never
 /// touch.
 const HOLES_MAX: u64 = 16 << 20;
@@ -87,7 +89,7 @@ pub(crate) fn mode(mount: usize) -> Mode {
 pub(crate) struct Source {
     pub(crate) mount: usize,
     pub(crate) ino: Ino,
-    generation: u32,
+    pub(crate) generation: u32,
     /// Keeps the file, and the places of its pages where they are mapped themselves.
     hold: Lock<Option<HoldId>>,
     /// What a replica was made of.
@@ -133,7 +135,7 @@ impl Source {
     }
 
     /// Whether it shows the file's own pages.
-    fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.base.is_none() && !self.is_given()
     }
 
@@ -174,12 +176,19 @@ pub(crate) struct Part {
     pub(crate) access: u64,
     /// It may be made writable: the file is open for that.
     pub(crate) writes: bool,
+    /// How much of the file it shows.
+    pub(crate) shown: Shown,
     pub(crate) of: Arc<Source>,
 }
 
 impl Part {
     fn end(&self) -> u64 {
         self.start + self.len
+    }
+
+    /// Whether the file may get pages that belong there and are not shown yet.
+    pub(crate) fn lacks(&self) -> bool {
+        self.of.is_own() && self.shown.is_less_than(self.offset + self.len)
     }
 
     /// The piece of it that lies at a range of addresses.
@@ -204,6 +213,8 @@ static MAPS_HERE: Lock<Maps> = Lock::new(Maps(Vec::new()));
 /// How many there are, and of those the replicas, for a look without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static REPLICAS: AtomicUsize = AtomicUsize::new(0);
+/// Pieces of the pool in them, at most.
+static PIECES: AtomicUsize = AtomicUsize::new(0);
 
 /// The table, where there is anything in it.
 pub(crate) fn some() -> Option<Held<'static, Maps>> {
@@ -223,6 +234,16 @@ pub(crate) fn has_replicas() -> bool {
 impl Maps {
     pub(crate) fn parts(&self) -> &[Part] {
         &self.0
+    }
+
+    /// Has more shown in parts, as far as they are chosen, and notes it.
+    pub(crate) fn show_more(
+        &mut self,
+        is_chosen: impl Fn(&Part) -> bool,
+        mut show: impl FnMut(&mut Part),
+    ) {
+        self.0.iter_mut().filter(|part| is_chosen(part)).for_each(&mut show);
+        self.count();
     }
 
     pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
@@ -302,6 +323,8 @@ impl Maps {
     fn count(&self) {
         REPLICAS
             .store(self.0.iter().filter(|part| part.of.base.is_some()).count(), Ordering::Release);
+        PIECES.store(self.0.iter().map(|part| part.shown.pieces).sum(), Ordering::Relaxed);
+        growing::set_lacking(self.0.iter().filter(|part| part.lacks()).count());
         COUNT.store(self.0.len(), Ordering::Release);
     }
 }
@@ -347,6 +370,11 @@ impl Asked {
 
     pub(crate) fn shared(&self) -> bool {
         self.flags & libc::MAP_TYPE != libc::MAP_PRIVATE
+    }
+
+    /// Of the file, in bytes.
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.len
     }
 
     fn writes(&self) -> bool {
@@ -427,9 +455,11 @@ pub(crate) fn map_own_for_good(description: &InUse, asked: &Asked) -> Option<Ret
 /// Maps pages of a file that is held.
 fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked) -> Option<Ret> {
     let hold = (*of.hold.lock())?;
-    let runs = runs(fs, hold, asked)?;
+    let runs = runs(fs, hold, &asked.range())?;
     let (mapped, ended) = place(asked, of, |start| show(fs, asked, &runs, start))?;
     drop(ended);
+    // Another thread may have made the file longer before the mapping was known.
+    growing::grew(of.mount, of.ino, asked.offset + asked.len);
     Some(mapped)
 }
 
@@ -451,28 +481,32 @@ fn show_replica(fs: &Fs, mut source: Source, asked: &Asked) -> Option<Ret> {
     let flags = asked.flags_of_piece(libc::MAP_PRIVATE);
     let show = |start: u64| {
         let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
-        (to >= 0).then_some(())
+        (to >= 0).then_some(Shown::ALL)
     };
     let (mapped, ended) = place(asked, &Arc::new(source), show)?;
     drop(ended);
     Some(mapped)
 }
 
-/// Where all pages of what is asked for lie; nothing where the file ends before, or is in too many
+/// Where the pages of a range of a file lie, as far as the file goes; nothing where they are in too many
 /// pieces.
-fn runs(fs: &Fs, hold: HoldId, asked: &Asked) -> Option<Vec<MappedRun>> {
-    let (first, pages) = (asked.offset / PAGE, asked.len / PAGE);
-    if !has_few_holes(fs, hold.ino(), asked) {
+pub(crate) fn runs(fs: &Fs, hold: HoldId, range: &Range<u64>) -> Option<Vec<MappedRun>> {
+    if !has_few_holes(fs, hold.ino(), range) {
         return None;
     }
+    let (first, pages) = (range.start / PAGE, (range.end - range.start) / PAGE);
     let runs = fs.map_pages(&ctx(), hold, first, pages).ok()?;
-    let mapped: u64 = runs.iter().map(|run| run.pages).sum();
-    (mapped == pages && runs.len() <= RUNS_MAX).then_some(runs)
+    let room = ALL_RUNS_MAX.saturating_sub(PIECES.load(Ordering::Relaxed));
+    (runs.len() <= RUNS_MAX.min(room)).then_some(runs)
 }
 
-/// Whether little space is taken to fill the holes of what is asked for.
-fn has_few_holes(fs: &Fs, ino: Ino, asked: &Asked) -> bool {
-    let (mut from, end, mut holes) = (asked.offset, asked.offset + asked.len, 0);
+/// Whether little space is taken to fill the holes in a range of a file.
+fn has_few_holes(fs: &Fs, ino: Ino, range: &Range<u64>) -> bool {
+    if range.end - range.start <= HOLES_MAX {
+        return true;
+    }
+    let Ok(attr) = fs.getattr(ino) else { return true };
+    let (mut from, end, mut holes) = (range.start, range.end.min(attr.size), 0);
     // Ends: each turn goes on behind a hole.
     for _ in 0..RUNS_MAX {
         let Ok(hole) = fs.seek(ino, from, Seek::Hole) else { return true };
@@ -489,8 +523,19 @@ fn has_few_holes(fs: &Fs, ino: Ino, asked: &Asked) -> bool {
     false
 }
 
-/// Puts pages of the pool where addresses are reserved.
-fn show(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<()> {
+/// Puts pages of the pool where addresses are reserved, and nothing where the file has none yet.
+fn show(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<Shown> {
+    show_runs(fs, asked, runs, start)?;
+    let Range { start: from, end } = asked.range();
+    let shown = Shown::new(from).with(runs);
+    if shown.end < end {
+        growing::put_nothing(start + (shown.end - from), end - shown.end, asked.access)?;
+    }
+    Some(shown)
+}
+
+/// Puts pages of the pool where they belong in a mapping that begins at `start`.
+fn show_runs(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<()> {
     let kind = if asked.shared() { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
     let flags = asked.flags_of_piece(kind);
     for run in runs {
@@ -504,22 +549,28 @@ fn show(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<()> {
     Some(())
 }
 
+/// Shows more of the file in a part.
+pub(crate) fn show_behind(fs: &Fs, part: &Part, runs: &[MappedRun]) -> Option<()> {
+    show_runs(fs, &Asked::of_part(part, (0, 0), part.len), runs, part.start)
+}
+
 /// Reserves addresses, has something shown there, and notes it. What was there before has ended.
 fn place(
     asked: &Asked,
     of: &Arc<Source>,
-    show: impl FnOnce(u64) -> Option<()>,
+    show: impl FnOnce(u64) -> Option<Shown>,
 ) -> Option<(Ret, Vec<Part>)> {
     let mut maps = MAPS_HERE.lock();
     let reserved = asked.reserve();
     let Ok(start) = u64::try_from(reserved) else { return Some((reserved, Vec::new())) };
     let ended = maps.forget(&(start..start + asked.len));
-    if show(start).is_none() {
+    let Some(shown) = show(start) else {
         sys!(libc::SYS_munmap, start, asked.len);
         return None;
-    }
+    };
     let Asked { len, offset, access, file_writes: writes, .. } = *asked;
-    maps.add(Part { start, len, offset, shared: asked.shared(), access, writes, of: of.clone() });
+    let (shared, of) = (asked.shared(), of.clone());
+    maps.add(Part { start, len, offset, shared, access, writes, shown, of });
     Some((reserved, ended))
 }
 
@@ -528,11 +579,7 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
     let fs = mounts::fs(part.of.mount)?;
     let asked = Asked::of_part(part, place_at, len);
     if part.of.base.is_none() {
-        let hold = (*part.of.hold.lock())?;
-        let runs = runs(fs, hold, &asked)?;
-        let (mapped, ended) = place(&asked, &part.of, |start| show(fs, &asked, &runs, start))?;
-        drop(ended);
-        return Some(mapped);
+        return show_own(fs, &part.of, &asked);
     }
     let hold = fs.open_hold(&ctx(), part.of.ino, part.of.generation).ok()??;
     let Source { mount, ino, generation, .. } = *part.of;
@@ -676,15 +723,18 @@ pub(crate) fn suspend() {
 pub(crate) fn resume() {
     let Some(mut maps) = some() else { return };
     let ended = hold_all(&mut maps);
-    for part in maps.0.iter().filter(|part| part.of.is_own()) {
-        let again = || {
-            let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
-            let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
-            show(fs, &asked, &runs(fs, hold, &asked)?, part.start)
-        };
-        // What can't be shown again stays shut.
-        let _shown = again();
-    }
+    maps.show_more(
+        |part| part.of.is_own(),
+        |part| {
+            let again = || {
+                let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
+                let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
+                show(fs, &asked, &runs(fs, hold, &asked.range())?, part.start)
+            };
+            // What can't be shown again stays shut.
+            part.shown = again().unwrap_or(Shown::ALL);
+        },
+    );
     drop(maps);
     drop(ended);
 }

@@ -23,6 +23,11 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) struct Memory(i32);
 
 impl Memory {
+    /// What the kernel has returned a number for, or an error.
+    pub(crate) fn of(made: Ret) -> Option<Self> {
+        Some(Self(i32::try_from(made).ok().filter(|fd| *fd >= 0)?))
+    }
+
     pub(crate) fn fd(&self) -> i32 {
         self.0
     }
@@ -52,7 +57,7 @@ impl Base {
     /// The bytes `offset..offset + len` of a file, zeros behind its end, in memory of its own.
     pub(crate) fn new(fs: &Fs, ino: Ino, (offset, len): (u64, u64)) -> Option<(Self, Memory)> {
         let made = sys!(libc::SYS_memfd_create, c"novale".as_ptr(), libc::MFD_CLOEXEC);
-        let memory = Memory(i32::try_from(made).ok().filter(|fd| *fd >= 0)?);
+        let memory = Memory::of(made)?;
         if sys!(libc::SYS_ftruncate, memory.fd(), len) != 0 {
             return None;
         }
@@ -90,7 +95,7 @@ struct Change {
 /// What of a page differs from the base; none of one that the program can't read itself.
 fn change_of(part: &Part, base: &Base, at: u64, offset: u64) -> Option<Change> {
     let old = base.bytes(&(offset..offset + PAGE))?;
-    let now = guard::readable(at, PAGE_BYTES)?;
+    let now = guard::readable_now(at, PAGE_BYTES)?;
     debug_assert!(part.start <= at);
     let differs = |(old, now): (&u8, &u8)| old != now;
     let first = old.iter().zip(now).position(differs)?;
@@ -194,8 +199,8 @@ pub(crate) fn wrote(maps: &Maps, file: (usize, Ino), offset: u64, bytes: &[u8]) 
         put(part, range.start, piece);
         // A page that the kernel has copied does not show the base.
         let at = part.start + (range.start - part.offset);
-        if guard::readable(at, piece.len()).is_some_and(|shown| shown != piece)
-            && let Some(shown) = guard::writable(at, piece.len())
+        if guard::readable_now(at, piece.len()).is_some_and(|shown| shown != piece)
+            && let Some(shown) = guard::writable_now(at, piece.len())
         {
             shown.copy_from_slice(piece);
         }
@@ -219,7 +224,7 @@ pub(crate) fn cut(maps: &Maps, file: (usize, Ino), size: u64) {
 pub(crate) fn carry(part: &Part, start: u64) {
     for change in changes(part, &(part.start..part.start + part.len)) {
         let at = start + (change.offset - part.offset);
-        if let Some(to) = guard::writable(at, change.bytes.len()) {
+        if let Some(to) = guard::writable_now(at, change.bytes.len()) {
             to.copy_from_slice(&change.bytes);
         }
     }

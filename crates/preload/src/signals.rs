@@ -9,10 +9,11 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::growing;
 use crate::guard;
 use crate::lock::Lock;
 use crate::sys::{Args, Ret, fail, sys};
-use crate::thread::{Thread, current};
+use crate::thread::{self, Thread, current};
 
 const SIGNALS: usize = 65;
 const SIGSET_BYTES: u64 = 8;
@@ -138,7 +139,7 @@ pub(crate) fn action(args: &Args) -> Option<Ret> {
         return None;
     }
     let asked = if new == 0 { None } else { Some(guard::load::<Action>(new)?) };
-    let _changing = CHANGING.lock();
+    let changing = CHANGING.lock();
     let mut before = wrapped.action();
     let ours = is_handler(before.handler) || is_always_ours(at);
     if !ours {
@@ -161,6 +162,7 @@ pub(crate) fn action(args: &Args) -> Option<Ret> {
             return Some(done);
         }
     }
+    drop(changing);
     if old != 0 && !guard::store(old, &before) {
         return Some(fail(libc::EFAULT));
     }
@@ -266,6 +268,9 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
             *at = to as i64;
             return;
         }
+        if signal == libc::SIGBUS && code == libc::BUS_ADRERR && is_shown_now(thread, info) {
+            return;
+        }
     } else if thread.depth.load(Ordering::Relaxed) == 1
         && thread.pending.load(Ordering::Relaxed) == 0
     {
@@ -274,6 +279,23 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         return;
     }
     pass_on(signal, info, context);
+}
+
+/// Whether what an instruction of the program has touched behind the end of what a mapping shows is the
+/// file's by now, and shown: it is run again.
+fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
+    if thread.depth.load(Ordering::Relaxed) != 0 || !growing::is_used() {
+        return false;
+    }
+    // SAFETY: the kernel hands it over, valid while the handler runs.
+    let info = unsafe { &*info };
+    // SAFETY: it has filled it for a fault, which has an address.
+    let at = unsafe { info.si_addr() };
+    // Nobody waits for this thread in there, as in a call; no signal need be put off.
+    let before = set_mask(u64::MAX);
+    let again = thread::on_own_stack(growing::touched, at as u64);
+    set_mask(before);
+    again
 }
 
 /// Notes a signal, and lets the interrupted code go on with all signals blocked.

@@ -36,6 +36,9 @@ pub(crate) struct Thread {
     ends: [[AtomicU64; 2]; ENDS],
     /// The environment made for a child's next program: start and bytes ([`crate::exec`]).
     pub(crate) given: [AtomicU64; 2],
+    /// The address of the last fault behind which an instruction was run again without anything having
+    /// been done for it, and a number of that time.
+    pub(crate) fault: [AtomicU64; 2],
 }
 
 const _: () = {
@@ -181,6 +184,39 @@ pub(crate) fn new_stack() -> Option<u64> {
     sys!(libc::SYS_mprotect, base, GUARD_BYTES, libc::PROT_NONE);
     // A line is left free, so that the entry may align downwards.
     base.checked_add(STACK_BYTES as u64 - 64)
+}
+
+global_asm!(
+    ".text",
+    // rdi: what to call, rsi: its argument, rdx: the top of a stack
+    "novale_call_on:",
+    "push rbp",
+    "mov rbp, rsp",
+    "mov rsp, rdx",
+    "and rsp, -64",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "call rax",
+    "mov rsp, rbp",
+    "pop rbp",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn novale_call_on(call: extern "C" fn(u64) -> bool, with: u64, stack: u64) -> bool;
+}
+
+/// Calls something on the stack that the calling thread has for this library, which it must not be in.
+pub(crate) fn on_own_stack(call: extern "C" fn(u64) -> bool, with: u64) -> bool {
+    let mut stack = current().stack.load(Ordering::Relaxed);
+    if stack == 0 {
+        stack = novale_take_stack();
+    }
+    if stack == 0 {
+        return call(with);
+    }
+    // SAFETY: the stack is this thread's alone, and nobody runs on it while it is not inside.
+    unsafe { novale_call_on(call, with, stack) }
 }
 
 /// What the library does itself outside of a call of the program: calls made meanwhile go to the

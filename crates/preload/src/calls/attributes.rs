@@ -3,6 +3,7 @@
 use novale_core::{Attr, FileKind, SetAttr};
 use novale_posix::set_id_to_clear_with_owner;
 
+use crate::growing;
 use crate::guard::{self, PathBuffer};
 use crate::kernel;
 use crate::mounts::{self, ctx};
@@ -58,6 +59,7 @@ fn either(result: Result<(), Served>) -> Served {
 
 fn store_stat(target: &Target, at: u64) -> Result<(), Served> {
     let attr = &target.attr;
+    growing::grew(target.mount, attr.ino, attr.size);
     // SAFETY: zeroes are a valid value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     stat.st_dev = mounts::device(target.mount);
@@ -107,6 +109,7 @@ pub(crate) fn statx(args: &Args) -> Served {
 
 fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
     let attr = &target.attr;
+    growing::grew(target.mount, attr.ino, attr.size);
     // SAFETY: zeroes are a valid value.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
     let time = |ns| {
@@ -274,7 +277,12 @@ pub(crate) fn truncate(args: &Args) -> Served {
         let keeps_id = state::rights() == Rights::All || target.attr.mode & SET_ID == 0;
         if target.attr.kind == FileKind::File && keeps_id { Ok(target) } else { Err(None) }
     });
-    set(found, |_| SetAttr { size: Some(size), ..SetAttr::default() })
+    let file = found.as_ref().ok().map(|target| (target.mount, target.attr.ino));
+    let done = set(found, |_| SetAttr { size: Some(size), ..SetAttr::default() });
+    if let (Some(0), Some((mount, ino))) = (done, file) {
+        growing::grew(mount, ino, size);
+    }
+    done
 }
 
 /// `utimensat(dir, path, times, flags)`; without a path it is the descriptor's own inode.

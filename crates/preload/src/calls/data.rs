@@ -2,6 +2,7 @@
 
 use novale_core::{ClearSetId, Fs, Node, Seek, SetAttr};
 
+use crate::growing;
 use crate::guard;
 use crate::kernel;
 use crate::maps;
@@ -68,6 +69,11 @@ impl File {
             replicas::wrote(&maps, file, end - done as u64, written);
         }
         Ok((done, end))
+    }
+
+    /// The file may go to `end` now: this process' mappings of it show that.
+    fn grew(&self, end: u64) {
+        growing::grew(self.description.mount(), self.description.ino(), end);
     }
 
     fn write_file(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Refused> {
@@ -169,6 +175,9 @@ fn write_with(fd: u64, at: At, append: bool, bytes: &[u8]) -> Served {
             }
         }
     };
+    if let Ok((_, end)) = &done {
+        file.grew(*end);
+    }
     served(&file, done.map(|(bytes, _)| bytes as Ret))
 }
 
@@ -330,6 +339,9 @@ pub(crate) fn lseek(args: &Args) -> Served {
             Ok(to)
         })
     };
+    if whence as i32 == libc::SEEK_END {
+        file.grew(u64::MAX);
+    }
     served(&file, done)
 }
 
@@ -386,6 +398,9 @@ pub(crate) fn truncate(args: &Args) -> Served {
         let of = (file.description.mount(), file.description.ino());
         replicas::cut(&maps, of, size);
     }
+    if done.is_ok() {
+        file.grew(size);
+    }
     served(&file, done.map(|_| 0).map_err(Into::into))
 }
 
@@ -408,6 +423,9 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     }
     let done = novale_posix::fallocate_mode(mode as i32)
         .and_then(|mode| file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len));
+    if done.is_ok() {
+        file.grew(offset + len);
+    }
     served(&file, done.map(|()| 0).map_err(Into::into))
 }
 

@@ -185,7 +185,13 @@ pub(crate) fn mprotect(args: &Args) -> Served {
     pieces.retain(|part| part.of.base.is_none());
     let mut ended = Vec::new();
     for part in pieces.iter().filter(|part| stores && !part.shared) {
-        if let Err(failed) = giving::copy(part) {
+        // What is behind the end of the file stays so: whether a private mapping shows what the file gets
+        // later nobody says.
+        let shown = part.offset..part.shown.end.min(part.offset + part.len);
+        let copied = Part { len: shown.end.saturating_sub(shown.start), ..part.clone() };
+        if copied.len > 0
+            && let Err(failed) = giving::copy(&copied)
+        {
             return Some(failed);
         }
         ended.extend(maps.forget(&(part.start..part.start + part.len)));
