@@ -9,7 +9,7 @@
 
 here=$root/scripts/suites/direct
 parts=("$@")
-[ $# -gt 0 ] || parts=(pjdfstest acls fsx rights user copies git compiler cargo python java fio sqlite redis rocksdb postgresql)
+[ $# -gt 0 ] || parts=(pjdfstest acls fsx rights user copies git compiler cargo python java fio sqlite lmdb redis rocksdb postgresql)
 if ! reason=$(why_no_mount); then
   tally skipped 1 "direct: $reason"
   exit

@@ -1,4 +1,4 @@
-# SQLite, Redis and RocksDB, each with kill -9 while it works. Sourced by direct.sh.
+# SQLite, LMDB, Redis and RocksDB, each with kill -9 while it works. Sourced by direct.sh.
 # shellcheck shell=bash disable=SC2154
 
 # --- SQLite ------------------------------------------------------------------------------------
@@ -72,6 +72,60 @@ part_sqlite() {
   check 'sqlite: four processes on one WAL database, two of them through the mount' sqlite_many
   check 'sqlite with a rollback journal, killed' sqlite_killed delete
   check 'sqlite with a WAL, killed' sqlite_killed wal
+}
+
+# --- LMDB --------------------------------------------------------------------------------------
+
+lmdb_agrees() { # FLAGS: the same as on the machine's own file system; what it left is read through the mount
+  local name=lmdb-$1
+  mkdir -p "$plain/$name" "$dir/$name" &&
+    "$bin/lmdb" work "$plain/$name" "$1" >"$pools/plain.out" &&
+    direct "$bin/lmdb" work "$dir/$name" "$1" >"$pools/direct.out" &&
+    diff "$pools/plain.out" "$pools/direct.out" && grep -q 'keys' "$pools/direct.out" &&
+    direct "$bin/lmdb" rows "$dir/$name" 1 50 | lines /dev/stdin 50 &&
+    [ "$("$bin/lmdb" read "$dir/$name" 1)" = 50 ]
+}
+
+lmdb_many() { # four writers of one database, the last two through the mount, beside readers
+  local writer pids=() pid way failed=0
+  mkdir -p "$dir/lmdb-many" && direct "$bin/lmdb" rows "$dir/lmdb-many" 9 10 >/dev/null || return 1
+  for writer in 1 2 3 4; do
+    way=(direct)
+    [ "$writer" -lt 3 ] || way=(env)
+    "${way[@]}" "$bin/lmdb" rows "$dir/lmdb-many" "$writer" 150 >/dev/null &
+    pids+=($!)
+    "${way[@]}" "$bin/lmdb" read "$dir/lmdb-many" 9 >/dev/null || failed=1
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  for writer in 1 2 3 4; do
+    [ "$("$bin/lmdb" read "$dir/lmdb-many" "$writer")" = 150 ] &&
+      [ "$(direct "$bin/lmdb" read "$dir/lmdb-many" "$writer")" = 150 ] || failed=1
+  done
+  [ "$failed" = 0 ]
+}
+
+lmdb_killed() { # what was printed is committed, and what is there is whole
+  local round last found
+  mkdir -p "$dir/lmdb-killed" || return 1
+  for round in 1 2 3; do
+    : >"$pools/rows"
+    begin "$bin/lmdb" rows "$dir/lmdb-killed" "$round" 1000000 >"$pools/rows"
+    await 30 lines "$pools/rows" $((200 + 170 * round)) || return 1
+    crash
+    last=$(tail -n 1 "$pools/rows")
+    found=$(direct "$bin/lmdb" read "$dir/lmdb-killed" "$round")
+    [ "$found" -ge $((last + 1)) ] && [ "$found" -le $((last + 2)) ] ||
+      { printf 'acknowledged: %s, there: %s\n' "$last" "$found" && return 1; }
+  done
+}
+
+part_lmdb() {
+  need cc gcc libc6-dev && { [ -e /usr/include/lmdb.h ] || install_packages liblmdb-dev; } &&
+    cc -O1 -o "$bin/lmdb" "$here/lmdb.c" -llmdb || { missing lmdb 'gcc or liblmdb-dev' && return; }
+  check 'lmdb' lmdb_agrees 0
+  check 'lmdb: written through its mapping' lmdb_agrees 0x80000
+  check 'lmdb: four processes on one database, two of them through the mount' lmdb_many
+  check 'lmdb, killed' lmdb_killed
 }
 
 # --- Redis -------------------------------------------------------------------------------------
