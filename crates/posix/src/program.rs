@@ -9,7 +9,7 @@ use std::ffi::CStr;
 pub enum Unfit {
     /// Its dynamic linker is another one, musl's or one of 32 bits.
     OtherLoader,
-    /// A run-time of its own has to be loaded before all others, AddressSanitizer's or one of its kind.
+    /// A run-time of its own has to be loaded before all others, `AddressSanitizer`'s or one of its kind.
     Sanitizer,
 }
 
@@ -36,6 +36,7 @@ const X86_64: u64 = 62;
 
 /// What the first bytes of a file make of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a box takes memory")]
 pub enum Kind {
     /// It can have the library, or is linked statically and has none; or it is no program at all.
     Fit,

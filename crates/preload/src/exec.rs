@@ -70,7 +70,7 @@ impl Changed {
             } else {
                 continue;
             };
-            to.next()?.copy_from_slice(&here.to_ne_bytes());
+            to.next()?.copy_from_slice(&here.to_le_bytes());
         }
         Some(Self { environment: made + VALUE_MAX as u64 })
     }

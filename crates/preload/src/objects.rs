@@ -66,7 +66,9 @@ pub(crate) fn begin() -> bool {
     if libcs.iter().map(serve).sum::<usize>() == 0 {
         return false;
     }
-    others.iter().for_each(|object| _ = serve(object));
+    for object in &others {
+        serve(object);
+    }
     true
 }
 
@@ -153,7 +155,7 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
     let base = mapped.start.checked_sub(text.p_vaddr & !(PAGE - 1))?;
     let start = base + text.p_vaddr;
     let end = (start + text.p_filesz).min(mapped.end);
-    let texts = vec![start..end.max(start)];
+    let texts = std::iter::once(start..end.max(start)).collect();
     let (build, is_go) = (Vec::new(), false);
     let mut object = Object { kind: Kind::Other, base, texts, build, is_go };
     for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {

@@ -2,11 +2,13 @@
 //! and in libraries, loaded at the start or later; and what can't load the library starts without it.
 //!
 //! How the first went wrong: liburing asks the kernel for a ring by an instruction of its own. The
-//! files that were open stayed placeholders, the ring's writes ended with EBADF, and MariaDB waited for
-//! them for ever. How the second did: musl's loader found symbols missing and AddressSanitizer was not
+//! files that were open stayed placeholders, the ring's writes ended with EBADF, and `MariaDB` waited for
+//! them for ever. How the second did: musl's loader found symbols missing and `AddressSanitizer` was not
 //! the first library; neither program ran.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what is skipped is told")]
+#![allow(clippy::cast_sign_loss, reason = "the kernel takes its arguments as registers")]
 #![allow(unsafe_code, reason = "system calls without libc, and a library that is loaded")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
@@ -115,6 +117,8 @@ mod tasks {
     use super::*;
     use crate::harness::PLACE;
 
+    type Put = extern "C" fn(i32, *const u8, i64) -> i64;
+
     fn place(name: &str) -> PathBuf {
         Path::new(&std::env::var_os(PLACE).unwrap()).join("d").join(name)
     }
@@ -211,7 +215,6 @@ mod tasks {
         assert!(!library.is_null());
         let put = unsafe { libc::dlsym(library, c"put".as_ptr()) };
         assert!(!put.is_null());
-        type Put = extern "C" fn(i32, *const u8, i64) -> i64;
         let put = unsafe { std::mem::transmute::<*mut libc::c_void, Put>(put) };
         let file = made("later");
         assert_eq!(put(file.as_raw_fd(), b"later".as_ptr(), 5), 5);

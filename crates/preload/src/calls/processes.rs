@@ -85,14 +85,15 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
         return Outcome::Done(fail(libc::EAGAIN));
     }
     let mut given = *args;
+    let [a, b, c, d, ..] = &mut given;
     let (dir, path, environment) = match number {
-        libc::SYS_execveat => (args[0], args[1], 3),
-        _ => (libc::AT_FDCWD as u64, args[0], 2),
+        libc::SYS_execveat => (*a, *b, d),
+        _ => (libc::AT_FDCWD as u64, *a, c),
     };
-    let changed = Changed::of(dir, path, args[environment]);
+    let changed = Changed::of(dir, path, *environment);
     numbers::freed_any();
     if let Some(changed) = &changed {
-        given[environment] = changed.environment;
+        *environment = changed.environment;
     }
     maps::suspend();
     mounts::leave();
