@@ -243,7 +243,9 @@ mod tasks {
         unsafe {
             assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
             let taken = libc::write(ends[1], (map.0 + at) as *const _, 1);
-            ends.iter().for_each(|end| assert_eq!(libc::close(*end), 0));
+            for end in ends {
+                assert_eq!(libc::close(end), 0);
+            }
             taken == 1
         }
     }
@@ -359,7 +361,10 @@ mod tasks {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_bus as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        assert_eq!(unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) }, 0);
+        assert_eq!(
+            unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) },
+            0
+        );
         for _ in 0..3 {
             let at = LONG - PAGE + 5;
             assert_eq!(map.get(at), 0);
@@ -425,7 +430,7 @@ mod tasks {
             assert_eq!(libc::mprotect(at(map, 6 * PAGE), PAGE, READS), 0);
         }
         map.set(5 * PAGE, 55);
-        file.write_all_at(&[6; 8 * PAGE], 2 * PAGE as u64).unwrap();
+        file.write_all_at(&vec![6; 8 * PAGE], 2 * PAGE as u64).unwrap();
         assert_eq!([2, 3, 5, 6, 9].map(|page| map.get(page * PAGE)), [6, 6, 55, 6, 6]);
         assert!(!kernel_takes(map, 4 * PAGE));
         let mut read = [0];
@@ -495,7 +500,7 @@ mod tasks {
         let map = Map::shared(&file);
         println!("mapped");
         told();
-        file.write_all_at(&[9; 40 * PAGE], 2 * PAGE as u64).unwrap();
+        file.write_all_at(&vec![9; 40 * PAGE], 2 * PAGE as u64).unwrap();
         map.set(41 * PAGE, 10);
         println!("grown");
         told();
