@@ -31,11 +31,16 @@ const MAP_VARIABLE: &str = "NOVALE_MAP";
 const CACHE_VARIABLE: &str = "NOVALE_CACHE";
 /// Of the administrator, whose programs may go on as other users, who read there what is theirs too.
 const ROOTS_CACHE: &str = "/var/cache";
+/// What the kernel forbids this process, for programs to compare themselves with.
+const BEGUN_VARIABLE: &str = "NOVALE_BEGUN";
 /// Names the library where it is in none of the usual places.
 const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
 const LIBRARY: &str = "libnovale_preload.so";
 /// From the folder of this program: beside it, as cargo builds it, and where packages put it.
 const PLACES: [&str; 2] = ["", "../lib/novale"];
+
+/// Flags of a mount that forbid what is not asked about in a program's own process.
+const FORBIDDING: [&str; 2] = ["ro", "nosymfollow"];
 
 /// Exit codes of env(1), nice(1) and their like.
 const UNABLE: u8 = 125;
@@ -54,7 +59,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     match fit {
         Ok(Some(Prepared { library, mounts, maps })) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
-            command.env(MAP_VARIABLE, maps);
+            command.env(MAP_VARIABLE, maps).env(BEGUN_VARIABLE, novale_posix::confinement());
             match cache() {
                 Some(folder) => command.env(CACHE_VARIABLE, folder),
                 None => command.env_remove(CACHE_VARIABLE),
@@ -276,8 +281,17 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
         let (target, other) = (target.display(), other.target.display());
         bail!("{target}: something else is mounted below it, at {other}");
     }
+    if let Some(flag) = keeps_from(mount) {
+        bail!("{}: it is mounted with {flag}, which the kernel sees to", target.display());
+    }
     let told = ForPrograms::from_bits(served.words);
     Ok(Some(Shared { target: target.to_owned(), slots, told }))
+}
+
+/// A flag of a mount that keeps programs from what they would do here.
+fn keeps_from(mount: &MountEntry) -> Option<&'static str> {
+    let words = || mount.options.split(',').chain(mount.super_options.split(','));
+    FORBIDDING.into_iter().find(|flag| words().any(|word| word == *flag))
 }
 
 /// A mount as the library is told of it.

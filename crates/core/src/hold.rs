@@ -12,7 +12,7 @@
 //! not tell is taken back; a giving is completed. What a dead client holds then is given back one by
 //! one, each as an operation of the settler's, noted in the settler's record: so it may die as well.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use novale_arena::{ClientInfo, HoldSlot, Off, Phase, Record, Recovery};
 use novale_layout::Ino;
@@ -33,6 +33,8 @@ const GIVING: u64 = 1;
 const OF_PAGES: u64 = 2;
 /// In the client's word, beside the number: as [`OF_PAGES`].
 const KEY_OF_PAGES: u64 = 1 << 62;
+/// In the same word: the client may write to the file.
+const KEY_WRITES: u64 = 1 << 61;
 
 /// A hold of this client's on an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,7 @@ pub struct HoldId {
     ino: Ino,
     slot: HoldSlot,
     of_pages: bool,
+    writes: bool,
 }
 
 /// What one hold counts in the view's word.
@@ -50,7 +53,7 @@ fn counts(of_pages: bool) -> u64 {
 impl HoldId {
     /// A hold that has no pages mapped.
     pub(crate) fn new(ino: Ino, slot: HoldSlot) -> Self {
-        Self { ino, slot, of_pages: false }
+        Self { ino, slot, of_pages: false, writes: false }
     }
 
     /// The inode that is held.
@@ -61,12 +64,13 @@ impl HoldId {
 
     /// The hold that a client's word tells of.
     fn of_key(slot: HoldSlot, key: u64) -> Self {
-        let of_pages = key & KEY_OF_PAGES != 0;
-        Self { ino: Ino::new(key & !KEY_OF_PAGES), slot, of_pages }
+        let (of_pages, writes) = (key & KEY_OF_PAGES != 0, key & KEY_WRITES != 0);
+        Self { ino: Ino::new(key & !(KEY_OF_PAGES | KEY_WRITES)), slot, of_pages, writes }
     }
 
     fn key(self) -> u64 {
-        self.ino.get() | if self.of_pages { KEY_OF_PAGES } else { 0 }
+        let pages = if self.of_pages { KEY_OF_PAGES } else { 0 };
+        self.ino.get() | pages | if self.writes { KEY_WRITES } else { 0 }
     }
 
     /// What is noted of it in an operation's record.
@@ -83,8 +87,41 @@ impl Fs {
     /// [`Error::NoMemory`]; [`Error::Damaged`] when the inode can't be read.
     pub fn open_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
         let call = self.begin_read(OpKind::Load, ctx)?;
-        let hold = HoldId { ino, slot: self.client.take_hold_slot(ctx.hint)?, of_pages: false };
+        let hold = HoldId::new(ino, self.client.take_hold_slot(ctx.hint)?);
         self.hold_or_give_slot(&call, generation, hold, |_| Ok(()))
+    }
+
+    /// Says of a hold of this client's that its file is open for writing: nobody is to run it then. Who has
+    /// it run says first that a kernel has it mapped, and looks for such holds behind that; who writes
+    /// says so here, and looks behind that whether it is mapped ([`Fs::is_mapped`]). One of them sees the
+    /// other.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`]: damage.
+    pub fn hold_to_write(&self, hold: HoldId) -> Result<HoldId> {
+        let hold = HoldId { writes: true, ..hold };
+        // A word of one's own: whoever settles for this client takes it as it is.
+        self.arena().hold_word(hold.slot)?.swap(hold.key(), Ordering::SeqCst);
+        Ok(hold)
+    }
+
+    /// Whether a client that lives has the file open for writing without a kernel.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`]: damage.
+    pub fn is_held_to_write(&self, ino: Ino) -> Result<bool> {
+        fence(Ordering::SeqCst);
+        let arena = self.arena();
+        let mut held = false;
+        for client in arena.clients() {
+            let mut holds = false;
+            arena.visit_holds(&client, &mut |_, word| {
+                let key = word.load(Ordering::Acquire);
+                holds |= key & !KEY_OF_PAGES == ino.get() | KEY_WRITES;
+            })?;
+            held |= holds && !arena.is_dead_client(&client);
+        }
+        Ok(held)
     }
 
     /// Takes a hold of the inode, if it is this generation's, once `ready` has gone well with its lock.
@@ -94,7 +131,8 @@ impl Fs {
         (ino, generation): (Ino, u32),
         ready: impl FnOnce(&Locked<'_>) -> Result<()>,
     ) -> Result<Option<HoldId>> {
-        let hold = HoldId { ino, slot: self.client.take_hold_slot(call.hint)?, of_pages: true };
+        let slot = self.client.take_hold_slot(call.hint)?;
+        let hold = HoldId { of_pages: true, ..HoldId::new(ino, slot) };
         self.hold_or_give_slot(call, generation, hold, ready)
     }
 

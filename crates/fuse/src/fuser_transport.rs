@@ -359,7 +359,9 @@ impl Filesystem for Adapter {
             };
         // A program that is run: nobody is to write to it from here on, before a page of it is read.
         if flags.0 & FMODE_EXEC != 0 && self.service.is_shared() {
-            self.aside.when_mapped(node, answer);
+            let service = self.service.clone();
+            let runs = move |ready: Reply<()>| answer(ready.and_then(|()| service.may_run(node)));
+            self.aside.when_mapped(node, runs);
         } else {
             answer(Ok(()));
         }

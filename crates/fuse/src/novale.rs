@@ -461,6 +461,16 @@ impl Service for Novale {
         self.settings.shared
     }
 
+    fn may_run(&self, ino: Ino) -> Reply<()> {
+        if !self.done(self.fs.is_held_to_write(ino))? {
+            return Ok(());
+        }
+        // What was marked for this program alone is not mapped.
+        self.open_files.opened(ino);
+        self.done(self.open_files.ended(&self.fs, &Self::ctx(), ino))?;
+        Err(Errno(libc::ETXTBSY))
+    }
+
     fn maps(&self, ino: Ino, asks: bool) -> Reply<bool> {
         let _pass = self.enter(&[ino])?;
         if asks {

@@ -175,6 +175,9 @@ pub trait Service: Send + Sync + 'static {
     /// The kernel reads a page of a mapping of a shared file system's file. False while programs have
     /// the file's own pages mapped; `asks` has them give way.
     fn maps(&self, ino: Ino, asks: bool) -> Reply<bool>;
+    /// Whether a file that the kernel has mapped to run it may be run: not while a program has it open for
+    /// writing that the kernel knows nothing of.
+    fn may_run(&self, ino: Ino) -> Reply<()>;
     /// What [`Service::wait_for_mappings`] is to be told, before [`Service::maps`] is asked.
     fn mappings_turn(&self) -> u32;
     /// Sleeps until somebody has given way since `turn`; `timeout` at most.

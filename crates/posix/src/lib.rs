@@ -29,6 +29,7 @@
 //! [`novale_core::Fs`].
 
 mod caller;
+mod confinement;
 mod errno;
 mod error;
 mod file;
@@ -55,6 +56,7 @@ mod walk;
 mod xattr;
 
 pub use caller::{thread_hint, wall_clock_ns};
+pub use confinement::confinement;
 pub use errno::errno;
 pub use error::{Error, Result};
 pub use file::{File, Whence};

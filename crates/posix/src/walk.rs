@@ -12,6 +12,10 @@ use crate::{Error, Result};
 
 /// The bit by which an owner may search a directory.
 const SEARCH: u32 = 0o100;
+/// The bits of a directory in which everybody makes names, and takes away its own alone.
+const STICKY_AND_OPEN: u32 = 0o1002;
+/// The user whom no permission stops.
+const ADMINISTRATOR: u32 = 0;
 /// Walks before a path whose directories are replaced all the time is given up.
 const ATTEMPTS: u32 = 16;
 /// Symbolic links followed on one walk, as in Linux.
@@ -76,14 +80,16 @@ pub(crate) fn anew<T>(mut walk: impl FnMut() -> Result<T>) -> Result<T> {
 
 /// Walks a path from the root, which is its own parent.
 pub(crate) fn walk<'p>(fs: &Fs, ctx: &Ctx, path: &'p [u8], follow: Follow) -> Result<Found<'p>> {
-    walk_on(fs, ctx, (Node::ROOT, false), path, follow)
+    walk_by(fs, ctx, (Node::ROOT, false), path, (follow, Anybody))
 }
 
-/// Walks a path below a mount from a directory in it.
+/// Walks a path below a mount from a directory in it, for the administrator.
 ///
 /// # Errors
 /// [`Error::Leaves`] where it goes above the root, or follows a symbolic link that starts with a
-/// slash: the rest is not this file system's. [`FsError::Stale`] where a directory went away under the
+/// slash: the rest is not this file system's; also at another user's link in a sticky directory that
+/// everybody may write, unless that user owns the directory too: the kernel is to judge it
+/// (`fs.protected_symlinks`). [`FsError::Stale`] where a directory went away under the
 /// walk, which is to begin again. Those of the walk.
 pub fn walk_from<'p>(
     fs: &Fs,
@@ -93,7 +99,7 @@ pub fn walk_from<'p>(
     follow: bool,
 ) -> Result<Found<'p>> {
     let follow = if follow { Follow::Yes } else { Follow::No };
-    walk_on(fs, ctx, (from, true), path, follow)
+    walk_by(fs, ctx, (from, true), path, (follow, Administrator))
 }
 
 /// As [`walk_from`], for an operation that looks the last name up itself: [`Found::attr`] is none there
@@ -103,7 +109,7 @@ pub fn walk_from<'p>(
 /// # Errors
 /// Those of [`walk_from`].
 pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Node, path: &'p [u8]) -> Result<Found<'p>> {
-    walk_on(fs, ctx, (from, true), path, Follow::Unseen)
+    walk_by(fs, ctx, (from, true), path, (Follow::Unseen, Administrator))
 }
 
 /// As [`walk_from`], as far as the directories and the links on the way are `user`'s, and the bits for
@@ -137,25 +143,17 @@ pub fn walk_own_to_name<'p>(
     walk_by(fs, ctx, (from, true), path, (Follow::Unseen, Owner(user)))
 }
 
-fn walk_on<'p>(
-    fs: &Fs,
-    ctx: &Ctx,
-    start: (Node, bool),
-    path: &'p [u8],
-    follow: Follow,
-) -> Result<Found<'p>> {
-    walk_by(fs, ctx, start, path, (follow, Anybody))
-}
-
 /// Who walks.
 trait Walker {
     /// Whether directories and links are looked at.
     const IS_ASKED: bool;
     /// Whether the walk may go through a directory or a link.
     fn may_pass(&self, attr: &Attr) -> bool;
+    /// Whether a link may be followed whatever directory it lies in.
+    fn may_follow(&self, link: &Attr) -> bool;
 }
 
-/// One whom nothing stops.
+/// One whom nothing stops: a caller of the library, which knows no users.
 struct Anybody;
 
 impl Walker for Anybody {
@@ -163,6 +161,25 @@ impl Walker for Anybody {
 
     fn may_pass(&self, _: &Attr) -> bool {
         true
+    }
+
+    fn may_follow(&self, _: &Attr) -> bool {
+        true
+    }
+}
+
+/// A program of the administrator's, whom the kernel protects from links of others alone.
+struct Administrator;
+
+impl Walker for Administrator {
+    const IS_ASKED: bool = false;
+
+    fn may_pass(&self, _: &Attr) -> bool {
+        true
+    }
+
+    fn may_follow(&self, link: &Attr) -> bool {
+        link.uid == ADMINISTRATOR
     }
 }
 
@@ -174,6 +191,10 @@ impl Walker for Owner {
 
     fn may_pass(&self, attr: &Attr) -> bool {
         attr.uid == self.0 && (attr.kind == FileKind::Symlink || attr.mode & SEARCH != 0)
+    }
+
+    fn may_follow(&self, link: &Attr) -> bool {
+        link.uid == self.0
     }
 }
 
@@ -224,6 +245,9 @@ fn walk_by<'p, W: Walker>(
         };
         if attr.kind == FileKind::Symlink && (!last || slash || follow == Follow::Yes) {
             links += 1;
+            if !walker.may_follow(&attr) && is_protected(&attr, &fs.getattr_of(at)?) {
+                return Err(Error::Leaves);
+            }
             let mut target = link_target(fs, &attr, links, &walker)?;
             if target.starts_with(b"/") {
                 if may_leave {
@@ -245,6 +269,12 @@ fn walk_by<'p, W: Walker>(
         }
         at = attr.node();
     }
+}
+
+/// Whether another user's link is one that the kernel may have nobody follow: who made it may have put it
+/// in the place of a name that others use.
+fn is_protected(link: &Attr, directory: &Attr) -> bool {
+    directory.mode & STICKY_AND_OPEN == STICKY_AND_OPEN && directory.uid != link.uid
 }
 
 /// Where a symbolic link leads, the so many-th of a walk.

@@ -9,7 +9,7 @@ use crate::paths::{Served, descriptor};
 use crate::signals;
 use crate::sys::{Args, fail};
 use crate::table::Inside;
-use crate::{kernel, numbers, objects, room};
+use crate::{confined, kernel, numbers, objects, room};
 
 const CWD: u64 = libc::AT_FDCWD as u64;
 /// Attempts before a name that changes hands all the time is given up.
@@ -65,6 +65,7 @@ const OF_DESCRIPTORS: &[i64] = &[
     libc::SYS_open_tree,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
+    libc::SYS_quotactl_fd,
     SETXATTRAT,
     GETXATTRAT,
     LISTXATTRAT,
@@ -162,6 +163,31 @@ const ALWAYS: &[i64] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_move_mount,
+    libc::SYS_prctl,
+    libc::SYS_seccomp,
+    libc::SYS_landlock_restrict_self,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_fanotify_mark,
+];
+
+/// Calls of the kernel's that may be about what a descriptor itself leads to, and not a path from there.
+const OF_EMPTY_PATHS: &[i64] = &[
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_faccessat2,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_linkat,
+    libc::SYS_fchmodat2,
+    libc::SYS_futimesat,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    libc::SYS_quotactl_fd,
+    SETXATTRAT,
+    GETXATTRAT,
+    LISTXATTRAT,
+    REMOVEXATTRAT,
 ];
 
 /// Calls by which the kernel gives out a descriptor, or sees how many there may be, or uses one without
@@ -271,10 +297,15 @@ fn start_from(number: i64, args: &Args) {
         libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat | libc::SYS_move_mount => {
             &[0, 2]
         }
+        libc::SYS_fanotify_mark => &[3],
         _ => &[0],
     };
     for fd in at.iter().filter_map(|at| args.get(*at)) {
-        kernel::take_directory(descriptor(*fd));
+        if OF_EMPTY_PATHS.contains(&number) {
+            kernel::take_any(descriptor(*fd));
+        } else {
+            kernel::take_directory(descriptor(*fd));
+        }
     }
 }
 
@@ -293,7 +324,8 @@ fn data_call(number: i64, args: &Args) -> Served {
         libc::SYS_preadv2 => data::preadv(args, true),
         libc::SYS_pwritev2 => data::pwritev(args, true),
         libc::SYS_lseek => data::lseek(args),
-        libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_sync_file_range => data::sync(args),
+        libc::SYS_fsync | libc::SYS_fdatasync => data::sync(args),
+        libc::SYS_sync_file_range => data::sync_range(args),
         libc::SYS_ftruncate => data::truncate(args),
         libc::SYS_fallocate => data::fallocate(args),
         libc::SYS_fadvise64 => data::advise(args),
@@ -374,6 +406,7 @@ fn path_call(number: i64, args: &Args) -> Served {
 fn other_call(number: i64, args: &Args) -> Served {
     match number {
         libc::SYS_getdents64 => directories::list(args),
+        libc::SYS_getdents => directories::list_old(args),
         libc::SYS_close => Some(descriptors::close(args)),
         libc::SYS_close_range => descriptors::close_range(args),
         libc::SYS_dup => descriptors::dup(args),
@@ -410,6 +443,14 @@ fn other_call(number: i64, args: &Args) -> Served {
         | libc::SYS_mount
         | libc::SYS_umount2
         | libc::SYS_move_mount => processes::elsewhere(number, args),
+        libc::SYS_prctl | libc::SYS_seccomp | libc::SYS_landlock_restrict_self => {
+            confined::before_rule(number, args)
+        }
+        libc::SYS_landlock_add_rule => {
+            confined::take_parent(args);
+            None
+        }
+        libc::SYS_fanotify_mark => None,
         _ if entry::is_of(number, entry::ALWAYS) => processes::identity(number, args),
         _ => None,
     }

@@ -45,6 +45,15 @@ pub(crate) fn add_class(number: i64, class: u8) {
     }
 }
 
+/// Leaves all calls to the kernel from now on, without a look, but for these numbers'.
+pub(crate) fn keep_only(numbers: &[i64]) {
+    for (number, class) in CLASSES.iter().enumerate() {
+        if !numbers.contains(&(number as i64)) {
+            class.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Whether calls of a number are of a class.
 pub(crate) fn is_of(number: i64, class: u8) -> bool {
     let entry = usize::try_from(number).ok().and_then(|number| CLASSES.get(number));

@@ -163,6 +163,23 @@ fn give_way(mount: usize) -> bool {
     done
 }
 
+/// Makes all mappings of a mount's files the kernel's that can be, whoever wants them. No other thread is
+/// inside, and the caller keeps them out.
+pub(crate) fn give_all(mount: usize) {
+    let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return };
+    let mut ended = Vec::new();
+    for source in maps.sources(|source| source.mount == mount && source.can_give_way()) {
+        if swap(maps.parts(), &source) {
+            flush(fs, &maps, &source);
+            wake_sleepers(fs, &maps, &source);
+            source.give_up(fs);
+            ended.extend(maps.forget_given(&source));
+        }
+    }
+    drop(maps);
+    drop(ended);
+}
+
 /// Makes durable what was stored in a source's parts while they showed the file's own pages.
 fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
     for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {

@@ -230,6 +230,13 @@ pub(crate) fn take_directory(fd: i32) {
     }
 }
 
+/// Takes what a call of the kernel's is about, if it is served here.
+pub(crate) fn take_any(fd: i32) {
+    if let Some(description) = table::get(fd) {
+        take(&description);
+    }
+}
+
 /// Takes a description whose position the kernel is to know, here `fd`'s.
 pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
     if !take(description) {

@@ -31,6 +31,7 @@
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod calls;
+mod confined;
 mod dispatch;
 mod entry;
 mod exec;
@@ -69,6 +70,8 @@ static HEAP: heap::Heap = heap::Heap::new();
 
 /// The mounts to serve, as `novale run` names them.
 const MOUNTS: &[u8] = b"NOVALE_DIRECT=";
+/// What the kernel forbade `novale run`, for a program to compare itself with.
+const BEGUN: &[u8] = b"NOVALE_BEGUN=";
 /// What mappings of files are to be, a word for each: `dax` or `atomic`, the kernel's otherwise.
 const MAP: &[u8] = b"NOVALE_MAP=";
 /// Where tables of sites are kept.
@@ -82,6 +85,11 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *const *const c_char) {
     let _inside = Inside::new();
     let Some(mounts) = variable(environment, MOUNTS) else { return };
+    // Who is more confined than that is judged by the kernel, call by call.
+    let begun = variable(environment, BEGUN).unwrap_or_default();
+    if novale_posix::confinement().as_bytes() != begun {
+        return;
+    }
     if !mounts::begin(mounts) || !table::begin() || !shown::begin() {
         return;
     }

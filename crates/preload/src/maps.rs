@@ -746,6 +746,11 @@ pub(crate) fn end() {
     }
 }
 
+/// Whether anything is mapped here.
+pub(crate) fn are_some() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
+}
+
 /// Whether another thread may still store to what is mapped.
 pub(crate) fn are_in_use() -> bool {
     COUNT.load(Ordering::Acquire) > 0 && has_other_threads()

@@ -21,6 +21,13 @@ use crate::{entry, helper, kernel, numbers, table};
 /// Mounts that a process may use directly.
 pub(crate) const MOUNTS_MAX: usize = 16;
 const PAGE: usize = 4096;
+/// Of Linux 6.8.
+const STATMOUNT: i64 = 457;
+/// Flags of a mount, as the kernel calls them.
+const READ_ONLY: u64 = 1;
+const NO_EXEC: u64 = 8;
+const NO_SYM_FOLLOW: u64 = 0x20_0000;
+pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// Said of a mount behind its slots.
 const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
 
@@ -36,6 +43,10 @@ pub(crate) struct Mount {
     failed: AtomicBool,
     /// The device number that the kernel shows for its files; 0 before it is asked.
     device: AtomicU64,
+    /// The numbers that the kernel shows for the mount itself: a short one, and one of its own for ever.
+    numbers: OnceLock<[u64; 2]>,
+    /// Nothing in it may be executed.
+    no_exec: AtomicBool,
     /// The descriptor that placeholders are duplicates of; 0 before there is one.
     pub(crate) original: AtomicI32,
 }
@@ -64,6 +75,8 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
             hides_attributes: words == Some(HIDES_ATTRIBUTES),
             failed: AtomicBool::new(false),
             device: AtomicU64::new(0),
+            numbers: OnceLock::new(),
+            no_exec: AtomicBool::new(false),
             original: AtomicI32::new(0),
         })
     };
@@ -174,6 +187,10 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     if let Some(joined) = unsafe { there.as_ref() } {
         return Some(&joined.fs);
     }
+    if !allows_all(mount) {
+        mount.failed.store(true, Ordering::Relaxed);
+        return None;
+    }
     let joined = join_from(&mount.slots, kernel::high());
     numbers::freed_any();
     match joined {
@@ -278,6 +295,51 @@ fn device_of(path: &[u8]) -> u64 {
     libc::makedev(found.stx_dev_major, found.stx_dev_minor)
 }
 
+/// The numbers that the kernel shows for a mount: the short one, and the one that is never given twice.
+pub(crate) fn numbers_of(mount: usize) -> [u64; 2] {
+    let Some(known) = all().get(mount) else { return [0; 2] };
+    *known
+        .numbers
+        .get_or_init(|| [libc::STATX_MNT_ID, STATX_MNT_ID_UNIQUE].map(|mask| number(known, mask)))
+}
+
+/// A number of a mount, 0 where the kernel has none.
+fn number(mount: &Mount, mask: u32) -> u64 {
+    let path = [mount.target.as_slice(), b"\0"].concat();
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let (at, to) = (path.as_ptr(), found.as_mut_ptr());
+    let got = sys!(libc::SYS_statx, libc::AT_FDCWD, at, flags, mask, to);
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    if got == 0 && found.stx_mask & mask != 0 { found.stx_mnt_id } else { 0 }
+}
+
+/// Whether nothing in a mount may be executed.
+pub(crate) fn is_no_exec(mount: usize) -> bool {
+    all().get(mount).is_none_or(|mount| mount.no_exec.load(Ordering::Relaxed))
+}
+
+/// Whether the mount's flags leave a program here to change files and to follow links: the kernel judges
+/// all calls otherwise.
+fn allows_all(mount: &Mount) -> bool {
+    let Some((of_mount, of_file_system)) = flags(mount) else { return true };
+    mount.no_exec.store(of_mount & NO_EXEC != 0, Ordering::Relaxed);
+    of_mount & (READ_ONLY | NO_SYM_FOLLOW) == 0 && of_file_system & READ_ONLY == 0
+}
+
+/// The flags of a mount and of what is mounted there, which the kernel tells without asking the daemon;
+/// nothing where it can't.
+fn flags(mount: &Mount) -> Option<(u64, u64)> {
+    const BYTES: u64 = 32;
+    const BASICS: u64 = 3;
+    let asked = [BYTES, number(mount, STATX_MNT_ID_UNIQUE), BASICS, 0];
+    let mut told = [0_u64; 64];
+    let got = sys!(STATMOUNT, asked.as_ptr(), told.as_mut_ptr(), size_of_val(&told), 0);
+    let (of_mount, of_file_system) = (told.get(8)?, told.get(4)? & u64::from(u32::MAX));
+    (got == 0).then_some((*of_mount, of_file_system))
+}
+
 /// The number of the inode behind a descriptor that the kernel has opened, if it is this mount's.
 pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
@@ -299,6 +361,25 @@ pub(crate) fn leave() {
         // SAFETY: leaked by `join`, and not freed: another thread may be about to look at it.
         if let Some(joined) = unsafe { there.as_ref() } {
             joined.close().unwrap_or_default();
+        }
+    }
+}
+
+/// As [`leave`], never to come back. With `unmap` nothing of the pools stays in the process' memory and
+/// among its descriptors: no thread of this library's own uses them.
+pub(crate) fn leave_for_good(unmap: bool) {
+    let _joining = JOINING.lock();
+    for mount in all() {
+        mount.failed.store(true, Ordering::Relaxed);
+        let there = mount.joined.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: leaked by `join`.
+        let Some(joined) = (unsafe { there.as_ref() }) else { continue };
+        joined.close().unwrap_or_default();
+        if unmap {
+            joined.descriptors().for_each(table::forget_internal);
+            // SAFETY: made by a box in `join`, and nobody else has it any more: threads that are inside
+            // may be about to look at it, and there are none.
+            drop(unsafe { Box::from_raw(there) });
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crate::maps;
 use crate::sys::sys;
 
 /// User in the lower half, group in the upper; [`UNKNOWN`] before they are asked for.
@@ -17,8 +18,8 @@ static UMASK: AtomicU32 = AtomicU32::new(0o022);
 const CAPABILITIES: u64 = 0x1f | 1 << 21 | 1 << 27 | 1 << 31;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-/// Set as soon as a thread has acted for another user than the process is: which one of the threads
-/// that is, only the kernel knows.
+/// Set as soon as a thread has acted for another user than the process is, or has changed who it is
+/// beside others: which one of the threads that is, only the kernel knows.
 static ACTS_FOR_OTHERS: AtomicBool = AtomicBool::new(false);
 
 /// Whether files may grow to a certain size alone.
@@ -71,13 +72,17 @@ fn own_user() -> Option<u32> {
             return None;
         }
     }
+    let [user, ..] = users;
+    let [group, ..] = groups;
+    (is_in_first_namespace() && users == [user; 3] && groups == [group; 3]).then_some(user)
+}
+
+/// Whether users are called here what they are called on the machine.
+fn is_in_first_namespace() -> bool {
     let mut namespace = [0u8; FIRST_NAMESPACE.len() + 1];
     let link = c"/proc/self/ns/user";
     let len = sys!(libc::SYS_readlink, link.as_ptr(), namespace.as_mut_ptr(), namespace.len());
-    let is_first = namespace.get(..usize::try_from(len).ok()?)? == FIRST_NAMESPACE;
-    let [user, ..] = users;
-    let [group, ..] = groups;
-    (is_first && users == [user; 3] && groups == [group; 3]).then_some(user)
+    usize::try_from(len).is_ok_and(|len| namespace.get(..len) == Some(FIRST_NAMESPACE))
 }
 
 /// Before any other thread runs: to ask for the umask is to set it.
@@ -98,8 +103,22 @@ pub(crate) fn set_umask(umask: u32) {
     UMASK.store(umask & 0o777, Ordering::Relaxed);
 }
 
-/// The process may have become another user's.
-pub(crate) fn changed() {
+/// Who the calling thread is to the kernel: user, group, and whether no permission bits stop it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Who(u32, u32, bool);
+
+/// Asks the kernel who the calling thread is.
+pub(crate) fn who() -> Who {
+    let (uid, gid) = (sys!(libc::SYS_geteuid) as u32, sys!(libc::SYS_getegid) as u32);
+    Who(uid, gid, uid == 0 && has_capabilities() && is_in_first_namespace())
+}
+
+/// The calling thread may have become another user's, who was this one before.
+pub(crate) fn changed(before: Who) {
+    // To the kernel each thread has rights of its own, which libc alone changes for all.
+    if who() != before && maps::has_other_threads() {
+        ACTS_FOR_OTHERS.store(true, Ordering::Release);
+    }
     // Asked for what nobody is, the kernel changes nothing and tells.
     let (uid, gid) = (sys!(libc::SYS_setfsuid, u32::MAX), sys!(libc::SYS_setfsgid, u32::MAX));
     if (uid, gid) != (sys!(libc::SYS_geteuid), sys!(libc::SYS_getegid)) {
@@ -136,9 +155,8 @@ pub(crate) fn is_root() -> bool {
 fn known() -> (u32, u32, bool) {
     let mut known = OWNER.load(Ordering::Acquire);
     if known == UNKNOWN {
-        let (uid, gid) = (sys!(libc::SYS_geteuid) as u32, sys!(libc::SYS_getegid) as u32);
+        let Who(uid, gid, is_root) = who();
         known = u64::from(uid) | u64::from(gid) << 32;
-        let is_root = uid == 0 && has_capabilities();
         IS_ROOT.store(is_root, Ordering::Relaxed);
         OWNER.store(known, Ordering::Release);
     }

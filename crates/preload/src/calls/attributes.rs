@@ -1,12 +1,12 @@
 //! Attributes: `stat` in all forms, `access`, and their changes.
 
-use novale_core::{Attr, FileKind, SetAttr};
+use novale_core::{Attr, FileKind, Ino, SetAttr};
 use novale_posix::set_id_to_clear_with_owner;
 
 use crate::growing;
 use crate::guard::{self, PathBuffer};
 use crate::kernel;
-use crate::mounts::{self, ctx};
+use crate::mounts::{self, STATX_MNT_ID_UNIQUE, ctx};
 use crate::paths::{Place, Served, W, descriptor, may, place, refused};
 use crate::state::{self, Rights};
 use crate::sys::{Args, fail};
@@ -15,6 +15,16 @@ use crate::table::{self, DIRECTORY, InUse};
 /// Bits of a mode: what an owner may do; by which a program gets rights.
 const OWNERS: u32 = 0o700;
 const SET_ID: u32 = 0o6000;
+/// Flags that these calls know; with others they are the kernel's, which refuses them or is newer.
+const STAT_FLAGS: i32 = PATH_FLAGS | libc::AT_NO_AUTOMOUNT | SYNC_FLAGS;
+const ACCESS_FLAGS: i32 = PATH_FLAGS | libc::AT_EACCESS;
+const PATH_FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+const SYNC_FLAGS: i32 = libc::AT_STATX_FORCE_SYNC | libc::AT_STATX_DONT_SYNC;
+/// What the kernel says of each file, set or not: mounts on demand, roots of mounts, DAX.
+const TOLD_OF_ALL: u64 =
+    (libc::STATX_ATTR_AUTOMOUNT | libc::STATX_ATTR_MOUNT_ROOT | libc::STATX_ATTR_DAX) as u64;
+/// Bits of a mask of `statx` that mean nothing yet.
+const STATX_RESERVED: u32 = 1 << 31;
 const NS: i64 = 1_000_000_000;
 const BLOCK: i64 = 4096;
 
@@ -98,16 +108,24 @@ pub(crate) fn stat(args: &Args, flags: i32) -> Served {
 /// `newfstatat(dir, path, buf, flags)`.
 pub(crate) fn fstatat(args: &Args) -> Served {
     let [dir, path, buf, flags, ..] = *args;
+    if flags as i32 & !STAT_FLAGS != 0 {
+        return None;
+    }
     either(target(dir, path, flags as i32).and_then(|target| store_stat(&target, buf)))
 }
 
 /// `statx(dir, path, flags, mask, buf)`.
 pub(crate) fn statx(args: &Args) -> Served {
-    let [dir, path, flags, _mask, buf, _] = *args;
-    either(target(dir, path, flags as i32).and_then(|target| store_statx(&target, buf)))
+    let [dir, path, flags, mask, buf, _] = *args;
+    let flags = flags as i32;
+    let both = flags & SYNC_FLAGS == SYNC_FLAGS;
+    if flags & !STAT_FLAGS != 0 || both || mask as u32 & STATX_RESERVED != 0 {
+        return None;
+    }
+    either(target(dir, path, flags).and_then(|target| store_statx(&target, mask as u32, buf)))
 }
 
-fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
+fn store_statx(target: &Target, mask: u32, at: u64) -> Result<(), Served> {
     let attr = &target.attr;
     growing::grew(target.mount, attr.ino, attr.size);
     // SAFETY: zeroes are a valid value.
@@ -120,7 +138,15 @@ fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
         time.tv_nsec = u32::try_from(rest).unwrap_or(0);
         time
     };
-    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    let by = if mask & STATX_MNT_ID_UNIQUE != 0 { STATX_MNT_ID_UNIQUE } else { libc::STATX_MNT_ID };
+    let [short, unique] = mounts::numbers_of(target.mount);
+    statx.stx_mnt_id = if by == STATX_MNT_ID_UNIQUE { unique } else { short };
+    let known = if statx.stx_mnt_id == 0 { 0 } else { by };
+    statx.stx_mask = libc::STATX_BASIC_STATS | mask & libc::STATX_BTIME | known;
+    statx.stx_attributes_mask = TOLD_OF_ALL;
+    if attr.ino == Ino::ROOT {
+        statx.stx_attributes = libc::STATX_ATTR_MOUNT_ROOT as u64;
+    }
     statx.stx_blksize = 4096;
     statx.stx_nlink = attr.nlink;
     statx.stx_uid = attr.uid;
@@ -130,7 +156,9 @@ fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
     statx.stx_size = attr.size;
     statx.stx_blocks = attr.blocks;
     statx.stx_atime = time(attr.atime_ns);
-    statx.stx_btime = time(attr.birth_ns);
+    if mask & libc::STATX_BTIME != 0 {
+        statx.stx_btime = time(attr.birth_ns);
+    }
     statx.stx_ctime = time(attr.ctime_ns);
     statx.stx_mtime = time(attr.mtime_ns);
     statx.stx_rdev_major = libc::major(u64::from(attr.rdev));
@@ -144,6 +172,9 @@ fn store_statx(target: &Target, at: u64) -> Result<(), Served> {
 /// `access(path, mode)`, `faccessat` and `faccessat2` with their flags. Whether a file may be run depends
 /// on the mount too.
 pub(crate) fn access(dir: u64, path: u64, wanted: i32, flags: i32) -> Served {
+    if wanted & !7 != 0 || flags & !ACCESS_FLAGS != 0 {
+        return None;
+    }
     either(target(dir, path, flags).and_then(|target| {
         let attr = &target.attr;
         let rights = state::rights();
@@ -151,14 +182,12 @@ pub(crate) fn access(dir: u64, path: u64, wanted: i32, flags: i32) -> Served {
             let is_run = attr.kind != FileKind::Directory && wanted & libc::X_OK != 0;
             may(if is_run { Rights::Kernel } else { rights }, attr, wanted as u32 & 7)?;
         }
-        let may_run = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
-        if wanted & !7 != 0 {
-            Err(Some(fail(libc::EINVAL)))
-        } else if wanted & libc::X_OK != 0 && !may_run {
-            Err(Some(fail(libc::EACCES)))
-        } else {
-            Ok(())
+        let is_file = attr.kind == FileKind::File;
+        if is_file && wanted & libc::X_OK != 0 && mounts::is_no_exec(target.mount) {
+            return Err(None);
         }
+        let may_run = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
+        if wanted & libc::X_OK != 0 && !may_run { Err(Some(fail(libc::EACCES))) } else { Ok(()) }
     }))
 }
 
@@ -258,6 +287,9 @@ fn owners(uid: u64, gid: u64) -> impl FnOnce(&Attr) -> SetAttr {
 
 /// `chown(path, uid, gid)` and its kin.
 pub(crate) fn chown(dir: u64, path: u64, (uid, gid): (u64, u64), flags: i32) -> Served {
+    if flags & !PATH_FLAGS != 0 {
+        return None;
+    }
     set(of_root(target(dir, path, flags)), owners(uid, gid))
 }
 
@@ -288,28 +320,42 @@ pub(crate) fn truncate(args: &Args) -> Served {
 /// `utimensat(dir, path, times, flags)`; without a path it is the descriptor's own inode.
 pub(crate) fn utimensat(args: &Args) -> Served {
     let [dir, path, times, flags, ..] = *args;
-    let found = if path == 0 { own(dir) } else { of_owner(target(dir, path, flags as i32), 0) };
+    let flags = flags as i32;
+    let by_descriptor = path == 0;
+    let known = if by_descriptor { 0 } else { PATH_FLAGS };
+    if flags & !known != 0 {
+        return None;
+    }
     let now = ctx().now_ns;
     let mut given = [Some(now); 2];
     if times != 0 {
         let Some(asked) = guard::load::<[libc::timespec; 2]>(times) else {
             return Some(fail(libc::EFAULT));
         };
+        // With nothing to change not even the path is looked at.
+        if asked.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT) {
+            return Some(0);
+        }
         for (to, time) in given.iter_mut().zip(asked) {
             *to = match time.tv_nsec {
                 libc::UTIME_NOW => Some(now),
                 libc::UTIME_OMIT => None,
-                ns if (0..NS).contains(&ns) => match time.tv_sec.checked_mul(NS) {
-                    Some(seconds) => seconds.checked_add(ns),
-                    None => return None,
-                },
-                _ => return Some(fail(libc::EINVAL)),
+                ns if (0..NS).contains(&ns) => {
+                    Some(time.tv_sec.checked_mul(NS).and_then(|at| at.checked_add(ns))?)
+                }
+                // The kernel finds the file first, and then says so.
+                _ => return utimensat_by_kernel(args),
             };
         }
     }
+    let found = if by_descriptor { own(dir) } else { of_owner(target(dir, path, flags), 0) };
     let [atime_ns, mtime_ns] = given;
-    if path == 0 && !state::is_root() && matches!(found, Err(None)) {
-        return super::data::other(libc::SYS_utimensat, args);
+    if by_descriptor && matches!(found, Err(None)) {
+        return utimensat_by_kernel(args);
     }
     set(found, |_| SetAttr { atime_ns, mtime_ns, ..SetAttr::default() })
+}
+
+fn utimensat_by_kernel(args: &Args) -> Served {
+    super::data::other(libc::SYS_utimensat, args)
 }

@@ -363,7 +363,7 @@ fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Re
     }
 }
 
-/// `fsync(fd)`, `fdatasync(fd)`, `sync_file_range(fd, ..)`: what was written is durable already,
+/// `fsync(fd)`, `fdatasync(fd)`: what was written is durable already,
 /// and what was stored in mapped pages now.
 pub(crate) fn sync(args: &Args) -> Served {
     if let Some(directory) = table::get(descriptor(args[0])).filter(is_listed) {
@@ -380,6 +380,22 @@ pub(crate) fn sync(args: &Args) -> Served {
         _ => file.fs.sync(&ctx(), file.description.ino()),
     };
     served(&file, done.map(|()| 0).map_err(Into::into))
+}
+
+/// `sync_file_range(fd, offset, len, flags)`.
+pub(crate) fn sync_range(args: &Args) -> Served {
+    let [fd, offset, len, flags, ..] = *args;
+    let description = table::get(descriptor(fd))?;
+    if description.is_path() {
+        return None;
+    }
+    drop(description);
+    let known = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    let end = offset.cast_signed().checked_add(len.cast_signed());
+    let good = offset <= i64::MAX as u64 && end.is_some_and(|end| end >= offset.cast_signed());
+    if good && flags as u32 & !known == 0 { sync(args) } else { Some(fail(libc::EINVAL)) }
 }
 
 /// `ftruncate(fd, size)`.

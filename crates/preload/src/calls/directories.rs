@@ -50,6 +50,12 @@ pub(crate) fn list(args: &Args) -> Served {
     }
 }
 
+/// `getdents(fd, buf, len)`, which programs make no more: a directory's listing is the kernel's.
+pub(crate) fn list_old(args: &Args) -> Served {
+    let file = table::get(descriptor(args[0])).filter(|found| !found.is(DIRECTORY))?;
+    if file.is_path() { None } else { Some(fail(libc::ENOTDIR)) }
+}
+
 /// Entries of a span, as many as there is room for: their bytes, and the last one's cookie.
 fn fill(fs: &Fs, node: Node, span: Span, to: &mut [u8]) -> Result<(Ret, u64), Served> {
     let attr = fs.getattr(node.ino).map_err(|error| refused(&error))?;

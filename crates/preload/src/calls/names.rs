@@ -99,6 +99,9 @@ pub(crate) fn symlink(target: u64, dir: u64, path: u64) -> Served {
 
 /// `unlink(path)`, `rmdir(path)` and `unlinkat`.
 pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
+    if flags & !libc::AT_REMOVEDIR != 0 {
+        return None;
+    }
     let directory = flags & libc::AT_REMOVEDIR != 0;
     let mut buffer = PathBuffer::new();
     done((|| {

@@ -1,6 +1,6 @@
 //! Opening files.
 
-use novale_core::{Attr, Error, FileKind, HoldId, NewInode, Node, SetAttr, Unnamed};
+use novale_core::{Attr, Error, FileKind, Fs, HoldId, NewInode, Node, SetAttr, Unnamed};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
@@ -16,8 +16,34 @@ const KEPT: i32 =
     !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
 /// Flags that count beside `O_PATH`.
 const PATH_FLAGS: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+/// Flags that mean something; `open` passes over others, `openat2` refuses them.
+const KNOWN: i32 = libc::O_ACCMODE
+    | KEPT_BY_KERNEL
+    | libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_NOCTTY
+    | libc::O_TRUNC
+    | libc::O_CLOEXEC;
+const KEPT_BY_KERNEL: i32 = libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_ASYNC
+    | libc::O_DIRECT
+    | LARGE_FILE
+    | libc::O_DIRECTORY
+    | libc::O_NOFOLLOW
+    | libc::O_NOATIME
+    | libc::O_PATH
+    | libc::O_TMPFILE;
+/// What tells a file without a name from the opening of a directory.
+const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+/// Bits of a mode.
+const MODE: u64 = 0o7777;
 /// Bits of a mode by which a program gets another user's or group's rights.
 const SET_ID: u32 = 0o6000;
+/// A directory in which who made a name may take it away alone; one that a group or everybody may write.
+const STICKY: u32 = 0o1000;
+const WRITABLE: u32 = 0o022;
 /// The kernel's own flag for large files, which `F_GETFL` shows.
 const LARGE_FILE: i32 = 0o100_000;
 
@@ -46,7 +72,11 @@ pub(crate) fn openat2(args: &Args) -> Served {
         return None;
     }
     let [flags, mode, resolve] = guard::load::<[u64; 3]>(how)?;
-    if resolve != 0 {
+    let makes = flags & (libc::O_CREAT | TMPFILE) as u64 != 0;
+    let known = if flags & libc::O_PATH as u64 != 0 { PATH_FLAGS } else { KNOWN };
+    let allowed = if makes { MODE } else { 0 };
+    // The kernel refuses these, or judges the walk.
+    if resolve != 0 || flags & !(known as u64) != 0 || mode & !allowed != 0 {
         return None;
     }
     open_at(dir, path, flags as i32, mode as u32)
@@ -58,12 +88,12 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let by_kernel = || (!may_wait(&place, flags)).then(|| adopt(&place, dir, path, flags, mode));
     let both = libc::O_DIRECTORY | libc::O_CREAT;
     let is_path = flags & libc::O_PATH != 0;
-    let flags = if is_path { flags & PATH_FLAGS } else { flags };
-    let special = flags & both == both;
+    let flags = flags & if is_path { PATH_FLAGS } else { KNOWN };
+    let unnamed = flags & TMPFILE != 0;
+    let special = flags & both == both || unnamed && flags & libc::O_DIRECTORY == 0;
     if special || place.rights == Rights::Kernel || kernel::needs_all() {
         return by_kernel();
     }
-    let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let open = if unnamed { open_unnamed } else { open_found };
     match open(&place, flags, mode) {
         Opened::By(served) => served,
@@ -111,11 +141,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         Some(_) if flags & libc::O_PATH != 0 => return Opened::ByKernel,
         Some(attr) if attr.kind == FileKind::Symlink => return refuse(libc::ELOOP),
         Some(attr) if attr.kind != FileKind::File => return Opened::ByKernel,
-        // Who writes to a program that runs is told so by the kernel, which has it mapped.
-        Some(attr)
-            if flags & libc::O_ACCMODE != libc::O_RDONLY
-                && place.fs.is_mapped(&place.ctx, attr.ino).is_ok_and(|mapped| mapped) =>
-        {
+        Some(attr) if flags & libc::O_CREAT != 0 && is_protected(place, found.parent, &attr) => {
             return Opened::ByKernel;
         }
         None if flags & libc::O_CREAT == 0 => return refuse(libc::ENOENT),
@@ -135,7 +161,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     }
     let held = match found.attr {
         Some(attr) => hold(place, &attr, flags),
-        None => create(place, &found, mode).map(Some),
+        None => create(place, &found, flags, mode).map(Some),
     };
     if let Ok(Some((attr, held))) = held {
         let mut new = description(place, &attr, flags, 0, Some(held));
@@ -145,9 +171,21 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     table::give_back(fd as i32);
     match held {
         Ok(_) => Opened::Gone,
+        Err(Error::Mapped) => Opened::ByKernel,
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => Opened::Gone,
         Err(error) => Opened::By(refused(&error)),
     }
+}
+
+/// Whether the kernel may refuse to open this file for whom it would have been made: one of another user's
+/// in a sticky directory that others may write (`fs.protected_regular`).
+fn is_protected(place: &Place<'_>, parent: Node, attr: &Attr) -> bool {
+    if attr.uid == state::owner().0 {
+        return false;
+    }
+    let is_open = |dir: Attr| dir.mode & STICKY != 0 && dir.mode & WRITABLE != 0;
+    let is_others = |dir: Attr| dir.uid != attr.uid && is_open(dir);
+    place.fs.getattr_of(parent).map_or(true, is_others)
 }
 
 /// The bits that opening with these flags needs.
@@ -252,24 +290,47 @@ fn new_file(mode: u32) -> NewInode<'static> {
 fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, HoldId)>, Error> {
     let (fs, ctx) = (place.fs, &place.ctx);
     let Some(hold) = fs.open_hold(ctx, attr.ino, attr.generation)? else { return Ok(None) };
-    if flags & libc::O_TRUNC != 0 {
-        let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-        let emptied = fs.getattr(attr.ino).and_then(|attr| {
-            if attr.size > 0 { fs.setattr(ctx, attr.node(), &empty).map(drop) } else { Ok(()) }
-        });
-        if let Err(error) = emptied {
-            fs.open_release(ctx, hold)?;
-            return Err(error);
+    let hold = hold_as_opened(fs, hold, flags)?;
+    let ready = (|| {
+        // Who writes to a program that runs is told so by the kernel, which has it mapped.
+        if writes(flags) && fs.is_mapped(ctx, attr.ino)? {
+            return Err(Error::Mapped);
         }
+        let now = if flags & libc::O_TRUNC != 0 { Some(fs.getattr(attr.ino)?) } else { None };
+        if let Some(now) = now.filter(|now| now.size > 0) {
+            fs.setattr(ctx, now.node(), &SetAttr { size: Some(0), ..SetAttr::default() })?;
+        }
+        Ok(())
+    })();
+    if let Err(error) = ready {
+        fs.open_release(ctx, hold)?;
+        return Err(error);
     }
     Ok(Some((*attr, hold)))
 }
 
+fn writes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+/// Says of a hold what its file is open for.
+fn hold_as_opened(fs: &Fs, hold: HoldId, flags: i32) -> Result<HoldId, Error> {
+    if writes(flags) { fs.hold_to_write(hold) } else { Ok(hold) }
+}
+
 const EXCLUSIVE: i32 = libc::O_CREAT | libc::O_EXCL;
 
-fn create(place: &Place<'_>, found: &Found<'_>, mode: u32) -> Result<(Attr, HoldId), Error> {
+fn create(
+    place: &Place<'_>,
+    found: &Found<'_>,
+    flags: i32,
+    mode: u32,
+) -> Result<(Attr, HoldId), Error> {
     let name = found.name.as_deref().ok_or(Error::Exists)?;
-    place.fs.create_held(&place.ctx, found.parent, name, &new_file(mode), state::umask())
+    let new = new_file(mode);
+    let (attr, hold) =
+        place.fs.create_held(&place.ctx, found.parent, name, &new, state::umask())?;
+    Ok((attr, hold_as_opened(place.fs, hold, flags)?))
 }
 
 fn description(

@@ -7,7 +7,8 @@ use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{Quiet, SHARED};
 use crate::thread::current;
 use crate::{
-    HEAP, guard, helper, kernel, locks, maps, mounts, numbers, signals, state, table, thread,
+    HEAP, confined, guard, helper, kernel, locks, maps, mounts, numbers, signals, state, table,
+    thread,
 };
 
 /// `clone` and its kin: `flags` say what the child shares.
@@ -98,6 +99,10 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     maps::suspend();
     mounts::leave();
     signals::before_exec();
+    let kept = if confined::is() { confined::environment(given[environment]) } else { None };
+    if let Some(kept) = &kept {
+        given[environment] = kept.as_ptr() as u64;
+    }
     let result = sys!(number, given[0], given[1], given[2], given[3], given[4], given[5]);
     maps::resume();
     drop(quiet);
@@ -135,8 +140,9 @@ pub(crate) fn exit_thread(args: &Args) -> Outcome {
 pub(crate) fn identity(number: i64, args: &Args) -> Served {
     // The kernel may not open by number for whom it is going to be.
     kernel::take_all(0);
+    let before = state::who();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
-    state::changed();
+    state::changed(before);
     Some(result)
 }
 

@@ -1,0 +1,49 @@
+//! What the kernel forbids a process beside its user's rights, in words that can be compared.
+//!
+//! A program that runs directly makes calls that nobody but itself sees. So it compares what it is
+//! confined by with what `novale run` was, and leaves all to the kernel where anything differs: filters
+//! of system calls, Landlock, other mounts or users in its namespaces, another root.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// Lines of `/proc/self/status` that say so. Who lays rules on itself without the administrator's rights
+/// has given up getting more by a program (`no_new_privs`) first.
+const LINES: [&str; 3] = ["NoNewPrivs:", "Seccomp:", "Seccomp_filters:"];
+/// Inside which mounts and for which users paths and owners mean what they mean here.
+const NAMESPACES: [&str; 2] = ["/proc/self/ns/mnt", "/proc/self/ns/user"];
+/// What the administrator may look at, unless Landlock keeps it to processes that are as confined as
+/// itself.
+const OF_ANOTHER: &str = "/proc/1/ns/mnt";
+
+/// What this process is confined by: words of the kernel's without a meaning of their own.
+#[must_use]
+pub fn confinement() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut all = String::new();
+    let mut add = |word: &str| write!(all, "{word},").unwrap_or_default();
+    for name in LINES {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        add(line.unwrap_or_default().trim());
+    }
+    for path in NAMESPACES {
+        let link = fs::read_link(path).unwrap_or_default();
+        add(&link.to_string_lossy());
+    }
+    let root = fs::metadata("/").map(|root| (root.dev(), root.ino()));
+    add(&format!("{:?}", root.ok()));
+    add(if fs::read_link(OF_ANOTHER).is_ok() { "all" } else { "own" });
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::confinement;
+
+    #[test]
+    fn a_process_is_confined_as_it_was_before() {
+        assert_eq!(confinement(), confinement());
+        assert!(!confinement().contains(['=', ';']));
+    }
+}

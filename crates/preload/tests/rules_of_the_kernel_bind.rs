@@ -1,0 +1,255 @@
+//! Promise: what the kernel forbids a program it is forbidden under `novale run`, too: by settings against
+//! other users' links, by rules that the program lays on itself, by a mount's flags, by what runs.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::process::{Command, Stdio};
+
+use harness::support::{Scratch, novale};
+use harness::{direct, is_whole, mounted, runs_with_the_daemon, succeeds, task};
+
+const OTHER: u32 = 1001;
+
+/// Settings that all distributions have on; back to what they were at the end.
+struct Protected(Vec<(String, String)>);
+
+impl Protected {
+    fn new() -> Self {
+        let paths = ["symlinks", "regular"].map(|what| format!("/proc/sys/fs/protected_{what}"));
+        let before = paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap()));
+        before.iter().for_each(|(path, _)| fs::write(path, "1").unwrap());
+        Self(before.to_vec())
+    }
+}
+
+impl Drop for Protected {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(path, before)| fs::write(path, before).unwrap());
+    }
+}
+
+/// The administrator wrote through a link that somebody else had put into a folder for all, and to a
+/// file that somebody else had made there under the name that it was about to make.
+#[test]
+fn links_and_files_of_others_in_a_folder_for_all() {
+    let Some((scratch, slot)) = mounted("links_of_others") else { return };
+    let _protected = Protected::new();
+    fs::write(scratch.in_dir("config"), b"before").unwrap();
+    let folder = scratch.in_dir("all");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
+    symlink("../config", scratch.in_dir("all/link")).unwrap();
+    fs::write(scratch.in_dir("all/trap"), b"").unwrap();
+    ["all/link", "all/trap"].map(|name| lchown(scratch.in_dir(name), Some(OTHER), None).unwrap());
+    succeeds(&task(&scratch, "protected").output().unwrap());
+    assert_eq!(fs::read(scratch.in_dir("config")).unwrap(), b"before");
+    is_whole(&scratch, &slot);
+}
+
+promises! {
+    /// A program that had forbidden itself to make folders made them directly, and so did its children.
+    what_a_program_forbids_itself_by_a_filter: runs_with_the_daemon filtered;
+    /// The same by Landlock, without a promise to get no new privileges.
+    what_a_program_forbids_itself_by_landlock: runs_with_the_daemon landlocked;
+    /// A rule on a folder that was open directly was one on what stood in its place.
+    what_a_program_allows_itself_by_a_folder_that_is_open: runs_with_the_daemon allowed;
+    /// A thread had given up its rights, and was given what another one's rights allow.
+    what_one_thread_may_not_do_whose_rights_are_its_own: runs_with_the_daemon alone;
+}
+
+/// Programs wrote to a mount that nobody may write to, and followed its links where it says not to.
+#[test]
+fn what_a_mount_forbids() {
+    let Some(scratch) = Scratch::for_mount("what_a_mount_forbids") else { return };
+    let slot = scratch.pool();
+    for flag in ["ro", "nosymfollow"] {
+        novale(&["mount", "-o", &format!("direct,{flag}"), &slot, &scratch.dir()]).ok();
+        let refused = direct(&scratch, "true".as_ref()).output().unwrap();
+        assert_eq!(refused.status.code(), Some(125), "{flag}: {refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(flag), "{refused:?}");
+        is_whole(&scratch, &slot);
+    }
+}
+
+/// A program was run while another one, which the kernel knew nothing of, wrote to it.
+#[test]
+fn what_is_open_for_writing_is_not_run() {
+    let Some((scratch, slot)) = mounted("what_is_open_for_writing") else { return };
+    let place = scratch.in_dir("program");
+    fs::copy("/bin/true", &place).unwrap();
+    let by_mount = |program: &str| Command::new(program);
+    let by_itself = |program: &str| direct(&scratch, program.as_ref());
+    let ways: [&dyn Fn(&str) -> Command; 2] = [&by_mount, &by_itself];
+    for (writes, runs) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut holder = ways[writes]("sh");
+        holder.args(["-c", "exec 3>>\"$0\"; echo open; read -r _"]).arg(&place);
+        let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 5];
+        std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut said).unwrap();
+        let mut run = ways[runs]("sh");
+        let ran = run.args(["-c", "\"$0\""]).arg(&place).output().unwrap();
+        assert_eq!(ran.status.code(), Some(126), "{writes} {runs}: {ran:?}");
+        drop(holder.stdin.take());
+        assert!(holder.wait().unwrap().success());
+        assert!(ways[runs]("sh").args(["-c", "\"$0\""]).arg(&place).status().unwrap().success());
+    }
+    // What has refused to run it has left nothing behind: it is written directly, and runs.
+    succeeds(
+        &by_itself("sh").args(["-c", "echo >>\"$0\" && \"$0\""]).arg(&place).output().unwrap(),
+    );
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use std::fs::{self, File, OpenOptions};
+    use std::io::{Error, ErrorKind, Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use super::OTHER;
+    use crate::harness::PLACE;
+
+    fn at(name: &str) -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap()).join(name)
+    }
+
+    fn is_denied<T>(result: std::io::Result<T>) -> bool {
+        result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+
+    #[test]
+    #[ignore = "a task of this file's tests"]
+    fn protected() {
+        assert!(is_denied(OpenOptions::new().write(true).open(at("all/link"))));
+        assert!(is_denied(fs::read(at("all/link"))));
+        assert!(is_denied(fs::metadata(at("all/link"))));
+        assert!(is_denied(fs::write(at("all/trap"), b"a secret")));
+        // What is not to be made may be opened, and one's own in any case.
+        OpenOptions::new().write(true).open(at("all/trap")).unwrap();
+        fs::write(at("all/own"), b"one").unwrap();
+        fs::write(at("all/own"), b"two").unwrap();
+        std::os::unix::fs::symlink("own", at("all/mine")).unwrap();
+        assert_eq!(fs::read(at("all/mine")).unwrap(), b"two");
+    }
+
+    /// Lays a rule on this process, by which it makes no folders, and looks at what it does then.
+    fn forbids(lay: impl FnOnce()) {
+        fs::write(at("file"), b"0123456789").unwrap();
+        let mut file = OpenOptions::new().read(true).write(true).open(at("file")).unwrap();
+        file.read_exact(&mut [0; 3]).unwrap();
+        fs::create_dir(at("before")).unwrap();
+        lay();
+        assert!(is_denied(fs::create_dir(at("behind"))));
+        let made = |()| fs::create_dir(at("of a thread"));
+        assert!(is_denied(std::thread::spawn(move || made(())).join().unwrap()));
+        for shell in [&["mkdir"][..], &["env", "mkdir"][..]] {
+            let made = Command::new(shell[0]).args(&shell[1..]).arg(at("of a child")).output();
+            assert!(!made.unwrap().status.success());
+        }
+        assert!(!at("of a child").exists() && !at("behind").exists());
+        // All else goes on as before, with the position that it had.
+        file.write_all(b"abc").unwrap();
+        let mut rest = String::new();
+        file.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "6789");
+        assert_eq!(fs::read(at("file")).unwrap(), b"012abc6789");
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(
+            !maps.contains("/dev/shm/novale-"),
+            "nothing of the pool is mapped any more: {maps}"
+        );
+    }
+
+    #[test]
+    #[ignore = "a task of this file's tests"]
+    fn filtered() {
+        forbids(|| {
+            let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+            let (jump, give) =
+                (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::BPF_RET | libc::BPF_K);
+            let step =
+                |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+            let mut steps = [
+                step(load, 0, 0),
+                step(jump, libc::SYS_mkdir as u32, 2),
+                step(jump, libc::SYS_mkdirat as u32, 1),
+                step(give, libc::SECCOMP_RET_ALLOW, 0),
+                step(give, libc::SECCOMP_RET_ERRNO | libc::EACCES as u32, 0),
+            ];
+            let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+            let mode = libc::SECCOMP_MODE_FILTER;
+            assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+            assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) }, 0);
+        });
+    }
+
+    const MAKE_DIRECTORY: u64 = 1 << 7;
+
+    fn ruleset() -> i64 {
+        let handled = [MAKE_DIRECTORY];
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, handled.as_ptr(), 8, 0) }
+    }
+
+    #[test]
+    #[ignore = "a task of this file's tests"]
+    fn landlocked() {
+        forbids(|| {
+            let rules = ruleset();
+            if rules < 0 {
+                println!("no Landlock here: {}", Error::last_os_error());
+                std::process::exit(0);
+            }
+            assert_eq!(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) }, 0);
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of this file's tests"]
+    fn allowed() {
+        fs::create_dir(at("open")).unwrap();
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        let folder = OpenOptions::new().read(true).custom_flags(flags).open(at("open")).unwrap();
+        let rules = ruleset();
+        if rules < 0 {
+            return;
+        }
+        let mut rule = MAKE_DIRECTORY.to_le_bytes().to_vec();
+        rule.extend(folder.as_raw_fd().to_le_bytes());
+        let (number, rule) = (libc::SYS_landlock_add_rule, rule.as_ptr());
+        assert_eq!(unsafe { libc::syscall(number, rules, 1, rule, 0) }, 0);
+        assert_eq!(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) }, 0);
+        fs::create_dir(at("open/new")).unwrap();
+        assert!(is_denied(fs::create_dir(at("new"))));
+    }
+
+    #[test]
+    #[ignore = "a task of this file's tests"]
+    fn alone() {
+        fs::write(at("closed"), b"secret").unwrap();
+        fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o600)).unwrap();
+        chown(at("closed"), Some(OTHER), Some(OTHER)).unwrap();
+        let (to_main, from_thread) = std::sync::mpsc::channel();
+        let (to_thread, from_main) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let (header, none) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+            let number = libc::SYS_capset;
+            assert_eq!(unsafe { libc::syscall(number, header.as_ptr(), none.as_ptr()) }, 0);
+            to_main.send(()).unwrap();
+            from_main.recv().unwrap();
+            File::open(at("closed")).map(drop)
+        });
+        from_thread.recv().unwrap();
+        // By this thread's rights it is known anew who the process is.
+        fs::read(at("closed")).unwrap();
+        to_thread.send(()).unwrap();
+        assert!(is_denied(thread.join().unwrap()));
+    }
+}
