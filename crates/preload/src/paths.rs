@@ -149,6 +149,11 @@ impl Place<'_> {
         walked.map_err(|error| failed(&error))
     }
 
+    /// Whether a slash ends the path.
+    pub(crate) fn has_slash(&self) -> bool {
+        self.path.ends_with(b"/")
+    }
+
     /// As [`Place::walk`], without a look at a last name that no slash follows.
     pub(crate) fn walk_to_name(&self) -> Result<Found<'_>, Served> {
         let (fs, ctx, start) = (self.fs, &self.ctx, self.start);

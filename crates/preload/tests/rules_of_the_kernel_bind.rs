@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "calls that std has no form of")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 
+#[macro_use]
 mod harness;
 
 use std::fs;
@@ -46,7 +47,9 @@ fn links_and_files_of_others_in_a_folder_for_all() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
     symlink("../config", scratch.in_dir("all/link")).unwrap();
     fs::write(scratch.in_dir("all/trap"), b"").unwrap();
-    ["all/link", "all/trap"].map(|name| lchown(scratch.in_dir(name), Some(OTHER), None).unwrap());
+    for name in ["all/link", "all/trap"] {
+        lchown(scratch.in_dir(name), Some(OTHER), None).unwrap();
+    }
     succeeds(&task(&scratch, "protected").output().unwrap());
     assert_eq!(fs::read(scratch.in_dir("config")).unwrap(), b"before");
     is_whole(&scratch, &slot);
@@ -63,18 +66,16 @@ promises! {
     what_one_thread_may_not_do_whose_rights_are_its_own: runs_with_the_daemon alone;
 }
 
-/// Programs wrote to a mount that nobody may write to, and followed its links where it says not to.
+/// Programs followed links in a mount of which they are not to be followed.
 #[test]
 fn what_a_mount_forbids() {
     let Some(scratch) = Scratch::for_mount("what_a_mount_forbids") else { return };
     let slot = scratch.pool();
-    for flag in ["ro", "nosymfollow"] {
-        novale(&["mount", "-o", &format!("direct,{flag}"), &slot, &scratch.dir()]).ok();
-        let refused = direct(&scratch, "true".as_ref()).output().unwrap();
-        assert_eq!(refused.status.code(), Some(125), "{flag}: {refused:?}");
-        assert!(String::from_utf8_lossy(&refused.stderr).contains(flag), "{refused:?}");
-        is_whole(&scratch, &slot);
-    }
+    novale(&["mount", "-o", "direct,nosymfollow", &slot, &scratch.dir()]).ok();
+    let refused = direct(&scratch, "true".as_ref()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("nosymfollow"), "{refused:?}");
+    is_whole(&scratch, &slot);
 }
 
 /// A program was run while another one, which the kernel knew nothing of, wrote to it.
@@ -88,7 +89,7 @@ fn what_is_open_for_writing_is_not_run() {
     let ways: [&dyn Fn(&str) -> Command; 2] = [&by_mount, &by_itself];
     for (writes, runs) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let mut holder = ways[writes]("sh");
-        holder.args(["-c", "exec 3>>\"$0\"; echo open; read -r _"]).arg(&place);
+        holder.args(["-c", "exec 3>>\"$0\"; echo open; read -r _ || true"]).arg(&place);
         let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = [0; 5];
         std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut said).unwrap();

@@ -1,5 +1,7 @@
 //! Reading, writing and positions.
 
+use std::borrow::Cow;
+
 use novale_core::{ClearSetId, Fs, Node, Seek, SetAttr};
 
 use crate::growing;
@@ -44,8 +46,8 @@ fn file(fd: u64) -> Option<File> {
 }
 
 impl File {
-    fn read(&self, at: u64, len: usize, offset: u64) -> Result<usize, Refused> {
-        let len = len.min(MOST);
+    fn read(&self, at: u64, len: u64, offset: u64) -> Result<usize, Refused> {
+        let len = checked_length(len, offset)?;
         let len = if len <= PROBED {
             len
         } else {
@@ -53,8 +55,15 @@ impl File {
             let left = attr.size.saturating_sub(offset);
             len.min(usize::try_from(left).unwrap_or(len).max(1))
         };
-        let buf = guard::writable(at, len).ok_or(errno(libc::EFAULT))?;
+        let Some(buf) = guard::writable(at, len) else { return self.read_nowhere(offset) };
         Ok(self.fs.read(&ctx(), self.description.ino(), offset, buf)?)
+    }
+
+    /// Without memory to read to: behind the end there is nothing to be put there.
+    #[cold]
+    fn read_nowhere(&self, offset: u64) -> Result<usize, Refused> {
+        let size = self.fs.getattr(self.description.ino())?.size;
+        if offset < size { Err(errno(libc::EFAULT)) } else { Ok(0) }
     }
 
     fn write(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Refused> {
@@ -127,11 +136,13 @@ fn served(file: &File, result: Result<Ret, Refused>) -> Served {
 /// What `read` and its kin have in common.
 fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Refused>) -> Served {
     let file = file(fd)?;
+    if matches!(at, At::Offset(offset) if offset > i64::MAX as u64) {
+        return Some(fail(libc::EINVAL));
+    }
     if !file.description.reads() {
         return Some(fail(libc::EBADF));
     }
     let done = match at {
-        At::Offset(offset) if offset > i64::MAX as u64 => Err(errno(libc::EINVAL)),
         At::Offset(offset) => read(&file, offset),
         At::Position => {
             let mut position = file.description.offset.lock();
@@ -145,10 +156,26 @@ fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Ref
 }
 
 /// What `write` and its kin have in common.
-fn write_with(fd: u64, at: At, append: bool, bytes: &[u8]) -> Served {
+fn write_with<'a>(
+    fd: u64,
+    at: At,
+    append: bool,
+    bytes: impl FnOnce() -> Result<Bytes<'a>, Ret>,
+) -> Served {
     let file = file(fd)?;
+    if matches!(at, At::Offset(offset) if offset > i64::MAX as u64) {
+        return Some(fail(libc::EINVAL));
+    }
     if !file.description.writes() {
         return Some(fail(libc::EBADF));
+    }
+    let bytes = match bytes() {
+        Ok(bytes) => bytes,
+        Err(failed) => return Some(failed),
+    };
+    let bytes = bytes.as_ref();
+    if matches!(at, At::Offset(offset) if offset + bytes.len() as u64 > i64::MAX as u64) {
+        return Some(fail(libc::EINVAL));
     }
     let append = append || file.description.appends();
     if bytes.is_empty() {
@@ -158,7 +185,6 @@ fn write_with(fd: u64, at: At, append: bool, bytes: &[u8]) -> Served {
         return served(&file, Err(Refused::ByKernel));
     }
     let done = match at {
-        At::Offset(offset) if offset > i64::MAX as u64 => Err(errno(libc::EINVAL)),
         At::Offset(_) => file.write(bytes, at, append),
         At::Position => {
             let mut position = file.description.offset.lock();
@@ -184,35 +210,46 @@ fn write_with(fd: u64, at: At, append: bool, bytes: &[u8]) -> Served {
 /// `read(fd, buf, len)`.
 pub(crate) fn read(args: &Args) -> Served {
     let [fd, at, len, ..] = *args;
-    read_with(fd, At::Position, |file, offset| file.read(at, length(len), offset))
+    read_with(fd, At::Position, |file, offset| file.read(at, len, offset))
 }
 
 /// `pread64(fd, buf, len, offset)`.
 pub(crate) fn pread(args: &Args) -> Served {
     let [fd, at, len, offset, ..] = *args;
-    read_with(fd, At::Offset(offset), |file, offset| file.read(at, length(len), offset))
+    read_with(fd, At::Offset(offset), |file, offset| file.read(at, len, offset))
 }
 
 /// `write(fd, buf, len)`.
 pub(crate) fn write(args: &Args) -> Served {
     let [fd, at, len, ..] = *args;
-    match guard::readable(at, length(len)) {
-        Some(bytes) => write_with(fd, At::Position, false, bytes),
-        None => Some(fail(libc::EFAULT)),
-    }
+    write_with(fd, At::Position, false, || given(at, len))
 }
 
 /// `pwrite64(fd, buf, len, offset)`.
 pub(crate) fn pwrite(args: &Args) -> Served {
     let [fd, at, len, offset, ..] = *args;
-    match guard::readable(at, length(len)) {
-        Some(bytes) => write_with(fd, At::Offset(offset), false, bytes),
-        None => Some(fail(libc::EFAULT)),
-    }
+    write_with(fd, At::Offset(offset), false, || given(at, len))
+}
+
+/// What is to be written.
+type Bytes<'a> = Cow<'a, [u8]>;
+
+fn given<'a>(at: u64, len: u64) -> Result<Bytes<'a>, Ret> {
+    let memory = (len <= i64::MAX as u64).then(|| guard::readable(at, length(len))).flatten();
+    memory.map(Cow::Borrowed).ok_or(fail(libc::EFAULT))
 }
 
 fn length(len: u64) -> usize {
     usize::try_from(len).unwrap_or(MOST).min(MOST)
+}
+
+/// How much is read at most of what is asked for; no memory is longer than an offset may be.
+fn checked_length(len: u64, offset: u64) -> Result<usize, Refused> {
+    match offset.checked_add(len) {
+        Some(end) if end <= i64::MAX as u64 => Ok(length(len)),
+        _ if len > i64::MAX as u64 => Err(errno(libc::EFAULT)),
+        _ => Err(errno(libc::EINVAL)),
+    }
 }
 
 /// The pieces of a vectored call: address and length of each.
@@ -239,7 +276,7 @@ fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
 /// Reads into pieces as one read, so that no write is seen in part.
 fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usize, Refused> {
     if let [(at, len)] = *pieces {
-        return file.read(at, len, offset);
+        return file.read(at, len as u64, offset);
     }
     let ino = file.description.ino();
     let attr = file.fs.getattr(ino)?;
@@ -251,34 +288,38 @@ fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usiz
     let mut rest = bytes.as_slice();
     for (at, len) in pieces {
         let (piece, after) = rest.split_at(rest.len().min(*len));
-        let to = guard::writable(*at, piece.len()).ok_or(errno(libc::EFAULT))?;
+        let Some(to) = guard::writable(*at, piece.len()) else {
+            let moved = done - rest.len();
+            return if moved > 0 { Ok(moved) } else { Err(errno(libc::EFAULT)) };
+        };
         to.copy_from_slice(piece);
         rest = after;
     }
     Ok(done)
 }
 
-/// The bytes of all pieces, in one.
-fn gathered(pieces: &[(u64, usize)]) -> Result<Vec<u8>, Ret> {
+/// The bytes of all pieces, in one; of those before the first one that can't be read.
+fn gathered<'a>(pieces: &[(u64, usize)]) -> Result<Bytes<'a>, Ret> {
     let mut all = Vec::with_capacity(pieces.iter().map(|(_, len)| len).sum());
     for (at, len) in pieces {
-        all.extend_from_slice(guard::readable(*at, *len).ok_or(fail(libc::EFAULT))?);
+        match guard::readable(*at, *len) {
+            Some(piece) => all.extend_from_slice(piece),
+            None if all.is_empty() => return Err(fail(libc::EFAULT)),
+            None => break,
+        }
     }
-    Ok(all)
+    Ok(all.into())
 }
 
 fn readv_at(fd: u64, (at, count): (u64, u64), place: At) -> Served {
-    match pieces(at, count) {
-        Ok(pieces) => read_with(fd, place, |file, offset| read_pieces(file, &pieces, offset)),
-        Err(failed) => Some(failed),
-    }
+    read_with(fd, place, |file, offset| {
+        let pieces = pieces(at, count).map_err(Refused::With)?;
+        read_pieces(file, &pieces, offset)
+    })
 }
 
 fn writev_at(fd: u64, (at, count): (u64, u64), place: At, append: bool) -> Served {
-    match pieces(at, count).and_then(|pieces| gathered(&pieces)) {
-        Ok(bytes) => write_with(fd, place, append, &bytes),
-        Err(failed) => Some(failed),
-    }
+    write_with(fd, place, append, || gathered(&pieces(at, count)?))
 }
 
 /// `readv(fd, iov, count)`.
@@ -291,9 +332,9 @@ pub(crate) fn readv(args: &Args) -> Served {
 pub(crate) fn preadv(args: &Args, has_flags: bool) -> Served {
     let [fd, at, count, offset, _, flags] = *args;
     let flags = if has_flags { flags } else { 0 };
-    let known = (libc::RWF_HIPRI | libc::RWF_NOWAIT) as u64;
+    let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) as u64;
     if flags & !known != 0 {
-        return Some(fail(libc::EOPNOTSUPP));
+        return other(libc::SYS_preadv2, args);
     }
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     readv_at(fd, (at, count), place)
@@ -311,7 +352,7 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let flags = if has_flags { flags } else { 0 };
     let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND) as u64;
     if flags & !known != 0 {
-        return Some(fail(libc::EOPNOTSUPP));
+        return other(libc::SYS_pwritev2, args);
     }
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     writev_at(fd, (at, count), place, flags & libc::RWF_APPEND as u64 != 0)
@@ -348,7 +389,7 @@ pub(crate) fn lseek(args: &Args) -> Served {
 /// Where a seek leads to.
 fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Refused> {
     let ino = file.description.ino();
-    let from = |base: u64| base.cast_signed().checked_add(given).ok_or(errno(libc::EOVERFLOW));
+    let from = |base: u64| base.cast_signed().checked_add(given).ok_or(errno(libc::EINVAL));
     let seek = |what| {
         let from = u64::try_from(given).map_err(|_| errno(libc::ENXIO))?;
         Ok(file.fs.seek(ino, from, what)?.cast_signed())
@@ -424,21 +465,26 @@ pub(crate) fn truncate(args: &Args) -> Served {
 pub(crate) fn fallocate(args: &Args) -> Served {
     let [fd, mode, offset, len, ..] = *args;
     let file = file(fd)?;
-    if !file.description.writes() {
-        return Some(fail(libc::EBADF));
-    }
     let (start, bytes) = (offset.cast_signed(), len.cast_signed());
     if start < 0 || bytes <= 0 {
         return Some(fail(libc::EINVAL));
     }
+    if !file.description.writes() {
+        // The kernel has modes that are not known here, and asks for the right to write behind those.
+        drop(file);
+        return other(libc::SYS_fallocate, args);
+    }
+    let mode = match novale_posix::fallocate_mode(mode as i32) {
+        Ok(mode) => mode,
+        Err(error) => return Some(fail(novale_posix::errno(&error))),
+    };
     if start.checked_add(bytes).is_none() {
         return Some(fail(libc::EFBIG));
     }
     if state::has_size_limit() {
         return served(&file, Err(Refused::ByKernel));
     }
-    let done = novale_posix::fallocate_mode(mode as i32)
-        .and_then(|mode| file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len));
+    let done = file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len);
     if done.is_ok() {
         file.grew(offset + len);
     }

@@ -104,6 +104,8 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             table::set_stays(fd, &description, stays).then_some(0)
         }
         libc::F_GETFL => Some(Ret::from(description.flags())),
+        // What is open to start from alone has no flags to change.
+        libc::F_SETFL if description.is_path() => Some(fail(libc::EBADF)),
         libc::F_SETFL => {
             let changed = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
             let flags = description.flags() & !changed | argument as i32 & changed;
@@ -202,7 +204,7 @@ fn take(fd: i32) {
 
 /// `epoll_ctl(epoll, operation, fd, event)`: a regular file can't be waited for.
 pub(crate) fn epoll_ctl(args: &Args) -> Served {
-    table::get(descriptor(args[2])).map(|_| fail(libc::EPERM))
+    table::get(descriptor(args[2])).filter(|file| !file.is_path()).map(|_| fail(libc::EPERM))
 }
 
 /// `sendmsg` and `sendmmsg`: descriptors that are passed on are handed to the kernel first.

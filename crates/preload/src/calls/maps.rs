@@ -34,7 +34,11 @@ pub(crate) fn mmap(args: &Args) -> Served {
 }
 
 fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
-    let asked = Asked::of(args).filter(|_| !description.is(DIRECTORY | MAPPED));
+    if description.is(DIRECTORY) {
+        kernel::take(description);
+        return None;
+    }
+    let asked = Asked::of(args).filter(|_| !description.is(MAPPED));
     let asked = asked.map(|asked| asked.of_file(description.writes()));
     if let Some(asked) = &asked
         && maps::mode(description.mount()) != Mode::Kernel

@@ -12,6 +12,13 @@ use crate::sys::{fail, sys};
 use crate::table::{self, DIRECTORY};
 use crate::{kernel, shown, state};
 
+/// The place of a name that is to be made, moved or removed. With a slash behind it it is the kernel's,
+/// whose answers then depend on what is there, and on the call.
+fn name_here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
+    let place = here(dir, path, buffer)?;
+    if place.has_slash() { Err(None) } else { Ok(place) }
+}
+
 /// The place that a path leads to, for whom something may be done here.
 fn here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
     if state::rights() == Rights::Kernel {
@@ -66,7 +73,7 @@ fn look(dir: u64, path: u64) {
 pub(crate) fn mkdir(dir: u64, path: u64, mode: u64) -> Served {
     let mut buffer = PathBuffer::new();
     done((|| {
-        let place = here(dir, path, &mut buffer)?;
+        let place = name_here(dir, path, &mut buffer)?;
         let found = place.walk_to_name()?;
         let (uid, gid) = state::owner();
         let mode = mode as u32 & 0o1777;
@@ -81,7 +88,7 @@ pub(crate) fn mkdir(dir: u64, path: u64, mode: u64) -> Served {
 pub(crate) fn symlink(target: u64, dir: u64, path: u64) -> Served {
     let mut buffer = PathBuffer::new();
     done((|| {
-        let place = here(dir, path, &mut buffer)?;
+        let place = name_here(dir, path, &mut buffer)?;
         let found = place.walk_to_name()?;
         let mut of_target = PathBuffer::new();
         let target = of_target.load(target).ok_or(None)?;
@@ -105,7 +112,7 @@ pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
     let directory = flags & libc::AT_REMOVEDIR != 0;
     let mut buffer = PathBuffer::new();
     done((|| {
-        let place = here(dir, path, &mut buffer)?;
+        let place = name_here(dir, path, &mut buffer)?;
         let found = if directory { place.walk(false)? } else { place.walk_to_name()? };
         if let Some(attr) = &found.attr {
             leave_known_directory(&place, attr)?;
@@ -136,7 +143,8 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
     };
     let (mut old, mut new) = (PathBuffer::new(), PathBuffer::new());
     done((|| {
-        let (old, new) = (here(from.0, from.1, &mut old)?, here(to.0, to.1, &mut new)?);
+        let old = name_here(from.0, from.1, &mut old)?;
+        let new = name_here(to.0, to.1, &mut new)?;
         let (source, target) = (old.walk(false)?, new.walk(false)?);
         if old.mount != new.mount {
             return Err(Some(fail(libc::EXDEV)));
@@ -196,7 +204,7 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         let old = here(from.0, from.1, &mut old)?;
         let source = old.walk(flags & libc::AT_SYMLINK_FOLLOW != 0)?;
         let attr = source.attr.ok_or(Some(fail(libc::ENOENT)))?;
-        let new = here(to.0, to.1, &mut new)?;
+        let new = name_here(to.0, to.1, &mut new)?;
         let target = new.walk(false)?;
         if old.mount != new.mount {
             return Err(Some(fail(libc::EXDEV)));
@@ -225,7 +233,7 @@ fn link_file(fd: i32, to: (u64, u64)) -> Served {
     let file = table::get(fd).filter(|file| !file.is(DIRECTORY))?;
     let mut buffer = PathBuffer::new();
     done((|| {
-        let new = here(to.0, to.1, &mut buffer)?;
+        let new = name_here(to.0, to.1, &mut buffer)?;
         let target = new.walk(false)?;
         if file.mount() != new.mount {
             return Err(Some(fail(libc::EXDEV)));
@@ -254,6 +262,11 @@ pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
     let shown = buffer.load(path).and_then(named_descriptor).and_then(shown::target);
     if let Some(shown) = shown {
         return Some(hand_out(&shown, buf, len).unwrap_or_else(fail));
+    }
+    // A file itself is no link; what stands for it in the kernel is.
+    let is_file = |fd| table::get(fd).is_some_and(|file| !file.is(DIRECTORY));
+    if buffer.load(path).is_some_and(<[u8]>::is_empty) && is_file(descriptor(dir)) {
+        return Some(fail(if len as i32 > 0 { libc::ENOENT } else { libc::EINVAL }));
     }
     let mut read = || {
         let place = here(dir, path, &mut buffer)?;

@@ -37,6 +37,8 @@ const KEPT_BY_KERNEL: i32 = libc::O_APPEND
     | libc::O_TMPFILE;
 /// What tells a file without a name from the opening of a directory.
 const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+/// What tells `O_SYNC` from `O_DSYNC`, which it implies.
+const ALL_SYNC: i32 = libc::O_SYNC & !libc::O_DSYNC;
 /// Bits of a mode.
 const MODE: u64 = 0o7777;
 /// Bits of a mode by which a program gets another user's or group's rights.
@@ -88,9 +90,14 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let by_kernel = || (!may_wait(&place, flags)).then(|| adopt(&place, dir, path, flags, mode));
     let both = libc::O_DIRECTORY | libc::O_CREAT;
     let is_path = flags & libc::O_PATH != 0;
-    let flags = flags & if is_path { PATH_FLAGS } else { KNOWN };
+    let mut flags = flags & if is_path { PATH_FLAGS } else { KNOWN };
+    if flags & ALL_SYNC != 0 {
+        flags |= libc::O_DSYNC;
+    }
     let unnamed = flags & TMPFILE != 0;
-    let special = flags & both == both || unnamed && flags & libc::O_DIRECTORY == 0;
+    // A file with a slash behind its name the kernel has its own word for.
+    let is_folders = flags & libc::O_CREAT != 0 && place.has_slash();
+    let special = is_folders || flags & both == both || unnamed && flags & libc::O_DIRECTORY == 0;
     if special || place.rights == Rights::Kernel || kernel::needs_all() {
         return by_kernel();
     }
@@ -223,6 +230,9 @@ fn open_directory(place: &Place<'_>, found: &Found<'_>, flags: i32, changes: boo
     let Some(attr) = &found.attr else { return Opened::Gone };
     if changes {
         return Opened::By(Some(fail(libc::EISDIR)));
+    }
+    if flags & libc::O_DIRECT != 0 {
+        return Opened::ByKernel;
     }
     if let Err(served) = place.may(attr, bits(flags)) {
         return served.map_or(Opened::ByKernel, |result| Opened::By(Some(result)));

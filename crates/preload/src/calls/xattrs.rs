@@ -37,7 +37,12 @@ pub(crate) fn of_path(ask: Ask, args: &Args, flags: i32) -> Served {
     if state::rights() == Rights::Kernel {
         return None;
     }
-    done(target(libc::AT_FDCWD as u64, args[0], flags).and_then(|target| serve(ask, &target, args)))
+    let target = match target(libc::AT_FDCWD as u64, args[0], flags) {
+        Ok(target) => target,
+        // The kernel looks at what is to be set before it looks for the file.
+        Err(served) => return if ask == Ask::Set { None } else { served },
+    };
+    done(serve(ask, &target, args))
 }
 
 /// `fgetxattr(fd, ..)` and its kin.
