@@ -99,9 +99,9 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     maps::suspend();
     mounts::leave();
     signals::before_exec();
-    let kept = if confined::is() { confined::environment(given[environment]) } else { None };
+    let kept = if confined::is() { confined::environment(*environment) } else { None };
     if let Some(kept) = &kept {
-        given[environment] = kept.as_ptr() as u64;
+        *environment = kept.as_ptr() as u64;
     }
     let result = sys!(number, given[0], given[1], given[2], given[3], given[4], given[5]);
     maps::resume();
