@@ -20,8 +20,6 @@ use crate::{MOUNTS, entry, giving, guard, helper, kernel, maps, mounts, table};
 
 const MODE_STRICT: u64 = libc::SECCOMP_SET_MODE_STRICT as u64;
 const MODE_FILTER: u64 = libc::SECCOMP_SET_MODE_FILTER as u64;
-/// `LANDLOCK_RULE_PATH_BENEATH`.
-const RULE_OF_FILES: u64 = 1;
 /// Calls that go on to come here: of processes, whose children share this library's memory, and of
 /// signals, whose handlers are wrapped.
 const STAY: &[i64] = &[
@@ -70,16 +68,6 @@ pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
     None
 }
 
-/// `landlock_add_rule(ruleset, kind, rule, flags)`: a rule of files names one by its descriptor, behind the
-/// eight bytes of what it allows.
-pub(crate) fn take_parent(args: &Args) {
-    if args[1] == RULE_OF_FILES
-        && let Some(parent) = guard::load::<i32>(args[2].wrapping_add(8))
-    {
-        kernel::take_any(parent);
-    }
-}
-
 /// Programs ask which filters there may be by giving none: that is no rule.
 fn lays_a_rule(number: i64, args: &Args) -> bool {
     let [first, second, third, ..] = *args;
@@ -102,7 +90,7 @@ fn give_up() {
     // What another thread has opened since.
     kernel::take_all(SHARED);
     // What could not be handed over stays a placeholder, which can do nothing.
-    table::remove_range(0, u32::MAX);
+    table::close_range(0, u32::MAX, || 0);
     for mount in 0..mounts::all().len() {
         giving::give_all(mount);
     }

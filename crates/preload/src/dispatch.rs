@@ -2,7 +2,8 @@
 
 use crate::calls::xattrs::{self, Ask};
 use crate::calls::{
-    attributes, data, descriptors, directories, maps, names, open, processes, space, transfer,
+    attributes, data, descriptors, directories, ioctls, maps, names, open, processes, space,
+    transfer,
 };
 use crate::entry::{self, CLOSES, CREATES, ENDS, MAPS, Outcome, add_class};
 use crate::paths::{Served, descriptor};
@@ -16,6 +17,9 @@ const CWD: u64 = libc::AT_FDCWD as u64;
 const ATTEMPTS: u32 = 16;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
+/// Calls of Linux 5.14 and 6.5.
+const QUOTACTL_FD: i64 = 443;
+const CACHESTAT: i64 = 451;
 /// Calls of Linux 6.13.
 const SETXATTRAT: i64 = 463;
 const GETXATTRAT: i64 = 464;
@@ -44,12 +48,9 @@ const OF_DESCRIPTORS: &[i64] = &[
     libc::SYS_fadvise64,
     libc::SYS_readahead,
     libc::SYS_close,
-    libc::SYS_dup,
-    libc::SYS_fcntl,
     libc::SYS_flock,
     libc::SYS_fchmod,
     libc::SYS_fchown,
-    libc::SYS_ioctl,
     libc::SYS_fstatfs,
     libc::SYS_syncfs,
     libc::SYS_fsetxattr,
@@ -117,9 +118,21 @@ const ALWAYS: &[i64] = &[
     libc::SYS_lremovexattr,
     libc::SYS_chdir,
     libc::SYS_fchdir,
+    libc::SYS_dup,
     libc::SYS_dup2,
     libc::SYS_dup3,
+    libc::SYS_fcntl,
     libc::SYS_close_range,
+    libc::SYS_ioctl,
+    libc::SYS_kcmp,
+    libc::SYS_finit_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_fanotify_mark,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fsconfig,
+    libc::SYS_landlock_add_rule,
+    QUOTACTL_FD,
+    CACHESTAT,
     libc::SYS_mmap,
     libc::SYS_sendfile,
     libc::SYS_splice,
@@ -330,12 +343,13 @@ fn data_call(number: i64, args: &Args) -> Served {
         libc::SYS_fallocate => data::fallocate(args),
         libc::SYS_fadvise64 => data::advise(args),
         libc::SYS_readahead => data::readahead(args),
-        libc::SYS_ioctl | libc::SYS_syncfs => data::other(number, args),
-        libc::SYS_fstatfs => space::of_file(number, args),
-        libc::SYS_fsetxattr => xattrs::of_file(Ask::Set, number, args),
-        libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, number, args),
-        libc::SYS_flistxattr => xattrs::of_file(Ask::List, number, args),
-        libc::SYS_fremovexattr => xattrs::of_file(Ask::Remove, number, args),
+        libc::SYS_ioctl => ioctls::ioctl(args),
+        libc::SYS_syncfs => data::other(args),
+        libc::SYS_fstatfs => space::of_file(args),
+        libc::SYS_fsetxattr => xattrs::of_file(Ask::Set, args),
+        libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, args),
+        libc::SYS_flistxattr => xattrs::of_file(Ask::List, args),
+        libc::SYS_fremovexattr => xattrs::of_file(Ask::Remove, args),
         _ => current(|| path_call(number, args)),
     }
 }
@@ -370,11 +384,11 @@ fn path_call(number: i64, args: &Args) -> Served {
         libc::SYS_truncate => attributes::truncate(args),
         libc::SYS_chmod => attributes::chmod(CWD, a, b, 0),
         libc::SYS_fchmodat => attributes::chmod(a, b, c, 0),
-        libc::SYS_fchmod => attributes::fchmod(number, args),
+        libc::SYS_fchmod => attributes::fchmod(args),
         libc::SYS_chown => attributes::chown(CWD, a, (b, c), 0),
         libc::SYS_lchown => attributes::chown(CWD, a, (b, c), NOFOLLOW),
         libc::SYS_fchownat => attributes::chown(a, b, (c, d), flags as i32),
-        libc::SYS_fchown => attributes::fchown(number, args),
+        libc::SYS_fchown => attributes::fchown(args),
         libc::SYS_utimensat => attributes::utimensat(args),
         libc::SYS_mkdir => names::mkdir(CWD, a, b),
         libc::SYS_mkdirat => names::mkdir(a, b, c),
@@ -419,8 +433,21 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_msync => maps::msync(args),
         libc::SYS_mprotect => maps::mprotect(args),
         libc::SYS_sendfile => transfer::sendfile(args),
-        libc::SYS_tee => descriptors::of_two(number, args, 0, 1),
-        libc::SYS_splice | libc::SYS_copy_file_range => descriptors::of_two(number, args, 0, 2),
+        libc::SYS_copy_file_range => transfer::copy_file_range(args),
+        libc::SYS_tee => descriptors::of_two(&[(args[0], 0), (args[1], 0)]),
+        libc::SYS_splice => descriptors::of_two(&[(args[0], args[1]), (args[2], args[3])]),
+        libc::SYS_kcmp
+        | libc::SYS_finit_module
+        | libc::SYS_kexec_file_load
+        | libc::SYS_fanotify_mark
+        | libc::SYS_open_by_handle_at
+        | libc::SYS_fsconfig
+        | libc::SYS_landlock_add_rule
+        | QUOTACTL_FD
+        | CACHESTAT => {
+            descriptors::name(number, args);
+            None
+        }
         libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),
         libc::SYS_select | libc::SYS_pselect6 => descriptors::select(args),
         libc::SYS_epoll_ctl => descriptors::epoll_ctl(args),
@@ -446,11 +473,6 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_prctl | libc::SYS_seccomp | libc::SYS_landlock_restrict_self => {
             confined::before_rule(number, args)
         }
-        libc::SYS_landlock_add_rule => {
-            confined::take_parent(args);
-            None
-        }
-        libc::SYS_fanotify_mark => None,
         _ if entry::is_of(number, entry::ALWAYS) => processes::identity(number, args),
         _ => None,
     }

@@ -25,16 +25,21 @@ const KEPT: i32 = libc::O_ACCMODE
     | libc::O_SYNC
     | libc::O_DIRECT
     | libc::O_NOATIME;
-/// Numbers of this library's own descriptors lie below the limit by so much, or from a quarter of it
-/// on where the limit is small.
+/// Numbers of this library's own descriptors begin at the limit, which is raised by so much meanwhile.
+const BEYOND_LIMIT: u64 = 128;
+/// Where they have to be below it, they are by so much, or from a quarter of it on where it is small.
 const BELOW_LIMIT: u64 = 128;
+/// Where the limit is far away: the kernel's own table grows with the highest number.
+const DENSE: u64 = 4096;
 
 /// Looks for a directory that others move meanwhile.
 const ATTEMPTS: u32 = 8;
-/// Where the limit is far away: the kernel's own table grows with the highest number.
-const DENSE: u64 = 4000;
+/// Times that the kernel is asked for a file's length, at most.
+const LOOKS: u32 = 8;
 
 static TAKING: Lock<()> = Lock::new(());
+/// Whoever changes the limit of descriptors.
+static LIMITS: Lock<()> = Lock::new(());
 /// The process does what this library can't see (`io_uring`): everything is the kernel's at once.
 static ALL: AtomicBool = AtomicBool::new(false);
 /// Paths mean something else here than where the mounts were named.
@@ -103,7 +108,7 @@ fn original(mount: usize) -> Result<i32, Ret> {
 
 /// Moves a new descriptor to where this library's own are.
 fn keep(fd: Ret) -> Result<i32, Ret> {
-    let high = sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, self::high());
+    let high = out_of_the_way(|high| sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, high));
     sys!(libc::SYS_close, fd);
     numbers::freed_any();
     let high = i32::try_from(high).unwrap_or(-1);
@@ -114,14 +119,29 @@ fn keep(fd: Ret) -> Result<i32, Ret> {
     Ok(high)
 }
 
-/// The number from which on this library's own descriptors are: programs look at the lowest ones.
-pub(crate) fn high() -> u32 {
+/// Makes descriptors of this library's, given the number from which on they are: above those that the program
+/// may have, as a descriptor stays valid behind a limit that is lowered. Where the limit is far away, or
+/// may not be raised for the moment, they are below it: programs look at the lowest ones.
+pub(crate) fn out_of_the_way<T>(make: impl FnOnce(u32) -> T) -> T {
+    let _one = LIMITS.lock();
     let mut limit = [0u64; 2];
     sys!(libc::SYS_getrlimit, libc::RLIMIT_NOFILE, limit.as_mut_ptr());
-    let [soft, _] = limit;
+    let [soft, hard] = limit;
+    let raised = [soft.saturating_add(BEYOND_LIMIT), hard.max(soft.saturating_add(BEYOND_LIMIT))];
+    if soft <= DENSE && sys!(libc::SYS_setrlimit, libc::RLIMIT_NOFILE, raised.as_ptr()) == 0 {
+        let result = make(u32::try_from(soft).unwrap_or(0));
+        sys!(libc::SYS_setrlimit, libc::RLIMIT_NOFILE, limit.as_ptr());
+        return result;
+    }
     let soft = soft.min(table::DESCRIPTORS as u64);
     let high = if soft > 2 * BELOW_LIMIT { soft - BELOW_LIMIT } else { soft / 4 };
-    u32::try_from(high.min(DENSE)).unwrap_or(0)
+    make(u32::try_from(high.min(DENSE)).unwrap_or(0))
+}
+
+/// Makes a call of the program's that may change its limits, while this library does not.
+pub(crate) fn change_limits<T>(call: impl FnOnce() -> T) -> T {
+    let _one = LIMITS.lock();
+    call()
 }
 
 /// Takes a description; false when the mount does not open it.
@@ -243,10 +263,8 @@ pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
         return false;
     }
     let offset = description.offset.lock();
-    let _numbers = numbers::lock();
-    // Another thread may have closed it, and have its number for another file.
-    if !description.is(SHARED) && table::leads_to(fd, description) {
-        sys!(libc::SYS_lseek, fd, *offset, libc::SEEK_SET);
+    // Another thread may have closed this one, and have its number for another file.
+    if !description.is(SHARED) && set_position(fd, description, offset.cast_signed()).is_some() {
         description.set(SHARED);
     }
     true
@@ -268,7 +286,7 @@ pub(crate) fn map(fd: i32, description: &InUse) -> bool {
     let marked = giving::ask(fs, description.ino());
     let taken = marked && give(fd, description);
     if taken {
-        ask_length(fd, c"".as_ptr().cast(), libc::AT_EMPTY_PATH);
+        know_length(fd, description);
     }
     taken
 }
@@ -281,6 +299,8 @@ pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
     let by_number = format!("{}.{generation}", ino.get());
     let path = [&mount.target, &b"/"[..], BY_NUMBER.as_bytes(), b"/", by_number.as_bytes(), b"\0"]
         .concat();
+    // Twice: see `know_length`.
+    ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
     ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
     sys!(libc::SYS_unlink, path.as_ptr());
 }
@@ -289,6 +309,45 @@ fn ask_length(dir: i32, path: *const u8, flags: i32) {
     let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
     let flags = flags | libc::AT_STATX_FORCE_SYNC;
     sys!(libc::SYS_statx, dir, path, flags, libc::STATX_SIZE, found.as_mut_ptr());
+}
+
+/// Has the kernel learn how long a file is. What it is told while it has been told something else in the
+/// meantime, it drops: an answer that was on its way since before the file grew may come in between, by
+/// a look at one of the file's names in another process. Whatever it takes behind the first answer is
+/// newer than this question, so it is asked twice, and until its own idea is as long as the file was.
+pub(crate) fn know_length(fd: i32, description: &InUse) {
+    let Some(fs) = mounts::fs(description.mount()) else { return };
+    let Ok(known) = fs.getattr(description.ino()) else { return };
+    let ask = |sync: i32| {
+        let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+        let flags = libc::AT_EMPTY_PATH | sync;
+        sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, libc::STATX_SIZE, found.as_mut_ptr());
+        // SAFETY: zeroes are a valid value, which the kernel has filled.
+        unsafe { found.assume_init() }.stx_size
+    };
+    for look in 0..LOOKS {
+        ask(libc::AT_STATX_FORCE_SYNC);
+        if look > 0 && ask(libc::AT_STATX_DONT_SYNC) >= known.size {
+            break;
+        }
+    }
+}
+
+/// Moves the position that the kernel has of a description.
+pub(crate) fn set_position(fd: i32, description: &InUse, to: i64) -> Option<Ret> {
+    table::with_number(fd, description, |fd| sys!(libc::SYS_lseek, fd, to, libc::SEEK_SET))
+}
+
+/// Takes a description and tells the kernel the position, for a call of its own that counts from there.
+pub(crate) fn take_at_position(fd: i32, description: &InUse) -> bool {
+    if !take(description) {
+        return false;
+    }
+    let offset = description.offset.lock();
+    if !description.is(SHARED) {
+        set_position(fd, description, offset.cast_signed());
+    }
+    true
 }
 
 /// Takes all descriptions, for good with [`SHARED`].
@@ -303,30 +362,14 @@ pub(crate) fn take_all(state: u32) {
     });
 }
 
-/// Makes a call that this library has no way of its own for: the kernel makes it, on its own
-/// description of the file, with the position known here.
-pub(crate) fn call(fd: i32, description: &InUse, call: impl FnOnce() -> Ret) -> Option<Ret> {
-    if !take(description) {
-        return Some(fail(libc::EIO));
-    }
-    let mut offset = description.offset.lock();
-    if description.is(SHARED) {
-        drop(offset);
-        return None;
-    }
-    sys!(libc::SYS_lseek, fd, *offset, libc::SEEK_SET);
-    let result = table::outside(call);
-    let now = sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR);
-    *offset = u64::try_from(now).unwrap_or(*offset);
-    Some(result)
-}
-
 /// Keeps other threads out while the process forks.
 pub(crate) fn before_fork() {
     TAKING.take();
+    LIMITS.take();
 }
 
 /// Called in parent and child.
 pub(crate) fn fork_done() {
+    LIMITS.give();
     TAKING.give();
 }

@@ -67,6 +67,14 @@ impl<T> Lock<T> {
         unsafe { *self.value.get() = value };
     }
 
+    /// Makes the lock free, whoever has it; the value stays.
+    ///
+    /// # Safety
+    /// There is no other thread: who has it does not exist in this process, a child made by fork.
+    pub(crate) unsafe fn reset(&self) {
+        self.word.store(FREE, Ordering::Relaxed);
+    }
+
     pub(crate) fn give(&self) {
         if self.word.swap(FREE, Ordering::Release) == WAITED_FOR {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;

@@ -9,7 +9,7 @@ use novale_core::Ino;
 
 use crate::lock::Lock;
 use crate::sys::sys;
-use crate::table::{self, IN_KERNEL, InUse};
+use crate::table::{self, Closed, InUse};
 use crate::{kernel, numbers};
 
 struct Locked {
@@ -56,11 +56,10 @@ pub(crate) fn keeps(description: &InUse, fd: u32) -> bool {
 
 /// Makes the program's call that closes a descriptor. Its file's locks go with it.
 pub(crate) fn close(fd: i32) -> i64 {
-    if COUNT.load(Ordering::Acquire) == 0 {
-        return table::close(fd);
+    let Closed { result, file } = table::close(fd);
+    if file.is_none() || COUNT.load(Ordering::Acquire) == 0 {
+        return result;
     }
-    let file = table::get(fd).filter(|file| file.is(IN_KERNEL)).map(|file| file_of(&file));
-    let result = table::close(fd);
     let mut files = FILES.lock();
     let (gone, left): (Vec<_>, Vec<_>) =
         files.drain(..).partition(|locked| Some(locked.file) == file);

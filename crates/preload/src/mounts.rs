@@ -191,7 +191,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         mount.failed.store(true, Ordering::Relaxed);
         return None;
     }
-    let joined = join_from(&mount.slots, kernel::high());
+    let joined = kernel::out_of_the_way(|high| join_from(&mount.slots, high));
     numbers::freed_any();
     match joined {
         Ok(joined) if is_anothers(mount, &joined.fs) => {

@@ -60,8 +60,34 @@ impl Numbers {
         Some(lowest)
     }
 
+    /// Empties the stock.
+    pub(crate) fn clear(&mut self) {
+        self.lower(0);
+    }
+
+    /// Ends a placeholder: into stock, or for good.
+    pub(crate) fn end(&mut self, fd: i32) -> Ret {
+        if self.put(fd.cast_unsigned()) {
+            return 0;
+        }
+        let result = sys!(libc::SYS_close, fd);
+        table::forget(fd);
+        self.freed(fd);
+        result
+    }
+
+    /// The kernel has freed this number.
+    fn freed(&mut self, number: i32) {
+        if let Ok(number) = u32::try_from(number)
+            && number < self.full
+        {
+            self.full = number;
+            self.lower(number);
+        }
+    }
+
     /// Puts a placeholder that the program has closed into stock; false where it must be closed.
-    pub(crate) fn put(&mut self, number: u32) -> bool {
+    fn put(&mut self, number: u32) -> bool {
         if number < STANDARD || number >= self.full || self.paused > 0 {
             return false;
         }
@@ -86,8 +112,9 @@ impl Numbers {
         let above = self.in_stock().iter().take_while(|other| **other > number).count();
         let Some((ended, _)) = self.stock.split_at_checked(above) else { return };
         for number in ended {
-            table::forget(number.cast_signed());
+            // In this order: nobody must find in the kernel what is no longer known to be a placeholder.
             sys!(libc::SYS_close, *number);
+            table::forget(number.cast_signed());
         }
         if let Some(lowest) = ended.last() {
             self.full = self.full.min(*lowest);
@@ -105,6 +132,7 @@ pub(crate) fn take(placeholder: impl FnOnce() -> Ret) -> Ret {
     }
     let made = placeholder();
     if let Ok(number) = u32::try_from(made) {
+        table::reserve_number(number.cast_signed());
         if numbers.full == 0 {
             entry::watch(CLOSES, true);
         }
@@ -115,13 +143,7 @@ pub(crate) fn take(placeholder: impl FnOnce() -> Ret) -> Ret {
 
 /// The kernel may have freed this number: behind the call that did.
 pub(crate) fn freed(number: i32) {
-    let mut numbers = lock();
-    if let Ok(number) = u32::try_from(number)
-        && number < numbers.full
-    {
-        numbers.full = number;
-        numbers.lower(number);
-    }
+    lock().freed(number);
 }
 
 /// The kernel may have freed any number.
@@ -129,11 +151,16 @@ pub(crate) fn freed_any() {
     freed(0);
 }
 
-/// Empties the stock, before the kernel gives out a number or looks at one.
+/// Empties the stock, before the kernel gives out a number.
 pub(crate) fn clear() {
     if COUNT.load(Ordering::Acquire) > 0 {
         lock().lower(0);
     }
+}
+
+/// Empties the stock, and waits for who is closing a number, before the kernel looks at one.
+pub(crate) fn settle() {
+    lock().lower(0);
 }
 
 /// Makes a call of the kernel's that puts a file behind a number of the program's choice, or closes many:

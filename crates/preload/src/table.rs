@@ -22,7 +22,8 @@ pub(crate) const DESCRIPTORS: usize = 1 << 20;
 const HAZARDS: usize = 1024;
 /// A word of the table for a descriptor of this library's, which the program must not know.
 const INTERNAL: u32 = u32::MAX;
-/// One for a descriptor that the program has closed, while the kernel has a placeholder there.
+/// One for a number with a placeholder in the kernel that is no descriptor of the program's: in stock, about
+/// to get a file, or being closed. Only who has the numbers locked makes it one of nobody's (0).
 const STOCKED: u32 = u32::MAX - 1;
 /// Words of open files: the description plus 1, and whether the descriptor stays when another program
 /// is run. The latter counts as long as the kernel has a placeholder there, which goes in any case.
@@ -54,6 +55,8 @@ pub(crate) const SHARED: u32 = 2;
 pub(crate) const DIRECTORY: u32 = 4;
 /// The kernel maps it, or takes set-id bits away with a write: every call is the kernel's.
 pub(crate) const MAPPED: u32 = 8;
+/// This very opening has made it.
+pub(crate) const CREATED: u32 = 16;
 
 /// An open file.
 #[repr(C, align(64))]
@@ -290,10 +293,11 @@ pub(crate) fn get(fd: i32) -> Option<InUse> {
     }
 }
 
-/// As [`index_of`]; a number in stock is closed for good, since somebody looks at it.
+/// As [`index_of`]; a number in stock is closed for good, since somebody looks at it, and who is closing one
+/// is waited for.
 fn named(word: u32) -> Option<u32> {
     if word == STOCKED {
-        numbers::clear();
+        numbers::settle();
     }
     index_of(word)
 }
@@ -368,35 +372,80 @@ fn note_number(fd: i32) {
     }
 }
 
-/// Lets a duplicate that the kernel makes share `other`'s description. Nobody puts the file itself over
-/// its descriptors before this one is among them.
-pub(crate) fn share(other: &InUse, stays: bool, duplicate: impl FnOnce() -> Ret) -> Ret {
-    let numbers = numbers::lock();
-    let made = duplicate();
-    let fd = i32::try_from(made).unwrap_or(-1);
-    let Some(word) = word(fd) else { return made };
-    other.references.fetch_add(1, Ordering::Relaxed);
-    note_number(fd);
-    let before = word.swap(word_of(other.index, stays), Ordering::AcqRel);
+/// Has the kernel duplicate `fd`, over another number where that is said, and lets the duplicate share the
+/// description that `fd` leads to, if any. All numbers are locked meanwhile: nobody closes the number, gives it
+/// to another file or puts the file itself over its descriptors before the duplicate is among them. A
+/// placeholder that stands for nothing is not duplicated.
+pub(crate) fn duplicate(
+    fd: i32,
+    over: Option<i32>,
+    stays: bool,
+    by_kernel: impl Fn() -> Ret,
+) -> Ret {
+    let mut numbers = numbers::lock();
+    let found = |fd| word(fd).map_or(0, |word| word.load(Ordering::Acquire));
+    let from = found(fd);
+    numbers.clear();
+    if matches!(from, INTERNAL | STOCKED) {
+        return fail(libc::EBADF);
+    }
+    if over.is_some_and(|over| from == 0 && found(over) == 0) {
+        if sys!(libc::SYS_fcntl, fd, libc::F_GETFD, 0) < 0 {
+            return fail(libc::EBADF);
+        }
+        // What the kernel closes there may take its time, and wait for a thread of this process.
+        drop(numbers);
+        let made = by_kernel();
+        // Not one that was closed, and opened here, meanwhile.
+        return if found(fd) == 0 { made } else { duplicate(fd, over, stays, by_kernel) };
+    }
+    let made = by_kernel();
+    let Some(word) = i32::try_from(made).ok().and_then(word) else { return made };
+    let before = match index_of(from) {
+        Some(index) => {
+            slot(index).references.fetch_add(1, Ordering::Relaxed);
+            note_number(made as i32);
+            word.swap(word_of(index, stays), Ordering::AcqRel)
+        }
+        None if over.is_some() => word.swap(0, Ordering::AcqRel),
+        None => 0,
+    };
     drop(numbers);
     drop_reference(before);
     made
 }
 
+/// What came of a close.
+pub(crate) struct Closed {
+    pub(crate) result: Ret,
+    /// The mount and the inode of the file, where the kernel had it behind the number.
+    pub(crate) file: Option<(usize, Ino)>,
+}
+
 /// `close`: a placeholder goes into stock if it can, all else is the kernel's to close.
-pub(crate) fn close(fd: i32) -> Ret {
-    let Some(word) = word(fd) else { return close_in_kernel(fd) };
+pub(crate) fn close(fd: i32) -> Closed {
+    let by_kernel = |file| Closed { result: close_in_kernel(fd), file };
+    let Some(word) = word(fd) else { return by_kernel(None) };
     let mut numbers = numbers::lock();
     let old = word.load(Ordering::Acquire);
     if matches!(old, INTERNAL | STOCKED) {
-        return fail(libc::EBADF);
+        return Closed { result: fail(libc::EBADF), file: None };
     }
-    let placeholder = index_of(old).is_some_and(|index| !slot(index).is(IN_KERNEL));
-    let stocked = placeholder && numbers.put(fd.cast_unsigned());
-    word.store(if stocked { STOCKED } else { 0 }, Ordering::Release);
+    let known = index_of(old).map(slot);
+    let result = if known.is_some_and(|known| known.state.load(Ordering::Relaxed) & IN_KERNEL == 0)
+    {
+        word.store(STOCKED, Ordering::Release);
+        numbers.end(fd)
+    } else {
+        let file = known.map(|known| (known.mount(), known.ino()));
+        word.store(0, Ordering::Release);
+        drop(numbers);
+        drop_reference(old);
+        return by_kernel(file);
+    };
     drop(numbers);
     drop_reference(old);
-    if stocked { 0 } else { close_in_kernel(fd) }
+    Closed { result, file: None }
 }
 
 fn close_in_kernel(fd: i32) -> Ret {
@@ -407,21 +456,22 @@ fn close_in_kernel(fd: i32) -> Ret {
 
 /// Takes back a number that nothing was put behind.
 pub(crate) fn give_back(fd: i32) {
-    let mut numbers = numbers::lock();
-    let stocked = numbers.put(fd.cast_unsigned());
+    numbers::lock().end(fd);
+}
+
+/// A number with a placeholder is about to get a file: nobody else has a descriptor by it.
+pub(crate) fn reserve_number(fd: i32) {
     if let Some(word) = word(fd) {
-        word.store(if stocked { STOCKED } else { 0 }, Ordering::Release);
-    }
-    drop(numbers);
-    if !stocked {
-        close_in_kernel(fd);
+        word.store(STOCKED, Ordering::Release);
     }
 }
 
-/// A number in stock is about to be closed.
+/// A placeholder was closed, with the numbers locked since before. Somebody else may have the number by now.
 pub(crate) fn forget(fd: i32) {
     if let Some(word) = word(fd) {
-        word.store(0, Ordering::Release);
+        // Where it is another's, there is nothing to forget.
+        let _another =
+            word.compare_exchange(STOCKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_err();
     }
 }
 
@@ -455,22 +505,25 @@ pub(crate) fn each_of(description: &InUse, mut visit: impl FnMut(i32, bool)) {
     }
 }
 
-/// Forgets a descriptor, before the kernel makes it another's. Numbers are locked meanwhile, since
-/// somebody may be putting a file over this one.
-pub(crate) fn remove(fd: i32) {
-    let Some(word) = word(fd) else { return };
-    if matches!(word.load(Ordering::Relaxed), 0 | INTERNAL) {
-        return;
-    }
-    let numbers = numbers::lock();
-    let before = word.swap(0, Ordering::AcqRel);
-    drop(numbers);
-    drop_reference(before);
-}
-
 /// Whether a descriptor leads to a description still, while numbers are locked.
 pub(crate) fn leads_to(fd: i32, description: &InUse) -> bool {
     word(fd).is_some_and(|word| index_of(word.load(Ordering::Acquire)) == Some(description.index))
+}
+
+/// Has the kernel do something with a descriptor of a description: `fd` or, where another thread has put
+/// something else behind that, any other one. It stays one meanwhile, so the call must not wait for
+/// others. `None` without any.
+pub(crate) fn with_number<T>(
+    fd: i32,
+    description: &InUse,
+    call: impl FnOnce(i32) -> T,
+) -> Option<T> {
+    let _numbers = numbers::lock();
+    let mut found = leads_to(fd, description).then_some(fd);
+    if found.is_none() {
+        each_of(description, |other, _| _ = found.get_or_insert(other));
+    }
+    found.map(call)
 }
 
 fn drop_reference(word: u32) {
@@ -532,7 +585,8 @@ pub(crate) fn each(visit: &mut dyn FnMut(i32, &InUse)) {
     }
 }
 
-/// In the child of a fork: no other thread is left, and the holds are the parent's.
+/// In the child of a fork: no other thread is left, and the holds are the parent's, those of descriptions
+/// that wait for their end included.
 pub(crate) fn after_fork() {
     let own = current().hazard.load(Ordering::Relaxed);
     // The others are zeroes, and a store would have the kernel copy their pages.
@@ -543,8 +597,25 @@ pub(crate) fn after_fork() {
             hazard.inside.store(0, Ordering::Relaxed);
         }
     }
-    UNNAMED.store(0, Ordering::Relaxed);
-    each(&mut |_, description| *description.hold.lock() = None);
+    let own = u32::try_from(own).unwrap_or(0);
+    NAMED.store(own, Ordering::Relaxed);
+    *HAZARD_FREE.lock() = (1..own).map(|before| before - 1).collect();
+    UNNAMED.store(unnamed_here(), Ordering::Relaxed);
+    let fresh = FREE.lock().fresh;
+    for description in (0..fresh).map(slot) {
+        // SAFETY: there is no other thread.
+        unsafe { description.offset.reset() };
+        // SAFETY: as above.
+        unsafe { description.hold.reset() };
+        // SAFETY: as above.
+        unsafe { description.hold.set_alone(None) };
+    }
+}
+
+/// 1 where this thread is inside, and counts among those without a hazard.
+fn unnamed_here() -> u32 {
+    let own = my_hazard();
+    u32::from(own.is_none_or(|own| own.inside.load(Ordering::Relaxed) == 0))
 }
 
 /// Keeps other threads out of the tables while the process forks.
@@ -565,10 +636,23 @@ pub(crate) fn internal() -> Vec<i32> {
     all.filter(|fd| is_internal(*fd)).collect()
 }
 
-/// Forgets all descriptors from `first` to `last`, before the kernel closes them.
-pub(crate) fn remove_range(first: u32, last: u32) {
+/// Forgets all descriptors from `first` to `last`, which the kernel closes.
+pub(crate) fn close_range(first: u32, last: u32, close: impl FnOnce() -> Ret) -> Ret {
     let last = last.min(HIGHEST.load(Ordering::Relaxed));
-    (first..=last).for_each(|fd| remove(fd.cast_signed()));
+    let words = || (first..=last).filter_map(|fd| word(fd.cast_signed()));
+    for word in words() {
+        let numbers = numbers::lock();
+        let before = word.load(Ordering::Acquire);
+        if index_of(before).is_some() {
+            // Placeholders count as such until they are closed.
+            word.store(STOCKED, Ordering::Release);
+        }
+        drop(numbers);
+        drop_reference(before);
+    }
+    let result = close();
+    (first..=last).for_each(|fd| forget(fd.cast_signed()));
+    result
 }
 
 /// Set while no thread may begin a call, since the process is about to end or to be another program.
@@ -637,7 +721,7 @@ impl Quiet {
     /// For a thread that serves a call: whoever keeps threads out now may wait for it.
     pub(crate) fn of_call() -> Self {
         outside(|| QUIETING.take());
-        Self { unnamed: u32::from(my_hazard().is_none()) }
+        Self { unnamed: unnamed_here() }
     }
 
     /// Waits until no other thread is inside, and keeps them out until the end; false when one stays.

@@ -146,6 +146,12 @@ impl Thread {
         }
     }
 
+    /// In the child of a fork: what thread-local values would do when the thread ends concerns what was the
+    /// parent's, which another thread may have had locked.
+    pub(crate) fn forget_ends(&self) {
+        self.ends.iter().for_each(|[call, _]| call.store(0, Ordering::Relaxed));
+    }
+
     /// Exchanges the room for a description that the thread keeps, 0 for none.
     pub(crate) fn swap_spare(&self, new: u32) -> u32 {
         let old = self.spare.load(Ordering::Relaxed);

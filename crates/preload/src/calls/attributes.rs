@@ -217,13 +217,12 @@ fn own(fd: u64) -> Result<Target, Served> {
 
 /// The descriptor of a change that is not made here is handed to the kernel.
 fn own_or_kernel(
-    number: i64,
     args: &Args,
     may: impl FnOnce(Result<Target, Served>) -> Result<Target, Served>,
     change: impl FnOnce(Result<Target, Served>) -> Served,
 ) -> Served {
     match may(own(args[0])) {
-        Err(None) if !state::is_root() => super::data::other(number, args),
+        Err(None) if !state::is_root() => super::data::other(args),
         target => change(target),
     }
 }
@@ -269,10 +268,10 @@ pub(crate) fn chmod(dir: u64, path: u64, mode: u64, flags: i32) -> Served {
 }
 
 /// `fchmod(fd, mode)`.
-pub(crate) fn fchmod(number: i64, args: &Args) -> Served {
+pub(crate) fn fchmod(args: &Args) -> Served {
     let mode = args[1] as u32 & 0o7777;
     let change = |target| set(target, |_| SetAttr { mode: Some(mode), ..SetAttr::default() });
-    own_or_kernel(number, args, |target| of_mode(target, mode), change)
+    own_or_kernel(args, |target| of_mode(target, mode), change)
 }
 
 fn owners(uid: u64, gid: u64) -> impl FnOnce(&Attr) -> SetAttr {
@@ -294,8 +293,8 @@ pub(crate) fn chown(dir: u64, path: u64, (uid, gid): (u64, u64), flags: i32) -> 
 }
 
 /// `fchown(fd, uid, gid)`.
-pub(crate) fn fchown(number: i64, args: &Args) -> Served {
-    own_or_kernel(number, args, of_root, |target| set(target, owners(args[1], args[2])))
+pub(crate) fn fchown(args: &Args) -> Served {
+    own_or_kernel(args, of_root, |target| set(target, owners(args[1], args[2])))
 }
 
 /// `truncate(path, size)`.
@@ -357,5 +356,5 @@ pub(crate) fn utimensat(args: &Args) -> Served {
 }
 
 fn utimensat_by_kernel(args: &Args) -> Served {
-    super::data::other(libc::SYS_utimensat, args)
+    super::data::other(args)
 }

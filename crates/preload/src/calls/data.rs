@@ -29,13 +29,14 @@ enum At {
 }
 
 /// A regular file in use, with its file system.
-struct File {
+pub(crate) struct File {
     fd: i32,
-    description: InUse,
-    fs: &'static Fs,
+    pub(crate) description: InUse,
+    pub(crate) fs: &'static Fs,
 }
 
-fn file(fd: u64) -> Option<File> {
+/// The regular file behind a descriptor, unless all of it is the kernel's.
+pub(crate) fn file(fd: u64) -> Option<File> {
     let fd = descriptor(fd);
     let description = table::get(fd)?;
     if description.is(DIRECTORY | MAPPED) {
@@ -46,6 +47,35 @@ fn file(fd: u64) -> Option<File> {
 }
 
 impl File {
+    /// Where the next call without an offset begins.
+    pub(crate) fn position(&self) -> Option<u64> {
+        let position = self.description.offset.lock();
+        if !self.description.is(SHARED) {
+            return Some(*position);
+        }
+        let ask = |fd| sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR);
+        u64::try_from(table::with_number(self.fd, &self.description, ask)?).ok()
+    }
+
+    /// Sets that.
+    pub(crate) fn set_position(&self, to: u64) {
+        let mut position = self.description.offset.lock();
+        *position = to;
+        if self.description.is(SHARED) {
+            kernel::set_position(self.fd, &self.description, to.cast_signed());
+        }
+    }
+
+    /// Reads into memory of this library's; nothing where the kernel has to do it.
+    pub(crate) fn read_into(&self, offset: u64, buf: &mut [u8]) -> Served {
+        let done = self.fs.read(&ctx(), self.description.ino(), offset, buf);
+        match done.map_err(Refused::from) {
+            Ok(bytes) => Some(bytes as Ret),
+            Err(Refused::With(failed)) => Some(failed),
+            Err(Refused::ByKernel) => None,
+        }
+    }
+
     fn read(&self, at: u64, len: u64, offset: u64) -> Result<usize, Refused> {
         let len = checked_length(len, offset)?;
         let len = if len <= PROBED {
@@ -162,7 +192,20 @@ fn write_with<'a>(
     append: bool,
     bytes: impl FnOnce() -> Result<Bytes<'a>, Ret>,
 ) -> Served {
-    let file = file(fd)?;
+    write_file(&file(fd)?, at, append, bytes)
+}
+
+/// Writes bytes of this library's at a file's position.
+pub(crate) fn write_to(file: &File, bytes: &[u8]) -> Served {
+    write_file(file, At::Position, false, || Ok(Cow::Borrowed(bytes)))
+}
+
+fn write_file<'a>(
+    file: &File,
+    at: At,
+    append: bool,
+    bytes: impl FnOnce() -> Result<Bytes<'a>, Ret>,
+) -> Served {
     if matches!(at, At::Offset(offset) if offset > i64::MAX as u64) {
         return Some(fail(libc::EINVAL));
     }
@@ -182,7 +225,7 @@ fn write_with<'a>(
         return Some(0);
     }
     if state::has_size_limit() {
-        return served(&file, Err(Refused::ByKernel));
+        return served(file, Err(Refused::ByKernel));
     }
     let done = match at {
         At::Offset(_) => file.write(bytes, at, append),
@@ -194,7 +237,7 @@ fn write_with<'a>(
             } else if append {
                 // The position belongs to others too; where it does not count, it is only moved.
                 file.write(bytes, at, append).inspect(|(_, end)| {
-                    sys!(libc::SYS_lseek, file.fd, *end, libc::SEEK_SET);
+                    kernel::set_position(file.fd, &file.description, end.cast_signed());
                 })
             } else {
                 return None;
@@ -204,7 +247,7 @@ fn write_with<'a>(
     if let Ok((_, end)) = &done {
         file.grew(*end);
     }
-    served(&file, done.map(|(bytes, _)| bytes as Ret))
+    served(file, done.map(|(bytes, _)| bytes as Ret))
 }
 
 /// `read(fd, buf, len)`.
@@ -334,7 +377,7 @@ pub(crate) fn preadv(args: &Args, has_flags: bool) -> Served {
     let flags = if has_flags { flags } else { 0 };
     let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) as u64;
     if flags & !known != 0 {
-        return other(libc::SYS_preadv2, args);
+        return other(args);
     }
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     readv_at(fd, (at, count), place)
@@ -352,7 +395,7 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let flags = if has_flags { flags } else { 0 };
     let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND) as u64;
     if flags & !known != 0 {
-        return other(libc::SYS_pwritev2, args);
+        return other(args);
     }
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     writev_at(fd, (at, count), place, flags & libc::RWF_APPEND as u64 != 0)
@@ -368,6 +411,9 @@ pub(crate) fn lseek(args: &Args) -> Served {
     let [fd, offset, whence, ..] = *args;
     if let Some(directory) = table::get(descriptor(fd)).filter(is_listed) {
         return super::directories::seek(&directory, offset.cast_signed(), whence as i32);
+    }
+    if whence as i32 == libc::SEEK_END {
+        return from_end(descriptor(fd), offset.cast_signed());
     }
     let file = file(fd)?;
     let done = {
@@ -386,6 +432,25 @@ pub(crate) fn lseek(args: &Args) -> Served {
     served(&file, done)
 }
 
+/// `lseek` from the end of a file, which the kernel may have an old idea of, whoever's the position is.
+fn from_end(fd: i32, given: i64) -> Served {
+    let description = table::get(fd).filter(|found| !found.is(DIRECTORY))?;
+    let size = match mounts::fs(description.mount())?.getattr(description.ino()) {
+        Ok(attr) => attr.size,
+        Err(error) => return Some(fail(novale_posix::errno(&error))),
+    };
+    let Some(to) = size.cast_signed().checked_add(given) else {
+        return Some(fail(libc::EOVERFLOW));
+    };
+    let mut position = description.offset.lock();
+    if description.is(SHARED) {
+        return kernel::set_position(fd, &description, to);
+    }
+    let Ok(new) = u64::try_from(to) else { return Some(fail(libc::EINVAL)) };
+    *position = new;
+    Some(to)
+}
+
 /// Where a seek leads to.
 fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Refused> {
     let ino = file.description.ino();
@@ -397,7 +462,6 @@ fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Re
     match whence {
         libc::SEEK_SET => Ok(given),
         libc::SEEK_CUR => from(position),
-        libc::SEEK_END => from(file.fs.getattr(ino)?.size),
         libc::SEEK_DATA => seek(Seek::Data),
         libc::SEEK_HOLE => seek(Seek::Hole),
         _ => Err(errno(libc::EINVAL)),
@@ -472,7 +536,7 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     if !file.description.writes() {
         // The kernel has modes that are not known here, and asks for the right to write behind those.
         drop(file);
-        return other(libc::SYS_fallocate, args);
+        return other(args);
     }
     let mode = match novale_posix::fallocate_mode(mode as i32) {
         Ok(mode) => mode,
@@ -503,18 +567,12 @@ pub(crate) fn readahead(args: &Args) -> Served {
     file(args[0]).map(|file| if file.description.reads() { 0 } else { fail(libc::EBADF) })
 }
 
-/// Any call on a descriptor that has no way of its own here.
-pub(crate) fn other(number: i64, args: &Args) -> Served {
-    let fd = descriptor(args[0]);
-    let description = table::get(fd)?;
-    if description.is(DIRECTORY) {
-        return None;
+/// Any call on a descriptor that has no way of its own here: the kernel's, on its own description of the file.
+pub(crate) fn other(args: &Args) -> Served {
+    let description = table::get(descriptor(args[0]))?;
+    if description.is(DIRECTORY) || kernel::take(&description) {
+        None
+    } else {
+        Some(fail(libc::EIO))
     }
-    // What languages ask of every file that they open: whether it is a terminal.
-    if number == libc::SYS_ioctl && matches!(args[1], libc::TCGETS | libc::TIOCGWINSZ) {
-        return Some(fail(libc::ENOTTY));
-    }
-    kernel::call(fd, &description, || {
-        sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
-    })
 }

@@ -3,8 +3,12 @@
 use crate::guard;
 use crate::paths::{Served, descriptor};
 use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, DIRECTORY, IN_KERNEL};
+use crate::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
 use crate::{kernel, locks, numbers};
+
+/// Commands of Linux 6.10 and 6.12.
+const F_DUPFD_QUERY: i32 = 1027;
+const F_CREATED_QUERY: i32 = 1028;
 
 /// `close(fd)`: the kernel's numbers are closed here too, since what it frees must be known.
 pub(crate) fn close(args: &Args) -> Ret {
@@ -24,23 +28,8 @@ pub(crate) fn close_range(args: &Args) -> Served {
     }
     let only_marks = flags & u64::from(libc::CLOSE_RANGE_CLOEXEC) != 0;
     let result = numbers::pause(|| {
-        if !only_marks {
-            table::remove_range(first, last);
-        }
-        let mut next = first;
-        let mut result = 0;
-        for own in table::internal().into_iter().map(i32::cast_unsigned) {
-            if (next..=last).contains(&own) {
-                if own > next {
-                    result = result.min(sys!(libc::SYS_close_range, next, own - 1, flags));
-                }
-                next = own + 1;
-            }
-        }
-        if next <= last {
-            result = result.min(sys!(libc::SYS_close_range, next, last, flags));
-        }
-        result
+        let by_kernel = || between_own(first, last, flags);
+        if only_marks { by_kernel() } else { table::close_range(first, last, by_kernel) }
     });
     if result == 0 && only_marks {
         table::each(&mut |fd, description| {
@@ -53,11 +42,28 @@ pub(crate) fn close_range(args: &Args) -> Served {
     Some(result)
 }
 
+/// Has the kernel close, or mark, what lies between this library's own descriptors.
+fn between_own(first: u32, last: u32, flags: u64) -> Ret {
+    let mut next = first;
+    let mut result = 0;
+    for own in table::internal().into_iter().map(i32::cast_unsigned) {
+        if (next..=last).contains(&own) {
+            if own > next {
+                result = result.min(sys!(libc::SYS_close_range, next, own - 1, flags));
+            }
+            next = own + 1;
+        }
+    }
+    if next <= last {
+        result = result.min(sys!(libc::SYS_close_range, next, last, flags));
+    }
+    result
+}
+
 /// `dup(fd)`.
 pub(crate) fn dup(args: &Args) -> Served {
-    let old = table::get(descriptor(args[0]))?;
-    numbers::clear();
-    Some(table::share(&old, true, || sys!(libc::SYS_dup, args[0])))
+    let make = || sys!(libc::SYS_dup, args[0]);
+    Some(table::duplicate(descriptor(args[0]), None, true, make))
 }
 
 /// `dup2(fd, to)` and `dup3(fd, to, flags)`.
@@ -69,16 +75,9 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     if from == to {
         return None;
     }
-    numbers::pause(|| {
-        let old = table::get(from);
-        table::remove(to);
-        let duplicate = || sys!(number, args[0], args[1], args[2]);
-        let stays = number == libc::SYS_dup2 || args[2] & libc::O_CLOEXEC as u64 == 0;
-        match old {
-            Some(old) => Some(table::share(&old, stays, duplicate)),
-            None => Some(duplicate()),
-        }
-    })
+    let make = || sys!(number, args[0], args[1], args[2]);
+    let stays = number == libc::SYS_dup2 || args[2] & libc::O_CLOEXEC as u64 == 0;
+    Some(numbers::pause(|| table::duplicate(from, Some(to), stays, make)))
 }
 
 /// `fcntl(fd, command, argument)`.
@@ -87,14 +86,14 @@ pub(crate) fn fcntl(args: &Args) -> Served {
     if table::is_internal(fd) {
         return Some(fail(libc::EBADF));
     }
-    let description = table::get(fd)?;
     let [_, command, argument, ..] = *args;
+    if matches!(command as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        let stays = command as i32 == libc::F_DUPFD;
+        let make = || sys!(libc::SYS_fcntl, args[0], command, argument);
+        return Some(table::duplicate(fd, None, stays, make));
+    }
+    let description = table::get(fd)?;
     match command as i32 {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            numbers::clear();
-            let duplicate = || sys!(libc::SYS_fcntl, args[0], command, argument);
-            Some(table::share(&description, command as i32 == libc::F_DUPFD, duplicate))
-        }
         libc::F_GETFD => {
             let stays = table::stays(fd, &description)?;
             Some(if stays { 0 } else { Ret::from(libc::FD_CLOEXEC) })
@@ -112,10 +111,20 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             description.flags.store(flags.cast_unsigned(), std::sync::atomic::Ordering::Relaxed);
             if description.is(IN_KERNEL) { None } else { Some(0) }
         }
-        // Locks and leases are the kernel's, on the file itself.
+        F_DUPFD_QUERY => same(fd, &description, args),
+        // Where the kernel knows the question, it has only seen the placeholder, or the file opened again.
+        F_CREATED_QUERY => match sys!(libc::SYS_fcntl, args[0], command, 0) {
+            0.. => Some(Ret::from(description.is(CREATED))),
+            failed => Some(failed),
+        },
+        libc::F_SETLEASE if argument as i32 != libc::F_UNLCK => lease(fd, &description),
+        // Locks are the kernel's, on the file itself.
         _ => {
             if !kernel::take(&description) {
                 return Some(fail(libc::ENOLCK));
+            }
+            if is_lock(command as i32) {
+                know_start(fd, &description, argument);
             }
             if matches!(command as i32, libc::F_SETLK | libc::F_SETLKW) {
                 locks::before_locking(&description);
@@ -123,6 +132,47 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             None
         }
     }
+}
+
+fn is_lock(command: i32) -> bool {
+    let of_process = [libc::F_GETLK, libc::F_SETLK, libc::F_SETLKW];
+    let of_file = [libc::F_OFD_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW];
+    of_process.contains(&command) || of_file.contains(&command)
+}
+
+/// Has the kernel know what a lock counts from: the position, or the end of the file.
+fn know_start(fd: i32, description: &InUse, lock: u64) {
+    match guard::load::<libc::flock>(lock).map(|lock| i32::from(lock.l_whence)) {
+        Some(libc::SEEK_CUR) => _ = kernel::take_at_position(fd, description),
+        Some(libc::SEEK_END) => kernel::know_length(fd, description),
+        _ => {}
+    }
+}
+
+/// Whether two descriptors are one file that was opened once: placeholders are all of one.
+fn same(fd: i32, description: &InUse, args: &Args) -> Served {
+    if sys!(libc::SYS_fcntl, args[0], F_DUPFD_QUERY, args[0]) < 0 {
+        return None;
+    }
+    let with = descriptor(args[2]);
+    match table::get(with) {
+        Some(other) => Some(Ret::from(other.index == description.index)),
+        None if fd == with => None,
+        None if sys!(libc::SYS_fcntl, with, libc::F_GETFD, 0) < 0 => Some(fail(libc::EBADF)),
+        None => Some(0),
+    }
+}
+
+/// Before the kernel gives a lease on a file: it has to see what this process has open of it, and all who
+/// open it from then on. They find the file marked as mapped, until the kernel has it open no more.
+fn lease(fd: i32, description: &InUse) -> Served {
+    let file = (description.mount(), description.ino());
+    table::each(&mut |_, other| {
+        if (other.mount(), other.ino()) == file {
+            kernel::take(other);
+        }
+    });
+    if kernel::map(fd, description) { None } else { Some(fail(libc::EAGAIN)) }
 }
 
 /// `flock(fd, operation)`.
@@ -140,36 +190,19 @@ pub(crate) fn fchdir(args: &Args) -> Served {
     Some(result)
 }
 
-/// `sendfile`, `splice`, `copy_file_range` and others of two descriptors: the first at `one`, the second at
-/// `two` among the arguments.
-pub(crate) fn of_two(number: i64, args: &Args, one: usize, two: usize) -> Served {
-    let fds = [one, two].map(|at| descriptor(args.get(at).copied().unwrap_or(u64::MAX)));
-    let mut ours = false;
-    for fd in fds {
-        if let Some(description) = table::get(fd).filter(|found| !found.is(DIRECTORY)) {
-            ours = true;
-            if !kernel::take(&description) {
-                return Some(fail(libc::EIO));
-            }
-            let offset = description.offset.lock();
-            if !description.is(table::SHARED) {
-                sys!(libc::SYS_lseek, fd, *offset, libc::SEEK_SET);
-            }
+/// `splice` and others of two descriptors, each with where its offset is: at 0 the kernel is to know the
+/// position.
+pub(crate) fn of_two(fds: &[(u64, u64); 2]) -> Served {
+    for (fd, offset_at) in fds {
+        let fd = descriptor(*fd);
+        let Some(file) = table::get(fd).filter(|found| !found.is(DIRECTORY)) else { continue };
+        let taken =
+            if *offset_at == 0 { kernel::take_shared(fd, &file) } else { kernel::take(&file) };
+        if !taken {
+            return Some(fail(libc::EIO));
         }
     }
-    if !ours {
-        return None;
-    }
-    let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
-    let result = table::outside(call);
-    for fd in fds {
-        if let Some(description) = table::get(fd).filter(|found| !found.is(DIRECTORY)) {
-            let mut offset = description.offset.lock();
-            let now = sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR);
-            *offset = u64::try_from(now).unwrap_or(*offset);
-        }
-    }
-    Some(result)
+    None
 }
 
 /// `poll`, `ppoll`: regular files among the descriptors are the kernel's to judge.
@@ -177,7 +210,7 @@ pub(crate) fn poll(args: &Args) -> Served {
     let [at, count, ..] = *args;
     for index in 0..count.min(table::DESCRIPTORS as u64) {
         let fd = guard::load::<i32>(at + index * 8)?;
-        take(fd);
+        kernel::take_any(fd);
     }
     None
 }
@@ -189,16 +222,34 @@ pub(crate) fn select(args: &Args) -> Served {
         for word in 0..count.div_ceil(64) {
             let bits = guard::load::<u64>(set + word * 8)?;
             for bit in (0..64).filter(|bit| bits >> bit & 1 != 0) {
-                take(i32::try_from(word * 64 + bit).unwrap_or(-1));
+                kernel::take_any(i32::try_from(word * 64 + bit).unwrap_or(-1));
             }
         }
     }
     None
 }
 
-fn take(fd: i32) {
-    if let Some(description) = table::get(fd) {
-        kernel::take(&description);
+/// Calls that name descriptors where others have none: the kernel is to find the files there.
+pub(crate) fn name(number: i64, args: &Args) {
+    /// `struct landlock_path_beneath_attr`: where the descriptor is.
+    const BENEATH_AT: u64 = 8;
+    match number {
+        libc::SYS_kcmp => {
+            // Only whether two are one depends on what they lead to.
+            kernel::take_any(descriptor(args[3]));
+            kernel::take_any(descriptor(args[4]));
+        }
+        libc::SYS_kexec_file_load => {
+            args.iter().take(2).for_each(|fd| kernel::take_any(descriptor(*fd)))
+        }
+        libc::SYS_fanotify_mark => kernel::take_any(descriptor(args[3])),
+        libc::SYS_fsconfig => kernel::take_any(descriptor(args[4])),
+        libc::SYS_landlock_add_rule => {
+            guard::load::<i32>(args[2].wrapping_add(BENEATH_AT))
+                .into_iter()
+                .for_each(kernel::take_any);
+        }
+        _ => kernel::take_any(descriptor(args[0])),
     }
 }
 

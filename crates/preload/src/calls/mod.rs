@@ -7,6 +7,7 @@ pub(super) mod attributes;
 pub(super) mod data;
 pub(super) mod descriptors;
 pub(crate) mod directories;
+pub(super) mod ioctls;
 pub(super) mod maps;
 pub(super) mod names;
 pub(super) mod open;

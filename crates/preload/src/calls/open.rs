@@ -8,7 +8,7 @@ use crate::kernel;
 use crate::paths::{Place, R, Served, W, descriptor, place, refused};
 use crate::state::{self, Rights};
 use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, DIRECTORY, IN_KERNEL, New, SHARED};
+use crate::table::{self, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
 use crate::{mounts, numbers};
 
 /// Flags that a description keeps.
@@ -148,6 +148,11 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         Some(_) if flags & libc::O_PATH != 0 => return Opened::ByKernel,
         Some(attr) if attr.kind == FileKind::Symlink => return refuse(libc::ELOOP),
         Some(attr) if attr.kind != FileKind::File => return Opened::ByKernel,
+        // Who writes to a program that runs is told so by the kernel, which has it mapped; who has a lease
+        // of a file is told of all that open it.
+        Some(attr) if place.fs.is_mapped(&place.ctx, attr.ino).is_ok_and(|mapped| mapped) => {
+            return Opened::ByKernel;
+        }
         Some(attr) if flags & libc::O_CREAT != 0 && is_protected(place, found.parent, &attr) => {
             return Opened::ByKernel;
         }
@@ -166,12 +171,12 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     if fd < 0 {
         return Opened::By(Some(fd));
     }
-    let held = match found.attr {
-        Some(attr) => hold(place, &attr, flags),
-        None => create(place, &found, flags, mode).map(Some),
+    let (held, state) = match found.attr {
+        Some(attr) => (hold(place, &attr, flags), 0),
+        None => (create(place, &found, flags, mode).map(Some), CREATED),
     };
     if let Ok(Some((attr, held))) = held {
-        let mut new = description(place, &attr, flags, 0, Some(held));
+        let mut new = description(place, &attr, flags, state, Some(held));
         new.name = found.name.as_deref().map(|name| (found.parent.ino, name));
         return Opened::By(insert(fd, &new));
     }
@@ -282,7 +287,7 @@ fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         held
     });
     if let Ok(Some((attr, held))) = held {
-        let mut new = description(place, &attr, flags, 0, Some(held));
+        let mut new = description(place, &attr, flags, CREATED, Some(held));
         let name = format!("#{}", attr.ino.get());
         new.name = Some((dir.ino, name.as_bytes()));
         return Opened::By(insert(fd, &new));

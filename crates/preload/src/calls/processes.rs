@@ -42,9 +42,25 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
     Outcome::Done(fork(number, args))
 }
 
+/// Has the kernel copy the process. Of its threads the child has this one alone, so what another one has
+/// locked stays so there for ever, and what it was changing stays half changed. So nobody else is inside at
+/// that moment: whoever is comes out first, and has no lock then.
+///
+/// | what a fork could copy held | what keeps it from that |
+/// | --- | --- |
+/// | a description's position and hold | nobody inside; the child frees them as well ([`table::after_fork`]) |
+/// | `Mutex`es of the file system: counters, free holds, settling | nobody inside, ends of threads included ([`exit_thread`]); the child joins anew, and forgets what it would do with its parent's when its thread ends |
+/// | locks in the arena | the parent's operation ends there; the child is another client |
+/// | joining, handing over, limits, numbers, descriptions, hazards, stacks, lists of locks and of mappings, handlers, the heap | taken here by the thread that forks, for those who are not inside: one that begins or ends, helpers |
+/// | hazards of other threads, counts of those without one | the child wipes them |
+///
+/// A thread that does not come out, as it waits for a client that is stopped, is not waited for without an
+/// end: then what the child frees and forgets is what counts.
 fn fork(number: i64, args: &Args) -> Ret {
-    // No other thread may be in the middle of these tables: it will not be there to finish.
     let quiet = Quiet::of_call();
+    let _all_are_out = quiet.wait();
+    // What was opened since the first time: without a descriptor of the kernel's the child has no hold.
+    kernel::take_all(SHARED);
     let gate = maps::before_fork();
     mounts::before_fork();
     kernel::before_fork();
@@ -68,6 +84,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     if result == 0 {
         table::after_fork();
         numbers::after_fork();
+        current().forget_ends();
     }
     match gate {
         Some(gate) if result == 0 => gate.pass(),
@@ -129,7 +146,11 @@ pub(crate) fn exit_thread(args: &Args) -> Outcome {
         let _inside = table::Inside::new();
         return exit_process(args);
     }
-    current().end();
+    {
+        // What ends here has locks of the file system's, which no child must find held.
+        let _inside = table::Inside::new();
+        current().end();
+    }
     exec::give_back();
     table::give_hazard();
     current().give_stack();
@@ -159,7 +180,9 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
 pub(crate) fn limits(number: i64, args: &Args) -> Served {
     // How many descriptors there may be is asked of the numbers in use.
     numbers::clear();
-    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    let result = kernel::change_limits(|| {
+        sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
+    });
     state::limits_changed();
     Some(result)
 }

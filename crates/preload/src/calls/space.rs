@@ -24,7 +24,7 @@ pub(crate) fn of_path(args: &Args) -> Served {
 }
 
 /// `fstatfs(fd, buf)`.
-pub(crate) fn of_file(number: i64, args: &Args) -> Served {
+pub(crate) fn of_file(args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
     let stored = if state::rights() == Rights::Kernel {
         Err(None)
@@ -32,7 +32,7 @@ pub(crate) fn of_file(number: i64, args: &Args) -> Served {
         of_descriptor(&description).and_then(|target| store(&target, args[1]))
     };
     drop(description);
-    stored.unwrap_or_else(|served| served).or_else(|| super::data::other(number, args))
+    stored.unwrap_or_else(|served| served).or_else(|| super::data::other(args))
 }
 
 fn store(target: &Target, at: u64) -> Result<Served, Served> {

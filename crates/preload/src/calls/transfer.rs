@@ -1,70 +1,271 @@
-//! `sendfile` where mappings are not the kernel's: it would read the file into its own pages, and the
-//! file would count as mapped by it. So the bytes are read here and written like any others.
+//! `sendfile` and `copy_file_range`: the bytes of files are moved here. The kernel would need both files for
+//! it, and their positions, and where a file's own pages are mapped it would map them itself to read them.
+//!
+//! What is served is what both calls are made for: files on both sides. Whatever may wait for others, a pipe
+//! or a socket, the kernel moves, so that a signal ends it; what cannot work is refused, as it would be.
 
-use crate::calls::{data, descriptors};
+use novale_core::{Error, Place};
+
+use crate::calls::data::{self, File};
+use crate::calls::descriptors;
 use crate::guard;
 use crate::maps::{self, Mode};
+use crate::mounts::{self, ctx};
 use crate::paths::{Served, descriptor};
-use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, DIRECTORY, MAPPED};
+use crate::state;
+use crate::sys::{Args, fail, sys};
+use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 
 /// Bytes that are read at once.
-const CHUNK: u64 = 64 << 10;
+const CHUNK: u64 = 256 << 10;
 /// Bytes that one call moves at most, as in Linux.
 const MOST: u64 = 0x7fff_f000;
+/// What the kernel calls file systems that a daemon serves: it copies between two of them.
+const FUSE: i64 = 0x6573_5546;
+
+/// What another file system has behind a descriptor.
+struct Foreign {
+    kind: u32,
+    device: u64,
+    flags: i32,
+    /// Another mount of a daemon's.
+    is_fuse: bool,
+}
+
+impl Foreign {
+    /// `None` where there is no such descriptor.
+    fn of(fd: i32) -> Option<Self> {
+        let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        let mut space = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+        let got = sys!(libc::SYS_fstat, fd, found.as_mut_ptr());
+        let flags = sys!(libc::SYS_fcntl, fd, libc::F_GETFL, 0);
+        let told = sys!(libc::SYS_fstatfs, fd, space.as_mut_ptr());
+        if got != 0 || flags < 0 {
+            return None;
+        }
+        // SAFETY: zeroes are a valid value, which the kernel has filled.
+        let found = unsafe { found.assume_init() };
+        // SAFETY: as above.
+        let space = unsafe { space.assume_init() };
+        let is_fuse = told == 0 && space.f_type == FUSE;
+        let kind = found.st_mode & libc::S_IFMT;
+        Some(Self { kind, device: found.st_dev, flags: flags as i32, is_fuse })
+    }
+
+    fn is_regular(&self) -> bool {
+        self.kind == libc::S_IFREG
+    }
+}
+
+/// What two files that bytes are to go between say to it, as the kernel looks at them for copies and for
+/// clones: `Ok(false)` where they are of two file systems, so that it can't be.
+pub(crate) fn are_on_one_mount(from: i32, to: i32) -> Result<bool, Served> {
+    let (source, target) = (Side::of(from)?, Side::of(to)?);
+    for side in [&source, &target] {
+        side.is_regular()?;
+    }
+    if !source.reads() || !target.writes() {
+        return Err(Some(fail(libc::EBADF)));
+    }
+    match (&source, &target) {
+        (Side::Ours(one), Side::Ours(other)) => Ok(one.mount() == other.mount()),
+        // One that came past this library is of the mount too: the kernel's to do.
+        (Side::Ours(ours), Side::Foreign(other)) | (Side::Foreign(other), Side::Ours(ours)) => {
+            let is_apart = other.device != mounts::device(ours.mount()) && !other.is_fuse;
+            if is_apart { Ok(false) } else { Err(None) }
+        }
+        (Side::Foreign(_), Side::Foreign(_)) => Err(None),
+    }
+}
+
+enum Side {
+    Ours(InUse),
+    Foreign(Foreign),
+}
+
+impl Side {
+    fn of(fd: i32) -> Result<Self, Served> {
+        if let Some(ours) = table::get(fd) {
+            return Ok(Self::Ours(ours));
+        }
+        Foreign::of(fd).map(Self::Foreign).ok_or(Some(fail(libc::EBADF)))
+    }
+
+    fn is_regular(&self) -> Result<(), Served> {
+        let error = match self {
+            Self::Ours(file) if file.is_path() => libc::EBADF,
+            Self::Ours(file) if file.is(DIRECTORY) => libc::EISDIR,
+            Self::Foreign(other) if other.flags & libc::O_PATH != 0 => libc::EBADF,
+            Self::Foreign(other) if other.kind == libc::S_IFDIR => libc::EISDIR,
+            Self::Foreign(other) if !other.is_regular() => libc::EINVAL,
+            Self::Ours(_) | Self::Foreign(_) => return Ok(()),
+        };
+        Err(Some(fail(error)))
+    }
+
+    fn flags(&self) -> i32 {
+        match self {
+            Self::Ours(file) => file.flags(),
+            Self::Foreign(other) => other.flags,
+        }
+    }
+
+    fn reads(&self) -> bool {
+        self.flags() & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
+    /// Whether it can be written where the caller says.
+    fn writes(&self) -> bool {
+        self.flags() & libc::O_ACCMODE != libc::O_RDONLY && self.flags() & libc::O_APPEND == 0
+    }
+}
+
+/// `copy_file_range(in, in_offset, out, out_offset, count, flags)`.
+pub(crate) fn copy_file_range(args: &Args) -> Served {
+    let [from, from_at, to, to_at, _, flags] = *args;
+    let (source, target) = (descriptor(from), descriptor(to));
+    let is_ours = |fd| table::get(fd).is_some();
+    if !is_ours(source) && !is_ours(target) {
+        return None;
+    }
+    if flags != 0 {
+        return Some(fail(libc::EINVAL));
+    }
+    let copied = match are_on_one_mount(source, target) {
+        Ok(false) => Some(fail(libc::EXDEV)),
+        Ok(true) => copy(args),
+        Err(served) => served,
+    };
+    copied.or_else(|| descriptors::of_two(&[(from, from_at), (to, to_at)]))
+}
+
+/// The same between files of one mount.
+fn copy(args: &Args) -> Served {
+    let [from, from_at, to, to_at, count, _] = *args;
+    let plain = |fd| data::file(fd).filter(|file| !file.description.is(SHARED));
+    let (source, target) = (plain(from)?, plain(to)?);
+    if state::has_size_limit() || maps::has_replicas() {
+        return None;
+    }
+    let start = |file: &File, at| match at {
+        0 => Ok(*file.description.offset.lock()),
+        _ => guard::load::<u64>(at).ok_or(fail(libc::EFAULT)),
+    };
+    let starts = start(&source, from_at).and_then(|one| Ok((one, start(&target, to_at)?)));
+    let (start, to_start) = match starts {
+        Ok(starts) => starts,
+        Err(failed) => return Some(failed),
+    };
+    let count = count.min(MOST);
+    let is_good =
+        |start: u64| start.checked_add(count).is_some_and(|end| i64::try_from(end).is_ok());
+    if !is_good(start) || !is_good(to_start) {
+        let is_negative = start > i64::MAX as u64 || to_start > i64::MAX as u64;
+        return Some(fail(if is_negative { libc::EINVAL } else { libc::EOVERFLOW }));
+    }
+    let place = |file: &File, offset| Place { ino: file.description.ino(), offset };
+    let (one, other) = (place(&source, start), place(&target, to_start));
+    let copied = match source.fs.copy_range(&ctx(), one, other, count) {
+        Ok(copied) => copied,
+        Err(Error::Mapped) => return None,
+        Err(error) => return Some(fail(novale_posix::errno(&error))),
+    };
+    for (file, at, end) in [(&source, from_at, start + copied), (&target, to_at, to_start + copied)]
+    {
+        if at == 0 {
+            *file.description.offset.lock() = end;
+        } else if !guard::store(at, &end) {
+            return Some(fail(libc::EFAULT));
+        }
+    }
+    Some(copied.cast_signed())
+}
 
 /// `sendfile(out, in, offset, count)`.
 pub(crate) fn sendfile(args: &Args) -> Served {
+    let [out, from, at, ..] = *args;
+    send(args).or_else(|| descriptors::of_two(&[(out, 0), (from, at)]))
+}
+
+/// The same where it is served.
+fn send(args: &Args) -> Served {
     let [out, from, at, count, ..] = *args;
-    let ours = table::get(descriptor(from)).filter(|file| !file.is(DIRECTORY | MAPPED));
-    let Some(file) = ours.filter(|file| maps::mode(file.mount()) != Mode::Kernel) else {
-        return descriptors::of_two(libc::SYS_sendfile, args, 0, 1);
+    let (source, target) = (data::file(from), data::file(out));
+    let is_regular = |fd| Foreign::of(descriptor(fd)).is_some_and(|found| found.is_regular());
+    let is_served = match (&source, &target) {
+        (Some(_), Some(_)) => true,
+        (Some(source), None) => {
+            maps::mode(source.description.mount()) != Mode::Kernel || is_regular(out)
+        }
+        // Where its position is asked for, it is the kernel's to move.
+        (None, Some(_)) => at != 0 && is_regular(from),
+        (None, None) => false,
     };
-    // Further calls below name the file themselves.
-    drop(file);
-    let position = |to: u64, whence: i32| {
-        let args = [from, to, whence as u64, 0, 0, 0];
-        data::lseek(&args).unwrap_or_else(|| sys!(libc::SYS_lseek, from, to, whence))
+    let apart = |fd| table::get(descriptor(fd)).is_some_and(|found| found.is(DIRECTORY | MAPPED));
+    if !is_served || apart(out) || apart(from) {
+        return None;
+    }
+    if source.as_ref().is_some_and(|source| !source.description.reads()) {
+        return Some(fail(libc::EBADF));
+    }
+    match target.as_ref().map(|target| &target.description) {
+        Some(target) if !target.writes() => return Some(fail(libc::EBADF)),
+        Some(target) if target.appends() => return Some(fail(libc::EINVAL)),
+        _ => {}
+    }
+    let start = match (&source, at) {
+        (Some(source), 0) => source.position()?,
+        _ => match guard::load::<u64>(at) {
+            Some(start) if i64::try_from(start).is_ok() => start,
+            Some(_) => return Some(fail(libc::EINVAL)),
+            None => return Some(fail(libc::EFAULT)),
+        },
     };
-    let start = match at {
-        0 => u64::try_from(position(0, libc::SEEK_CUR)).ok(),
-        _ => guard::load::<u64>(at),
-    };
-    let Some(start) = start else { return Some(fail(libc::EFAULT)) };
-    let moved = transfer(out, (from, start), count.min(MOST));
+    let moved = transfer((out, target.as_ref()), (from, source.as_ref(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
-    if at == 0 {
-        position(end, libc::SEEK_SET);
-    } else if !guard::store(at, &end) {
-        return Some(fail(libc::EFAULT));
+    match source {
+        Some(source) if at == 0 => source.set_position(end),
+        _ if !guard::store(at, &end) => return Some(fail(libc::EFAULT)),
+        _ => {}
     }
     Some(moved)
 }
 
-/// Moves bytes until there are no more, or no more are taken.
-fn transfer(out: u64, (from, start): (u64, u64), count: u64) -> Ret {
+/// Moves bytes until there are no more, or no more are taken; nothing where the kernel has to do it.
+fn transfer(
+    (out, target): (u64, Option<&File>),
+    (from, source, start): (u64, Option<&File>, u64),
+    count: u64,
+) -> Served {
     let mut buffer = vec![0_u8; usize::try_from(CHUNK.min(count)).unwrap_or(0)];
-    let at = buffer.as_mut_ptr() as u64;
     let mut done = 0;
     while done < count {
-        let len = CHUNK.min(count - done);
-        let args = [from, at, len, start + done, 0, 0];
-        let kernel = || sys!(libc::SYS_pread64, from, at, len, start + done);
-        let got = data::pread(&args).unwrap_or_else(kernel);
-        let put = if got > 0 { write(out, at, got) } else { got };
-        let Ok(bytes) = u64::try_from(put) else {
-            return if done > 0 { done.cast_signed() } else { put };
+        let len = usize::try_from(CHUNK.min(count - done)).unwrap_or(0);
+        let room = buffer.get_mut(..len).unwrap_or_default();
+        let got = match source {
+            Some(source) => source.read_into(start + done, room),
+            None => Some(sys!(libc::SYS_pread64, from, room.as_mut_ptr(), len, start + done)),
         };
-        done += bytes;
-        if bytes == 0 || put < got {
+        let put = got.and_then(|got| match usize::try_from(got) {
+            Ok(got) if got > 0 => {
+                let bytes = buffer.get(..got).unwrap_or_default();
+                let write = || sys!(libc::SYS_write, out, bytes.as_ptr(), bytes.len());
+                target.map_or_else(
+                    || Some(table::outside(write)),
+                    |target| data::write_to(target, bytes),
+                )
+            }
+            _ => Some(got),
+        });
+        let bytes = put.unwrap_or(0);
+        if bytes <= 0 {
+            // What was moved counts; of an error the next call hears.
+            return if done > 0 { Some(done.cast_signed()) } else { put };
+        }
+        done += bytes.cast_unsigned();
+        if Some(bytes) < got {
             break;
         }
     }
-    done.cast_signed()
-}
-
-fn write(out: u64, at: u64, len: Ret) -> Ret {
-    let args = [out, at, len.cast_unsigned(), 0, 0, 0];
-    let kernel = || table::outside(|| sys!(libc::SYS_write, out, at, len));
-    data::write(&args).unwrap_or_else(kernel)
+    Some(done.cast_signed())
 }

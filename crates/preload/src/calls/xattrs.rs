@@ -46,7 +46,7 @@ pub(crate) fn of_path(ask: Ask, args: &Args, flags: i32) -> Served {
 }
 
 /// `fgetxattr(fd, ..)` and its kin.
-pub(crate) fn of_file(ask: Ask, number: i64, args: &Args) -> Served {
+pub(crate) fn of_file(ask: Ask, args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
     let served = if state::rights() != Rights::Kernel && !description.is_path() {
         of_descriptor(&description).and_then(|target| serve(ask, &target, args))
@@ -54,7 +54,7 @@ pub(crate) fn of_file(ask: Ask, number: i64, args: &Args) -> Served {
         Err(None)
     };
     drop(description);
-    done(served).or_else(|| super::data::other(number, args))
+    done(served).or_else(|| super::data::other(args))
 }
 
 fn done(result: Result<i64, Served>) -> Served {

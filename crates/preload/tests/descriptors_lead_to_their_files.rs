@@ -1,0 +1,378 @@
+//! Promise: a descriptor leads to the file that it was made for, whatever other threads close and open
+//! meanwhile; what counts from its position or from the end of its file does so, whoever serves it; and
+//! what can be refused or moved without the kernel is.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
+
+#[macro_use]
+mod harness;
+
+use harness::{
+    direct, is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, succeeds, task,
+};
+
+promises! {
+    /// The number was looked up, closed and opened again by another thread, and only then duplicated: the
+    /// duplicate led to a description that had ended, and to the next one that was put there.
+    duplicates_lead_where_their_originals_did: runs_with_the_daemon duplicates;
+    /// The kernel counted from a position that it did not know.
+    locks_count_from_the_position_and_the_end: runs_with_the_daemon locks;
+    /// A clone request, which no file of a mount can fulfil, had the kernel open the file, and so had each
+    /// copy by the kernel.
+    copies_are_made_and_clones_refused_without_the_daemon: runs_without_the_daemon copies;
+    /// Placeholders are duplicates of one descriptor, and all were said to be one file.
+    questions_about_descriptors_are_answered: runs_with_the_daemon queries;
+    /// An opening here broke no lease.
+    openings_break_leases: runs_with_the_daemon leases;
+}
+
+/// The kernel drops what it is told of a file's length when it has been told something else in the meantime:
+/// a position from the end lay before records that had been written, which were overwritten.
+#[test]
+fn the_end_of_a_file_is_where_it_is() {
+    let Some((scratch, slot)) = mounted("the_end_of_a_file") else { return };
+    succeeds(&task(&scratch, "ends").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+/// This library's own descriptors were among the last that a program may have.
+#[test]
+fn all_numbers_below_the_limit_are_the_programs() {
+    let Some((scratch, slot)) = mounted("all_numbers_below_the_limit") else { return };
+    for limit in [40, 300] {
+        let mut shell = direct(&scratch, std::path::Path::new("sh"));
+        let itself = std::env::current_exe().unwrap();
+        let script = format!(
+            "ulimit -n {limit}; exec {} --exact tasks::numbers --ignored --nocapture",
+            itself.display()
+        );
+        shell.args(["-c", &script]).env("NOVALE_TEST_LIMIT", limit.to_string());
+        succeeds(&shell.output().unwrap());
+    }
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use std::ffi::CString;
+    use std::fs::{File, OpenOptions};
+    use std::io::{Read, Seek, SeekFrom, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::harness::PLACE;
+
+    const FICLONE: u64 = 0x4004_9409;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn name(path: &str) -> CString {
+        CString::new(place().join(path).as_os_str().as_bytes()).unwrap()
+    }
+
+    fn open_new(path: &str) -> File {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).open(place().join(path)).unwrap()
+    }
+
+    fn failed() -> i32 {
+        std::io::Error::last_os_error().raw_os_error().unwrap()
+    }
+
+    fn inode(fd: i32) -> Option<u64> {
+        let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        let got = unsafe { libc::fstat(fd, found.as_mut_ptr()) };
+        (got == 0).then(|| unsafe { found.assume_init() }.st_ino)
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn duplicates() {
+        static OVER: AtomicBool = AtomicBool::new(false);
+        static CURRENT: AtomicI32 = AtomicI32::new(-1);
+        let files: Vec<CString> = (0..4).map(|file| name(&format!("dup {file}"))).collect();
+        let open = |file: &CString| unsafe {
+            libc::open(file.as_ptr(), libc::O_RDWR | libc::O_CREAT, 0o644)
+        };
+        CURRENT.store(open(&files[0]), Ordering::Relaxed);
+        let known: Vec<u64> = files.iter().map(|file| inode(open(file)).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for file in &files[1..] {
+                scope.spawn(move || {
+                    while !OVER.load(Ordering::Relaxed) {
+                        unsafe { libc::close(open(file)) };
+                    }
+                });
+            }
+            for how in 0..3 {
+                let known = &known;
+                scope.spawn(move || {
+                    while !OVER.load(Ordering::Relaxed) {
+                        let from = CURRENT.load(Ordering::Relaxed);
+                        let made = match how {
+                            0 => unsafe { libc::dup(from) },
+                            1 => unsafe { libc::fcntl(from, libc::F_DUPFD, 3) },
+                            _ => unsafe { libc::dup2(from, 200) },
+                        };
+                        if made < 0 {
+                            continue;
+                        }
+                        let first = inode(made);
+                        let good = first.is_some_and(|first| known.contains(&first));
+                        assert!(good, "by way {how} inode {first:?} of {known:?}");
+                        for _ in 0..8 {
+                            std::thread::yield_now();
+                            assert_eq!(inode(made), first, "by way {how}");
+                        }
+                        unsafe { libc::close(made) };
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !OVER.load(Ordering::Relaxed) {
+                    unsafe { libc::close(CURRENT.load(Ordering::Relaxed)) };
+                    CURRENT.store(open(&files[0]), Ordering::Relaxed);
+                    std::hint::spin_loop();
+                }
+            });
+            std::thread::sleep(Duration::from_secs(4));
+            OVER.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// What another descriptor of the file finds locked.
+    fn locked(file: &File) -> Option<(i64, i64)> {
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as i16;
+        let got = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        assert_eq!(got, 0);
+        (lock.l_type != libc::F_UNLCK as i16).then_some((lock.l_start, lock.l_len))
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn locks() {
+        let mut file = open_new("locks");
+        let other = File::open(place().join("locks")).unwrap();
+        file.write_all(&[1; 100]).unwrap();
+        let fd = file.as_raw_fd();
+        let mut at = |position: u64, whence: i32, start: i64, command: i32| {
+            file.seek(SeekFrom::Start(position)).unwrap();
+            let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+            (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, whence as i16);
+            (lock.l_start, lock.l_len) = (start, 5);
+            assert_eq!(unsafe { libc::fcntl(fd, command, &raw const lock) }, 0);
+            let found = locked(&other);
+            lock.l_type = libc::F_UNLCK as i16;
+            assert_eq!(unsafe { libc::fcntl(fd, command, &raw const lock) }, 0);
+            assert_eq!(locked(&other), None);
+            found
+        };
+        for command in [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK, libc::F_OFD_SETLKW] {
+            assert_eq!(at(50, libc::SEEK_CUR, 0, command), Some((50, 5)));
+            assert_eq!(at(70, libc::SEEK_CUR, -10, command), Some((60, 5)));
+            assert_eq!(at(7, libc::SEEK_END, -10, command), Some((90, 5)));
+            assert_eq!(at(7, libc::SEEK_SET, 3, command), Some((3, 5)));
+        }
+        // The file grows where the kernel does not see it.
+        file.write_all_at(&[2; 100], 100).unwrap();
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_whence, lock.l_len) = (libc::F_WRLCK as i16, libc::SEEK_END as i16, 5);
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) }, 0);
+        file.seek(SeekFrom::Start(20)).unwrap();
+        assert_eq!(unsafe { libc::lockf(fd, libc::F_TLOCK, 10) }, 0);
+        assert_eq!(locked(&other), Some((20, 10)));
+        assert_eq!(unsafe { libc::lockf(fd, libc::F_ULOCK, 10) }, 0);
+        assert_eq!(locked(&other), Some((200, 5)));
+        // The position is where it was.
+        assert_eq!(file.stream_position().unwrap(), 20);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn ends() {
+        static OVER: AtomicBool = AtomicBool::new(false);
+        let file = open_new("ends");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let path = place().join("ends");
+                let mut size = 0;
+                while !OVER.load(Ordering::Relaxed) {
+                    let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                    let mut others: Vec<File> = (0..12).map(|_| open()).collect();
+                    for turn in 0..400 {
+                        file.write_all_at(&[1; 64], size).unwrap();
+                        size += 64;
+                        let other = others.get_mut(turn % 12).unwrap();
+                        assert_eq!(other.seek(SeekFrom::End(0)).unwrap(), size);
+                    }
+                    if size > 10_000_000 {
+                        file.set_len(0).unwrap();
+                        size = 0;
+                    }
+                }
+            });
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(5) {
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    unsafe { libc::_exit(0) };
+                }
+                while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } != pid {}
+            }
+            OVER.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn copies() {
+        let bytes: Vec<u8> = (0..700_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut from = open_new("from");
+        from.write_all(&bytes).unwrap();
+        let (outside, mut to) = (tempfile::tempfile().unwrap(), open_new("to"));
+        outside.write_all_at(&bytes, 0).unwrap();
+        // No file of the mount shares data; one of another file system can't.
+        for (source, error) in [(&from, libc::EOPNOTSUPP), (&outside, libc::EXDEV)] {
+            let done = unsafe { libc::ioctl(to.as_raw_fd(), FICLONE, source.as_raw_fd()) };
+            assert_eq!((done, failed()), (-1, error));
+        }
+        let done = unsafe { libc::ioctl(to.as_raw_fd(), FICLONE, -1) };
+        assert_eq!((done, failed()), (-1, libc::EBADF));
+        let mut rest = 0_i32;
+        from.seek(SeekFrom::Start(699_990)).unwrap();
+        assert_eq!(unsafe { libc::ioctl(from.as_raw_fd(), libc::FIONREAD, &raw mut rest) }, 0);
+        assert_eq!(rest, 10);
+        // A copy at given places leaves the positions, one at them moves both.
+        let (mut one, mut other) = (100_i64, 5_i64);
+        let (source, target) = (from.as_raw_fd(), to.as_raw_fd());
+        let copied =
+            unsafe { libc::copy_file_range(source, &raw mut one, target, &raw mut other, 1000, 0) };
+        assert_eq!((copied, one, other), (1000, 1100, 1005));
+        assert_eq!((from.stream_position().unwrap(), to.stream_position().unwrap()), (699_990, 0));
+        let none = std::ptr::null_mut();
+        let copied = unsafe { libc::copy_file_range(source, none, target, none, 1000, 0) };
+        assert_eq!(copied, 10);
+        assert_eq!((from.stream_position().unwrap(), to.stream_position().unwrap()), (700_000, 10));
+        let mut found = [0; 1005];
+        to.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!((&found[..10], &found[10..]), (&bytes[699_990..], &bytes[105..1100]));
+        let copied =
+            unsafe { libc::copy_file_range(outside.as_raw_fd(), none, target, none, 1000, 0) };
+        assert_eq!((copied, failed()), (-1, libc::EXDEV));
+        // From outside at a given place, as languages copy, and out again.
+        to.set_len(0).unwrap();
+        to.rewind().unwrap();
+        let mut start = 1000_i64;
+        let sent = unsafe { libc::sendfile(target, outside.as_raw_fd(), &raw mut start, 1 << 20) };
+        assert_eq!((sent, start), (699_000, 700_000));
+        let mut all = Vec::new();
+        to.rewind().unwrap();
+        to.read_to_end(&mut all).unwrap();
+        assert!(all == bytes[1000..]);
+        let mut back = tempfile::tempfile().unwrap();
+        to.rewind().unwrap();
+        let sent = unsafe { libc::sendfile(back.as_raw_fd(), target, none, 1 << 20) };
+        assert_eq!((sent, to.stream_position().unwrap()), (699_000, 699_000));
+        all.clear();
+        back.rewind().unwrap();
+        back.read_to_end(&mut all).unwrap();
+        assert!(all == bytes[1000..]);
+        let appends = OpenOptions::new().append(true).open(place().join("to")).unwrap();
+        let sent = unsafe { libc::sendfile(appends.as_raw_fd(), source, none, 1) };
+        assert_eq!((sent, failed()), (-1, libc::EINVAL));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn queries() {
+        const DUPFD_QUERY: i32 = 1027;
+        const CREATED_QUERY: i32 = 1028;
+        let made = open_new("queries");
+        let again = open_new("queries");
+        let ask = |command, file: &File, argument: i32| unsafe {
+            libc::fcntl(file.as_raw_fd(), command, argument)
+        };
+        // Kernels of before 6.10 and 6.12 don't know them.
+        if ask(DUPFD_QUERY, &made, made.as_raw_fd()) >= 0 {
+            let duplicate = made.try_clone().unwrap();
+            assert_eq!(ask(DUPFD_QUERY, &made, duplicate.as_raw_fd()), 1);
+            assert_eq!(ask(DUPFD_QUERY, &made, again.as_raw_fd()), 0);
+            assert_eq!(ask(DUPFD_QUERY, &made, 0), 0);
+            assert_eq!((ask(DUPFD_QUERY, &made, 199), failed()), (-1, libc::EBADF));
+        }
+        if ask(CREATED_QUERY, &made, 0) >= 0 {
+            assert_eq!((ask(CREATED_QUERY, &made, 0), ask(CREATED_QUERY, &again, 0)), (1, 0));
+        }
+        let pid = i64::from(unsafe { libc::getpid() });
+        let compared = |one: &File, other: &File| unsafe {
+            libc::syscall(libc::SYS_kcmp, pid, pid, 0, one.as_raw_fd(), other.as_raw_fd())
+        };
+        if compared(&made, &made) == 0 {
+            assert_ne!(compared(&made, &again), 0);
+            assert_eq!(compared(&made, &made.try_clone().unwrap()), 0);
+        }
+    }
+
+    static BROKEN: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn breaks(_: i32) {
+        BROKEN.store(true, Ordering::Relaxed);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn leases() {
+        let (file, path) = (open_new("leases"), name("leases"));
+        let lease = |kind: i32| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+        unsafe { libc::signal(libc::SIGIO, breaks as *const () as libc::sighandler_t) };
+        let other = File::open(place().join("leases")).unwrap();
+        assert_eq!((lease(libc::F_WRLCK), failed()), (-1, libc::EAGAIN));
+        drop(other);
+        if lease(libc::F_WRLCK) != 0 {
+            println!("there are no leases on this kernel: {}", failed());
+            return;
+        }
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let flags = libc::O_RDONLY | libc::O_NONBLOCK;
+            let opened = unsafe { libc::open(path.as_ptr(), flags) };
+            unsafe { libc::_exit(if opened < 0 { *libc::__errno_location() } else { 0 }) };
+        }
+        let mut status = 0;
+        while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
+        assert_eq!(libc::WEXITSTATUS(status), libc::EWOULDBLOCK);
+        assert!(BROKEN.load(Ordering::Relaxed));
+        assert_eq!(lease(libc::F_UNLCK), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn numbers() {
+        let limit: i32 = std::env::var("NOVALE_TEST_LIMIT").unwrap().parse().unwrap();
+        let file = open_new("numbers");
+        let first = unsafe { libc::dup(file.as_raw_fd()) };
+        let mut last = first;
+        loop {
+            let next = unsafe { libc::dup(file.as_raw_fd()) };
+            if next < 0 {
+                break;
+            }
+            last = next;
+        }
+        assert_eq!((failed(), last), (libc::EMFILE, limit - 1));
+        for fd in first..limit {
+            // One of the library's own is none that the program can close.
+            assert_eq!(unsafe { libc::close(fd) }, 0, "{fd}");
+        }
+    }
+}

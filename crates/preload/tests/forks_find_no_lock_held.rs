@@ -1,0 +1,159 @@
+//! Promise: a child of fork does with files whatever its parent could, while the parent's threads were in the
+//! middle of anything: what they had locked, they have not locked in the child.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+
+#[allow(unused_macros, reason = "its tests are written out")]
+mod harness;
+
+use harness::{is_whole, mounted, succeeds, task};
+
+/// A thread was appending to a file, with its position locked, when another one forked: the child waited for
+/// ever for a thread that only its parent had.
+#[test]
+fn children_of_a_storm_do_everything() {
+    let Some((scratch, slot)) = mounted("children_of_a_storm") else { return };
+    succeeds(&task(&scratch, "storm").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use std::ffi::{CStr, CString};
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::harness::PLACE;
+
+    const CHILDREN: usize = 16;
+    /// Seconds after which a child that still runs is ended by a signal.
+    const PATIENCE: u32 = 30;
+
+    /// What all threads and children have open, and names of each one's own.
+    struct Files {
+        log: i32,
+        data: i32,
+        big: Vec<u8>,
+    }
+
+    fn open(path: &CStr, flags: i32) -> i32 {
+        unsafe { libc::open(path.as_ptr(), flags | libc::O_CREAT, 0o644) }
+    }
+
+    /// One of all kinds of calls; false where it has failed.
+    fn call(kind: usize, files: &Files, own: &[CString; 3]) -> bool {
+        let (at, [one, other, folder]) = (files.big.as_ptr().cast(), own);
+        let (mut buffer, mut start) = ([0_u8; 512], 0_i64);
+        let to = buffer.as_mut_ptr().cast();
+        let none = std::ptr::null_mut();
+        unsafe {
+            match kind % 16 {
+                // Long ones are locked for long.
+                0 => libc::write(files.log, at, files.big.len()) > 0,
+                1 => libc::write(files.log, at, 6) == 6,
+                2 => libc::pwrite(files.data, at, 4096, 8192) == 4096,
+                3 => libc::pread(files.data, to, 512, 8192) >= 0,
+                4 => libc::lseek(files.data, 0, libc::SEEK_END) >= 0,
+                5 => libc::write(files.data, at, 100) == 100,
+                6 => libc::lseek(files.data, 0, libc::SEEK_SET) == 0,
+                7 => {
+                    let made = libc::dup(files.log);
+                    made >= 0 && libc::write(made, at, 6) == 6 && libc::close(made) == 0
+                }
+                8 => {
+                    let fd = open(one, libc::O_RDWR);
+                    let done = fd >= 0 && libc::write(fd, at, 5000) == 5000;
+                    let from = &raw mut start;
+                    let copied = libc::copy_file_range(files.data, from, fd, none, 4096, 0);
+                    libc::close(fd);
+                    done && copied >= 0
+                }
+                9 => {
+                    libc::close(open(one, libc::O_RDWR));
+                    libc::rename(one.as_ptr(), other.as_ptr()) == 0
+                        && libc::unlink(other.as_ptr()) == 0
+                }
+                10 => {
+                    let made = libc::mkdir(folder.as_ptr(), 0o755) == 0;
+                    made && libc::rmdir(folder.as_ptr()) == 0
+                }
+                11 => {
+                    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+                    libc::fstat(files.data, found.as_mut_ptr()) == 0
+                }
+                12 => libc::ftruncate(files.data, 16384) == 0 && libc::fsync(files.data) == 0,
+                13 => {
+                    let name = c"user.storm".as_ptr();
+                    libc::fsetxattr(files.data, name, at, 8, 0) == 0
+                        && libc::fgetxattr(files.data, name, to, 512) == 8
+                }
+                14 => {
+                    let dir = libc::open(c"/proc/self/fd".as_ptr(), libc::O_DIRECTORY);
+                    libc::close(dir) == 0
+                }
+                _ => libc::sendfile(files.data, files.data, &raw mut start, 100) >= 0,
+            }
+        }
+    }
+
+    fn own(place: &std::path::Path, who: &str) -> [CString; 3] {
+        ["one", "other", "folder"].map(|name| {
+            CString::new(place.join(format!("{who} {name}")).as_os_str().as_bytes()).unwrap()
+        })
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn storm() {
+        static OVER: AtomicBool = AtomicBool::new(false);
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let path = |name: &str| CString::new(place.join(name).as_os_str().as_bytes()).unwrap();
+        let files = Files {
+            log: open(&path("log"), libc::O_WRONLY | libc::O_APPEND),
+            data: open(&path("data"), libc::O_RDWR),
+            big: vec![b'a'; 128 << 10],
+        };
+        let of_child = own(&place, "child");
+        std::thread::scope(|scope| {
+            for kind in 0..16 {
+                let (files, own) = (&files, own(&place, &format!("thread {kind}")));
+                scope.spawn(move || {
+                    let mut turns = 0;
+                    while !OVER.load(Ordering::Relaxed) {
+                        let done = call(kind, files, &own);
+                        assert!(done, "call {kind}: {}", std::io::Error::last_os_error());
+                        turns += 1;
+                        if kind == 0 && turns % 50 == 0 {
+                            unsafe { libc::ftruncate(files.log, 0) };
+                        }
+                    }
+                });
+            }
+            // Threads that begin and end all the time.
+            scope.spawn(|| {
+                while !OVER.load(Ordering::Relaxed) {
+                    let brief = || scope.spawn(|| call(1, &files, &of_child)).join().unwrap();
+                    assert!(brief());
+                }
+            });
+            for number in 0..CHILDREN {
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    unsafe { libc::alarm(PATIENCE) };
+                    let bad = (0..16).find(|kind| !call(*kind, &files, &of_child));
+                    unsafe { libc::_exit(bad.map_or(0, |kind| kind as i32 + 1)) };
+                }
+                let mut status = 0;
+                while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
+                if status != 0 {
+                    OVER.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(status, 0, "child {number}");
+            }
+            OVER.store(true, Ordering::Relaxed);
+        });
+    }
+}
