@@ -41,6 +41,9 @@ pub enum Error {
     /// The path leads out of the file system, where only the kernel can go on.
     #[error("the path leads out of the file system")]
     Leaves,
+    /// The same by a symbolic link: a path from the process' root, at which the walk goes on.
+    #[error("a symbolic link leads out of the file system")]
+    LeavesTo(Vec<u8>),
     /// A symbolic link at the end of a path that must not be one.
     #[error("is a symbolic link")]
     IsSymlink,
@@ -61,7 +64,7 @@ impl Error {
             Self::PathTooLong { .. } => libc::ENAMETOOLONG,
             Self::TooManyOpen(_) => libc::EMFILE,
             Self::NotAName => libc::EINVAL,
-            Self::Leaves | Self::OtherPool => libc::EXDEV,
+            Self::Leaves | Self::LeavesTo(_) | Self::OtherPool => libc::EXDEV,
         }
     }
 }

@@ -47,6 +47,13 @@ pub struct Found<'p> {
 }
 
 impl Found<'_> {
+    /// The same, whatever becomes of the path.
+    #[must_use]
+    pub fn into_owned(self) -> Found<'static> {
+        let Self { parent, name, attr, slash } = self;
+        Found { parent, name: name.map(|name| Cow::Owned(name.into_owned())), attr, slash }
+    }
+
     /// The inode at the end, or "not found".
     pub(crate) fn existing(&self) -> Result<Attr> {
         self.attr.ok_or(Error::Fs(FsError::NotFound))
@@ -86,10 +93,10 @@ pub(crate) fn walk<'p>(fs: &Fs, ctx: &Ctx, path: &'p [u8], follow: Follow) -> Re
 /// Walks a path below a mount from a directory in it, for the administrator.
 ///
 /// # Errors
-/// [`Error::Leaves`] where it goes above the root, or follows a symbolic link that starts with a
-/// slash: the rest is not this file system's; also at another user's link in a sticky directory that
+/// [`Error::Leaves`] where it goes above the root, and at another user's link in a sticky directory that
 /// everybody may write, unless that user owns the directory too: the kernel is to judge it
-/// (`fs.protected_symlinks`). [`FsError::Stale`] where a directory went away under the
+/// (`fs.protected_symlinks`). [`Error::LeavesTo`] where it follows a symbolic link that starts with a
+/// slash: the rest need not be this file system's. [`FsError::Stale`] where a directory went away under the
 /// walk, which is to begin again. Those of the walk.
 pub fn walk_from<'p>(
     fs: &Fs,
@@ -249,13 +256,14 @@ fn walk_by<'p, W: Walker>(
                 return Err(Error::Leaves);
             }
             let mut target = link_target(fs, &attr, links, &walker)?;
-            if target.starts_with(b"/") {
+            let is_absolute = target.starts_with(b"/");
+            target.extend_from_slice(after);
+            if is_absolute {
                 if may_leave {
-                    return Err(Error::Leaves);
+                    return Err(Error::LeavesTo(target));
                 }
                 at = Node::ROOT;
             }
-            target.extend_from_slice(after);
             path = target.into();
             from = 0;
             continue;

@@ -9,6 +9,7 @@
 use std::arch::global_asm;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::dispatch;
 use crate::signals::SetAside;
 use crate::sys::{Args, Ret};
 use crate::thread::{BORROWED, SHARED, current};
@@ -106,28 +107,42 @@ pub(crate) enum Outcome {
     Done(Ret),
     /// The kernel does it.
     Kernel,
+    /// The kernel does it, and [`crate::dispatch::look`] sees what came of it, unless it has failed.
+    Look,
     /// The kernel does it, and a child uses this thread's memory until its parent goes on.
     Lend,
     /// The kernel does it, and a child uses this thread's memory beside it.
     Share,
 }
 
-/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it.
+/// The bit of a call's number by which it comes again, made by the kernel: its result, which is not
+/// negative, stands above the number.
+const LOOKED_AT: u64 = 1 << 63;
+
+/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, and 2
+/// when what comes of that is to be looked at.
 #[unsafe(no_mangle)]
 extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
     let args: Args = [rdi, rsi, rdx, r10, r8, r9];
+    let made = number & LOOKED_AT != 0;
+    let (number, came) = if made { (number as u32 as u64, number >> 32) } else { (number, 0) };
     let number = i64::try_from(number).unwrap_or(-1);
     let _set_aside = SetAside::new(&raw const *frame as u64);
     let mut result = crate::sys::fail(libc::EIO);
     // What `catch_unwind` hands on goes through memory: one word does, of which each load finds its
     // store. Wider ones would wait for all that a write has streamed.
-    let serve = std::panic::AssertUnwindSafe(|| match crate::dispatch::serve(number, &args) {
+    let outcome = || match made {
+        false => dispatch::serve(number, &args),
+        true => dispatch::look(number, &args, came as i32 & i32::MAX),
+    };
+    let serve = std::panic::AssertUnwindSafe(|| match outcome() {
         Outcome::Done(done) => {
             result = done;
             0
         }
         Outcome::Kernel => 1,
+        Outcome::Look => 2,
         Outcome::Lend => {
             current().depth.store(BORROWED, Ordering::Relaxed);
             1
@@ -287,8 +302,10 @@ global_asm!(
     "pop r10",
     "pop r8",
     "pop r9",
-    "test ecx, ecx",
-    "jnz 9f",
+    "cmp ecx, 1",
+    "je 9f",
+    "ja 11f",
+    "10:",
     "pop r11",
     "lea rsp, [rsp + 128]",
     "jmp r11",
@@ -324,6 +341,17 @@ global_asm!(
     "pop r11",
     "lea rsp, [rsp + 128]",
     "jmp r11",
+    // The kernel makes the call here, outside of the library; what came of it is looked at.
+    "11:",
+    "push rax",
+    "syscall",
+    "pop rcx",
+    "test rax, rax",
+    "js 10b",
+    "shl rax, 32",
+    "or rax, rcx",
+    "bts rax, 63",
+    "jmp 2b",
     // To the kernel: the syscall stands just before what follows it.
     "9:",
     "pop r11",

@@ -56,6 +56,7 @@ mod shown;
 mod signals;
 mod sites;
 mod sleepers;
+mod spelling;
 mod state;
 mod sys;
 mod table;

@@ -47,6 +47,9 @@ pub(crate) struct Mount {
     numbers: OnceLock<[u64; 2]>,
     /// Nothing in it may be executed.
     no_exec: AtomicBool,
+    /// The mount's own number, which is another one where the pool's files are shown elsewhere too; known
+    /// with the device.
+    id: AtomicU64,
     /// The descriptor that placeholders are duplicates of; 0 before there is one.
     pub(crate) original: AtomicI32,
 }
@@ -77,6 +80,7 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
             device: AtomicU64::new(0),
             numbers: OnceLock::new(),
             no_exec: AtomicBool::new(false),
+            id: AtomicU64::new(0),
             original: AtomicI32::new(0),
         })
     };
@@ -231,7 +235,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
 /// Whether the mount is another pool's by now: what the environment says is of when `novale run` was
 /// called. Where nothing is mounted, or a mount whose daemon is dead, the pool's programs go on.
 fn is_anothers(mount: &Mount, fs: &Fs) -> bool {
-    let device = device_of(&mount.target);
+    let (device, _) = device_of(&mount.target);
     if device == 0 || fs.serves_mount((libc::major(device), libc::minor(device))) {
         return false;
     }
@@ -268,13 +272,15 @@ pub(crate) fn device(mount: usize) -> u64 {
     if device != 0 {
         return device;
     }
-    let device = device_of(&known.target);
-    known.device.store(device, Ordering::Relaxed);
+    let (device, id) = device_of(&known.target);
+    known.id.store(id, Ordering::Relaxed);
+    known.device.store(device, Ordering::Release);
     device
 }
 
-/// The device number of what a path leads to, which nobody is asked for; 0 where that is nothing.
-fn device_of(path: &[u8]) -> u64 {
+/// The numbers of device and mount of what a path leads to, which nobody is asked for; 0 where that is
+/// nothing.
+fn device_of(path: &[u8]) -> (u64, u64) {
     let mut path = path.to_vec();
     path.push(0);
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
@@ -284,15 +290,49 @@ fn device_of(path: &[u8]) -> u64 {
         libc::AT_FDCWD,
         path.as_ptr(),
         flags,
-        libc::STATX_TYPE,
+        libc::STATX_TYPE | libc::STATX_MNT_ID,
         found.as_mut_ptr()
     );
     if got != 0 {
-        return 0;
+        return (0, 0);
     }
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
-    libc::makedev(found.stx_dev_major, found.stx_dev_minor)
+    (libc::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_mnt_id)
+}
+
+/// What the kernel has opened in a mount.
+pub(crate) struct Opened {
+    pub(crate) mount: usize,
+    pub(crate) ino: Ino,
+    pub(crate) is_directory: bool,
+    /// By the mount point that is known here, and not by another one of the same pool.
+    pub(crate) is_at_target: bool,
+}
+
+/// What a descriptor of the kernel's leads to, where that lies in a mount.
+pub(crate) fn of_descriptor(fd: i32) -> Option<Opened> {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if !ASKED.swap(true, Ordering::Relaxed) {
+        // Once: who can't come to a mount has nothing open in it.
+        (0..all().len()).for_each(|mount| _ = device(mount));
+    }
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_MNT_ID;
+    let got = sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+    let is_here = |mount: &Mount| mount.device.load(Ordering::Acquire) == device;
+    let mount = all().iter().position(is_here).filter(|_| got == 0 && device != 0)?;
+    let id = all().get(mount)?.id.load(Ordering::Relaxed);
+    Some(Opened {
+        mount,
+        ino: Ino::new(found.stx_ino),
+        is_directory: u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR,
+        is_at_target: id != 0 && id == found.stx_mnt_id,
+    })
 }
 
 /// The numbers that the kernel shows for a mount: the short one, and the one that is never given twice.

@@ -6,6 +6,7 @@ use novale_core::{Attr, Ctx, FileKind, Fs, Ino, Node};
 use novale_posix::{Error, Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
 
 use crate::guard::{PATH_MAX, PathBuffer};
+use crate::spelling::{self, From};
 use crate::state::{self, Rights};
 use crate::sys::{Ret, fail, sys};
 use crate::{kernel, mounts, table};
@@ -29,6 +30,8 @@ pub(crate) struct Place<'a> {
 static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
 static CWD_INO: AtomicU64 = AtomicU64::new(0);
 static CWD_GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Symbolic links followed on one walk, as in Linux.
+const SYMLINKS_MAX: u32 = 40;
 const CWD_UNKNOWN: u32 = 0;
 const CWD_KERNEL: u32 = 1;
 
@@ -43,18 +46,19 @@ pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Plac
     if kernel::has_all() {
         return None;
     }
-    let path = buffer.load(path)?;
+    let (dir, path) = spelling::plain(dir, buffer.load(path)?);
     let (mount, start, path) = if path.starts_with(b"/") {
         if leads_to_descriptors(path) {
             kernel::take_all(0);
             return None;
         }
-        let (mount, rest) = mounts::of_path(path)?;
-        // The mount point itself is the root.
-        (mount, Node::ROOT, if rest.is_empty() { b"/" } else { rest })
-    } else {
-        let (mount, start) = directory(descriptor(dir))?;
+        from_root(mounts::of_path(path).or_else(|| spelling::enter(From::Root, path))?)
+    } else if let Some((mount, start)) = directory(descriptor(dir)) {
         (mount, start, path)
+    } else {
+        let dir = descriptor(dir);
+        let from = if dir == libc::AT_FDCWD { From::Cwd } else { From::Descriptor(dir) };
+        from_root(spelling::enter(from, path)?)
     };
     let fs = mounts::fs(mount)?;
     let mut rights = state::rights();
@@ -63,6 +67,11 @@ pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Plac
         rights = Rights::Kernel;
     }
     Some(Place { mount, fs, ctx: mounts::ctx(), rights, start, path })
+}
+
+/// Where a path goes on that has come to a mount point, which itself is the root.
+fn from_root((mount, rest): (usize, &[u8])) -> (usize, Node, &[u8]) {
+    (mount, Node::ROOT, if rest.is_empty() { b"/" } else { rest })
 }
 
 /// A descriptor argument: the kernel looks at its lower half.
@@ -112,8 +121,9 @@ fn working_directory() -> Option<(usize, Node)> {
 fn find_working_directory() -> Option<(usize, Node)> {
     let mut path = [0u8; PATH_MAX];
     let len = sys!(libc::SYS_getcwd, path.as_mut_ptr(), path.len());
-    let found = usize::try_from(len).ok().and_then(|len| {
-        let (mount, rest) = mounts::of_path(path.get(..len.checked_sub(1)?)?)?;
+    let path = usize::try_from(len).ok().and_then(|len| path.get(..len));
+    let found = path.and_then(|path| {
+        let (mount, rest) = mounts::of_path(path.strip_suffix(b"\0")?)?;
         let rest = if rest.is_empty() { b"/" } else { rest };
         let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), Node::ROOT, rest, true).ok()?;
         let attr = found.attr.filter(|attr| attr.kind == FileKind::Directory)?;
@@ -125,7 +135,10 @@ fn find_working_directory() -> Option<(usize, Node)> {
             CWD_GENERATION.store(attr.generation, Ordering::Relaxed);
             CWD.store(u32::try_from(*mount).ok()? + 2, Ordering::Release);
         }
-        None => CWD.store(CWD_KERNEL, Ordering::Release),
+        None => {
+            spelling::note_working_directory(path);
+            CWD.store(CWD_KERNEL, Ordering::Release);
+        }
     }
     found.map(|(mount, attr)| (mount, attr.node()))
 }
@@ -133,20 +146,42 @@ fn find_working_directory() -> Option<(usize, Node)> {
 impl Place<'_> {
     /// Walks to the end of the path. `Err` is what the call returns, or nothing for the kernel's.
     pub(crate) fn walk(&self, follow: bool) -> Result<Found<'_>, Served> {
-        let (fs, ctx, start) = (self.fs, &self.ctx, self.start);
-        let walked = match self.rights {
-            Rights::All => walk_from(fs, ctx, start, self.path, follow),
-            Rights::Own(user) => walk_own(fs, ctx, start, self.path, (follow, user)),
-            Rights::Kernel => return Err(None),
+        if self.rights == Rights::Kernel {
+            return Err(None);
+        }
+        self.by_links(|start, path| match self.rights {
+            Rights::Own(user) => walk_own(self.fs, &self.ctx, start, path, (follow, user)),
+            _ => walk_from(self.fs, &self.ctx, start, path, follow),
+        })
+    }
+
+    /// Walks, and goes on where a symbolic link with a path from the process' root leads into the same
+    /// mount: by as many as the kernel follows, which says what is wrong with more.
+    fn by_links(
+        &self,
+        walk: impl for<'p> Fn(Node, &'p [u8]) -> Result<Found<'p>, Error>,
+    ) -> Result<Found<'_>, Served> {
+        let mut error = match walk(self.start, self.path) {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
         };
-        walked.map_err(|error| failed(&error))
+        for _ in 0..SYMLINKS_MAX {
+            let Error::LeavesTo(path) = &error else { break };
+            let entered = mounts::of_path(path).or_else(|| spelling::enter(From::Root, path));
+            let same = entered.filter(|(mount, _)| *mount == self.mount);
+            let (_, start, rest) = from_root(same.ok_or(None)?);
+            match walk(start, rest).map(Found::into_owned) {
+                Ok(found) => return Ok(found),
+                Err(next) => error = next,
+            }
+        }
+        Err(failed(&error))
     }
 
     /// As [`Place::walk`], whatever the permissions on the way: not to be used but to leave a call to
     /// the kernel.
     pub(crate) fn walk_unasked(&self, follow: bool) -> Result<Found<'_>, Served> {
-        let walked = walk_from(self.fs, &self.ctx, self.start, self.path, follow);
-        walked.map_err(|error| failed(&error))
+        self.by_links(|start, path| walk_from(self.fs, &self.ctx, start, path, follow))
     }
 
     /// Whether a slash ends the path.
@@ -156,13 +191,13 @@ impl Place<'_> {
 
     /// As [`Place::walk`], without a look at a last name that no slash follows.
     pub(crate) fn walk_to_name(&self) -> Result<Found<'_>, Served> {
-        let (fs, ctx, start) = (self.fs, &self.ctx, self.start);
-        let walked = match self.rights {
-            Rights::All => walk_to_name(fs, ctx, start, self.path),
-            Rights::Own(user) => walk_own_to_name(fs, ctx, start, self.path, user),
-            Rights::Kernel => return Err(None),
-        };
-        walked.map_err(|error| failed(&error))
+        if self.rights == Rights::Kernel {
+            return Err(None);
+        }
+        self.by_links(|start, path| match self.rights {
+            Rights::Own(user) => walk_own_to_name(self.fs, &self.ctx, start, path, user),
+            _ => walk_to_name(self.fs, &self.ctx, start, path),
+        })
     }
 
     /// Leaves it to the kernel to make, remove or move names in a directory that the walk came to, unless
@@ -199,7 +234,11 @@ pub(crate) fn may(rights: Rights, attr: &Attr, bits: u32) -> Result<(), Served> 
 
 /// What a call returns for an error of the walk or of the file system.
 pub(crate) fn failed(error: &Error) -> Served {
-    if matches!(error, Error::Leaves) { None } else { Some(fail(error.errno())) }
+    if matches!(error, Error::Leaves | Error::LeavesTo(_)) {
+        None
+    } else {
+        Some(fail(error.errno()))
+    }
 }
 
 /// As [`failed`], for an error of the file system itself.

@@ -1,6 +1,6 @@
 //! Opening files.
 
-use novale_core::{Attr, Error, FileKind, Fs, HoldId, NewInode, Node, SetAttr, Unnamed};
+use novale_core::{Attr, Error, FileKind, Fs, HoldId, Ino, NewInode, Node, SetAttr, Unnamed};
 use novale_posix::Found;
 
 use crate::guard::{self, PathBuffer};
@@ -176,7 +176,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         None => (create(place, &found, flags, mode).map(Some), CREATED),
     };
     if let Ok(Some((attr, held))) = held {
-        let mut new = description(place, &attr, flags, state, Some(held));
+        let mut new = description(place.mount, &attr, flags, state, Some(held));
         new.name = found.name.as_deref().map(|name| (found.parent.ino, name));
         return Opened::By(insert(fd, &new));
     }
@@ -248,7 +248,7 @@ fn open_directory(place: &Place<'_>, found: &Found<'_>, flags: i32, changes: boo
     }
     let held = place.fs.open_hold(&place.ctx, attr.ino, attr.generation);
     if let Ok(Some(held)) = held {
-        let mut new = description(place, attr, flags, DIRECTORY, Some(held));
+        let mut new = description(place.mount, attr, flags, DIRECTORY, Some(held));
         new.name = found.name.as_deref().map(|name| (found.parent.ino, name));
         return Opened::By(insert(fd, &new));
     }
@@ -287,7 +287,7 @@ fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         held
     });
     if let Ok(Some((attr, held))) = held {
-        let mut new = description(place, &attr, flags, CREATED, Some(held));
+        let mut new = description(place.mount, &attr, flags, CREATED, Some(held));
         let name = format!("#{}", attr.ino.get());
         new.name = Some((dir.ino, name.as_bytes()));
         return Opened::By(insert(fd, &new));
@@ -349,7 +349,7 @@ fn create(
 }
 
 fn description(
-    place: &Place<'_>,
+    mount: usize,
     attr: &Attr,
     flags: i32,
     state: u32,
@@ -359,7 +359,7 @@ fn description(
     let large = if flags & libc::O_PATH != 0 { 0 } else { LARGE_FILE };
     let flags = flags & KEPT | large;
     let Attr { ino, generation, .. } = *attr;
-    New { ino, generation, flags, state, mount: place.mount, hold, stays, name: None }
+    New { ino, generation, flags, state, mount, hold, stays, name: None }
 }
 
 fn insert(fd: Ret, new: &New<'_>) -> Served {
@@ -386,22 +386,52 @@ fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
     if fd < 0 || flags & libc::O_PATH != 0 {
         return fd;
     }
-    let attr = mounts::inode_of(place.mount, fd).and_then(|ino| place.fs.getattr(ino).ok());
-    let Some(attr) = attr else { return fd };
-    let mut state = IN_KERNEL;
+    if let Some(ino) = mounts::inode_of(place.mount, fd) {
+        serve_opened(place.mount, (fd, flags), ino, 0);
+    }
+    fd
+}
+
+/// Serves what the kernel has opened, where it can be served; `state` says what else is so.
+fn serve_opened(mount: usize, (fd, flags): (Ret, i32), ino: Ino, state: u32) -> Option<()> {
+    let attr = mounts::fs(mount)?.getattr(ino).ok()?;
+    let mut state = state | IN_KERNEL;
     if attr.kind == FileKind::Directory {
         state |= DIRECTORY;
-    } else if attr.kind != FileKind::File {
-        return fd;
+    } else if attr.kind != FileKind::File || flags & libc::O_PATH != 0 {
+        return None;
     }
     if kernel::needs_all() {
         state |= SHARED;
     }
     // The kernel takes the bits away with the first write.
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    if writes && attr.mode & SET_ID != 0 && place.rights != Rights::All {
-        return fd;
+    if writes && attr.mode & SET_ID != 0 && state::rights() != Rights::All {
+        return None;
     }
-    let _inserted = insert(fd, &description(place, &attr, flags, state, None));
-    fd
+    insert(fd, &description(mount, &attr, flags, state, None)).map(drop)
+}
+
+/// The kernel has opened something outside of the mounts, as far as the path told: by a symbolic link, a
+/// bind mount or `/proc` it may lie in one all the same.
+pub(crate) fn found(number: i64, args: &Args, fd: i32) -> Option<()> {
+    let flags = match number {
+        libc::SYS_open => args[1] as i32,
+        libc::SYS_creat => libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
+        libc::SYS_openat => args[2] as i32,
+        _ => guard::load::<u64>(args[2])? as i32,
+    };
+    let found = mounts::of_descriptor(fd)?;
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0;
+    // By another mount of the same pool `..` may lead elsewhere, and it may be there to be read alone.
+    if !found.is_at_target && (found.is_directory || !writes && !may_be_changed(fd)) {
+        return None;
+    }
+    serve_opened(found.mount, (Ret::from(fd), flags), found.ino, 0)
+}
+
+/// Whether what lies behind a descriptor may be changed, as far as its mount goes.
+fn may_be_changed(fd: i32) -> bool {
+    let flags = libc::AT_EMPTY_PATH;
+    sys!(libc::SYS_faccessat2, fd, c"".as_ptr(), libc::W_OK, flags) == 0
 }

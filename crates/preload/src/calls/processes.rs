@@ -7,8 +7,8 @@ use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{Quiet, SHARED};
 use crate::thread::current;
 use crate::{
-    HEAP, confined, guard, helper, kernel, locks, maps, mounts, numbers, signals, state, table,
-    thread,
+    HEAP, confined, guard, helper, kernel, locks, maps, mounts, numbers, signals, spelling, state,
+    table, thread,
 };
 
 /// `clone` and its kin: `flags` say what the child shares.
@@ -68,11 +68,13 @@ fn fork(number: i64, args: &Args) -> Ret {
     numbers::before_fork();
     thread::before_fork();
     locks::before_fork();
+    spelling::before_fork();
     signals::before_fork();
     HEAP.before_fork();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     HEAP.after_fork();
     signals::fork_done();
+    spelling::fork_done();
     locks::fork_done();
     thread::fork_done();
     numbers::fork_done();
