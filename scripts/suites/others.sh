@@ -32,7 +32,7 @@ trap end EXIT
 
 # --- the three ways ----------------------------------------------------------------------------
 
-way= at= # the way of the moment, and its folder
+way='' at='' # the way of the moment, and its folder
 run=()
 
 use() { # tmpfs|mount|direct

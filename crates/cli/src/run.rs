@@ -98,9 +98,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 /// `HOME` to what they like. `None` where there is none.
 fn cache() -> Option<PathBuf> {
     let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let of_user = || match rustix::process::geteuid().is_root() {
-        true => Some(PathBuf::from(ROOTS_CACHE)),
-        false => Some(given("HOME")?.join(".cache")),
+    let of_user = || {
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root { Some(PathBuf::from(ROOTS_CACHE)) } else { Some(given("HOME")?.join(".cache")) }
     };
     let folder = given("XDG_CACHE_HOME").or_else(of_user)?.join("novale");
     std::fs::create_dir_all(&folder).ok()?;

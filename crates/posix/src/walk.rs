@@ -252,10 +252,7 @@ fn walk_by<'p, W: Walker>(
         };
         if attr.kind == FileKind::Symlink && (!last || slash || follow == Follow::Yes) {
             links += 1;
-            if !walker.may_follow(&attr) && is_protected(&attr, &fs.getattr_of(at)?) {
-                return Err(Error::Leaves);
-            }
-            let mut target = link_target(fs, &attr, links, &walker)?;
+            let mut target = link_target(fs, (&attr, at), links, &walker)?;
             let is_absolute = target.starts_with(b"/");
             target.extend_from_slice(after);
             if is_absolute {
@@ -285,9 +282,15 @@ fn is_protected(link: &Attr, directory: &Attr) -> bool {
     directory.mode & STICKY_AND_OPEN == STICKY_AND_OPEN && directory.uid != link.uid
 }
 
-/// Where a symbolic link leads, the so many-th of a walk.
-fn link_target(fs: &Fs, link: &Attr, links: u32, walker: &impl Walker) -> Result<Vec<u8>> {
-    if !walker.may_pass(link) {
+/// Where a symbolic link in a directory leads, the so many-th of a walk.
+fn link_target(
+    fs: &Fs,
+    (link, directory): (&Attr, Node),
+    links: u32,
+    walker: &impl Walker,
+) -> Result<Vec<u8>> {
+    let follows = walker.may_follow(link) || !is_protected(link, &fs.getattr_of(directory)?);
+    if !follows || !walker.may_pass(link) {
         return Err(Error::Leaves);
     }
     if links > SYMLINKS_MAX {

@@ -109,10 +109,14 @@ fn give_up() {
 
 /// The environment for a program that a confined one starts: without the mounts.
 pub(crate) fn environment(list: u64) -> Option<Vec<u64>> {
+    // The kernel takes no list for an empty one.
+    if list == 0 {
+        return None;
+    }
     let mut kept = Vec::new();
     let mut at = list;
     // Ends with the list, or where it can't be read: the kernel says so then.
-    while list != 0 {
+    loop {
         let entry = guard::load::<u64>(at)?;
         if entry == 0 {
             break;

@@ -132,9 +132,12 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let mut result = crate::sys::fail(libc::EIO);
     // What `catch_unwind` hands on goes through memory: one word does, of which each load finds its
     // store. Wider ones would wait for all that a write has streamed.
-    let outcome = || match made {
-        false => dispatch::serve(number, &args),
-        true => dispatch::look(number, &args, came as i32 & i32::MAX),
+    let outcome = || {
+        if made {
+            dispatch::look(number, &args, came as i32 & i32::MAX)
+        } else {
+            dispatch::serve(number, &args)
+        }
     };
     let serve = std::panic::AssertUnwindSafe(|| match outcome() {
         Outcome::Done(done) => {

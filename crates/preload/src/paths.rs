@@ -129,16 +129,13 @@ fn find_working_directory() -> Option<(usize, Node)> {
         let attr = found.attr.filter(|attr| attr.kind == FileKind::Directory)?;
         Some((mount, attr))
     });
-    match &found {
-        Some((mount, attr)) => {
-            CWD_INO.store(attr.ino.get(), Ordering::Relaxed);
-            CWD_GENERATION.store(attr.generation, Ordering::Relaxed);
-            CWD.store(u32::try_from(*mount).ok()? + 2, Ordering::Release);
-        }
-        None => {
-            spelling::note_working_directory(path);
-            CWD.store(CWD_KERNEL, Ordering::Release);
-        }
+    if let Some((mount, attr)) = &found {
+        CWD_INO.store(attr.ino.get(), Ordering::Relaxed);
+        CWD_GENERATION.store(attr.generation, Ordering::Relaxed);
+        CWD.store(u32::try_from(*mount).ok()? + 2, Ordering::Release);
+    } else {
+        spelling::note_working_directory(path);
+        CWD.store(CWD_KERNEL, Ordering::Release);
     }
     found.map(|(mount, attr)| (mount, attr.node()))
 }
@@ -151,7 +148,7 @@ impl Place<'_> {
         }
         self.by_links(|start, path| match self.rights {
             Rights::Own(user) => walk_own(self.fs, &self.ctx, start, path, (follow, user)),
-            _ => walk_from(self.fs, &self.ctx, start, path, follow),
+            Rights::All | Rights::Kernel => walk_from(self.fs, &self.ctx, start, path, follow),
         })
     }
 
@@ -196,7 +193,7 @@ impl Place<'_> {
         }
         self.by_links(|start, path| match self.rights {
             Rights::Own(user) => walk_own_to_name(self.fs, &self.ctx, start, path, user),
-            _ => walk_to_name(self.fs, &self.ctx, start, path),
+            Rights::All | Rights::Kernel => walk_to_name(self.fs, &self.ctx, start, path),
         })
     }
 

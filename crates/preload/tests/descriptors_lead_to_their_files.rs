@@ -117,23 +117,7 @@ mod tasks {
                 let known = &known;
                 scope.spawn(move || {
                     while !OVER.load(Ordering::Relaxed) {
-                        let from = CURRENT.load(Ordering::Relaxed);
-                        let made = match how {
-                            0 => unsafe { libc::dup(from) },
-                            1 => unsafe { libc::fcntl(from, libc::F_DUPFD, 3) },
-                            _ => unsafe { libc::dup2(from, 200) },
-                        };
-                        if made < 0 {
-                            continue;
-                        }
-                        let first = inode(made);
-                        let good = first.is_some_and(|first| known.contains(&first));
-                        assert!(good, "by way {how} inode {first:?} of {known:?}");
-                        for _ in 0..8 {
-                            std::thread::yield_now();
-                            assert_eq!(inode(made), first, "by way {how}");
-                        }
-                        unsafe { libc::close(made) };
+                        duplicate(CURRENT.load(Ordering::Relaxed), how, known);
                     }
                 });
             }
@@ -149,13 +133,38 @@ mod tasks {
         });
     }
 
+    /// Duplicates a descriptor that another thread may close meanwhile: what is got leads to one inode.
+    fn duplicate(from: i32, how: u32, known: &[u64]) {
+        let made = match how {
+            0 => unsafe { libc::dup(from) },
+            1 => unsafe { libc::fcntl(from, libc::F_DUPFD, 3) },
+            _ => unsafe { libc::dup2(from, 200) },
+        };
+        if made < 0 {
+            return;
+        }
+        let first = inode(made);
+        let good = first.is_some_and(|first| known.contains(&first));
+        assert!(good, "by way {how} inode {first:?} of {known:?}");
+        for _ in 0..8 {
+            std::thread::yield_now();
+            assert_eq!(inode(made), first, "by way {how}");
+        }
+        unsafe { libc::close(made) };
+    }
+
+    /// A constant as `struct flock` has it.
+    fn short(constant: i32) -> i16 {
+        i16::try_from(constant).unwrap()
+    }
+
     /// What another descriptor of the file finds locked.
     fn locked(file: &File) -> Option<(i64, i64)> {
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = libc::F_WRLCK as i16;
+        lock.l_type = short(libc::F_WRLCK);
         let got = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
         assert_eq!(got, 0);
-        (lock.l_type != libc::F_UNLCK as i16).then_some((lock.l_start, lock.l_len))
+        (lock.l_type != short(libc::F_UNLCK)).then_some((lock.l_start, lock.l_len))
     }
 
     #[test]
@@ -168,11 +177,11 @@ mod tasks {
         let mut at = |position: u64, whence: i32, start: i64, command: i32| {
             file.seek(SeekFrom::Start(position)).unwrap();
             let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-            (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, whence as i16);
+            (lock.l_type, lock.l_whence) = (short(libc::F_WRLCK), short(whence));
             (lock.l_start, lock.l_len) = (start, 5);
             assert_eq!(unsafe { libc::fcntl(fd, command, &raw const lock) }, 0);
             let found = locked(&other);
-            lock.l_type = libc::F_UNLCK as i16;
+            lock.l_type = short(libc::F_UNLCK);
             assert_eq!(unsafe { libc::fcntl(fd, command, &raw const lock) }, 0);
             assert_eq!(locked(&other), None);
             found
@@ -186,7 +195,7 @@ mod tasks {
         // The file grows where the kernel does not see it.
         file.write_all_at(&[2; 100], 100).unwrap();
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        (lock.l_type, lock.l_whence, lock.l_len) = (libc::F_WRLCK as i16, libc::SEEK_END as i16, 5);
+        (lock.l_type, lock.l_whence, lock.l_len) = (short(libc::F_WRLCK), short(libc::SEEK_END), 5);
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) }, 0);
         file.seek(SeekFrom::Start(20)).unwrap();
         assert_eq!(unsafe { libc::lockf(fd, libc::F_TLOCK, 10) }, 0);

@@ -39,6 +39,15 @@ mod tasks {
         big: Vec<u8>,
     }
 
+    impl Files {
+        /// Who appends empties the log now and then.
+        fn empty_log(&self, kind: usize, turn: usize) {
+            if kind == 0 && turn.is_multiple_of(50) {
+                unsafe { libc::ftruncate(self.log, 0) };
+            }
+        }
+    }
+
     fn open(path: &CStr, flags: i32) -> i32 {
         unsafe { libc::open(path.as_ptr(), flags | libc::O_CREAT, 0o644) }
     }
@@ -121,14 +130,11 @@ mod tasks {
             for kind in 0..16 {
                 let (files, own) = (&files, own(&place, &format!("thread {kind}")));
                 scope.spawn(move || {
-                    let mut turns = 0;
-                    while !OVER.load(Ordering::Relaxed) {
+                    let more = || !OVER.load(Ordering::Relaxed);
+                    for turn in (1..).take_while(|_| more()) {
                         let done = call(kind, files, &own);
                         assert!(done, "call {kind}: {}", std::io::Error::last_os_error());
-                        turns += 1;
-                        if kind == 0 && turns % 50 == 0 {
-                            unsafe { libc::ftruncate(files.log, 0) };
-                        }
+                        files.empty_log(kind, turn);
                     }
                 });
             }
@@ -144,7 +150,9 @@ mod tasks {
                 if pid == 0 {
                     unsafe { libc::alarm(PATIENCE) };
                     let bad = (0..16).find(|kind| !call(*kind, &files, &of_child));
-                    unsafe { libc::_exit(bad.map_or(0, |kind| kind as i32 + 1)) };
+                    unsafe {
+                        libc::_exit(bad.map_or(0, |kind| i32::try_from(kind + 1).unwrap_or(99)))
+                    };
                 }
                 let mut status = 0;
                 while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}

@@ -2,6 +2,8 @@
 //! other users' links, by rules that the program lays on itself, by a mount's flags, by what runs.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of calls, in a filter's fields")]
+#![allow(clippy::indexing_slicing, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 
@@ -24,7 +26,9 @@ impl Protected {
     fn new() -> Self {
         let paths = ["symlinks", "regular"].map(|what| format!("/proc/sys/fs/protected_{what}"));
         let before = paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap()));
-        before.iter().for_each(|(path, _)| fs::write(path, "1").unwrap());
+        for (path, _) in &before {
+            fs::write(path, "1").unwrap();
+        }
         Self(before.to_vec())
     }
 }

@@ -278,7 +278,7 @@ pub(crate) fn pwrite(args: &Args) -> Served {
 type Bytes<'a> = Cow<'a, [u8]>;
 
 fn given<'a>(at: u64, len: u64) -> Result<Bytes<'a>, Ret> {
-    let memory = (len <= i64::MAX as u64).then(|| guard::readable(at, length(len))).flatten();
+    let memory = i64::try_from(len).is_ok().then(|| guard::readable(at, length(len))).flatten();
     memory.map(Cow::Borrowed).ok_or(fail(libc::EFAULT))
 }
 
@@ -289,7 +289,7 @@ fn length(len: u64) -> usize {
 /// How much is read at most of what is asked for; no memory is longer than an offset may be.
 fn checked_length(len: u64, offset: u64) -> Result<usize, Refused> {
     match offset.checked_add(len) {
-        Some(end) if end <= i64::MAX as u64 => Ok(length(len)),
+        Some(end) if i64::try_from(end).is_ok() => Ok(length(len)),
         _ if len > i64::MAX as u64 => Err(errno(libc::EFAULT)),
         _ => Err(errno(libc::EINVAL)),
     }
@@ -499,7 +499,7 @@ pub(crate) fn sync_range(args: &Args) -> Served {
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     let end = offset.cast_signed().checked_add(len.cast_signed());
-    let good = offset <= i64::MAX as u64 && end.is_some_and(|end| end >= offset.cast_signed());
+    let good = i64::try_from(offset).is_ok_and(|offset| end.is_some_and(|end| end >= offset));
     if good && flags as u32 & !known == 0 { sync(args) } else { Some(fail(libc::EINVAL)) }
 }
 

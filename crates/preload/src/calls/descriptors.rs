@@ -240,7 +240,7 @@ pub(crate) fn name(number: i64, args: &Args) {
             kernel::take_any(descriptor(args[4]));
         }
         libc::SYS_kexec_file_load => {
-            args.iter().take(2).for_each(|fd| kernel::take_any(descriptor(*fd)))
+            args.iter().take(2).for_each(|fd| kernel::take_any(descriptor(*fd)));
         }
         libc::SYS_fanotify_mark => kernel::take_any(descriptor(args[3])),
         libc::SYS_fsconfig => kernel::take_any(descriptor(args[4])),
