@@ -13,7 +13,7 @@ use crate::calls::directories;
 use crate::guard::PATH_MAX;
 use crate::mounts::{self, ctx};
 use crate::sys::sys;
-use crate::table::{self, InUse};
+use crate::table::{self, IN_KERNEL, InUse};
 
 /// Below the mount point: where the daemon shows inodes by number.
 pub(crate) const BY_NUMBER: &str = ".novale";
@@ -122,7 +122,11 @@ pub(crate) fn target(fd: i32) -> Option<Vec<u8>> {
         return None;
     }
     if let Some(description) = table::get(fd) {
-        return path(description.mount(), description.ino(), noted(&description));
+        let known = path(description.mount(), description.ino(), noted(&description));
+        // Of one that the kernel has opened by another's number the name is in what the kernel shows.
+        if known.is_some() || !description.is(IN_KERNEL) {
+            return known;
+        }
     }
     let link = format!("/proc/self/fd/{fd}\0");
     let mut shown = [0u8; PATH_MAX];

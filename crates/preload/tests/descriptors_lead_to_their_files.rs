@@ -47,7 +47,7 @@ fn all_numbers_below_the_limit_are_the_programs() {
         let mut shell = direct(&scratch, std::path::Path::new("sh"));
         let itself = std::env::current_exe().unwrap();
         let script = format!(
-            "ulimit -n {limit}; exec {} --exact tasks::numbers --ignored --nocapture",
+            "ulimit -Sn {limit}; exec {} --exact tasks::numbers --ignored --nocapture",
             itself.display()
         );
         shell.args(["-c", &script]).env("NOVALE_TEST_LIMIT", limit.to_string());
