@@ -66,7 +66,13 @@ check 'the mount table names source and type' listed_as "$pool" "$dir" rw
 check 'mkfs refuses a pool in use, forced too' refuses "$novale" mkfs --force "$pool"
 check 'check refuses a pool in use' refuses "$novale" check "$pool"
 check 'info works on a live pool' "$novale" info "$pool"
-check 'a second mount of the pool is refused' refuses "$novale" mount "$pool" "$mounts/second"
+shown_twice() {
+  "$novale" mount "$pool" "$mounts/second" && touch "$dir/seen" && rm "$mounts/second/seen" &&
+    [ ! -e "$dir/seen" ]
+}
+check 'the pool is shown in a second directory' shown_twice
+check 'a second mount that is another is refused' refuses "$novale" mount -o ro "$pool" "$mounts/second"
+check 'umount of one leaves the other' umount "$mounts/second"
 
 echo 'first' >"$dir/file"
 echo 'second' >>"$dir/file"
