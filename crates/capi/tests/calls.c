@@ -212,7 +212,7 @@ static void listing(novale_t *pool)
     /* Who moves each entry that it reads comes to an end. */
     IS(novale_opendir(pool, "/many", &dir), 0);
     for (seen = 0; seen <= NAMES && novale_readdir(dir, &entry) == 1; seen++) {
-        snprintf(path, sizeof path, "/many/%s", entry.name);
+        snprintf(path, sizeof path, "/many/%.40s", entry.name);
         IS(novale_rename(pool, path, "/away", 0), 0);
         IS(novale_rename(pool, "/away", path, 0), 0);
     }
