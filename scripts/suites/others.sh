@@ -36,11 +36,12 @@ way='' at='' # the way of the moment, and its folder
 run=()
 
 use() { # tmpfs|mount|direct
-  way=$1 run=(env) at=$dir
+  way=$1 run=(env) at=$dir/$1
   case $1 in
-  tmpfs) at=$plain ;;
+  tmpfs) at=$plain/$1 ;;
   direct) run=("$novale" run --strict --mount "$dir" --) ;;
   esac
+  mkdir -p "$at"
 }
 
 declare -A took

@@ -45,7 +45,8 @@ acknowledged() { # COUNT
 
 maria_killed() {
   local round last rows
-  sql -e 'CREATE DATABASE ledger; CREATE TABLE ledger.t (r INT, n INT, v TEXT, PRIMARY KEY (r, n))'
+  sql -e 'CREATE DATABASE ledger; CREATE TABLE ledger.t (r INT, n INT, v TEXT, PRIMARY KEY (r, n))' ||
+    return 1
   for round in 1 2 3; do
     : >"$pools/ledger"
     statements "$round" | sql -n -N -B ledger >"$pools/ledger" 2>/dev/null &
