@@ -146,9 +146,9 @@ pub struct Fs {
     pub(crate) features: AtomicU64,
     /// Whether data of files that a kernel has mapped is refused.
     pub(crate) refuses_mapped: AtomicBool,
-    /// Held by the thread that settles for dead clients.
     /// How many inodes had stayed without names when room was last waited for in vain.
     pub(crate) room_in_vain: AtomicU64,
+    /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
 }
 

@@ -4,12 +4,13 @@
 //! which the serving threads must be there. The thread is there while anything waits.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use novale_core::Ino;
 
+use crate::locked::locked;
 use crate::service::{Errno, Reply, Service};
 
 /// How long a request waits: who has the file mapped may be stopped.
@@ -49,10 +50,6 @@ impl fmt::Debug for Aside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Aside").finish_non_exhaustive()
     }
-}
-
-fn locked(list: &Mutex<List>) -> MutexGuard<'_, List> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Aside {

@@ -19,6 +19,7 @@ mod fuser_transport;
 mod fusermount;
 mod gate;
 mod groups;
+mod locked;
 mod mapped;
 mod mount;
 mod mount_table;

@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use novale_core::{Attr, DirEntry, FileKind, Ino, Node};
 use novale_posix::{Span, after_dots, hold_same, list_dots};
 
+use crate::locked::locked;
 use crate::novale::Novale;
 use crate::service::{Errno, Listed, Reply};
 
@@ -26,7 +27,7 @@ pub(crate) struct Listings {
 
 impl Listings {
     fn ends(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.ends)
     }
 
     /// A directory was opened; its end is fixed when it is read.

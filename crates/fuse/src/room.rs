@@ -5,10 +5,11 @@
 //! the serving threads must be there for. The thread is there while anything waits.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use crate::locked::locked;
 use crate::service::{Errno, Reply, Service};
 
 /// How long one waits for a removed file to be given up: some of them a program has open.
@@ -44,10 +45,6 @@ impl fmt::Debug for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Room").finish_non_exhaustive()
     }
-}
-
-fn locked(list: &Mutex<List>) -> MutexGuard<'_, List> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether there was no room: in the pool, or in the limits of a directory tree.

@@ -21,10 +21,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use novale_core::Ino;
 
+use crate::locked::locked;
 use crate::service::Reply;
 
 const PAGE: u64 = 4096;
@@ -215,10 +216,6 @@ impl Pages {
         }
         Ok(merged)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stores {
