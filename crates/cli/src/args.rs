@@ -239,7 +239,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) strict: bool,
     /// Say of every shared mount that can't be used directly why that is, and not only of those that the
-    /// working directory is in or an argument names.
+    /// working directory is in or an argument names; and where direct access is put back into the
+    /// environment of a program that was started with another one.
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// What mmap of a file shows: the kernel's pages, which every program may map; the file's own pages

@@ -33,6 +33,8 @@ const CACHE_VARIABLE: &str = "NOVALE_CACHE";
 const ROOTS_CACHE: &str = "/var/cache";
 /// What the kernel forbids this process, for programs to compare themselves with.
 const BEGUN_VARIABLE: &str = "NOVALE_BEGUN";
+/// Set where the library is to say what it puts back into the environment of programs.
+const VERBOSE_VARIABLE: &str = "NOVALE_VERBOSE";
 /// Names the library where it is in none of the usual places.
 const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
 const LIBRARY: &str = "libnovale_preload.so";
@@ -60,6 +62,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         Ok(Some(Prepared { library, mounts, maps })) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
             command.env(MAP_VARIABLE, maps).env(BEGUN_VARIABLE, novale_posix::confinement());
+            if args.verbose {
+                command.env(VERBOSE_VARIABLE, "1");
+            }
             match cache() {
                 Some(folder) => command.env(CACHE_VARIABLE, folder),
                 None => command.env_remove(CACHE_VARIABLE),

@@ -121,21 +121,11 @@ pub(crate) fn environment(list: u64) -> Option<Vec<u64>> {
         if entry == 0 {
             break;
         }
-        if !starts_with(entry, MOUNTS)? {
+        if !guard::starts_with(entry, MOUNTS)? {
             kept.push(entry);
         }
         at += 8;
     }
     kept.push(0);
     Some(kept)
-}
-
-fn starts_with(text: u64, prefix: &[u8]) -> Option<bool> {
-    for (at, byte) in (text..).zip(prefix) {
-        // A shorter string ends before.
-        if guard::load::<u8>(at)? != *byte {
-            return Some(false);
-        }
-    }
-    Some(true)
 }

@@ -140,6 +140,17 @@ pub(crate) fn load<T: Copy>(at: u64) -> Option<T> {
     Some(unsafe { from.as_ptr().cast::<T>().read_unaligned() })
 }
 
+/// Whether a string of the program begins so; `None` where it can't be read.
+pub(crate) fn starts_with(text: u64, prefix: &[u8]) -> Option<bool> {
+    for (at, byte) in (text..).zip(prefix) {
+        // A shorter string ends before.
+        if load::<u8>(at)? != *byte {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
 /// Bytes of a path at most, with the NUL at its end, as in Linux.
 pub(crate) const PATH_MAX: usize = 4096;
 

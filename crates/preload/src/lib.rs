@@ -77,6 +77,8 @@ const BEGUN: &[u8] = b"NOVALE_BEGUN=";
 const MAP: &[u8] = b"NOVALE_MAP=";
 /// Where tables of sites are kept.
 const CACHE: &[u8] = b"NOVALE_CACHE=";
+/// Set where it is to be said that direct access is put back.
+const VERBOSE: &[u8] = b"NOVALE_VERBOSE=";
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
@@ -94,6 +96,7 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     if !mounts::begin(mounts) || !table::begin() || !shown::begin() {
         return;
     }
+    exec::begin(environment);
     state::begin();
     maps::begin(variable(environment, MAP));
     dispatch::begin();
