@@ -1,10 +1,15 @@
 //! Does a process still live? Its number alone does not say: numbers are reused.
 
 use std::fs;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+
+/// The calling process, as it was asked for last: its number, and when it was started. A child of it has
+/// another number.
+static OWN: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
 
 /// What names a process for good: its number and when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,7 +25,10 @@ impl PidInfo {
     #[must_use]
     pub fn current() -> Self {
         let pid = std::process::id();
-        Self { pid, start_time: stat(pid).map_or(0, |s| s.start_time) }
+        let start_time = stat(pid).map_or(0, |s| s.start_time);
+        OWN.1.store(start_time, Ordering::Release);
+        OWN.0.store(pid, Ordering::Release);
+        Self { pid, start_time }
     }
 
     /// True if the process is there and may still run its program. A zombie may not, unless other
@@ -32,6 +40,12 @@ impl PidInfo {
     /// for all the others, nor be the last one who closes the pool.
     #[must_use]
     pub fn is_alive(&self) -> bool {
+        // Who asks lives. Threads that wait for each other open nothing: the program would find a
+        // descriptor that is not its own by a number that it has closed.
+        if self.pid == std::process::id() && OWN.0.load(Ordering::Acquire) == self.pid {
+            let own = OWN.1.load(Ordering::Acquire);
+            return self.start_time == own || self.start_time == 0 || own == 0;
+        }
         if is_gone(self.pid) {
             return false;
         }
