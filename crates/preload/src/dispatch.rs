@@ -145,6 +145,8 @@ const ALWAYS: &[i64] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_sendmsg,
     libc::SYS_sendmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
     libc::SYS_io_uring_setup,
     libc::SYS_io_setup,
     libc::SYS_clone,
@@ -291,23 +293,36 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
                     numbers::clear();
                 }
             }
-            let to_kernel = if is_looked_at(number) { Outcome::Look } else { Outcome::Kernel };
+            let to_kernel =
+                if is_looked_at(number, args) { Outcome::Look } else { Outcome::Kernel };
             served.map_or(to_kernel, Outcome::Done)
         }
     }
 }
 
-/// Whether what the kernel opens by a call may be a file of a mount.
-fn is_looked_at(number: i64) -> bool {
-    matches!(number, libc::SYS_open | libc::SYS_creat | libc::SYS_openat | libc::SYS_openat2)
-        && !kernel::has_all()
+/// Whether what the kernel gives out by a call may be a file of a mount.
+fn is_looked_at(number: i64, args: &Args) -> bool {
+    match number {
+        _ if kernel::has_all() => false,
+        libc::SYS_recvmsg => descriptors::has_room(args[1]),
+        libc::SYS_open
+        | libc::SYS_creat
+        | libc::SYS_openat
+        | libc::SYS_openat2
+        | libc::SYS_recvmmsg => true,
+        _ => false,
+    }
 }
 
 /// Looks at what the kernel has made of a call: what it has opened in a mount, by whatever path, is served
 /// from then on.
 pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
     let _inside = Inside::new();
-    open::found(number, args, came);
+    match number {
+        libc::SYS_recvmsg => descriptors::received(args[1], 1),
+        libc::SYS_recvmmsg => descriptors::received(args[1], came),
+        _ => _ = open::found(number, args, came),
+    }
     Outcome::Done(i64::from(came))
 }
 
@@ -488,7 +503,16 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_prctl | libc::SYS_seccomp | libc::SYS_landlock_restrict_self => {
             confined::before_rule(number, args)
         }
-        _ if entry::is_of(number, entry::ALWAYS) => processes::identity(number, args),
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setfsuid
+        | libc::SYS_setfsgid
+        | libc::SYS_setgroups
+        | libc::SYS_capset => processes::identity(number, args),
         _ => None,
     }
 }

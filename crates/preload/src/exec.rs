@@ -99,7 +99,10 @@ impl Changed {
         let (value, list) = room.split_at_mut(VALUE_MAX);
         let value_stays = change.write(found.preload, value)?;
         let mut to = list.chunks_exact_mut(8);
-        let mut put = |entry: u64| Some(to.next()?.copy_from_slice(&entry.to_le_bytes()));
+        let mut put = |entry: u64| {
+            to.next()?.copy_from_slice(&entry.to_le_bytes());
+            Some(())
+        };
         for index in 0..found.count {
             let entry = guard::load(environment + 8 * index as u64)?;
             if Some(entry) != found.preload {
@@ -184,7 +187,10 @@ impl Found {
         let mut found =
             Self { count: 0, preload: None, has: [false; SESSION.len()], declines: false };
         // The kernel takes no list for an empty one.
-        while environment != 0 {
+        if environment == 0 {
+            return Some(found);
+        }
+        loop {
             let entry: u64 = guard::load(environment.checked_add(8 * found.count as u64)?)?;
             if entry == 0 {
                 break;

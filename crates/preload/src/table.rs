@@ -25,6 +25,10 @@ const INTERNAL: u32 = u32::MAX;
 /// One for a number with a placeholder in the kernel that is no descriptor of the program's: in stock, about
 /// to get a file, or being closed. Only who has the numbers locked makes it one of nobody's (0).
 const STOCKED: u32 = u32::MAX - 1;
+/// One for a number that the program may have from its parent, and that was not used yet.
+const UNSEEN: u32 = u32::MAX - 2;
+/// Numbers below this may be from the parent: programs are given the lowest ones.
+const INHERITED: i32 = 64;
 /// Words of open files: the description plus 1, and whether the descriptor stays when another program
 /// is run. The latter counts as long as the kernel has a placeholder there, which goes in any case.
 const INDEX: u32 = (1 << 21) - 1;
@@ -144,6 +148,9 @@ pub(crate) fn begin() -> bool {
     TABLE.store(table, Ordering::Relaxed);
     SLAB.store(slab, Ordering::Relaxed);
     crate::entry::set_table(table);
+    for word in (0..INHERITED).filter_map(word) {
+        word.store(UNSEEN, Ordering::Relaxed);
+    }
     true
 }
 
@@ -169,7 +176,7 @@ fn word(fd: i32) -> Option<&'static AtomicU32> {
 
 /// The description that a word names.
 fn index_of(word: u32) -> Option<u32> {
-    if matches!(word, INTERNAL | STOCKED) { None } else { (word & INDEX).checked_sub(1) }
+    if matches!(word, INTERNAL | STOCKED | UNSEEN) { None } else { (word & INDEX).checked_sub(1) }
 }
 
 fn word_of(index: u32, stays: bool) -> u32 {
@@ -273,6 +280,9 @@ fn hide(own: Option<&AtomicU32>) {
 pub(crate) fn get(fd: i32) -> Option<InUse> {
     let word = word(fd)?;
     let mut found = word.load(Ordering::Acquire);
+    if found == UNSEEN {
+        found = first_seen(fd, word);
+    }
     let index = named(found)?;
     // A call that uses two names one; the other one is covered like those of unnamed threads.
     let hazard = my_hazard().map(|hazard| &hazard.word);
@@ -289,6 +299,27 @@ pub(crate) fn get(fd: i32) -> Option<InUse> {
         in_use.description = slot(in_use.index);
         if hazard.is_some() {
             show(hazard, in_use.index + 1);
+        }
+    }
+}
+
+/// Looks at a number when it is first used: it may lead to a file of a mount, opened by another program.
+#[cold]
+fn first_seen(fd: i32, word: &AtomicU32) -> u32 {
+    let new = if crate::kernel::has_all() { None } else { crate::calls::open::inherited(fd) };
+    let seen = new.and_then(|new| {
+        let index = take_slot()?;
+        describe(index, &new);
+        note_number(fd);
+        Some(word_of(index, new.stays))
+    });
+    // Who closes the number meanwhile, or puts something else behind it, changes the word.
+    let seen = seen.unwrap_or(0);
+    match word.compare_exchange(UNSEEN, seen, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => seen,
+        Err(now) => {
+            index_of(seen).into_iter().for_each(give_slot);
+            now
         }
     }
 }
@@ -326,6 +357,14 @@ pub(crate) fn forget_internal(fd: i32) {
 /// room.
 pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
     let (Some(word), Some(index)) = (word(fd), take_slot()) else { return false };
+    describe(index, new);
+    note_number(fd);
+    word.store(word_of(index, new.stays), Ordering::Release);
+    true
+}
+
+/// Makes a description in a slot that nobody leads to yet.
+fn describe(index: u32, new: &New<'_>) {
     let description = slot(index);
     description.ino.store(new.ino.get(), Ordering::Relaxed);
     description.generation.store(new.generation, Ordering::Relaxed);
@@ -339,9 +378,6 @@ pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
     // SAFETY: as above.
     unsafe { description.hold.set_alone(new.hold) };
     shown::note(index, new.name);
-    note_number(fd);
-    word.store(word_of(index, new.stays), Ordering::Release);
-    true
 }
 
 /// Room for a description: the one that this thread has ended last, or any.
@@ -382,6 +418,8 @@ pub(crate) fn duplicate(
     stays: bool,
     by_kernel: impl Fn() -> Ret,
 ) -> Ret {
+    // What came from another program is known by then.
+    [Some(fd), over].into_iter().flatten().for_each(|fd| drop(get(fd)));
     let mut numbers = numbers::lock();
     let found = |fd| word(fd).map_or(0, |word| word.load(Ordering::Acquire));
     let from = found(fd);
@@ -579,7 +617,8 @@ fn is_in_use(index: u32) -> bool {
 /// All descriptors in the table, with their descriptions.
 pub(crate) fn each(visit: &mut dyn FnMut(i32, &InUse)) {
     for fd in 0..=HIGHEST.load(Ordering::Relaxed).cast_signed() {
-        if let Some(in_use) = get(fd) {
+        let is_known = word(fd).is_some_and(|word| word.load(Ordering::Relaxed) != UNSEEN);
+        if let Some(in_use) = is_known.then(|| get(fd)).flatten() {
             visit(fd, &in_use);
         }
     }
@@ -638,7 +677,7 @@ pub(crate) fn internal() -> Vec<i32> {
 
 /// Forgets all descriptors from `first` to `last`, which the kernel closes.
 pub(crate) fn close_range(first: u32, last: u32, close: impl FnOnce() -> Ret) -> Ret {
-    let last = last.min(HIGHEST.load(Ordering::Relaxed));
+    let last = last.min(HIGHEST.load(Ordering::Relaxed).max(INHERITED.cast_unsigned() - 1));
     let words = || (first..=last).filter_map(|fd| word(fd.cast_signed()));
     for word in words() {
         let numbers = numbers::lock();
@@ -646,6 +685,8 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl FnOnce() -> Ret) ->
         if index_of(before).is_some() {
             // Placeholders count as such until they are closed.
             word.store(STOCKED, Ordering::Release);
+        } else if before == UNSEEN {
+            word.store(0, Ordering::Release);
         }
         drop(numbers);
         drop_reference(before);

@@ -1,5 +1,6 @@
 //! Descriptors themselves: closing, duplicating, flags, locks, mapping, waiting, passing on.
 
+use crate::calls::open;
 use crate::guard;
 use crate::paths::{Served, descriptor};
 use crate::sys::{Args, Ret, fail, sys};
@@ -272,8 +273,37 @@ pub(crate) fn send_message(args: &Args, many: bool) -> Served {
     None
 }
 
+/// Whether a message has room for descriptors that it brings.
+pub(crate) fn has_room(message: u64) -> bool {
+    guard::load::<libc::msghdr>(message).is_some_and(|message| message.msg_controllen > 0)
+}
+
+/// Messages have come: what they brought may lie in a mount.
+pub(crate) fn received(messages: u64, count: i32) {
+    for index in 0..u64::from(count.cast_unsigned().min(1024)) {
+        let header = messages + index * std::mem::size_of::<libc::mmsghdr>() as u64;
+        let Some(message) = guard::load::<libc::msghdr>(header) else { return };
+        let (at, len) = (message.msg_control as u64, message.msg_controllen);
+        if at != 0
+            && len > 0
+            && let Some(control) = guard::readable(at, len.min(1 << 16))
+        {
+            each_passed(control, open::received);
+        }
+    }
+}
+
 /// Hands over the descriptors in a control message.
 fn pass_on(control: &[u8]) {
+    each_passed(control, |fd| {
+        if let Some(description) = table::get(fd) {
+            kernel::take_shared(fd, &description);
+        }
+    });
+}
+
+/// Visits the descriptors in a control message.
+fn each_passed(control: &[u8], mut visit: impl FnMut(i32)) {
     let mut rest = control;
     let header = std::mem::size_of::<libc::cmsghdr>();
     while rest.len() >= header {
@@ -283,10 +313,7 @@ fn pass_on(control: &[u8]) {
         }
         if (part.cmsg_level, part.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             for fd in rest.get(header..part.cmsg_len).unwrap_or_default().chunks_exact(4) {
-                let fd = i32::from_le_bytes(fd.try_into().unwrap_or_default());
-                if let Some(description) = table::get(fd) {
-                    kernel::take_shared(fd, &description);
-                }
+                visit(i32::from_le_bytes(fd.try_into().unwrap_or_default()));
             }
         }
         rest = rest.get(part.cmsg_len.next_multiple_of(8)..).unwrap_or_default();

@@ -387,13 +387,18 @@ fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
         return fd;
     }
     if let Some(ino) = mounts::inode_of(place.mount, fd) {
-        serve_opened(place.mount, (fd, flags), ino, 0);
+        serve_opened(place.mount, (fd, flags), ino);
     }
     fd
 }
 
-/// Serves what the kernel has opened, where it can be served; `state` says what else is so.
-fn serve_opened(mount: usize, (fd, flags): (Ret, i32), ino: Ino, state: u32) -> Option<()> {
+/// Serves what the kernel has opened, where it can be served.
+fn serve_opened(mount: usize, (fd, flags): (Ret, i32), ino: Ino) -> Option<()> {
+    insert(fd, &opened(mount, flags, ino, 0)?).map(drop)
+}
+
+/// What the kernel has opened, where it can be served; `state` says what else is so.
+fn opened(mount: usize, flags: i32, ino: Ino, state: u32) -> Option<New<'static>> {
     let attr = mounts::fs(mount)?.getattr(ino).ok()?;
     let mut state = state | IN_KERNEL;
     if attr.kind == FileKind::Directory {
@@ -409,7 +414,7 @@ fn serve_opened(mount: usize, (fd, flags): (Ret, i32), ino: Ino, state: u32) -> 
     if writes && attr.mode & SET_ID != 0 && state::rights() != Rights::All {
         return None;
     }
-    insert(fd, &description(mount, &attr, flags, state, None)).map(drop)
+    Some(description(mount, &attr, flags, state, None))
 }
 
 /// The kernel has opened something outside of the mounts, as far as the path told: by a symbolic link, a
@@ -427,7 +432,30 @@ pub(crate) fn found(number: i64, args: &Args, fd: i32) -> Option<()> {
     if !found.is_at_target && (found.is_directory || !writes && !may_be_changed(fd)) {
         return None;
     }
-    serve_opened(found.mount, (Ret::from(fd), flags), found.ino, 0)
+    serve_opened(found.mount, (Ret::from(fd), flags), found.ino)
+}
+
+/// What has come from another process or program, which may have it too: served as far as that needs no
+/// position.
+pub(crate) fn inherited(fd: i32) -> Option<New<'static>> {
+    let found = mounts::of_descriptor(fd)?;
+    let flags = i32::try_from(sys!(libc::SYS_fcntl, fd, libc::F_GETFL)).ok()?;
+    let of_number = sys!(libc::SYS_fcntl, fd, libc::F_GETFD);
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let is_at_target = found.is_at_target;
+    if flags < 0 || !is_at_target && (found.is_directory || !writes && !may_be_changed(fd)) {
+        return None;
+    }
+    let closes = of_number & i64::from(libc::FD_CLOEXEC) != 0;
+    let flags = flags | if closes { libc::O_CLOEXEC } else { 0 };
+    opened(found.mount, flags, found.ino, SHARED)
+}
+
+/// A descriptor has come in a message.
+pub(crate) fn received(fd: i32) {
+    if let Some(new) = inherited(fd) {
+        insert(Ret::from(fd), &new);
+    }
 }
 
 /// Whether what lies behind a descriptor may be changed, as far as its mount goes.
