@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "one message is made of many")]
 
 mod harness;
 
