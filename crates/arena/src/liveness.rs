@@ -1,11 +1,15 @@
 //! Does a process still live? Its number alone does not say: numbers are reused.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+
+/// Bytes of a file of `/proc`, as a rule.
+const PROC_BYTES: usize = 2048;
 
 /// The calling process, as it was asked for last: its number, and when it was started. A child of it has
 /// another number.
@@ -40,6 +44,12 @@ impl PidInfo {
     /// for all the others, nor be the last one who closes the pool.
     #[must_use]
     pub fn is_alive(&self) -> bool {
+        self.is_there() && (self.pid == std::process::id() || !is_being_killed(self.pid))
+    }
+
+    /// As [`PidInfo::is_alive`], but for one that is being killed, which may still be there.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
         // Who asks lives. Threads that wait for each other open nothing: the program would find a
         // descriptor that is not its own by a number that it has closed.
         if self.pid == std::process::id() && OWN.0.load(Ordering::Acquire) == self.pid {
@@ -54,7 +64,7 @@ impl PidInfo {
         };
         let same = self.start_time == 0 || stat.start_time == self.start_time;
         let ended = matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1;
-        same && !ended && !is_being_killed(self.pid)
+        same && !ended
     }
 }
 
@@ -87,8 +97,8 @@ fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
         if name.starts_with('.') {
             continue;
         }
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{name}/status")).ok()?;
-        if !runs_no_more(&status) {
+        let status = read(&format!("/proc/{pid}/task/{name}/status")).ok()?;
+        if !runs_no_more(&String::from_utf8_lossy(&status)) {
             return Some(false);
         }
     }
@@ -112,6 +122,14 @@ fn runs_no_more(status: &str) -> bool {
     }
 }
 
+/// A file of `/proc`, by as few calls as can be: how long it is nobody knows, and std would ask for it, and
+/// read a few bytes at a time.
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(PROC_BYTES);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 struct Stat {
     state: char,
     threads: u64,
@@ -119,7 +137,7 @@ struct Stat {
 }
 
 fn stat(pid: u32) -> Option<Stat> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = read(&format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&text);
     // The second field is the program's name in parentheses, which may contain anything.
     let (_, rest) = text.rsplit_once(')')?;

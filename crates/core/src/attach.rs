@@ -272,9 +272,10 @@ impl Fs {
             let going = call.op.lock(self.clients_lock())?;
             let others =
                 || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
-            // Looking ends at the first who lives: that one settles for the dead.
+            // Looking ends at the first who lives: that one settles for the dead. One that is being killed
+            // counts as such: it might as well be killed when this client has left.
             let is_last = others().next().is_none();
-            if is_last || others().any(|other| !arena.is_dead_client(&other)) {
+            if is_last || others().any(|other| !arena.is_gone_client(&other)) {
                 set_left(arena, me, true);
                 if is_last {
                     arena.root()[STAGE].store(CLOSED, Ordering::Release);

@@ -9,49 +9,56 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use nix::mount::{MsFlags, mount};
+use rustix::thread::{
+    CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode,
+};
 
-/// Lines of `/proc/self/status` that say so. Who lays rules on itself without the administrator's rights
-/// has given up getting more by a program (`no_new_privs`) first.
-const LINES: [&str; 3] = ["NoNewPrivs:", "Seccomp:", "Seccomp_filters:"];
+/// How many filters of system calls there are, where there are some.
+const FILTERS: &str = "Seccomp_filters:";
 /// Inside which mounts and for which users paths and owners mean what they mean here.
 const NAMESPACES: [&str; 2] = ["/proc/self/ns/mnt", "/proc/self/ns/user"];
-/// The capability to mount, as a bit of the effective set.
-const SYS_ADMIN: u64 = 1 << 21;
 
-/// What this process is confined by: words of the kernel's without a meaning of their own.
+/// What this process is confined by: words of the kernel's without a meaning of their own. Each program asks
+/// before it runs, so by as few calls as can be.
 #[must_use]
 pub fn confinement() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut all = String::new();
     let mut add = |word: &str| write!(all, "{word},").unwrap_or_default();
-    for name in LINES {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        add(line.unwrap_or_default().trim());
-    }
+    // Who lays rules on itself without the administrator's rights has given up getting more by a program
+    // first.
+    add(if no_new_privs().unwrap_or(true) { "1" } else { "0" });
+    let is_filtered = secure_computing_mode() != Ok(SecureComputingMode::Disabled);
+    add(&if is_filtered { filters() } else { String::new() });
     for path in NAMESPACES {
         let link = fs::read_link(path).unwrap_or_default();
         add(&link.to_string_lossy());
     }
-    let root = fs::metadata("/").map(|root| (root.dev(), root.ino()));
-    add(&format!("{:?}", root.ok()));
-    add(&mounting(&status));
+    if let Ok(root) = fs::metadata("/") {
+        add(&format!("{}:{}", root.dev(), root.ino()));
+    }
+    // Where there are filters nothing is tried: one may end the process.
+    add(&if is_filtered { String::new() } else { mounting() });
     all
 }
 
+/// How many filters of system calls there are, in the kernel's words.
+fn filters() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix(FILTERS));
+    count.map_or_else(|| "unknown".to_owned(), |count| count.trim().to_owned())
+}
+
 /// What the administrator is told who mounts nothing of no kind: Landlock, which it can lay on itself without
-/// a promise, refuses it before that is looked at. Where there are filters of system calls nothing is
-/// tried: one may end the process.
-fn mounting(status: &str) -> String {
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let capabilities = field("CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok());
-    let may = capabilities.unwrap_or_default() & SYS_ADMIN != 0;
-    if !may || field("Seccomp:") != Some("0") {
+/// a promise, refuses it before that is looked at.
+fn mounting() -> String {
+    let all = capabilities(None).map(|all| all.effective);
+    if !all.is_ok_and(|all| all.contains(CapabilitySet::SYS_ADMIN)) {
         return "none".to_owned();
     }
     let (no_path, no_words) = (None::<&str>, MsFlags::empty());
     match mount(no_path, "/", no_path, no_words, no_path) {
         Ok(()) => String::new(),
-        Err(error) => error.to_string(),
+        Err(error) => (error as i32).to_string(),
     }
 }
 

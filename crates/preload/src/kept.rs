@@ -1,14 +1,15 @@
-//! Tables of the sites of system calls, kept in files by the build of what they are of.
+//! Tables of the sites of system calls, and images of texts, kept in files by the build of what they are of.
 //!
-//! `novale run` names the folder once for all that it starts, whatever becomes of their `HOME`. A
-//! table is believed of the administrator and of the process' own user alone: it says where code is
-//! written to.
+//! `novale run` names the folder once for all that it starts, whatever becomes of their `HOME`. A file
+//! is believed of the administrator and of the process' own user alone: it says where code is written to,
+//! or is code.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -19,6 +20,11 @@ use crate::sys::sys;
 const FORMAT: u8 = 2;
 /// Bytes of one site in the file.
 const ENTRY: usize = 8;
+/// Bytes of a table at most.
+const TABLE_MAX: usize = 1 << 20;
+/// What names begin with.
+const TABLE: &[u8] = b"calls-";
+const IMAGE: &[u8] = b"text-";
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
@@ -31,20 +37,35 @@ pub(crate) fn begin(folder: Option<&[u8]>) {
 
 /// The table of a build as it was kept.
 pub(crate) fn read(build: &[u8]) -> Option<Vec<Site>> {
-    known(&file(FOLDER.get()?, build)?)
+    known(&file(FOLDER.get()?, TABLE, build)?)
 }
 
 /// Keeps the table of a build, where there is a place for it.
 pub(crate) fn write(build: &[u8], all: &[Site]) {
-    let Some(file) = FOLDER.get().and_then(|folder| file(folder, build)) else { return };
+    let Some(file) = FOLDER.get().and_then(|folder| file(folder, TABLE, build)) else { return };
     keep(&file, all).unwrap_or_default();
 }
 
-fn file(folder: &Path, build: &[u8]) -> Option<PathBuf> {
+/// The image of this name, of so many bytes.
+pub(crate) fn image(name: &[u8], len: u64) -> Option<File> {
+    let (file, bytes) = believed(&file(FOLDER.get()?, IMAGE, name)?)?;
+    (bytes == len).then_some(file)
+}
+
+/// Keeps an image, which is made only where there is a place for it.
+pub(crate) fn keep_image(name: &[u8], make: impl FnOnce() -> Option<Vec<u8>>) -> Option<()> {
+    put(&file(FOLDER.get()?, IMAGE, name)?, |file| {
+        file.write_all(&make()?).ok()?;
+        // Code must not come back from a power cut as zeroes.
+        file.sync_all().ok()
+    })
+}
+
+fn file(folder: &Path, kind: &[u8], build: &[u8]) -> Option<PathBuf> {
     if build.is_empty() {
         return None;
     }
-    let mut name = b"calls-".to_vec();
+    let mut name = kind.to_vec();
     for byte in build {
         let digit = |half: u8| b"0123456789abcdef".get(usize::from(half)).copied();
         name.extend([digit(byte >> 4)?, digit(byte & 15)?]);
@@ -52,16 +73,25 @@ fn file(folder: &Path, build: &[u8]) -> Option<PathBuf> {
     Some(folder.join(OsStr::from_bytes(&name)))
 }
 
+/// A file that can be believed, and its length. Each program comes here a few times before it runs: by as
+/// few calls as can be.
+fn believed(file: &Path) -> Option<(File, u64)> {
+    let file = File::open(file).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    let got = sys!(libc::SYS_fstat, file.as_raw_fd(), found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    let is_ours = found.st_uid == 0 || found.st_uid == sys!(libc::SYS_geteuid) as u32;
+    let is_whole = found.st_mode & libc::S_IFMT == libc::S_IFREG && found.st_mode & 0o022 == 0;
+    let len = u64::try_from(found.st_size).ok().filter(|_| got == 0 && is_ours && is_whole)?;
+    Some((file, len))
+}
+
 /// The table in a file; `None` where there is none that can be believed.
 fn known(file: &Path) -> Option<Vec<Site>> {
-    let mut file = File::open(file).ok()?;
-    let found = file.metadata().ok()?;
-    let user = sys!(libc::SYS_geteuid) as u32;
-    if (found.uid() != 0 && found.uid() != user) || found.mode() & 0o022 != 0 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(found.len()).ok()? + 1);
-    file.read_to_end(&mut bytes).ok()?;
+    let (file, len) = believed(file)?;
+    let mut bytes = vec![0; usize::try_from(len).ok().filter(|len| *len <= TABLE_MAX)?];
+    file.read_exact_at(&mut bytes, 0).ok()?;
     let (format, entries) = bytes.split_first()?;
     if *format != FORMAT || !entries.len().is_multiple_of(ENTRY) {
         return None;
@@ -84,11 +114,21 @@ fn keep(file: &Path, all: &[Site]) -> Option<()> {
         bytes.extend_from_slice(&[site.len, site.at]);
         bytes.extend_from_slice(&site.number.unwrap_or(u16::MAX).to_le_bytes());
     }
-    // Whoever reads it meanwhile sees a whole one.
+    put(file, |file| file.write_all(&bytes).ok())
+}
+
+/// Puts a file there, all at once for whoever reads it.
+fn put(file: &Path, make: impl FnOnce(&mut File) -> Option<()>) -> Option<()> {
     let fresh = file.with_extension(std::process::id().to_string());
-    fs::write(&fresh, &bytes).ok()?;
-    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o644)).ok()?;
-    fs::rename(&fresh, file).ok()
+    let mut open = File::create(&fresh).ok()?;
+    let done = make(&mut open).and_then(|()| {
+        open.set_permissions(fs::Permissions::from_mode(0o644)).ok()?;
+        fs::rename(&fresh, file).ok()
+    });
+    if done.is_none() {
+        fs::remove_file(&fresh).unwrap_or_default();
+    }
+    done
 }
 
 #[cfg(test)]
@@ -98,7 +138,7 @@ mod tests {
     #[test]
     fn a_kept_table_is_read_again_and_a_foreign_one_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
-        let file = file(folder.path(), b"\x01\xfe").unwrap();
+        let file = file(folder.path(), TABLE, b"\x01\xfe").unwrap();
         assert!(file.ends_with("calls-01fe"));
         let site = Site { start: 7, len: 9, at: 5, number: Some(2) };
         let sites = [site, Site { number: None, ..site }];

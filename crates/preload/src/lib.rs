@@ -40,6 +40,7 @@ mod growing;
 mod guard;
 mod heap;
 mod helper;
+mod image;
 mod kept;
 mod kernel;
 mod lock;

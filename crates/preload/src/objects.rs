@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
 use crate::entry;
+use crate::image::{self, Text};
 use crate::kept;
 use crate::patch;
 use crate::paths::Served;
@@ -53,6 +54,8 @@ struct Object {
     texts: Vec<Range<u64>>,
     build: Vec<u8>,
     is_go: bool,
+    /// Of libc its file, and where in it the text begins.
+    file: Option<(Vec<u8>, u64)>,
 }
 
 /// Replaces the system calls of all that is loaded; false where libc's can't be, and the mount serves
@@ -105,11 +108,14 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c
         unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()
     };
     let base = info.dlpi_addr;
-    let mut object =
-        Object { kind: kind(name, base), base, texts: Vec::new(), build: Vec::new(), is_go: false };
+    let (kind, texts, build) = (kind(name, base), Vec::new(), Vec::new());
+    let mut object = Object { kind, base, texts, build, is_go: false, file: None };
     for header in headers {
         let start = base + header.p_vaddr;
         if is_text(header) {
+            if kind == Kind::Libc {
+                object.file = Some((name.to_vec(), header.p_offset));
+            }
             object.texts.push(start..start + header.p_filesz);
         }
         if header.p_type == libc::PT_NOTE {
@@ -157,7 +163,7 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
     let end = (start + text.p_filesz).min(mapped.end);
     let texts = std::iter::once(start..end.max(start)).collect();
     let (build, is_go) = (Vec::new(), false);
-    let mut object = Object { kind: Kind::Other, base, texts, build, is_go };
+    let mut object = Object { kind: Kind::Other, base, texts, build, is_go, file: None };
     for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         let at = usize::try_from(note.p_offset).ok()?;
         let end = at.checked_add(usize::try_from(note.p_filesz).ok()?)?;
@@ -214,6 +220,15 @@ impl Object {
         }
     }
 
+    /// The sites of a text that are to be replaced.
+    fn wanted(&self, all: &[Site], text: &Range<u64>) -> Vec<Site> {
+        let is_there = |site: &&Site| {
+            let start = self.base + u64::from(site.start);
+            text.contains(&start) && start + u64::from(site.len) <= text.end
+        };
+        all.iter().filter(|site| self.is_wanted(site)).filter(is_there).copied().collect()
+    }
+
     /// Where system calls are, as it was kept or found now.
     fn sites(&self) -> Vec<Site> {
         if let Some(known) = kept::read(&self.build) {
@@ -237,20 +252,27 @@ impl Object {
     }
 }
 
-/// Replaces the calls of one that is loaded; returns how many.
+/// Replaces the calls of one that is loaded; returns 0 where it has none, or they can't be.
 fn serve(object: &Object) -> usize {
     if object.is_go || object.texts.len() > TEXTS_MAX {
         return 0;
     }
+    if let (Some((file, offset)), [text]) = (&object.file, object.texts.as_slice())
+        && image::map(
+            &Text {
+                base: object.base,
+                range: text.clone(),
+                build: &object.build,
+                file: (file, *offset),
+            },
+            || object.wanted(&object.sites(), text),
+        )
+    {
+        return 1;
+    }
     let all = object.sites();
     let replace = |text: &Range<u64>| {
-        let is_there = |site: &&Site| {
-            let start = object.base + u64::from(site.start);
-            text.contains(&start) && start + u64::from(site.len) <= text.end
-        };
-        let wanted: Vec<Site> =
-            all.iter().filter(|site| object.is_wanted(site)).filter(is_there).copied().collect();
-        patch::all(object.base, (text.start, text.end), &wanted)
+        patch::all(object.base, (text.start, text.end), &object.wanted(&all, text))
     };
     object.texts.iter().map(replace).sum()
 }

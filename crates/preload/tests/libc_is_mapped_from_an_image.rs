@@ -1,0 +1,65 @@
+//! Promise: a program starts with an image of libc's text that was made once, where that can be believed, and
+//! runs directly without it otherwise.
+//!
+//! Each program had some sixty pages of libc copied, to write jumps over its system calls: two thirds of a
+//! millisecond an exec, with what else was done then.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use harness::support::Scratch;
+use harness::{direct, is_whole, mounted, succeeds};
+
+/// Uses the mount, and says how often an image is mapped.
+const SCRIPT: &str = "echo text > file; cat file; sh -c 'mv file other; cat other'; rm other; \
+                      grep -c /text- /proc/self/maps || true";
+
+fn run(scratch: &Scratch, cache: &Path) -> String {
+    let mut shell = direct(scratch, Path::new("sh"));
+    shell.env("XDG_CACHE_HOME", cache).current_dir(scratch.dir());
+    succeeds(&shell.args(["-ec", SCRIPT]).output().unwrap())
+}
+
+fn images(cache: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(cache.join("novale")).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("text-")).collect()
+}
+
+#[test]
+fn an_image_is_made_once_and_only_believed_as_it_was_made() {
+    let Some((scratch, slot)) = mounted("an_image_is_made_once") else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let with_image = "text\ntext\n2\n";
+    assert_eq!(run(&scratch, cache.path()), with_image);
+    let found = images(cache.path());
+    let [image] = found.as_slice() else { panic!("{found:?}") };
+    let (made, bytes) = (fs::metadata(image).unwrap(), fs::read(image).unwrap());
+    assert_eq!(made.permissions().mode() & 0o777, 0o644);
+    assert_eq!(run(&scratch, cache.path()), with_image);
+    let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    assert_eq!(modified(image), made.modified().unwrap());
+    // Others could write it: what it would run is an `int3` everywhere.
+    let damaged = fs::OpenOptions::new().write(true).open(image).unwrap();
+    damaged.write_all_at(&vec![0xcc; bytes.len()], 0).unwrap();
+    fs::set_permissions(image, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(run(&scratch, cache.path()), with_image);
+    assert!(fs::read(image).unwrap() == bytes, "it was made anew");
+    // It was cut off.
+    fs::OpenOptions::new().write(true).open(image).unwrap().set_len(4096).unwrap();
+    assert_eq!(run(&scratch, cache.path()), with_image);
+    assert!(fs::read(image).unwrap() == bytes, "it was made anew");
+    is_whole(&scratch, &slot);
+}
+
+/// The folder can't be made.
+#[test]
+fn programs_run_directly_without_an_image() {
+    let Some((scratch, slot)) = mounted("without_an_image") else { return };
+    assert_eq!(run(&scratch, Path::new("/proc/self")), "text\ntext\n0\n");
+    is_whole(&scratch, &slot);
+}
