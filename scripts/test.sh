@@ -91,6 +91,7 @@ part pjdfstest 600 scripts/suites/pjdfstest.sh
 part fsx 600 scripts/suites/fsx.sh
 part pages 120 scripts/suites/pages.sh
 part nfs 240 scripts/suites/nfs.sh
+part table 400 scripts/suites/table.sh
 part direct 600 scripts/suites/direct.sh
 NOVALE_MAP=dax part mapped 240 scripts/suites/direct.sh fio sqlite
 part stress 240 scripts/suites/stress.sh 15

@@ -2,8 +2,8 @@
 # Some 5,500 file system calls with good and bad arguments, whose answers and changes are those of
 # tmpfs: through a mount, through a shared one, and directly, for root and for another user. What
 # differs and is right is explained in a section of docs/DIRECT.md, `Calls that answer otherwise`, a
-# row for each; all else fails, and so does a row that is not so. There are no rows yet: the script is
-# run by hand, `table.sh WAY...`, and shows all that differs.
+# row for each; all else fails, and so does a row that is not so (where all ways are run). `table.sh WAY...`
+# runs some: mount, shared, direct, user-shared, user-direct.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 

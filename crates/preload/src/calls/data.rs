@@ -426,9 +426,6 @@ pub(crate) fn lseek(args: &Args) -> Served {
             Ok(to)
         })
     };
-    if whence as i32 == libc::SEEK_END {
-        file.grew(u64::MAX);
-    }
     served(&file, done)
 }
 
@@ -440,7 +437,7 @@ fn from_end(fd: i32, given: i64) -> Served {
         Err(error) => return Some(fail(novale_posix::errno(&error))),
     };
     let Some(to) = size.cast_signed().checked_add(given) else {
-        return Some(fail(libc::EOVERFLOW));
+        return Some(fail(libc::EINVAL));
     };
     let mut position = description.offset.lock();
     if description.is(SHARED) {

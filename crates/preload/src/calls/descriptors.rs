@@ -70,6 +70,9 @@ pub(crate) fn dup(args: &Args) -> Served {
 /// `dup2(fd, to)` and `dup3(fd, to, flags)`.
 pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     let (from, to) = (descriptor(args[0]), descriptor(args[1]));
+    if number == libc::SYS_dup3 && args[2] as i32 & !libc::O_CLOEXEC != 0 {
+        return Some(fail(libc::EINVAL));
+    }
     if table::is_internal(to) || table::is_internal(from) {
         return Some(fail(libc::EBADF));
     }

@@ -4,7 +4,7 @@
 //! kernel would answer without a look at the file is answered here: handing the file over takes longer
 //! than copying most of them.
 
-use crate::calls::transfer::are_on_one_mount;
+use crate::calls::transfer::may_be_cloned;
 use crate::guard;
 use crate::kernel;
 use crate::paths::{Served, descriptor};
@@ -88,7 +88,7 @@ pub(crate) fn ioctl(args: &Args) -> Served {
 
 /// A clone: files of the mount share no data.
 fn clone(file: &InUse, (to, from): (i32, i32)) -> Served {
-    match are_on_one_mount(from, to) {
+    match may_be_cloned(from, to) {
         Ok(true) => Some(fail(libc::EOPNOTSUPP)),
         Ok(false) => Some(fail(libc::EXDEV)),
         Err(Some(failed)) => Some(failed),

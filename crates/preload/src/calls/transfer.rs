@@ -57,25 +57,32 @@ impl Foreign {
     }
 }
 
-/// What two files that bytes are to go between say to it, as the kernel looks at them for copies and for
-/// clones: `Ok(false)` where they are of two file systems, so that it can't be.
+/// What two files that bytes are to go between say to it, as the kernel looks at them for copies: `Ok(false)`
+/// where they are of two file systems, so that it can't be.
 pub(crate) fn are_on_one_mount(from: i32, to: i32) -> Result<bool, Served> {
     let (source, target) = (Side::of(from)?, Side::of(to)?);
-    for side in [&source, &target] {
-        side.is_regular()?;
-    }
-    if !source.reads() || !target.writes() {
+    may_go_between(&source, &target)?;
+    source.is_on_mount_of(&target).ok_or(None)
+}
+
+/// As [`are_on_one_mount`], for clones: whether they are of two file systems is looked at first.
+pub(crate) fn may_be_cloned(from: i32, to: i32) -> Result<bool, Served> {
+    let (source, target) = (Side::of(from)?, Side::of(to)?);
+    if source.is_path() || target.is_path() {
         return Err(Some(fail(libc::EBADF)));
     }
-    match (&source, &target) {
-        (Side::Ours(one), Side::Ours(other)) => Ok(one.mount() == other.mount()),
-        // One that came past this library is of the mount too: the kernel's to do.
-        (Side::Ours(ours), Side::Foreign(other)) | (Side::Foreign(other), Side::Ours(ours)) => {
-            let is_apart = other.device != mounts::device(ours.mount()) && !other.is_fuse;
-            if is_apart { Ok(false) } else { Err(None) }
-        }
-        (Side::Foreign(_), Side::Foreign(_)) => Err(None),
+    let is_on_mount = source.is_on_mount_of(&target);
+    if is_on_mount != Some(false) {
+        may_go_between(&source, &target)?;
     }
+    is_on_mount.ok_or(None)
+}
+
+fn may_go_between(source: &Side, target: &Side) -> Result<(), Served> {
+    for side in [source, target] {
+        side.is_regular()?;
+    }
+    if source.reads() && target.writes() { Ok(()) } else { Err(Some(fail(libc::EBADF))) }
 }
 
 enum Side {
@@ -91,11 +98,30 @@ impl Side {
         Foreign::of(fd).map(Self::Foreign).ok_or(Some(fail(libc::EBADF)))
     }
 
+    /// `None` where only the kernel can say.
+    fn is_on_mount_of(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            (Self::Ours(one), Self::Ours(other)) => Some(one.mount() == other.mount()),
+            // One that came past this library is of the mount too: the kernel's to do.
+            (Self::Ours(ours), Self::Foreign(other)) | (Self::Foreign(other), Self::Ours(ours)) => {
+                let is_apart = other.device != mounts::device(ours.mount()) && !other.is_fuse;
+                is_apart.then_some(false)
+            }
+            (Self::Foreign(_), Self::Foreign(_)) => None,
+        }
+    }
+
+    fn is_path(&self) -> bool {
+        match self {
+            Self::Ours(file) => file.is_path(),
+            Self::Foreign(other) => other.flags & libc::O_PATH != 0,
+        }
+    }
+
     fn is_regular(&self) -> Result<(), Served> {
         let error = match self {
-            Self::Ours(file) if file.is_path() => libc::EBADF,
+            _ if self.is_path() => libc::EBADF,
             Self::Ours(file) if file.is(DIRECTORY) => libc::EISDIR,
-            Self::Foreign(other) if other.flags & libc::O_PATH != 0 => libc::EBADF,
             Self::Foreign(other) if other.kind == libc::S_IFDIR => libc::EISDIR,
             Self::Foreign(other) if !other.is_regular() => libc::EINVAL,
             Self::Ours(_) | Self::Foreign(_) => return Ok(()),
@@ -129,7 +155,9 @@ pub(crate) fn copy_file_range(args: &Args) -> Served {
         return None;
     }
     if flags != 0 {
-        return Some(fail(libc::EINVAL));
+        let are_open = Side::of(source).is_ok_and(|side| !side.is_path())
+            && Side::of(target).is_ok_and(|side| !side.is_path());
+        return Some(fail(if are_open { libc::EINVAL } else { libc::EBADF }));
     }
     let copied = match are_on_one_mount(source, target) {
         Ok(false) => Some(fail(libc::EXDEV)),
