@@ -222,7 +222,7 @@ pub(crate) struct UmountArgs {
 /// program starts of that kind. Who may not use the pool's files has the mount alone, and this says so.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes are the program's; 125 if it was not run because of --strict, 126 if it can't be
+    after_help = "Exit codes are the program's; 125 if it was not run, or ended, because of --strict, 126 if it can't be
 executed, 127 if it is not there.
 
 Examples:
@@ -235,7 +235,9 @@ pub(crate) struct RunArgs {
     /// shared mounts whose pools the caller may use].
     #[arg(long = "mount", value_name = "DIR")]
     pub(crate) mounts: Vec<PathBuf>,
-    /// Fail where the program could only run through the mount.
+    /// Fail where the program could only run through the mount, or uses another Novale mount that can't be
+    /// used directly; a program that can't join a pool later ends with 125. Calls that only the kernel can
+    /// do, locks above all, go through the mount all the same.
     #[arg(long)]
     pub(crate) strict: bool,
     /// Say of every shared mount that can't be used directly why that is, and not only of those that the

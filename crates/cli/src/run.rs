@@ -35,6 +35,8 @@ const ROOTS_CACHE: &str = "/var/cache";
 const BEGUN_VARIABLE: &str = "NOVALE_BEGUN";
 /// Set where the library is to say what it puts back into the environment of programs.
 const VERBOSE_VARIABLE: &str = "NOVALE_VERBOSE";
+/// Set where a program is to end rather than go through the mount.
+const STRICT_VARIABLE: &str = "NOVALE_STRICT";
 /// Names the library where it is in none of the usual places.
 const LIBRARY_VARIABLE: &str = "NOVALE_PRELOAD";
 const LIBRARY: &str = "libnovale_preload.so";
@@ -62,6 +64,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         Ok(Some(Prepared { library, mounts, maps })) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
             command.env(MAP_VARIABLE, maps).env(BEGUN_VARIABLE, novale_posix::confinement());
+            if args.strict {
+                command.env(STRICT_VARIABLE, "1");
+            } else {
+                command.env_remove(STRICT_VARIABLE);
+            }
             if args.verbose {
                 command.env(VERBOSE_VARIABLE, "1");
             }
@@ -85,12 +92,22 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     }
     let here = std::env::current_dir().unwrap_or_default();
+    let uses = |target: &Path| {
+        here.starts_with(target) || args.command.iter().any(|word| names(word, target))
+    };
+    let mut lacks_one = false;
     for (target, why) in &mounts.refused {
-        let uses = here.starts_with(target) || args.command.iter().any(|word| names(word, target));
-        if uses || args.verbose {
+        let uses = uses(target);
+        lacks_one |= uses;
+        if uses && args.strict {
+            remark!("novale: {}", in_words(why));
+        } else if uses || args.verbose {
             let program = program.display();
             remark!("novale: {program} runs through the mount: {}", in_words(why));
         }
+    }
+    if args.strict && lacks_one {
+        return Ok(ExitCode::from(UNABLE));
     }
     // It comes back only where there is nothing to run.
     let error = command.exec();
@@ -170,7 +187,7 @@ fn find_mounts(args: &RunArgs, found: &mut Mounts) -> Result<()> {
         bail!("direct access is written for x86-64 alone");
     }
     if args.mounts.is_empty() {
-        return all_mounts(found);
+        return all_mounts(found, args.strict);
     }
     found.usable = named_mounts(&args.mounts)?;
     Ok(())
@@ -234,11 +251,15 @@ fn preloaded(library: &Path) -> Result<OsString> {
 }
 
 /// All shared mounts: those that the caller may use directly, and the others.
-fn all_mounts(found: &mut Mounts) -> Result<()> {
+fn all_mounts(found: &mut Mounts, strict: bool) -> Result<()> {
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     for mount in table.of_kind(KIND) {
         match usable(&table, mount) {
             Ok(Some(shared)) => found.usable.push(shared),
+            // Nothing is said of it elsewhere: it is as good a mount as any.
+            Ok(None) if strict && is_own_place(&table, mount) => {
+                found.refused.push((mount.target.clone(), not_shared(&mount.target)));
+            }
             Ok(None) => {}
             Err(error) => found.refused.push((mount.target.clone(), error)),
         }
@@ -260,10 +281,20 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Shared>> {
                     "{dir} is another user's mount: only that user's programs share it"
                 );
             }
-            anyhow!("{dir} is not shared: unmount it, and mount it with -o direct")
+            not_shared(&mount.target)
         })
     };
     dirs.iter().map(named).collect()
+}
+
+fn not_shared(dir: &Path) -> anyhow::Error {
+    anyhow!("{} is not shared: unmount it, and mount it with -o direct", dir.display())
+}
+
+/// Whether a mount is one that is believed, and not a part of it elsewhere.
+fn is_own_place(table: &MountTable, mount: &MountEntry) -> bool {
+    let whole = table.whole(mount.device);
+    mount.is_believed() && whole.is_some_and(|whole| whole.target == mount.target)
 }
 
 /// A shared mount at its own place, and not a part of it elsewhere; nothing for one that is not
@@ -273,8 +304,7 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Shared>> {
 /// pool is asked whether one of its clients serves this very mount: its arena is the caller's own.
 fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
     let target = mount.target.as_path();
-    let is_whole = table.whole(mount.device).is_some_and(|whole| whole.target == target);
-    if !mount.is_believed() || !is_whole {
+    if !is_own_place(table, mount) {
         return Ok(None);
     }
     let (slots, served) = match join::served(&split_source(&mount.source), mount.device) {

@@ -90,7 +90,17 @@ fn what_is_said_of_a_mount_is_said_to_who_uses_it() {
     assert_eq!(says_so(&["-v", "true"], "/"), 1);
     assert_eq!(says_so(&["true"], &dir), 1);
     assert_eq!(says_so(&["true", &format!("--file={dir}/x")], "/"), 1);
+    // Who uses it is not started where that is asked for.
+    let strict = |at: &str| run(&["--strict", "true"], |command| _ = command.current_dir(at));
+    assert_eq!(strict(&dir).0, 125);
+    assert!(strict(&dir).2.contains("something else is mounted below it"));
     assert!(Command::new("umount").arg(&below).status().unwrap().success());
+    novale(&["umount", &dir]).ok();
+    // One that is not shared is as good a mount as any, but not where all is to be direct.
+    novale(&["mount", &slot, &dir]).ok();
+    assert_eq!(says_so(&["true"], &dir), 0);
+    let (code, _, why) = strict(&dir);
+    assert!(code == 125 && why.contains("is not shared"), "{code}: {why}");
 }
 
 #[test]

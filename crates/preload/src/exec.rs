@@ -17,13 +17,13 @@ use novale_posix::program::{self, Kind};
 
 use crate::sys::{Ret, sys};
 use crate::thread::current;
-use crate::{BEGUN, CACHE, MAP, MOUNTS, VERBOSE, confined, guard, kernel, variable};
+use crate::{BEGUN, CACHE, MAP, MOUNTS, STRICT, VERBOSE, confined, guard, kernel, variable};
 
 /// How this library's file is called, wherever it is.
 const OWN_NAME: &[u8] = b"libnovale_preload.so";
 const VARIABLE: &[u8; 11] = b"LD_PRELOAD=";
 /// What `novale run` tells besides; the mounts first.
-const SESSION: [&[u8]; 5] = [MOUNTS, BEGUN, MAP, CACHE, VERBOSE];
+const SESSION: [&[u8]; 6] = [MOUNTS, BEGUN, MAP, CACHE, STRICT, VERBOSE];
 /// Declines direct access.
 const NONE: &[u8] = b"NOVALE_DIRECT=\0";
 /// Bytes of the variable's value at most, with its end.
@@ -214,6 +214,12 @@ impl Found {
         let [mounts, ..] = self.has;
         mounts
     }
+}
+
+/// Whether this program is to end rather than go through a mount whose pool it can't join.
+pub(crate) fn is_strict() -> bool {
+    let [.., strict, _] = &TOLD;
+    !strict.load(Ordering::Acquire).is_null()
 }
 
 /// Says that direct access was put back, where all of that is to be said.

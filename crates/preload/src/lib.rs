@@ -80,6 +80,8 @@ const MAP: &[u8] = b"NOVALE_MAP=";
 const CACHE: &[u8] = b"NOVALE_CACHE=";
 /// Set where it is to be said that direct access is put back.
 const VERBOSE: &[u8] = b"NOVALE_VERBOSE=";
+/// Set where a program is to end rather than go through a mount whose pool it can't join.
+const STRICT: &[u8] = b"NOVALE_STRICT=";
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]

@@ -16,7 +16,7 @@ use novale_posix::join::{Joined, join_from};
 use crate::lock::Lock;
 use crate::sys::{Ret, sys};
 use crate::thread::current;
-use crate::{entry, helper, kernel, numbers, table};
+use crate::{entry, exec, helper, kernel, numbers, table};
 
 /// Mounts that a process may use directly.
 pub(crate) const MOUNTS_MAX: usize = 16;
@@ -28,6 +28,8 @@ const READ_ONLY: u64 = 1;
 const NO_EXEC: u64 = 8;
 const NO_SYM_FOLLOW: u64 = 0x20_0000;
 pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+/// How a program ends that is not to go through the mount, as `novale run --strict` does.
+const UNABLE: i32 = 125;
 /// Said of a mount behind its slots.
 const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
 
@@ -202,9 +204,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
             mount.failed.store(true, Ordering::Relaxed);
             joined.close().unwrap_or_default();
             let target = String::from_utf8_lossy(&mount.target);
-            crate::say(&format!(
-                "{target}: another pool is mounted there by now, the mount serves it"
-            ));
+            not_served(&format!("{target}: another pool is mounted there by now"));
             None
         }
         Ok(joined) => {
@@ -222,14 +222,23 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
             mount.failed.store(true, Ordering::Relaxed);
             // Who has become a user that may not is as good a program as before.
             if error.errno() != libc::EACCES {
-                crate::say(&format!(
-                    "{}: direct access is not possible, the mount serves it: {error}",
-                    String::from_utf8_lossy(&mount.target)
-                ));
+                let target = String::from_utf8_lossy(&mount.target);
+                not_served(&format!("{target}: direct access is not possible: {error}"));
             }
             None
         }
     }
+}
+
+/// Says that a mount is not served here; where that is not to be, it is the last that the program does.
+fn not_served(why: &str) {
+    if !exec::is_strict() {
+        crate::say(&format!("{why} (the mount serves it)"));
+        return;
+    }
+    let line = format!("novale: {why}: the program ends, because of --strict\n");
+    sys!(libc::SYS_write, 2, line.as_ptr(), line.len());
+    sys!(libc::SYS_exit_group, UNABLE);
 }
 
 /// Whether the mount is another pool's by now: what the environment says is of when `novale run` was
