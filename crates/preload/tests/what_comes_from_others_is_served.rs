@@ -149,13 +149,13 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task"]
+    #[ignore = "a task of another test"]
     fn inherits() {
         appends(0);
     }
 
     #[test]
-    #[ignore = "a task"]
+    #[ignore = "a task of another test"]
     fn receives() {
         let mut byte = [0u8];
         let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
