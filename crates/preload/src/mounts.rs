@@ -220,10 +220,14 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         }
         Err(error) => {
             mount.failed.store(true, Ordering::Relaxed);
-            // Who has become a user that may not is as good a program as before.
-            if error.errno() != libc::EACCES {
-                let target = String::from_utf8_lossy(&mount.target);
-                not_served(&format!("{target}: direct access is not possible: {error}"));
+            let target = String::from_utf8_lossy(&mount.target);
+            let why = format!("{target}: direct access is not possible: {error}");
+            match error.errno() {
+                // Who has become a user that may not is as good a program as before.
+                libc::EACCES => {}
+                // So is one that has no descriptor left, or no memory.
+                libc::EMFILE | libc::ENFILE | libc::ENOMEM => served_by_mount(&why),
+                _ => not_served(&why),
             }
             None
         }
@@ -233,12 +237,16 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
 /// Says that a mount is not served here; where that is not to be, it is the last that the program does.
 fn not_served(why: &str) {
     if !exec::is_strict() {
-        crate::say(&format!("{why} (the mount serves it)"));
+        served_by_mount(why);
         return;
     }
     let line = format!("novale: {why}: the program ends, because of --strict\n");
     sys!(libc::SYS_write, 2, line.as_ptr(), line.len());
     sys!(libc::SYS_exit_group, UNABLE);
+}
+
+fn served_by_mount(why: &str) {
+    crate::say(&format!("{why} (the mount serves it)"));
 }
 
 /// Whether the mount is another pool's by now: what the environment says is of when `novale run` was
