@@ -8,7 +8,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use novale_core::*;
 use novale_layout::PmAddr;
@@ -18,8 +18,9 @@ use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
 use support::MB;
 
 const THREADS: u32 = 600;
-/// Far more than the calls take; after it, they count as hanging.
-const LIMIT: Duration = Duration::from_secs(8);
+/// Calls hang when not one of them comes back for so long. All of them take seconds on a quiet
+/// machine; on a busy one they take longer, but go on coming back.
+const STILL: Duration = Duration::from_secs(60);
 
 /// Fences that take a millisecond, one at a time, as if their threads had been preempted there: all
 /// records are in use for long enough that every caller gets to want one.
@@ -79,10 +80,8 @@ fn more_threads_than_operation_records_write_to_cold_files() {
         // Not joined: threads that hang end with the process, after the failure was told.
         std::thread::Builder::new().stack_size(256 << 10).spawn(write).unwrap();
     }
-    let deadline = Instant::now() + LIMIT;
     for number in 0..THREADS {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let wrote = next_done.recv_timeout(left);
+        let wrote = next_done.recv_timeout(STILL);
         let wrote = wrote.unwrap_or_else(|_| panic!("{number} of {THREADS} writes came back"));
         assert_eq!(wrote.unwrap(), 1);
     }

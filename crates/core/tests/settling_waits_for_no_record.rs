@@ -23,8 +23,8 @@ use tempfile::NamedTempFile;
 
 /// Three times the records of a client.
 const THREADS: u32 = 200;
-/// Far more than the calls take; after it, they count as hanging.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Calls hang when not one of them comes back for so long, however busy the machine is.
+const STILL: Duration = Duration::from_secs(60);
 
 /// Stops a client for ever at its first fence.
 #[derive(Default)]
@@ -56,7 +56,7 @@ fn dies_removing(pm: Pm, stop: &Stop, (arena, dead): (&Arena, PidInfo), dir: Nod
     stop.on.store(true, Ordering::SeqCst);
     let ctx = Ctx { now_ns: 1, hint: 0 };
     std::thread::spawn(move || dying.unlink(&ctx, dir, b"victim").unwrap());
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + STILL;
     while !stop.there.load(Ordering::SeqCst) {
         assert!(Instant::now() < deadline, "it did not come to its fence");
         std::thread::yield_now();
@@ -112,9 +112,7 @@ fn creates_that_come_back(deaths: u32) -> u32 {
     // All records are waited in by then.
     std::thread::sleep(Duration::from_millis(300));
     lives.store(false, Ordering::SeqCst);
-    let deadline = Instant::now() + LIMIT;
-    let wait = || next.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-    let back = (0..THREADS).take_while(|_| wait().is_ok()).count();
+    let back = (0..THREADS).take_while(|_| next.recv_timeout(STILL).is_ok()).count();
     u32::try_from(back).unwrap()
 }
 

@@ -210,9 +210,9 @@ pub(crate) fn is_stopped(pid: u64) -> bool {
         .all(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')))
 }
 
-/// Waits for a condition that another process brings about; false when it does not within 20 s.
+/// Waits for a condition that another process brings about; false when it does not within a minute.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
         if condition() {
             return true;

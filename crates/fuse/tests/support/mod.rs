@@ -104,9 +104,9 @@ fn unable() -> Option<String> {
     device.err().map(|error| format!("/dev/fuse: {error}"))
 }
 
-/// Waits for a condition that comes about in other threads; false when it does not within 10 s.
+/// Waits for a condition that comes about in other threads; false when it does not within a minute.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
         if condition() {
             return true;
