@@ -228,6 +228,7 @@ executed, 127 if it is not there.
 Examples:
   novale mount -o direct /dev/shm/pool /mnt
   novale run sqlite3 /mnt/database
+  novale run --report cp -r /usr/include /mnt
   novale run --mount /mnt -- redis-server --dir /mnt/redis"
 )]
 pub(crate) struct RunArgs {
@@ -251,6 +252,17 @@ pub(crate) struct RunArgs {
     /// by -o map=WHAT, or the kernel's].
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) map: Option<MapKind>,
+    /// Count the calls on files of shared mounts, direct ones and those through the mount with the reason, in
+    /// the program and all that it starts, and show them on standard error when it ends; as JSON in FILE
+    /// where one is given. The program runs as a child then, which gets the signals sent to this one.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "-"
+    )]
+    pub(crate) report: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(
         required = true,

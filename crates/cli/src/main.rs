@@ -36,6 +36,7 @@ mod mount;
 mod progress;
 mod quota;
 mod remount;
+mod report;
 mod run;
 mod servers;
 mod size;

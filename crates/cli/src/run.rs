@@ -19,9 +19,9 @@ use novale_posix::join::{self, JoinError};
 use novale_posix::program::{self, Kind, Unfit};
 
 use crate::args::{MapKind, RunArgs};
-use crate::in_words;
 use crate::slots::split_source;
 use crate::words::ForPrograms;
+use crate::{in_words, report};
 
 /// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=hides_attributes]`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
@@ -109,8 +109,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.strict && lacks_one {
         return Ok(ExitCode::from(UNABLE));
     }
-    // It comes back only where there is nothing to run.
-    let error = command.exec();
+    let error = match &args.report {
+        Some(to) => match report::run(command, to)? {
+            Ok(code) => return Ok(code),
+            Err(error) => error,
+        },
+        // It comes back only where there is nothing to run.
+        None => command.exec(),
+    };
     remark!("novale: {}: {error}", program.display());
     let found = error.kind() != std::io::ErrorKind::NotFound;
     Ok(ExitCode::from(if found { NOT_EXECUTABLE } else { NOT_FOUND }))
@@ -137,7 +143,7 @@ fn check(program: &OsStr) -> Result<()> {
         let Ok(file) = std::fs::File::open(&path) else { return Ok(()) };
         let read = |room: &mut [u8], at: u64| file.read_at(room, at).unwrap_or(0);
         match program::kind(read) {
-            Kind::Fit => return Ok(()),
+            Kind::Fit | Kind::Static => return Ok(()),
             Kind::Unfit(Unfit::OtherLoader) => {
                 bail!("it is built for another libc than glibc of 64 bits")
             }

@@ -45,6 +45,7 @@ mod open;
 mod owner;
 mod pool;
 pub mod program;
+pub mod report;
 mod room;
 mod set_id;
 mod shared;

@@ -38,8 +38,10 @@ const X86_64: u64 = 62;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "a box takes memory")]
 pub enum Kind {
-    /// It can have the library, or is linked statically and has none; or it is no program at all.
+    /// It can have the library; or it is no program at all.
     Fit,
+    /// It is linked statically, and loads no library.
+    Static,
     /// It can't.
     Unfit(Unfit),
     /// A script, run by this program.
@@ -76,7 +78,7 @@ pub fn kind(mut read: impl FnMut(&mut [u8], u64) -> usize) -> Kind {
     if let Some(line) = head.strip_prefix(b"#!") {
         return script(line).map_or(Kind::Fit, Kind::Script);
     }
-    unfit(head, &mut read).map_or(Kind::Fit, Kind::Unfit)
+    of_program(head, &mut read).unwrap_or(Kind::Fit)
 }
 
 /// The program named by a script's first line.
@@ -86,10 +88,10 @@ fn script(line: &[u8]) -> Option<Interpreter> {
     Interpreter::new(words.find(|word| !word.is_empty())?)
 }
 
-fn unfit(head: &[u8], read: &mut impl FnMut(&mut [u8], u64) -> usize) -> Option<Unfit> {
+fn of_program(head: &[u8], read: &mut impl FnMut(&mut [u8], u64) -> usize) -> Option<Kind> {
     head.strip_prefix(b"\x7fELF")?;
     if head.get(4..6)? != [2, 1] || number(head, 18, 2)? != X86_64 {
-        return Some(Unfit::OtherLoader);
+        return Some(Kind::Unfit(Unfit::OtherLoader));
     }
     let mut headers = [Header::default(); HEADERS_MAX];
     let (at, bytes) = (number(head, 32, 8)?, number(head, 54, 2)?);
@@ -101,11 +103,13 @@ fn unfit(head: &[u8], read: &mut impl FnMut(&mut [u8], u64) -> usize) -> Option<
     let headers = headers.get(..count)?;
     let of_kind = |kind| headers.iter().find(move |header| header.kind == kind);
     let mut name = [0; NAME_BYTES];
-    let loader = string(&mut name, read, of_kind(PT_INTERP)?.offset);
+    let Some(interpreter) = of_kind(PT_INTERP) else { return Some(Kind::Static) };
+    let loader = string(&mut name, read, interpreter.offset);
     if loader.rsplit(|byte| *byte == b'/').next() != Some(LOADER) {
-        return Some(Unfit::OtherLoader);
+        return Some(Kind::Unfit(Unfit::OtherLoader));
     }
-    first_library_is_sanitizer(headers, of_kind(PT_DYNAMIC)?, read).then_some(Unfit::Sanitizer)
+    let is_sanitized = first_library_is_sanitizer(headers, of_kind(PT_DYNAMIC)?, read);
+    is_sanitized.then_some(Kind::Unfit(Unfit::Sanitizer))
 }
 
 /// Looks at what is needed first: the compiler puts such a run-time before all others.

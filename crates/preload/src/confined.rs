@@ -13,10 +13,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use novale_posix::report::Event;
+
 use crate::paths::Served;
 use crate::sys::{Args, fail};
 use crate::table::{Quiet, SHARED};
-use crate::{MOUNTS, entry, giving, guard, helper, kernel, maps, mounts, table};
+use crate::{MOUNTS, entry, giving, guard, helper, kernel, maps, mounts, report, table};
 
 const MODE_STRICT: u64 = libc::SECCOMP_SET_MODE_STRICT as u64;
 const MODE_FILTER: u64 = libc::SECCOMP_SET_MODE_FILTER as u64;
@@ -64,6 +66,7 @@ pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
         return Some(fail(libc::EAGAIN));
     }
     give_up();
+    report::event(Event::Confined);
     drop(quiet);
     None
 }

@@ -10,7 +10,7 @@ use crate::paths::{Served, descriptor};
 use crate::signals;
 use crate::sys::{Args, fail};
 use crate::table::Inside;
-use crate::{confined, kernel, numbers, objects, room};
+use crate::{confined, kernel, numbers, objects, report, room};
 
 const CWD: u64 = libc::AT_FDCWD as u64;
 /// Attempts before a name that changes hands all the time is given up.
@@ -282,22 +282,25 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
         }
         libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
         libc::SYS_exit_group => processes::exit_process(args),
-        _ => {
-            let mut served = data_call(number, args);
-            if room::is_wanted(served) {
-                served = room::again(|| data_call(number, args));
-            }
-            if served.is_none() {
-                start_from(number, args);
-                if makes_descriptor(number, args) {
-                    numbers::clear();
-                }
-            }
-            let to_kernel =
-                if is_looked_at(number, args) { Outcome::Look } else { Outcome::Kernel };
-            served.map_or(to_kernel, Outcome::Done)
+        _ if report::is_on() => report::counted(number, args, || serve_file(number, args)),
+        _ => serve_file(number, args),
+    }
+}
+
+#[inline]
+fn serve_file(number: i64, args: &Args) -> Outcome {
+    let mut served = data_call(number, args);
+    if room::is_wanted(served) {
+        served = room::again(|| data_call(number, args));
+    }
+    if served.is_none() {
+        start_from(number, args);
+        if makes_descriptor(number, args) {
+            numbers::clear();
         }
     }
+    let to_kernel = if is_looked_at(number, args) { Outcome::Look } else { Outcome::Kernel };
+    served.map_or(to_kernel, Outcome::Done)
 }
 
 /// Whether what the kernel gives out by a call may be a file of a mount.
@@ -318,10 +321,18 @@ fn is_looked_at(number: i64, args: &Args) -> bool {
 /// from then on.
 pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
     let _inside = Inside::new();
+    let mut is_found = false;
     match number {
         libc::SYS_recvmsg => descriptors::received(args[1], 1),
         libc::SYS_recvmmsg => descriptors::received(args[1], came),
-        _ => _ = open::found(number, args, came),
+        libc::SYS_open | libc::SYS_creat | libc::SYS_openat | libc::SYS_openat2 => {
+            is_found = open::found(number, args, came).is_some();
+        }
+        // Counted, and nothing else.
+        _ => {}
+    }
+    if report::is_on() {
+        report::looked(number, came, is_found);
     }
     Outcome::Done(i64::from(came))
 }

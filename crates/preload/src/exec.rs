@@ -17,13 +17,15 @@ use novale_posix::program::{self, Kind};
 
 use crate::sys::{Ret, sys};
 use crate::thread::current;
-use crate::{BEGUN, CACHE, MAP, MOUNTS, STRICT, VERBOSE, confined, guard, kernel, variable};
+use crate::{
+    BEGUN, CACHE, MAP, MOUNTS, REPORT, STRICT, VERBOSE, confined, guard, kernel, report, variable,
+};
 
 /// How this library's file is called, wherever it is.
 const OWN_NAME: &[u8] = b"libnovale_preload.so";
 const VARIABLE: &[u8; 11] = b"LD_PRELOAD=";
 /// What `novale run` tells besides; the mounts first.
-const SESSION: [&[u8]; 6] = [MOUNTS, BEGUN, MAP, CACHE, STRICT, VERBOSE];
+const SESSION: [&[u8]; 7] = [MOUNTS, BEGUN, MAP, CACHE, REPORT, STRICT, VERBOSE];
 /// Declines direct access.
 const NONE: &[u8] = b"NOVALE_DIRECT=\0";
 /// Bytes of the variable's value at most, with its end.
@@ -315,9 +317,9 @@ fn own_is_there() -> bool {
 }
 
 /// Whether a program loads what it is told to preload, as far as its file says.
-fn fits(dir: u64, path: u64) -> bool {
+fn fits(dir: u64, named: u64) -> bool {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let mut fd = sys!(libc::SYS_openat, dir, path, flags, 0);
+    let mut fd = sys!(libc::SYS_openat, dir, named, flags, 0);
     for _ in 0..SCRIPTS_MAX {
         if fd < 0 {
             break;
@@ -330,7 +332,14 @@ fn fits(dir: u64, path: u64) -> bool {
         sys!(libc::SYS_close, fd);
         match kind {
             Kind::Fit => break,
-            Kind::Unfit(_) => return false,
+            Kind::Static => {
+                report::program(named);
+                break;
+            }
+            Kind::Unfit(_) => {
+                report::program(named);
+                return false;
+            }
             Kind::Script(by) => {
                 let path = by.path().as_ptr();
                 fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);

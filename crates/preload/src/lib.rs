@@ -52,6 +52,7 @@ mod objects;
 mod patch;
 mod paths;
 mod replicas;
+mod report;
 mod room;
 mod shown;
 mod signals;
@@ -64,6 +65,8 @@ mod table;
 mod thread;
 
 use std::ffi::{CStr, c_char, c_int};
+
+use novale_posix::report::Event;
 
 use crate::thread::Inside;
 
@@ -83,6 +86,9 @@ const VERBOSE: &[u8] = b"NOVALE_VERBOSE=";
 /// Set where a program is to end rather than go through a mount whose pool it can't join.
 const STRICT: &[u8] = b"NOVALE_STRICT=";
 
+/// Names the memory that calls are counted in.
+const REPORT: &[u8] = b"NOVALE_REPORT=";
+
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -91,11 +97,14 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *const *const c_char) {
     let _inside = Inside::new();
     let Some(mounts) = variable(environment, MOUNTS) else { return };
+    report::begin(variable(environment, REPORT));
     // Who is more confined than that is judged by the kernel, call by call.
     let begun = variable(environment, BEGUN).unwrap_or_default();
     if novale_posix::confinement().as_bytes() != begun {
+        report::event(Event::BeganConfined);
         return;
     }
+    report::event(Event::Began);
     if !mounts::begin(mounts) || !table::begin() || !shown::begin() {
         return;
     }

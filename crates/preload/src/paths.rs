@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Attr, Ctx, FileKind, Fs, Ino, Node};
+use novale_posix::report::Why;
 use novale_posix::{Error, Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
 
 use crate::guard::{PATH_MAX, PathBuffer};
 use crate::spelling::{self, From};
 use crate::state::{self, Rights};
 use crate::sys::{Ret, fail, sys};
-use crate::{kernel, mounts, table};
+use crate::{kernel, mounts, report, table};
 
 /// What a call gives back: its result, or nothing where the kernel is to do it.
 pub(crate) type Served = Option<Ret>;
@@ -226,7 +227,11 @@ pub(crate) fn may(rights: Rights, attr: &Attr, bits: u32) -> Result<(), Served> 
         Rights::Own(user) => attr.uid == user && attr.mode >> 6 & bits == bits,
         Rights::Kernel => false,
     };
-    if has { Ok(()) } else { Err(None) }
+    if has {
+        return Ok(());
+    }
+    report::because(Why::Rights);
+    Err(None)
 }
 
 /// What a call returns for an error of the walk or of the file system.
@@ -242,5 +247,8 @@ pub(crate) fn failed(error: &Error) -> Served {
 pub(crate) fn refused(error: &novale_core::Error) -> Served {
     // A file that the kernel has mapped is changed through the kernel.
     let by_kernel = matches!(error, novale_core::Error::Mapped);
+    if by_kernel {
+        report::because(Why::Mapped);
+    }
     (!by_kernel).then(|| fail(novale_posix::errno(error)))
 }

@@ -32,6 +32,9 @@ pub(crate) struct Thread {
     pub(crate) hint: AtomicU64,
     /// Room for a description that the thread has ended last, plus 1.
     spare: AtomicU64,
+    /// Why the kernel makes the call, plus 1, as [`crate::report`] is told; 0 where nobody has said.
+    pub(crate) why: AtomicU32,
+    _pad_why: u32,
     /// What is to be called when the thread ends, and with what; nulls behind the last.
     ends: [[AtomicU64; 2]; ENDS],
     /// The environment made for a child's next program: start and bytes ([`crate::exec`]).

@@ -154,7 +154,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task"]
+    #[ignore = "a task of another test"]
     fn own_instructions() {
         let file = made("own");
         let text = b"by an instruction of its own";
@@ -179,7 +179,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task"]
+    #[ignore = "a task of another test"]
     fn ring() {
         let before = made("before");
         let mut settings = [0_u8; 120];
@@ -198,7 +198,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task"]
+    #[ignore = "a task of another test"]
     fn loaded_later() {
         const SOURCE: &str = "long put(int fd, const void *from, long len) {
             long result;
@@ -223,7 +223,7 @@ mod tasks {
 
     /// By `posix_spawn`, in the parent's memory; by `fork`; and by a shell that becomes the program.
     #[test]
-    #[ignore = "a task"]
+    #[ignore = "a task of another test"]
     fn others_children() {
         use std::os::unix::process::CommandExt;
         let folder = tempfile::tempdir().unwrap();

@@ -131,7 +131,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task of this file's tests"]
+    #[ignore = "a task of another test"]
     fn protected() {
         assert!(is_denied(OpenOptions::new().write(true).open(at("all/link"))));
         assert!(is_denied(fs::read(at("all/link"))));
@@ -174,7 +174,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task of this file's tests"]
+    #[ignore = "a task of another test"]
     fn filtered() {
         forbids(|| {
             let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -204,7 +204,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task of this file's tests"]
+    #[ignore = "a task of another test"]
     fn landlocked() {
         forbids(|| {
             let rules = ruleset();
@@ -217,7 +217,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task of this file's tests"]
+    #[ignore = "a task of another test"]
     fn allowed() {
         fs::create_dir(at("open")).unwrap();
         let flags = libc::O_PATH | libc::O_DIRECTORY;
@@ -236,7 +236,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task of this file's tests"]
+    #[ignore = "a task of another test"]
     fn alone() {
         fs::write(at("closed"), b"secret").unwrap();
         fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o600)).unwrap();

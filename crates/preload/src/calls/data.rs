@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use novale_core::{ClearSetId, Fs, Node, Seek, SetAttr};
+use novale_posix::report::Why;
 
 use crate::growing;
 use crate::guard;
@@ -11,6 +12,7 @@ use crate::maps;
 use crate::mounts::{self, ctx};
 use crate::paths::{Served, descriptor};
 use crate::replicas;
+use crate::report;
 use crate::state;
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
@@ -158,8 +160,12 @@ fn errno(errno: i32) -> Refused {
 fn served(file: &File, result: Result<Ret, Refused>) -> Served {
     match result {
         Ok(value) | Err(Refused::With(value)) => Some(value),
-        Err(Refused::ByKernel) if kernel::take_shared(file.fd, &file.description) => None,
-        Err(Refused::ByKernel) => Some(fail(libc::EIO)),
+        Err(Refused::ByKernel) => {
+            let limited = state::has_size_limit();
+            report::because(if limited { Why::SizeLimit } else { Why::Mapped });
+            let taken = kernel::take_shared(file.fd, &file.description);
+            if taken { None } else { Some(fail(libc::EIO)) }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use novale_core::{Attr, Error, FileKind, Fs, HoldId, Ino, NewInode, Node, SetAttr, Unnamed};
 use novale_posix::Found;
+use novale_posix::report::Why;
 
 use crate::guard::{self, PathBuffer};
 use crate::kernel;
@@ -9,7 +10,7 @@ use crate::paths::{Place, R, Served, W, descriptor, place, refused};
 use crate::state::{self, Rights};
 use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{self, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
-use crate::{mounts, numbers};
+use crate::{mounts, numbers, report};
 
 /// Flags that a description keeps.
 const KEPT: i32 =
@@ -380,6 +381,13 @@ fn insert(fd: Ret, new: &New<'_>) -> Served {
 /// Lets the kernel open it, with all its checks, and serves what can be served from then on. The inode
 /// can't go away, since the kernel holds it.
 fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
+    report::because(if kernel::needs_all() {
+        Why::Asynchronous
+    } else if place.rights != Rights::All {
+        Why::Rights
+    } else {
+        Why::Call
+    });
     numbers::clear();
     kernel::take_directory(descriptor(dir));
     let fd = sys!(libc::SYS_openat, descriptor(dir), path, flags, mode);

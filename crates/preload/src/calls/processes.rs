@@ -1,5 +1,7 @@
 //! New processes and programs, ends of threads and processes, and who the process is.
 
+use novale_posix::report::Event;
+
 use crate::entry::Outcome;
 use crate::exec::{self, Changed};
 use crate::paths::{Served, moved};
@@ -7,8 +9,8 @@ use crate::sys::{Args, Ret, fail, sys};
 use crate::table::{Quiet, SHARED};
 use crate::thread::current;
 use crate::{
-    HEAP, confined, guard, helper, kernel, locks, maps, mounts, numbers, signals, spelling, state,
-    table, thread,
+    HEAP, confined, guard, helper, kernel, locks, maps, mounts, numbers, report, signals, spelling,
+    state, table, thread,
 };
 
 /// `clone` and its kin: `flags` say what the child shares.
@@ -174,6 +176,7 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     if result == 0 {
         kernel::elsewhere();
+        report::event(Event::Moved);
     }
     Some(result)
 }
