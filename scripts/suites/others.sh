@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Other people's programs and their own test suites, on a tmpfs, through a shared mount and run
 # directly, in turn: each must come to the same everywhere. It takes half an hour; CI does not run it.
-#   scripts/suites/others.sh [mariadb] [redb] [fjall]      (as root; all of them by default)
-# It ends with the table of times that docs/DIRECT.md shows. THREADS says how many build and test at once.
+#   scripts/suites/others.sh [mariadb] [redb] [fjall] [lmdb]      (as root; all of them by default)
+# It ends with the table of times that docs/DIRECT.md shows. THREADS says how many build and test at once,
+# NOVALE_MAP what mappings are to direct programs.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 here=$root/scripts/suites/others
 parts=("$@")
-[ $# -gt 0 ] || parts=(mariadb redb fjall)
+[ $# -gt 0 ] || parts=(mariadb redb fjall lmdb)
 if ! reason=$(why_no_mount); then
   tally skipped 1 "others: $reason"
   exit
@@ -39,7 +40,7 @@ use() { # tmpfs|mount|direct
   way=$1 run=(env) at=$dir/$1
   case $1 in
   tmpfs) at=$plain/$1 ;;
-  direct) run=("$novale" run --strict --mount "$dir" --) ;;
+  direct) run=("$novale" run --strict --map "${NOVALE_MAP:-kernel}" --mount "$dir" --) ;;
   esac
   mkdir -p "$at"
 }
