@@ -74,8 +74,10 @@ if [ "${1:-}" = lint ]; then
 fi
 
 part cargo 1200 scripts/suites/cargo.sh
-# With the library that programs run with, which no program of this workspace depends on.
-part build 600 cargo build --quiet --workspace --bins --lib
+# With the library that programs run with, which no program of this workspace depends on. The tests
+# are named so that dependencies keep the features they were just built with: without them, every
+# crate from core upwards is compiled once more.
+part build 600 cargo build --quiet --workspace --lib --bins --tests
 part lab 400 scripts/suites/lab.sh
 if [ ! -x "$novale" ]; then
   part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
