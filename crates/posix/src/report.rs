@@ -8,8 +8,8 @@
 //! |---|---|
 //! | 1 | [`MAGIC`] |
 //! | one for each [`Event`] | how often it happened |
-//! | [`CALL_WORDS`] for each of [`CALLS_MAX`] calls | its name, then calls and bytes for each way |
-//! | [`PROGRAM_WORDS`] for each of [`PROGRAMS_MAX`] programs | state, starts, path |
+//! | `CALL_WORDS` for each of [`CALLS_MAX`] calls | its name, then calls and bytes for each way |
+//! | `PROGRAM_WORDS` for each of [`PROGRAMS_MAX`] programs | state, starts, path |
 //!
 //! A call's first way is the direct one; the others are through the mount, one for each [`Why`]. Names and
 //! paths end with a NUL.
