@@ -4,9 +4,9 @@ use novale_arena::Arena;
 use novale_layout::{FileKind, Ino};
 use novale_pm::{Pm, PmOptions};
 
-use crate::exec::Serial;
+use crate::base::exec::Serial;
+use crate::base::types::{Ctx, NewInode, Node};
 use crate::fs::{Fs, OpenOptions};
-use crate::types::{Ctx, NewInode, Node};
 use crate::{MkfsOptions, mkfs};
 
 pub(crate) const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };

@@ -11,25 +11,25 @@ use novale_layout::{
 use novale_pm::{Counters, Durable, Flushed, Pm};
 use novale_policy::{Auto, Form, UpdatePolicy};
 
-use crate::alloc::inodes::Inodes;
-use crate::alloc::lane::Lane;
-use crate::alloc::{Allocator, Need};
-use crate::commit::{self, InodePlace, Part, Rest};
-use crate::dax::DAX_HOLD;
-use crate::error::{Error, Result};
-use crate::extent::{Extent, Extents};
-use crate::gc::GcCounters;
-use crate::load;
-use crate::log::{Appended, LogEnv, LogId};
+use crate::base::error::{Error, Result};
+use crate::base::extent::{Extent, Extents};
+use crate::base::types::{Attr, Ctx, GcCounters, IndexMemory, Node, OpenReport, StatFs};
+use crate::inode::media;
+use crate::inode::numbers::Inodes;
+use crate::inode::state::{InodePlace, LogId, State};
+use crate::inode::view::{View, Views};
+use crate::inode::words::DAX_HOLD;
+use crate::log::Appended;
+use crate::op::commit::{Part, Rest};
+use crate::op::quota::{Change, Counted, Projects};
+use crate::op::unrecovered::Unrecovered;
+use crate::op::xattr_set::Xattrs;
+use crate::op::{commit, load};
 use crate::pool::Pool;
-use crate::quota::{Change, Counted, Projects};
-use crate::recover::OpenReport;
-use crate::recover::unrecovered::Unrecovered;
-use crate::seeded::{self, Bug};
-use crate::settle;
-use crate::types::{Attr, Ctx, IndexMemory, Node, StatFs};
-use crate::view::{State, View, Views};
-use crate::xattr::set::Xattrs;
+use crate::seeded;
+use crate::seeded::Bug;
+use crate::space::lane::Lane;
+use crate::space::{Allocator, Need, PageSource};
 
 /// When reads change the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -247,8 +247,13 @@ impl Fs {
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    pub(crate) fn env<'a>(&'a self, call: &'a Call<'a>) -> LogEnv<'a> {
-        LogEnv { arena: self.arena(), allocator: &self.allocator, op: &call.op, hint: call.hint }
+    pub(crate) fn env<'a>(&'a self, call: &'a Call<'a>) -> PageSource<'a> {
+        PageSource {
+            arena: self.arena(),
+            allocator: &self.allocator,
+            op: &call.op,
+            hint: call.hint,
+        }
     }
 
     /// Makes sure that the superblock says of a feature that it is used, durably: before the first
@@ -291,7 +296,7 @@ impl Fs {
         let noted = extents.pages() > UNNOTED_PAGES_MAX;
         self.allocator.give_each(self.arena(), &call.op, call.hint, extents, |index| {
             if noted {
-                call.op.note_word(settle::GIVEN, index + 1);
+                call.op.note_word(GIVEN, index + 1);
             }
         })?;
         call.op.clear_notes();
@@ -367,7 +372,7 @@ impl Fs {
         }
         let kind = view.kind().ok_or(Error::Stale)?;
         if call.kind.counts_on() {
-            load::check_numbers(ino, &place, view.state().op_seq, view.tail_page_seq())?;
+            media::check_numbers(ino, &place, view.state().op_seq, view.tail_page_seq())?;
         }
         let id = LogId::in_place(ino, view.generation(), &place);
         Ok(Locked { view, place, id, kind, session: self.session, _guard: guard })
@@ -788,3 +793,6 @@ pub(crate) fn regular(kind: FileKind) -> Result<()> {
 pub(crate) fn need(replaces: bool) -> Need {
     if replaces { Need::Release } else { Need::Growth }
 }
+
+/// The word of an operation's record that counts the extents of its list that it began to give.
+pub(crate) const GIVEN: usize = 0;

@@ -13,6 +13,7 @@ mod docs;
 mod length;
 mod names;
 mod packages;
+mod rooms;
 mod source;
 mod tokens;
 
@@ -61,7 +62,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let tree = Tree::read(root)?;
     let packages = packages::read(root)?;
     let mut findings = Vec::new();
-    for rule in [length::check, calls::check, names::check, docs::check] {
+    for rule in [length::check, calls::check, names::check, docs::check, rooms::check] {
         findings.extend(rule(&tree));
     }
     findings.extend(arrows::check(&packages));

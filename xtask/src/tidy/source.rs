@@ -134,6 +134,6 @@ mod tests {
         assert!(is_test_only("crates/core/tests/common/mod.rs"));
         assert!(is_test_only("crates/core/src/log/tests.rs"));
         assert!(is_test_only("crates/layout/src/spec_test.rs"));
-        assert!(!is_test_only("crates/core/src/log.rs"));
+        assert!(!is_test_only("crates/core/src/log/mod.rs"));
     }
 }

@@ -1,7 +1,7 @@
 //! The file that a failure leaves: what was found as comments, a line of options, the steps.
 //!
 //! ```text
-//! # step 1 (unlink /a): power cut at the fence of the operation at crates/core/src/commit.rs:97:8
+//! # step 1 (unlink /a): power cut at the fence of the operation at crates/core/src/op/commit.rs:97:8
 //! options slots=4194304 lanes=1 form=auto from_step=0 ... seed=7
 //! create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
 //! unlink /a

@@ -37,7 +37,7 @@ use Taken::{Behind, Cached, Removed};
 
 const NEEDLESS: &[Needless] = &[
     Needless {
-        file: "core/src/file.rs",
+        file: "core/src/map/read.rs",
         code: "self.pm.",
         how: &[Removed, Behind],
         only: "look",
@@ -47,7 +47,7 @@ const NEEDLESS: &[Needless] = &[
         why: "an access time may be lost, and nothing waits for it; the order of its words is kept",
     },
     Needless {
-        file: "core/src/parent.rs",
+        file: "core/src/name/parent.rs",
         code: "self.pm.",
         how: &[Removed, Behind],
         only: "",
@@ -57,7 +57,7 @@ const NEEDLESS: &[Needless] = &[
         why: "a hint of a directory's parent is believed where that names the directory; without one all are searched",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "create",
@@ -67,7 +67,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the next store goes to where nothing leads yet: a new log page, or behind the tail",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.fence(pending)",
         how: &[Removed],
         only: "two-fence",
@@ -77,7 +77,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the create fences again before its record; but another thread may take a number of these pages as soon as they are in the arena, and its fence does not complete this one's write-backs",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.write_back(word)",
         how: &[Behind],
         only: "create",
@@ -87,7 +87,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as the fence behind it: the create fences again on this thread, another thread counts on it",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.fence(pm.write_back(word))",
         how: &[Removed],
         only: "create",
@@ -97,7 +97,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the making of the chunk's first pages fences again on this thread; another thread may make pages in the chunk as soon as it is in the arena, and counts on it",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.fence(pm.write_back(word))",
         how: &[Behind],
         only: "create",
@@ -107,7 +107,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as without the fence",
     },
     Needless {
-        file: "core/src/commit.rs",
+        file: "core/src/op/commit.rs",
         code: "pm.write_back_range(addr, LINE",
         how: &[Behind],
         only: "two-fence",
@@ -117,7 +117,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the own lines of a record are due before its space is used again, by the next record but one: the fence behind this record is early enough",
     },
     Needless {
-        file: "core/src/commit.rs",
+        file: "core/src/inode/state.rs",
         code: "pm.stream(self.commit_addr(slot)",
         how: &[Behind],
         only: "two-fence",
@@ -127,7 +127,7 @@ const NEEDLESS: &[Needless] = &[
         why: "a certificate puts a checksum behind, and this form has none; collection does not ask for the form",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(directory",
         how: &[Removed, Behind],
         only: "recovery",
@@ -137,7 +137,7 @@ const NEEDLESS: &[Needless] = &[
         why: "opened for writing, the fence of the repairs completes the same; opened for reading it is the last one",
     },
     Needless {
-        file: "core/src/recover/journal.rs",
+        file: "core/src/op/journal.rs",
         code: "pm.write_back_range(record.at",
         how: &[Behind],
         only: "recovery",
@@ -147,7 +147,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as the fence behind it",
     },
     Needless {
-        file: "core/src/recover/chunks.rs",
+        file: "core/src/inode/chunks.rs",
         code: "pm.write_back_range(",
         how: &[Behind],
         only: "recovery",
@@ -157,7 +157,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as the fence behind it",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "",
@@ -167,7 +167,7 @@ const NEEDLESS: &[Needless] = &[
         why: "certificates need this fence where records were erased before them, and there it is caught; here none was",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "behind a power cut",
@@ -177,7 +177,7 @@ const NEEDLESS: &[Needless] = &[
         why: "behind a power cut the state lines are durable; behind a death it is caught",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "opening",
@@ -187,7 +187,7 @@ const NEEDLESS: &[Needless] = &[
         why: "behind an orderly end the state lines are durable; behind a death it is caught",
     },
     Needless {
-        file: "core/src/commit.rs",
+        file: "core/src/op/commit.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "",
@@ -198,7 +198,7 @@ const NEEDLESS: &[Needless] = &[
               their store: `what_the_lab_found` has that",
     },
     Needless {
-        file: "core/src/mkfs.rs",
+        file: "core/src/life/mkfs.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "mkfs",
@@ -209,7 +209,7 @@ const NEEDLESS: &[Needless] = &[
               stored plainly comes behind the fence, and where it does not it is caught",
     },
     Needless {
-        file: "core/src/mkfs.rs",
+        file: "core/src/life/mkfs.rs",
         code: ".and(pm.write_back(named))",
         how: &[Behind],
         only: "mkfs",
@@ -219,7 +219,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the words are needed with the superblock, two fences later",
     },
     Needless {
-        file: "core/src/copies.rs",
+        file: "core/src/pool/copies.rs",
         code: "pm.fence(pm.stream(",
         how: &[Removed],
         only: "recovery",
@@ -229,7 +229,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the other copy stands meanwhile, and the fence of the repairs follows before the session rises",
     },
     Needless {
-        file: "core/src/copies.rs",
+        file: "core/src/pool/copies.rs",
         code: "pm.fence(pm.stream(",
         how: &[Behind],
         only: "recovery",
@@ -239,7 +239,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as without the fence",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "self.write_back(page",
         how: &[Removed, Behind],
         only: "two-fence",
@@ -249,7 +249,7 @@ const NEEDLESS: &[Needless] = &[
         why: "in this form the entries were durable before the line that is accepted was stored",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "self.write_back(addr, u64::from(count)",
         how: &[Removed, Behind],
         only: "two-fence",
@@ -259,7 +259,7 @@ const NEEDLESS: &[Needless] = &[
         why: "in this form the data was durable before the line that is accepted was stored",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "accepted.write_back(",
         how: &[Removed, Behind],
         only: "behind a power cut",
@@ -270,7 +270,7 @@ const NEEDLESS: &[Needless] = &[
               behind a death the same mutants are caught",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "self.write_back(",
         how: &[Removed, Behind],
         only: "behind a power cut",
@@ -280,7 +280,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "pm.write_back_range(place.addr",
         how: &[Removed, Behind],
         only: "behind a power cut",
@@ -290,7 +290,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "self.pm.fence(pending)",
         how: &[Removed, Behind],
         only: "behind a power cut",
@@ -300,7 +300,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as above: there is nothing to complete",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.write_back_range(at, LINE",
         how: &[Removed, Behind],
         only: "opening",
@@ -310,7 +310,7 @@ const NEEDLESS: &[Needless] = &[
         why: "behind an orderly end every state line is durable; behind a death the same mutants are caught",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(pending)",
         how: &[Removed, Behind],
         only: "opening",
@@ -320,7 +320,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as above: there is nothing to complete",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "create",
@@ -331,7 +331,7 @@ const NEEDLESS: &[Needless] = &[
               and who takes the page zeroes it",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "accepted.write_back(*addr, count * PAGE",
         how: &[Removed, Behind],
         only: "two-fence",
@@ -341,7 +341,7 @@ const NEEDLESS: &[Needless] = &[
         why: "in this form the data was durable before the line that is accepted was stored",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(stored)",
         how: &[Behind],
         only: "",
@@ -352,7 +352,7 @@ const NEEDLESS: &[Needless] = &[
               this one's too, and the replica has the bit",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(stored)",
         how: &[Behind],
         only: "",
@@ -362,7 +362,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(stored)",
         how: &[Behind],
         only: "",
@@ -372,7 +372,7 @@ const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/namespace.rs",
+        file: "core/src/name/create.rs",
         code: "self.pm.fence(std::mem::replace(&mut inherited",
         how: &[Behind],
         only: "create",
@@ -382,7 +382,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the next store is the hint of an inode that nothing names yet",
     },
     Needless {
-        file: "core/src/namespace.rs",
+        file: "core/src/name/create.rs",
         code: "self.pm.fence(std::mem::replace(&mut inherited",
         how: &[Behind],
         only: "create",
@@ -393,7 +393,7 @@ const NEEDLESS: &[Needless] = &[
               a fence of its own",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "create",
@@ -403,7 +403,7 @@ const NEEDLESS: &[Needless] = &[
         why: "the next store goes to a new page of attributes, where nothing leads yet",
     },
     Needless {
-        file: "core/src/alloc/inodes.rs",
+        file: "core/src/inode/numbers.rs",
         code: "pm.fence(pending)",
         how: &[Behind],
         only: "create unnamed",
@@ -417,7 +417,7 @@ const NEEDLESS: &[Needless] = &[
 /// Survivors that are needed where the runs seldom or never lead; each says what shows it.
 const SELDOM: &[Needless] = &[
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.stream_zero(*at, JOURNAL_RECORD_BYTES",
         how: &[Removed, Cached, Behind],
         only: "recovery behind a power cut",
@@ -428,7 +428,7 @@ const SELDOM: &[Needless] = &[
               `a_torn_record_is_not_completed_by_the_next_in_its_place`; of rejected ones it is caught",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(pending)",
         how: &[Removed, Behind],
         only: "recovery behind a power cut",
@@ -438,7 +438,7 @@ const SELDOM: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/log.rs",
+        file: "core/src/log/mod.rs",
         code: "self.pm.stream(self.tail.add(LINE), &[0; LINE_BYTES]",
         how: &[Removed, Cached, Behind],
         only: "",
@@ -449,7 +449,7 @@ const SELDOM: &[Needless] = &[
               `a_blank_line_at_the_end_of_a_log_page_is_blank`",
     },
     Needless {
-        file: "core/src/log.rs",
+        file: "core/src/log/mod.rs",
         code: "self.pm.fence(blank)",
         how: &[Removed, Behind],
         only: "",
@@ -459,7 +459,7 @@ const SELDOM: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/commit.rs",
+        file: "core/src/inode/state.rs",
         code: "pm.stream(self.commit_addr(slot)",
         how: &[Removed, Cached, Behind],
         only: "create",
@@ -470,7 +470,7 @@ const SELDOM: &[Needless] = &[
               that is copied: the seeded bug `no-certificate`",
     },
     Needless {
-        file: "core/src/gc.rs",
+        file: "core/src/gc/collect.rs",
         code: "pm.fence(self.pm.write_back(word))",
         how: &[Removed, Behind],
         only: "create",
@@ -481,7 +481,7 @@ const SELDOM: &[Needless] = &[
               in write, and by the seeded bug `skip-not-fenced`",
     },
     Needless {
-        file: "core/src/recover/scan.rs",
+        file: "core/src/life/scan.rs",
         code: "accepted.write_back(addr, PAGE",
         how: &[Removed, Behind],
         only: "two-fence",
@@ -492,7 +492,7 @@ const SELDOM: &[Needless] = &[
               past a page that collection skips: `while_a_log_grows_and_is_collected` lets clients die there",
     },
     Needless {
-        file: "core/src/settle.rs",
+        file: "core/src/life/settle.rs",
         code: "pm.fence(pending)",
         how: &[Removed],
         only: "settling",
@@ -502,7 +502,7 @@ const SELDOM: &[Needless] = &[
         why: "the fence behind the certificates completes the same; where there are certificates it is caught",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.stream(at, &bytes",
         how: &[Removed, Behind],
         only: "write",
@@ -513,7 +513,7 @@ const SELDOM: &[Needless] = &[
               `what_another_program_would_misread_is_said_before_its_first_use`",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.stream(at, &bytes",
         how: &[Removed, Cached, Behind],
         only: "shift",
@@ -524,7 +524,7 @@ const SELDOM: &[Needless] = &[
               `what_another_program_would_misread_is_said_before_its_first_use`",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.stream(at, &bytes",
         how: &[Removed, Cached, Behind],
         only: "append",
@@ -534,7 +534,7 @@ const SELDOM: &[Needless] = &[
         why: "as above, of appends",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.stream(at, &bytes",
         how: &[Removed, Cached, Behind],
         only: "write",
@@ -544,7 +544,7 @@ const SELDOM: &[Needless] = &[
         why: "as above, of appends",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.stream(at, &bytes",
         how: &[Behind],
         only: "two-fence",
@@ -565,7 +565,7 @@ const SELDOM: &[Needless] = &[
         why: "as without the fence",
     },
     Needless {
-        file: "core/src/cow.rs",
+        file: "core/src/write/cow.rs",
         code: "pm.write_back_range(addr.add(from",
         how: &[Removed, Behind],
         only: "",
@@ -576,7 +576,7 @@ const SELDOM: &[Needless] = &[
               `a_gap_that_a_dead_process_zeroed_is_zero_after_the_next_write`",
     },
     Needless {
-        file: "core/src/commit.rs",
+        file: "core/src/op/commit.rs",
         code: "pm.fence(pending)",
         how: &[Removed, Behind],
         only: "",
@@ -590,7 +590,7 @@ const SELDOM: &[Needless] = &[
 /// Calls that no run of the mutants reaches.
 const UNREACHED: &[(&str, &str, &str)] = &[
     (
-        "cow.rs",
+        "write/cow.rs",
         "self.pm.fence(prepared.pending)",
         "a write that is given up after its data was streamed: only when another thread wins a race, or \
          when the arena is full just then (`failures_and_races_lose_nothing` has both)",
@@ -601,27 +601,27 @@ const UNREACHED: &[(&str, &str, &str)] = &[
         "a write that can't read an old page of its file: only on a damaged medium",
     ),
     (
-        "pool.rs",
+        "pool/mod.rs",
         "pm.fence(pm.write_back_range(first, LINE",
         "a feature's bit that a process stored before it died, set by the next: a death between this store \
          and its fence, of which a pool has one in its life",
     ),
     ("seeded.rs", "", "a seeded bug"),
-    ("commit.rs", "&raised.line(", "a seeded bug"),
-    ("recover/mod.rs", "repair(&pm, &pool, &opened))", "a seeded bug"),
+    ("op/commit.rs", "&raised.line(", "a seeded bug"),
+    ("life/open.rs", "repair(&pm, &pool, &opened))", "a seeded bug"),
     (
-        "small.rs",
+        "write/small.rs",
         "self.pm.fence(Flushed::none())",
         "a write that is given up after its data was streamed, as above",
     ),
     (
-        "repair/write.rs",
+        "offline/repair/write.rs",
         "self.pm.stream(at, &[0; LINE_BYTES]",
         "the rest of a page that a long name does not fit in: a repair adds long names only where two \
          share a cookie, and then there is room in the pools of the list",
     ),
     (
-        "settle.rs",
+        "life/settle.rs",
         "stream_zero(record.at",
         "a record that is seen was stored behind all that it covers, and without a power cut all of that is \
          seen too: only one that is damaged besides does not stand",

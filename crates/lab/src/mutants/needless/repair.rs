@@ -11,7 +11,7 @@ const REPAIR: &str = "repair behind a power cut";
 
 pub(super) const NEEDLESS: &[Needless] = &[
     Needless {
-        file: "core/src/repair/salvage.rs",
+        file: "core/src/offline/repair/salvage.rs",
         code: "store_identity",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -22,7 +22,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               arrive leaves the inode as damaged as it was, for the next repair",
     },
     Needless {
-        file: "core/src/commit.rs",
+        file: "core/src/op/commit.rs",
         code: "pm.stream(self.addr.add(IDENTITY_OFFSET)",
         how: &[Behind],
         only: REPAIR,
@@ -32,7 +32,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as without that fence",
     },
     Needless {
-        file: "core/src/copies.rs",
+        file: "core/src/pool/copies.rs",
         code: "pm.fence(pm.stream(",
         how: &[Behind],
         only: REPAIR,
@@ -42,7 +42,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "the other copy stands meanwhile, and what is stored next is fenced before anything rests on both",
     },
     Needless {
-        file: "core/src/copies.rs",
+        file: "core/src/pool/copies.rs",
         code: "pm.fence(pm.stream(",
         how: &[Behind],
         only: REPAIR,
@@ -52,7 +52,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "the other copy stands meanwhile, and what is stored next is fenced before anything rests on both",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(store_pool_state(",
         how: &[Behind],
         only: REPAIR,
@@ -63,7 +63,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               it means no more than before, and the fence behind it is this one",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(store_pool_state(",
         how: &[Behind],
         only: REPAIR,
@@ -74,7 +74,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               it means no more than before, and the fence behind it is this one",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(store_pool_state(",
         how: &[Behind],
         only: REPAIR,
@@ -85,7 +85,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               it means no more than before, and the fence behind it is this one",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(store_pool_state(",
         how: &[Behind],
         only: REPAIR,
@@ -96,7 +96,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               it means no more than before, and the fence behind it is this one",
     },
     Needless {
-        file: "core/src/repair/amend.rs",
+        file: "core/src/offline/repair/amend.rs",
         code: "self.pm.fence(self.pm.write_back(word))",
         how: &[Removed],
         only: REPAIR,
@@ -107,7 +107,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               the page is one that nothing names",
     },
     Needless {
-        file: "core/src/repair/amend.rs",
+        file: "core/src/offline/repair/amend.rs",
         code: "self.pm.fence(self.pm.write_back(word))",
         how: &[Behind],
         only: REPAIR,
@@ -117,7 +117,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as without the fence",
     },
     Needless {
-        file: "core/src/repair/mod.rs",
+        file: "core/src/offline/repair/mod.rs",
         code: "self.pm.fence(self.pm.write_back(stored))",
         how: &[Behind],
         only: REPAIR,
@@ -127,7 +127,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "the next store rewrites a copy of what stands, whatever the word says",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(std::mem::replace(&mut pending",
         how: &[Behind],
         only: REPAIR,
@@ -137,7 +137,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "the header goes to a free page; the fence is there for the word in the header of the page before",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.stream(at, bytes, Purpose::Log)",
         how: &[Behind],
         only: REPAIR,
@@ -147,7 +147,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "what lies behind the tail is fenced again before the record",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.stream(page, &header.encode(",
         how: &[Cached, Behind],
         only: REPAIR,
@@ -157,7 +157,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "the word that names the next page lies in the same line, and its write-back takes the header along",
     },
     Needless {
-        file: "core/src/repair/salvage.rs",
+        file: "core/src/offline/repair/salvage.rs",
         code: "self.pm.fence(self.pm.stream_zero(at",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -167,7 +167,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "all that the record speaks of has a line above it, and the next fence is of the same thread",
     },
     Needless {
-        file: "core/src/repair/salvage.rs",
+        file: "core/src/offline/repair/salvage.rs",
         code: "self.pm.fence(self.pm.stream_zero(at",
         how: &[Behind],
         only: REPAIR,
@@ -177,7 +177,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as without the fence",
     },
     Needless {
-        file: "core/src/repair/mod.rs",
+        file: "core/src/offline/repair/mod.rs",
         code: "self.pm.fence(self.pm.write_back(stored))",
         how: &[Behind],
         only: REPAIR,
@@ -187,7 +187,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "words are proved one by one, and the state line says nothing of them",
     },
     Needless {
-        file: "core/src/repair/mod.rs",
+        file: "core/src/offline/repair/mod.rs",
         code: "self.pm.fence(self.pm.write_back(stored))",
         how: &[Behind],
         only: REPAIR,
@@ -197,7 +197,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "words are proved one by one, and the state line says nothing of them",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(store_pool_state(",
         how: &[Behind],
         only: REPAIR,
@@ -207,7 +207,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "the next store goes to a free page, or behind a tail: as above",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.fence(store_pool_state(",
         how: &[Behind],
         only: REPAIR,
@@ -217,7 +217,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "the next store goes to a free page, or behind a tail: as above",
     },
     Needless {
-        file: "core/src/pool.rs",
+        file: "core/src/pool/mod.rs",
         code: "pm.write_back_range(at, LINE",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -227,7 +227,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "behind a power cut there is nothing in the caches to be written back",
     },
     Needless {
-        file: "core/src/recover/chunks.rs",
+        file: "core/src/inode/chunks.rs",
         code: "pm.write_back_range(",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -237,7 +237,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "behind a power cut there is nothing in the caches to be written back",
     },
     Needless {
-        file: "core/src/recover/journal.rs",
+        file: "core/src/op/journal.rs",
         code: "pm.write_back_range(record.at",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -247,7 +247,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "behind a power cut there is nothing in the caches to be written back",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(directory",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -257,7 +257,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "behind a power cut there is nothing in the caches to be written back",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(pending)",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -267,7 +267,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "behind a power cut there is nothing in the caches to be written back",
     },
     Needless {
-        file: "core/src/copies.rs",
+        file: "core/src/pool/copies.rs",
         code: "pm.fence(pm.stream(",
         how: &[Behind],
         only: REPAIR,
@@ -277,7 +277,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as above: of no structure are both copies rewritten",
     },
     Needless {
-        file: "core/src/copies.rs",
+        file: "core/src/pool/copies.rs",
         code: "pm.fence(pm.stream(",
         how: &[Behind],
         only: REPAIR,
@@ -287,7 +287,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(pending)",
         how: &[Behind],
         only: REPAIR,
@@ -298,7 +298,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               refused again: the next repair comes to the same. Behind recovery the record comes next, and it is caught",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
@@ -309,7 +309,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
               is clean; before that one it is caught",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
@@ -319,7 +319,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
@@ -329,7 +329,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
@@ -339,7 +339,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
@@ -349,7 +349,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/repair/write.rs",
+        file: "core/src/offline/repair/write.rs",
         code: "self.pm.fence(stored)",
         how: &[Behind],
         only: REPAIR,
@@ -359,7 +359,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
         why: "as above",
     },
     Needless {
-        file: "core/src/repair/mod.rs",
+        file: "core/src/offline/repair/mod.rs",
         code: "self.pm.fence(self.pm.write_back(stored))",
         how: &[Behind],
         only: REPAIR,
@@ -373,7 +373,7 @@ pub(super) const NEEDLESS: &[Needless] = &[
 /// Survivors that are needed where the repairs seldom lead.
 pub(super) const SELDOM: &[Needless] = &[
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.fence(pending)",
         how: &[Removed, Behind],
         only: REPAIR,
@@ -384,7 +384,7 @@ pub(super) const SELDOM: &[Needless] = &[
               and refused for what it covers",
     },
     Needless {
-        file: "core/src/recover/mod.rs",
+        file: "core/src/life/open.rs",
         code: "pm.stream_zero(*at",
         how: &[Behind],
         only: REPAIR,

@@ -1,0 +1,244 @@
+//! Changes of attributes and of a file's length.
+//!
+//! One commit: an attributes entry where mode, owner or access time change, a hole entry where
+//! pages fall behind the new end, and the commit line with size, times and link count. A crash
+//! leaves all of it or nothing.
+
+use novale_layout::{Entry, FileKind, PAGE, PmAddr, RoFeature};
+use novale_pm::Flushed;
+
+use crate::attr::xattr::Follow;
+use crate::base::error::{Error, Result};
+use crate::base::extent::Extents;
+use crate::base::types::{Attr, ClearSetId, Ctx, Node, SetAttr};
+use crate::fs::{Call, Fs, Locked, OpKind};
+use crate::inode::state::Attrs;
+use crate::inode::view::View;
+use crate::log::entries::{attributes_entry, hole_to_end};
+use crate::log::{Appender, FILE_PAGES_MAX, Room};
+use crate::op::commit::Rest;
+use crate::op::xattr_set::{ReadyXattrs, Xattrs};
+use crate::seeded;
+use crate::seeded::Bug;
+use crate::space::Need;
+use crate::write::cow::FILE_BYTES_MAX;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+impl Fs {
+    /// Changes attributes; truncates or extends where `size` is given.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::NoSpace`] before anything changed; [`Error::Invalid`] for the
+    /// size of what is no regular file; [`Error::Stale`].
+    pub fn setattr(&self, ctx: &Ctx, node: Node, set: &SetAttr) -> Result<Attr> {
+        if set.project.is_some_and(|project| project != 0) {
+            self.use_feature(ctx, RoFeature::Trees)?;
+        }
+        let kind = if set.size.is_some() { OpKind::Truncate } else { OpKind::Attributes };
+        let call = self.begin(kind, ctx)?;
+        let locked = self.lock_node(&call, node)?;
+        if let Some(size) = set.size {
+            self.check_data(&locked.view, locked.kind)?;
+            if size > FILE_BYTES_MAX {
+                return Err(Error::TooLarge);
+            }
+            self.unpark_below(&call, &locked, size)?;
+        }
+        if let Some(project) = set.project.filter(|project| *project != locked.view.project()) {
+            self.allow(&call, project, 0, 0)?;
+        }
+        let drops_capability = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        let xattrs = self.follow(&locked, Follow { drops_capability, mode: set.mode })?;
+        self.set_locked(&call, &locked, set, xattrs)?;
+        Ok(locked.view.attr(locked.kind))
+    }
+
+    /// Changes attributes, and extended ones where `xattrs` says what they will be.
+    pub(crate) fn set_locked(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        set: &SetAttr,
+        xattrs: Option<Xattrs>,
+    ) -> Result<()> {
+        let (view, arena) = (&locked.view, self.arena());
+        let old = view.attrs();
+        let mut attrs = new_attrs(old, set, locked.kind);
+        let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
+        let first_dead = set.size.map(|size| size.div_ceil(PAGE));
+        let cuts = first_dead.map_or(Ok(None), |page| view.index().next(arena, page))?.is_some();
+        first_dead.map_or(Ok(()), |page| self.park_room(view, page))?;
+        let xattrs = xattrs.map(|xattrs| self.ready_xattrs(call, xattrs)).transpose()?;
+        if let Some(ready) = &xattrs {
+            attrs.xattrs = ready.set;
+        }
+        let changes_attrs = attrs != old || set.atime_ns.is_some();
+        let entries = u64::from(changes_attrs) + u64::from(cuts);
+        let xattrs = xattrs.unwrap_or_default();
+        let room = self.set_room(call, view, entries, &xattrs)?;
+        let mut next = locked.next_state();
+        let (gap, room) = self.gap_to(call, locked, set.size, room, &xattrs)?;
+        let stored = xattrs.store(&self.pm, &locked.id, next.op_seq);
+        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
+        if changes_attrs {
+            writer.push(&Entry::Attributes(attributes_entry(&attrs, atime_ns)));
+        }
+        if let Some(page) = first_dead.filter(|_| cuts) {
+            writer.push(&hole_to_end(page));
+        }
+        let mut appended = writer.finish();
+        Locked::apply_log(&mut next, &appended);
+        next.ctime_ns = call.now_ns;
+        if let Some(size) = set.size {
+            next.size = size;
+            next.mtime_ns = call.now_ns;
+        }
+        next.mtime_ns = set.mtime_ns.unwrap_or(next.mtime_ns);
+        let fenced = xattrs.has_pages() && !seeded::is_on(Bug::XattrsNotFenced);
+        let single = gap.is_none() && !fenced && self.options.form.is_single(0);
+        let pending = std::mem::replace(&mut appended.pending, Flushed::none()).and(stored);
+        let rest = if entries == 0 && gap.is_none() {
+            Rest::Nothing
+        } else {
+            Rest::new(single, pending.and(gap.unwrap_or_else(Flushed::none)), appended.crc)
+        };
+        let mut freed = xattrs.freed;
+        let early = seeded::is_on(Bug::FreedEarly);
+        if let Some(page) = first_dead.filter(|_| cuts && early) {
+            self.give_early(call, view, page)?;
+        }
+        let op_seq = next.op_seq;
+        self.commit(call, locked, next, rest, || {
+            appended.publish(view);
+            if changes_attrs {
+                view.set_attrs(&attrs, view.rdev());
+                view.set_atime_ns(atime_ns);
+                view.set_attr_seq(op_seq);
+            }
+            let cut = first_dead.filter(|_| cuts && !seeded::is_on(Bug::CutPagesStay));
+            cut.map_or(Ok(()), |page| self.cut_index(view, (op_seq, page), &mut freed))
+        })?;
+        self.give(call, &if early { Extents::default() } else { freed })?;
+        self.collect_if_grown(call, locked, &appended)
+    }
+
+    /// Room for the entries of a change; without it the pages of new extended attributes go back.
+    fn set_room(
+        &self,
+        call: &Call<'_>,
+        view: &View<'_>,
+        entries: u64,
+        xattrs: &ReadyXattrs,
+    ) -> Result<Room> {
+        match Room::make(&self.env(call), view, (0..entries).map(|_| 1), Need::Release) {
+            Ok(room) => Ok(room),
+            Err(error) => self.unready_xattrs(call, xattrs).and(Err(error)),
+        }
+    }
+
+    /// Zeroes what lies before a new end behind the old one; where that fails, room and pages go back.
+    fn gap_to(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        size: Option<u64>,
+        room: Room,
+        xattrs: &ReadyXattrs,
+    ) -> Result<(Option<Flushed>, Room)> {
+        let Some(size) = size.filter(|size| *size > locked.view.size()) else {
+            return Ok((None, room));
+        };
+        match self.zero_gap(locked, size) {
+            Ok(gap) => Ok((gap, room)),
+            Err(error) => {
+                let given = room.give_back(&self.env(call));
+                self.unready_xattrs(call, xattrs).and(given).and(Err(error))
+            }
+        }
+    }
+
+    /// Takes the pages from `page` on out of a file's index; they go to `freed`.
+    fn cut_index(
+        &self,
+        view: &View<'_>,
+        (op_seq, page): (u64, u64),
+        freed: &mut Extents,
+    ) -> Result<()> {
+        view.set_cut(op_seq, page);
+        let (mut cut, mut parked) = (0, Ok(()));
+        view.index().remove_range(self.arena(), page, FILE_PAGES_MAX, &mut |page, addr| {
+            match self.park(view, page, addr) {
+                Ok(true) => {}
+                Ok(false) => freed.push_page(PmAddr::from_raw(addr)),
+                Err(error) => parked = Err(error),
+            }
+            cut += 1;
+        })?;
+        view.set_data_pages(view.data_pages() - cut);
+        parked
+    }
+
+    /// [`Bug::FreedEarly`]: gives the pages back that a truncation will cut.
+    fn give_early(&self, call: &Call<'_>, view: &View<'_>, from: u64) -> Result<()> {
+        let mut cut = Extents::default();
+        view.index().for_each(self.arena(), &mut |page, addr| {
+            if page >= from {
+                cut.push_page(PmAddr::from_raw(addr));
+            }
+        })?;
+        self.give(call, &cut)
+    }
+}
+
+impl View<'_> {
+    /// What is told of the inode.
+    pub(crate) fn attr(&self, kind: FileKind) -> Attr {
+        let state = self.state();
+        let attrs = self.attrs();
+        Attr {
+            ino: self.ino(),
+            generation: self.generation(),
+            kind,
+            mode: attrs.mode,
+            nlink: state.nlink,
+            uid: attrs.uid,
+            gid: attrs.gid,
+            rdev: self.rdev(),
+            project: attrs.project,
+            size: if kind == FileKind::Directory {
+                state.size.saturating_mul(64)
+            } else {
+                state.size
+            },
+            blocks: self.pages() * 8,
+            atime_ns: self.atime_ns(),
+            mtime_ns: state.mtime_ns,
+            ctime_ns: state.ctime_ns,
+            birth_ns: self.birth_ns(),
+        }
+    }
+}
+
+fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
+    let mut attrs = old;
+    attrs.mode = set.mode.map_or(old.mode, |mode| mode & 0o7777);
+    attrs.uid = set.uid.unwrap_or(old.uid);
+    attrs.gid = set.gid.unwrap_or(old.gid);
+    attrs.project = set.project.unwrap_or(old.project);
+    if kind != FileKind::Directory {
+        attrs.mode &= !cleared(set.clear_set_id, attrs.mode);
+    }
+    attrs
+}
+
+/// The bits of a mode that fall.
+fn cleared(clear: ClearSetId, mode: u32) -> u32 {
+    match clear {
+        ClearSetId::Nothing => 0,
+        ClearSetId::Executable if mode & GROUP_EXECUTE == 0 => SET_UID,
+        ClearSetId::Executable | ClearSetId::All => SET_UID | SET_GID,
+    }
+}

@@ -1,0 +1,98 @@
+//! Dropping views that nobody has used lately, when the arena holds more than is wanted.
+//!
+//! Each operation that begins under pressure looks at a few views, before it has any lock: a hand goes
+//! round all of them, and of those that nobody has used since it last came by (of others where there
+//! are none) it drops the contents (page index, name table), to be built again from the log by whoever
+//! comes next. The block goes too,
+//! unless the inode is held or is a directory, whose parent it alone knows.
+//!
+//! Readers have no lock: they see the counter move, or a block that is another inode's or nobody's.
+//! Blocks are used again for views alone, keep their counter and their lock word, and say whose they
+//! are only when they can be found. Whoever locked a block that had been dropped sees that it is not
+//! what it sought, and seeks again.
+//!
+//! Death. The record says that the operation loads, and nothing else. Until the number is taken off the
+//! block, settling finds an inode that was locked, judges it and drops the rest of its view; from then
+//! on a lock like any other. A block that is in the tables and nobody's is given its number by the next
+//! who looks for it; one that is in no table and not given back is lost until the arena goes.
+
+use std::sync::atomic::Ordering;
+
+use novale_arena::Op;
+use novale_layout::PmAddr;
+
+use crate::base::error::Result;
+use crate::base::extent::Extent;
+use crate::fs::{Fs, OpKind};
+use crate::inode::view::{VIEW_CLASS, View};
+use crate::op::load;
+
+/// Views that one operation looks at, at most.
+const VIEWS_A_STEP: usize = 32;
+/// Views of which one operation drops the contents, at most.
+const DROPS_A_STEP: usize = 8;
+/// What the index of an inode takes for each page that it names, about: a word in a node of 64.
+const INDEX_BYTES_A_PAGE: u64 = 9;
+
+impl Fs {
+    /// Drops some views, those that nobody has used lately first. What can't be dropped now stays: a
+    /// caller that comes to read has no use for the reason.
+    #[cold]
+    pub(crate) fn forget_some(&self, hint: u32) {
+        let mut op = self.client.op(OpKind::Load as u32, hint);
+        op.set_settler(self);
+        // Where all have been used since the hand came by, some go all the same: what is taken beyond
+        // what is wanted would rise for ever.
+        if self.forget_round(&op, false) == 0 {
+            self.forget_round(&op, true);
+        }
+    }
+
+    /// Looks at some views and drops of them what is asked for; returns how many.
+    fn forget_round(&self, op: &Op<'_>, used_too: bool) -> usize {
+        let arena = self.arena();
+        let wanted = arena.pressure();
+        let (mut dropped, mut freed) = (0, 0);
+        let _stopped = self.views.visit_some(arena, VIEWS_A_STEP, &mut |view| {
+            if view.take_touched() && !used_too {
+                return false;
+            }
+            let Ok(bytes) = self.forget_view(op, &view) else { return true };
+            dropped += usize::from(bytes > 0);
+            freed += bytes;
+            dropped == DROPS_A_STEP || freed >= wanted
+        });
+        dropped
+    }
+
+    /// Drops a view that nobody has locked; returns about how many bytes that gave back.
+    fn forget_view(&self, op: &Op<'_>, view: &View<'_>) -> Result<u64> {
+        let ino = view.ino();
+        let Some(_guard) = op.try_lock(view.lock_off())? else { return Ok(0) };
+        if !ino.is_valid() || view.ino() != ino {
+            return Ok(0);
+        }
+        let held = view.holds().load(Ordering::Relaxed) > 0;
+        let mut bytes = 0;
+        if view.kind().is_some() {
+            // One without names goes with its last hold, and what is parked with the last mapping.
+            if view.state().nlink == 0 || view.has_parked() {
+                return Ok(0);
+            }
+            let (addr, pages) = view.spare();
+            if pages > 0 {
+                view.set_spare(PmAddr::NULL, 0);
+                self.allocator.give_extent(self.arena(), op, Extent { addr, pages })?;
+            }
+            let names = if view.was_directory() { view.names().len() } else { 0 };
+            bytes += (view.data_pages() + names * 2) * INDEX_BYTES_A_PAGE;
+            load::forget(self.arena(), view)?;
+            bytes += 1;
+        }
+        if !held && !view.was_directory() {
+            self.views.remove(self.arena(), op, (ino, view))?;
+            bytes += VIEW_CLASS.bytes();
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,234 @@
+//! The inode directory as media has it: which inode numbers have a place, and where.
+
+use std::ops::Range;
+
+use novale_layout::{
+    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, PAGE, PmAddr, Seed, WORDS_PER_PAGE,
+    decode_page_word,
+};
+use novale_pm::{Flushed, Pm, Purpose};
+
+use crate::base::error::{Error, Result};
+use crate::inode::state::InodePlace;
+use crate::pool::marks::PageMarks;
+
+/// The inode pages of every chunk, and the pages that name them.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    items: Vec<Chunk>,
+    /// Pages of the directory's second level.
+    upper: Vec<PmAddr>,
+    /// Words that name no page, or one that another word names.
+    lost: Vec<Lost>,
+}
+
+/// One chunk of 8192 inode numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk {
+    /// The page that names the inode pages; null where that is not known.
+    pub(crate) table: PmAddr,
+    /// The inode pages, null where none is made yet.
+    pub(crate) pages: Vec<PmAddr>,
+}
+
+/// Inode numbers whose place is not known, since a word of the directory is damaged.
+#[derive(Debug, Clone)]
+pub(crate) struct Lost {
+    /// The page of the directory that does not name them.
+    page: PmAddr,
+    /// From the first to the last; a number between them that has a place is not lost.
+    pub(crate) numbers: Range<u64>,
+    pub(crate) why: Error,
+    spans_tables: bool,
+}
+
+impl Lost {
+    /// Whether a word is damaged that names more than the page of 16 inodes.
+    pub(crate) fn is_of_tables(&self) -> bool {
+        self.spans_tables
+    }
+
+    /// Whether a number without a place is among them.
+    pub(crate) fn has(&self, ino: Ino) -> bool {
+        self.numbers.contains(&ino.get())
+    }
+}
+
+impl Chunks {
+    /// Reads the directory and marks its pages, those of inodes included. A damaged word is noted,
+    /// and names nothing: see [`Chunks::lost`].
+    pub(crate) fn read(pm: &Pm, root: PmAddr, marks: &PageMarks) -> Result<Self> {
+        let mut this = Self::default();
+        let in_use = words_in_use(pm, root)?;
+        let behind = in_use.len();
+        for (index, word) in (0..).zip(in_use) {
+            let first = index * WORDS_PER_PAGE;
+            let span = (first * INODES_PER_CHUNK, WORDS_PER_PAGE * INODES_PER_CHUNK);
+            let Some(page) = this.table(pm, marks, word, span) else {
+                // Those behind it keep their numbers.
+                this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
+                continue;
+            };
+            this.upper.push(page);
+            this.read_upper(pm, page, marks)?;
+            // Chunks come in order: a page of the second level that another follows is full.
+            let missing = first + WORDS_PER_PAGE - this.items.len() as u64;
+            if missing > 0 && to_len(index + 1) < behind {
+                let end = span.0 + span.1;
+                let found = format!("{missing} tables short, and another one follows");
+                let why = Error::damaged("inode directory", page, found);
+                this.lose(page, end - missing * INODES_PER_CHUNK..end, why);
+                this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
+            }
+        }
+        let known = this.items.iter().rposition(|chunk| !chunk.table.is_null());
+        this.items.truncate(known.map_or(0, |last| last + 1));
+        if this.items.is_empty() && this.lost.is_empty() {
+            return Err(Error::damaged("inode directory", root, "no inode chunk"));
+        }
+        Ok(this)
+    }
+
+    /// Reads the tables that a page of the second level names.
+    fn read_upper(&mut self, pm: &Pm, page: PmAddr, marks: &PageMarks) -> Result<()> {
+        for word in words_in_use(pm, page)? {
+            let first = self.items.len() as u64 * INODES_PER_CHUNK;
+            let Some(table) = self.table(pm, marks, word, (first, INODES_PER_CHUNK)) else {
+                self.items.push(Chunk::default());
+                continue;
+            };
+            let mut pages = Vec::new();
+            for (index, word) in (0..).zip(words(pm, table)?) {
+                let span = (first + index * INODES_PER_PAGE, INODES_PER_PAGE);
+                pages.push(self.page(pm, marks, word, span).unwrap_or(PmAddr::NULL));
+            }
+            self.items.push(Chunk { table, pages });
+        }
+        Ok(())
+    }
+
+    /// As [`Chunks::page`], of a word before or among those in use: chunks come in order, so that a
+    /// null one is damaged.
+    fn table(
+        &mut self,
+        pm: &Pm,
+        marks: &PageMarks,
+        (at, word): (PmAddr, u64),
+        (first, count): (u64, u64),
+    ) -> Option<PmAddr> {
+        if word != 0 {
+            return self.page(pm, marks, (at, word), (first, count));
+        }
+        let why = Error::damaged("inode directory", at, "null, and words behind it are not");
+        self.lose(at.page(), first..first + count, why);
+        None
+    }
+
+    /// The page that a word names, or null; `None` for a damaged word, which loses `span` (first and
+    /// number) of the inode numbers.
+    fn page(
+        &mut self,
+        pm: &Pm,
+        marks: &PageMarks,
+        (at, word): (PmAddr, u64),
+        (first, count): (u64, u64),
+    ) -> Option<PmAddr> {
+        let damaged = |found: &dyn std::fmt::Display| Error::damaged("inode directory", at, found);
+        let judged = match decode_page_word(word) {
+            Ok(addr) if addr.is_null() => Ok(addr),
+            Ok(addr) if !pm.contains(addr, PAGE) => Err(damaged(&addr)),
+            Ok(addr) => {
+                marks.mark(addr, 1, &|| format!("word {at} of the inode directory")).map(|()| addr)
+            }
+            Err(error) => Err(damaged(&error)),
+        };
+        match judged {
+            Ok(addr) => Some(addr),
+            Err(why) => {
+                self.lose(at.page(), first..first + count, why);
+                None
+            }
+        }
+    }
+
+    /// Notes lost numbers, once a page of the directory: those between are asked for elsewhere first.
+    fn lose(&mut self, page: PmAddr, numbers: Range<u64>, why: Error) {
+        match self.lost.last_mut() {
+            Some(last) if last.page == page => last.numbers.end = numbers.end,
+            _ => {
+                let spans_tables = numbers.end - numbers.start > INODES_PER_PAGE;
+                self.lost.push(Lost { page, numbers, why, spans_tables });
+            }
+        }
+    }
+
+    /// What of the directory is damaged.
+    pub(crate) fn lost(&self) -> &[Lost] {
+        &self.lost
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Chunk> {
+        self.items.iter()
+    }
+
+    /// Whether a number's chunk has a table that is known.
+    pub(crate) fn has_table(&self, number: u64) -> bool {
+        let chunk = self.items.get(to_len(number / INODES_PER_CHUNK));
+        chunk.is_some_and(|chunk| !chunk.table.is_null())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Where an inode lies; `None` for a number whose page is not made.
+    pub(crate) fn place(&self, seed: Seed, ino: Ino) -> Option<InodePlace> {
+        Some(InodePlace::new(seed, ino, self.addr(ino)?))
+    }
+
+    /// The address of an inode; `None` for a number whose page is not made.
+    pub(crate) fn addr(&self, ino: Ino) -> Option<PmAddr> {
+        let chunk = self.items.get(usize::try_from(ino.chunk()).ok()?)?;
+        let page = chunk.pages.get(usize::try_from(ino.index() / INODES_PER_PAGE).ok()?)?;
+        let at = page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE);
+        (!page.is_null()).then_some(at)
+    }
+
+    /// Every page of the directory: of its second level, and the chunks' tables.
+    pub(crate) fn directory_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
+        let tables = self.items.iter().map(|chunk| chunk.table).filter(|table| !table.is_null());
+        self.upper.iter().copied().chain(tables)
+    }
+
+    /// Writes the directory's words back: a process that named a page may have died before its
+    /// fence.
+    pub(crate) fn write_back(&self, pm: &Pm, root: PmAddr) -> Flushed {
+        std::iter::once(root)
+            .chain(self.directory_pages())
+            .fold(Flushed::none(), |pending, page| {
+                pending.and(pm.write_back_range(page, PAGE, Purpose::Inode))
+            })
+    }
+}
+
+/// The words of a page of the directory, each with its place.
+fn words(pm: &Pm, page: PmAddr) -> Result<Vec<(PmAddr, u64)>> {
+    (0..WORDS_PER_PAGE)
+        .map(|index| {
+            let at = page.add(index * 8);
+            Ok((at, pm.load_u64(at)?))
+        })
+        .collect()
+}
+
+/// The words of a page up to the last that is not null.
+pub(crate) fn words_in_use(pm: &Pm, page: PmAddr) -> Result<Vec<(PmAddr, u64)>> {
+    let mut words = words(pm, page)?;
+    let last = words.iter().rposition(|(_, word)| *word != 0);
+    words.truncate(last.map_or(0, |last| last + 1));
+    Ok(words)
+}
+
+fn to_len(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,289 @@
+//! Several clients, of several processes, on one arena: where its tables are, who comes and goes.
+//!
+//! The client that opens the pool writes the places of all tables into the arena's root block, and
+//! the word that says so last. Coming and going are serialised by a lock, so that exactly the last
+//! client to leave closes the pool.
+
+use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
+
+use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
+use novale_layout::PmAddr;
+use novale_pm::Pm;
+use novale_policy::{Form, Spread};
+
+use crate::base::error::{Error, Result};
+use crate::base::types::{Ctx, GcCounters, OpenReport};
+use crate::fs::{Atime, Fs, OpKind, OpenOptions};
+use crate::inode::numbers::Inodes;
+use crate::inode::view::Views;
+use crate::op::quota::Projects;
+use crate::op::unrecovered::Unrecovered;
+use crate::pool::Pool;
+use crate::space::Allocator;
+
+/// What programs that share an arena must have in common: a hash of the sources of all that works on
+/// one (`build.rs`), so that a program of another build is refused.
+pub const ARENA_ABI: u64 = parsed(env!("NOVALE_ARENA_ABI"));
+
+const fn parsed(text: &str) -> u64 {
+    match u64::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => 0,
+    }
+}
+const _: () = assert!(ARENA_ABI != 0, "the build script writes a number");
+
+// Words of the arena's root block.
+const STAGE: usize = 0;
+const SESSION: usize = 1;
+const PLACES: usize = 2;
+const PLACES_END: usize = PLACES + 11;
+/// Dead clients that were settled for.
+const SETTLED: usize = 16;
+/// How the one who opened the pool treats access times, commits and default ACLs.
+const MANNERS: usize = 17;
+/// Mounts of the pool, those whose daemon was killed included.
+const MOUNTS: usize = 18;
+/// A bit for each client slot whose client has left: eight words.
+const LEFT: usize = 20;
+
+/// Values of the word [`STAGE`].
+const FRESH: u64 = 0;
+const BEGUN: u64 = 1;
+const OPEN: u64 = 2;
+const CLOSED: u64 = 3;
+
+/// Claims a fresh arena for a pool that is being opened.
+pub(crate) fn begin(arena: &Arena) -> Result<()> {
+    let stage = &arena.root()[STAGE];
+    match stage.compare_exchange(FRESH, BEGUN, Ordering::AcqRel, Ordering::Relaxed) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::BadArena("a file system is open in it already".into())),
+    }
+}
+
+/// Which dead clients' operations were settled; the allocator may have lost track of pages then.
+pub(crate) fn count_settled(arena: &Arena) {
+    arena.root()[SETTLED].fetch_add(1, Ordering::Relaxed);
+}
+
+fn slot_bit(arena: &Arena, client: ClientInfo) -> Option<(&AtomicU64, u64)> {
+    let word = arena.root().get(LEFT + usize::try_from(client.slot / 64).ok()?)?;
+    Some((word, 1 << (client.slot % 64)))
+}
+
+pub(crate) fn has_left(arena: &Arena, client: ClientInfo) -> bool {
+    slot_bit(arena, client).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+fn set_left(arena: &Arena, client: ClientInfo, left: bool) {
+    if let Some((word, bit)) = slot_bit(arena, client) {
+        if left {
+            word.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The processes that live and have the pool open in `arena`.
+#[must_use]
+pub fn live_clients(arena: &Arena) -> Vec<PidInfo> {
+    let there = arena.clients().filter(|client| !has_left(arena, *client));
+    there.filter(|client| !arena.is_dead_client(client)).map(|client| client.process).collect()
+}
+
+/// Rounds in which the last client to leave settles for dead ones.
+const LEAVE_TRIES: usize = 8;
+
+/// How often a slot is sought while another process settles for the dead that have them: 0.1 s.
+const SLOT_TRIES: usize = 200_000;
+
+/// A client slot; where all are taken the one for settling, and true.
+fn take_slot(arena: &Arena, process: PidInfo) -> Result<(Client, bool)> {
+    for _ in 0..SLOT_TRIES {
+        match arena.attach(process) {
+            Err(ArenaError::NoClientSlot(_)) => {}
+            client => return Ok((client?, false)),
+        }
+        match arena.attach_to_settle(process) {
+            Err(ArenaError::NoClientSlot(_)) => std::hint::spin_loop(),
+            client => return Ok((client?, true)),
+        }
+    }
+    Err(Error::TooManyClients)
+}
+
+impl OpenOptions {
+    /// The options of those who have the pool open in `arena`, for one who joins them.
+    #[must_use]
+    pub fn of_arena(arena: &Arena) -> Self {
+        let word = arena.root()[MANNERS].load(Ordering::Relaxed);
+        let byte = |shift: u32| u8::try_from(word >> shift & 0xff).unwrap_or(0);
+        let forms = [Form::Auto, Form::Single, Form::Two];
+        Self {
+            atime: Atime::numbered(byte(0)),
+            form: forms.into_iter().find(|known| *known as u8 == byte(8)).unwrap_or(Form::Auto),
+            ignore_default_acls: word >> 16 & 1 != 0,
+            ..Self::default()
+        }
+    }
+}
+
+impl Fs {
+    /// Joins the clients of a pool that one of them has opened in `arena`. `pm` maps the same pool
+    /// for writing, with shared locks ([`SlotLock::Shared`](novale_pm::SlotLock::Shared)); the client
+    /// that opened it has shared its own ([`Pm::share`]). When `process` is gone, others settle for
+    /// this client: it is the caller's own, but for tests.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] while its pool is being opened or closed, [`Error::BadArena`] when another one
+    /// is open in it; [`Error::BadPool`].
+    pub fn attach(pm: Pm, arena: &Arena, options: &OpenOptions, process: PidInfo) -> Result<Self> {
+        let pool = Pool::read(&pm)?;
+        let root = arena.root();
+        let word = |index: usize| root.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
+        match root[STAGE].load(Ordering::Acquire) {
+            OPEN => {}
+            // Being closed, or being opened.
+            _ => return Err(Error::Closed),
+        }
+        if word(SESSION) != u64::from(pool.state.session) {
+            let found = format!("it is of session {}", word(SESSION));
+            return Err(Error::BadArena(format!("{found}, the pool's is {}", pool.state.session)));
+        }
+        let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
+        let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
+        let (client, is_full) = take_slot(arena, process)?;
+        let mut fs = Self {
+            pm,
+            allocator: Allocator::attach(&pages, places, Box::new(Spread)),
+            inodes: Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7))),
+            views: Views::attach(word(PLACES + 8)),
+            rename_lock: Off::from_raw(word(PLACES + 9)),
+            projects: Projects::attach(word(PLACES + 10)),
+            client,
+            seed: pool.seed,
+            session: pool.state.session,
+            options: *options,
+            policy: Self::default_policy(),
+            unrecovered: Unrecovered::default(),
+            report: OpenReport { clean: true, ..OpenReport::default() },
+            gc: GcCounters::default(),
+            closed: AtomicBool::new(false),
+            atime: AtomicU8::new(options.atime as u8),
+            // What the superblock says need not be durable.
+            features: atomic::AtomicU64::new(0),
+            refuses_mapped: AtomicBool::new(false),
+            room_in_vain: atomic::AtomicU64::new(0),
+            settling: std::sync::Mutex::new(()),
+        };
+        if is_full {
+            fs.settle_dead()?;
+            fs.client = match arena.attach(process) {
+                Err(ArenaError::NoClientSlot(_)) => return Err(Error::TooManyClients),
+                client => client?,
+            };
+        }
+        {
+            let call = fs.begin_read(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 })?;
+            let _coming = call.op.lock(fs.clients_lock())?;
+            if root[STAGE].load(Ordering::Acquire) != OPEN {
+                return Err(Error::Closed);
+            }
+            set_left(arena, fs.client.info(), false);
+        }
+        Ok(fs)
+    }
+
+    /// Clients attached, this one and dead ones that nobody has settled for included.
+    #[must_use]
+    pub fn clients(&self) -> u32 {
+        u32::try_from(self.arena().clients().count()).unwrap_or(u32::MAX)
+    }
+
+    /// Says where everything is, for clients to come.
+    pub(crate) fn announce(&self) {
+        let root = self.arena().root();
+        let places = self.allocator.places().into_iter().chain([
+            self.inodes.place(),
+            self.inodes.directory().raw(),
+            self.views.place(),
+            self.rename_lock.raw(),
+            self.projects.place(),
+        ]);
+        for (word, place) in root.iter().take(PLACES_END).skip(PLACES).zip(places) {
+            word.store(place, Ordering::Relaxed);
+        }
+        root[SESSION].store(u64::from(self.session), Ordering::Relaxed);
+        self.announce_manners();
+        set_left(self.arena(), self.client.info(), false);
+        root[STAGE].store(OPEN, Ordering::Release);
+    }
+
+    /// Says how access times, commits and default ACLs are treated, for clients to come.
+    pub(crate) fn announce_manners(&self) {
+        let (atime, form) = (self.atime() as u64, self.options.form as u64);
+        let acls = u64::from(self.options.ignore_default_acls);
+        self.arena().root()[MANNERS].store(acls << 16 | form << 8 | atime, Ordering::Relaxed);
+    }
+
+    /// The lock under which clients come and go: the word behind the one for renaming.
+    fn clients_lock(&self) -> Off {
+        self.rename_lock.add(8)
+    }
+
+    /// Whether the operation of settling must leave a lock to its dead owner until all else is done.
+    pub(crate) fn is_lasting_lock(&self, lock: Off) -> bool {
+        lock == self.rename_lock || lock == self.clients_lock()
+    }
+
+    /// Whether a client has died, so that the allocator may have lost track of pages.
+    pub(crate) fn has_settled(&self) -> bool {
+        self.arena().root()[SETTLED].load(Ordering::Relaxed) != 0
+    }
+
+    /// Counts a mount that the caller serves; returns how many there are with it.
+    pub fn add_mount(&self) -> u64 {
+        self.arena().root()[MOUNTS].fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Mounts of the pool that were ever counted: one that was killed is not taken off.
+    #[must_use]
+    pub fn mounts(&self) -> u64 {
+        self.arena().root()[MOUNTS].load(Ordering::Acquire)
+    }
+
+    /// Whether the pool has been closed: the last client has left, and the arena is of no use.
+    #[must_use]
+    pub fn is_pool_closed(&self) -> bool {
+        self.arena().root()[STAGE].load(Ordering::Acquire) == CLOSED
+    }
+
+    /// Leaves; says whether this was the last client, and the pool is to be closed.
+    pub(crate) fn leave(&self) -> Result<bool> {
+        let arena = self.arena();
+        let me = self.client.info();
+        self.give_back_own_holds(&me)?;
+        for _ in 0..LEAVE_TRIES {
+            let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
+            let going = call.op.lock(self.clients_lock())?;
+            let others =
+                || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
+            // Looking ends at the first who lives: that one settles for the dead. One that is being killed
+            // counts as such: it might as well be killed when this client has left.
+            let is_last = others().next().is_none();
+            if is_last || others().any(|other| !arena.is_gone_client(&other)) {
+                set_left(arena, me, true);
+                if is_last {
+                    arena.root()[STAGE].store(CLOSED, Ordering::Release);
+                }
+                return Ok(is_last);
+            }
+            drop(going);
+            drop(call);
+            self.settle_dead()?;
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,15 @@
+//! The life of a pool: made, opened, recovered, saved, attached by clients, settled after a client dies.
+//!
+//! In: the memory of a pool and an arena. Out: an open [`crate::Fs`], or an error that says what is damaged.
+//! Called once for each mount and each client, and by whoever meets the lock of a dead client.
+//!
+//! Never here: what a running operation needs.
+
+pub(crate) mod attach;
+pub(crate) mod mkfs;
+pub(crate) mod open;
+pub(crate) mod room;
+pub(crate) mod saved;
+pub(crate) mod scan;
+pub(crate) mod serving;
+pub(crate) mod settle;

@@ -1,0 +1,400 @@
+//! Opening a pool (NOVA 4.7).
+//!
+//! Closed clean: the allocator's saved state is read, and nothing else. Otherwise, in this order:
+//! journal records are judged; every inode's standing state is decided and its log scanned, in
+//! parallel, for the pages in use; what is accepted is written back; rejected records are erased, then
+//! own lines installed where they do not say what stands; then the session rises, and the free lists
+//! are built. Nothing is allocated before that. A crash in between repeats it: each step
+//! leaves a pool that the same rules read the same way.
+//!
+//! Read-only: the same is decided and nothing stored. What recovery would have installed is kept in
+//! memory, as is what is damaged; the rest can be read. For writing, damage refuses the pool.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+
+use novale_arena::{Arena, PidInfo};
+use novale_layout::{COMMIT_OFFSETS, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
+use novale_pm::{Flushed, Pm, Purpose};
+use novale_policy::Spread;
+
+use crate::base::error::{Error, Result};
+use crate::base::exec::{Executor, Progress};
+use crate::base::types::{Ctx, GcCounters, OpenReport};
+use crate::fs::{Call, Fs, OpKind, OpenOptions};
+use crate::inode::chunks::Chunks;
+use crate::inode::numbers::Inodes;
+use crate::inode::view::Views;
+use crate::life::scan::{Found, Scan};
+use crate::life::{attach, saved, scan};
+use crate::op::journal;
+use crate::op::journal::Journal;
+use crate::op::quota::Projects;
+use crate::op::unrecovered::Unrecovered;
+use crate::pool::Pool;
+use crate::pool::marks::{InodeMarks, PageMarks};
+use crate::seeded;
+use crate::seeded::Bug;
+use crate::space::Allocator;
+
+impl Fs {
+    /// Opens a pool and builds its view in `arena`, which must be fresh.
+    ///
+    /// # Errors
+    /// [`Error::BadPool`] and [`Error::Damaged`] say what was found, [`Error::Unrecoverable`] that the
+    /// pool can be opened read-only; nothing is changed then.
+    /// [`Error::NoMemory`] when the arena is too small.
+    #[expect(clippy::needless_pass_by_value, reason = "the file system takes the arena over")]
+    pub fn open(
+        pm: Pm,
+        arena: Arena,
+        options: &OpenOptions,
+        exec: &dyn Executor,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Self> {
+        let mut pool = Pool::read(&pm)?;
+        let lanes = journal::lane_pages(&pm, pool.superblock.lane_count)?;
+        let mut opened = survey(&pm, &pool, &lanes, exec, progress)?;
+        let read_only = options.read_only || pm.is_read_only();
+        let options = OpenOptions { read_only, ..*options };
+        let unrecovered = if read_only {
+            opened.unrecovered()
+        } else {
+            opened.refuse_damage()?;
+            pool.check_writable()?;
+            pool.check_numbers()?;
+            Journal::check_numbers(&opened.last_seq, &lanes)?;
+            pool.repair_copies(&pm);
+            if seeded::is_on(Bug::SessionFirst) {
+                pool.raise_session(&pm, Flushed::none());
+                pm.fence(repair(&pm, &pool, &opened)).end();
+            } else {
+                let installed = repair(&pm, &pool, &opened);
+                pool.raise_session(&pm, installed);
+            }
+            Unrecovered::default()
+        };
+        build(pm, &arena, (&options, unrecovered), &pool, &lanes, &opened)
+    }
+}
+
+/// What was found before anything is changed.
+struct Opened {
+    report: OpenReport,
+    chunks: Chunks,
+    pages: PageMarks,
+    inodes: InodeMarks,
+    saved: Option<saved::Saved>,
+    last_seq: Vec<u64>,
+    found: Found,
+    /// Records that can't be judged, or not be taken whole: why.
+    doubts: Vec<Error>,
+    rejected_records: Vec<PmAddr>,
+    torn_records: Vec<PmAddr>,
+}
+
+impl Opened {
+    /// What the view needs, where nothing of this is stored.
+    fn unrecovered(&mut self) -> Unrecovered {
+        let lines = self.found.installs.iter().map(|(place, _, line)| (place.addr, *line));
+        let damaged = std::mem::take(&mut self.found.damaged);
+        Unrecovered::new(self.report.clean, lines.collect(), damaged, self.chunks.lost().to_vec())
+    }
+
+    /// The first damaged place that was found, and how many there are.
+    fn damage(&self) -> (Option<&Error>, u64) {
+        let (lost, inodes) = (self.chunks.lost(), &self.found.damaged);
+        let first = lost.iter().map(|lost| &lost.why).chain(&self.doubts).chain(inodes.values());
+        let count = lost.len() + self.doubts.len() + inodes.len();
+        (first.into_iter().next(), count as u64)
+    }
+
+    /// What a damaged inode owns is not known: its pages would be called free and given to others.
+    fn refuse_damage(&self) -> Result<()> {
+        match self.damage() {
+            (Some(first), count) => {
+                Err(Error::Unrecoverable { first: Box::new(first.clone()), count })
+            }
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// Reads what stands. Nothing is stored; what is accepted after a crash is written back, so that
+/// nothing that is read from now on can be lost.
+fn survey(
+    pm: &Pm,
+    pool: &Pool,
+    lanes: &[PmAddr],
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Opened> {
+    let (seed, session) = (pool.seed, pool.state.session);
+    let root = pool.superblock.roots.inode_directory;
+    let pages = pool.no_pages();
+    scan::mark_fixed(pool, &pages, lanes)?;
+    let chunks = Chunks::read(pm, root, &pages)?;
+    let mut journal = Journal::read(pm, seed, lanes)?;
+    let clean = pool.is_clean();
+    // A saved state that is damaged is as good as none: the logs say the same. Where a copy will be
+    // rewritten, the scan must tell that its page is nobody's: a header may lead into a file.
+    let saved = if clean && pool.bad_copies.is_empty() {
+        saved::read(pm, pool, chunks.len()).unwrap_or(None)
+    } else {
+        None
+    };
+    let mut opened = Opened {
+        report: OpenReport { clean, from_saved: saved.is_some(), ..OpenReport::default() },
+        pages,
+        inodes: InodeMarks::new(if saved.is_some() { 0 } else { chunks.len() }),
+        saved,
+        last_seq: journal.last_seq.clone(),
+        found: Found::default(),
+        doubts: Vec::new(),
+        rejected_records: Vec::new(),
+        torn_records: Vec::new(),
+        chunks,
+    };
+    if opened.saved.is_none() {
+        journal.judge(pm, seed, session, &|ino| opened.chunks.place(seed, ino))?;
+        let scan = Scan {
+            pm,
+            seed,
+            crashed: (!clean).then_some(session),
+            journal: &journal,
+            chunks: &opened.chunks,
+            pages: &opened.pages,
+            inodes: &opened.inodes,
+        };
+        opened.found = scan.run(exec, progress)?;
+        if !clean {
+            let directory = opened.chunks.write_back(pm, root);
+            pm.fence(directory.and(journal.write_back(pm, session))).end();
+        }
+        opened.doubts = journal.doubts().cloned().collect();
+        let rejected = journal.records.iter().filter(|record| !record.good);
+        opened.rejected_records = rejected.map(|record| record.at).collect();
+        opened.torn_records.clone_from(&journal.torn);
+    }
+    opened.count();
+    Ok(opened)
+}
+
+impl Opened {
+    /// Counts for the report what was found.
+    fn count(&mut self) {
+        let (_, damaged) = self.damage();
+        self.report = OpenReport {
+            inodes: self.inodes.used(),
+            pages_used: self.pages.used(),
+            log_entries: self.found.log_entries,
+            lines_installed: self.found.installs.len() as u64,
+            lines_rejected: self.found.lines_rejected,
+            records_rejected: self.rejected_records.len() as u64,
+            damaged,
+            ..self.report
+        };
+    }
+}
+
+/// Makes media say by its own lines what stands, so that the next session needs no judgement. The
+/// own lines are durable with the caller's next fence.
+///
+/// Rejected records go first and durably: a certificate has the op_seq of the record that it puts
+/// behind, and a recovery cut off between the two would take it for the proof that the record had
+/// been committed. Without the record the pool reads as if it had never arrived. Torn ones go as well:
+/// a later record in the same place, torn in its turn, may bring just what they lack, when what they
+/// rest on is long another's. The state lines are
+/// written back by then as well: the process that stored them may have died before its fence, and the
+/// session's new ones take the place of the older two.
+fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
+    let mut pending = pool.write_back(pm);
+    let stay = seeded::is_on(Bug::RejectedRecordStays);
+    let torn_stay = seeded::is_on(Bug::TornRecordStays);
+    let rejected = opened.rejected_records.iter().filter(|_| !stay);
+    for at in rejected.chain(opened.torn_records.iter().filter(|_| !torn_stay)) {
+        pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
+    }
+    let mut pending = if seeded::is_on(Bug::RecordsErasedLate) {
+        pending
+    } else {
+        pm.fence(pending).end();
+        Flushed::none()
+    };
+    for (place, slot, line) in &opened.found.installs {
+        let [first, second] = COMMIT_OFFSETS;
+        let at = place.addr.add(if *slot == 0 { first } else { second });
+        pending = pending.and(pm.stream(at, &line.encode(place.seed), Purpose::Commit));
+    }
+    pending
+}
+
+/// What recovery stores, for a repair, which has seen to all damage but that of inodes that share
+/// pages with others.
+pub(crate) fn settle_for_repair(
+    pm: &Pm,
+    pool: &Pool,
+    sharing: &BTreeSet<Ino>,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Flushed> {
+    let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
+    let mut opened = survey(pm, pool, &lanes, exec, progress)?;
+    opened.found.damaged.retain(|ino, _| !sharing.contains(ino));
+    opened.refuse_damage()?;
+    Journal::check_numbers(&opened.last_seq, &lanes)?;
+    Ok(repair(pm, pool, &opened))
+}
+
+fn build(
+    pm: Pm,
+    arena: &Arena,
+    (options, unrecovered): (&OpenOptions, Unrecovered),
+    pool: &Pool,
+    lanes: &[PmAddr],
+    opened: &Opened,
+) -> Result<Fs> {
+    attach::begin(arena)?;
+    arena.set_wanted_bytes(options.index_bytes.unwrap_or(arena.max_bytes() / 4 * 3));
+    let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
+    let allocator = Allocator::create(arena, &pages, pool.superblock.lane_count, Box::new(Spread))?;
+    let inodes = Inodes::create(arena, pool.superblock.roots.inode_directory)?;
+    let views = Views::create(arena)?;
+    let rename_lock = arena.alloc_table(3)?;
+    let used = opened.saved.as_ref().map_or(&opened.found.projects, |saved| &saved.projects);
+    let projects = Projects::create(arena, used)?;
+    let mut report = opened.report;
+    let saved = opened.saved.as_ref();
+    allocator.install(arena, &|slot, index| match saved {
+        Some(saved) => saved.page_word(slot, index),
+        None => opened.pages.word(slot, index),
+    })?;
+    for (number, chunk) in opened.chunks.iter().enumerate() {
+        if chunk.table.is_null() {
+            continue;
+        }
+        inodes.install(
+            arena,
+            number as u64,
+            (chunk.table, &chunk.pages),
+            &|index| match saved {
+                Some(saved) => saved.inode_word(number, index),
+                None => opened.inodes.word(number, index),
+            },
+        )?;
+    }
+    if saved.is_some() {
+        report.inodes = inodes.used(arena, &allocator)?.saturating_sub(1);
+        report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(arena)?;
+    }
+    let client = arena.attach(PidInfo::current())?;
+    let fs = Fs {
+        pm,
+        client,
+        allocator,
+        inodes,
+        views,
+        projects,
+        rename_lock,
+        seed: pool.seed,
+        session: pool.state.session,
+        options: *options,
+        policy: Fs::default_policy(),
+        report,
+        unrecovered,
+        gc: GcCounters::default(),
+        closed: AtomicBool::new(false),
+        atime: AtomicU8::new(options.atime as u8),
+        features: AtomicU64::new(pool.superblock.features_ro_compat),
+        refuses_mapped: AtomicBool::new(false),
+        room_in_vain: std::sync::atomic::AtomicU64::new(0),
+        settling: std::sync::Mutex::new(()),
+    };
+    fs.install_lanes(lanes, &opened.last_seq)?;
+    fs.getattr(Ino::ROOT)?;
+    fs.load_limits()?;
+    fs.announce();
+    Ok(fs)
+}
+
+impl Fs {
+    fn install_lanes(&self, pages: &[PmAddr], last_seq: &[u64]) -> Result<()> {
+        let ctx = Ctx { now_ns: self.options.now_ns, hint: 0 };
+        let call = self.begin_read(OpKind::Manage, &ctx)?;
+        for ((index, page), seq) in (0..).zip(pages).zip(last_seq) {
+            self.allocator.lock_lane(self.arena(), &call.op, index)?.set_journal(*page, *seq);
+        }
+        Ok(())
+    }
+
+    /// Closes the pool in order: what clients hold goes back to the allocator, whose state is
+    /// saved, and the pool is marked clean. Every later call fails with [`Error::Closed`]; calls
+    /// in flight must have returned. While other clients are attached this one only leaves.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when it is closed already; others leave the pool unclean, to be recovered
+    /// at the next opening.
+    pub fn close(&self) -> Result<()> {
+        use std::sync::atomic::Ordering;
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Err(Error::Closed);
+        }
+        if self.options.read_only {
+            return Ok(());
+        }
+        if !self.leave()? {
+            return Ok(());
+        }
+        let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
+        let op = &call.op;
+        self.give_back_views(&call)?;
+        if !seeded::is_on(Bug::LaneNumbersStay) {
+            self.inodes.drain(self.arena(), &self.allocator, op)?;
+        }
+        self.allocator.drain(self.arena(), op)?;
+        self.allocator.drain_kept(self.arena(), op)?;
+        let mut pool = Pool::read(&self.pm)?;
+        let (state, mut pending) = if self.has_settled() {
+            // The allocator may have lost track of pages: the next opening finds them by its scan.
+            (saved::without(&pool), Flushed::none())
+        } else {
+            saved::write(self, op, &pool)?
+        };
+        // The own lines behind the last record of each lane are still in the caches.
+        for lane in 0..self.allocator.lane_count() {
+            let lane = self.allocator.lock_lane(self.arena(), op, lane)?;
+            for addr in lane.own_lines() {
+                pending = pending.and(self.pm.write_back_range(addr, LINE, Purpose::Commit));
+            }
+        }
+        if self.has_settled() {
+            // Of a client that died in a change of features.
+            pool.repair_copies(&self.pm);
+            pending = pending.and(pool.write_back(&self.pm));
+        }
+        self.pm.fence(pending).end();
+        pool.write_state(&self.pm, state);
+        Ok(())
+    }
+
+    /// Frees what only the view holds: spare log pages, and files without names.
+    fn give_back_views(&self, call: &Call<'_>) -> Result<()> {
+        self.views.for_each(self.arena(), &mut |view| {
+            if view.kind().is_none() {
+                return Ok(());
+            }
+            let ino = view.ino();
+            if view.state().nlink == 0 {
+                let locked = self.lock(call, ino)?;
+                return self.reclaim(call, &locked);
+            }
+            let (addr, pages) = view.spare();
+            view.set_spare(PmAddr::NULL, 0);
+            self.allocator.give_extent(
+                self.arena(),
+                &call.op,
+                crate::base::extent::Extent { addr, pages },
+            )
+        })
+    }
+}

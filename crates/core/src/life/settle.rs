@@ -1,0 +1,404 @@
+//! Settling for clients that died: their operations end, their locks are free again.
+//!
+//! Whoever waits for a lock whose owner is dead settles for all dead clients. An operation that died
+//! is judged as recovery judges it after a crash, for the inodes that it had locked and no others:
+//! nobody else changes those meanwhile. What stands is written back, a record that does not count is
+//! erased, and a certificate ends every op_seq that was seen and does not stand. The inodes' views are dropped, to be built again from their logs: nothing has to be known
+//! of how far the operation had come in publishing.
+//!
+//! Pages that the operation had noted as taken, and that neither the logs nor its lanes hold, are
+//! free again. Pages that it was giving back are given from where it stopped, where there were many;
+//! of a few, and of the one in between, the allocator loses track until the pool is opened again: a
+//! page that is lost for a while does no harm, one that is given twice does. The same goes for
+//! inode numbers. A settler may die too: every step can be repeated, and before pages are given the
+//! dead record says so.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use novale_arena::{ClientInfo, Op, Owner, Phase, Record, Recovery, Settler};
+use novale_layout::{
+    COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, PAGE, PmAddr,
+};
+use novale_pm::{Flushed, Purpose};
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::{Extent, Extents};
+use crate::fs::{Call, Fs, GIVEN, OpKind};
+use crate::inode::dir_index;
+use crate::inode::state::InodePlace;
+use crate::inode::view::View;
+use crate::life::scan::AcceptedLog;
+use crate::op::journal::{Journal, lane_pages};
+use crate::op::standing::Standing;
+use crate::op::{load, standing};
+use crate::seeded;
+use crate::seeded::Bug;
+use crate::space::Allocator;
+use crate::space::lane::Lane;
+
+/// Rounds over all dead clients: one that died while it settled for another comes first.
+const ROUNDS_MAX: usize = 64;
+
+/// An inode that a dead operation had locked.
+struct Held<'a> {
+    ino: Ino,
+    view: View<'a>,
+    place: InodePlace,
+    standing: Option<Standing>,
+}
+
+/// What a dead operation had locked.
+struct Holdings<'a> {
+    inodes: Vec<Held<'a>>,
+    lanes: Vec<Lane<'a>>,
+}
+
+/// Why a settler stopped.
+enum Stopped {
+    /// Another dead client has what it needs.
+    Blocked,
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        if matches!(error, Error::OwnerDead) { Self::Blocked } else { Self::Failed(error) }
+    }
+}
+
+impl Settler for Fs {
+    fn settle(&self, owner: Owner) -> bool {
+        // What it holds beyond its operations waits for somebody who has no lock.
+        self.settle_all(false).is_ok() && self.arena().has_ended(owner)
+    }
+}
+
+impl Fs {
+    /// Ends the operations of all clients that died and frees their locks. Whoever waits for such a
+    /// lock does it by itself; returns the number of clients settled for.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when an inode that a dead client had locked can't be read.
+    pub fn settle_dead(&self) -> Result<u32> {
+        self.settle_all(true)
+    }
+
+    /// Ends the operations of dead clients, and gives back what they hold where that is asked for: a
+    /// client whose operations have ended is there until that is done.
+    fn settle_all(&self, holds: bool) -> Result<u32> {
+        let arena = self.arena();
+        let dead = || arena.clients().filter(|client| arena.is_dead_client(client));
+        if dead().next().is_none() {
+            return Ok(0);
+        }
+        // Taken first: all others may be waited in by threads that wait for this one. It has no
+        // settler, which would be this thread.
+        let kind = OpKind::Release;
+        let call = |op| Call { op, kind, now_ns: 0, hint: 0 };
+        let call = holds.then(|| call(self.client.op(kind as u32, 0)));
+        let _one = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(op) = self.client.settling_op(OpKind::Settle as u32) else {
+            return Err(Error::BadArena("the record for settling is in use".into()));
+        };
+        let mut settled = 0;
+        for _ in 0..ROUNDS_MAX {
+            let mut blocked = false;
+            let mut pass = |step: &dyn Fn(&Recovery<'_>) -> Result<(), Stopped>, ends: bool| {
+                for client in dead() {
+                    match self.settle_client(&op, client, step, ends) {
+                        Ok(ended) => settled += u32::from(ended),
+                        Err(Stopped::Blocked) => blocked = true,
+                        Err(Stopped::Failed(error)) => return Err(error),
+                    }
+                }
+                Ok(())
+            };
+            // Locks of structures that every step leaves sound go first: what follows needs them.
+            pass(&|recovery| self.free_small_locks(recovery), false)?;
+            pass(&|recovery| self.settle_operations(&op, recovery), !holds)?;
+            if let Some(call) = &call {
+                pass(&|recovery| Ok(self.give_back_holds(call, recovery)?), true)?;
+            }
+            if !blocked {
+                return Ok(settled);
+            }
+        }
+        Err(Error::BadArena("dead clients that wait for each other".into()))
+    }
+
+    fn settle_client(
+        &self,
+        op: &Op<'_>,
+        client: ClientInfo,
+        step: &dyn Fn(&Recovery<'_>) -> Result<(), Stopped>,
+        ends: bool,
+    ) -> Result<bool, Stopped> {
+        let Some(recovery) = self.arena().recover(op, client)? else { return Ok(false) };
+        // One that died between two operations has left nothing that the allocator could have lost.
+        if !recovery.records()?.is_empty() {
+            crate::life::attach::count_settled(self.arena());
+        }
+        step(&recovery)?;
+        Ok(ends && recovery.finish()?)
+    }
+
+    /// Frees what died settling for others, then the locks of ranges and tables.
+    fn free_small_locks(&self, recovery: &Recovery<'_>) -> Result<(), Stopped> {
+        let arena = self.arena();
+        let records = recovery.records()?;
+        let settles = |record: &&Record| record.kind == OpKind::Settle as u32;
+        for record in records.iter().filter(settles).chain(&records) {
+            for lock in record.locks.iter().copied() {
+                if !recovery.holds(record, lock)? {
+                    continue;
+                }
+                if let Some(range) = self.allocator.ranges.range_of_lock(lock) {
+                    self.allocator.ranges.mend(arena, range)?;
+                } else if self.is_lasting_lock(lock)
+                    || self.allocator.lane_of_lock(arena, lock)?.is_some()
+                    || self.views.view_of_lock(arena, lock)?.is_some()
+                {
+                    continue;
+                }
+                recovery.release(record, lock)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_operations(&self, op: &Op<'_>, recovery: &Recovery<'_>) -> Result<(), Stopped> {
+        for record in recovery.records()? {
+            self.settle_operation(op, recovery, &record)?;
+            recovery.end(&record)?;
+        }
+        Ok(())
+    }
+
+    fn settle_operation(
+        &self,
+        op: &Op<'_>,
+        recovery: &Recovery<'_>,
+        record: &Record,
+    ) -> Result<(), Stopped> {
+        let mut holdings = self.holdings(recovery, record)?;
+        if let [held] = holdings.inodes.as_slice() {
+            self.settle_hold(record, &held.view)?;
+        }
+        let log_pages = self.decide(&mut holdings)?;
+        let giving = record.phase == Phase::Freeing;
+        let own =
+            if giving { Extents::default() } else { self.pages_of(record, &holdings, &log_pages)? };
+        let started = record.words.get(GIVEN).copied().flatten().unwrap_or(0);
+        let started = started.saturating_sub(u64::from(seeded::is_on(Bug::GivenTwice)));
+        let rest = record.free.iter().skip(usize::try_from(started).unwrap_or(usize::MAX));
+        let rest: Vec<Extent> = if giving { rest.map(extent_of).collect() } else { Vec::new() };
+        let stay = seeded::is_on(Bug::SettledViewStays);
+        for held in holdings.inodes.iter().filter(|_| !stay) {
+            self.drop_view(held)?;
+        }
+        if record.kind == OpKind::Rename as u32 {
+            self.find_parents(&holdings)?;
+        }
+        recovery.set_phase(record, Phase::Freeing)?;
+        for extent in own.iter() {
+            self.allocator.give_extent(self.arena(), op, extent)?;
+        }
+        for (step, extent) in (started..).zip(rest) {
+            recovery.note_word(record, GIVEN, step + 1)?;
+            self.allocator.give_extent(self.arena(), op, extent)?;
+        }
+        if !giving {
+            self.reclaim_nameless(record, &holdings)?;
+        }
+        Ok(())
+    }
+
+    fn holdings(&self, recovery: &Recovery<'_>, record: &Record) -> Result<Holdings<'_>> {
+        let arena = self.arena();
+        let mut holdings = Holdings { inodes: Vec::new(), lanes: Vec::new() };
+        for lock in record.locks.iter().copied() {
+            if !recovery.holds(record, lock)? {
+                continue;
+            }
+            if let Some(lane) = self.allocator.lane_of_lock(arena, lock)? {
+                holdings.lanes.push(lane);
+            } else if let Some(view) = self.views.view_of_lock(arena, lock)? {
+                let ino = view.ino();
+                let place = self.place(ino)?;
+                holdings.inodes.push(Held { ino, view, place, standing: None });
+            }
+        }
+        Ok(holdings)
+    }
+
+    /// Decides what stands of each inode, makes it durable, and ends what does not stand. Returns
+    /// the pages of their logs, and those that entries of them name.
+    fn decide(&self, holdings: &mut Holdings<'_>) -> Result<BTreeSet<u64>> {
+        let inos: BTreeSet<Ino> = holdings.inodes.iter().map(|held| held.ino).collect();
+        let pm = &self.pm;
+        let mut named = BTreeSet::new();
+        if inos.is_empty() {
+            return Ok(named);
+        }
+        let lanes = lane_pages(pm, self.allocator.lane_count())?;
+        let mut journal = Journal::read(pm, self.seed, &lanes)?;
+        journal.keep_naming(&inos);
+        journal.judge(pm, self.seed, self.session, &|ino| self.place(ino).ok())?;
+        let mut pending = journal.write_back(pm, self.session);
+        for held in &mut holdings.inodes {
+            held.standing =
+                standing::decide(pm, Some(self.session), &journal, held.ino, &held.place)?;
+            if !seeded::is_on(Bug::SettledNotFlushed) {
+                let range = pm.write_back_range(held.place.addr, INODE_SIZE, Purpose::Inode);
+                pending = pending.and(range);
+            }
+            let Some(standing) = held.standing.as_ref().filter(|_| held.has_log()) else {
+                continue;
+            };
+            let accepted = AcceptedLog::read(pm, self.seed, (held.ino, &held.place), standing)?;
+            pending = pending.and(accepted.pending);
+            named.extend(accepted.pages);
+        }
+        for record in journal.records.iter().filter(|record| !record.good) {
+            let zeroed = pm.stream_zero(record.at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
+            pending = pending.and(zeroed);
+        }
+        // A record that its client died in the middle of: as a power cut's, in recovery.
+        for page in holdings.lanes.iter().map(|lane| lane.journal().0) {
+            let is_own =
+                |at: &&PmAddr| at.slot() == page.slot() && at.byte() / PAGE == page.byte() / PAGE;
+            for at in journal.torn.iter().filter(is_own) {
+                let zeroed = pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
+                pending = pending.and(zeroed);
+            }
+        }
+        // Certificates take the place of what is accepted and erased so.
+        pm.fence(pending).end();
+        let mut pending = Flushed::none();
+        for held in &holdings.inodes {
+            let Some(standing) = &held.standing else { continue };
+            for (slot, line) in COMMIT_OFFSETS.iter().zip(standing.install) {
+                let Some(line) = line else { continue };
+                let line = line.encode(held.place.seed);
+                pending =
+                    pending.and(pm.stream(held.place.addr.add(*slot), &line, Purpose::Commit));
+            }
+        }
+        pm.fence(pending).end();
+        Ok(named)
+    }
+
+    /// Drops an inode's view, but for what it alone knows.
+    fn drop_view(&self, held: &Held<'_>) -> Result<()> {
+        load::forget(self.arena(), &held.view)
+    }
+
+    /// Sets the parents of directories that may have moved, by the directories that name them.
+    fn find_parents(&self, holdings: &Holdings<'_>) -> Result<()> {
+        for directory in &holdings.inodes {
+            if !directory.has_log() || self.load_held(directory)? != Some(FileKind::Directory) {
+                continue;
+            }
+            for named in dir_index::inos(&self.pm, self.arena(), &directory.view)? {
+                let moved = holdings.inodes.iter().find(|held| held.ino == named);
+                if let Some(moved) = moved {
+                    moved.view.set_parent(directory.view.as_parent());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads the view of an inode whose lock a dead client has.
+    fn load_held(&self, held: &Held<'_>) -> Result<Option<FileKind>> {
+        if held.view.kind().is_none() {
+            let from = (&held.place, &self.unrecovered);
+            load::load(&self.pm, self.arena(), &held.view, from, &|generation| {
+                self.log_id(held.ino, generation)
+            })?;
+        }
+        Ok(held.view.kind())
+    }
+
+    /// Frees the inodes whose last name the operation had taken, or whose last hold.
+    fn reclaim_nameless(&self, record: &Record, holdings: &Holdings<'_>) -> Result<()> {
+        let kinds = [OpKind::Unlink, OpKind::Rename, OpKind::Release];
+        if !kinds.iter().any(|kind| *kind as u32 == record.kind) {
+            return Ok(());
+        }
+        for held in &holdings.inodes {
+            let nameless = held.standing.as_ref().is_some_and(|standing| standing.line.nlink == 0);
+            if !nameless || held.holds() > 0 {
+                continue;
+            }
+            // As if it were held, or it would not load.
+            held.view.holds().store(1, Ordering::Relaxed);
+            let loaded = self.load_held(held);
+            held.view.holds().store(0, Ordering::Relaxed);
+            let Some(file_kind) = loaded? else { continue };
+            let kind = OpKind::Release;
+            let Some(op) = self.client.freeing_op(kind as u32) else {
+                return Err(Error::BadArena("the record for freeing is in use".into()));
+            };
+            let call = Call { op, kind, now_ns: 0, hint: 0 };
+            let id = self.log_id(held.ino, held.view.generation());
+            self.reclaim_view(&call, &held.view, &id, file_kind)?;
+        }
+        Ok(())
+    }
+}
+
+impl Held<'_> {
+    fn holds(&self) -> u64 {
+        self.view.holds().load(Ordering::Relaxed)
+    }
+
+    /// Whether its log may be read: that of an inode without names and holds may be used elsewhere.
+    fn has_log(&self) -> bool {
+        let nlink = self.standing.as_ref().map_or(0, |standing| standing.line.nlink);
+        nlink > 0 || (self.standing.is_some() && self.holds() > 0)
+    }
+}
+
+fn extent_of(noted: &novale_arena::Extent) -> Extent {
+    Extent { addr: PmAddr::from_raw(noted.addr_raw), pages: u64::from(noted.pages) }
+}
+
+impl Fs {
+    /// The pages that are the dead operation's alone: those noted as taken, and those that its inodes
+    /// keep for their logs, that no log names and neither its lanes nor its record hold.
+    fn pages_of(
+        &self,
+        record: &Record,
+        holdings: &Holdings<'_>,
+        named: &BTreeSet<u64>,
+    ) -> Result<Extents> {
+        let spare = holdings.inodes.iter().map(|held| {
+            let (addr, pages) = held.view.spare();
+            Extent { addr, pages }
+        });
+        let all: BTreeSet<u64> = record
+            .taken
+            .iter()
+            .map(extent_of)
+            .chain(spare)
+            .flat_map(|extent| {
+                (0..extent.pages).map(move |page| extent.addr.add(page * PAGE).raw())
+            })
+            .collect();
+        let mut own = Extents::default();
+        let none = BTreeSet::new();
+        let named = if seeded::is_on(Bug::SettledPagesTwice) { &none } else { named };
+        for raw in all.difference(named) {
+            let page = PmAddr::from_raw(*raw);
+            let held = holdings.lanes.iter().any(|lane| lane.holds_page(page));
+            if !held && !Allocator::is_kept(self.arena(), record.owner, page)? {
+                own.push_page(page);
+            }
+        }
+        Ok(own)
+    }
+}

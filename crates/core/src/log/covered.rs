@@ -1,0 +1,151 @@
+//! What a commit line's data checksum covers (docs/SPEC.md, "Data checksum"): the new entries, and of
+//! the data either the pages that they map, or the bytes at the end of the file, whatever entry maps
+//! them, so that an append can store behind the end in place without an entry of its own.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use novale_layout::{CommitLine, DataCrc, Entry, Ino, PAGE, PmAddr, Seed};
+use novale_pm::Pm;
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::Extent;
+use crate::inode::state::{LogId, State};
+use crate::log::{self, Item};
+use crate::seeded::{self, Bug};
+
+const PAGE_BYTES: usize = 4096;
+/// Pages in which the end that a line covers lies, at most.
+const END_PAGES_MAX: usize = (CommitLine::END_BYTES_MAX / PAGE) as usize + 2;
+
+impl State {
+    /// Whether the line has a data checksum.
+    pub(crate) fn is_summed(&self) -> bool {
+        self.flags & CommitLine::HAS_DATA_CRC != 0
+    }
+
+    /// Whether it is of whole pages: also of what lies in them behind the end of the file.
+    pub(crate) fn sums_pages(&self) -> bool {
+        self.flags == CommitLine::HAS_DATA_CRC
+    }
+}
+
+/// The checksum of all that a line covers.
+pub(crate) fn covered_crc(pm: &Pm, id: &LogId, line: &CommitLine) -> Result<u32> {
+    let mut crc = DataCrc::new(id.seed, line.op_seq);
+    let mut end = CoveredEnd::of(line);
+    let sums_data = !seeded::is_on(Bug::DataNotSummed);
+    log::walk(pm, id, line.log_head, line.log_tail, &mut |item| {
+        let Item::Entry { addr, header, entry, bytes, first } = item else {
+            return Ok(());
+        };
+        if let Some(end) = &mut end {
+            end.note(entry);
+        }
+        if header.op_seq != line.op_seq {
+            return Ok(());
+        }
+        log::cover_entry(&mut crc, addr, first, bytes);
+        if let Entry::Write { addr, count, .. } = *entry
+            && !addr.is_null()
+            && end.is_none()
+            && sums_data
+        {
+            cover_pages(pm, &mut crc, Extent { addr, pages: u64::from(count) })?;
+        }
+        Ok(())
+    })?;
+    if let Some(end) = end.filter(|_| sums_data) {
+        crc.crc(end.crc(pm, id)?);
+    }
+    Ok(crc.finish())
+}
+
+/// Adds the pages that a write maps: the checksum of each.
+fn cover_pages(pm: &Pm, crc: &mut DataCrc, extent: Extent) -> Result<()> {
+    let mut page = [0; PAGE_BYTES];
+    for index in 0..extent.pages {
+        pm.load(extent.addr.add(index * PAGE), &mut page)?;
+        crc.crc(log::page_crc(&page));
+    }
+    Ok(())
+}
+
+/// The bytes at the end of a file that its line's data checksum covers, and where they lie: what the
+/// log's entries say one after the other.
+#[derive(Debug)]
+pub(crate) struct CoveredEnd {
+    bytes: Range<u64>,
+    pages: ArrayVec<PmAddr, END_PAGES_MAX>,
+}
+
+impl CoveredEnd {
+    /// Of a line whose checksum covers such; before any entry of the log was noted.
+    pub(crate) fn of(line: &CommitLine) -> Option<Self> {
+        let bytes = line.summed_end()?;
+        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        Some(Self { pages: pages.take(END_PAGES_MAX).map(|_| PmAddr::NULL).collect(), bytes })
+    }
+
+    /// Takes the log's next entry in.
+    pub(crate) fn note(&mut self, entry: &Entry) {
+        let Entry::Write { file_page, addr, count, .. } = *entry else { return };
+        let entry_pages = file_page.get()..log::write_end(file_page.get(), count);
+        for (page, place) in (self.bytes.start / PAGE..).zip(&mut self.pages) {
+            if entry_pages.contains(&page) {
+                let step = (page - entry_pages.start) * PAGE;
+                *place = if addr.is_null() { PmAddr::NULL } else { addr.add(step) };
+            }
+        }
+    }
+
+    /// Where the bytes lie, one behind the other; null for those in a hole.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (PmAddr, u64)> {
+        (self.bytes.start / PAGE..).zip(&self.pages).map(|(page, addr)| {
+            let from = self.bytes.start.max(page * PAGE);
+            let to = self.bytes.end.min((page + 1) * PAGE);
+            let at = if addr.is_null() { *addr } else { addr.add(from - page * PAGE) };
+            (at, to - from)
+        })
+    }
+
+    /// Their checksum, without a seed.
+    fn crc(&self, pm: &Pm, id: &LogId) -> Result<u32> {
+        let (mut sum, mut page) = (0, [0; PAGE_BYTES]);
+        for (at, len) in self.pieces() {
+            if at.is_null() {
+                let found = "the end of the file, which its data checksum covers, is a hole";
+                return Err(Error::damaged_inode(id.ino, "log", at, found));
+            }
+            let len = usize::try_from(len).unwrap_or(0);
+            let bytes = page.get_mut(..len).unwrap_or_default();
+            pm.load(at, bytes)?;
+            sum = novale_crc::append(sum, bytes);
+        }
+        Ok(sum)
+    }
+}
+
+/// The record's checksum over all that its lines cover (docs/SPEC.md, "Data checksum").
+pub(crate) fn record_crc<'a>(
+    pool: Seed,
+    lines: impl Iterator<Item = (Ino, u64, u32)>,
+    identities: impl Iterator<Item = &'a [u8; 64]>,
+) -> u32 {
+    let mut crc = DataCrc::record(pool);
+    for (ino, op_seq, entries_crc) in lines {
+        crc.line(ino, op_seq);
+        crc.crc(entries_crc);
+    }
+    for identity in identities {
+        crc.bytes(identity);
+    }
+    crc.finish()
+}
+
+/// The checksum of a line that has no new entries. The seed is that of the inode's log; for a line
+/// that ends the inode the one without a generation, since the next use of the number may have
+/// stored its identity line when the record is judged.
+pub(crate) fn no_entries_crc(seed: Seed, op_seq: u64) -> u32 {
+    DataCrc::new(seed, op_seq).finish()
+}

@@ -1,0 +1,537 @@
+//! Inode logs: linked lists of 4 KB pages, walked from the head to the committed tail and
+//! appended to behind it (NOVA 3 and 4.1).
+//!
+//! Nothing behind the tail is ever read, so entries may be stored there before their commit. A
+//! blank line ends a page early, where the next entry does not fit. Pages that a log will need
+//! are taken ahead, doubling its length up to a step of 16, and linked only when used.
+
+pub(crate) mod coverage;
+pub(crate) mod covered;
+pub(crate) mod entries;
+
+use novale_layout::{
+    Crc32c, DataCrc, Entry, EntryHeader, FileKind, Ino, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET,
+    LayoutError, LogPageHeader, PAGE, PmAddr,
+};
+use novale_pm::{Flushed, Pm, Purpose};
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::{Extent, Extents};
+use crate::inode::state::{LogId, State};
+use crate::inode::view::View;
+use crate::seeded;
+use crate::seeded::Bug;
+use crate::space::{Need, PageSource};
+
+/// Most pages by which a log grows at once.
+pub(crate) const GROWTH_PAGES_MAX: u64 = 16;
+/// Greatest number of pages of a file: 2^47 bytes.
+pub(crate) const FILE_PAGES_MAX: u64 = 1 << 35;
+const PAGE_BYTES: usize = 4096;
+/// A log that ends by here in its page is read without room for the whole page.
+const SHORT_LOG_BYTES: usize = 512;
+const LINE_BYTES: usize = 64;
+
+/// Refuses an entry that an inode of this kind, whose newest operation is `op_seq`, can't have.
+pub(crate) fn check_entry(
+    (ino, kind, op_seq): (Ino, FileKind, u64),
+    at: PmAddr,
+    header: &EntryHeader,
+    entry: &Entry,
+) -> Result<()> {
+    if header.op_seq > op_seq {
+        let found = format!("op_seq {}, the inode's is {op_seq}", header.op_seq);
+        return Err(Error::damaged_inode(ino, "log entry", at, found));
+    }
+    let of_directories = match entry {
+        Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
+        Entry::Write { .. } => false,
+        Entry::Words(_) => {
+            let found = "words of a paired page, which no method of this version writes";
+            return Err(Error::damaged_inode(ino, "log entry", at, found));
+        }
+        Entry::Attributes(_) => return Ok(()),
+    };
+    if of_directories != (kind == FileKind::Directory) {
+        let found = format!("{:?} in a {kind:?}", entry.kind());
+        return Err(Error::damaged_inode(ino, "log entry", at, found));
+    }
+    if let Entry::DentryAdd { ino: named, .. } = entry
+        && (*named == ino || *named == Ino::ROOT)
+    {
+        let found = format!("a name of inode {}, which lies above it", named.get());
+        return Err(Error::damaged_inode(ino, "log entry", at, found));
+    }
+    Ok(())
+}
+
+/// What a walk meets.
+#[derive(Debug)]
+pub(crate) enum Item<'a> {
+    /// A page of the log, before its entries.
+    Page { addr: PmAddr, seq: u64 },
+    /// An entry, and whether it is the first of its page.
+    Entry { addr: PmAddr, header: EntryHeader, entry: &'a Entry, bytes: &'a [u8], first: bool },
+}
+
+/// The page that holds `addr`.
+pub(crate) fn page_of(addr: PmAddr) -> PmAddr {
+    PmAddr::new(addr.slot(), addr.byte() & !(PAGE - 1))
+}
+
+/// Walks a log from `head` to the line `tail`.
+pub(crate) fn walk(
+    pm: &Pm,
+    id: &LogId,
+    head: PmAddr,
+    tail: PmAddr,
+    visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
+) -> Result<()> {
+    if tail.is_null() {
+        return Ok(());
+    }
+    walk_range(pm, id, head, Until::Line(tail), visit)?;
+    Ok(())
+}
+
+/// Where a walk ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Until {
+    /// With the entry whose last line this is.
+    Line(PmAddr),
+    /// Before this page. Its entries were checked, or written, in this session: their checksums
+    /// are not looked at again.
+    Page(PmAddr),
+}
+
+/// Walks from page `head` until the end given. Returns the `page_seq` of the last page seen.
+pub(crate) fn walk_range(
+    pm: &Pm,
+    id: &LogId,
+    head: PmAddr,
+    until: Until,
+    visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
+) -> Result<u64> {
+    let (mut before, mut page) = (PmAddr::NULL, head);
+    let mut last_seq = None;
+    let mut last_op = 0;
+    // Most logs are a few lines: clearing a page for each would cost more than reading them.
+    let (mut short, mut whole) = ([0; SHORT_LOG_BYTES], None::<Box<[u8; PAGE_BYTES]>>);
+    loop {
+        if matches!(until, Until::Page(end) if end == page) {
+            return Ok(last_seq.unwrap_or(0));
+        }
+        let end = match until {
+            Until::Line(tail) if page_of(tail) == page => offset_in_page(tail) + LINE_BYTES,
+            Until::Line(_) | Until::Page(_) => PAGE_BYTES,
+        };
+        let bytes = if end <= short.len() {
+            short.get_mut(..end)
+        } else {
+            whole.get_or_insert_with(|| Box::new([0; PAGE_BYTES])).get_mut(..end)
+        };
+        let bytes = bytes.unwrap_or_default();
+        if page.is_null() {
+            return Err(Error::damaged_inode(id.ino, "log", before, "it ends before its tail"));
+        }
+        if !page.is_page_aligned() || pm.load(page, bytes).is_err() {
+            let found = "a page that is not in the pool";
+            return Err(Error::damaged_inode(id.ino, "log", page, found));
+        }
+        let header = decode_header(bytes, id, page)?;
+        // Rising numbers keep a damaged chain from being walked in a circle.
+        if last_seq.is_some_and(|last| header.page_seq <= last) {
+            let found = format!("page number {} behind {last_seq:?}", header.page_seq);
+            return Err(Error::damaged_inode(id.ino, "log page", page, found));
+        }
+        last_seq = Some(header.page_seq);
+        visit(Item::Page { addr: page, seq: header.page_seq })?;
+        let trusted = matches!(until, Until::Page(_));
+        let reached = walk_page((pm, trusted), bytes, id, page, &mut last_op, visit)?;
+        if end < PAGE_BYTES || matches!(until, Until::Line(tail) if page_of(tail) == page) {
+            if reached != end {
+                let found = format!("entries end at byte {reached}, the tail at {end}");
+                return Err(Error::damaged_inode(id.ino, "log page", page, found));
+            }
+            return Ok(header.page_seq);
+        }
+        (before, page) = (page, header.next);
+    }
+}
+
+fn offset_in_page(addr: PmAddr) -> usize {
+    usize::try_from(addr.byte() % PAGE).unwrap_or(0)
+}
+
+/// The checked header of a log page whose bytes were read.
+pub(crate) fn decode_header(bytes: &[u8], id: &LogId, page: PmAddr) -> Result<LogPageHeader> {
+    let line = bytes.first_chunk::<LINE_BYTES>().ok_or(Error::Invalid("short log page"))?;
+    LogPageHeader::decode(line, id.seed.addr(page))
+        .map_err(|error| Error::damaged_inode(id.ino, "log page", page, error))
+}
+
+/// Visits a page's entries; returns the offset behind the last one.
+fn walk_page(
+    (pm, trusted): (&Pm, bool),
+    bytes: &[u8],
+    id: &LogId,
+    page: PmAddr,
+    last_op: &mut u64,
+    visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
+) -> Result<usize> {
+    let mut at = LINE_BYTES;
+    let mut entry = Entry::NONE;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let addr = page.add(at as u64);
+        let decoded =
+            if trusted { entry.reread_here(rest) } else { entry.decode_here(rest, id.seed) };
+        let header = match decoded {
+            Ok(decoded) => decoded,
+            Err(LayoutError::Blank) => break,
+            Err(error) => return Err(Error::damaged_inode(id.ino, "log entry", addr, error)),
+        };
+        // A page may hold entries of an earlier use of it by the same log: those are older.
+        if header.op_seq < *last_op {
+            let found = format!("op_seq {} behind {last_op}", header.op_seq);
+            return Err(Error::damaged_inode(id.ino, "log entry", addr, found));
+        }
+        *last_op = header.op_seq;
+        check_extent(pm, id, addr, &entry)?;
+        let len = usize::from(header.lines) * LINE_BYTES;
+        let bytes = rest.get(..len).unwrap_or_default();
+        visit(Item::Entry { addr, header, entry: &entry, bytes, first: at == LINE_BYTES })?;
+        at += len;
+    }
+    Ok(at)
+}
+
+/// The file page behind the last one that a write entry is about.
+pub(crate) fn write_end(first: u64, count: u32) -> u64 {
+    if count == u32::MAX { FILE_PAGES_MAX } else { first + u64::from(count) }
+}
+
+/// A write's pages must lie in the pool and in the range of a file.
+fn check_extent(pm: &Pm, id: &LogId, at: PmAddr, entry: &Entry) -> Result<()> {
+    let Entry::Write { file_page, addr, count, .. } = *entry else {
+        return Ok(());
+    };
+    let len = u64::from(count) * PAGE;
+    let placed = addr.is_null() || pm.contains(addr, len);
+    if placed
+        && file_page.get() < FILE_PAGES_MAX
+        && (addr.is_null() || file_page.get() + u64::from(count) <= FILE_PAGES_MAX)
+    {
+        return Ok(());
+    }
+    let found = format!("{count} pages at {addr} for file page {}", file_page.get());
+    Err(Error::damaged_inode(id.ino, "write entry", at, found))
+}
+
+/// Adds an entry to what a commit covers.
+pub(crate) fn cover_entry(crc: &mut DataCrc, addr: PmAddr, first: bool, bytes: &[u8]) {
+    if first {
+        crc.page(page_of(addr));
+    }
+    crc.bytes(bytes);
+}
+
+/// The checksum of a data page.
+pub(crate) fn page_crc(page: &[u8]) -> u32 {
+    let mut crc = Crc32c::new();
+    crc.update(page);
+    crc.finish()
+}
+
+/// Log pages made ready for entries that are about to be stored.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Pages, where the tail's has not enough lines left: boxed, since that is seldom.
+    grown: Option<Box<Grown>>,
+    /// What is left over for the next time.
+    spare: (PmAddr, u64),
+}
+
+/// New pages of a log.
+#[derive(Debug, Default)]
+struct Grown {
+    pages: Extents,
+    /// Pages taken from the allocator: to be given back if nothing is stored.
+    taken: Extents,
+}
+
+/// Lines left in the tail's page.
+fn lines_left(tail: PmAddr) -> u64 {
+    if tail.is_null() { 0 } else { LINES_PER_PAGE - 1 - tail.byte() % PAGE / LINE }
+}
+
+/// Visits the pages of a log, in order, by their headers alone.
+pub(crate) fn pages(
+    pm: &Pm,
+    id: &LogId,
+    head: PmAddr,
+    tail: PmAddr,
+    visit: &mut dyn FnMut(PmAddr),
+) -> Result<()> {
+    let mut page = head;
+    let mut last_seq = None;
+    while !tail.is_null() {
+        let header = decode_header(&pm.load_line(page)?, id, page)?;
+        if last_seq.is_some_and(|last| header.page_seq <= last) {
+            return Err(Error::damaged_inode(id.ino, "log page", page, "its number does not rise"));
+        }
+        last_seq = Some(header.page_seq);
+        visit(page);
+        if page == page_of(tail) {
+            break;
+        }
+        page = header.next;
+    }
+    Ok(())
+}
+
+/// New pages needed for entries of these sizes, in lines.
+fn pages_needed(tail: PmAddr, lines: impl Iterator<Item = u64>) -> u64 {
+    let mut left = lines_left(tail);
+    let mut pages = 0;
+    for count in lines {
+        if count > left {
+            pages += 1;
+            left = LINES_PER_PAGE - 1;
+        }
+        left -= count;
+    }
+    pages
+}
+
+impl Room {
+    /// Takes the pages that entries of these sizes (in lines) will need; nothing is stored.
+    pub(crate) fn make(
+        env: &PageSource<'_>,
+        view: &View<'_>,
+        lines: impl Iterator<Item = u64>,
+        need: Need,
+    ) -> Result<Self> {
+        let (mut spare, mut spare_pages) = view.spare();
+        let mut this = Self::default();
+        let missing = pages_needed(view.state().log_tail, lines);
+        let mut missing_now = missing;
+        while missing_now > 0 {
+            if spare_pages == 0 {
+                let step = if env.allocator.is_roomy(env.arena)? {
+                    view.log_pages().clamp(1, GROWTH_PAGES_MAX)
+                } else {
+                    1
+                };
+                let want = missing_now.max(step);
+                match env.allocator.take(env.arena, env.op, env.hint, want, need) {
+                    Ok(extent) => {
+                        this.grown().taken.push(extent);
+                        (spare, spare_pages) = (extent.addr, extent.pages);
+                    }
+                    Err(error) => {
+                        this.give_back(env)?;
+                        return Err(error);
+                    }
+                }
+            }
+            let pages = spare_pages.min(missing_now);
+            this.grown().pages.push(Extent { addr: spare, pages });
+            spare = spare.add(pages * PAGE);
+            spare_pages -= pages;
+            missing_now -= pages;
+        }
+        this.spare = (spare, spare_pages);
+        Ok(this)
+    }
+
+    /// Gives the pages back: the operation stores nothing after all.
+    pub(crate) fn give_back(self, env: &PageSource<'_>) -> Result<()> {
+        match self.grown {
+            Some(grown) => env.allocator.give(env.arena, env.op, env.hint, &grown.taken),
+            None => Ok(()),
+        }
+    }
+
+    fn grown(&mut self) -> &mut Grown {
+        self.grown.get_or_insert_default()
+    }
+}
+
+/// Stores entries behind a log's tail. Nothing is committed by it.
+pub(crate) struct Appender<'a> {
+    pm: &'a Pm,
+    id: LogId,
+    session: u32,
+    op_seq: u64,
+    head: PmAddr,
+    tail: PmAddr,
+    page_seq: u64,
+    pages: u64,
+    room: Room,
+    taken: u64,
+    crc: DataCrc,
+    pending: Flushed,
+}
+
+/// What an append has left to be committed and published.
+#[derive(Debug)]
+pub(crate) struct Appended {
+    pub(crate) head: PmAddr,
+    pub(crate) tail: PmAddr,
+    page_seq: u64,
+    pages: u64,
+    spare: (PmAddr, u64),
+    grown_pages: u64,
+    /// The checksum of everything covered, for the single-fence form.
+    pub(crate) crc: u32,
+    pub(crate) pending: Flushed,
+}
+
+impl<'a> Appender<'a> {
+    pub(crate) fn new(
+        pm: &'a Pm,
+        id: LogId,
+        session: u32,
+        view: &View<'_>,
+        op_seq: u64,
+        room: Room,
+    ) -> Self {
+        let State { log_head, log_tail, .. } = view.state();
+        Self {
+            pm,
+            id,
+            session,
+            op_seq,
+            head: log_head,
+            tail: log_tail,
+            page_seq: view.tail_page_seq(),
+            pages: view.log_pages(),
+            room,
+            taken: 0,
+            crc: DataCrc::new(id.seed, op_seq),
+            pending: Flushed::none(),
+        }
+    }
+
+    fn also(&mut self, flushed: Flushed) {
+        let pending = std::mem::replace(&mut self.pending, Flushed::none());
+        self.pending = pending.and(flushed);
+    }
+
+    /// Stores an entry; returns its address.
+    pub(crate) fn push(&mut self, entry: &Entry) -> PmAddr {
+        let mut bytes = [0; 5 * LINE_BYTES];
+        let len = entry.encode(self.op_seq, self.id.seed, &mut bytes);
+        let bytes = bytes.get(..len).unwrap_or_default();
+        let lines = len as u64 / LINE;
+        let left = lines_left(self.tail);
+        if lines > left {
+            if left > 0 {
+                // What an older page of this log left here may be an entry of it. No checksum tells
+                // that the line is blank, so it is durable before anything is judged.
+                let blank = self.pm.stream(self.tail.add(LINE), &[0; LINE_BYTES], Purpose::Log);
+                self.pm.fence(blank).end();
+            }
+            self.link_page();
+        }
+        let addr = self.tail.add(LINE);
+        cover_entry(&mut self.crc, addr, addr.byte() % PAGE == LINE, bytes);
+        let stored = if bytes.len() > LINE_BYTES && seeded::is_on(Bug::LongNamesCut) {
+            seeded::stream_but_a_line(self.pm, addr, bytes, LINE_BYTES)
+        } else {
+            self.pm.stream(addr, bytes, Purpose::Log)
+        };
+        self.also(stored);
+        self.tail = addr.add(len as u64 - LINE);
+        addr
+    }
+
+    /// Adds the checksum ([`page_crc`]) of the next page that the last entry maps.
+    pub(crate) fn cover_page(&mut self, crc: u32) {
+        if !seeded::is_on(Bug::DataNotSummed) {
+            self.crc.crc(crc);
+        }
+    }
+
+    /// Links the next page of the room behind the tail's page; the tail moves to its header.
+    fn link_page(&mut self) {
+        let mut index = self.taken;
+        let pages = || self.room.grown.iter().flat_map(|grown| grown.pages.iter());
+        let page = pages().find_map(|extent| {
+            if index < extent.pages {
+                return Some(extent.addr.add(index * PAGE));
+            }
+            index -= extent.pages;
+            None
+        });
+        // The room was made for just these entries.
+        let page = page.unwrap_or(PmAddr::NULL);
+        self.taken += 1;
+        self.page_seq += 1;
+        self.pages += 1;
+        let header = LogPageHeader {
+            ino: self.id.ino,
+            generation: self.id.generation,
+            session: self.session,
+            page_seq: self.page_seq,
+            next: PmAddr::NULL,
+        };
+        let line = header.encode(self.id.seed.addr(page));
+        self.pm.expect_stores(page, PAGE);
+        let stored = self.pm.stream(page, &line, Purpose::Log);
+        self.also(stored);
+        if self.tail.is_null() {
+            self.head = page;
+        } else {
+            let next = page_of(self.tail).add(LOG_NEXT_OFFSET);
+            let word = self.pm.store_u64(next, page.raw(), Purpose::Log);
+            let stored = self.pm.write_back(word);
+            self.also(stored);
+        }
+        self.tail = page;
+    }
+
+    pub(crate) fn finish(self) -> Appended {
+        Appended {
+            head: self.head,
+            tail: self.tail,
+            page_seq: self.page_seq,
+            pages: self.pages,
+            spare: self.room.spare,
+            grown_pages: self.room.grown.map_or(0, |grown| grown.taken.pages()),
+            crc: self.crc.finish(),
+            pending: self.pending,
+        }
+    }
+}
+
+impl Appended {
+    /// Pages that were taken for the log: the time to look for some to give back.
+    pub(crate) fn grown_pages(&self) -> u64 {
+        self.grown_pages
+    }
+
+    /// Publishes the log's new shape; the caller's commit is durable.
+    pub(crate) fn publish(&self, view: &View<'_>) {
+        view.set_tail_page_seq(self.page_seq);
+        view.set_log_pages(self.pages);
+        view.set_spare(self.spare.0, self.spare.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_do_not_fit_start_a_page() {
+        let page = PmAddr::new(0, 64 * PAGE);
+        let at = |line: u64| page.add(line * LINE);
+        assert_eq!(pages_needed(PmAddr::NULL, [1].into_iter()), 1);
+        assert_eq!(pages_needed(at(62), [1].into_iter()), 0);
+        assert_eq!(pages_needed(at(63), [1].into_iter()), 1);
+        assert_eq!(pages_needed(at(60), [5].into_iter()), 1);
+        assert_eq!(pages_needed(at(58), [5].into_iter()), 0);
+        assert_eq!(pages_needed(at(58), [5, 1, 62, 1].into_iter()), 2);
+    }
+}

@@ -1,0 +1,203 @@
+//! Files that a kernel has mapped, through a mount.
+//!
+//! What a program stores in such a mapping is in the kernel's pages first, and what others write to the
+//! pool is not in them. So from before a page is mapped until the last mapping is gone, whoever would
+//! read or change the file's data without that kernel is refused, where it has asked for that
+//! ([`Fs::refuse_mapped`]), and makes the call through the mount instead.
+//!
+//! The mark is in the inode's view and changes under its lock, with its counter odd: a reader that
+//! was not refused had read before. It is nothing that a crash could leave behind: it goes with the
+//! last hold, and with the arena.
+//!
+//! A kernel that is to map a file whose own pages programs have mapped (`map::fill`) comes first, where
+//! they can give way: [`Fs::ask_to_map`] says in the view that it is wanted and wakes them; from then on
+//! nobody takes a new hold of its pages, and with the last one that is given up the kernel's mark can be
+//! set. Who asked, and dies or loses patience, leaves the word as it is: the next mapping is a kernel's,
+//! which clears it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use novale_layout::{FileKind, Ino};
+
+use crate::base::error::{Error, Result};
+use crate::base::types::Ctx;
+use crate::fs::{Fs, OpKind, regular};
+use crate::inode::view::View;
+use crate::inode::words::{FIXED, KEPT, KNOWN, MAPPED, WANTED};
+
+impl View<'_> {
+    /// Notes that a kernel may know the inode; under the lock.
+    pub(crate) fn set_known(&self) {
+        let word = self.kind_word().load(Ordering::Relaxed);
+        if word & KNOWN == 0 {
+            self.kind_word().store(word | KNOWN, Ordering::Release);
+        }
+    }
+
+    /// Whether a kernel has the file mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.kind_word().load(Ordering::Relaxed) & MAPPED != 0
+    }
+
+    /// Whether a kernel is to map the file, or has it mapped: nobody else begins to then.
+    pub(crate) fn is_kernels(&self) -> bool {
+        self.kind_word().load(Ordering::Relaxed) & (MAPPED | WANTED) != 0
+    }
+
+    /// Whether a kernel waits for those who have the file's own pages mapped.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.kind_word().load(Ordering::Relaxed) & WANTED != 0
+    }
+
+    /// Notes that a mapping of the file's own pages begins, and whether it can give way; under the lock,
+    /// before it counts. Where it is the only one, what was noted before is of nobody's.
+    pub(crate) fn note_fixed(&self, fixed: bool) {
+        let word = self.kind_word().load(Ordering::Relaxed);
+        let others = if self.is_dax() { word } else { word & !FIXED };
+        let noted = if fixed { others | FIXED } else { others };
+        if noted != word {
+            self.kind_word().store(noted, Ordering::Release);
+        }
+    }
+
+    /// Says whether a kernel has the file mapped; under the lock, with the counter odd.
+    fn set_mapped(&self, mapped: bool) {
+        let word = self.kind_word().load(Ordering::Relaxed) & !(MAPPED | WANTED);
+        self.kind_word().store(if mapped { word | MAPPED } else { word }, Ordering::Release);
+    }
+}
+
+impl Fs {
+    /// From now on calls on data of a file that a kernel has mapped fail with [`Error::Mapped`]. For a
+    /// client that can make them through that kernel; the kernel's own must not ask for it.
+    pub fn refuse_mapped(&self) {
+        self.refuses_mapped.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that a kernel maps a file that the caller holds: before it does, and, with `false`, when
+    /// nobody has it mapped any more.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no regular file; [`Error::Stale`]; [`Error::Pinned`] where a
+    /// program has the file's own pages mapped ([`Fs::map_hold`]).
+    pub fn set_mapped(&self, ctx: &Ctx, ino: Ino, mapped: bool) -> Result<()> {
+        let is_so = self.read_view(ctx.hint, ino, |view, kind| {
+            regular(kind).map(|()| view.is_mapped() == mapped && !view.is_wanted())
+        })?;
+        if is_so {
+            return Ok(());
+        }
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let locked = self.lock(&call, ino)?;
+        if mapped && locked.view.is_dax() {
+            return Err(Error::Pinned);
+        }
+        locked.view.publish(|| locked.view.set_mapped(mapped));
+        Ok(())
+    }
+
+    /// As [`Fs::set_mapped`], and where programs have the file's own pages mapped has them give way:
+    /// false until the last one has, for which [`Fs::wait_for_mappings`] waits.
+    ///
+    /// # Errors
+    /// As [`Fs::set_mapped`]; [`Error::Pinned`] where one of them can't give way.
+    pub fn ask_to_map(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        match self.set_mapped(ctx, ino, true) {
+            Err(Error::Pinned) => {}
+            set => return set.map(|()| true),
+        }
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let locked = self.lock(&call, ino)?;
+        let word = locked.view.kind_word().load(Ordering::Relaxed);
+        if !locked.view.is_dax() {
+            locked.view.publish(|| locked.view.set_mapped(true));
+            return Ok(true);
+        }
+        if word & FIXED != 0 {
+            return Err(Error::Pinned);
+        }
+        locked.view.kind_word().store(word | WANTED, Ordering::Release);
+        // Also where it was wanted before: who has said so may have died behind that.
+        self.arena().next_mappings_turn();
+        Ok(false)
+    }
+
+    /// Whether a kernel waits for those to give way who have the file's own pages mapped.
+    ///
+    /// # Errors
+    /// Those of reading the inode.
+    pub fn is_wanted(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        self.read_view(ctx.hint, ino, |view, _| Ok(view.is_wanted()))
+    }
+
+    /// What [`Fs::wait_for_mappings`] is to be told, before one looks at what one waits for.
+    #[must_use]
+    pub fn mappings_turn(&self) -> u32 {
+        self.arena().mappings_turn()
+    }
+
+    /// Sleeps until a file is wanted, or the last who had one's own pages mapped has given way, since
+    /// `turn`; `timeout` at most.
+    pub fn wait_for_mappings(&self, turn: u32, timeout: Duration) {
+        self.arena().wait_for_mappings(turn, timeout);
+    }
+
+    /// Whether a kernel has a file mapped.
+    ///
+    /// # Errors
+    /// As [`Fs::set_mapped`].
+    pub fn is_mapped(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        self.read_view(ctx.hint, ino, |view, kind| regular(kind).map(|()| view.is_mapped()))
+    }
+
+    /// Refuses what is no regular file, and what has to go through the kernel.
+    #[inline]
+    pub(crate) fn check_data(&self, view: &View<'_>, kind: FileKind) -> Result<()> {
+        regular(kind)?;
+        if view.is_mapped() && self.refuses_mapped.load(Ordering::Relaxed) {
+            return Err(Error::Mapped);
+        }
+        Ok(())
+    }
+
+    /// Whether a kernel may know an inode: what it has to say of one that it does not know, such as that
+    /// it is a mount point, nobody need ask.
+    ///
+    /// # Errors
+    /// Those of reading the inode.
+    pub fn is_known_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        self.read_view(ctx.hint, ino, |view, _| {
+            Ok(view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
+        })
+    }
+
+    /// Whether an inode has lost its last name, and is still there because a kernel may know it: that
+    /// one gives it up when it looks for the name again, so whoever took the name without it makes it
+    /// look, or the space comes back only when the kernel is short of memory.
+    ///
+    /// # Errors
+    /// Those of reading the inode, but for one that is gone.
+    pub fn is_left_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        // What is held has a view: one that is gone for good is not to be read again.
+        let view = self.views.find(self.arena(), ino)?;
+        if view.is_none_or(|view| view.kind().is_none()) {
+            return Ok(false);
+        }
+        let left = self.read_view(ctx.hint, ino, |view, _| {
+            Ok(view.state().nlink == 0 && view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
+        });
+        match left {
+            Err(Error::Stale | Error::NotFound) => Ok(false),
+            left => left,
+        }
+    }
+
+    /// Nobody holds an inode any more: no kernel knows it, nor can have it mapped.
+    pub(crate) fn unheld(view: &View<'_>) {
+        let word = view.kind_word().load(Ordering::Relaxed);
+        if word & KEPT != 0 {
+            view.publish(|| view.kind_word().store(word & !KEPT, Ordering::Release));
+        }
+    }
+}

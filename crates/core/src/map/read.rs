@@ -1,0 +1,228 @@
+//! Reading: bytes, holes and data, access times. Readers take no lock.
+
+use std::sync::atomic::Ordering;
+
+use novale_layout::{FileKind, Ino, PAGE, PmAddr, VOLATILE_OFFSET};
+use novale_pm::Purpose;
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::pages_touched;
+use crate::base::types::{Ctx, Node, Seek};
+use crate::fs::{Atime, Fs, OpKind, regular};
+use crate::inode::view::View;
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// Times of access, modification and change.
+pub(crate) type Times = (i64, i64, i64);
+
+impl Fs {
+    /// Reads up to `buffer.len()` bytes from `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file, [`Error::Stale`].
+    pub fn read(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.read_at_once(ctx.hint, ino, offset, buffer) {
+            Some((count, times)) if !self.is_access_due(ctx, times) => Ok(count),
+            Some((count, times)) => self.touch(ctx, ino, times).map(|()| count),
+            None => self.read_slowly(ctx, ino, offset, buffer),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slowly(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let (count, times) = self.read_out(ctx, ino, offset, buffer)?;
+        self.touch(ctx, ino, times)?;
+        Ok(count)
+    }
+
+    /// A read where all is at hand, as it mostly is; none where it takes more, or is refused.
+    #[inline]
+    fn read_at_once(
+        &self,
+        hint: u32,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Option<(usize, Times)> {
+        if self.closed.load(Ordering::Acquire) {
+            return None;
+        }
+        let arena = self.arena().known();
+        let (view, begun) = self.views.known(arena, ino, hint)?;
+        if !view.is_loaded_as(FileKind::File) {
+            return None;
+        }
+        let left = view.size().saturating_sub(offset);
+        let len = left.min(buffer.len() as u64);
+        let from = offset % PAGE;
+        let count = if len > 0 && len <= PAGE - from {
+            let page = PmAddr::from_raw(view.index().known_page(arena, offset / PAGE)?);
+            let piece = buffer.get_mut(..usize::try_from(len).ok()?)?;
+            if page.is_null() {
+                piece.fill(0);
+            } else {
+                self.pm.load_in_page(page, from, piece).ok()?;
+            }
+            piece.len()
+        } else {
+            self.copy_out(&view, offset, buffer).ok()?
+        };
+        let times = (view.atime_ns(), view.mtime_ns(), view.ctime_ns());
+        view.read_valid(begun).then_some((count, times))
+    }
+
+    /// Reads, and tells the times that say whether the access is due to be recorded.
+    fn read_out(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(usize, Times)> {
+        let copy = |view: &View<'_>, kind, buffer: &mut [u8]| {
+            self.check_data(view, kind)?;
+            let count = self.copy_out(view, offset, buffer)?;
+            Ok((count, (view.atime_ns(), view.mtime_ns(), view.ctime_ns())))
+        };
+        for _ in 0..2 {
+            let read = &mut |view: &View<'_>, kind| copy(view, kind, buffer);
+            if let Some(done) = self.read_unlocked(ino, read)? {
+                return Ok(done);
+            }
+            // The first use of a file loads its view.
+            self.read_view(ctx.hint, ino, |_, _| Ok(()))?;
+        }
+        // Writers kept getting between. No user memory is touched under a lock.
+        let mut own = vec![0; buffer.len()];
+        let done = self.read_view(ctx.hint, ino, |view, kind| copy(view, kind, &mut own))?;
+        if let (Some(to), Some(from)) = (buffer.get_mut(..done.0), own.get(..done.0)) {
+            to.copy_from_slice(from);
+        }
+        Ok(done)
+    }
+
+    /// As [`Fs::read`], of which no access time tells.
+    ///
+    /// # Errors
+    /// Those of [`Fs::read`].
+    pub fn peek(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.check_open()?;
+        self.read_out(ctx, ino, offset, buffer).map(|(count, _)| count)
+    }
+
+    /// A symlink's target.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no symlink; [`Error::Stale`].
+    pub fn readlink(&self, node: Node) -> Result<Vec<u8>> {
+        self.read_node(0, node, |view, kind| {
+            if kind != FileKind::Symlink {
+                return Err(Error::Invalid("not a symlink"));
+            }
+            let len = view.size().min(PAGE);
+            let mut target = vec![0; usize::try_from(len).unwrap_or(0)];
+            self.copy_out(view, 0, &mut target)?;
+            Ok(target)
+        })
+    }
+
+    /// Copies a file's bytes out; the caller validates the view afterwards.
+    pub(crate) fn copy_out(
+        &self,
+        view: &View<'_>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let left = view.size().saturating_sub(offset);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let mut rest = buffer.get_mut(..count).unwrap_or_default();
+        let mut at = offset;
+        let index = view.index();
+        while !rest.is_empty() {
+            // Pages that lie one behind the other are copied at once.
+            let (from, most) = (at % PAGE, pages_touched(at, rest.len() as u64));
+            let (first, pages) = index.run(self.arena(), at / PAGE, most, PAGE)?;
+            let now = usize::try_from(pages * PAGE - from).unwrap_or(usize::MAX).min(rest.len());
+            let (piece, later) = rest.split_at_mut(now);
+            if first == 0 {
+                piece.fill(0);
+            } else {
+                self.pm.load(PmAddr::from_raw(first).add(from), piece)?;
+            }
+            at += now as u64;
+            rest = later;
+        }
+        Ok(count)
+    }
+
+    /// Whether an access is to be recorded, by the mount's rule for access times.
+    #[inline]
+    fn is_access_due(&self, ctx: &Ctx, (atime, mtime, ctime): Times) -> bool {
+        let is_due = match self.atime() {
+            Atime::Relatime => {
+                atime <= mtime.max(ctime) || ctx.now_ns.saturating_sub(atime) >= DAY_NS
+            }
+            Atime::Noatime => false,
+            Atime::Strict => atime != ctx.now_ns,
+        };
+        is_due && !self.options.read_only
+    }
+
+    /// Records an access, as the mount's rule for access times asks.
+    #[inline(never)]
+    pub(crate) fn touch(&self, ctx: &Ctx, ino: Ino, times: Times) -> Result<()> {
+        if !self.is_access_due(ctx, times) {
+            return Ok(());
+        }
+        let (atime, _, _) = times;
+        let call = self.begin(OpKind::Atime, ctx)?;
+        let locked = match self.lock(&call, ino) {
+            // Removed since it was read, which is no failure of the read.
+            Err(Error::Stale) => return Ok(()),
+            locked => locked?,
+        };
+        if locked.view.atime_ns() != atime {
+            // Set since then, perhaps explicitly: that stands.
+            return Ok(());
+        }
+        // Ordered words of one line, the time first: it counts only with the others, and may be
+        // lost; nothing waits for it.
+        let at = locked.place.addr.add(VOLATILE_OFFSET);
+        let word =
+            |offset: u64, value: u64| self.pm.store_u64(at.add(offset), value, Purpose::Inode);
+        let stored = word(0, ctx.now_ns.cast_unsigned())
+            .join(word(16, u64::from(locked.id.generation)))
+            .join(word(8, locked.view.attr_seq()));
+        let _unfenced = self.pm.write_back(stored);
+        locked.view.publish(|| locked.view.set_atime_ns(ctx.now_ns));
+        Ok(())
+    }
+
+    /// The next data or hole at or behind `offset`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchOffset`] behind the end of the file, or where no data follows;
+    /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file.
+    pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        self.read_view(0, ino, |view, kind| {
+            regular(kind)?;
+            let size = view.size();
+            if offset >= size {
+                return Err(Error::NoSuchOffset);
+            }
+            let (arena, page) = (self.arena(), offset / PAGE);
+            match what {
+                Seek::Data => match view.index().next(arena, page)? {
+                    Some((found, _)) if found * PAGE < size => Ok(offset.max(found * PAGE)),
+                    _ => Err(Error::NoSuchOffset),
+                },
+                Seek::Hole => {
+                    let hole = view.index().next_gap(arena, page)? * PAGE;
+                    Ok(hole.max(offset).min(size))
+                }
+            }
+        })
+    }
+}

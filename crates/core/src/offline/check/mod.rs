@@ -1,0 +1,404 @@
+//! Verification of a pool, read-only: every inode's lines and log, every page accounted for exactly
+//! once, names against link counts, reachability from the root, the saved allocator.
+//!
+//! A pool that was not closed clean is judged as recovery would leave it.
+
+mod names;
+mod saved;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_layout::{
+    CommitLine, Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, RoFeature, Roots, Seed,
+};
+use novale_pm::Pm;
+
+use crate::base::error::{Error, Result};
+use crate::base::exec::{Executor, Progress};
+use crate::inode::chunks::Chunks;
+use crate::inode::media;
+use crate::inode::state::{InodePlace, LogId};
+use crate::life::scan;
+use crate::log;
+use crate::log::Item;
+use crate::log::coverage::{Mapping, resolve};
+use crate::op::journal::Journal;
+use crate::op::quota::{Usage, stored_limits};
+use crate::op::standing::Standing;
+use crate::op::xattr_set::Xattrs;
+use crate::op::{journal, standing};
+use crate::pool::Pool;
+use crate::pool::copies::BadCopy;
+use crate::pool::marks::PageMarks;
+
+/// Inodes of one task.
+const TASK_INODES: u64 = 256;
+/// Findings kept; more are only counted.
+const FINDINGS_MAX: usize = 10_000;
+
+/// Something that contradicts the format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where it lies; null where no one place is at fault.
+    pub at: PmAddr,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default)]
+pub struct CheckReport {
+    /// What is wrong, the first 10,000.
+    pub findings: Vec<Finding>,
+    /// Findings beyond those.
+    pub findings_left_out: u64,
+    /// The pool was closed clean; otherwise it was judged as recovery would leave it.
+    pub clean: bool,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Names in all directories.
+    pub names: u64,
+    /// Log entries read.
+    pub log_entries: u64,
+    /// Pages in use.
+    pub pages_used: u64,
+    /// Pages in all.
+    pub pages: u64,
+    /// What each directory tree with a number of its own uses.
+    pub projects: BTreeMap<u32, Usage>,
+}
+
+/// What the second pass needs of an inode.
+struct Seen {
+    generation: u32,
+    kind: FileKind,
+    nlink: u32,
+}
+
+/// A live name: directory, and what it says of its inode.
+struct NameSeen {
+    dir: Ino,
+    ino: Ino,
+    generation: u32,
+    kind: FileKind,
+}
+
+#[derive(Default)]
+struct Gathered {
+    inodes: HashMap<Ino, Seen>,
+    names: Vec<NameSeen>,
+    /// Inodes that can't be read: of which kind they are, and what they name, is not known.
+    damaged: BTreeSet<Ino>,
+    findings: Vec<Finding>,
+    log_entries: u64,
+    /// What directory trees with a quota use.
+    projects: BTreeMap<u32, Usage>,
+    /// Bits of the features that inodes use.
+    features: u64,
+}
+
+struct Checker<'a> {
+    pm: &'a Pm,
+    seed: Seed,
+    session: u32,
+    journal: &'a Journal,
+    chunks: &'a Chunks,
+    pages: &'a PageMarks,
+    clean: bool,
+}
+
+/// Checks a pool. Nothing is changed.
+///
+/// # Errors
+/// [`Error::BadPool`] and [`Error::Damaged`] where too little can be read to check the rest; all
+/// else is a finding.
+pub fn check(
+    pm: &Pm,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<CheckReport> {
+    let pool = Pool::read(pm)?;
+    let (seed, session) = (pool.seed, pool.state.session);
+    let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
+    let pages = pool.no_pages();
+    let mut gathered = Gathered::default();
+    let bad_copy = |bad: &BadCopy| Finding { at: bad.at, what: bad.to_string() };
+    // Of the superblock a crash may have cut a change of features off.
+    let damaged = |bad: &&BadCopy| pool.is_clean() || !bad.is_of_superblock();
+    gathered.findings.extend(pool.bad_copies.iter().filter(damaged).map(bad_copy));
+    if let Err(error) = scan::mark_fixed(&pool, &pages, &lanes) {
+        gathered.findings.push(finding(&error));
+    }
+    let chunks = Chunks::read(pm, Roots::fixed().inode_directory, &pages)?;
+    let mut journal = Journal::read(pm, seed, &lanes)?;
+    journal.judge(pm, seed, session, &|ino| chunks.place(seed, ino))?;
+    let numbers = [pool.check_numbers(), Journal::check_numbers(&journal.last_seq, &lanes)];
+    gathered.findings.extend(numbers.iter().filter_map(|all| all.as_ref().err()).map(finding));
+    let lost = chunks.lost().iter().map(|lost| &lost.why);
+    gathered.findings.extend(lost.chain(journal.doubts()).map(finding));
+    let checker = Checker {
+        pm,
+        seed,
+        session,
+        journal: &journal,
+        chunks: &chunks,
+        pages: &pages,
+        clean: pool.is_clean(),
+    };
+    checker.inodes(exec, progress, &mut gathered);
+    names::check(&mut gathered);
+    let mut findings = std::mem::take(&mut gathered.findings);
+    findings.extend(unsaid_features(&pool, gathered.features));
+    findings.extend(wrong_roots(&pool));
+    findings.extend(saved::check(pm, &pool, chunks.len(), &pages, &gathered));
+    let kept = findings.len().min(FINDINGS_MAX);
+    let left_out = (findings.len() - kept) as u64;
+    findings.truncate(kept);
+    let is_dir = |seen: &&Seen| seen.kind == FileKind::Directory;
+    Ok(CheckReport {
+        findings,
+        findings_left_out: left_out,
+        clean: pool.is_clean(),
+        inodes: gathered.inodes.len() as u64,
+        directories: gathered.inodes.values().filter(is_dir).count() as u64,
+        names: gathered.names.len() as u64,
+        log_entries: gathered.log_entries,
+        pages_used: pages.used(),
+        pages: pool.slots.iter().map(|(header, _)| header.pages).sum(),
+        projects: gathered.projects,
+    })
+}
+
+fn finding(error: &Error) -> Finding {
+    let at = if let Error::Damaged { at, .. } = error { *at } else { PmAddr::NULL };
+    Finding { at, what: error.to_string() }
+}
+
+/// Tables that the superblock names elsewhere than they are, or though there are none.
+fn wrong_roots(pool: &Pool) -> Option<Finding> {
+    let roots = pool.superblock.roots;
+    (roots != Roots::fixed()).then(|| Finding {
+        at: PmAddr::new(0, 0),
+        what: format!("superblock: it names tables that there are not: {roots:?}"),
+    })
+}
+
+/// Bits of the features that an inode uses, as far as its attributes tell.
+pub(crate) fn features_of(xattr_root: PmAddr, project: u32) -> u64 {
+    let xattrs = if xattr_root.is_null() { 0 } else { RoFeature::Xattrs.bit() };
+    let trees = if project == 0 { 0 } else { RoFeature::Trees.bit() };
+    xattrs | trees
+}
+
+/// Features that inodes use, and of which the superblock does not say so.
+fn unsaid_features(pool: &Pool, used: u64) -> impl Iterator<Item = Finding> {
+    let unsaid = used & !pool.superblock.features_ro_compat;
+    let unsaid = RoFeature::ALL.into_iter().filter(move |feature| unsaid & feature.bit() != 0);
+    unsaid.map(|feature| Finding {
+        at: PmAddr::new(0, 0),
+        what: format!("inodes use the feature {feature:?}, of which the superblock does not know"),
+    })
+}
+
+impl Checker<'_> {
+    fn inodes(
+        &self,
+        exec: &dyn Executor,
+        progress: &(dyn Fn(Progress) + Sync),
+        all: &mut Gathered,
+    ) {
+        let total = self.chunks.len() as u64 * INODES_PER_CHUNK;
+        let done = AtomicU64::new(0);
+        let shared = Mutex::new(std::mem::take(all));
+        exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
+            let first = task as u64 * TASK_INODES;
+            let mut block = Gathered::default();
+            for number in first.max(1)..first + TASK_INODES {
+                if let Err(error) = self.inode(Ino::new(number), &mut block) {
+                    block.findings.push(finding(&error));
+                    block.damaged.insert(Ino::new(number));
+                }
+            }
+            let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
+            progress(Progress { what: "checking inodes", done, total });
+            let mut all = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            all.inodes.extend(block.inodes);
+            all.names.extend(block.names);
+            all.damaged.extend(block.damaged);
+            all.findings.extend(block.findings);
+            all.log_entries += block.log_entries;
+            all.features |= block.features;
+            for (project, used) in block.projects {
+                all.projects.entry(project).or_default().add(used);
+            }
+        });
+        *all = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Tasks end in any order; the report does not show it.
+        all.findings.sort_by_key(|finding| finding.at);
+    }
+
+    fn inode(&self, ino: Ino, all: &mut Gathered) -> Result<()> {
+        let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
+        let standing = standing::decide(self.pm, Some(self.session), self.journal, ino, &place)?;
+        let Some(standing) = standing else { return Ok(()) };
+        if self.clean {
+            refuse_unclean(ino, &place, &standing)?;
+        }
+        if standing.line.nlink == 0 {
+            return media::check_numbers(ino, &place, standing.line.op_seq, 0);
+        }
+        let line = standing.line;
+        refuse_future(ino, &place, &line, self.session)?;
+        let identity = standing
+            .identity
+            .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
+        let (generation, kind) = (identity.generation, identity.kind);
+        all.inodes.insert(ino, Seen { generation, kind, nlink: line.nlink });
+        let id = LogId::new(self.seed, ino, generation);
+        let owner = || format!("inode {}", ino.get());
+        let mut replay = Replay {
+            project: identity.project,
+            xattr_root: identity.xattr_root,
+            ..Replay::default()
+        };
+        let (mut page_seq, mut pages) = (0, 0);
+        log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| match item {
+            Item::Page { addr, seq } => {
+                (page_seq, pages) = (seq, pages + 1);
+                self.pages.mark(addr, 1, &owner)
+            }
+            Item::Entry { addr, header, entry, .. } => {
+                all.log_entries += 1;
+                log::check_entry((ino, kind, line.op_seq), addr, &header, entry)?;
+                replay.take(entry);
+                Ok(())
+            }
+        })?;
+        resolve(&replay.mappings, &mut |_, extent| {
+            pages += extent.pages;
+            self.pages.mark(extent.addr, extent.pages, &owner)
+        })?;
+        let xattrs = Xattrs::read(self.pm, &id, replay.xattr_root)?;
+        xattrs.for_each_page(&mut |extent| {
+            pages += extent.pages;
+            self.pages.mark(extent.addr, extent.pages, &owner)
+        })?;
+        xattrs
+            .check_values(self.pm, &id)
+            .and_then(|()| xattrs.check_acls(self.pm, &id, kind))
+            .unwrap_or_else(|error| all.findings.push(finding(&error)));
+        if ino == Ino::ROOT
+            && let Err(error) = stored_limits(self.pm, &id, &xattrs)
+        {
+            all.findings.push(finding(&error));
+        }
+        all.features |= features_of(replay.xattr_root, replay.project);
+        if replay.project != 0 {
+            let used = Usage { pages, inodes: 1 };
+            all.projects.entry(replay.project).or_default().add(used);
+        }
+        media::check_numbers(ino, &place, line.op_seq, page_seq)
+            .unwrap_or_else(|error| all.findings.push(finding(&error)));
+        if kind == FileKind::Directory {
+            replay.names(ino, place.addr, line.size, all);
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what closing a pool leaves nowhere.
+pub(crate) fn refuse_unclean(ino: Ino, place: &InodePlace, standing: &Standing) -> Result<()> {
+    if let Some(error) = standing.torn {
+        return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
+    }
+    if standing.by_record {
+        return Err(standing::only_in_record(ino, place));
+    }
+    // What a file without names had may be another's by now.
+    if standing.rejected > 0 && standing.line.nlink > 0 {
+        let what = "what its data checksum covers has changed";
+        return Err(Error::damaged_inode(ino, "commit lines", place.addr, what));
+    }
+    Ok(())
+}
+
+/// Refuses a line of a session that has not begun: its checksum would be asked for in that one, when
+/// what it covers has changed.
+pub(crate) fn refuse_future(
+    ino: Ino,
+    place: &InodePlace,
+    line: &CommitLine,
+    session: u32,
+) -> Result<()> {
+    if line.session <= session {
+        return Ok(());
+    }
+    let found = format!("of session {}, the pool's is {session}", line.session);
+    Err(Error::damaged_inode(ino, "commit lines", place.addr, found))
+}
+
+/// A log's end result.
+#[derive(Default)]
+struct Replay {
+    mappings: Vec<Mapping>,
+    /// The extended attributes of the newest attributes entry.
+    xattr_root: PmAddr,
+    project: u32,
+    names: BTreeMap<u64, (NameSeen, Vec<u8>)>,
+    /// Cookies that two names have.
+    shared_cookies: BTreeSet<u64>,
+}
+
+impl Replay {
+    /// Takes an entry in.
+    fn take(&mut self, entry: &Entry) {
+        match *entry {
+            Entry::Write { file_page, addr, count, .. } => {
+                let first = file_page.get();
+                self.mappings.push(Mapping { first, end: log::write_end(first, count), addr });
+            }
+            Entry::DentryAdd { cookie, ino, generation, kind, ref name } => {
+                let seen = NameSeen { dir: Ino::NULL, ino, generation, kind };
+                if self.names.insert(cookie, (seen, name.as_bytes().to_vec())).is_some() {
+                    self.shared_cookies.insert(cookie);
+                }
+            }
+            Entry::DentryDelete { cookie, .. } => {
+                self.names.remove(&cookie);
+                self.shared_cookies.remove(&cookie);
+            }
+            Entry::Attributes(ref attributes) => {
+                self.xattr_root = attributes.xattr_root;
+                self.project = attributes.project;
+            }
+            Entry::Words(_) => {}
+        }
+    }
+
+    /// Hands a directory's live names on.
+    fn names(self, dir: Ino, at: PmAddr, counted: u64, all: &mut Gathered) {
+        let found = self.names.len() as u64;
+        if counted != found {
+            let what =
+                format!("directory {} counts {counted} names, its log has {found}", dir.get());
+            all.findings.push(Finding { at, what });
+        }
+        for cookie in &self.shared_cookies {
+            let what = format!("directory {} has two names of cookie {cookie}", dir.get());
+            all.findings.push(Finding { at, what });
+        }
+        let mut once = HashSet::new();
+        for (seen, name) in self.names.into_values() {
+            if !once.insert(name.clone()) {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                let what = format!("directory {} has the name {name:?} twice", dir.get());
+                all.findings.push(Finding { at, what });
+            }
+            all.names.push(NameSeen { dir, ..seen });
+        }
+    }
+}

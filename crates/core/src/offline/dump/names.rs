@@ -1,0 +1,117 @@
+//! What an inode's log comes to: a directory's names, a file's pages; and the way along a path.
+
+use std::collections::BTreeMap;
+
+use novale_layout::{Entry, FileKind, Ino, PAGE, PmAddr};
+
+use crate::log;
+use crate::log::coverage::{Mapping, resolve};
+use crate::offline::dump::{Dump, DumpLimits, named};
+
+/// A name of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameDump {
+    /// Its place in the order of readdir.
+    pub cookie: u64,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode that it names.
+    pub ino: Ino,
+    /// That inode's generation, as the name says.
+    pub generation: u32,
+    /// That inode's kind, as the name says.
+    pub kind: FileKind,
+    /// The entry that says so.
+    pub at: PmAddr,
+}
+
+/// Pages of a file that lie next to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentDump {
+    /// The first page of the file.
+    pub file_page: u64,
+    /// Pages.
+    pub pages: u64,
+    /// The first page of the pool.
+    pub addr: PmAddr,
+}
+
+/// What a log comes to, entry by entry.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    names: BTreeMap<u64, NameDump>,
+    mappings: Vec<Mapping>,
+    /// The extended attributes of the newest attributes entry, where there is one.
+    pub(super) xattr_root: Option<PmAddr>,
+}
+
+impl Replay {
+    pub(super) fn take(&mut self, at: PmAddr, entry: &Entry) {
+        match *entry {
+            Entry::Write { file_page, addr, count, .. } => {
+                let first = file_page.get();
+                self.mappings.push(Mapping { first, end: log::write_end(first, count), addr });
+            }
+            Entry::DentryAdd { cookie, ino, generation, kind, ref name } => {
+                let name = name.as_bytes().to_vec();
+                self.names.insert(cookie, NameDump { cookie, name, ino, generation, kind, at });
+            }
+            Entry::DentryDelete { cookie, .. } => {
+                self.names.remove(&cookie);
+            }
+            Entry::Attributes(ref attributes) => self.xattr_root = Some(attributes.xattr_root),
+            Entry::Words(_) => {}
+        }
+    }
+
+    /// The names that are left, in the order of readdir.
+    pub(super) fn names(&self) -> impl Iterator<Item = &NameDump> {
+        self.names.values()
+    }
+
+    /// The pages that are mapped in the end, in the order of the file.
+    pub(super) fn extents(&self) -> Vec<ExtentDump> {
+        let mut extents = Vec::new();
+        let resolved: Result<(), std::convert::Infallible> =
+            resolve(&self.mappings, &mut |file_page, extent| {
+                extents.push(ExtentDump { file_page, pages: extent.pages, addr: extent.addr });
+                Ok(())
+            });
+        match resolved {
+            Ok(()) => extents.sort_by_key(|extent| extent.file_page),
+        }
+        extents
+    }
+}
+
+impl ExtentDump {
+    /// The page of the file that lies at `page`, if one does.
+    pub(super) fn file_page_at(&self, page: PmAddr) -> Option<u64> {
+        let same_slot = self.addr.slot() == page.slot();
+        let away = page.byte().checked_sub(self.addr.byte()).filter(|_| same_slot)? / PAGE;
+        (away < self.pages).then(|| self.file_page + away)
+    }
+}
+
+impl Dump<'_> {
+    /// Follows a path from the root directory; symbolic links are not followed.
+    ///
+    /// # Errors
+    /// In words, how far it led and what is not there.
+    pub fn find(&self, path: &[u8]) -> Result<Ino, String> {
+        let mut ino = Ino::ROOT;
+        for part in path.split(|byte| *byte == b'/') {
+            if part.is_empty() || part == b"." {
+                continue;
+            }
+            let limits = DumpLimits { items: 0, behind: false };
+            let (replay, end) = self.replay(ino, limits)?;
+            let found = replay.names().find(|name| name.name == part).map(|name| name.ino);
+            ino = found.ok_or_else(|| {
+                let part = part.escape_ascii();
+                format!("{} has no name \"{part}\" (its log: {end})", named(ino))
+            })?;
+        }
+        Ok(ino)
+    }
+}

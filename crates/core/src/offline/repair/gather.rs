@@ -1,0 +1,510 @@
+//! What a repair works on: every inode with its state and all that its log says, as far as it can be
+//! read, and every page that any of them owns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use novale_layout::{
+    Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, INODES_PER_CHUNK,
+    IdentityLine, Ino, LINE, PAGE, PmAddr, Seed,
+};
+use novale_pm::Pm;
+
+use crate::base::error::{Error, Result};
+use crate::base::exec::{Executor, Progress};
+use crate::base::extent::Extent;
+use crate::inode::chunks::Chunks;
+use crate::inode::media;
+use crate::inode::media::MediaInode;
+use crate::inode::state::{InodePlace, LogId};
+use crate::life::scan;
+use crate::log;
+use crate::log::Item;
+use crate::log::coverage::{Mapping, resolve};
+use crate::offline::check::{refuse_future, refuse_unclean};
+use crate::op::journal::Journal;
+use crate::op::quota::stored_limits;
+use crate::op::xattr_set::Xattrs;
+use crate::op::{journal, standing};
+use crate::pool::Pool;
+use crate::pool::marks::PageMarks;
+
+/// Inodes of one task.
+const TASK_INODES: u64 = 256;
+
+/// All of a pool.
+pub(super) struct Gathered {
+    pub(super) chunks: Chunks,
+    pub(super) journal: Journal,
+    pub(super) marks: PageMarks,
+    /// The pages of the pool itself, lanes and the inode directory among them.
+    structure: PageMarks,
+    /// The inodes in use, and those that are damaged.
+    pub(super) inodes: BTreeMap<Ino, Inode>,
+    /// Those that map a page which another has, too.
+    pub(super) sharing: BTreeSet<Ino>,
+    /// Those, and those that have one in their log or attributes.
+    pub(super) entangled: BTreeSet<Ino>,
+}
+
+/// An inode.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) ino: Ino,
+    pub(super) place: InodePlace,
+    pub(super) identity: Option<IdentityLine>,
+    /// The state that stands, or that a repair goes on from.
+    pub(super) line: CommitLine,
+    /// Which of the inode's own lines says so.
+    pub(super) slot: Option<u8>,
+    /// One of its own lines does not validate.
+    pub(super) is_torn: bool,
+    /// The greatest `op_seq` that was seen of it.
+    pub(super) op_seq_max: u64,
+    /// The `page_seq` of the last log page read.
+    pub(super) page_seq: u64,
+    /// The last line that was read of the log; null: none.
+    pub(super) read_to: PmAddr,
+    /// The newest attributes entry.
+    pub(super) attributes: Option<Attributes>,
+    /// The pages of its log and of its extended attributes.
+    pub(super) own_pages: Vec<Extent>,
+    pub(super) names: Names,
+    pub(super) mappings: Vec<Mapping>,
+    pub(super) damage: Option<Damage>,
+}
+
+/// The names of a directory.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Names {
+    /// In the order of their cookies, then of the log.
+    pub(super) list: Vec<Name>,
+    /// Above every cookie in the log.
+    pub(super) next_cookie: u64,
+    /// Cookies that were given up, and that the log may speak of.
+    gone: BTreeSet<u64>,
+}
+
+/// A name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) cookie: u64,
+    pub(super) ino: Ino,
+    pub(super) generation: u32,
+    pub(super) kind: FileKind,
+    pub(super) text: Vec<u8>,
+}
+
+/// What keeps an inode from being believed.
+#[derive(Debug, Clone)]
+pub(super) enum Damage {
+    /// Nothing says what stands.
+    NoState(Error),
+    /// A state stands, and something contradicts it.
+    Doubted(Error),
+    Identity(Error),
+    /// The log, behind `read_to`.
+    Log(Error),
+    Xattrs(Error),
+}
+
+impl Damage {
+    pub(super) fn error(&self) -> &Error {
+        match self {
+            Self::NoState(error)
+            | Self::Doubted(error)
+            | Self::Identity(error)
+            | Self::Log(error)
+            | Self::Xattrs(error) => error,
+        }
+    }
+}
+
+impl Names {
+    fn take(&mut self, entry: &Entry) {
+        match entry {
+            Entry::DentryAdd { cookie, ino, generation, kind, name } => {
+                self.next_cookie = self.next_cookie.max(cookie + 1);
+                let (ino, generation, kind) = (*ino, *generation, *kind);
+                let text = name.as_bytes().to_vec();
+                self.list.push(Name { cookie: *cookie, ino, generation, kind, text });
+            }
+            Entry::DentryDelete { cookie, .. } => {
+                self.next_cookie = self.next_cookie.max(cookie + 1);
+                self.gone.insert(*cookie);
+                self.removed(*cookie);
+            }
+            Entry::Write { .. } | Entry::Words(_) | Entry::Attributes(_) => {}
+        }
+    }
+
+    /// A cookie for a new name: the next one, or the lowest that the log does not speak of.
+    pub(super) fn take_cookie(&mut self) -> u64 {
+        let next = self.next_cookie.max(COOKIE_MIN);
+        if next < COOKIE_LIMIT {
+            self.next_cookie = next + 1;
+            return next;
+        }
+        let used: BTreeSet<u64> = self.list.iter().map(|name| name.cookie).collect();
+        let is_free = |cookie: &u64| !used.contains(cookie) && !self.gone.contains(cookie);
+        (COOKIE_MIN..COOKIE_LIMIT).find(is_free).unwrap_or(COOKIE_MIN)
+    }
+
+    /// Takes the names of a cookie out. Lately added ones are at the end.
+    fn removed(&mut self, cookie: u64) {
+        self.list.retain(|name| name.cookie != cookie);
+    }
+}
+
+impl Inode {
+    pub(super) fn kind(&self) -> Option<FileKind> {
+        self.identity.as_ref().map(|identity| identity.kind)
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.identity.as_ref().map_or(0, |identity| identity.generation)
+    }
+
+    /// The first page of its extended attributes, or null.
+    pub(super) fn xattr_root(&self) -> PmAddr {
+        let first = self.identity.map_or(PmAddr::NULL, |identity| identity.xattr_root);
+        self.attributes.map_or(first, |attributes| attributes.xattr_root)
+    }
+
+    /// The directory tree that it counts for, or 0.
+    pub(super) fn project(&self) -> u32 {
+        let first = self.identity.map_or(0, |identity| identity.project);
+        self.attributes.map_or(first, |attributes| attributes.project)
+    }
+
+    /// Its numbers can't be counted on from: it is not changed any more.
+    pub(super) fn is_used_up(&self) -> bool {
+        media::check_numbers(self.ino, &self.place, self.op_seq_max, self.page_seq).is_err()
+    }
+
+    /// In use, as far as its lines say.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.line.nlink > 0
+    }
+
+    /// The pages that the log maps in the end.
+    pub(super) fn extents(&self) -> Vec<(u64, Extent)> {
+        let mut extents = Vec::new();
+        let all: Result<(), std::convert::Infallible> =
+            resolve(&self.mappings, &mut |file_page, extent| {
+                extents.push((file_page, extent));
+                Ok(())
+            });
+        match all {
+            Ok(()) => extents,
+        }
+    }
+}
+
+/// Reads a pool.
+pub(super) fn gather(
+    pm: &Pm,
+    pool: &Pool,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Gathered> {
+    let (seed, session) = (pool.seed, pool.state.session);
+    let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
+    let marks = pool.no_pages();
+    scan::mark_fixed(pool, &marks, &lanes)?;
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &marks)?;
+    let structure = pool.no_pages();
+    scan::mark_fixed(pool, &structure, &lanes)?;
+    Chunks::read(pm, pool.superblock.roots.inode_directory, &structure)?;
+    let mut journal = Journal::read(pm, seed, &lanes)?;
+    journal.judge(pm, seed, session, &|ino| chunks.place(seed, ino))?;
+    let mut all = Gathered {
+        chunks,
+        journal,
+        marks,
+        structure,
+        inodes: BTreeMap::new(),
+        sharing: BTreeSet::new(),
+        entangled: BTreeSet::new(),
+    };
+    let total = all.chunks.len() as u64 * INODES_PER_CHUNK;
+    let found = Mutex::new(BTreeMap::new());
+    exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
+        let first = task as u64 * TASK_INODES;
+        let mut block = Vec::new();
+        for number in first.max(1)..first + TASK_INODES {
+            let ino = Ino::new(number);
+            let Some(place) = all.chunks.place(seed, ino) else { continue };
+            block.extend(all.inode(pm, pool, ino, place).map(|inode| (ino, inode)));
+        }
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.extend(block);
+        progress(Progress { what: "reading inodes", done: first + TASK_INODES, total });
+    });
+    all.inodes = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    all.miss_root(pool);
+    all.find_sharing();
+    Ok(all)
+}
+
+impl Gathered {
+    /// A root directory that was never written is one that was lost.
+    fn miss_root(&mut self, pool: &Pool) {
+        let Some(place) = self.chunks.place(pool.seed, Ino::ROOT) else { return };
+        self.inodes.entry(Ino::ROOT).or_insert_with(|| {
+            let error = Error::damaged_inode(Ino::ROOT, "", place.addr, "not in use");
+            blank(Ino::ROOT, place, Damage::NoState(error))
+        });
+    }
+
+    /// Every number that names or records speak of has a place, and every place its inodes.
+    pub(super) fn is_whole(&self) -> bool {
+        let place = |ino: Ino| self.chunks.place(Seed::pool(&[0; 16]), ino).is_some();
+        let mut names = self.inodes.values().flat_map(|inode| &inode.names.list);
+        self.chunks.lost().is_empty()
+            && self.journal.doubtful().next().is_none()
+            && place(Ino::ROOT)
+            && names.all(|name| place(name.ino))
+            && !self.inodes.values().any(|inode| matches!(inode.damage, Some(Damage::NoState(_))))
+    }
+
+    /// An inode that is in use or damaged.
+    fn inode(&self, pm: &Pm, pool: &Pool, ino: Ino, place: InodePlace) -> Option<Inode> {
+        let media = match MediaInode::read(pm, &place) {
+            Ok(media) => media,
+            Err(error) => return Some(blank(ino, place, Damage::NoState(error))),
+        };
+        let session = Some(pool.state.session);
+        let decided = standing::decide(pm, session, &self.journal, ino, &place);
+        let standing = match decided {
+            Ok(None) => return None,
+            Ok(Some(standing)) => standing,
+            Err(error) => return Some(self.without_state(pm, ino, place, &media, error)),
+        };
+        let unclean = pool.is_clean().then(|| refuse_unclean(ino, &place, &standing).err());
+        let future = refuse_future(ino, &place, &standing.line, pool.state.session).err();
+        let unclean = unclean.flatten().or(future.filter(|_| standing.line.nlink > 0));
+        if standing.line.nlink == 0 && unclean.is_none() {
+            return None;
+        }
+        let own = media.lines.iter().position(|line| *line == Ok(standing.line));
+        let own = own.and_then(|slot| u8::try_from(slot).ok());
+        let (line, slot) = match (&unclean, media.newest()) {
+            // Its log is there, and a mount shows what it says.
+            (Some(_), Some((line, slot))) if standing.rejected > 0 => (*line, Some(slot)),
+            _ => (standing.line, own),
+        };
+        let mut inode = Inode {
+            ino,
+            place,
+            identity: media.identity.as_ref().ok().copied(),
+            line,
+            slot,
+            // What a record says was not torn before.
+            is_torn: media.torn_line().is_some() && !standing.by_record,
+            op_seq_max: self.op_seq_max(&media, ino),
+            page_seq: 0,
+            read_to: PmAddr::NULL,
+            attributes: None,
+            own_pages: Vec::new(),
+            names: Names::default(),
+            mappings: Vec::new(),
+            damage: unclean.map(Damage::Doubted),
+        };
+        if inode.is_in_use() {
+            let found = self.read(pm, &mut inode, media.identity);
+            inode.damage = inode.damage.or(found.err());
+        }
+        Some(inode)
+    }
+
+    /// An inode of which it can't be told what stands, with what its newest line says.
+    fn without_state(
+        &self,
+        pm: &Pm,
+        ino: Ino,
+        place: InodePlace,
+        media: &MediaInode,
+        error: Error,
+    ) -> Inode {
+        let mut inode = blank(ino, place, Damage::NoState(error));
+        inode.identity = media.identity.as_ref().ok().copied();
+        inode.op_seq_max = self.op_seq_max(media, ino);
+        if let Some((line, slot)) = media.newest() {
+            (inode.line, inode.slot) = (*line, Some(slot));
+            if inode.is_in_use() {
+                // What it can't read is found in the next round.
+                let _found = self.read(pm, &mut inode, media.identity);
+            }
+        }
+        inode
+    }
+
+    fn op_seq_max(&self, media: &MediaInode, ino: Ino) -> u64 {
+        let own = media.lines.iter().flatten().map(|line| line.op_seq);
+        let recorded = self.journal.of(ino).iter().map(|(_, line)| line.op_seq);
+        own.chain(recorded).max().unwrap_or(0)
+    }
+
+    /// Reads the log and marks what it owns.
+    fn read(
+        &self,
+        pm: &Pm,
+        inode: &mut Inode,
+        identity: std::result::Result<IdentityLine, novale_layout::LayoutError>,
+    ) -> Result<(), Damage> {
+        let (ino, at) = (inode.ino, inode.place.addr);
+        let wrong = |error| Damage::Identity(Error::damaged_inode(ino, "identity line", at, error));
+        let identity = identity.map_err(wrong)?;
+        let id = LogId::in_place(ino, identity.generation, &inode.place);
+        let line = inode.line;
+        let owner = || format!("inode {}", ino.get());
+        let walked = log::walk(pm, &id, line.log_head, line.log_tail, &mut |item| match item {
+            Item::Page { addr, seq } => {
+                inode.page_seq = seq;
+                let page = Extent { addr, pages: 1 };
+                inode.own_pages.push(page);
+                mark(&self.marks, page, &owner)
+            }
+            Item::Entry { addr, header, entry, .. } => {
+                log::check_entry((ino, identity.kind, line.op_seq), addr, &header, entry)?;
+                if let Entry::Write { addr: to, count, .. } = *entry
+                    && !to.is_null()
+                    && !self.marks.contains(to, count.into())
+                {
+                    let found = format!("{count} pages at {to}, beyond the slot");
+                    return Err(Error::damaged_inode(ino, "write entry", addr, found));
+                }
+                inode.read_to = addr.add((u64::from(header.lines) - 1) * LINE);
+                inode.names.take(entry);
+                if let Entry::Attributes(attributes) = entry {
+                    inode.attributes = Some(*attributes);
+                }
+                if let Entry::Write { file_page, addr, count, .. } = *entry {
+                    let first = file_page.get();
+                    let end = log::write_end(first, count);
+                    inode.mappings.push(Mapping { first, end, addr });
+                }
+                Ok(())
+            }
+        });
+        inode.names.list.sort_by_key(|name| name.cookie);
+        for (_, extent) in inode.extents() {
+            mark(&self.marks, extent, &owner).map_err(Damage::Log)?;
+        }
+        walked.map_err(Damage::Log)?;
+        let root = inode.attributes.map_or(identity.xattr_root, |attributes| attributes.xattr_root);
+        let xattrs = Xattrs::read(pm, &id, root).map_err(Damage::Xattrs)?;
+        let marked = xattrs.for_each_page(&mut |extent| {
+            inode.own_pages.push(extent);
+            mark(&self.marks, extent, &owner)
+        });
+        marked
+            .and_then(|()| xattrs.check_values(pm, &id))
+            .and_then(|()| xattrs.check_acls(pm, &id, identity.kind))
+            .map_err(Damage::Xattrs)?;
+        if ino == Ino::ROOT {
+            stored_limits(pm, &id, &xattrs).map_err(Damage::Xattrs)?;
+        }
+        Ok(())
+    }
+
+    /// Notes the inodes that map a page that has another owner.
+    fn find_sharing(&mut self) {
+        if !self.marks.any_shared() {
+            return;
+        }
+        let maps =
+            |inode: &&Inode| inode.extents().iter().any(|(_, extent)| self.is_shared(*extent));
+        let has = |inode: &&Inode| inode.own_pages.iter().any(|extent| self.is_shared(*extent));
+        let sharing: BTreeSet<Ino> =
+            self.inodes.values().filter(maps).map(|inode| inode.ino).collect();
+        let owning = self.inodes.values().filter(has).map(|inode| inode.ino);
+        self.entangled = owning.chain(sharing.iter().copied()).collect();
+        self.sharing = sharing;
+    }
+
+    /// The pages that a file maps and another has too, each with its place in the file.
+    pub(super) fn shared_pages(&self, inode: &Inode) -> Vec<(u64, PmAddr)> {
+        let extents = inode.extents();
+        let pages = extents.iter().flat_map(|(file_page, extent)| {
+            (0..extent.pages).map(move |page| (file_page + page, extent.addr.add(page * PAGE)))
+        });
+        pages.filter(|(_, addr)| self.is_shared(Extent { addr: *addr, pages: 1 })).collect()
+    }
+
+    /// Whether any page of an extent is one of the pool's own.
+    fn is_of_the_pool(&self, extent: Extent) -> bool {
+        let first = extent.addr.byte() / PAGE;
+        (first..first + extent.pages).any(|page| {
+            self.structure.word(extent.addr.slot().into(), page / 64) >> (page % 64) & 1 == 1
+        })
+    }
+
+    /// Whether any page of an extent has several owners.
+    pub(super) fn is_shared(&self, extent: Extent) -> bool {
+        self.marks.refuse_shared(extent.addr, extent.pages, &String::new).is_err()
+    }
+
+    /// Inodes whose state is perhaps an old one, and whose pages another has.
+    pub(super) fn stale(&self) -> impl Iterator<Item = Ino> {
+        let torn = |ino: &&Ino| self.inodes.get(ino).is_some_and(|inode| inode.is_torn);
+        self.sharing.iter().filter(torn).copied()
+    }
+
+    /// Damage that nothing can be done about, with its place.
+    pub(super) fn beyond(&self) -> Vec<String> {
+        let seed = Seed::pool(&[0; 16]);
+        let mut beyond = Vec::new();
+        if self.chunks.place(seed, Ino::ROOT).is_none() {
+            beyond.push("the page of the root directory is not to be found".to_owned());
+        }
+        let tables = self.chunks.lost().iter().filter(|lost| lost.is_of_tables());
+        beyond.extend(tables.map(|lost| lost.why.to_string()));
+        let in_place = self
+            .inodes
+            .values()
+            .filter(|inode| inode.own_pages.iter().any(|extent| self.is_of_the_pool(*extent)));
+        beyond.extend(in_place.map(|inode| {
+            format!("inode {}: its log or attributes lie in a page of the pool's own", inode.ino)
+        }));
+        let worn = self.inodes.values().filter(|inode| inode.is_used_up());
+        let worn = worn.filter_map(|inode| inode.damage.as_ref());
+        beyond.extend(worn.map(|damage| format!("{}; its numbers are used up", damage.error())));
+        beyond
+    }
+
+    /// What can't be mended without a guess or a loss, with its place.
+    pub(super) fn damage(&self) -> impl Iterator<Item = &Error> {
+        let inodes = self.inodes.values().filter_map(|inode| inode.damage.as_ref());
+        inodes.map(Damage::error).chain(self.journal.doubts())
+    }
+}
+
+/// Marks pages. That one has another owner is no error here: [`Gathered::sharing`] has it.
+fn mark(marks: &PageMarks, extent: Extent, owner: &dyn Fn() -> String) -> Result<()> {
+    match marks.mark(extent.addr, extent.pages, owner) {
+        Err(error) if marks.refuse_shared(extent.addr, extent.pages, owner).is_ok() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// An inode of which nothing is known.
+fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
+    Inode {
+        ino,
+        place,
+        identity: None,
+        line: CommitLine::default(),
+        slot: None,
+        is_torn: true,
+        op_seq_max: 0,
+        page_seq: 0,
+        read_to: PmAddr::NULL,
+        attributes: None,
+        own_pages: Vec::new(),
+        names: Names::default(),
+        mappings: Vec::new(),
+        damage: Some(damage),
+    }
+}

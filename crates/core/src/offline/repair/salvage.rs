@@ -1,0 +1,249 @@
+//! A state that stands for each damaged inode: of what can be read, or none.
+//!
+//! Crash points. Each inode is given its state by one commit line, in the place of a line that does
+//! not stand, and each is judged by itself: a crash between two leaves the rest as damaged as they
+//! were. Doubtful records go when all that they speak of has a line of its own above them.
+
+use std::collections::BTreeMap;
+
+use novale_layout::{
+    Attributes, CommitLine, Entry, FileKind, IDENTITY_VERSION, IdentityLine, Ino,
+    JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, PmAddr,
+};
+use novale_pm::{Flushed, Pm, Purpose};
+
+use crate::base::error::{Error, Result};
+use crate::inode::state::LogId;
+use crate::log;
+use crate::log::Item;
+use crate::offline::dump::{Dump, DumpLimits};
+use crate::offline::repair::gather::{Damage, Gathered, Inode};
+use crate::offline::repair::write::Writer;
+use crate::offline::repair::{Piece, Repair};
+use crate::pool::Pool;
+
+/// What names say of inodes: generation and kind.
+type Hints = BTreeMap<Ino, Vec<(u32, FileKind)>>;
+
+impl Repair<'_, '_> {
+    /// Gives damaged inodes a state; says whether there was anything to do.
+    pub(super) fn salvage(&mut self, pool: &Pool, all: &mut Gathered) -> Result<bool> {
+        if self.give_up_words(pool, all) {
+            return Ok(true);
+        }
+        let records: Vec<(PmAddr, Vec<Ino>)> =
+            all.journal.doubtful().map(|record| (record.at, record.inos().collect())).collect();
+        let named = records.iter().flat_map(|(_, inos)| inos);
+        let damaged = all.inodes.values().filter(|inode| inode.damage.is_some());
+        let mut inos: Vec<Ino> = damaged.map(|inode| inode.ino).chain(named.copied()).collect();
+        inos.sort_unstable();
+        inos.dedup();
+        if inos.is_empty() && records.is_empty() {
+            return Ok(false);
+        }
+        let hints = hints(all);
+        self.keep(&inos, &records)?;
+        let slots = pool.slots.iter().map(|(header, _)| header.pages).collect();
+        let mut writer = Writer::new(self.pm, pool.state.session, &all.marks, slots);
+        // What takes pages comes when it is known which are free.
+        let known = all.inodes.values().all(|inode| {
+            matches!(inode.damage, None | Some(Damage::Xattrs(_) | Damage::Doubted(_)))
+        });
+        for ino in inos {
+            let Some(inode) = all.inodes.get_mut(&ino) else { continue };
+            if known || !matches!(inode.damage, Some(Damage::Xattrs(_))) {
+                self.salvage_inode(&mut writer, inode, &hints)?;
+            }
+        }
+        for (at, _) in records {
+            let len = JOURNAL_RECORD_BYTES as u64;
+            self.pm.fence(self.pm.stream_zero(at, len, Purpose::Journal)).end();
+            self.lost(at, "a journal record that can't be judged is erased");
+        }
+        Ok(true)
+    }
+
+    /// Hands everything that may be given up to the caller: the inodes, their logs and attributes.
+    fn keep(&mut self, inos: &[Ino], records: &[(PmAddr, Vec<Ino>)]) -> Result<()> {
+        let dump = Dump::new(self.pm);
+        for ino in inos {
+            let shown = dump.inode(*ino, DumpLimits { items: usize::MAX, behind: false });
+            let logs = shown.log.pages.iter().map(|page| &page.header);
+            let pages = logs.chain(&shown.xattrs.pages).map(|header| (header.at, PAGE));
+            let inode = (!shown.at.is_null()).then_some((shown.at, novale_layout::INODE_SIZE));
+            for (at, len) in inode.into_iter().chain(pages) {
+                self.keep_piece(*ino, at, len)?;
+            }
+        }
+        for (at, _) in records {
+            self.keep_piece(Ino::NULL, *at, JOURNAL_RECORD_BYTES as u64)?;
+        }
+        Ok(())
+    }
+
+    fn keep_piece(&mut self, ino: Ino, at: PmAddr, len: u64) -> Result<()> {
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+        self.pm.load(at, &mut bytes)?;
+        (self.help.keep)(&Piece { ino, at, bytes: &bytes }).map_err(Error::NotKept)
+    }
+
+    fn salvage_inode(
+        &mut self,
+        writer: &mut Writer<'_>,
+        inode: &mut Inode,
+        hints: &Hints,
+    ) -> Result<()> {
+        let (ino, at) = (inode.ino, inode.place.addr);
+        let Some(damage) = inode.damage.clone() else {
+            // Only a record of it is to go. It stays as it is where no number is left for another line.
+            if inode.is_used_up() {
+                return Ok(());
+            }
+            return writer.commit(inode, &[], Flushed::none(), |_| ());
+        };
+        let why = damage.error();
+        match damage {
+            Damage::NoState(_) if inode.slot.is_none() => {
+                // Above all that the session that ends can have numbered.
+                let next = u64::from(writer.session + 1) << 32;
+                inode.op_seq_max = inode.op_seq_max.max(next);
+                self.end(writer, inode, why)
+            }
+            Damage::NoState(_) | Damage::Doubted(_) => {
+                self.lost(at, format!("{why}; inode {ino} goes on from its newest readable state"));
+                writer.commit(inode, &[], Flushed::none(), |_| ())
+            }
+            Damage::Identity(_) => match identity(self.pm, inode, hints) {
+                Some(identity) => {
+                    let line = identity.encode(inode.place.seed);
+                    self.pm.fence(inode.place.store_identity(self.pm, &line)).end();
+                    let kind = identity.kind;
+                    self.lost(at, format!("{why}; written anew: a {kind:?} of its generation"));
+                    Ok(())
+                }
+                None => self.end(writer, inode, why),
+            },
+            Damage::Log(_) => {
+                let (head, tail) = match inode.read_to {
+                    to if to.is_null() => (PmAddr::NULL, PmAddr::NULL),
+                    to => (inode.line.log_head, to),
+                };
+                let names = (inode.kind() == Some(FileKind::Directory))
+                    .then_some(inode.names.list.len() as u64);
+                let what =
+                    format!("{why}; the log of inode {ino} ends before it, the rest is lost");
+                self.lost(at, what);
+                writer.commit(inode, &[], Flushed::none(), |line| {
+                    (line.log_head, line.log_tail) = (head, tail);
+                    line.size = names.unwrap_or(line.size);
+                })
+            }
+            Damage::Xattrs(_) => {
+                self.lost(at, format!("{why}; inode {ino} has no extended attributes any more"));
+                let attributes = Attributes { xattr_root: PmAddr::NULL, ..attributes(inode) };
+                let entry = [Entry::Attributes(attributes)];
+                writer.commit(inode, &entry, Flushed::none(), |_| ())
+            }
+        }
+    }
+
+    /// Ends an inode of which nothing can be read. The root begins anew.
+    fn end(&mut self, writer: &mut Writer<'_>, inode: &mut Inode, why: &Error) -> Result<()> {
+        let (ino, at) = (inode.ino, inode.place.addr);
+        let is_root = ino == Ino::ROOT;
+        let said = if is_root { "the root begins anew, empty" } else { "the inode is given up" };
+        self.lost(at, format!("{why}; {said}"));
+        writer.commit(inode, &[], Flushed::none(), |line| {
+            let nlink = if is_root { 2 } else { 0 };
+            let (log_head, log_tail) = (PmAddr::NULL, PmAddr::NULL);
+            *line = CommitLine { nlink, size: 0, log_head, log_tail, ..*line };
+        })
+    }
+}
+
+fn hints(all: &Gathered) -> Hints {
+    let mut hints = Hints::new();
+    for name in all.inodes.values().flat_map(|inode| &inode.names.list) {
+        let hint = (name.generation, name.kind);
+        let known = hints.entry(name.ino).or_default();
+        if !known.contains(&hint) {
+            known.push(hint);
+        }
+    }
+    hints
+}
+
+fn attributes(inode: &Inode) -> Attributes {
+    let of_identity = |identity: &IdentityLine| Attributes {
+        mode: identity.mode & 0o7777,
+        uid: identity.uid,
+        gid: identity.gid,
+        flags: identity.flags,
+        project: identity.project,
+        policy: identity.policy,
+        xattr_root: PmAddr::NULL,
+        atime_ns: identity.birth_ns,
+    };
+    inode.attributes.or_else(|| inode.identity.as_ref().map(of_identity)).unwrap_or_default()
+}
+
+/// An identity line in the place of a lost one: the generation is proved by the log's first page, or
+/// else is what all names say; the kind is what names or log say; owner and mode are those of the
+/// newest attributes entry, or else for the administrator alone.
+fn identity(pm: &Pm, inode: &Inode, hints: &Hints) -> Option<IdentityLine> {
+    let said = hints.get(&inode.ino).map(Vec::as_slice).unwrap_or_default();
+    let proved = proved_generation(pm, inode);
+    let root = (inode.ino == Ino::ROOT).then_some((1, FileKind::Directory));
+    let named = said.iter().find(|(generation, _)| proved.is_none_or(|found| found == *generation));
+    let only = named.filter(|_| proved.is_some() || said.len() == 1).copied();
+    let generation = proved.or(root.or(only).map(|(generation, _)| generation))?;
+    let (of_log, attributes) = log_says(pm, inode, generation);
+    let kind = root.or(only).map(|(_, kind)| kind).or(of_log)?;
+    let mode = if kind == FileKind::Directory { 0o700 } else { 0o600 };
+    let attributes = attributes.unwrap_or(Attributes { mode, ..Attributes::default() });
+    Some(IdentityLine {
+        version: IDENTITY_VERSION,
+        kind,
+        policy: attributes.policy,
+        ino: inode.ino,
+        generation,
+        mode: attributes.mode,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        birth_ns: inode.line.ctime_ns,
+        rdev: 0,
+        flags: attributes.flags,
+        project: attributes.project,
+        xattr_root: PmAddr::NULL,
+    })
+}
+
+/// The generation that the log's first page names, under its checksum.
+fn proved_generation(pm: &Pm, inode: &Inode) -> Option<u32> {
+    let head = inode.line.log_head;
+    let line = pm.load_line(head).ok().filter(|_| !head.is_null())?;
+    let generation = LogPageHeader::peek_generation(&line);
+    let seed = inode.place.seed.generation(generation).addr(head);
+    LogPageHeader::decode(&line, seed).is_ok().then_some(generation)
+}
+
+/// What kind of inode a log is of, and its newest attributes.
+fn log_says(pm: &Pm, inode: &Inode, generation: u32) -> (Option<FileKind>, Option<Attributes>) {
+    let (mut kind, mut attributes) = (None, None);
+    let id = LogId::in_place(inode.ino, generation, &inode.place);
+    let (head, tail) = (inode.line.log_head, inode.line.log_tail);
+    // As far as it can be read.
+    let _walked = log::walk(pm, &id, head, tail, &mut |item| {
+        if let Item::Entry { entry, .. } = item {
+            match entry {
+                Entry::Write { .. } | Entry::Words(_) => kind = Some(FileKind::File),
+                Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => {
+                    kind = Some(FileKind::Directory);
+                }
+                Entry::Attributes(found) => attributes = Some(*found),
+            }
+        }
+        Ok(())
+    });
+    (kind, attributes)
+}

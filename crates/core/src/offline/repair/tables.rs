@@ -1,0 +1,176 @@
+//! The upper levels of the inode directory put right: words that should name a page of the second level
+//! or the table of a chunk.
+//!
+//! A table is known by the pages that it names, each by its identity lines; a page of the second level by
+//! its tables. Such pages are never given back, so one that nobody names has lost its word. A word that
+//! leads to no such page, where there is none, goes.
+//!
+//! Crash points. Each word is one store of eight bytes.
+
+use novale_layout::{FIRST_FREE_PAGE, PAGE, PmAddr, Seed, WORDS_PER_PAGE, decode_page_word};
+use novale_pm::Pm;
+
+use crate::base::error::Result;
+use crate::inode::chunks::Lost;
+use crate::offline::repair::Repair;
+use crate::offline::repair::gather::Gathered;
+use crate::offline::repair::words::blocks_in;
+use crate::pool::Pool;
+
+/// Rounds: a page of the second level that is found has tables in it.
+const ROUNDS_MAX: usize = 4;
+
+/// What a word of the upper levels should name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// The page of the second level with this number.
+    Second(u64),
+    /// The table of this chunk.
+    Table(u64),
+}
+
+/// Which level a page is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Second,
+    Table,
+}
+
+impl Names {
+    fn level(self) -> Level {
+        match self {
+            Self::Second(_) => Level::Second,
+            Self::Table(_) => Level::Table,
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            Self::Second(number) | Self::Table(number) => number,
+        }
+    }
+}
+
+/// A page by what it proves to be.
+type Proved = (PmAddr, Names);
+
+impl Repair<'_, '_> {
+    /// Puts the words of the upper levels right for which there is proof; returns what the pool is then.
+    pub(super) fn restore_tables(&mut self, pool: &Pool, mut all: Gathered) -> Result<Gathered> {
+        for _ in 0..ROUNDS_MAX {
+            if !all.chunks.lost().iter().any(Lost::is_of_tables) {
+                break;
+            }
+            let edits = self.table_edits(pool, &all)?;
+            if edits.is_empty() {
+                break;
+            }
+            for (at, names, page) in edits {
+                self.store_word(at, page);
+                let what = match (names, page.is_null()) {
+                    (Names::Second(index), false) => {
+                        format!("page {index} of the inode directory is found, and named again")
+                    }
+                    (Names::Table(chunk), false) => {
+                        format!("the table of chunk {chunk} is found, and named again")
+                    }
+                    (_, true) => {
+                        "a word of the inode directory leads to no table: taken out".into()
+                    }
+                };
+                self.changed(at, what);
+            }
+            all = self.gather(pool)?;
+        }
+        Ok(all)
+    }
+
+    /// Words to store: place, what they are to name, and the page, or null.
+    fn table_edits(&self, pool: &Pool, all: &Gathered) -> Result<Vec<(PmAddr, Names, PmAddr)>> {
+        let (pm, seed) = (self.pm, pool.seed);
+        let root = pool.superblock.roots.inode_directory;
+        let proved = proved_pages(pm, pool, all);
+        let mut places: Vec<(PmAddr, Names)> =
+            (0..WORDS_PER_PAGE).map(|index| (root.add(index * 8), Names::Second(index))).collect();
+        for index in 0..WORDS_PER_PAGE {
+            let page = page_of(pm, root.add(index * 8));
+            // One whose words are all damaged is known by the word that names it: the first, which each
+            // pool has. What another word names may be anything else, and no inode page is one.
+            let is_found = proved.iter().any(|(_, proved)| *proved == Names::Second(index));
+            let known = page.filter(|page| match says(pm, seed, *page, Level::Second) {
+                Some(number) => number == index,
+                None => index == 0 && !is_found && blocks_in(pm, seed, *page).is_empty(),
+            });
+            if let Some(page) = known {
+                let tables = (0..WORDS_PER_PAGE).map(|table| {
+                    (page.add(table * 8), Names::Table(index * WORDS_PER_PAGE + table))
+                });
+                places.extend(tables);
+            }
+        }
+        let mut edits = Vec::new();
+        let mut before = 0;
+        for (at, names) in places {
+            let word = pm.load_u64(at)?;
+            let is_first = names.number() % WORDS_PER_PAGE == 0;
+            let is_behind_the_end = std::mem::replace(&mut before, word) == 0 && !is_first;
+            let named = page_of(pm, at);
+            if named.is_some_and(|page| says(pm, seed, page, names.level()) == Some(names.number()))
+            {
+                continue;
+            }
+            let mut found = proved.iter().filter(|(_, proved)| *proved == names);
+            match (found.next(), found.next()) {
+                (Some((page, _)), None) => edits.push((at, names, *page)),
+                (None, _) if word != 0 && (named.is_none() || is_behind_the_end) => {
+                    edits.push((at, names, PmAddr::NULL));
+                }
+                _ => {}
+            }
+        }
+        Ok(edits)
+    }
+}
+
+/// Pages that nobody names, and that prove to be of the upper levels.
+fn proved_pages(pm: &Pm, pool: &Pool, all: &Gathered) -> Vec<Proved> {
+    let mut proved = Vec::new();
+    for (header, _) in &pool.slots {
+        for page in FIRST_FREE_PAGE..header.pages - 1 {
+            let word = all.marks.word(header.index.into(), page / 64);
+            if word >> (page % 64) & 1 == 0 {
+                let at = PmAddr::new(header.index, page * PAGE);
+                let table = says(pm, pool.seed, at, Level::Table).map(Names::Table);
+                let second = || says(pm, pool.seed, at, Level::Second).map(Names::Second);
+                proved.extend(table.or_else(second).map(|names| (at, names)));
+            }
+        }
+    }
+    proved
+}
+
+/// The number of a table or a page of the second level, as what its words name says; words that lead
+/// nowhere say nothing. None where they say nothing, or different things.
+fn says(pm: &Pm, seed: Seed, page: PmAddr, level: Level) -> Option<u64> {
+    let mut number = None;
+    for index in 0..WORDS_PER_PAGE {
+        let Some(named) = page_of(pm, page.add(index * 8)) else { continue };
+        let of_words = match level {
+            Level::Table => blocks_in(pm, seed, named),
+            Level::Second => says(pm, seed, named, Level::Table).into_iter().collect(),
+        };
+        for said in of_words.iter().filter(|said| **said % WORDS_PER_PAGE == index) {
+            let said = said / WORDS_PER_PAGE;
+            if *number.get_or_insert(said) != said {
+                return None;
+            }
+        }
+    }
+    number
+}
+
+/// The page that a word names, where it lies in the pool.
+fn page_of(pm: &Pm, at: PmAddr) -> Option<PmAddr> {
+    let page = decode_page_word(pm.load_u64(at).ok()?).ok()?;
+    (!page.is_null() && pm.contains(page, PAGE)).then_some(page)
+}

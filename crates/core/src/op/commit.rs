@@ -1,0 +1,189 @@
+//! Commits: an operation counts once the inode's commit line, or a lane's journal record of
+//! several inodes' lines, is durable together with all that it needs.
+//!
+//! One inode. Two-fence form: entries and data, fence, line, fence. Single-fence form: all of it
+//! and the line, fence; the line carries a checksum of the rest, and recovery refuses a line whose
+//! rest did not arrive, so that the other line stands. The line written is always the one that does
+//! not stand, so a torn write of it loses nothing.
+//!
+//! Several inodes. The lane's record carries each inode's new line. Single-fence form: entries,
+//! identity lines and record, fence; the record's checksum covers them. Two-fence form: a fence
+//! before the record. Behind the fence the operation stores each inode's own line as well, and
+//! leaves it in the cache: until they are durable the record stands for them. A lane has two records
+//! in turn; a record's space is used again only when the own lines of its inodes are durable: those
+//! of the last record are written back by the next one on the lane, whose fence completes them.
+//! (Written back at once, they would make the next lock that is taken or released wait for them:
+//! a fence in all but name.)
+
+use novale_layout::{
+    CommitLine, Ino, JOURNAL_OFFSETS, JournalKind, JournalLines, JournalRecord, LINE, Seed,
+};
+use novale_pm::{Durable, Flushed, Pm, Purpose};
+
+use crate::inode::state::{InodePlace, State};
+use crate::log::covered::record_crc;
+use crate::seeded;
+use crate::seeded::Bug;
+use crate::space::lane::Lane;
+
+/// What a commit rests on.
+#[derive(Debug)]
+pub(crate) enum Rest {
+    /// There is nothing but the line.
+    Nothing,
+    /// All of it is durable already.
+    Durable(Durable),
+    /// Written back, to be fenced first.
+    Pending(Flushed),
+    /// Written back, and covered by this checksum.
+    Checksummed(Flushed, u32),
+}
+
+impl Rest {
+    /// The rest in the form chosen.
+    pub(crate) fn new(single: bool, pending: Flushed, crc: u32) -> Self {
+        if single { Self::Checksummed(pending, crc) } else { Self::Pending(pending) }
+    }
+}
+
+/// Commits one inode's `next` state; `next.slot` is the line that stands now and, on return, the
+/// one written. Crash points: before the line (or its rest, checksummed) is durable the old line
+/// stands; behind it the new one.
+pub(crate) fn one(
+    pm: &Pm,
+    session: u32,
+    place: &InodePlace,
+    next: &mut State,
+    rest: Rest,
+) -> Durable {
+    next.slot ^= u8::from(!seeded::is_on(Bug::LineOverStanding));
+    match rest {
+        Rest::Pending(pending) if seeded::is_on(Bug::NoFenceBehindData) => {
+            drop(pending);
+            line_alone(pm, session, place, next)
+        }
+        Rest::Pending(pending) => {
+            let durable = pm.fence(pending);
+            line_behind(pm, session, place, next, durable)
+        }
+        Rest::Durable(durable) => line_behind(pm, session, place, next, durable),
+        Rest::Nothing => line_alone(pm, session, place, next),
+        Rest::Checksummed(pending, crc) => {
+            next.flags |= CommitLine::HAS_DATA_CRC;
+            let line = place.stream_line(pm, next.slot, &next.line(session, Some(crc)));
+            pm.fence(pending.and(line))
+        }
+    }
+}
+
+/// Stores the line whose rest is durable.
+fn line_behind(
+    pm: &Pm,
+    session: u32,
+    place: &InodePlace,
+    next: &mut State,
+    rest: Durable,
+) -> Durable {
+    rest.end();
+    line_alone(pm, session, place, next)
+}
+
+fn line_alone(pm: &Pm, session: u32, place: &InodePlace, next: &mut State) -> Durable {
+    next.flags = 0;
+    pm.fence(place.stream_line(pm, next.slot, &next.line(session, None)))
+}
+
+/// Writes a certificate: the current state again, under an op_seq of its own (that of `state`) and
+/// without a checksum, so that bytes which the last commit's checksum covers may change. It is
+/// durable with the caller's next fence.
+pub(crate) fn certificate(pm: &Pm, session: u32, place: &InodePlace, state: &mut State) -> Flushed {
+    state.slot ^= 1;
+    state.flags = 0;
+    place.stream_line(pm, state.slot, &state.line(session, None))
+}
+
+/// [`Bug::LinkCountInPlace`]: raises the link count in the line that stands.
+pub(crate) fn raise_links_in_place(pm: &Pm, session: u32, place: &InodePlace, state: &State) {
+    let raised = State { nlink: state.nlink + 1, ..*state };
+    pm.fence(place.stream_line(pm, state.slot, &raised.line(session, None))).end();
+}
+
+/// One inode's share of a commit of several.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) ino: Ino,
+    pub(crate) place: InodePlace,
+    pub(crate) next: State,
+    /// The checksum of the inode's new entries (of none, where it has none).
+    pub(crate) crc: u32,
+    /// A new identity line, stored and written back already.
+    pub(crate) identity: Option<[u8; 64]>,
+}
+
+/// Commits several inodes at once through the lane's journal.
+pub(crate) fn many(
+    pm: &Pm,
+    (pool, session): (Seed, u32),
+    lane: &Lane<'_>,
+    kind: JournalKind,
+    parts: &mut [Part],
+    (mut pending, single): (Flushed, bool),
+) -> Durable {
+    let (page, seq) = lane.journal();
+    let seq = seq + 1;
+    let forgotten = seeded::is_on(Bug::OwnLinesForgotten);
+    for addr in lane.own_lines().filter(|_| !forgotten) {
+        pending = pending.and(pm.write_back_range(addr, LINE, Purpose::Commit));
+    }
+    if !single {
+        pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
+    }
+    let record = record((pool, session), lane, kind, seq, single, parts);
+    let (bytes, len) = record.encode(pool);
+    let [first, second] = JOURNAL_OFFSETS;
+    let at = page.add(if seq.is_multiple_of(2) { first } else { second });
+    let stored = pm.stream(at, bytes.get(..len).unwrap_or_default(), Purpose::Journal);
+    let durable = pm.fence(pending.and(stored));
+    for (part, line) in parts.iter_mut().zip(JournalRecord::own_lines(&bytes, record.lines.len())) {
+        part.next.slot ^= 1;
+        part.next.flags = 0;
+        // Not written back: the record stands for the line until the lane's next one does that.
+        let _own = part.place.store_line(pm, part.next.slot, line);
+    }
+    let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
+    lane.record_written(seq, own_lines);
+    durable
+}
+
+fn record(
+    (pool, session): (Seed, u32),
+    lane: &Lane<'_>,
+    kind: JournalKind,
+    seq: u64,
+    single: bool,
+    parts: &[Part],
+) -> JournalRecord {
+    let mut lines = JournalLines::new();
+    let mut identity_mask = 0;
+    for (index, part) in parts.iter().enumerate() {
+        // No operation has more than five inodes, and a record holds eight.
+        let pushed = lines.push(part.ino, part.next.line(session, None));
+        debug_assert!(pushed.is_ok(), "a record of more than eight lines");
+        if part.identity.is_some() {
+            identity_mask |= 1 << index;
+        }
+    }
+    let data_crc = single.then(|| {
+        let lines = parts.iter().map(|part| (part.ino, part.next.op_seq, part.crc));
+        record_crc(pool, lines, parts.iter().filter_map(|part| part.identity.as_ref()))
+    });
+    JournalRecord {
+        lane_seq: seq,
+        session,
+        lane: lane.index(),
+        kind,
+        data_crc,
+        identity_mask,
+        lines,
+    }
+}

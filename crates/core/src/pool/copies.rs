@@ -1,0 +1,152 @@
+//! What a pool keeps twice, the superblock and each slot's header: read from the copy that stands,
+//! and the other one rewritten from it.
+//!
+//! The first copy stands where it validates, else the replica. A replica that validates and differs
+//! is one that was written just before a crash, the first copy being changed last: it is put back.
+
+use std::fmt;
+
+use novale_layout::{
+    FORMAT_VERSION, LayoutError, PAGE, PmAddr, SLOT_HEADER_BYTES, SLOT_HEADER_OFFSET,
+    SUPERBLOCK_BYTES, SlotHeader, Superblock,
+};
+use novale_pm::{Pm, Purpose};
+
+use crate::base::error::{Error, Result};
+
+const SUPERBLOCK: &str = "superblock";
+
+/// A copy that does not say what stands.
+#[derive(Debug, Clone)]
+pub(crate) struct BadCopy {
+    /// Where it lies.
+    pub(crate) at: PmAddr,
+    what: &'static str,
+    found: String,
+    /// What it should say.
+    bytes: Vec<u8>,
+}
+
+impl BadCopy {
+    /// Whether it is the superblock's, whose features may change while the pool is in use.
+    pub(crate) fn is_of_superblock(&self) -> bool {
+        self.what == SUPERBLOCK
+    }
+
+    /// Writes what stands over it, durably. The other copy stands meanwhile, so a crash loses
+    /// nothing.
+    pub(crate) fn rewrite(&self, pm: &Pm) {
+        pm.fence(pm.stream(self.at, &self.bytes, Purpose::Other)).end();
+    }
+}
+
+impl fmt::Display for BadCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copy = if self.at.byte() < PAGE { "first copy" } else { "replica" };
+        let (what, slot, found) = (self.what, self.at.slot(), &self.found);
+        write!(f, "slot {slot}: the {copy} of the {what} is damaged, the other one stands: {found}")
+    }
+}
+
+/// A slot's header, and its copy that is damaged.
+pub(crate) fn slot_header(pm: &Pm, slot: u8) -> Result<(SlotHeader, Option<BadCopy>)> {
+    let read = |page: u64| -> Result<Read<SlotHeader>> {
+        let at = PmAddr::new(slot, page * PAGE + SLOT_HEADER_OFFSET);
+        let mut bytes = [0; SLOT_HEADER_BYTES];
+        pm.load(at, &mut bytes)?;
+        Ok(Read { at, found: SlotHeader::decode(&bytes) })
+    };
+    let pages = pm.slot_len(slot) / PAGE;
+    let first = read(0)?;
+    // A slot may have grown since it was made. One that was cut off is refused by its length.
+    let made = first.found.as_ref().map_or(pages, |header| header.pages);
+    let replica = read(made.clamp(1, pages.max(1)) - 1)?;
+    if let Ok(header) = first.found
+        && header.pages > pages
+    {
+        return Ok((header, None));
+    }
+    choose("slot header", &first, &replica, |header| header.encode().to_vec()).map_err(|error| {
+        let blank = first.found == Err(LayoutError::Blank);
+        let magic = matches!(first.found, Err(LayoutError::Field { field: "magic", .. }));
+        if blank || magic {
+            return Error::BadPool(format!(
+                "slot {slot} is no slot of a Novale pool ({error}): make one with mkfs"
+            ));
+        }
+        Error::BadPool(format!("slot {slot}: {error}"))
+    })
+}
+
+/// The superblock, and its copy that is damaged.
+pub(crate) fn superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock, Option<BadCopy>)> {
+    if headers.first().is_some_and(|header| header.index != 0) {
+        return Err(Error::BadPool("the first slot given is not slot 0 of its pool".into()));
+    }
+    let read = |slot: u8, page: u64| -> Result<Read<Superblock>> {
+        let at = PmAddr::new(slot, page * PAGE);
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        pm.load(at, &mut bytes)?;
+        Ok(Read { at, found: Superblock::decode(&bytes) })
+    };
+    let first = read(0, 0)?;
+    // The replica is in the last slot, which is not there when too few slots were given.
+    let count = usize::from(first.found.as_ref().map_or(0, |superblock| superblock.slot_count));
+    if let Ok(superblock) = first.found
+        && count != headers.len()
+    {
+        return Ok((superblock, None));
+    }
+    let Some(last) = (0..).zip(headers).last() else {
+        return Err(Error::BadPool("a pool has at least one slot".into()));
+    };
+    let replica = read(last.0, last.1.pages.saturating_sub(1))?;
+    choose(SUPERBLOCK, &first, &replica, |superblock| superblock.encode().to_vec())
+        .map_err(|error| Error::BadPool(error.to_string()))
+}
+
+/// A copy as it was read.
+struct Read<T> {
+    at: PmAddr,
+    found: std::result::Result<T, LayoutError>,
+}
+
+/// Why no copy stands.
+#[derive(Debug, thiserror::Error)]
+enum NoCopy {
+    #[error(
+        "the pool has format version {0}, this program knows version {FORMAT_VERSION}: use the \
+         release that made it"
+    )]
+    Version(u64),
+    #[error("its {what} is damaged ({first}), and so is the replica: restore the slot from a copy")]
+    Damaged { what: &'static str, first: LayoutError },
+}
+
+fn choose<T: Copy + PartialEq>(
+    what: &'static str,
+    first: &Read<T>,
+    replica: &Read<T>,
+    encode: impl Fn(&T) -> Vec<u8>,
+) -> std::result::Result<(T, Option<BadCopy>), NoCopy> {
+    let bad = |copy: &Read<T>, found: String, stands: &T| {
+        Some(BadCopy { at: copy.at, what, found, bytes: encode(stands) })
+    };
+    match (&first.found, &replica.found) {
+        (Ok(stands), Ok(other)) if stands == other => Ok((*stands, None)),
+        (Ok(stands), Ok(_)) => {
+            Ok((*stands, bad(replica, "it says something else".to_owned(), stands)))
+        }
+        (Ok(stands), Err(error)) => Ok((*stands, bad(replica, error.to_string(), stands))),
+        (Err(error), Ok(stands)) => Ok((*stands, bad(first, error.to_string(), stands))),
+        (Err(first), Err(replica)) => Err(match (version(first), version(replica)) {
+            (Some(one), Some(other)) if one == other => NoCopy::Version(one),
+            _ => NoCopy::Damaged { what, first: *first },
+        }),
+    }
+}
+
+/// The version that a structure is refused for.
+fn version(error: &LayoutError) -> Option<u64> {
+    if let LayoutError::Field { field: "version", found, .. } = error { Some(*found) } else { None }
+}

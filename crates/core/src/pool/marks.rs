@@ -1,0 +1,149 @@
+//! Which pages and inode numbers are in use, as found on media.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_layout::{INODES_PER_CHUNK, Ino, PAGE, PmAddr};
+
+use crate::base::error::{Error, Result};
+
+/// A bit for each page of each slot, set by many threads at once.
+#[derive(Debug)]
+pub(crate) struct PageMarks {
+    slots: Vec<Vec<AtomicU64>>,
+    pages: Vec<u64>,
+    /// Pages marked more than once: none in a sound pool, so that their bits are made when needed.
+    shared: OnceLock<Vec<Vec<AtomicU64>>>,
+}
+
+fn clear_bits(pages: &[u64]) -> Vec<Vec<AtomicU64>> {
+    let words = |pages: &u64| (0..pages.div_ceil(512) * 8).map(|_| AtomicU64::new(0)).collect();
+    pages.iter().map(words).collect()
+}
+
+/// The word of `page` of a slot, and its bit.
+fn bit_of(bits: &[Vec<AtomicU64>], slot: u8, page: u64) -> Option<(&AtomicU64, u64)> {
+    let words = bits.get(usize::from(slot))?;
+    Some((words.get(usize::try_from(page / 64).ok()?)?, 1 << (page % 64)))
+}
+
+impl PageMarks {
+    pub(crate) fn new(pages: Vec<u64>) -> Self {
+        Self { slots: clear_bits(&pages), pages, shared: OnceLock::new() }
+    }
+
+    /// Marks pages as in use by `owner`. A page marked before has two owners, which is an error once
+    /// all of them are marked.
+    pub(crate) fn mark(&self, addr: PmAddr, pages: u64, owner: &dyn Fn() -> String) -> Result<()> {
+        let first = addr.byte() / PAGE;
+        let limit = self.pages.get(usize::from(addr.slot())).copied().unwrap_or(0);
+        if !addr.is_page_aligned() || first.checked_add(pages).is_none_or(|end| end > limit) {
+            let found = format!("{pages} pages beyond the slot's {limit}");
+            return Err(Error::damaged(owner(), addr, found));
+        }
+        let mut shared = None;
+        let (mut page, end) = (first, first + pages);
+        while page < end {
+            // As many as the word has, at once.
+            let count = (64 - page % 64).min(end - page);
+            let bits = u64::MAX >> (64 - count) << (page % 64);
+            let Some((word, _)) = bit_of(&self.slots, addr.slot(), page) else { break };
+            let before = word.fetch_or(bits, Ordering::Relaxed) & bits;
+            if before != 0 {
+                let twice = self.shared.get_or_init(|| clear_bits(&self.pages));
+                if let Some((word, _)) = bit_of(twice, addr.slot(), page) {
+                    word.fetch_or(before, Ordering::Relaxed);
+                }
+                let at = page / 64 * 64 + u64::from(before.trailing_zeros());
+                shared = shared.or(Some(PmAddr::new(addr.slot(), at * PAGE)));
+            }
+            page += count;
+        }
+        shared.map_or(Ok(()), |at| Err(two_owners(at, owner)))
+    }
+
+    /// Whether pages lie in a slot.
+    pub(crate) fn contains(&self, addr: PmAddr, pages: u64) -> bool {
+        let limit = self.pages.get(usize::from(addr.slot())).copied().unwrap_or(0);
+        let end = (addr.byte() / PAGE).checked_add(pages);
+        addr.is_page_aligned() && end.is_some_and(|end| end <= limit)
+    }
+
+    /// Whether any page has two owners.
+    pub(crate) fn any_shared(&self) -> bool {
+        self.shared.get().is_some()
+    }
+
+    /// Refuses pages that were marked more than once, when all is marked.
+    pub(crate) fn refuse_shared(
+        &self,
+        addr: PmAddr,
+        pages: u64,
+        owner: &dyn Fn() -> String,
+    ) -> Result<()> {
+        let Some(twice) = self.shared.get() else { return Ok(()) };
+        let first = addr.byte() / PAGE;
+        let is_shared = |page: &u64| {
+            bit_of(twice, addr.slot(), *page)
+                .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+        };
+        match (first..first.saturating_add(pages)).find(is_shared) {
+            Some(page) => Err(two_owners(PmAddr::new(addr.slot(), page * PAGE), owner)),
+            None => Ok(()),
+        }
+    }
+
+    /// A word of a slot's bits.
+    pub(crate) fn word(&self, slot: usize, index: u64) -> u64 {
+        let words = self.slots.get(slot);
+        let word = words.and_then(|words| words.get(usize::try_from(index).ok()?));
+        word.map_or(u64::MAX, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Pages in use.
+    pub(crate) fn used(&self) -> u64 {
+        let words = self.slots.iter().flatten();
+        words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+}
+
+fn two_owners(at: PmAddr, owner: &dyn Fn() -> String) -> Error {
+    Error::damaged(owner(), at, "a page that has another owner too")
+}
+
+/// A bit for each inode number of each chunk.
+#[derive(Debug)]
+pub(crate) struct InodeMarks {
+    /// Made when the first number of a chunk is marked.
+    chunks: Vec<OnceLock<Vec<AtomicU64>>>,
+}
+
+impl InodeMarks {
+    pub(crate) fn new(chunks: usize) -> Self {
+        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Marks a number. Those of a word are one thread's: a task has 256 of them.
+    pub(crate) fn mark(&self, ino: Ino) {
+        let words = || (0..INODES_PER_CHUNK / 64).map(|_| AtomicU64::new(0)).collect();
+        let word =
+            usize::try_from(ino.chunk()).ok().and_then(|chunk| self.chunks.get(chunk)).and_then(
+                |chunk| chunk.get_or_init(words).get(usize::try_from(ino.index() / 64).ok()?),
+            );
+        if let Some(word) = word {
+            let marked = word.load(Ordering::Relaxed) | 1 << (ino.index() % 64);
+            word.store(marked, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn word(&self, chunk: usize, index: usize) -> u64 {
+        let words = self.chunks.get(chunk).and_then(OnceLock::get);
+        let word = words.and_then(|words| words.get(index));
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        let words = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+}

@@ -1,0 +1,367 @@
+//! What a pool says of itself: superblock, slot headers, state lines.
+
+pub(crate) mod copies;
+pub(crate) mod marks;
+
+use novale_layout::{
+    LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, RoFeature, Roots, SEQ_RISE_LIMIT,
+    SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
+};
+use novale_pm::{Flushed, Pm, Purpose};
+
+use crate::base::error::{Error, Result};
+use crate::pool::copies::BadCopy;
+use crate::pool::marks::PageMarks;
+use crate::seeded;
+use crate::seeded::Bug;
+
+/// A pool's description, read and checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Pool {
+    pub(crate) superblock: Superblock,
+    pub(crate) seed: Seed,
+    pub(crate) state: PoolState,
+    pub(crate) slots: Vec<(SlotHeader, SlotState)>,
+    /// Copies of the superblock and of slot headers that do not say what stands.
+    pub(crate) bad_copies: Vec<BadCopy>,
+}
+
+/// A pool's description for people and programs.
+#[derive(Debug, Clone)]
+pub struct PoolInfo {
+    /// The pool.
+    pub uuid: [u8; 16],
+    /// Version of the format.
+    pub version: u32,
+    /// Lanes.
+    pub lanes: u32,
+    /// When it was made, ns since 1970.
+    pub created_ns: i64,
+    /// Number of mounts for writing so far.
+    pub session: u32,
+    /// Closed in order and not opened for writing since.
+    pub clean: bool,
+    /// Each copy of the superblock or of a slot header that is damaged while its twin stands, in
+    /// words. Opening for writing rewrites them.
+    pub bad_copies: Vec<String>,
+    /// Feature words: compatible, compatible for reading, incompatible.
+    pub features: [u64; 3],
+    /// The slots, in order.
+    pub slots: Vec<SlotInfo>,
+}
+
+/// One slot of a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotInfo {
+    /// The slot.
+    pub uuid: [u8; 16],
+    /// Its number.
+    pub index: u8,
+    /// Pages of 4096 bytes.
+    pub pages: u64,
+}
+
+/// Reads a pool's description.
+///
+/// # Errors
+/// [`Error::BadPool`] that says what was found instead, and in which slot.
+pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
+    let pool = Pool::read(pm)?;
+    let superblock = &pool.superblock;
+    Ok(PoolInfo {
+        uuid: superblock.pool_uuid,
+        version: novale_layout::FORMAT_VERSION,
+        lanes: superblock.lane_count,
+        created_ns: superblock.created_ns,
+        session: pool.state.session,
+        clean: pool.is_clean(),
+        bad_copies: pool.bad_copies.iter().map(ToString::to_string).collect(),
+        features: [
+            superblock.features_compat,
+            superblock.features_ro_compat,
+            superblock.features_incompat,
+        ],
+        slots: pool
+            .slots
+            .iter()
+            .map(|(header, _)| SlotInfo {
+                uuid: header.slot_uuid,
+                index: header.index,
+                pages: header.pages,
+            })
+            .collect(),
+    })
+}
+
+/// The header of one slot that was opened alone, to learn which slot of which pool it is.
+///
+/// # Errors
+/// [`Error::BadPool`] when it is no slot of a Novale pool.
+pub fn identify_slot(pm: &Pm, slot: u8) -> Result<([u8; 16], u8)> {
+    let (header, _) = copies::slot_header(pm, slot)?;
+    Ok((header.pool_uuid, header.index))
+}
+
+impl Pool {
+    pub(crate) fn read(pm: &Pm) -> Result<Self> {
+        let mut bad_copies = Vec::new();
+        let mut headers = Vec::new();
+        for slot in 0..pm.slot_count() {
+            let (header, bad) = copies::slot_header(pm, slot)?;
+            bad_copies.extend(bad);
+            headers.push(header);
+        }
+        check_lengths(pm, &headers)?;
+        let (superblock, bad) = copies::superblock(pm, &headers)?;
+        bad_copies.extend(bad);
+        check_slots(&superblock, &headers)?;
+        let seed = Seed::pool(&superblock.pool_uuid);
+        let state = read_state(pm, seed)?;
+        let mut slots = Vec::new();
+        for header in headers {
+            let slot_state = read_slot_state(pm, seed, header.index, state.session)?;
+            slots.push((header, slot_state));
+        }
+        Ok(Self { superblock, seed, state, slots, bad_copies })
+    }
+
+    /// A bit for each page of each slot, none of them marked.
+    pub(crate) fn no_pages(&self) -> PageMarks {
+        PageMarks::new(self.slots.iter().map(|(header, _)| header.pages).collect())
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.state.flags & PoolState::CLEAN != 0
+    }
+
+    /// Refuses to write a pool with features that a writer must know, or without a session left.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.state.session + 1 >= SESSION_LIMIT {
+            return Err(Error::BadPool(format!(
+                "the pool was opened for writing {} times, as often as its format counts: mount it \
+                 read-only, and copy what it holds to another",
+                self.state.session
+            )));
+        }
+        let unknown = self.superblock.features_ro_compat & !RoFeature::KNOWN;
+        if unknown == 0 {
+            return Ok(());
+        }
+        Err(Error::BadPool(format!(
+            "the pool uses features that this program can't write ({unknown:#x}): mount it \
+             read-only, or use a newer release"
+        )))
+    }
+
+    /// Refuses a pool whose own lines have a number that can't be counted on from.
+    pub(crate) fn check_numbers(&self) -> Result<()> {
+        let pool = (PmAddr::new(0, turn(POOL_STATE_OFFSETS, self.state.seq)), self.state.seq);
+        let slots = self.slots.iter().map(|(header, state)| {
+            (PmAddr::new(header.index, turn(SLOT_STATE_OFFSETS, state.seq)), state.seq)
+        });
+        match slots.chain([pool]).find(|(_, seq)| *seq >= SEQ_RISE_LIMIT) {
+            Some((at, seq)) => {
+                Err(Error::damaged("state line", at, format!("seq {seq:#x}: all used up")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Rewrites, durably, the copies that do not say what stands. Their places follow from the slots'
+    /// headers, so the caller has seen that no inode has a page there.
+    pub(crate) fn repair_copies(&mut self, pm: &Pm) {
+        for bad in self.bad_copies.drain(..) {
+            bad.rewrite(pm);
+        }
+    }
+
+    /// Sets a feature's bit durably, where it is not set. Crash points: until the first copy says so
+    /// it stands without the bit, or where it is torn the replica with it; a bit too many only keeps
+    /// programs from writing that need not be kept from it.
+    pub(crate) fn set_feature(&mut self, pm: &Pm, feature: RoFeature) {
+        // One that was cut off, by a death, in the middle of either copy.
+        self.repair_copies(pm);
+        let first = PmAddr::new(0, 0);
+        if self.superblock.features_ro_compat & feature.bit() != 0 {
+            // Whoever stored it may have died before its fence. Its line is enough: without the other
+            // lines the first copy does not stand, and the replica has the bit durably.
+            return pm.fence(pm.write_back_range(first, LINE, Purpose::Other)).end();
+        }
+        self.superblock.features_ro_compat |= feature.bit();
+        self.write_superblock(pm);
+    }
+
+    /// Makes the superblock name the tables that there are, durably.
+    pub(crate) fn set_roots(&mut self, pm: &Pm) {
+        self.superblock.roots = Roots::fixed();
+        self.write_superblock(pm);
+    }
+
+    /// Writes the superblock: the replica, then the first copy. All of it, for the checksum covers what
+    /// another program may have left in the reserved bytes.
+    fn write_superblock(&self, pm: &Pm) {
+        let bytes = self.superblock.encode();
+        let replica = self.slots.last().map(|(header, _)| replica_of(header));
+        for at in replica.into_iter().chain([PmAddr::new(0, 0)]) {
+            let stored = pm.stream(at, &bytes, Purpose::Other);
+            if at.byte() == 0 || !seeded::is_on(Bug::FeatureCopiesTogether) {
+                pm.fence(stored).end();
+            }
+        }
+    }
+
+    /// Writes the state lines and the superblock's features back, whoever stored them.
+    pub(crate) fn write_back(&self, pm: &Pm) -> Flushed {
+        let slots = self.slots.iter().flat_map(|(header, _)| {
+            SLOT_STATE_OFFSETS.map(|offset| PmAddr::new(header.index, offset))
+        });
+        let lines = slots.chain(POOL_STATE_OFFSETS.map(|offset| PmAddr::new(0, offset)));
+        let lines = lines.chain([PmAddr::new(0, 0)]);
+        lines.fold(Flushed::none(), |pending, at| {
+            pending.and(pm.write_back_range(at, LINE, Purpose::Other))
+        })
+    }
+
+    /// Starts the next session: what recovery stored (`pending`) and the slots' lines first, then the
+    /// pool's, each durable before the next; a crash in between leaves a slot one ahead, which counts
+    /// as current.
+    pub(crate) fn raise_session(&mut self, pm: &Pm, mut pending: Flushed) {
+        let session = self.state.session + 1;
+        for (header, state) in &mut self.slots {
+            state.seq += 1;
+            state.session = u64::from(session);
+            pending = pending.and(store_slot_state(pm, self.seed, header.index, state));
+        }
+        if seeded::is_on(Bug::StateLinesTogether) {
+            drop(pending);
+        } else {
+            pm.fence(pending).end();
+        }
+        if seeded::is_on(Bug::CleanMarkStays) {
+            return self.write_state(pm, PoolState { session, ..self.state });
+        }
+        let state = PoolState {
+            session,
+            flags: 0,
+            saved_root: PmAddr::NULL,
+            saved_bytes: 0,
+            saved_crc: 0,
+            ..self.state
+        };
+        self.write_state(pm, state);
+    }
+
+    /// Writes the pool's state durably, to the line that does not stand.
+    pub(crate) fn write_state(&mut self, pm: &Pm, state: PoolState) {
+        self.state = PoolState { seq: self.state.seq + 1, ..state };
+        pm.fence(store_pool_state(pm, self.seed, &self.state)).end();
+    }
+}
+
+/// Where the superblock's replica lies, by the header of the last slot.
+fn replica_of(header: &SlotHeader) -> PmAddr {
+    PmAddr::new(header.index, (header.pages - 1) * PAGE)
+}
+
+/// The place of a line by its sequence number: the two lines are written in turn.
+fn turn(offsets: [u64; 2], seq: u64) -> u64 {
+    let [first, second] = offsets;
+    if seq.is_multiple_of(2) && !seeded::is_on(Bug::StateInPlace) { first } else { second }
+}
+
+pub(crate) fn store_pool_state(pm: &Pm, seed: Seed, state: &PoolState) -> Flushed {
+    let at = PmAddr::new(0, turn(POOL_STATE_OFFSETS, state.seq));
+    pm.stream(at, &state.encode(seed), Purpose::Other)
+}
+
+pub(crate) fn store_slot_state(pm: &Pm, seed: Seed, slot: u8, state: &SlotState) -> Flushed {
+    let at = PmAddr::new(slot, turn(SLOT_STATE_OFFSETS, state.seq));
+    pm.stream(at, &state.encode(seed.addr(PmAddr::new(slot, 0))), Purpose::Other)
+}
+
+fn read_state(pm: &Pm, seed: Seed) -> Result<PoolState> {
+    let mut best: Option<PoolState> = None;
+    let mut why = String::new();
+    for offset in POOL_STATE_OFFSETS {
+        match PoolState::decode(&pm.load_line(PmAddr::new(0, offset))?, seed) {
+            Ok(state) if best.is_none_or(|best| state.seq > best.seq) => best = Some(state),
+            Ok(_) => {}
+            Err(error) => why = error.to_string(),
+        }
+    }
+    best.ok_or_else(|| {
+        Error::BadPool(format!(
+            "the pool's two state lines are damaged ({why}): restore slot 0 from a copy"
+        ))
+    })
+}
+
+fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotState> {
+    let mut best: Option<SlotState> = None;
+    for offset in SLOT_STATE_OFFSETS {
+        let line = pm.load_line(PmAddr::new(slot, offset))?;
+        if let Ok(state) = SlotState::decode(&line, seed.addr(PmAddr::new(slot, 0)))
+            && best.is_none_or(|best| state.seq > best.seq)
+        {
+            best = Some(state);
+        }
+    }
+    let state = best.ok_or_else(|| {
+        Error::BadPool(format!(
+            "slot {slot}: its two state lines are damaged: restore the slot from a copy"
+        ))
+    })?;
+    let session = u64::from(session);
+    if state.session != session && state.session != session + 1 {
+        return Err(Error::BadPool(format!(
+            "slot {slot} is of session {}, the pool of session {session}: it is an old copy, or the \
+             others are; give the slots that were last used together",
+            state.session
+        )));
+    }
+    Ok(state)
+}
+
+/// No slot is shorter than it was made.
+fn check_lengths(pm: &Pm, headers: &[SlotHeader]) -> Result<()> {
+    for (index, header) in (0..).zip(headers) {
+        let pages = pm.slot_len(index) / PAGE;
+        if pages < header.pages {
+            return Err(Error::BadPool(format!(
+                "slot {index} has {pages} pages of the {} that it was made with: it was cut off; \
+                 restore all of it from a copy",
+                header.pages
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_slots(superblock: &Superblock, headers: &[SlotHeader]) -> Result<()> {
+    let expected = usize::from(superblock.slot_count);
+    for (index, header) in headers.iter().enumerate() {
+        if header.pool_uuid != superblock.pool_uuid {
+            return Err(Error::BadPool(format!("slot {index} belongs to another pool")));
+        }
+        if usize::from(header.index) != index {
+            return Err(Error::BadPool(format!(
+                "slot {} of the pool was given in place {index}: give each slot once, in order",
+                header.index
+            )));
+        }
+    }
+    if headers.len() != expected {
+        let missing: Vec<String> = (headers.len()..expected).map(|slot| slot.to_string()).collect();
+        return Err(Error::BadPool(format!(
+            "the pool has {expected} slots, missing: slot {}: name all of them",
+            missing.join(", slot ")
+        )));
+    }
+    if superblock.features_incompat != 0 {
+        return Err(Error::BadPool(format!(
+            "the pool uses features that this program does not know ({:#x}): use a newer release",
+            superblock.features_incompat
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,411 @@
+//! Free pages of the pool: who takes one, where it comes from, where it goes back to.
+//!
+//! A *lane* owns an extent and gives pages of it by one bump store; when it is used up, the
+//! lane takes the next one from the global bitmap ([`ranges`]). Freed extents are gathered in the
+//! lane and go back in batches; a single one stays with the operation record that freed it, for its
+//! next operation ([`kept`]). A lane also keeps the word of 64 inode numbers that it gives from
+//! ([`crate::inode::numbers`]); who works in a lane of its own writes no word that others use.
+//! Nothing here touches the pool: a page handed out is not on media until a commit names it, so a
+//! crash frees it.
+//!
+//! Lock order: a lane, then a range. Only [`Allocator::drain`] takes the locks of other
+//! lanes, one at a time and holding no other.
+
+mod bits;
+mod kept;
+pub(crate) mod lane;
+pub(crate) mod ranges;
+
+use std::sync::atomic::Ordering;
+
+use novale_arena::{Arena, AtomicU64, Off, Op, Owner};
+use novale_layout::PmAddr;
+use novale_policy::{SlotLoad, SlotPolicy};
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::{Extent, Extents};
+use crate::space::lane::Lane;
+use crate::space::ranges::Ranges;
+
+/// Largest extent that a lane takes at once, in pages: one range.
+const LANE_EXTENT_PAGES_MAX: u64 = 512;
+/// Extents that a lane gathers before they go back to the bitmap.
+pub(crate) const BATCH: usize = 64;
+
+/// What pages are wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The pool grows fuller by it; leaves the reserve alone.
+    Growth,
+    /// Deletes, overwrites and collection: what gives pages back may use the reserve.
+    Release,
+}
+
+/// The page allocator.
+pub(crate) struct Allocator {
+    pub(crate) ranges: Ranges,
+    lanes: Off,
+    lane_count: u32,
+    /// Free pages in the bitmap (those that lanes and records hold are not counted).
+    free: Off,
+    reserve: u64,
+    policy: Box<dyn SlotPolicy>,
+}
+
+/// Pages kept back of so many that can be allocated.
+pub(crate) fn reserve_of(usable: u64) -> u64 {
+    (usable / 32).min(1024)
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Allocator").field("lanes", &self.lane_count).finish_non_exhaustive()
+    }
+}
+
+impl Allocator {
+    pub(crate) fn create(
+        arena: &Arena,
+        pages: &[u64],
+        lane_count: u32,
+        policy: Box<dyn SlotPolicy>,
+    ) -> Result<Self> {
+        let ranges = Ranges::create(arena, pages)?;
+        let words = u64::from(lane_count) * lane::LANE_BYTES / 8;
+        let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
+        let free = arena.alloc_table(3)?;
+        let reserve = reserve_of(ranges.usable_pages());
+        Ok(Self { ranges, lanes, lane_count, free, reserve, policy })
+    }
+
+    /// The allocator that another client has made, where it said ([`Self::places`]).
+    pub(crate) fn attach(pages: &[u64], places: [u64; 6], policy: Box<dyn SlotPolicy>) -> Self {
+        let [lanes, lane_count, free, table, summaries, groups] = places;
+        let ranges = Ranges::attach(pages, [table, summaries, groups]);
+        Self {
+            reserve: reserve_of(ranges.usable_pages()),
+            ranges,
+            lanes: Off::from_raw(lanes),
+            lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
+            free: Off::from_raw(free),
+            policy,
+        }
+    }
+
+    /// Where all of it is in the arena.
+    pub(crate) fn places(&self) -> [u64; 6] {
+        let [table, summaries, groups] = self.ranges.places();
+        let lane_count = u64::from(self.lane_count);
+        let (lanes, free) = (self.lanes.raw(), self.free.raw());
+        [lanes, lane_count, free, table, summaries, groups]
+    }
+
+    /// The lane whose lock is at `lock`, if it is one's, for whoever settles for its dead owner.
+    pub(crate) fn lane_of_lock<'a>(&self, arena: &'a Arena, lock: Off) -> Result<Option<Lane<'a>>> {
+        let Some(at) = lock.raw().checked_sub(self.lanes.raw()) else { return Ok(None) };
+        let index = at / lane::LANE_BYTES;
+        if at % lane::LANE_BYTES != 0 || index >= u64::from(self.lane_count) {
+            return Ok(None);
+        }
+        let at = self.lane_at(u32::try_from(index).unwrap_or(0));
+        Ok(Some(Lane::of_dead(arena, at)?))
+    }
+
+    /// Whether an operation's record keeps this page for its next one.
+    pub(crate) fn is_kept(arena: &Arena, owner: Owner, page: PmAddr) -> Result<bool> {
+        kept::has(arena, owner, page)
+    }
+
+    /// Takes over the bitmap found at mount.
+    pub(crate) fn install(&self, arena: &Arena, used: &dyn Fn(usize, u64) -> u64) -> Result<()> {
+        let free = self.ranges.install(arena, used)?;
+        self.free_word(arena)?.store(free, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn free_word<'a>(&self, arena: &'a Arena) -> Result<&'a AtomicU64> {
+        Ok(arena.word(self.free)?)
+    }
+
+    pub(crate) fn lane_count(&self) -> u32 {
+        self.lane_count
+    }
+
+    /// Whether the pool is far from full, so that nobody needs to ask what pages are wanted for.
+    #[inline]
+    pub(crate) fn is_roomy(&self, arena: &Arena) -> Result<bool> {
+        Ok(self.free_word(arena)?.load(Ordering::Relaxed) > self.reserve * 3)
+    }
+
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
+    /// The number and place of the lane for `hint`.
+    fn lane_at(&self, hint: u32) -> (u16, Off) {
+        let index = hint % self.lane_count;
+        let off = self.lanes.add(u64::from(index) * lane::LANE_BYTES);
+        (u16::try_from(index).unwrap_or(0), off)
+    }
+
+    /// Lane `index`, locked.
+    pub(crate) fn lock_lane<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &'a Op<'_>,
+        index: u32,
+    ) -> Result<Lane<'a>> {
+        let at = self.lane_at(index);
+        Lane::new(arena, at, op.lock(at.1)?)
+    }
+
+    /// The lane for `hint`, locked; another one when it is taken.
+    pub(crate) fn lane<'a>(&self, arena: &'a Arena, op: &'a Op<'_>, hint: u32) -> Result<Lane<'a>> {
+        match self.free_lane(arena, op, hint)? {
+            Some(lane) => Ok(lane),
+            None => self.lock_lane(arena, op, hint),
+        }
+    }
+
+    /// As [`Self::lane`], without waiting: none when all that were tried are taken.
+    pub(crate) fn free_lane<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &'a Op<'_>,
+        hint: u32,
+    ) -> Result<Option<Lane<'a>>> {
+        for step in 0..self.lane_count.min(4) {
+            let at = self.lane_at(hint.wrapping_add(step));
+            if let Some(guard) = op.try_lock(at.1)? {
+                return Ok(Some(Lane::new(arena, at, guard)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Inode numbers taken through lanes, less those given back.
+    pub(crate) fn inos_taken(&self, arena: &Arena) -> Result<i64> {
+        (0..self.lane_count).map(|index| lane::inos_taken(arena, self.lane_at(index).1)).sum()
+    }
+
+    /// Up to `want` contiguous pages (at least one). They are noted in the operation's record
+    /// before they are taken.
+    pub(crate) fn take(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        want: u64,
+        need: Need,
+    ) -> Result<Extent> {
+        if need != Need::Release && !arena.grants() {
+            return Err(Error::NoSpace);
+        }
+        // Pages freed here before are as good as any: they save the bitmap two visits, and this process
+        // has most likely mapped them. In a pool that is nearly full they belong to the reserve.
+        let reuse = need == Need::Release || self.is_roomy(arena)?;
+        if reuse
+            && want == 1
+            && let Some(extent) = kept::take(op)?
+        {
+            return Ok(extent);
+        }
+        for attempt in 0..2 {
+            let lane = self.lane(arena, op, hint)?;
+            if reuse && let Some(extent) = lane.reuse(op, want)? {
+                return Ok(extent);
+            }
+            if lane.held() < want {
+                self.refill(arena, op, &lane, want, need)?;
+            }
+            if let Some(extent) = lane.bump(op, want)? {
+                return Ok(extent);
+            }
+            drop(lane);
+            // What the lanes hold counts when all else is used up.
+            if attempt == 0 {
+                self.drain(arena, op)?;
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Exactly `pages` pages, in as few extents as there are.
+    pub(crate) fn take_all(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        pages: u64,
+        need: Need,
+    ) -> Result<Extents> {
+        let mut extents = Extents::default();
+        let mut missing = pages;
+        while missing > 0 {
+            match self.take(arena, op, hint, missing, need) {
+                Ok(extent) => {
+                    missing -= extent.pages;
+                    extents.push(extent);
+                }
+                Err(error) => {
+                    self.give(arena, op, hint, &extents)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Replaces what is left of a lane's extent by one that holds `want` pages, if it can.
+    fn refill(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        lane: &Lane<'_>,
+        want: u64,
+        need: Need,
+    ) -> Result<()> {
+        let free = self.free_word(arena)?;
+        let left = free.load(Ordering::Relaxed);
+        let spare = left.saturating_sub(self.reserve);
+        if need == Need::Growth && spare < want {
+            return Ok(());
+        }
+        let fair = spare / (u64::from(self.lane_count) * 8);
+        let target = want.max(fair).min(LANE_EXTENT_PAGES_MAX);
+        let loads: Vec<SlotLoad> = match self.ranges.slots() {
+            [only] => vec![SlotLoad { pages: only.pages, pages_free: left }],
+            _ => self.slot_loads(arena)?,
+        };
+        let slot = self.policy.first(&loads, lane.next_turn());
+        let found = self.ranges.take(arena, op, (slot, lane.cursor()), target)?;
+        let Some((extent, cursor)) = found else {
+            return Ok(());
+        };
+        // Never below none: a client that dies between the two steps leaves it a little too low or
+        // too high.
+        let less = |free: u64| Some(free.saturating_sub(extent.pages));
+        let _before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let rest = lane.replace_extent(extent, cursor);
+        self.give_now(arena, op, rest)
+    }
+
+    fn slot_loads(&self, arena: &Arena) -> Result<Vec<SlotLoad>> {
+        self.ranges
+            .slots()
+            .iter()
+            .enumerate()
+            .map(|(slot, ranges)| {
+                let pages_free = self.ranges.free_in_slot(arena, slot)?;
+                Ok(SlotLoad { pages: ranges.pages, pages_free })
+            })
+            .collect()
+    }
+
+    fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
+        if extent.pages > 0 {
+            self.ranges.give(arena, op, extent)?;
+            self.free_word(arena)?.fetch_add(extent.pages, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Gives pages back: into the lane's batch, which goes to the bitmap when it is full. A single
+    /// page stays with the operation's record, except in a pool that is nearly full.
+    pub(crate) fn give(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        extents: &Extents,
+    ) -> Result<()> {
+        self.give_each(arena, op, hint, extents, |_| ())
+    }
+
+    /// Gives pages back, with a word before each extent.
+    pub(crate) fn give_each(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        extents: &Extents,
+        before: impl Fn(u64),
+    ) -> Result<()> {
+        // What the operation had taken has its place by now, or goes back here.
+        op.forget_taken();
+        if extents.is_empty() || self.keep(arena, op, extents)? {
+            return Ok(());
+        }
+        let lane = self.lane(arena, op, hint)?;
+        for (index, extent) in (0..).zip(extents.iter()) {
+            before(index);
+            if !lane.gather(extent) {
+                self.flush_batch(arena, op, &lane)?;
+                if !lane.gather(extent) {
+                    self.give_now(arena, op, extent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a single page with the operation's record, where that has none and the pool is far from
+    /// full; says whether.
+    #[inline]
+    pub(crate) fn keep(&self, arena: &Arena, op: &Op<'_>, extents: &Extents) -> Result<bool> {
+        match extents.only_page() {
+            Some(page) => Ok(self.is_roomy(arena)? && kept::put(op, page)),
+            None => Ok(false),
+        }
+    }
+
+    fn flush_batch(&self, arena: &Arena, op: &Op<'_>, lane: &Lane<'_>) -> Result<()> {
+        while let Some(extent) = lane.ungather() {
+            self.give_now(arena, op, extent)?;
+        }
+        Ok(())
+    }
+
+    /// Gives everything that the lanes hold back to the bitmap.
+    pub(crate) fn drain(&self, arena: &Arena, op: &Op<'_>) -> Result<()> {
+        for index in 0..self.lane_count {
+            let lane = self.lock_lane(arena, op, index)?;
+            self.flush_batch(arena, op, &lane)?;
+            let rest = lane.replace_extent(Extent { addr: PmAddr::NULL, pages: 0 }, lane.cursor());
+            self.give_now(arena, op, rest)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the pages that operation records keep back to the bitmap; nobody else is at work.
+    pub(crate) fn drain_kept(&self, arena: &Arena, op: &Op<'_>) -> Result<()> {
+        kept::drain(arena)?
+            .into_iter()
+            .try_for_each(|addr| self.give_now(arena, op, Extent { addr, pages: 1 }))
+    }
+
+    /// Free pages, those that lanes and records hold included.
+    pub(crate) fn pages_free(&self, arena: &Arena) -> Result<u64> {
+        let mut free = self.free_word(arena)?.load(Ordering::Relaxed);
+        free += kept::count(arena)?;
+        for index in 0..self.lane_count {
+            free += lane::held_pages(arena, self.lane_at(index).1)?;
+        }
+        Ok(free)
+    }
+
+    /// Gives back one extent at once, past the batch.
+    pub(crate) fn give_extent(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
+        self.give_now(arena, op, extent)
+    }
+}
+
+/// Where an operation takes pages from, and gives them back to.
+#[derive(Clone, Copy)]
+pub(crate) struct PageSource<'a> {
+    pub(crate) arena: &'a Arena,
+    pub(crate) allocator: &'a Allocator,
+    pub(crate) op: &'a Op<'a>,
+    pub(crate) hint: u32,
+}

@@ -1,0 +1,11 @@
+//! Changes of file contents, one file for each write method; `range` changes where bytes stand.
+//!
+//! In: an inode, a range and its new bytes. Out: a durable commit, or an error and nothing changed. Each
+//! public operation begins a call, locks the inode and chooses the method that suits the range.
+//!
+//! Never here: the commit protocol itself (`op`), or the search for current bytes (`map`).
+
+pub(crate) mod append;
+pub(crate) mod cow;
+pub(crate) mod range;
+pub(crate) mod small;

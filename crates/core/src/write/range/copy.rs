@@ -1,0 +1,176 @@
+//! Copying bytes from one file to another, or within one, without a caller's memory between.
+//!
+//! It is a write whose bytes come from the pool: new pages throughout, those at the ends filled up
+//! with what is around, one commit, crash points as of any write (`write::cow`). Both files are
+//! locked from the reading on, so that what is copied is what the source held at one moment; no user
+//! memory is touched, so nobody can make the lock wait.
+
+use novale_layout::{Ino, PAGE};
+use novale_pm::{Flushed, Purpose};
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::{Extents, page_at, pages_touched};
+use crate::base::types::Ctx;
+use crate::fs::{Call, Fs, Locked, OpKind, need};
+use crate::seeded;
+use crate::seeded::Bug;
+use crate::write::cow::{FILE_BYTES_MAX, Stored, Sums};
+
+/// The longest copy of one call, in bytes: longer ones end there. Both files are locked while so many
+/// are copied.
+pub const COPY_BYTES_MAX: u64 = 16 << 20;
+
+/// Pages put together at once, in memory of our own.
+const CHUNK_PAGES: usize = 32;
+const PAGE_BYTES: usize = 4096;
+
+/// A place in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub ino: Ino,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+impl Fs {
+    /// Copies up to `len` bytes: fewer at the end of the source, and never more than
+    /// [`COPY_BYTES_MAX`]. Returns how many. They are there all together, or after a crash or an
+    /// error none of them. Holes are copied as zeros.
+    ///
+    /// # Errors
+    /// Before anything changed: [`Error::NoSpace`]; [`Error::TooLarge`]; [`Error::Invalid`] and
+    /// [`Error::IsDirectory`] for what is no regular file, [`Error::Invalid`] where the two ranges
+    /// overlap in one file.
+    pub fn copy_range(&self, ctx: &Ctx, from: Place, to: Place, len: u64) -> Result<u64> {
+        let (copied, times) = self.copy_both_locked(ctx, from, to, len)?;
+        if copied > 0 {
+            self.touch(ctx, from.ino, times)?;
+        }
+        Ok(copied)
+    }
+
+    fn copy_both_locked(
+        &self,
+        ctx: &Ctx,
+        from: Place,
+        to: Place,
+        len: u64,
+    ) -> Result<(u64, crate::map::read::Times)> {
+        let call = self.begin(OpKind::Write, ctx)?;
+        let locked = self.lock_all(&call, &[from.ino, to.ino])?;
+        let of = |ino| locked.iter().find(|locked| locked.id.ino == ino).ok_or(Error::Stale);
+        let (source, target) = (of(from.ino)?, of(to.ino)?);
+        self.check_data(&source.view, source.kind)?;
+        self.check_data(&target.view, target.kind)?;
+        let left = source.view.size().saturating_sub(from.offset);
+        let len = len.min(left);
+        let is_apart = from.offset.saturating_add(len) <= to.offset
+            || to.offset.saturating_add(len) <= from.offset;
+        if len > 0 && from.ino == to.ino && !is_apart {
+            return Err(Error::Invalid("a range that overlaps the one it is copied to"));
+        }
+        let len = len.min(COPY_BYTES_MAX);
+        if len > 0 {
+            let end = to.offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+            let mut range = (to.offset, end.ok_or(Error::TooLarge)?);
+            let mut from = from.offset;
+            if len > PAGE && seeded::is_on(Bug::CopyInTwo) {
+                self.copy_locked(&call, (source, from), target, (range.0, range.0 + PAGE))?;
+                (from, range.0) = (from + PAGE, range.0 + PAGE);
+            }
+            self.copy_locked(&call, (source, from), target, range)?;
+        }
+        let state = source.view.state();
+        Ok((len, (source.view.atime_ns(), state.mtime_ns, state.ctime_ns)))
+    }
+
+    fn copy_locked(
+        &self,
+        call: &Call<'_>,
+        source: (&Locked<'_>, u64),
+        target: &Locked<'_>,
+        (offset, end): (u64, u64),
+    ) -> Result<()> {
+        let view = &target.view;
+        if view.is_dax() {
+            let mut bytes = vec![0; bytes(end - offset)];
+            self.copy_out(&source.0.view, source.1, &mut bytes)?;
+            return self.write_in_place(call, target, offset, &bytes);
+        }
+        let (first_page, pages) = (offset / PAGE, pages_touched(offset, end - offset));
+        // What replaces gives back as much as it takes.
+        let replaces = view.index().next_gap(self.arena(), first_page)? >= first_page + pages;
+        let extents = self.take_pages(call, pages, need(replaces))?;
+        let room = match self.write_room(call, target, first_page, &extents) {
+            Ok(room) => room,
+            Err(error) => {
+                self.give(call, &extents)?;
+                return Err(error);
+            }
+        };
+        let next = target.next_state();
+        let copied = self.copy_pages(source, target, (offset, end), &extents).and_then(|pending| {
+            let gap = self.gap_before(target, offset)?.unwrap_or_else(Flushed::none);
+            Ok(pending.and(gap))
+        });
+        let (pending, room) = self.or_give_back(call, &extents, room, copied)?;
+        let extents = &extents;
+        let stored = Stored { first_page, end, extents, next, room, pending, sums: Sums::None };
+        self.commit_stored(call, target, stored)
+    }
+
+    /// Stores the new pages of `offset..end`, some at a time.
+    fn copy_pages(
+        &self,
+        (source, mut from): (&Locked<'_>, u64),
+        target: &Locked<'_>,
+        (offset, end): (u64, u64),
+        extents: &Extents,
+    ) -> Result<Flushed> {
+        let mut buffer = vec![0; CHUNK_PAGES * PAGE_BYTES];
+        let mut pending = Flushed::none();
+        let (base, mut at) = (offset / PAGE, offset);
+        while at < end {
+            let first = at / PAGE;
+            let stop = end.min((first + CHUNK_PAGES as u64) * PAGE);
+            let pages = pages_touched(at, stop - at);
+            let bytes = buffer.get_mut(..bytes(pages * PAGE)).unwrap_or_default();
+            // The ends are filled up with what is there already.
+            if at % PAGE > 0 || stop % PAGE > 0 {
+                let (head, tail) = (at / PAGE, (stop - 1) / PAGE);
+                self.old_page(target, head, bytes.get_mut(..PAGE_BYTES))?;
+                let last = bytes.len().saturating_sub(PAGE_BYTES);
+                if tail > head {
+                    self.old_page(target, tail, bytes.get_mut(last..))?;
+                }
+            }
+            let piece = bytes_between(at, stop, first);
+            self.copy_out(&source.view, from, bytes.get_mut(piece).unwrap_or_default())?;
+            for (index, page) in (first - base..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+                let stored = self.pm.stream(page_at(extents, index), page, Purpose::Data);
+                pending = pending.and(stored);
+            }
+            (from, at) = (from + (stop - at), stop);
+        }
+        Ok(pending)
+    }
+
+    /// What a page of a file holds, zeros behind its end.
+    fn old_page(&self, locked: &Locked<'_>, page: u64, into: Option<&mut [u8]>) -> Result<()> {
+        let into = into.unwrap_or_default();
+        let read = self.copy_out(&locked.view, page * PAGE, into)?;
+        into.get_mut(read..).unwrap_or_default().fill(0);
+        Ok(())
+    }
+}
+
+/// A length that a chunk has room for.
+fn bytes(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}
+
+/// Where bytes `at..stop` of a file lie in a buffer that starts with page `first`.
+fn bytes_between(at: u64, stop: u64, first: u64) -> std::ops::Range<usize> {
+    bytes(at - first * PAGE)..bytes(stop - first * PAGE)
+}
