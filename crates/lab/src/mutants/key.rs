@@ -47,6 +47,17 @@ pub enum Does {
 }
 
 impl Does {
+    /// The one that the table of needless calls calls so.
+    pub(super) fn named(word: &str) -> Option<Self> {
+        match word {
+            "store" => Some(Self::Stores),
+            "stream" => Some(Self::Streams),
+            "write-back" => Some(Self::WritesBack),
+            "fence" => Some(Self::Fences),
+            _ => None,
+        }
+    }
+
     fn of(what: &What) -> Self {
         match what {
             What::Store { kind: StoreKind::Streaming, .. } => Self::Streams,

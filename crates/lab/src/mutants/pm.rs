@@ -432,6 +432,7 @@ fn calls_in_pm() -> io::Result<Vec<Call>> {
                 file: name.clone(),
                 line,
                 method: (*method).to_owned(),
+                ..Call::default()
             }));
         }
     }

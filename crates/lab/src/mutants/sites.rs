@@ -1,8 +1,12 @@
 //! The calls of `pm` in the source of `core` that store, write back or fence.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use super::key::{Does, Site};
 
 /// The methods of `Pm` that do something to a pool.
 const METHODS: [&str; 10] = [
@@ -19,7 +23,7 @@ const METHODS: [&str; 10] = [
 ];
 
 /// A call in the source.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Call {
     /// Relative to the source folder of `core`.
     pub file: PathBuf,
@@ -27,6 +31,34 @@ pub struct Call {
     pub line: u32,
     /// The method called.
     pub method: String,
+    /// `Type::function`, or `file::function` outside of an `impl`.
+    pub function: String,
+    /// Its number among the function's calls that do the same, from 1.
+    pub nth: usize,
+}
+
+impl Call {
+    /// What it does; `None` for a method of another crate's making.
+    pub(super) fn does(&self) -> Option<Does> {
+        match self.method.split('_').next()? {
+            "store" => Some(Does::Stores),
+            "stream" => Some(Does::Streams),
+            "write" => Some(Does::WritesBack),
+            "fence" => Some(Does::Fences),
+            _ => None,
+        }
+    }
+}
+
+/// The calls in one line that do this, or anything.
+pub(super) fn calls_at(site: Site, does: Option<Does>) -> Vec<&'static Call> {
+    static CALLS: LazyLock<Vec<Call>> = LazyLock::new(|| calls_in_core().unwrap_or_default());
+    let is_there = |call: &&Call| {
+        call.line == site.line
+            && Path::new(site.file).ends_with(&call.file)
+            && does.is_none_or(|does| call.does() == Some(does))
+    };
+    CALLS.iter().filter(is_there).collect()
 }
 
 /// All calls in the source of `core`, its unit tests left out.
@@ -57,6 +89,8 @@ pub fn calls_in_core() -> io::Result<Vec<Call>> {
 fn calls_in(text: &str, file: &Path) -> Vec<Call> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let helpers = passed_on(code);
+    let functions = functions_in(code, file);
+    let mut counts = BTreeMap::new();
     let mut calls = Vec::new();
     for (at, _) in code.match_indices('.') {
         let before = code.get(..at).unwrap_or_default();
@@ -73,10 +107,49 @@ fn calls_in(text: &str, file: &Path) -> Vec<Call> {
         let name = method.or(helper.map(|(name, _)| *name)).filter(|_| !is_inside);
         if let Some(name) = name {
             let line = u32::try_from(before.matches('\n').count() + 1).unwrap_or(0);
-            calls.push(Call { file: file.to_owned(), line, method: name.to_owned() });
+            let function = functions.range(..=at).next_back();
+            let function = function.map(|(_, name)| name.clone()).unwrap_or_default();
+            let (file, method) = (file.to_owned(), name.to_owned());
+            let mut call = Call { file, line, method, function, nth: 0 };
+            let count: &mut usize = counts.entry((call.function.clone(), call.does())).or_default();
+            *count += 1;
+            call.nth = *count;
+            calls.push(call);
         }
     }
     calls
+}
+
+/// Where each function begins, and its name with its type's, or the file's. Of one in another's body,
+/// nothing is said.
+fn functions_in(code: &str, file: &Path) -> BTreeMap<usize, String> {
+    let stem = if file.ends_with("mod.rs") { file.parent() } else { Some(file) };
+    let stem = stem.and_then(Path::file_stem).unwrap_or_default().to_string_lossy();
+    let (mut functions, mut owner, mut at) = (BTreeMap::new(), stem.to_string(), 0);
+    for line in code.split_inclusive('\n') {
+        if line.starts_with("impl") {
+            // `impl<'a> Type<'a> {`, `impl Type {`, `impl Trait for Type {`.
+            let plain = line.trim_start_matches("impl");
+            let generic = plain.strip_prefix('<').and_then(|rest| rest.split_once("> "));
+            let named = generic.map_or(plain.trim_start(), |(_, rest)| rest);
+            let named = named.split_once(" for ").map_or(named, |(_, rest)| rest);
+            owner = named.chars().take_while(|c| is_name(*c)).collect();
+        } else if line.starts_with('}') {
+            owner = stem.to_string();
+        }
+        let words = line.trim_start().split_once("fn ").filter(|(before, _)| {
+            line.len() - line.trim_start().len() <= 4
+                && before.split_whitespace().all(|word| {
+                    word.starts_with("pub") || ["const", "unsafe", "async"].contains(&word)
+                })
+        });
+        if let Some((_, rest)) = words {
+            let name: String = rest.chars().take_while(|c| is_name(*c)).collect();
+            functions.insert(at, format!("{owner}::{name}"));
+        }
+        at += line.len();
+    }
+    functions
 }
 
 /// The functions marked `#[track_caller]`: name and range in the text.
@@ -106,6 +179,16 @@ mod tests {
         let calls = calls_in(text, Path::new("f.rs"));
         let found: Vec<_> = calls.iter().map(|call| (call.line, call.method.as_str())).collect();
         assert_eq!(found, [(2, "fence"), (3, "stream"), (5, "store_u64")]);
+        assert!(calls.iter().all(|call| call.function == "f::f" && call.nth == 1));
+    }
+
+    #[test]
+    fn a_call_is_of_its_type_and_function_and_numbered_there() {
+        let text = "impl<'a> Fs<'a> {\n    pub(crate) fn f() {\n        pm.fence(pm.fence(a));\n    }\n}\n\
+                    fn g() {\n    pm.fence(a);\n}\nimpl A for B<'_> {\n    fn h() { pm.fence(a) }\n}\n";
+        let calls = calls_in(text, Path::new("log/mod.rs"));
+        let found: Vec<_> = calls.iter().map(|call| (call.function.as_str(), call.nth)).collect();
+        assert_eq!(found, [("Fs::f", 1), ("Fs::f", 2), ("log::g", 1), ("B::h", 1)]);
     }
 
     #[test]
