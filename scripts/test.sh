@@ -14,11 +14,11 @@ sum() { # passed|failed|skipped
   awk -v kind="$1" '$1 == kind { n += $2 } END { print n + 0 }' "$NOVALE_TALLY"
 }
 
-part() { # NAME SECONDS COMMAND...
+part() { # NAME CPU-SECONDS COMMAND...
   local name=$1 limit=$2 log=$logs/$1.log started=$SECONDS status=0 passed failed skipped
   shift 2
   : >"$NOVALE_TALLY"
-  timeout -k 20 "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
+  scripts/patient.sh "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
   passed=$(sum passed) failed=$(sum failed) skipped=$(sum skipped)
   if [ "$status" = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
     passed=1
@@ -55,7 +55,7 @@ if ! need_toolchain; then
 fi
 
 # A component that the toolchain lacks is named and skipped, not failed.
-cargo_part() { # NAME SECONDS SUBCOMMAND ARGUMENT...
+cargo_part() { # NAME CPU-SECONDS SUBCOMMAND ARGUMENT...
   if cargo "$3" --version >/dev/null 2>&1; then
     part "$1" "$2" cargo "${@:3}"
   else
@@ -63,41 +63,41 @@ cargo_part() { # NAME SECONDS SUBCOMMAND ARGUMENT...
   fi
 }
 
-cargo_part fmt 120 fmt --all --check
-cargo_part clippy 900 clippy --quiet --workspace --all-targets -- -D warnings
-part docs 900 env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
-part tidy 600 cargo run --quiet --package xtask -- tidy
-part shell 120 scripts/suites/shell.sh
+cargo_part fmt 240 fmt --all --check
+cargo_part clippy 1800 clippy --quiet --workspace --all-targets -- -D warnings
+part docs 1800 env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
+part tidy 1200 cargo run --quiet --package xtask -- tidy
+part shell 240 scripts/suites/shell.sh
 if [ "${1:-}" = lint ]; then
   finish
   exit
 fi
 
-part cargo 1200 scripts/suites/cargo.sh
+part cargo 4000 scripts/suites/cargo.sh
 # With the library that programs run with, which no program of this workspace depends on. The tests
 # are named so that dependencies keep the features they were just built with: without them, every
 # crate from core upwards is compiled once more.
-part build 600 cargo build --quiet --workspace --lib --bins --tests
-part lab 400 scripts/suites/lab.sh
+part build 1200 cargo build --quiet --workspace --lib --bins --tests
+part lab 800 scripts/suites/lab.sh
 if [ ! -x "$novale" ]; then
   part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
   finish
   exit
 fi
-part mount 300 scripts/suites/mount.sh
-part xattr 120 scripts/suites/xattr.sh
-part calls 400 scripts/suites/calls.sh
-part capi 600 scripts/suites/capi.sh
-part readme 120 scripts/suites/readme.sh
-part pjdfstest 600 scripts/suites/pjdfstest.sh
-part fsx 600 scripts/suites/fsx.sh
-part pages 120 scripts/suites/pages.sh
-part nfs 240 scripts/suites/nfs.sh
-part table 400 scripts/suites/table.sh
-part direct 600 scripts/suites/direct.sh
-NOVALE_MAP=dax part mapped 240 scripts/suites/direct.sh fio sqlite
-part stress 240 scripts/suites/stress.sh 15
-part stress-direct 240 scripts/suites/stress.sh 15 direct
-part killed 240 scripts/suites/stress.sh 10 kill
-part demo 900 scripts/demo.sh --once
+part mount 600 scripts/suites/mount.sh
+part xattr 240 scripts/suites/xattr.sh
+part calls 800 scripts/suites/calls.sh
+part capi 1200 scripts/suites/capi.sh
+part readme 240 scripts/suites/readme.sh
+part pjdfstest 1200 scripts/suites/pjdfstest.sh
+part fsx 1200 scripts/suites/fsx.sh
+part pages 240 scripts/suites/pages.sh
+part nfs 480 scripts/suites/nfs.sh
+part table 800 scripts/suites/table.sh
+part direct 1200 scripts/suites/direct.sh
+NOVALE_MAP=dax part mapped 480 scripts/suites/direct.sh fio sqlite
+part stress 480 scripts/suites/stress.sh 15
+part stress-direct 480 scripts/suites/stress.sh 15 direct
+part killed 480 scripts/suites/stress.sh 10 kill
+part demo 1800 scripts/demo.sh --once
 finish

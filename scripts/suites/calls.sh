@@ -69,13 +69,13 @@ fail_each() { # RUN JUDGE: RUN's arguments are strace's
 
 whole() { "$novale" check "$pool" >"$pools/checked" 2>&1 || { cat "$pools/checked" && false; }; }
 
-run_mkfs() { rm -f "$pool" && timeout 30 strace "$@" "$novale" mkfs --size 16M "$pool"; }
+run_mkfs() { rm -f "$pool" && timeout 600 strace "$@" "$novale" mkfs --size 16M "$pool"; }
 made_at_last() { "$novale" mkfs --force --size 16M "$pool" >/dev/null && whole; }
 check 'mkfs' fail_each run_mkfs made_at_last
 
-run_info() { timeout 30 strace "$@" "$novale" info "$pool"; }
+run_info() { timeout 600 strace "$@" "$novale" info "$pool"; }
 check 'info' fail_each run_info whole
-run_check() { timeout 30 strace "$@" "$novale" check "$pool"; }
+run_check() { timeout 600 strace "$@" "$novale" check "$pool"; }
 check 'check' fail_each run_check whole
 
 if ! reason=$(why_no_mount); then
@@ -92,7 +92,7 @@ use_mount() { # writes a file, and down what it holds
 run_mount() { # mounts, writes a file, unmounts; the daemon's exit status
   local pid status=0
   acknowledged=
-  timeout -k 5 60 strace "$@" "$novale" mount --foreground "$pool" "$dir" &
+  timeout -k 5 600 strace "$@" "$novale" mount --foreground "$pool" "$dir" &
   pid=$!
   until mounted "$dir" || gone "$pid"; do sleep 0.02; done
   if mounted "$dir"; then
@@ -101,7 +101,7 @@ run_mount() { # mounts, writes a file, unmounts; the daemon's exit status
     await 15 gone "$!" || kill_daemons "$pool" || true
     wait "$!" || true
     acknowledged=$(cat "$pools/acknowledged")
-    timeout 30 "$novale" umount "$dir" || umount -l "$dir" || true
+    timeout 600 "$novale" umount "$dir" || umount -l "$dir" || true
   fi
   wait "$pid" || status=$?
   ! mounted "$dir" || umount -l "$dir"

@@ -55,7 +55,7 @@ check 'the header stands alone in strict C11' \
 
 calls() { # COMMAND...: on a pool of its own
   rm -f "$work/calls.pool"
-  timeout -k 5 120 "$@" "$work/calls" "$work/calls.pool"
+  timeout -k 5 600 "$@" "$work/calls" "$work/calls.pool"
 }
 
 # shellcheck disable=SC2086

@@ -61,7 +61,7 @@ check 'what is refused is not touched' \
 
 # --- a mount's life ----------------------------------------------------------------------------
 
-check 'mount returns' timeout 30 "$novale" mount "$pool" "$dir" </dev/null
+check 'mount returns' timeout 600 "$novale" mount "$pool" "$dir" </dev/null
 check 'the mount table names source and type' listed_as "$pool" "$dir" rw
 check 'mkfs refuses a pool in use, forced too' refuses "$novale" mkfs --force "$pool"
 check 'check refuses a pool in use' refuses "$novale" check "$pool"
@@ -107,7 +107,7 @@ echo 'still here' >&9
 check 'an open file outlives its name' says 'still here' cat /proc/self/fd/9
 exec 9>&-
 
-check 'umount returns' timeout 60 "$novale" umount "$dir"
+check 'umount returns' timeout 600 "$novale" umount "$dir"
 check 'the pool is closed by then' "$novale" check "$pool"
 check 'the directory is free' not_mounted
 

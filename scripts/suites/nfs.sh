@@ -44,7 +44,7 @@ stop() {
 trap 'stop; leave' EXIT
 
 nfs() { # PROGRAM PATH [OPTION...]
-  timeout 20 "$1" "${@:3}" "$url/$2?version=4&nfsport=$port"
+  timeout 600 "$1" "${@:3}" "$url/$2?version=4&nfsport=$port"
 }
 answers() { nfs nfs-ls '' >/dev/null 2>&1; }
 start() {
@@ -82,7 +82,7 @@ rm -r "${dir:?}"/*
 if need cc gcc libc6-dev && { [ -e /usr/include/nfsc/libnfs.h ] || install_packages libnfs-dev; } &&
   cc -O1 -o "$pools/writes" "$root/scripts/suites/nfs_writes.c" -lnfs; then
   writes() { # PSEUDO: what a client does there, and is answered
-    timeout 120 "$pools/writes" "nfs://127.0.0.1/$1?version=4&nfsport=$port" >"$pools/$1.out" 2>&1 ||
+    timeout 600 "$pools/writes" "nfs://127.0.0.1/$1?version=4&nfsport=$port" >"$pools/$1.out" 2>&1 ||
       { cat "$pools/$1.out" && false; }
   }
   tree() { (cd "$1" && find . -printf '%p %y %m %n %U %l\n' | sort && find . -type f -exec md5sum {} + | sort); }

@@ -74,7 +74,7 @@ if [ "$how" != kill ]; then
   done
   check 'the daemon met nothing odd' said_nothing
   check 'what is left can be removed' emptied
-  check 'umount' timeout 60 "$novale" umount "$dir"
+  check 'umount' timeout 600 "$novale" umount "$dir"
   check 'the pool is whole' "$novale" check "$pool"
   exit
 fi
