@@ -10,7 +10,7 @@ use super::mounted::Daemon;
 use super::worker::steps;
 use crate::crash::probe_below;
 use crate::diff::{check_opened, check_pool, now_ns_at, open_pool, snapshot};
-use crate::workload::{Session, run_step};
+use crate::workload::{Action, Session, Step, run_step};
 
 fn ctx() -> Ctx {
     Ctx { now_ns: now_ns_at(0), hint: 0 }
@@ -37,7 +37,7 @@ pub(super) fn judge(
     let mut model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime);
     let mut session = Session::default();
     let mut before = None;
-    let mut last = String::new();
+    let (mut last, mut stores) = (String::new(), false);
     for (index, step) in (1..=begun).zip(steps(seed)) {
         if index == done + 1 {
             // Nothing that a process has stored goes with it.
@@ -45,24 +45,29 @@ pub(super) fn judge(
             model.turn_out(&found, true);
             before = Some(model.clone());
             last = step.to_string();
+            stores = matches!(step, Step::On { action: Action::Store { .. }, .. });
         }
         let now_ns = now_ns_at(usize::try_from(index).unwrap_or(usize::MAX));
         run_step(&mut model, &mut session, &step, now_ns);
     }
-    let before = before.map(|before| visible(&before.becoming(&model)));
-    let states: Vec<Tree> =
-        before.into_iter().chain([visible(&model)]).collect::<Result<_, _>>()?;
+    // What is in flight may be there in part where it changes a file in place. A store to a mapping
+    // gives the page its place first, with the file's times, and has the bytes after that.
+    let in_part = before.as_ref().map(|before| visible(&before.becoming(&model)));
+    let placed = before.as_ref().filter(|_| stores).map(|before| visible(&model.becoming(before)));
+    let in_part: Vec<Tree> = in_part.into_iter().chain(placed).collect::<Result<_, _>>()?;
+    let after = visible(&model)?;
     let mut home = home(fs, name)?;
     let found = snapshot(&mut home, now_ns_at(0)).map_err(|why| format!("{name}: {why}"))?;
-    let same = states.iter().position(|state| *state == found);
-    // A part of what was being stored in place may be there.
-    let part = || states.iter().take(states.len() - 1).position(|state| state.allows(&found));
-    if let Some(place) = same.or_else(part) {
-        return Ok(place == 1);
+    let is_done = after == found && in_part.first().is_some_and(|before| *before != found);
+    if after == found || in_part.iter().any(|state| state.allows(&found)) {
+        return Ok(is_done);
     }
-    let text = |tree: &Tree| tree.difference(&found, ("expected", "found")).clone();
-    let texts: Vec<String> = states.iter().map(text).collect();
     let at = format!("{name}, seed {seed}, {done} operations done, {begun} begun ({last})");
+    let texts: Vec<String> = in_part
+        .iter()
+        .chain([&after])
+        .map(|tree| tree.difference(&found, ("expected", "found")))
+        .collect();
     Err(format!("{at}:\n{}", texts.join("\nnor:\n")))
 }
 
