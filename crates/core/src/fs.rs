@@ -372,7 +372,7 @@ impl Fs {
         }
         let kind = view.kind().ok_or(Error::Stale)?;
         if call.kind.counts_on() {
-            media::check_numbers(ino, &place, view.state().op_seq, view.tail_page_seq())?;
+            media::check_numbers(ino, &place, view.op_seq(), view.tail_page_seq())?;
         }
         let id = LogId::in_place(ino, view.generation(), &place);
         Ok(Locked { view, place, id, kind, session: self.session, _guard: guard })
@@ -545,7 +545,7 @@ impl Fs {
         if left == 0 {
             Self::unheld(&locked.view);
         }
-        if left == 0 && locked.view.state().nlink == 0 {
+        if left == 0 && locked.view.nlink() == 0 {
             self.reclaim(&call, &locked)?;
             self.note_freed();
         }

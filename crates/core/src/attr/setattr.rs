@@ -4,8 +4,7 @@
 //! pages fall behind the new end, and the commit line with size, times and link count. A crash
 //! leaves all of it or nothing.
 
-use novale_layout::{Entry, FileKind, PAGE, PmAddr, RoFeature};
-use novale_pm::Flushed;
+use novale_layout::{FileKind, PAGE, PmAddr, RoFeature};
 
 use crate::attr::xattr::Follow;
 use crate::base::error::{Error, Result};
@@ -14,10 +13,10 @@ use crate::base::types::{Attr, ClearSetId, Ctx, Node, SetAttr};
 use crate::fs::{Call, Fs, Locked, OpKind};
 use crate::inode::state::Attrs;
 use crate::inode::view::View;
-use crate::log::entries::{attributes_entry, hole_to_end};
-use crate::log::{Appender, FILE_PAGES_MAX, Room};
-use crate::op::commit::Rest;
-use crate::op::xattr_set::{ReadyXattrs, Xattrs};
+use crate::log::FILE_PAGES_MAX;
+use crate::log::entries::hole_to_end;
+use crate::op::file_tx::FileTx;
+use crate::op::xattr_set::Xattrs;
 use crate::seeded;
 use crate::seeded::Bug;
 use crate::space::Need;
@@ -65,99 +64,38 @@ impl Fs {
         xattrs: Option<Xattrs>,
     ) -> Result<()> {
         let (view, arena) = (&locked.view, self.arena());
-        let old = view.attrs();
-        let mut attrs = new_attrs(old, set, locked.kind);
-        let atime_ns = set.atime_ns.unwrap_or(view.atime_ns());
+        let attrs = new_attrs(view.attrs(), set, locked.kind);
         let first_dead = set.size.map(|size| size.div_ceil(PAGE));
         let cuts = first_dead.map_or(Ok(None), |page| view.index().next(arena, page))?.is_some();
         first_dead.map_or(Ok(()), |page| self.park_room(view, page))?;
-        let xattrs = xattrs.map(|xattrs| self.ready_xattrs(call, xattrs)).transpose()?;
-        if let Some(ready) = &xattrs {
-            attrs.xattrs = ready.set;
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.sum(self.options.form.is_single(0));
+        if attrs != view.attrs() || set.atime_ns.is_some() || xattrs.is_some() {
+            tx.change_attrs(attrs, set.atime_ns.unwrap_or(view.atime_ns()), xattrs)?;
         }
-        let changes_attrs = attrs != old || set.atime_ns.is_some();
-        let entries = u64::from(changes_attrs) + u64::from(cuts);
-        let xattrs = xattrs.unwrap_or_default();
-        let room = self.set_room(call, view, entries, &xattrs)?;
-        let mut next = locked.next_state();
-        let (gap, room) = self.gap_to(call, locked, set.size, room, &xattrs)?;
-        let stored = xattrs.store(&self.pm, &locked.id, next.op_seq);
-        let mut writer = Appender::new(&self.pm, locked.id, self.session, view, next.op_seq, room);
-        if changes_attrs {
-            writer.push(&Entry::Attributes(attributes_entry(&attrs, atime_ns)));
+        tx.room(usize::from(cuts), Need::Release)?;
+        if let Some(size) = set.size {
+            tx.zero_gap(size)?;
         }
         if let Some(page) = first_dead.filter(|_| cuts) {
-            writer.push(&hole_to_end(page));
+            tx.entry(&hole_to_end(page));
         }
-        let mut appended = writer.finish();
-        Locked::apply_log(&mut next, &appended);
+        let next = tx.next();
         next.ctime_ns = call.now_ns;
         if let Some(size) = set.size {
-            next.size = size;
-            next.mtime_ns = call.now_ns;
+            (next.size, next.mtime_ns) = (size, call.now_ns);
         }
         next.mtime_ns = set.mtime_ns.unwrap_or(next.mtime_ns);
-        let fenced = xattrs.has_pages() && !seeded::is_on(Bug::XattrsNotFenced);
-        let single = gap.is_none() && !fenced && self.options.form.is_single(0);
-        let pending = std::mem::replace(&mut appended.pending, Flushed::none()).and(stored);
-        let rest = if entries == 0 && gap.is_none() {
-            Rest::Nothing
-        } else {
-            Rest::new(single, pending.and(gap.unwrap_or_else(Flushed::none)), appended.crc)
-        };
-        let mut freed = xattrs.freed;
+        let op_seq = next.op_seq;
         let early = seeded::is_on(Bug::FreedEarly);
         if let Some(page) = first_dead.filter(|_| cuts && early) {
             self.give_early(call, view, page)?;
         }
-        let op_seq = next.op_seq;
-        self.commit(call, locked, next, rest, || {
-            appended.publish(view);
-            if changes_attrs {
-                view.set_attrs(&attrs, view.rdev());
-                view.set_atime_ns(atime_ns);
-                view.set_attr_seq(op_seq);
-            }
+        tx.commit(|_, freed| {
             let cut = first_dead.filter(|_| cuts && !seeded::is_on(Bug::CutPagesStay));
-            cut.map_or(Ok(()), |page| self.cut_index(view, (op_seq, page), &mut freed))
-        })?;
-        self.give(call, &if early { Extents::default() } else { freed })?;
-        self.collect_if_grown(call, locked, &appended)
-    }
-
-    /// Room for the entries of a change; without it the pages of new extended attributes go back.
-    fn set_room(
-        &self,
-        call: &Call<'_>,
-        view: &View<'_>,
-        entries: u64,
-        xattrs: &ReadyXattrs,
-    ) -> Result<Room> {
-        match Room::make(&self.env(call), view, (0..entries).map(|_| 1), Need::Release) {
-            Ok(room) => Ok(room),
-            Err(error) => self.unready_xattrs(call, xattrs).and(Err(error)),
-        }
-    }
-
-    /// Zeroes what lies before a new end behind the old one; where that fails, room and pages go back.
-    fn gap_to(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        size: Option<u64>,
-        room: Room,
-        xattrs: &ReadyXattrs,
-    ) -> Result<(Option<Flushed>, Room)> {
-        let Some(size) = size.filter(|size| *size > locked.view.size()) else {
-            return Ok((None, room));
-        };
-        match self.zero_gap(locked, size) {
-            Ok(gap) => Ok((gap, room)),
-            Err(error) => {
-                let given = room.give_back(&self.env(call));
-                self.unready_xattrs(call, xattrs).and(given).and(Err(error))
-            }
-        }
+            let freed = if early { &mut Extents::default() } else { freed };
+            cut.map_or(Ok(()), |page| self.cut_index(view, (op_seq, page), freed))
+        })
     }
 
     /// Takes the pages from `page` on out of a file's index; they go to `freed`.

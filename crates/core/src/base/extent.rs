@@ -73,9 +73,19 @@ impl Extents {
         }
     }
 
+    /// Number of extents.
+    pub(crate) fn len(&self) -> usize {
+        self.inline_len + self.spill.as_ref().map_or(0, |spill| spill.len())
+    }
+
     /// Number of pages in all extents.
+    #[inline]
     pub(crate) fn pages(&self) -> u64 {
-        self.iter().map(|extent| extent.pages).sum()
+        match (self.inline_len, &self.inline) {
+            (0, _) => 0,
+            (1, [Extent { pages, .. }, _]) => *pages,
+            _ => self.iter().map(|extent| extent.pages).sum(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -413,7 +413,7 @@ impl Span {
     /// There is nothing to gain: the next step goes on behind the window.
     fn skip(&self, view: &View<'_>) {
         let last = self.pages.last().copied().unwrap_or(PmAddr::NULL);
-        let at_tail = self.end == page_of(view.state().log_tail);
+        let at_tail = self.end == page_of(view.log_tail());
         view.set_gc_cursor(if at_tail { PmAddr::NULL } else { last });
     }
 }

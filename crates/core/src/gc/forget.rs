@@ -76,7 +76,7 @@ impl Fs {
         let mut bytes = 0;
         if view.kind().is_some() {
             // One without names goes with its last hold, and what is parked with the last mapping.
-            if view.state().nlink == 0 || view.has_parked() {
+            if view.nlink() == 0 || view.has_parked() {
                 return Ok(0);
             }
             let (addr, pages) = view.spare();

@@ -252,6 +252,20 @@ impl<'a> View<'a> {
         }
     }
 
+    // One word of the state; all of it would be nine loads.
+
+    pub(crate) fn op_seq(&self) -> u64 {
+        self.get(OP_SEQ)
+    }
+
+    pub(crate) fn log_tail(&self) -> PmAddr {
+        PmAddr::from_raw(self.get(LOG_TAIL))
+    }
+
+    pub(crate) fn nlink(&self) -> u32 {
+        halves(self.get(LINK)).1
+    }
+
     pub(crate) fn set_state(&self, state: &State) {
         self.set(OP_SEQ, state.op_seq);
         self.set(LOG_HEAD, state.log_head.raw());

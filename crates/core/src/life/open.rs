@@ -384,7 +384,7 @@ impl Fs {
                 return Ok(());
             }
             let ino = view.ino();
-            if view.state().nlink == 0 {
+            if view.nlink() == 0 {
                 let locked = self.lock(call, ino)?;
                 return self.reclaim(call, &locked);
             }

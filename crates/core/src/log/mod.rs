@@ -313,7 +313,7 @@ impl Room {
     ) -> Result<Self> {
         let (mut spare, mut spare_pages) = view.spare();
         let mut this = Self::default();
-        let missing = pages_needed(view.state().log_tail, lines);
+        let missing = pages_needed(view.log_tail(), lines);
         let mut missing_now = missing;
         while missing_now > 0 {
             if spare_pages == 0 {
@@ -491,16 +491,23 @@ impl<'a> Appender<'a> {
         self.tail = page;
     }
 
-    pub(crate) fn finish(self) -> Appended {
+    /// Gives the room back: no commit follows.
+    pub(crate) fn give_back(self, env: &PageSource<'_>) -> Result<()> {
+        self.room.give_back(env)
+    }
+
+    /// What was appended; nothing more is.
+    pub(crate) fn finish(&mut self) -> Appended {
+        let grown = self.room.grown.take();
         Appended {
             head: self.head,
             tail: self.tail,
             page_seq: self.page_seq,
             pages: self.pages,
             spare: self.room.spare,
-            grown_pages: self.room.grown.map_or(0, |grown| grown.taken.pages()),
+            grown_pages: grown.map_or(0, |grown| grown.taken.pages()),
             crc: self.crc.finish(),
-            pending: self.pending,
+            pending: std::mem::replace(&mut self.pending, Flushed::none()),
         }
     }
 }

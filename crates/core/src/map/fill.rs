@@ -31,16 +31,13 @@ use novale_pm::{Flushed, Purpose};
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents, match_extents};
 use crate::base::types::{Ctx, SetAttr};
-use crate::fs::{Call, Fs, Locked, OpKind, regular};
+use crate::fs::{Call, Fs, Locked, OpKind, need, regular};
 use crate::inode::view::View;
 use crate::inode::words::DAX_HOLD;
-use crate::log::covered::covered_crc;
-use crate::log::entries::write_entry;
 use crate::map::hold::HoldId;
 use crate::op::commit::Rest;
-use crate::op::strip::WriteRoom;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::op::file_tx::FileTx;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 
 const PAGE_BYTES: usize = 4096;
@@ -93,8 +90,6 @@ pub(crate) struct InPlace<'a> {
 pub(crate) struct NewPages {
     /// Each run with its first page in the file.
     pub(crate) runs: Vec<(u64, Extent)>,
-    /// Those among them that were taken from the allocator.
-    pub(crate) taken: Extents,
     /// Those that were parked, by their pages in the file.
     parked: Vec<u64>,
 }
@@ -251,48 +246,22 @@ impl Fs {
         let holes = if fills { self.holes(locked, first, stop)? } else { Vec::new() };
         let pages = holes.iter().map(|(_, pages)| pages).sum();
         self.allow(call, view.project(), pages, 0)?;
-        let new_pages = self.pages_for(call, view, &holes)?;
-        let room = self.room_for(call, locked, &new_pages, true)?;
-        let gap = match self.zero_gap(locked, offset) {
-            Ok(gap) => gap,
-            Err(error) => {
-                let given = self.no_room(call, room);
-                return self.give(call, &new_pages.taken).and(given).and(Err(error));
-            }
-        };
+        let mut tx = FileTx::begin(self, call, locked);
+        let new_pages = self.pages_for(&mut tx, &holes)?;
+        tx.strip()?;
+        tx.room_for_runs(&new_pages.runs, need(new_pages.runs.is_empty()))?;
+        tx.zero_gap(offset)?;
         // Readers wait until the commit: they see none of it before it is durable.
         view.publish_begin();
-        let mut pending = gap.unwrap_or_else(Flushed::none).and(self.store_old(&old, change));
+        tx.also(self.store_old(&old, change));
         for (page, extent) in &new_pages.runs {
-            pending = pending.and(self.store_new(*page, *extent, change));
+            tx.also(self.store_new(*page, *extent, change));
+            tx.map(*page, *extent, &[]);
         }
-        let mut next = locked.next_state();
-        let (mut writer, strip, stripped) = self.appender(locked, next.op_seq, room);
-        for (page, extent) in &new_pages.runs {
-            writer.push(&write_entry(*page, *extent));
-        }
-        let mut appended = writer.finish();
-        let entries = std::mem::replace(&mut appended.pending, Flushed::none());
-        pending = pending.and(stripped).and(entries);
-        Locked::apply_log(&mut next, &appended);
-        if extends {
-            next.size = next.size.max(end);
-        }
-        (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
+        tx.grow(if extends { end } else { 0 });
         let unparked = self.unpark_new(view, &new_pages);
-        let rest = if seeded::is_on(Bug::MappedPagesSummed) {
-            let crc = covered_crc(&self.pm, &locked.id, &next.line(self.session, None))?;
-            Rest::Checksummed(pending, crc)
-        } else {
-            Rest::Pending(pending)
-        };
-        self.commit(call, locked, next, rest, || {
-            appended.publish(view);
-            strip.show(view);
-            self.show_new(view, &new_pages)
-        })?;
-        self.give(call, &strip.freed)?;
-        unparked.and(self.collect_if_grown(call, locked, &appended))
+        tx.commit(|_, _| self.show_new(view, &new_pages))?;
+        unparked
     }
 
     /// The pages that a file has from one to another, each with where it lies.
@@ -371,14 +340,9 @@ impl Fs {
     }
 
     /// Pages for holes: those that are parked there, new ones elsewhere.
-    pub(crate) fn pages_for(
-        &self,
-        call: &Call<'_>,
-        view: &View<'_>,
-        holes: &[(u64, u64)],
-    ) -> Result<NewPages> {
-        let mut new_pages =
-            NewPages { runs: Vec::new(), taken: Extents::default(), parked: Vec::new() };
+    pub(crate) fn pages_for(&self, tx: &mut FileTx<'_>, holes: &[(u64, u64)]) -> Result<NewPages> {
+        let view = &tx.view();
+        let mut new_pages = NewPages { runs: Vec::new(), parked: Vec::new() };
         if view.is_dax() && view.has_parked() {
             for page in holes.iter().flat_map(|(page, pages)| *page..page + pages) {
                 if view.parked().get(self.arena(), page)? != 0 {
@@ -388,12 +352,12 @@ impl Fs {
         }
         let pages: u64 = holes.iter().map(|(_, pages)| pages).sum();
         let new = pages - new_pages.parked.len() as u64;
-        new_pages.taken = self.take_pages(call, new, Need::Growth)?;
+        tx.take(new, Need::Growth)?;
         if new_pages.parked.is_empty() {
-            new_pages.runs = match_extents(holes, &new_pages.taken);
+            new_pages.runs = match_extents(holes, tx.extents());
             return Ok(new_pages);
         }
-        new_pages.runs = self.in_order(view, holes, &new_pages)?;
+        new_pages.runs = self.in_order(view, holes, &new_pages.parked, tx.extents())?;
         Ok(new_pages)
     }
 
@@ -402,12 +366,13 @@ impl Fs {
         &self,
         view: &View<'_>,
         holes: &[(u64, u64)],
-        new_pages: &NewPages,
+        parked: &[u64],
+        taken: &Extents,
     ) -> Result<Vec<(u64, Extent)>> {
-        let taken = new_pages.taken.iter();
+        let taken = taken.iter();
         let mut taken = taken
             .flat_map(|extent| (0..extent.pages).map(move |page| extent.addr.add(page * PAGE)));
-        let mut kept = new_pages.parked.iter().copied().peekable();
+        let mut kept = parked.iter().copied().peekable();
         let mut runs: Vec<(u64, Extent)> = Vec::new();
         for page in holes.iter().flat_map(|(page, pages)| *page..page + pages) {
             let addr = match kept.next_if_eq(&page) {
@@ -422,24 +387,6 @@ impl Fs {
             }
         }
         Ok(runs)
-    }
-
-    /// Makes room for the entries and the index of new pages; without it those taken go back. What is
-    /// seen takes capabilities along.
-    pub(crate) fn room_for(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        new_pages: &NewPages,
-        is_seen: bool,
-    ) -> Result<WriteRoom> {
-        let need = crate::fs::need(new_pages.runs.is_empty());
-        let room = if is_seen {
-            self.room_for_runs(call, locked, &new_pages.runs, need)
-        } else {
-            self.room_for_unseen_runs(call, locked, &new_pages.runs, need)
-        };
-        room.or_else(|error| self.give(call, &new_pages.taken).and(Err(error)))
     }
 
     /// Takes pages that are about to be mapped out of what is parked: before the commit, so that a
@@ -480,9 +427,10 @@ impl Fs {
             let end = view.parked().next_gap(self.arena(), first)?.min(stop);
             let holes = self.holes(locked, first, end)?;
             self.allow(call, view.project(), holes.iter().map(|(_, pages)| pages).sum(), 0)?;
-            let new_pages = self.pages_for(call, view, &holes)?;
+            let mut tx = FileTx::begin(self, call, locked);
+            let new_pages = self.pages_for(&mut tx, &holes)?;
             let size = seeded::is_on(Bug::UnparkedSeen).then(|| view.size());
-            self.fill_holes(call, locked, size, &new_pages)?;
+            self.fill_holes(tx, size, &new_pages)?;
             next = view.parked().next(self.arena(), end)?;
         }
         Ok(())

@@ -216,7 +216,7 @@ impl Fs {
         if left == 0 {
             Self::unheld(&locked.view);
         }
-        if left == 0 && locked.view.state().nlink == 0 {
+        if left == 0 && locked.view.nlink() == 0 {
             self.reclaim(call, locked)?;
             self.note_freed();
             return Ok(());

@@ -185,7 +185,7 @@ impl Fs {
             return Ok(false);
         }
         let left = self.read_view(ctx.hint, ino, |view, _| {
-            Ok(view.state().nlink == 0 && view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
+            Ok(view.nlink() == 0 && view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
         });
         match left {
             Err(Error::Stale | Error::NotFound) => Ok(false),

@@ -165,7 +165,7 @@ impl Fs {
             return Err(Error::Exists);
         }
         // The root's link count never falls to 0.
-        if dir.view.state().nlink == 0 {
+        if dir.view.nlink() == 0 {
             return Err(Error::NotFound);
         }
         let is_dir = new.kind == FileKind::Directory;
@@ -243,7 +243,7 @@ impl Fs {
             return Err(media::called_free(ino, &place));
         }
         // A number used since this pool was opened has its last state in its view.
-        if view.state().op_seq == 0 {
+        if view.op_seq() == 0 {
             let (last, generation) = media::free_inode(&self.pm, &place, ino, self.session)?;
             view.set_state(&last);
             view.set_identity(ino, generation, FileKind::File, false);
@@ -331,9 +331,9 @@ impl Fs {
         if inode.kind == FileKind::Directory {
             return Err(Error::NotPermitted("a directory has one name"));
         }
-        let nlink = inode.view.state().nlink;
+        let nlink = inode.view.nlink();
         let may_be_named = nlink > 0 || inode.view.may_be_named();
-        if !may_be_named || (dir.kind == FileKind::Directory && dir.view.state().nlink == 0) {
+        if !may_be_named || (dir.kind == FileKind::Directory && dir.view.nlink() == 0) {
             return Err(Error::NotFound);
         }
         if nlink == u32::MAX {
@@ -528,7 +528,7 @@ pub(crate) fn new_inode<'a>(
 
 /// An inode with one name less; a directory has none then.
 pub(crate) fn unlinked<'a>(inode: &Locked<'a>, now_ns: i64) -> InodeChange<'a> {
-    let nlink = inode.view.state().nlink;
+    let nlink = inode.view.nlink();
     let left = if inode.kind == FileKind::Directory { 0 } else { nlink.saturating_sub(1) };
     InodeChange::links(inode, now_ns, left)
 }

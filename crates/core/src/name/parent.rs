@@ -53,7 +53,7 @@ impl Fs {
             if kind != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
-            Ok((view.parent_word(), view.generation(), view.state().nlink))
+            Ok((view.parent_word(), view.generation(), view.nlink()))
         })?;
         if parent != ParentWord::NONE {
             return self.noted(by, parent);

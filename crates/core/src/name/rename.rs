@@ -135,7 +135,7 @@ impl Fs {
             // Two names of one inode: nothing to do, but only now are they known to be two.
             return Ok(Tried::Done);
         }
-        if new.view.state().nlink == 0 {
+        if new.view.nlink() == 0 {
             return Err(Error::NotFound);
         }
         let moved = among(&locks, pair.from.node())?;
@@ -229,7 +229,7 @@ impl Fs {
             changes = changes.get(1..).unwrap_or_default();
         }
         let ready = self.ready(call, changes)?;
-        let mut inodes = few([InodeChange::links(moved, call.now_ns, moved.view.state().nlink)]);
+        let mut inodes = few([InodeChange::links(moved, call.now_ns, moved.view.nlink())]);
         inodes.extend(victim.map(|(_, victim)| unlinked(victim, call.now_ns)));
         let gone = inodes.get(1).is_some_and(|victim| victim.next.nlink == 0);
         let across = old.view.off() != new.view.off();
@@ -286,8 +286,8 @@ impl Fs {
             ])
         };
         let ready = self.ready(call, &changes)?;
-        let inodes = [first, second]
-            .map(|inode| InodeChange::links(inode, call.now_ns, inode.view.state().nlink));
+        let inodes =
+            [first, second].map(|inode| InodeChange::links(inode, call.now_ns, inode.view.nlink()));
         let places = [(first, new), (second, old)];
         let pending = self.store_parents(&places, old.view.off() != new.view.off());
         self.commit_names(call, JournalKind::Exchange, (&changes, ready), &inodes, pending)?;

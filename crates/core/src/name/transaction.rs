@@ -132,7 +132,7 @@ impl Fs {
             // Every place in the order of readdir has been used once.
             return Err(Error::NoSpace);
         }
-        if view.state().nlink.checked_add_signed(change.subdirs).is_none() {
+        if view.nlink().checked_add_signed(change.subdirs).is_none() {
             return Err(Error::TooManyLinks);
         }
         for (index, add) in change.adds.iter().enumerate() {

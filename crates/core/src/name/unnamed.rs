@@ -80,7 +80,7 @@ impl Fs {
         if dir.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        if dir.view.state().nlink == 0 {
+        if dir.view.nlink() == 0 {
             return Err(Error::NotFound);
         }
         self.allow(call, dir.view.project(), 0, 1)?;

@@ -6,10 +6,10 @@
 //! Never here: what one kind of operation alone does.
 
 pub(crate) mod commit;
+pub(crate) mod file_tx;
 pub(crate) mod journal;
 pub(crate) mod load;
 pub(crate) mod quota;
 pub(crate) mod standing;
-pub(crate) mod strip;
 pub(crate) mod unrecovered;
 pub(crate) mod xattr_set;

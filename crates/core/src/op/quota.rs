@@ -172,7 +172,10 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(crate) fn of(view: &View<'_>) -> Self {
-        Self { tree: view.project(), whole: Change::whole(view) }
+        // Nobody asks what counts for no tree.
+        let tree = view.project();
+        let whole = if tree == 0 { Change::default() } else { Change::whole(view) };
+        Self { tree, whole }
     }
 }
 

@@ -11,14 +11,13 @@ use novale_layout::{CommitLine, DataCrc, PAGE, PmAddr, RoFeature};
 use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::{Extents, page_at};
 use crate::base::types::Ctx;
 use crate::fs::{Call, Fs, Locked};
 use crate::inode::view::View;
 use crate::op::commit::Rest;
-use crate::seeded;
-use crate::seeded::Bug;
-use crate::write::cow::{FILE_BYTES_MAX, Stored, Sums};
+use crate::op::file_tx::FileTx;
+use crate::seeded::{self, Bug};
+use crate::write::cow::FILE_BYTES_MAX;
 use crate::write::small::SMALL_BYTES_MAX;
 
 const PAGE_BYTES: usize = 4096;
@@ -102,46 +101,45 @@ impl Fs {
         let room = if page.is_some() { PAGE_BYTES - from } else { 0 };
         let (inside, beyond) = data.split_at(data.len().min(room));
         let first_page = offset.div_ceil(PAGE);
-        let sums = if append.single { self.end_sums(append, end)? } else { Sums::None };
+        let sum = if append.single { Some(self.end_sum(append, end)?) } else { None };
         let inside = page.map(|page| (page.add(from as u64), inside));
         if let Some(inside) = inside
             && beyond.is_empty()
             && self.without_capability(locked)?.is_none()
         {
-            return self.append_inside(call, locked, inside, (end, sums));
+            return self.append_inside(call, locked, inside, (end, sum));
         }
-        let extents = self.pages_beyond(call, view, first_page, beyond)?;
+        let mut tx = FileTx::begin(self, call, locked);
+        if !beyond.is_empty() {
+            let pages = beyond.len().div_ceil(PAGE_BYTES) as u64;
+            tx.take(pages, self.small_need(view, first_page, pages)?)?;
+        }
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
-        let mut pending = self.store_beyond(&extents, beyond);
-        if let Some(inside) = inside {
-            pending = pending.and(self.store_inside(inside));
+        self.store_beyond(&mut tx, beyond);
+        if let Some((at, bytes)) = inside {
+            tx.also(self.store_inside(at, bytes));
         }
-        let room = match self.write_room(call, locked, first_page, &extents) {
-            Ok(room) => room,
-            Err(error) => {
-                // Whoever gets the pages next must not be overtaken by the stores.
-                self.pm.fence(pending).end();
-                self.give(call, &extents)?;
-                return Err(error);
-            }
-        };
-        let (extents, next) = (&extents, locked.next_state());
-        let stored = Stored { first_page, end, extents, next, room, pending, sums };
-        self.commit_stored(call, locked, stored)
+        tx.sum(append.single);
+        tx.room_to_map(first_page)?;
+        if let Some((crc, flags)) = sum {
+            tx.cover_end(crc, flags);
+        }
+        self.commit_written(tx, first_page, end, &[])
     }
 
-    /// Appends where the file's last page has room for all of it: nothing but the size says so.
+    /// Appends where the file's last page has room for all of it: nothing but the size says so, and
+    /// nothing is taken that could have to go back.
     fn append_inside(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        inside: (PmAddr, &[u8]),
-        (end, sums): (u64, Sums<'_>),
+        (at, bytes): (PmAddr, &[u8]),
+        (end, sum): (u64, Option<(u32, u16)>),
     ) -> Result<()> {
-        let pending = self.store_inside(inside);
+        let pending = self.store_inside(at, bytes);
         let mut next = locked.next_state();
         (next.size, next.mtime_ns, next.ctime_ns) = (end, call.now_ns, call.now_ns);
-        let rest = if let Sums::End { crc, flags } = sums {
+        let rest = if let Some((crc, flags)) = sum {
             next.flags = flags;
             let mut covered = DataCrc::new(locked.id.seed, next.op_seq);
             if !seeded::is_on(Bug::DataNotSummed) {
@@ -155,32 +153,17 @@ impl Fs {
     }
 
     /// Streams what goes behind the end in place.
-    fn store_inside(&self, (at, bytes): (PmAddr, &[u8])) -> Flushed {
+    fn store_inside(&self, at: PmAddr, bytes: &[u8]) -> Flushed {
         if seeded::is_on(Bug::AppendNotFlushed) {
             return seeded::stream_but_a_line(&self.pm, at, bytes, 0);
         }
         self.pm.stream(at, bytes, Purpose::Data)
     }
 
-    fn pages_beyond(
-        &self,
-        call: &Call<'_>,
-        view: &View<'_>,
-        first_page: u64,
-        beyond: &[u8],
-    ) -> Result<Extents> {
-        if beyond.is_empty() {
-            return Ok(Extents::default());
-        }
-        let pages = beyond.len().div_ceil(PAGE_BYTES) as u64;
-        self.take_pages(call, pages, self.small_need(view, first_page, pages)?)
-    }
-
     /// Streams what goes to new pages, with zeros behind it.
-    fn store_beyond(&self, extents: &Extents, beyond: &[u8]) -> Flushed {
-        let mut pending = Flushed::none();
+    fn store_beyond(&self, tx: &mut FileTx<'_>, beyond: &[u8]) {
         for (index, piece) in (0..).zip(beyond.chunks(PAGE_BYTES)) {
-            let at = page_at(extents, index);
+            let at = tx.page(index);
             let mut page;
             let bytes = if piece.len() == PAGE_BYTES {
                 piece
@@ -191,17 +174,17 @@ impl Fs {
                 }
                 &page[..]
             };
-            pending = pending.and(if seeded::is_on(Bug::StreamTailCached) {
+            tx.also(if seeded::is_on(Bug::StreamTailCached) {
                 seeded::stream_but_a_line(&self.pm, at, bytes, PAGE_BYTES - 64)
             } else {
                 self.pm.stream(at, bytes, Purpose::Data)
             });
         }
-        pending
     }
 
-    /// The checksum of an append, with what the unit in which it begins has before it.
-    fn end_sums(&self, append: &Append<'_>, end: u64) -> Result<Sums<'_>> {
+    /// The checksum of an append, with what the unit in which it begins has before it, and the flags of
+    /// the line that say from where on.
+    fn end_sum(&self, append: &Append<'_>, end: u64) -> Result<(u32, u16)> {
         let Append { offset, data, page, sum, .. } = *append;
         let (flags, start) = CommitLine::end_flags(offset, end);
         let before = usize::try_from(offset - start).unwrap_or(0);
@@ -215,7 +198,7 @@ impl Fs {
             (_, Some(sum)) => sum,
             (_, None) => novale_crc::append(0, data),
         };
-        Ok(Sums::End { crc, flags })
+        Ok((crc, flags))
     }
 }
 

@@ -14,18 +14,14 @@ use novale_pm::{Flushed, Purpose};
 use novale_policy::WriteShape;
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::{Extents, page_at, pages_touched};
+use crate::base::extent::{Extents, pages_touched};
 use crate::base::types::Ctx;
 use crate::fs::{Call, Fs, Locked, OpKind, regular};
-use crate::inode::state::State;
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
-use crate::log::entries::write_entry;
 use crate::map::fill::{Bytes, InPlace};
-use crate::op::commit::Rest;
-use crate::op::strip::WriteRoom;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::op::file_tx::{FileTx, Taken};
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 use crate::write::small::{At, SMALL_BYTES_MAX};
 
@@ -52,54 +48,21 @@ struct Partial {
 }
 
 /// New pages of a write, the whole ones stored.
-struct Prepared {
+struct Prepared<'a> {
     offset: u64,
     len: u64,
-    extents: Extents,
+    taken: Taken<'a>,
     head: Option<Box<Partial>>,
     tail: Option<Box<Partial>>,
-    pending: Flushed,
 }
 
-/// New pages whose contents are stored, and what their commit needs.
-pub(crate) struct Stored<'a> {
-    pub(crate) first_page: u64,
-    /// Behind the last byte written.
-    pub(crate) end: u64,
-    pub(crate) extents: &'a Extents,
-    pub(crate) next: State,
-    pub(crate) room: WriteRoom,
-    pub(crate) pending: Flushed,
-    pub(crate) sums: Sums<'a>,
-}
-
-/// The checksums of a write's data, for the single-fence form.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Sums<'a> {
-    /// The two-fence form needs none.
-    None,
-    /// Of the new pages.
-    Pages(&'a [u32]),
-    /// Of the end of the file, and the flags of the line that say from where on.
-    End { crc: u32, flags: u16 },
-}
-
-impl Prepared {
+impl Prepared<'_> {
     fn first_page(&self) -> u64 {
         self.offset / PAGE
     }
 
     fn pages(&self) -> u64 {
         pages_touched(self.offset, self.len)
-    }
-
-    fn page_addr(&self, index: u64) -> PmAddr {
-        page_at(&self.extents, index)
-    }
-
-    fn also(&mut self, flushed: Flushed) {
-        let pending = std::mem::replace(&mut self.pending, Flushed::none());
-        self.pending = pending.and(flushed);
     }
 }
 
@@ -161,10 +124,10 @@ impl Fs {
             return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
         }
         let prepared = self.prepare(call, ino, offset, data)?;
-        let (locked, prepared) = self.lock_or_discard(call, ino, prepared)?;
+        let locked = self.lock_file(call, ino)?;
         if locked.view.is_dax() {
             drop(locked);
-            self.discard(call, prepared)?;
+            drop(prepared);
             return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
         }
         self.write_locked(call, &locked, prepared)?;
@@ -189,13 +152,11 @@ impl Fs {
         for _ in 0..APPEND_TRIES {
             let offset = self.read_view(&call, ino, |view, _| Ok(view.size()))?;
             let prepared = self.prepare(&call, ino, offset, data)?;
-            let (locked, prepared) = self.lock_or_discard(&call, ino, prepared)?;
+            let locked = self.lock_file(&call, ino)?;
             if locked.view.size() == offset && !locked.view.is_dax() {
                 self.write_locked(&call, &locked, prepared)?;
                 return Ok(offset);
             }
-            drop(locked);
-            self.discard(&call, prepared)?;
         }
         // Others append all the time, or somebody has it mapped.
         self.write_mapped(&call, ino, At::End(0), data)
@@ -246,39 +207,21 @@ impl Fs {
         Ok(locked)
     }
 
-    /// Locks the file; if it is gone, what was prepared for it is given back.
-    fn lock_or_discard<'a>(
+    /// Takes new pages and stores what the write covers whole.
+    fn prepare<'a>(
         &'a self,
         call: &'a Call<'_>,
         ino: Ino,
-        prepared: Prepared,
-    ) -> Result<(Locked<'a>, Prepared)> {
-        match self.lock_file(call, ino) {
-            Ok(locked) => Ok((locked, prepared)),
-            Err(error) => {
-                self.discard(call, prepared)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Gives pages back that were stored to but not committed. Streaming stores are fenced first:
-    /// whoever gets the pages next must not be overtaken by them.
-    fn discard(&self, call: &Call<'_>, prepared: Prepared) -> Result<()> {
-        self.pm.fence(prepared.pending).end();
-        self.give(call, &prepared.extents)
-    }
-
-    /// Takes new pages and stores what the write covers whole.
-    fn prepare(&self, call: &Call<'_>, ino: Ino, offset: u64, data: &[u8]) -> Result<Prepared> {
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Prepared<'a>> {
         let len = data.len() as u64;
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
         let pages = pages_touched(offset, len);
         let need = self.write_need(call, ino, offset / PAGE, pages)?;
-        let extents = self.take_pages(call, pages, need)?;
-        let mut prepared =
-            Prepared { offset, len, extents, head: None, tail: None, pending: Flushed::none() };
+        let taken = Taken::take(self, call, pages, need)?;
+        let mut prepared = Prepared { offset, len, taken, head: None, tail: None };
         let head_len = match in_page(offset) {
             0 if len >= PAGE => 0,
             from => data.len().min(PAGE_BYTES - from),
@@ -288,15 +231,15 @@ impl Fs {
         prepared.head = partial(head, in_page(offset));
         prepared.tail = partial(tail, 0);
         debug_assert!(tail.is_empty() || in_page(end) == tail.len());
-        self.store_whole(&mut prepared, u64::from(head_len > 0), whole);
+        self.store_whole(&mut prepared.taken, u64::from(head_len > 0), whole);
         Ok(prepared)
     }
 
     /// Stores whole pages of data from the `first`th new page on.
-    fn store_whole(&self, prepared: &mut Prepared, first: u64, data: &[u8]) {
+    fn store_whole(&self, taken: &mut Taken<'_>, first: u64, data: &[u8]) {
         let (mut skip, mut rest) = (first, data);
         let mut pending = Flushed::none();
-        for extent in prepared.extents.iter() {
+        for extent in taken.extents.iter() {
             if skip >= extent.pages {
                 skip -= extent.pages;
                 continue;
@@ -309,7 +252,7 @@ impl Fs {
             pending = pending.and(self.pm.stream(extent.addr.add(skip * PAGE), now, Purpose::Data));
             (skip, rest) = (0, later);
         }
-        prepared.also(pending);
+        taken.also(pending);
     }
 
     /// Overwrites may use the reserve: they give back as much as they take.
@@ -329,114 +272,33 @@ impl Fs {
         Ok(crate::fs::need(mapped))
     }
 
-    /// Makes room for the entries and the index of new pages, and for what becomes of the extended
-    /// attributes: all that can still fail.
-    pub(crate) fn write_room(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        first_page: u64,
-        extents: &Extents,
-    ) -> Result<WriteRoom> {
-        let view = &locked.view;
-        self.allow_write(call, view, first_page, extents.pages())?;
-        let room = self.room_for_entries(call, locked, extents.iter().count(), Need::Release)?;
-        match view.index().reserve(self.arena(), first_page, extents.pages()) {
-            Ok(()) => Ok(room),
-            Err(error) => self.no_room(call, room).and(Err(error.into())),
-        }
-    }
-
-    /// Goes on with what was stored to new pages; where that failed, gives them and the room back.
-    pub(crate) fn or_give_back<T>(
-        &self,
-        call: &Call<'_>,
-        extents: &Extents,
-        room: WriteRoom,
-        stored: Result<T>,
-    ) -> Result<(T, WriteRoom)> {
-        let error = match stored {
-            Ok(stored) => return Ok((stored, room)),
-            Err(error) => error,
-        };
-        // A fence completes all that this thread has streamed, whoever had the token of it.
-        self.pm.fence(Flushed::none()).end();
-        let given = self.no_room(call, room);
-        self.give(call, extents).and(given).and(Err(error))
-    }
-
     /// Fills the partial pages up, commits and publishes.
     fn write_locked(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        mut prepared: Prepared,
+        mut prepared: Prepared<'_>,
     ) -> Result<()> {
-        let view = &locked.view;
-        let first_page = prepared.first_page();
-        let room = match self.write_room(call, locked, first_page, &prepared.extents) {
-            Ok(room) => room,
-            Err(error) => {
-                self.discard(call, prepared)?;
-                return Err(error);
-            }
-        };
-        let filled = self.fill_partials(view, &mut prepared);
-        let gap = filled.and_then(|()| self.gap_before(locked, prepared.offset));
-        let (gap, room) = self.or_give_back(call, &prepared.extents, room, gap)?;
-        let next = locked.next_state();
-        let pending = std::mem::replace(&mut prepared.pending, Flushed::none());
-        let stored = Stored {
-            first_page,
-            end: prepared.offset + prepared.len,
-            extents: &prepared.extents,
-            next,
-            room,
-            pending: pending.and(gap.unwrap_or_else(Flushed::none)),
-            sums: Sums::None,
-        };
-        self.commit_stored(call, locked, stored)
+        let (offset, first_page) = (prepared.offset, prepared.first_page());
+        self.fill_partials(&locked.view, &mut prepared)?;
+        let mut tx = FileTx::with(self, call, locked, prepared.taken);
+        tx.room_to_map(first_page)?;
+        tx.zero_gap_before(offset)?;
+        self.commit_written(tx, first_page, offset + prepared.len, &[])
     }
 
-    /// Appends the entries of new pages, commits and publishes them, and frees what they replace.
-    pub(crate) fn commit_stored(
+    /// Maps the new pages from `first_page` on, commits and publishes them.
+    pub(crate) fn commit_written(
         &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        stored: Stored<'_>,
+        mut tx: FileTx<'_>,
+        first_page: u64,
+        end: u64,
+        sums: &[u32],
     ) -> Result<()> {
-        let view = &locked.view;
-        let Stored { first_page, end, extents, mut next, room, pending, sums } = stored;
-        let (mut writer, mut strip, stripped) = self.appender(locked, next.op_seq, room);
-        let sums = if strip.is_any() { Sums::None } else { sums };
-        let mut file_page = first_page;
-        let mut crcs = if let Sums::Pages(crcs) = sums { crcs.iter() } else { [].iter() };
-        for extent in extents.iter() {
-            writer.push(&write_entry(file_page, extent));
-            let pages = usize::try_from(extent.pages).unwrap_or(usize::MAX);
-            crcs.by_ref().take(pages).for_each(|crc| writer.cover_page(*crc));
-            file_page += extent.pages;
-        }
-        if let Sums::End { crc, flags } = sums {
-            writer.cover_page(crc);
-            next.flags = flags;
-        }
-        let mut appended = writer.finish();
-        Locked::apply_log(&mut next, &appended);
-        next.size = next.size.max(end);
-        next.mtime_ns = call.now_ns;
-        next.ctime_ns = call.now_ns;
-        let entries = std::mem::replace(&mut appended.pending, Flushed::none());
-        let pending = pending.and(stripped).and(entries);
-        let rest = Rest::new(!matches!(sums, Sums::None), pending, appended.crc);
-        let mut freed = std::mem::take(&mut strip.freed);
-        self.commit(call, locked, next, rest, || {
-            appended.publish(view);
-            strip.show(view);
-            self.map_extents(view, first_page, extents, &mut freed)
-        })?;
-        self.give(call, &freed)?;
-        self.collect_if_grown(call, locked, &appended)
+        tx.map_taken(first_page, sums);
+        tx.grow(end);
+        let view = tx.view();
+        tx.commit(|taken, freed| self.map_extents(&view, first_page, taken, freed))
     }
 
     /// Maps the new pages from `page` on; what they replace goes to `freed`.
@@ -464,19 +326,19 @@ impl Fs {
 
     /// Fills the pages that the write covers in part with the file's bytes around it, and stores
     /// them.
-    fn fill_partials(&self, view: &View<'_>, prepared: &mut Prepared) -> Result<()> {
+    fn fill_partials(&self, view: &View<'_>, prepared: &mut Prepared<'_>) -> Result<()> {
         let last = prepared.pages() - 1;
         let parts = [(0, prepared.head.take()), (last, prepared.tail.take())];
         for (index, part) in parts {
             let Some(mut part) = part else { continue };
             self.fill(view, prepared.first_page() + index, &mut part)?;
-            let addr = prepared.page_addr(index);
+            let addr = prepared.taken.page(index);
             let stored = if seeded::is_on(Bug::EdgeNotFlushed) {
                 seeded::stream_but_a_line(&self.pm, addr, &part.bytes, part.from / 64 * 64)
             } else {
                 self.pm.stream(addr, &part.bytes, Purpose::Data)
             };
-            prepared.also(stored);
+            prepared.taken.also(stored);
         }
         Ok(())
     }
@@ -498,15 +360,6 @@ impl Fs {
             self.pm.load(addr.add(part.to as u64), behind)?;
         }
         Ok(())
-    }
-
-    /// Zeroes what a write at `offset` leaves between the old end of the file and itself. A page that
-    /// the write replaces has zeros there already.
-    pub(crate) fn gap_before(&self, locked: &Locked<'_>, offset: u64) -> Result<Option<Flushed>> {
-        if offset / PAGE == locked.view.size() / PAGE {
-            return Ok(None);
-        }
-        self.zero_gap(locked, offset)
     }
 
     /// Whoever raises the end of the file zeroes the bytes between the old end and what it writes,

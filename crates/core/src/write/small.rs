@@ -9,18 +9,18 @@
 use std::mem::MaybeUninit;
 
 use novale_layout::{LINE, PAGE, PmAddr};
-use novale_pm::{Flushed, Purpose};
+use novale_pm::Purpose;
 use novale_policy::Method;
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::{Extents, page_at, pages_touched};
+use crate::base::extent::pages_touched;
 use crate::fs::{Call, Fs, Locked, need};
 use crate::inode::view::View;
 use crate::log::page_crc;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::op::file_tx::FileTx;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
-use crate::write::cow::{FILE_BYTES_MAX, Found, Stored, Sums};
+use crate::write::cow::{FILE_BYTES_MAX, Found};
 
 const PAGE_BYTES: usize = 4096;
 /// Longest write that goes this way, in bytes.
@@ -121,35 +121,15 @@ impl Fs {
         let Some(end) = end else { return Err(Error::TooLarge) };
         let first_page = offset / PAGE;
         let pages = pages_touched(offset, data.len() as u64);
-        let extents = self.take_pages(call, pages, self.small_need(view, first_page, pages)?)?;
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.take(pages, self.small_need(view, first_page, pages)?)?;
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
-        let summed = self.options.form.is_single(data.len() as u64);
-        let stored = self
-            .store_pages_of(view, copied, &extents, summed)
-            .and_then(|stored| Ok((stored, self.write_room(call, locked, first_page, &extents)?)));
-        let ((pending, crcs), room) = match stored {
-            Ok(stored) => stored,
-            Err(error) => {
-                // Whoever gets the pages next must not be overtaken by the stores.
-                self.pm.fence(Flushed::none()).end();
-                self.give(call, &extents)?;
-                return Err(error);
-            }
-        };
-        let next = locked.next_state();
-        let gap = self.gap_before(locked, offset);
-        let (gap, room) = self.or_give_back(call, &extents, room, gap)?;
-        let single = summed && gap.is_none();
-        let stored = Stored {
-            first_page,
-            end,
-            extents: &extents,
-            next,
-            room,
-            pending: pending.and(gap.unwrap_or_else(Flushed::none)),
-            sums: if single { Sums::Pages(&crcs) } else { Sums::None },
-        };
-        self.commit_stored(call, locked, stored)
+        let is_single = self.options.form.is_single(data.len() as u64);
+        let sums = self.store_pages_of(&mut tx, copied, is_single)?;
+        tx.sum(is_single);
+        tx.room_to_map(first_page)?;
+        tx.zero_gap_before(offset)?;
+        self.commit_written(tx, first_page, end, &sums)
     }
 
     /// Overwrites may use the reserve: they give back as much as they take.
@@ -170,15 +150,13 @@ impl Fs {
     /// returns their checksums where asked for.
     fn store_pages_of(
         &self,
-        view: &View<'_>,
+        tx: &mut FileTx<'_>,
         copied: &Copied<'_>,
-        extents: &Extents,
         checksums: bool,
-    ) -> Result<(Flushed, [u32; PAGES_MAX])> {
+    ) -> Result<[u32; PAGES_MAX]> {
         let Copied { offset, data, sums } = *copied;
         let mut crcs = [0; PAGES_MAX];
         let mut sums = sums.iter();
-        let mut pending = Flushed::none();
         let mut rest = data;
         let mut from = usize::try_from(offset % PAGE).unwrap_or(0);
         for (index, crc) in (0..).zip(&mut crcs) {
@@ -191,23 +169,23 @@ impl Fs {
                 piece
             } else {
                 page = [0; PAGE_BYTES];
-                self.fill_page(view, offset / PAGE + index, (from, piece), &mut page)?;
+                self.fill_page(&tx.view(), offset / PAGE + index, (from, piece), &mut page)?;
                 &page[..]
             };
-            let at = page_at(extents, index);
+            let at = tx.page(index);
             let stored = if seeded::is_on(Bug::StreamTailCached) {
                 seeded::stream_but_a_line(&self.pm, at, bytes, PAGE_BYTES - 64)
             } else {
                 self.pm.stream(at, bytes, Purpose::Data)
             };
-            pending = pending.and(stored);
+            tx.also(stored);
             if checksums {
                 // Behind the stores: they drain meanwhile.
                 *crc = sums.next().copied().unwrap_or_else(|| page_crc(bytes));
             }
             (rest, from) = (later, 0);
         }
-        Ok((pending, crcs))
+        Ok(crcs)
     }
 
     /// Puts a page of zeros together: the file's bytes up to its end, `piece` from byte `from` on.

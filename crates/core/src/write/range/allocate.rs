@@ -4,14 +4,12 @@
 //! entries are stored behind the log's tail; before the commit line is durable a crash frees them.
 
 use novale_layout::{Ino, PAGE, RoFeature};
-use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, Fallocate};
-use crate::fs::{Call, Fs, Locked, OpKind};
-use crate::log::entries::write_entry;
+use crate::fs::{Call, Fs, Locked, OpKind, need};
 use crate::map::fill::{Bytes, InPlace, NewPages};
-use crate::op::commit::Rest;
+use crate::op::file_tx::FileTx;
 use crate::write::cow::FILE_BYTES_MAX;
 use crate::write::range::shift::{check_collapse, check_insert};
 
@@ -75,10 +73,11 @@ impl Fs {
         let holes = self.holes(locked, offset / PAGE, end.div_ceil(PAGE))?;
         let pages = holes.iter().map(|(_, pages)| pages).sum();
         self.allow(call, locked.view.project(), pages, 0)?;
-        let new_pages = self.pages_for(call, &locked.view, &holes)?;
+        let mut tx = FileTx::begin(self, call, locked);
+        let new_pages = self.pages_for(&mut tx, &holes)?;
         let size = locked.view.size();
         let size = if extend { size.max(end) } else { size };
-        self.fill_holes(call, locked, Some(size), &new_pages)
+        self.fill_holes(tx, Some(size), &new_pages)
     }
 
     /// The holes among the pages `from..to`: first page and number of each.
@@ -110,47 +109,31 @@ impl Fs {
     /// the file.
     pub(crate) fn fill_holes(
         &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
+        mut tx: FileTx<'_>,
         new_size: Option<u64>,
         new_pages: &NewPages,
     ) -> Result<()> {
-        let view = &locked.view;
-        let room = self.room_for(call, locked, new_pages, new_size.is_some())?;
-        let size = new_size.unwrap_or(view.size());
-        let mut next = locked.next_state();
-        let mut pending = match self.zero_gap(locked, size) {
-            Ok(gap) => gap.unwrap_or_else(Flushed::none),
-            Err(error) => {
-                self.give(call, &new_pages.taken)?;
-                return self.no_room(call, room).and(Err(error));
-            }
-        };
-        let (mut writer, strip, stripped) = self.appender(locked, next.op_seq, room);
-        pending = pending.and(stripped);
-        for (page, extent) in &new_pages.runs {
-            let zeroed = self.pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Data);
-            pending = pending.and(zeroed);
-            writer.push(&write_entry(*page, *extent));
+        let view = tx.view();
+        if new_size.is_some() {
+            tx.strip()?;
         }
-        let mut appended = writer.finish();
-        Locked::apply_log(&mut next, &appended);
-        if size != next.size {
-            next.size = size;
-            next.mtime_ns = call.now_ns;
+        let size = new_size.unwrap_or(view.size());
+        tx.room_for_runs(&new_pages.runs, need(new_pages.runs.is_empty()))?;
+        tx.zero_gap(size)?;
+        for (page, extent) in &new_pages.runs {
+            tx.stream_zero(extent.addr, extent.pages * PAGE);
+            tx.map(*page, *extent, &[]);
+        }
+        let (old_size, now_ns) = (view.size(), tx.now_ns());
+        let next = tx.next();
+        if size != old_size {
+            (next.size, next.mtime_ns) = (size, now_ns);
         }
         if new_size.is_some() {
-            next.ctime_ns = call.now_ns;
+            next.ctime_ns = now_ns;
         }
-        pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
-        self.unpark_new(view, new_pages)?;
-        self.commit(call, locked, next, Rest::Pending(pending), || {
-            appended.publish(view);
-            strip.show(view);
-            self.show_new(view, new_pages)
-        })?;
-        self.give(call, &strip.freed)?;
-        self.collect_if_grown(call, locked, &appended)
+        self.unpark_new(&view, new_pages)?;
+        tx.commit(|_, _| self.show_new(&view, new_pages))
     }
 }
 

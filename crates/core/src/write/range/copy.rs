@@ -6,15 +6,15 @@
 //! memory is touched, so nobody can make the lock wait.
 
 use novale_layout::{Ino, PAGE};
-use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::{Extents, page_at, pages_touched};
+use crate::base::extent::pages_touched;
 use crate::base::types::Ctx;
 use crate::fs::{Call, Fs, Locked, OpKind, need};
+use crate::op::file_tx::FileTx;
 use crate::seeded;
 use crate::seeded::Bug;
-use crate::write::cow::{FILE_BYTES_MAX, Stored, Sums};
+use crate::write::cow::FILE_BYTES_MAX;
 
 /// The longest copy of one call, in bytes: longer ones end there. Both files are locked while so many
 /// are copied.
@@ -101,23 +101,12 @@ impl Fs {
         let (first_page, pages) = (offset / PAGE, pages_touched(offset, end - offset));
         // What replaces gives back as much as it takes.
         let replaces = view.index().next_gap(self.arena(), first_page)? >= first_page + pages;
-        let extents = self.take_pages(call, pages, need(replaces))?;
-        let room = match self.write_room(call, target, first_page, &extents) {
-            Ok(room) => room,
-            Err(error) => {
-                self.give(call, &extents)?;
-                return Err(error);
-            }
-        };
-        let next = target.next_state();
-        let copied = self.copy_pages(source, target, (offset, end), &extents).and_then(|pending| {
-            let gap = self.gap_before(target, offset)?.unwrap_or_else(Flushed::none);
-            Ok(pending.and(gap))
-        });
-        let (pending, room) = self.or_give_back(call, &extents, room, copied)?;
-        let extents = &extents;
-        let stored = Stored { first_page, end, extents, next, room, pending, sums: Sums::None };
-        self.commit_stored(call, target, stored)
+        let mut tx = FileTx::begin(self, call, target);
+        tx.take(pages, need(replaces))?;
+        tx.room_to_map(first_page)?;
+        self.copy_pages(source, target, (offset, end), &mut tx)?;
+        tx.zero_gap_before(offset)?;
+        self.commit_written(tx, first_page, end, &[])
     }
 
     /// Stores the new pages of `offset..end`, some at a time.
@@ -126,10 +115,9 @@ impl Fs {
         (source, mut from): (&Locked<'_>, u64),
         target: &Locked<'_>,
         (offset, end): (u64, u64),
-        extents: &Extents,
-    ) -> Result<Flushed> {
+        tx: &mut FileTx<'_>,
+    ) -> Result<()> {
         let mut buffer = vec![0; CHUNK_PAGES * PAGE_BYTES];
-        let mut pending = Flushed::none();
         let (base, mut at) = (offset / PAGE, offset);
         while at < end {
             let first = at / PAGE;
@@ -148,12 +136,11 @@ impl Fs {
             let piece = bytes_between(at, stop, first);
             self.copy_out(&source.view, from, bytes.get_mut(piece).unwrap_or_default())?;
             for (index, page) in (first - base..).zip(bytes.chunks_exact(PAGE_BYTES)) {
-                let stored = self.pm.stream(page_at(extents, index), page, Purpose::Data);
-                pending = pending.and(stored);
+                tx.stream(tx.page(index), page);
             }
             (from, at) = (from + (stop - at), stop);
         }
-        Ok(pending)
+        Ok(())
     }
 
     /// What a page of a file holds, zeros behind its end.

@@ -13,13 +13,11 @@ use crate::base::error::Result;
 use crate::base::extent::{Extent, Extents, page_at};
 use crate::fs::{Call, Fs, Locked, need};
 use crate::inode::view::View;
-use crate::log::entries::write_entry;
 use crate::log::page_crc;
-use crate::op::commit::Rest;
+use crate::op::file_tx::FileTx;
 use crate::seeded;
 use crate::seeded::Bug;
 use crate::space::Need;
-use crate::write::cow::{Stored, Sums};
 
 const PAGE_BYTES: usize = 4096;
 /// Most pages of one hole entry: one more would mean the end of the file.
@@ -48,45 +46,22 @@ impl Fs {
     ) -> Result<()> {
         let view = &locked.view;
         let holes = self.holes_to_punch(view, range)?;
-        let extents = self.take_pages(call, holes.edges.len() as u64, Need::Release)?;
-        let entries = holes.edges.len() + holes.whole.len();
-        let room = match self.room_for_entries(call, locked, entries, Need::Release) {
-            Ok(room) => room,
-            Err(error) => {
-                self.give(call, &extents)?;
-                return Err(error);
-            }
-        };
-        let mut next = locked.next_state();
-        let (mut writer, mut strip, mut pending) = self.appender(locked, next.op_seq, room);
-        let single = !strip.is_any() && self.options.form.is_single(extents.pages() * PAGE);
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.take(holes.edges.len() as u64, Need::Release)?;
+        tx.sum(self.options.form.is_single(holes.edges.len() as u64 * PAGE));
+        tx.strip()?;
+        tx.room(holes.edges.len() + holes.whole.len(), Need::Release)?;
         for (index, edge) in (0..).zip(&holes.edges) {
-            let addr = page_at(&extents, index);
-            pending = pending.and(self.pm.stream(addr, &edge.bytes[..], Purpose::Data));
-            writer.push(&write_entry(edge.file_page, Extent { addr, pages: 1 }));
-            if single {
-                writer.cover_page(page_crc(&edge.bytes[..]));
-            }
+            let addr = tx.page(index);
+            tx.stream(addr, &edge.bytes[..]);
+            let sum = if tx.is_single() { page_crc(&edge.bytes[..]) } else { 0 };
+            tx.map(edge.file_page, Extent { addr, pages: 1 }, &[sum]);
         }
         for &(page, pages) in &holes.whole {
-            writer.push(&hole(page, pages));
+            tx.entry(&hole(page, pages));
         }
-        let mut appended = writer.finish();
-        Locked::apply_log(&mut next, &appended);
-        (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
-        pending = pending.and(std::mem::replace(&mut appended.pending, Flushed::none()));
-        let rest = match entries {
-            0 if !strip.is_any() => Rest::Nothing,
-            _ => Rest::new(single, pending, appended.crc),
-        };
-        let mut freed = std::mem::take(&mut strip.freed);
-        self.commit(call, locked, next, rest, || {
-            appended.publish(view);
-            strip.show(view);
-            self.show_holes(view, &holes, &extents, &mut freed)
-        })?;
-        self.give(call, &freed)?;
-        self.collect_if_grown(call, locked, &appended)
+        tx.grow(0);
+        tx.commit(|taken, freed| self.show_holes(view, &holes, taken, freed))
     }
 
     /// Makes the bytes `offset..end` zeros in pages of their own: new ones for all that the range
@@ -104,55 +79,39 @@ impl Fs {
         self.check_possible(pages)?;
         // What replaces gives back as much as it takes.
         let replaces = view.index().next_gap(self.arena(), first_page)? >= stop;
-        let extents = self.take_pages(call, pages, need(replaces))?;
-        let room = match self.write_room(call, locked, first_page, &extents) {
-            Ok(room) => room,
-            Err(error) => {
-                self.give(call, &extents)?;
-                return Err(error);
-            }
-        };
-        let next = locked.next_state();
-        let zeroed = self.zero_edges(view, &extents, (offset, end)).and_then(|edges| {
-            let gap = if extend { self.gap_before(locked, offset)? } else { None };
-            Ok(edges.and(gap.unwrap_or_else(Flushed::none)))
-        });
-        let (pending, room) = self.or_give_back(call, &extents, room, zeroed)?;
-        let pending = pending.and(self.zero_whole(&extents, (offset, end)));
-        let end = if extend { end } else { 0 };
-        let extents = &extents;
-        let stored = Stored { first_page, end, extents, next, room, pending, sums: Sums::None };
-        self.commit_stored(call, locked, stored)
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.take(pages, need(replaces))?;
+        tx.room_to_map(first_page)?;
+        self.zero_edges(&mut tx, (offset, end))?;
+        if extend {
+            tx.zero_gap_before(offset)?;
+        }
+        self.zero_whole(&mut tx, (offset, end));
+        self.commit_written(tx, first_page, if extend { end } else { 0 }, &[])
     }
 
     /// Stores those of a range's new pages that it covers in part.
-    fn zero_edges(
-        &self,
-        view: &View<'_>,
-        extents: &Extents,
-        (offset, end): (u64, u64),
-    ) -> Result<Flushed> {
-        let mut pending = Flushed::none();
+    fn zero_edges(&self, tx: &mut FileTx<'_>, (offset, end): (u64, u64)) -> Result<()> {
         for (file_page, from, to) in edges_of(offset, end) {
-            let edge = self.edge(view, file_page, (from, to))?;
-            let addr = page_at(extents, file_page - offset / PAGE);
+            let edge = self.edge(&tx.view(), file_page, (from, to))?;
+            let addr = tx.page(file_page - offset / PAGE);
             let stored = if seeded::is_on(Bug::ZeroEdgeCached) {
                 seeded::stream_but_a_line(&self.pm, addr, &edge.bytes[..], 0)
             } else {
                 self.pm.stream(addr, &edge.bytes[..], Purpose::Data)
             };
-            pending = pending.and(stored);
+            tx.also(stored);
         }
-        Ok(pending)
+        Ok(())
     }
 
     /// Zeroes those of a range's new pages that it covers whole.
-    fn zero_whole(&self, extents: &Extents, (offset, end): (u64, u64)) -> Flushed {
+    fn zero_whole(&self, tx: &mut FileTx<'_>, (offset, end): (u64, u64)) {
         let base = offset / PAGE;
         let mut skip = offset.div_ceil(PAGE) - base;
         let mut left = (end / PAGE).saturating_sub(base + skip);
         let mut pending = Flushed::none();
-        for Extent { addr, pages } in extents.iter() {
+        for Extent { addr, pages } in tx.extents().iter() {
             let skipped = skip.min(pages);
             let zeroed = (pages - skipped).min(left);
             (skip, left) = (skip - skipped, left - zeroed);
@@ -161,7 +120,7 @@ impl Fs {
                 pending = pending.and(self.pm.stream_zero(at, zeroed * PAGE, Purpose::Data));
             }
         }
-        pending
+        tx.also(pending);
     }
 
     fn holes_to_punch(&self, view: &View<'_>, (offset, end): (u64, u64)) -> Result<Holes> {

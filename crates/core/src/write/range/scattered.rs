@@ -8,15 +8,13 @@
 use std::collections::BTreeMap;
 
 use novale_layout::{Ino, PAGE};
-use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::{Extents, match_extents, page_at};
+use crate::base::extent::{Extents, match_extents};
 use crate::base::types::Ctx;
 use crate::fs::{Call, Fs, Locked, OpKind, need};
 use crate::inode::view::View;
-use crate::log::entries::write_entry;
-use crate::op::commit::Rest;
+use crate::op::file_tx::FileTx;
 use crate::seeded;
 use crate::seeded::Bug;
 use crate::write::cow::FILE_BYTES_MAX;
@@ -105,60 +103,37 @@ impl Fs {
         }
         self.allow(call, view.project(), holes, 0)?;
         // What replaces gives back as much as it takes.
-        let taken = self.take_pages(call, pages.len() as u64, need(holes == 0))?;
-        let runs = match_extents(&runs_of(pages), &taken);
-        let room = match self.room_for_runs(call, locked, &runs, need(true)) {
-            Ok(room) => room,
-            Err(error) => return self.give(call, &taken).and(Err(error)),
-        };
-        let gap = match self.gap_beside(locked, pages) {
-            Ok(gap) => gap,
-            Err(error) => {
-                let given = self.no_room(call, room);
-                return self.give(call, &taken).and(given).and(Err(error));
-            }
-        };
-        let mut pending = gap.unwrap_or_else(Flushed::none);
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.take(pages.len() as u64, need(holes == 0))?;
+        let runs = match_extents(&runs_of(pages), tx.extents());
+        tx.strip()?;
+        tx.room_for_runs(&runs, need(true))?;
+        if let Some(to) = gap_end(locked, pages) {
+            tx.zero_gap(to)?;
+        }
         for (index, bytes) in (0..).zip(pages.values()) {
-            pending =
-                pending.and(self.pm.stream(page_at(&taken, index), &bytes[..], Purpose::Data));
+            tx.stream(tx.page(index), &bytes[..]);
         }
-        let mut next = locked.next_state();
-        let (mut writer, mut strip, stripped) = self.appender(locked, next.op_seq, room);
         for (page, extent) in &runs {
-            writer.push(&write_entry(*page, *extent));
+            tx.map(*page, *extent, &[]);
         }
-        let mut appended = writer.finish();
-        let entries = std::mem::replace(&mut appended.pending, Flushed::none());
-        pending = pending.and(stripped).and(entries);
-        Locked::apply_log(&mut next, &appended);
-        next.size = next.size.max(end);
-        (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
-        let mut freed = std::mem::take(&mut strip.freed);
-        self.commit(call, locked, next, Rest::Pending(pending), || {
-            appended.publish(view);
-            strip.show(view);
+        tx.grow(end);
+        tx.commit(|_, freed| {
             for (page, extent) in &runs {
                 let mut extents = Extents::default();
                 extents.push(*extent);
-                self.map_extents(view, *page, &extents, &mut freed)?;
+                self.map_extents(view, *page, &extents, freed)?;
             }
             Ok(())
-        })?;
-        self.give(call, &freed)?;
-        self.collect_if_grown(call, locked, &appended)
+        })
     }
+}
 
-    /// Zeroes what the last page holds behind the end of the file, unless it is replaced.
-    fn gap_beside(&self, locked: &Locked<'_>, pages: &Pages) -> Result<Option<Flushed>> {
-        let last = locked.view.size() / PAGE;
-        match pages.last_key_value() {
-            Some((page, _)) if *page > last && !pages.contains_key(&last) => {
-                self.zero_gap(locked, page * PAGE)
-            }
-            _ => Ok(None),
-        }
-    }
+/// How far what the last page holds behind the end of the file is to be zeroed; not where it is replaced.
+fn gap_end(locked: &Locked<'_>, pages: &Pages) -> Option<u64> {
+    let last = locked.view.size() / PAGE;
+    let (page, _) = pages.last_key_value()?;
+    (*page > last && !pages.contains_key(&last)).then_some(page * PAGE)
 }
 
 /// First page and number of each run of pages.

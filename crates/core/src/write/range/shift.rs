@@ -12,16 +12,14 @@
 //! the line's fence, as those of a truncation.
 
 use novale_layout::{PAGE, PmAddr};
-use novale_pm::Flushed;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
 use crate::fs::{Call, Fs, Locked};
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
-use crate::log::entries::{hole_to_end, write_entry};
-use crate::op::commit::Rest;
-use crate::op::strip::WriteRoom;
+use crate::log::entries::hole_to_end;
+use crate::op::file_tx::FileTx;
 use crate::seeded;
 use crate::seeded::Bug;
 use crate::space::Need;
@@ -117,57 +115,29 @@ impl Fs {
         let view = &locked.view;
         let changes = !shift.runs.is_empty() || !shift.freed.is_empty();
         let entries = if changes { 1 + shift.runs.len() } else { 0 };
-        let room = self.shift_room(call, locked, shift, entries)?;
-        let mut next = locked.next_state();
-        let (mut writer, strip, stripped) = self.appender(locked, next.op_seq, room);
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.strip()?;
+        // A data checksum would have to take in every page that moves: the form is the two-fence one.
+        tx.room(entries, shift.need)?;
+        for run in &shift.runs {
+            view.index().reserve(self.arena(), run.file_page, run.extent.pages)?;
+        }
         if changes && !seeded::is_on(Bug::MovedPagesStay) {
-            writer.push(&hole_to_end(shift.from));
+            tx.entry(&hole_to_end(shift.from));
         }
         for run in &shift.runs {
-            writer.push(&write_entry(run.file_page, run.extent));
+            tx.map(run.file_page, run.extent, &[]);
         }
-        let mut appended = writer.finish();
-        Locked::apply_log(&mut next, &appended);
-        next.size = shift.size;
-        (next.mtime_ns, next.ctime_ns) = (call.now_ns, call.now_ns);
-        // A data checksum would have to take in every page that moves.
-        let rest = match entries {
-            0 if !strip.is_any() => Rest::Nothing,
-            _ => {
-                let entries = std::mem::replace(&mut appended.pending, Flushed::none());
-                Rest::Pending(entries.and(stripped))
-            }
-        };
-        let op_seq = next.op_seq;
-        self.commit(call, locked, next, rest, || {
-            appended.publish(view);
-            strip.show(view);
+        tx.free(&shift.freed);
+        tx.grow(0);
+        tx.next().size = shift.size;
+        let op_seq = tx.next().op_seq;
+        tx.commit(|_, _| {
             if changes {
                 view.set_cut(op_seq, shift.from);
             }
             self.show_shift(view, shift)
-        })?;
-        self.give(call, &shift.freed)?;
-        self.give(call, &strip.freed)?;
-        self.collect_if_grown(call, locked, &appended)
-    }
-
-    /// Makes room for the entries, and in the index for where pages come to lie: all that can fail.
-    fn shift_room(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        shift: &Shift,
-        entries: usize,
-    ) -> Result<WriteRoom> {
-        let (arena, index) = (self.arena(), locked.view.index());
-        let room = self.room_for_entries(call, locked, entries, shift.need)?;
-        for run in &shift.runs {
-            if let Err(error) = index.reserve(arena, run.file_page, run.extent.pages) {
-                return self.no_room(call, room).and(Err(error.into()));
-            }
-        }
-        Ok(room)
+        })
     }
 
     /// Maps all runs where they belong, then takes out what lies between them.
