@@ -703,7 +703,6 @@ impl Fs {
             view.index().for_each(arena, &mut |_, addr| {
                 freed.push_page(PmAddr::from_raw(addr));
             })?;
-            self.take_parked(view, &mut freed)?;
         }
         crate::log::pages(&self.pm, id, state.log_head, state.log_tail, &mut |page| {
             freed.push_page(page);
@@ -712,6 +711,10 @@ impl Fs {
             freed.push(extent);
             Ok(())
         })?;
+        // All that can be damaged was read.
+        if kind != FileKind::Directory {
+            self.take_parked(view, &mut freed)?;
+        }
         let (spare, pages) = view.spare();
         if pages > 0 {
             freed.push(Extent { addr: spare, pages });

@@ -1,13 +1,16 @@
-//! Allocations that are refused: each one that an operation makes, of memory or of pages, alone or
-//! with all that follow. The operation must be done, or refused with nothing changed; and what comes
-//! behind it finds a file system in order.
+//! Allocations and reads that are refused: each allocation that an operation makes, of memory or of
+//! pages, alone or with all that follow, and each read of the pool. The operation must be done, or
+//! refused with nothing changed and nothing stored that no fence has completed; and what comes after it
+//! finds a file system in order, with every page.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_core::{Atime, Fs, OpenOptions, Serial};
+use novale_layout::PmAddr;
 use novale_model::{Error, Model, Tree};
-use novale_pm::PmOptions;
+use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
 
 use crate::crash::probe;
 use crate::diff::{
@@ -17,8 +20,17 @@ use crate::diff::{
 use crate::pool_file::PoolFile;
 use crate::workload::{Failure, Outcome, Session, Step, run_step};
 
-/// Allocations of one operation at most.
-const ALLOCATIONS_MAX: u64 = 10_000;
+/// Allocations or reads of one operation at most.
+const ASKED_MAX: u64 = 10_000;
+
+/// What is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Memory of the arena, or pages of the pool.
+    Allocations,
+    /// Reads of the pool.
+    Reads,
+}
 
 /// What was tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,17 +51,25 @@ impl std::ops::AddAssign for RefusalSummary {
     }
 }
 
-/// Which allocation is refused next.
-#[derive(Debug, Default)]
+/// Which allocation or read is refused next.
+#[derive(Debug)]
 struct Refusal {
-    /// Allocations that were asked for while this counts.
+    what: Refused,
+    /// How many were asked for while this counts.
     asked: AtomicU64,
     /// The first one that is refused, and the one behind the last.
     from: AtomicU64,
     to: AtomicU64,
+    /// Stores and write-backs since the last fence.
+    unfenced: AtomicU64,
 }
 
 impl Refusal {
+    fn of(what: Refused) -> Self {
+        let [asked, from, to, unfenced] = [0; 4].map(AtomicU64::new);
+        Self { what, asked, from, to, unfenced }
+    }
+
     fn grants(&self) -> bool {
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
         number < self.from.load(Ordering::Relaxed) || number >= self.to.load(Ordering::Relaxed)
@@ -57,11 +77,12 @@ impl Refusal {
 
     fn arm(&self, from: u64, to: u64) {
         self.asked.store(0, Ordering::Relaxed);
+        self.unfenced.store(0, Ordering::Relaxed);
         self.from.store(from, Ordering::Relaxed);
         self.to.store(to, Ordering::Relaxed);
     }
 
-    /// Refuses nothing any more; returns how many allocations were asked for.
+    /// Refuses nothing any more; returns how many were asked for.
     fn disarm(&self) -> u64 {
         let asked = self.asked.load(Ordering::Relaxed);
         self.arm(0, 0);
@@ -69,25 +90,47 @@ impl Refusal {
     }
 }
 
-/// Refuses each allocation of `victim`, one after the other, behind `setup`; with `reopened`, behind
-/// closing and opening the pool as well, so that what it meets has to be loaded.
+impl Observer for Refusal {
+    fn store(&self, _: StoreEvent<'_>) {
+        self.unfenced.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {
+        self.unfenced.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn fence(&self, _: &'static Location<'static>) {
+        self.unfenced.store(0, Ordering::Relaxed);
+    }
+
+    fn load(&self, _: PmAddr, _: u64) -> bool {
+        self.what != Refused::Reads || self.grants()
+    }
+}
+
+/// Refuses each allocation or read of `victim`, one after the other, behind `setup`; with `reopened`,
+/// behind closing and opening the pool as well, so that what it meets has to be loaded.
 ///
 /// # Errors
 /// The first refusal that did harm, and what was wrong.
 pub fn refuse_everywhere(
     setup: &[Step],
     victim: &Step,
+    what: Refused,
     options: &CoreOptions,
     reopened: bool,
 ) -> Result<RefusalSummary, String> {
     let mut summary = RefusalSummary::default();
-    for lasting in [false, true] {
-        for number in 0..ALLOCATIONS_MAX {
+    // A place that can't be read is one place.
+    let lasts = if what == Refused::Reads { &[false][..] } else { &[false, true] };
+    for lasting in lasts.iter().copied() {
+        for number in 0..ASKED_MAX {
+            let refusal = Arc::new(Refusal::of(what));
             let to = if lasting { u64::MAX } else { number + 1 };
-            let tried = refuse(setup, victim, (options, reopened), (number, to));
+            let tried = refuse(setup, victim, &refusal, (options, reopened), (number, to));
             let at = || {
                 format!(
-                    "{victim}: allocation {number} refused, lasting {lasting}, reopened {reopened}"
+                    "{victim}: {what:?}, number {number}, lasting {lasting}, reopened {reopened}"
                 )
             };
             match tried.map_err(|why| format!("{}: {why}", at()))? {
@@ -99,17 +142,17 @@ pub fn refuse_everywhere(
     Ok(summary)
 }
 
-/// Refuses a part of the allocations; `None` if there are fewer.
+/// Refuses a part of them; `None` if there are fewer.
 fn refuse(
     setup: &[Step],
     victim: &Step,
+    refusal: &Arc<Refusal>,
     (options, reopened): (&CoreOptions, bool),
     (from, to): (u64, u64),
 ) -> Result<Option<RefusalSummary>, String> {
-    let refusal = Arc::new(Refusal::default());
     let pool = PoolFile::zeroed(&options.slots).map_err(|why| why.to_string())?;
     make_pool(&pool.open(&PmOptions::default())?, options.lanes)?;
-    let mut machine = CoreMachine::around(open(&pool, options, &refusal)?);
+    let mut machine = CoreMachine::around(open(&pool, options, refusal)?);
     let mut model = Model::new(0o755, 0, 0, now_ns_at(0), novale_model::Atime::Noatime);
     let (mut session, mut model_session) = (Session::default(), Session::default());
     for (index, step) in setup.iter().enumerate() {
@@ -122,18 +165,25 @@ fn refuse(
     }
     if reopened {
         machine.close()?;
-        machine = CoreMachine::around(open(&pool, options, &refusal)?);
+        machine = CoreMachine::around(open(&pool, options, refusal)?);
     }
     let now_ns = now_ns_at(setup.len() + 1);
     refusal.arm(from, to);
     let found = run_step(&mut machine, &mut session, victim, now_ns);
+    let unfenced = refusal.unfenced.load(Ordering::Relaxed);
     if refusal.disarm() <= from {
         return Ok(None);
     }
     let mut summary = RefusalSummary { refusals: 1, ..RefusalSummary::default() };
     if let Outcome::Failed(why) = &found {
-        if !matches!(why, Failure::Error(Error::NoSpace | Error::NoMemory)) {
-            return Err(format!("{why:?}"));
+        let is_right = match refusal.what {
+            Refused::Allocations => {
+                matches!(why, Failure::Error(Error::NoSpace | Error::NoMemory))
+            }
+            Refused::Reads => true,
+        };
+        if !is_right || unfenced > 0 {
+            return Err(format!("{why:?}, {unfenced} stores or write-backs without a fence"));
         }
         summary.refused = 1;
     } else {
@@ -154,13 +204,15 @@ fn failed(outcome: &Outcome) -> bool {
 fn open(pool: &PoolFile, options: &CoreOptions, refusal: &Arc<Refusal>) -> Result<Fs, String> {
     let arena = new_arena()?;
     let asked = refusal.clone();
-    if !arena.set_grant_probe(Box::new(move || asked.grants())) {
+    let grants = move || asked.what != Refused::Allocations || asked.grants();
+    if !arena.set_grant_probe(Box::new(grants)) {
         return Err("somebody else decides on allocations".to_owned());
     }
     let form = options.form;
     let options =
         OpenOptions { atime: Atime::Noatime, form, now_ns: now_ns_at(0), ..OpenOptions::default() };
-    Fs::open(pool.open(&PmOptions::default())?, arena, &options, &Serial, &|_| ())
+    let observed = PmOptions { observer: Some(refusal.clone()), ..PmOptions::default() };
+    Fs::open(pool.open(&observed)?, arena, &options, &Serial, &|_| ())
         .map_err(|why| why.to_string())
 }
 

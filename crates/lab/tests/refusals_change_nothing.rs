@@ -11,21 +11,24 @@ mod support;
 
 use novale_core::Form;
 use novale_lab::diff::CoreOptions;
-use novale_lab::refusals::{RefusalSummary, refuse_everywhere};
+use novale_lab::refusals::{RefusalSummary, Refused, refuse_everywhere};
 use novale_lab::workload::{Step, parse_steps};
 use support::{FILE, cases};
 
-fn run(setup: &[Step], victims: &[Step], options: &CoreOptions) -> RefusalSummary {
-    let mut total = RefusalSummary::default();
-    for (victim, reopened) in victims.iter().flat_map(|victim| [(victim, false), (victim, true)]) {
-        match refuse_everywhere(setup, victim, options, reopened) {
-            Ok(summary) => total += summary,
-            Err(why) => panic!("{why}"),
+fn run(setup: &[Step], victims: &[Step], options: &CoreOptions) {
+    let mut totals = [RefusalSummary::default(); 2];
+    let mut wrong = Vec::new();
+    for (total, what) in totals.iter_mut().zip([Refused::Allocations, Refused::Reads]) {
+        for (victim, reopened) in victims.iter().flat_map(|step| [(step, false), (step, true)]) {
+            match refuse_everywhere(setup, victim, what, options, reopened) {
+                Ok(summary) => *total += summary,
+                Err(why) => wrong.push(why),
+            }
         }
+        println!("{what:?}: {total:?}");
     }
-    println!("{total:?}");
-    assert!(total.refused > 0, "{total:?}");
-    total
+    assert!(totals.iter().any(|total| total.refused > 0), "{totals:?}");
+    assert!(wrong.is_empty(), "{} refusals did harm:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 fn pool(form: Form, lanes: u32) -> CoreOptions {

@@ -16,7 +16,7 @@ impl Pm {
         if !addr.byte().is_multiple_of(8) {
             return Err(OutOfRange { addr, len: 8 });
         }
-        self.tell_load(addr, 8);
+        self.tell_load(addr, 8)?;
         // SAFETY: `load_ptr` found 8 mapped bytes; slots are page-aligned, so `src` is aligned
         // as `addr` is.
         Ok(u64::from_le(unsafe { cpu::load_u64(src) }))
@@ -32,7 +32,7 @@ impl Pm {
         if !addr.is_line_aligned() {
             return Err(OutOfRange { addr, len: LINE });
         }
-        self.tell_load(addr, LINE);
+        self.tell_load(addr, LINE)?;
         let mut line = std::mem::MaybeUninit::<[u8; 64]>::uninit();
         // SAFETY: `load_ptr` found 64 mapped bytes; `line` has 64.
         unsafe { cpu::load_line(line.as_mut_ptr().cast(), src) };
@@ -47,7 +47,7 @@ impl Pm {
     #[inline]
     pub fn load(&self, addr: PmAddr, into: &mut [u8]) -> Result<(), OutOfRange> {
         let src = self.load_ptr(addr, into.len() as u64)?;
-        self.tell_load(addr, into.len() as u64);
+        self.tell_load(addr, into.len() as u64)?;
         // SAFETY: `load_ptr` found that many mapped bytes, and `into` is not in the pool.
         unsafe { cpu::copy_out(self.cpu, into.as_mut_ptr(), src, into.len()) };
         Ok(())
@@ -67,7 +67,7 @@ impl Pm {
         }
         let src = src.wrapping_add(crate::to_usize(from));
         if cfg!(feature = "lab") {
-            self.tell_load(page.add(from), len);
+            self.tell_load(page.add(from), len)?;
         }
         // SAFETY: `load_ptr` found a page, which has that many bytes from there on, and `into` is not
         // in the pool.
@@ -93,13 +93,15 @@ impl Pm {
         }
     }
 
-    /// Tells the observer of one load, where the lab is to hear of it.
+    /// Asks the observer for one load, where the lab is to hear of it.
     #[inline(always)]
-    fn tell_load(&self, addr: PmAddr, len: u64) {
+    fn tell_load(&self, addr: PmAddr, len: u64) -> Result<(), OutOfRange> {
         if cfg!(feature = "lab")
             && let Some(observer) = &self.observer
+            && !observer.load(addr, len)
         {
-            observer.load(addr, len);
+            return Err(OutOfRange { addr, len });
         }
+        Ok(())
     }
 }

@@ -52,9 +52,11 @@ pub trait Observer: Send + Sync {
     /// A fence is about to complete this thread's write-backs and streaming stores.
     fn fence(&self, site: &'static Location<'static>);
 
-    /// `len` bytes from `addr` are about to be copied out. Told only where the feature `lab` is
-    /// compiled in: without it a load costs no look for an observer.
-    fn load(&self, addr: PmAddr, len: u64) {
+    /// `len` bytes from `addr` are about to be copied out; with `false` they can't be read, as those
+    /// outside of the pool. Asked only where the feature `lab` is compiled in: without it a load costs
+    /// no look for an observer.
+    fn load(&self, addr: PmAddr, len: u64) -> bool {
         let _ = (addr, len);
+        true
     }
 }

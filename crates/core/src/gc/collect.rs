@@ -153,18 +153,18 @@ impl Fs {
 
     /// Takes collection steps if the append that was just committed took new pages: twice as many
     /// pages are looked at as a log takes at once, or what each pass leaves would never be seen again.
+    /// What fails here does not fail the operation, which is durable: a log that can't be read is told
+    /// by whoever needs what it says.
     pub(crate) fn collect_if_grown(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
         appended: &Appended,
-    ) -> Result<()> {
+    ) {
         // Most growths are one window's pages at most; many entries at once can take more.
         let growths = appended.grown_pages().div_ceil(WINDOW_PAGES_MAX as u64);
-        for _ in 0..growths * STEPS_A_GROWTH {
-            self.collect_step(call, locked)?;
-        }
-        Ok(())
+        let mut steps = 0..growths * STEPS_A_GROWTH;
+        while steps.next().is_some() && self.collect_step(call, locked).is_ok() {}
     }
 
     /// Looks at the next window and reclaims what it can of it.

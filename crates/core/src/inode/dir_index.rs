@@ -105,11 +105,11 @@ pub(crate) struct Found {
 
 /// Looks a name up in a directory's view. Without the lock, the caller validates the view.
 pub(crate) fn find(pm: &Pm, arena: &Arena, view: &View<'_>, name: &[u8]) -> Result<Option<Found>> {
-    let mut found = None;
+    let mut found = Ok(None);
     view.names().find(arena, name_hash(view.ino(), name), |value| {
         let at = unpack(value);
-        // A dentry that makes no sense is one that moved: the view will not validate.
-        let matched = with_dentry(pm, at, |dentry| {
+        // Without the lock a dentry that makes no sense is one that moved: the view will not validate.
+        found = with_dentry(pm, at, |dentry| {
             (dentry.name() == name).then(|| Found {
                 at,
                 ino: dentry.ino(),
@@ -118,10 +118,9 @@ pub(crate) fn find(pm: &Pm, arena: &Arena, view: &View<'_>, name: &[u8]) -> Resu
                 kind: dentry.kind(),
             })
         });
-        found = matched.ok().flatten();
-        found.is_some()
+        !matches!(found, Ok(None))
     })?;
-    Ok(found)
+    found
 }
 
 /// The hash of the name at `value`, for tables that grow; a name that can't be read hashes to 0.

@@ -124,9 +124,8 @@ impl Fs {
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
         let result = self.create_numbered(&call, (parent, seen, name), ino, (new, umask, slot));
-        // A number that was not free is kept out of use.
-        if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
-            self.inodes.give(&self.env(&call), ino)?;
+        if result.is_err() {
+            self.give_number(&call, ino, &result)?;
         }
         result
     }
@@ -463,14 +462,35 @@ impl Fs {
         self.reclaim_if(call, inode, gone)
     }
 
-    /// Frees an inode that has lost its last name, unless it is held.
+    /// Gives a number back that no inode was made of. One that is not free after all is kept out of use,
+    /// or each create would meet it.
+    pub(crate) fn give_number<T>(
+        &self,
+        call: &Call<'_>,
+        ino: Ino,
+        result: &Result<T>,
+    ) -> Result<()> {
+        if matches!(result, Err(Error::Damaged { .. })) && self.lock_fresh(call, ino).is_err() {
+            return Ok(());
+        }
+        self.inodes.give(&self.env(call), ino)
+    }
+
+    /// Frees an inode that has lost its last name, unless it is held. The commit is durable, so a log
+    /// that can't be read does not make the operation fail: closing the pool frees what is left, or the
+    /// next opening.
     pub(crate) fn reclaim_if(&self, call: &Call<'_>, inode: &Locked<'_>, gone: bool) -> Result<()> {
         match (gone, is_held(inode)) {
-            (true, false) => self.reclaim(call, inode)?,
-            (true, true) => self.note_kept(),
-            (false, _) => {}
+            (true, false) => match self.reclaim(call, inode) {
+                Err(Error::Damaged { .. }) => Ok(()),
+                reclaimed => reclaimed,
+            },
+            (true, true) => {
+                self.note_kept();
+                Ok(())
+            }
+            (false, _) => Ok(()),
         }
-        Ok(())
     }
 }
 

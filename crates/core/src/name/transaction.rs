@@ -207,7 +207,7 @@ impl Fs {
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
         for (change, (appended, _)) in dirs.iter().zip(&stored) {
-            self.collect_if_grown(call, change.dir, appended)?;
+            self.collect_if_grown(call, change.dir, appended);
         }
         Ok(())
     }

@@ -57,9 +57,8 @@ impl Fs {
         let call = self.begin(OpKind::Create, ctx)?;
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
         let result = self.create_unnamed_numbered(&call, dir, ino, (&new, how));
-        // A number that was not free is kept out of use.
-        if result.is_err() && !matches!(result, Err(Error::Damaged { .. })) {
-            self.inodes.give(&self.env(&call), ino)?;
+        if result.is_err() {
+            self.give_number(&call, ino, &result)?;
         }
         result
     }

@@ -390,7 +390,10 @@ impl<'a> FileTx<'a> {
             self.free(&xattrs.freed);
         }
         fs.give(call, &self.freed)?;
-        appended.map_or(Ok(()), |appended| fs.collect_if_grown(call, file, &appended))
+        if let Some(appended) = &appended {
+            fs.collect_if_grown(call, file, appended);
+        }
+        Ok(())
     }
 }
 

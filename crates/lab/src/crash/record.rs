@@ -133,7 +133,8 @@ impl Observer for Recorder {
         self.push(site, || What::Fence);
     }
 
-    fn load(&self, addr: PmAddr, len: u64) {
+    fn load(&self, addr: PmAddr, len: u64) -> bool {
         self.watch.loaded(addr, len);
+        true
     }
 }
