@@ -14,9 +14,11 @@ use novale_pm::Flushed;
 use crate::base::acl::Acl;
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, Node, SetAttr, SetXattr, XattrMode};
-use crate::fs::{Call, Fs, Locked, OpKind};
+use crate::fs::Fs;
 use crate::inode::state::LogId;
 use crate::inode::view::View;
+use crate::op::call::{Call, OpKind};
+use crate::op::lock::Locked;
 use crate::op::xattr_set::{ReadyXattrs, Xattrs, value_bytes};
 
 const SET_UID: u32 = 0o4000;

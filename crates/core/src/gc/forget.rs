@@ -23,8 +23,9 @@ use novale_layout::PmAddr;
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
-use crate::fs::{Fs, OpKind};
+use crate::fs::Fs;
 use crate::inode::view::{VIEW_CLASS, View};
+use crate::op::call::OpKind;
 use crate::op::load;
 
 /// Views that one operation looks at, at most.

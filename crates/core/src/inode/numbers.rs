@@ -486,7 +486,7 @@ mod tests {
     use super::*;
     use crate::base::types::Node;
     use crate::fixture::{CTX, FILE, empty};
-    use crate::fs::OpKind;
+    use crate::op::call::OpKind;
 
     /// More numbers were given back while all lanes were in use than there had been when the pool was
     /// opened: the part of the count that stands beside the lanes' went below zero, and `df -i` showed

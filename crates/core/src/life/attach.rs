@@ -13,9 +13,10 @@ use novale_policy::{Form, Spread};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
-use crate::fs::{Atime, Fs, OpKind, OpenOptions};
+use crate::fs::{Atime, Fs, OpenOptions};
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
+use crate::op::call::OpKind;
 use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
 use crate::pool::Pool;

@@ -25,12 +25,14 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
-use crate::fs::{Call, Fs, GIVEN, OpKind};
+use crate::fs::Fs;
 use crate::inode::dir_index;
 use crate::inode::state::InodePlace;
 use crate::inode::view::View;
 use crate::life::scan::AcceptedLog;
+use crate::op::call::{Call, OpKind};
 use crate::op::journal::{Journal, lane_pages};
+use crate::op::pages::GIVEN;
 use crate::op::standing::Standing;
 use crate::op::{load, standing};
 use crate::seeded;

@@ -11,8 +11,9 @@ use novale_pm::Pm;
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::inode::state::{LogId, State};
-use crate::log::{self, Item};
-use crate::seeded::{self, Bug};
+use crate::log::Item;
+use crate::seeded::Bug;
+use crate::{log, seeded};
 
 const PAGE_BYTES: usize = 4096;
 /// Pages in which the end that a line covers lies, at most.

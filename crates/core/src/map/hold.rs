@@ -19,9 +19,11 @@ use novale_layout::Ino;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
-use crate::fs::{Call, Fs, Locked, OpKind};
+use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::inode::words::DAX_HOLD;
+use crate::op::call::{Call, OpKind};
+use crate::op::lock::Locked;
 
 /// The word of an operation's record that says which hold it takes or gives: its offset, the lowest
 /// bit set for one that is given.

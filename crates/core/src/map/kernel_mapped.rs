@@ -22,9 +22,11 @@ use novale_layout::{FileKind, Ino};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
-use crate::fs::{Fs, OpKind, regular};
+use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::inode::words::{FIXED, KEPT, KNOWN, MAPPED, WANTED};
+use crate::op::call::OpKind;
+use crate::op::lock::regular;
 
 impl View<'_> {
     /// Notes that a kernel may know the inode; under the lock.

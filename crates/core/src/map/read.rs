@@ -8,8 +8,10 @@ use novale_pm::Purpose;
 use crate::base::error::{Error, Result};
 use crate::base::extent::pages_touched;
 use crate::base::types::{Ctx, Node, Seek};
-use crate::fs::{Atime, Fs, OpKind, regular};
+use crate::fs::{Atime, Fs};
 use crate::inode::view::View;
+use crate::op::call::OpKind;
+use crate::op::lock::regular;
 
 const DAY_NS: i64 = 86_400_000_000_000;
 

@@ -9,10 +9,12 @@ use novale_layout::{FileKind, Ino};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, DirEntry, Node};
-use crate::fs::{By, Fs, Locked, OpKind};
+use crate::fs::Fs;
 use crate::inode::dir_index::{Found, find, next_name, with_dentry};
 use crate::inode::view::Seen;
 use crate::name::create::among;
+use crate::op::call::{By, OpKind};
+use crate::op::lock::Locked;
 
 /// Names handed to a listing between two validations.
 const LIST_BATCH: usize = 64;

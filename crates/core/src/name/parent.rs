@@ -17,11 +17,12 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, Node};
-use crate::fs::{By, Fs, OpKind};
+use crate::fs::Fs;
 use crate::inode::dir_index::{next_name, with_dentry};
 use crate::inode::state::InodePlace;
 use crate::inode::view::View;
 use crate::inode::words::ParentWord;
+use crate::op::call::{By, OpKind};
 
 /// Names that are compared between two validations.
 const STEP: usize = 4096;

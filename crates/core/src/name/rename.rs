@@ -8,12 +8,14 @@ use novale_pm::Flushed;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, Node, RenameMode};
-use crate::fs::{Call, Fs, Locked, OpKind};
+use crate::fs::Fs;
 use crate::inode::dir_index::Found;
 use crate::name::create::{NAME_TRIES, among, unlinked};
 use crate::name::dir;
 use crate::name::dir::Stale;
 use crate::name::transaction::{Add, DirChange, Few, InodeChange, few};
+use crate::op::call::{Call, OpKind};
+use crate::op::lock::Locked;
 use crate::seeded;
 use crate::seeded::Bug;
 

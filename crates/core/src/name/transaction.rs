@@ -12,14 +12,16 @@ use novale_layout::{
 use novale_pm::Flushed;
 
 use crate::base::error::{Error, Result};
-use crate::fs::{Call, Fs, Locked};
+use crate::fs::Fs;
 use crate::inode::dir_index;
 use crate::inode::dir_index::Found;
 use crate::inode::state::{InodePlace, State};
 use crate::inode::view::View;
 use crate::log::covered::no_entries_crc;
 use crate::log::{Appended, Appender, Room};
+use crate::op::call::Call;
 use crate::op::commit::Part;
+use crate::op::lock::Locked;
 use crate::op::quota::Counted;
 use crate::seeded;
 use crate::seeded::Bug;

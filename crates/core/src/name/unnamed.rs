@@ -22,13 +22,14 @@ use novale_layout::{FileKind, Ino, JournalKind};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, NewInode, Node, Unnamed};
-use crate::fs::{Call, Fs, OpKind};
+use crate::fs::Fs;
 use crate::inode::media;
 use crate::inode::state::State;
 use crate::inode::view::View;
 use crate::inode::words::ParentWord;
 use crate::log::covered::no_entries_crc;
 use crate::name::create::new_inode;
+use crate::op::call::{Call, OpKind};
 use crate::op::commit::Part;
 use crate::op::quota::Change;
 use crate::seeded;

@@ -15,15 +15,20 @@
 //! (Written back at once, they would make the next lock that is taken or released wait for them:
 //! a fence in all but name.)
 
+use novale_arena::Phase;
 use novale_layout::{
     CommitLine, Ino, JOURNAL_OFFSETS, JournalKind, JournalLines, JournalRecord, LINE, Seed,
 };
 use novale_pm::{Durable, Flushed, Pm, Purpose};
 
+use crate::base::error::Result;
+use crate::fs::Fs;
 use crate::inode::state::{InodePlace, State};
 use crate::log::covered::record_crc;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::op::call::Call;
+use crate::op::lock::Locked;
+use crate::op::quota::Counted;
+use crate::seeded::{self, Bug};
 use crate::space::lane::Lane;
 
 /// What a commit rests on.
@@ -185,5 +190,56 @@ fn record(
         data_crc,
         identity_mask,
         lines,
+    }
+}
+
+impl Fs {
+    /// Commits one inode and publishes its new state; `publish` changes what else readers see.
+    pub(crate) fn commit(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        mut next: State,
+        rest: Rest,
+        publish: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        call.op.note_commit(locked.id.ino.get(), next.op_seq, next.slot ^ 1);
+        call.op.set_phase(Phase::Committing);
+        if seeded::is_on(Bug::ShownEarly) {
+            let slot = next.slot ^ 1;
+            locked.view.publish(|| locked.view.set_state(&State { slot, ..next }));
+        }
+        one(&self.pm, self.session, &locked.place, &mut next, rest).end();
+        call.op.set_phase(Phase::Fenced);
+        let before = Counted::of(&locked.view);
+        let published = locked.view.publish(|| {
+            locked.view.set_state(&next);
+            publish()
+        });
+        // The pages are in the log and the index now.
+        call.op.clear_notes();
+        call.op.set_phase(Phase::Published);
+        // Not by `and`, which moves an error's bytes where there is none: such a load of what was
+        // stored lately in other pieces waits behind the fence for all that was streamed.
+        published?;
+        self.recount(before, &locked.view)
+    }
+
+    /// Commits several inodes through the journal; the caller publishes.
+    pub(crate) fn commit_many(
+        &self,
+        (call, lane): (&Call<'_>, &Lane<'_>),
+        kind: JournalKind,
+        parts: &mut [Part],
+        (pending, single): (Flushed, bool),
+    ) -> Durable {
+        for part in parts.iter() {
+            call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
+        }
+        call.op.set_phase(Phase::Committing);
+        let pool = (self.seed, self.session);
+        let durable = many(&self.pm, pool, lane, kind, parts, (pending, single));
+        call.op.set_phase(Phase::Fenced);
+        durable
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! The way back of every change is here alone. A transaction that is dropped before its commit fences
 //! what it streamed, then gives all pages back: whoever gets them next must not be overtaken by its
-//! stores.
+//! stores. A panic gives nothing back: what stands then is judged as after a death.
 //!
 //! Crash points. Pages, attribute chains and entries lie where nothing leads before the commit line is
 //! durable ([`crate::op::commit`]): a crash frees them. With a data checksum the line counts only if all
@@ -27,15 +27,18 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::Result;
 use crate::base::extent::{Extent, Extents, page_at};
-use crate::fs::{Call, Fs, Locked};
+use crate::fs::Fs;
 use crate::inode::state::{Attrs, State};
 use crate::inode::view::View;
 use crate::log::covered::covered_crc;
 use crate::log::entries::{attributes_entry, write_entry};
 use crate::log::{Appender, Room};
+use crate::op::call::Call;
 use crate::op::commit::Rest;
+use crate::op::lock::Locked;
 use crate::op::xattr_set::{ReadyXattrs, Xattrs};
-use crate::seeded::{self, Bug};
+use crate::seeded;
+use crate::seeded::Bug;
 use crate::space::Need;
 
 /// New pages of an operation that no commit names yet, and what was streamed to them. Dropped, they are
@@ -75,7 +78,7 @@ impl<'a> Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if !self.is_named && !self.extents.is_empty() {
+        if !self.is_named && !self.extents.is_empty() && !std::thread::panicking() {
             // A fence completes all that this thread has streamed, whoever had the token of it.
             self.fs.pm.fence(Flushed::none()).end();
             // What fails here is the arena, and the next operation says so.
@@ -399,7 +402,8 @@ impl<'a> FileTx<'a> {
 
 impl Drop for FileTx<'_> {
     fn drop(&mut self) {
-        if self.taken.is_named || (self.log.is_none() && self.attrs.is_none()) {
+        let has_none = self.log.is_none() && self.attrs.is_none();
+        if self.taken.is_named || has_none || std::thread::panicking() {
             return;
         }
         self.fs.pm.fence(Flushed::none()).end();

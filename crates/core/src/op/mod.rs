@@ -5,10 +5,13 @@
 //!
 //! Never here: what one kind of operation alone does.
 
+pub(crate) mod call;
 pub(crate) mod commit;
 pub(crate) mod file_tx;
 pub(crate) mod journal;
 pub(crate) mod load;
+pub(crate) mod lock;
+pub(crate) mod pages;
 pub(crate) mod quota;
 pub(crate) mod standing;
 pub(crate) mod unrecovered;

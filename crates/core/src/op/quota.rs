@@ -19,9 +19,10 @@ use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, Ino, SetAttr, StatFs};
-use crate::fs::{Call, Fs, OpKind};
+use crate::fs::Fs;
 use crate::inode::state::LogId;
 use crate::inode::view::View;
+use crate::op::call::{Call, OpKind};
 use crate::op::xattr_set::{Xattrs, value_bytes};
 
 /// Words of a tree's block.

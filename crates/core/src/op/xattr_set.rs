@@ -16,9 +16,10 @@ use novale_pm::{Flushed, Pm, Purpose};
 use crate::base::acl::Acl;
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents, page_at};
-use crate::fs::{Call, Fs};
+use crate::fs::Fs;
 use crate::inode::state::LogId;
 use crate::inode::words::XattrSet;
+use crate::op::call::Call;
 use crate::space::Need;
 
 const LINE_BYTES: usize = 64;

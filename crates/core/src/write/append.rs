@@ -12,11 +12,14 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
-use crate::fs::{Call, Fs, Locked};
+use crate::fs::Fs;
 use crate::inode::view::View;
+use crate::op::call::Call;
 use crate::op::commit::Rest;
 use crate::op::file_tx::FileTx;
-use crate::seeded::{self, Bug};
+use crate::op::lock::Locked;
+use crate::seeded;
+use crate::seeded::Bug;
 use crate::write::cow::FILE_BYTES_MAX;
 use crate::write::small::SMALL_BYTES_MAX;
 

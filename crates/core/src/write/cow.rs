@@ -16,12 +16,16 @@ use novale_policy::WriteShape;
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extents, pages_touched};
 use crate::base::types::Ctx;
-use crate::fs::{Call, Fs, Locked, OpKind, regular};
+use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
 use crate::map::fill::{Bytes, InPlace};
+use crate::op::call::{Call, OpKind};
 use crate::op::file_tx::{FileTx, Taken};
-use crate::seeded::{self, Bug};
+use crate::op::lock::{Locked, regular};
+use crate::op::pages::need;
+use crate::seeded;
+use crate::seeded::Bug;
 use crate::space::Need;
 use crate::write::small::{At, SMALL_BYTES_MAX};
 
@@ -269,7 +273,7 @@ impl Fs {
             }
             Ok(true)
         })?;
-        Ok(crate::fs::need(mapped))
+        Ok(need(mapped))
     }
 
     /// Fills the partial pages up, commits and publishes.

@@ -14,11 +14,15 @@ use novale_policy::Method;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::pages_touched;
-use crate::fs::{Call, Fs, Locked, need};
+use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::page_crc;
+use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
-use crate::seeded::{self, Bug};
+use crate::op::lock::Locked;
+use crate::op::pages::need;
+use crate::seeded;
+use crate::seeded::Bug;
 use crate::space::Need;
 use crate::write::cow::{FILE_BYTES_MAX, Found};
 

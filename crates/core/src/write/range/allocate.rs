@@ -7,9 +7,12 @@ use novale_layout::{Ino, PAGE, RoFeature};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, Fallocate};
-use crate::fs::{Call, Fs, Locked, OpKind, need};
+use crate::fs::Fs;
 use crate::map::fill::{Bytes, InPlace, NewPages};
+use crate::op::call::{Call, OpKind};
 use crate::op::file_tx::FileTx;
+use crate::op::lock::Locked;
+use crate::op::pages::need;
 use crate::write::cow::FILE_BYTES_MAX;
 use crate::write::range::shift::{check_collapse, check_insert};
 

@@ -11,10 +11,13 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::Result;
 use crate::base::extent::{Extent, Extents, page_at};
-use crate::fs::{Call, Fs, Locked, need};
+use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::page_crc;
+use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
+use crate::op::lock::Locked;
+use crate::op::pages::need;
 use crate::seeded;
 use crate::seeded::Bug;
 use crate::space::Need;

@@ -15,11 +15,13 @@ use novale_layout::{PAGE, PmAddr};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
-use crate::fs::{Call, Fs, Locked};
+use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
 use crate::log::entries::hole_to_end;
+use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
+use crate::op::lock::Locked;
 use crate::seeded;
 use crate::seeded::Bug;
 use crate::space::Need;

@@ -1,0 +1,128 @@
+//! Pages that an operation takes from the allocator and frees.
+//!
+//! What is about to be freed is noted in the operation record, where it is much: whoever settles for a
+//! client that dies goes on where it stopped.
+
+use novale_arena::Phase;
+use novale_layout::{FileKind, PAGE, PmAddr};
+
+use crate::base::error::Result;
+use crate::base::extent::{Extent, Extents};
+use crate::fs::Fs;
+use crate::inode::state::LogId;
+use crate::inode::view::View;
+use crate::op::call::Call;
+use crate::op::load;
+use crate::op::lock::Locked;
+use crate::op::quota::Change;
+use crate::op::xattr_set::Xattrs;
+use crate::space::Need;
+
+/// Pages freed at once of which a death may lose track, until the pool is opened again.
+const UNNOTED_PAGES_MAX: u64 = 64;
+
+/// The word of an operation's record that counts the extents of its list that it began to give.
+pub(crate) const GIVEN: usize = 0;
+
+/// Notes pages that are going to be freed, if they are many: whoever settles for this client, if it
+/// dies, goes on where it stopped.
+fn note_free(call: &Call<'_>, extents: &Extents) {
+    call.op.clear_notes();
+    if extents.pages() > UNNOTED_PAGES_MAX {
+        for extent in extents.iter() {
+            let pages = u32::try_from(extent.pages).unwrap_or(u32::MAX);
+            // Without room in the arena a death loses the rest until the next opening.
+            let _noted = call.op.note_free(extent.addr.raw(), pages);
+        }
+    }
+    call.op.set_phase(Phase::Freeing);
+}
+
+/// What an operation wants its pages for: growth, unless all that it does is replace.
+pub(crate) fn need(replaces: bool) -> Need {
+    if replaces { Need::Release } else { Need::Growth }
+}
+
+impl Fs {
+    /// Exactly `pages` new pages, which the caller is going to store to.
+    pub(crate) fn take_pages(&self, call: &Call<'_>, pages: u64, need: Need) -> Result<Extents> {
+        let extents = self.allocator.take_all(self.arena(), &call.op, call.hint, pages, need)?;
+        for extent in extents.iter() {
+            self.pm.expect_stores(extent.addr, extent.pages * PAGE);
+        }
+        Ok(extents)
+    }
+
+    /// Frees pages that nothing durable names any more.
+    pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
+        // One page goes by a single store: there is nothing to be gone on with.
+        call.op.clear_notes();
+        if extents.is_empty() || self.allocator.keep(self.arena(), &call.op, extents)? {
+            return Ok(());
+        }
+        note_free(call, extents);
+        self.give_noted(call, extents)?;
+        call.op.set_phase(Phase::Published);
+        Ok(())
+    }
+
+    pub(crate) fn give_noted(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
+        let noted = extents.pages() > UNNOTED_PAGES_MAX;
+        self.allocator.give_each(self.arena(), &call.op, call.hint, extents, |index| {
+            if noted {
+                call.op.note_word(GIVEN, index + 1);
+            }
+        })?;
+        call.op.clear_notes();
+        Ok(())
+    }
+
+    /// Frees all that an inode without names and holds has, and its number. The commit that took
+    /// its last name is durable, so nothing is stored.
+    pub(crate) fn reclaim(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+        self.reclaim_view(call, &locked.view, &locked.id, locked.kind)
+    }
+
+    /// As [`Fs::reclaim`], for whoever has the lock in another way.
+    pub(crate) fn reclaim_view(
+        &self,
+        call: &Call<'_>,
+        view: &View<'_>,
+        id: &LogId,
+        kind: FileKind,
+    ) -> Result<()> {
+        let arena = self.arena();
+        let state = view.state();
+        let mut freed = Extents::default();
+        if kind != FileKind::Directory {
+            view.index().for_each(arena, &mut |_, addr| {
+                freed.push_page(PmAddr::from_raw(addr));
+            })?;
+        }
+        crate::log::pages(&self.pm, id, state.log_head, state.log_tail, &mut |page| {
+            freed.push_page(page);
+        })?;
+        Xattrs::read(&self.pm, id, view.xattrs().root)?.for_each_page(&mut |extent| {
+            freed.push(extent);
+            Ok(())
+        })?;
+        // All that can be damaged was read.
+        if kind != FileKind::Directory {
+            self.take_parked(view, &mut freed)?;
+        }
+        let (spare, pages) = view.spare();
+        if pages > 0 {
+            freed.push(Extent { addr: spare, pages });
+        }
+        note_free(call, &freed);
+        self.count(view.project(), Change::whole(view).back())?;
+        view.publish(|| {
+            view.set_unloaded();
+            load::reset(arena, view)
+        })?;
+        self.give_noted(call, &freed)?;
+        // The phase stays: whoever settles for a death from here on must not do this again while the
+        // inode is locked. Its number is lost until the pool is opened again then.
+        self.inodes.give(&self.env(call), view.ino())
+    }
+}
