@@ -11,14 +11,12 @@
 
 use novale_core::{Attr, Ctx, FileKind, Ino};
 use novale_layout::INO_LIMIT;
+use novale_posix::by_number::{DIRECTORY, parse};
 use novale_posix::hold_same;
 
 use crate::gate::Pass;
 use crate::novale::Novale;
 use crate::service::{Errno, Listed, Reply};
-
-/// The name in the root.
-const NAME: &[u8] = b".novale";
 
 /// The number, which no inode can have.
 const INO: Ino = Ino::new(INO_LIMIT);
@@ -44,16 +42,6 @@ pub(crate) fn attr() -> Attr {
     }
 }
 
-/// The inode and the generation in a name like `17.3`, or `17.3:4:file`; none in any other, `017.3`
-/// included.
-fn parse(name: &[u8]) -> Option<(Ino, u32)> {
-    let name = str::from_utf8(name.split(|byte| *byte == b':').next()?).ok()?;
-    let (ino, generation) = name.split_once('.')?;
-    let number = Ino::new(ino.parse().ok()?);
-    let found = (number, generation.parse().ok()?);
-    (format!("{}.{}", number.get(), found.1) == name && number.is_valid()).then_some(found)
-}
-
 /// Removes a name: the inode stays what it is, and the kernel drops the name, which would keep the inode
 /// for it long after the file was closed and removed.
 pub(crate) fn forget(name: &[u8]) -> Reply<()> {
@@ -69,7 +57,7 @@ impl Novale {
     /// Whether a name leads to it.
     pub(crate) fn is_named_virtual(&self, parent: Ino, name: &[u8]) -> bool {
         let here = name == b"." && parent == INO;
-        self.settings.shared && (parent == Ino::ROOT && name == NAME || here)
+        self.settings.shared && (parent == Ino::ROOT && name == DIRECTORY.as_bytes() || here)
     }
 
     /// Refuses what can't be done to it.
@@ -128,32 +116,6 @@ pub(crate) fn list(after: u64, take: &mut dyn FnMut(&Listed) -> bool) {
         let kind = FileKind::Directory;
         if !take(&Listed { cookie, ino, generation: 0, kind, name: name.to_vec() }) {
             return;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Ino, parse};
-
-    #[test]
-    fn only_one_spelling_names_an_inode() {
-        for name in [&b"17.3"[..], b"17.3:", b"17.3:4:a name:\xff"] {
-            assert_eq!(parse(name), Some((Ino::new(17), 3)));
-        }
-        for name in [
-            "017.3",
-            "17.03",
-            "+17.3",
-            "17",
-            "17.3.1",
-            ":17.3",
-            "0.1",
-            "1099511627776.1",
-            "17.-1",
-            "",
-        ] {
-            assert_eq!(parse(name.as_bytes()), None, "{name}");
         }
     }
 }

@@ -28,6 +28,7 @@
 //! With memory, clocks or threads of one's own, [`Files::new`] puts the same on any open
 //! [`novale_core::Fs`].
 
+pub mod by_number;
 mod caller;
 mod confinement;
 mod errno;

@@ -9,10 +9,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_core::Ino;
+use novale_posix::by_number;
 
 use crate::calls::directories;
 use crate::lock::Lock;
-use crate::shown::{self, BY_NUMBER};
+use crate::shown;
 use crate::sys::{Ret, fail, sys};
 use crate::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::{giving, locks, mounts, numbers, say};
@@ -190,7 +191,9 @@ fn open(target: &[u8], description: &InUse) -> Ret {
 
 /// Opens a file through the mount, by its inode number.
 fn open_file(target: &[u8], file: &InUse) -> Ret {
-    let path = [target, b"/", BY_NUMBER.as_bytes(), b"/", &shown::by_number(file), b"\0"].concat();
+    let path =
+        [target, b"/", by_number::DIRECTORY.as_bytes(), b"/", &shown::name_by_number(file), b"\0"]
+            .concat();
     let flags = file.flags() & KEPT | libc::O_CLOEXEC;
     let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
     // The kernel would remember the name, and with it the inode, when it is closed and removed.
@@ -296,9 +299,10 @@ pub(crate) fn map(fd: i32, description: &InUse) -> bool {
 /// behind the end.
 pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
     let Some(mount) = mounts::all().get(mount) else { return };
-    let by_number = format!("{}.{generation}", ino.get());
-    let path = [&mount.target, &b"/"[..], BY_NUMBER.as_bytes(), b"/", by_number.as_bytes(), b"\0"]
-        .concat();
+    let name = by_number::name(ino, generation);
+    let path =
+        [&mount.target, &b"/"[..], by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes(), b"\0"]
+            .concat();
     // Twice: see `know_length`.
     ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
     ask_length(libc::AT_FDCWD, path.as_ptr(), 0);

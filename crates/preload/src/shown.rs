@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_core::{FileKind, Ino, Node};
+use novale_posix::by_number::{self, DIRECTORY, SEPARATOR};
 
 use crate::calls::directories;
 use crate::guard::PATH_MAX;
@@ -15,10 +16,6 @@ use crate::mounts::{self, ctx};
 use crate::sys::sys;
 use crate::table::{self, IN_KERNEL, InUse};
 
-/// Below the mount point: where the daemon shows inodes by number.
-pub(crate) const BY_NUMBER: &str = ".novale";
-/// Behind the inode and the generation in such a name, and again behind the number of the directory.
-const SEPARATOR: u8 = b':';
 /// Bytes of a name in the kernel.
 const NAME_MAX: usize = 255;
 /// Bytes of a name that is noted; of a longer one only the directory is.
@@ -89,10 +86,10 @@ pub(crate) fn moved(ino: Ino, to: Ino) {
     });
 }
 
-/// The name below [`BY_NUMBER`] by which the kernel opens a file.
-pub(crate) fn by_number(file: &InUse) -> Vec<u8> {
+/// The name below [`DIRECTORY`] by which the kernel opens a file.
+pub(crate) fn name_by_number(file: &InUse) -> Vec<u8> {
     let generation = file.generation.load(Ordering::Relaxed);
-    let plain = format!("{}.{generation}", file.ino().get());
+    let plain = by_number::name(file.ino(), generation);
     let Some(Noted { parent, name }) = noted(file) else { return plain.into_bytes() };
     let separator = char::from(SEPARATOR);
     let mut full = format!("{plain}{separator}{}{separator}", parent.get()).into_bytes();
@@ -108,7 +105,7 @@ pub(crate) fn by_number(file: &InUse) -> Vec<u8> {
 fn parse(shown: &[u8]) -> Option<(usize, Ino, Noted)> {
     let shown = shown.strip_suffix(DELETED).unwrap_or(shown);
     let (mount, rest) = mounts::of_path(shown)?;
-    let name = rest.strip_prefix(b"/")?.strip_prefix(BY_NUMBER.as_bytes())?.strip_prefix(b"/")?;
+    let name = rest.strip_prefix(b"/")?.strip_prefix(DIRECTORY.as_bytes())?.strip_prefix(b"/")?;
     let mut parts = name.splitn(3, |byte| *byte == SEPARATOR);
     let (inode, parent, name) = (parts.next()?, parts.next()?, parts.next()?);
     let inode = inode.split(|byte| *byte == b'.').next()?;

@@ -14,6 +14,7 @@ mod length;
 mod names;
 mod packages;
 mod rooms;
+mod shared;
 mod source;
 mod tokens;
 
@@ -62,7 +63,9 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let tree = Tree::read(root)?;
     let packages = packages::read(root)?;
     let mut findings = Vec::new();
-    for rule in [length::check, calls::check, names::check, docs::check, rooms::check] {
+    for rule in
+        [length::check, calls::check, names::check, docs::check, rooms::check, shared::check]
+    {
         findings.extend(rule(&tree));
     }
     findings.extend(arrows::check(&packages));

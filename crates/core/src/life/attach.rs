@@ -22,17 +22,14 @@ use crate::op::unrecovered::Unrecovered;
 use crate::pool::Pool;
 use crate::space::Allocator;
 
-/// What programs that share an arena must have in common: a hash of the sources of all that works on
-/// one (`build.rs`), so that a program of another build is refused.
-pub const ARENA_ABI: u64 = parsed(env!("NOVALE_ARENA_ABI"));
+/// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
+/// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
+/// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
+const SHARED: u64 = 1;
 
-const fn parsed(text: &str) -> u64 {
-    match u64::from_str_radix(text, 10) {
-        Ok(number) => number,
-        Err(_) => 0,
-    }
-}
-const _: () = assert!(ARENA_ABI != 0, "the build script writes a number");
+/// What programs that share an arena must have in common, so that one with another idea of its contents,
+/// or of the pool's, is refused.
+pub const ARENA_ABI: u64 = SHARED << 32 | novale_layout::FORMAT_VERSION as u64;
 
 // Words of the arena's root block.
 const STAGE: usize = 0;

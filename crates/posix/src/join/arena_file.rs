@@ -22,6 +22,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::JoinError;
+use crate::by_number;
 
 const FOLDER: &str = "/dev/shm";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -32,6 +33,10 @@ const UUID_CHARS: usize = 36;
 const OTHERS: u32 = 0o077;
 /// Random names that are tried: that one of them is taken, nobody can bring about.
 const NAMES_MAX: u32 = 8;
+
+/// What programs that share a pool have in common: what they keep in its arena, and the names by which
+/// one asks another's mount for an inode.
+const ABI: u64 = ARENA_ABI ^ by_number::VERSION << 56;
 
 /// The name of a pool's arena. Whoever makes or removes the file holds the locks of the pool.
 #[derive(Debug, Clone)]
@@ -72,7 +77,7 @@ impl ArenaFile {
     }
 
     fn identity(&self) -> Identity {
-        Identity { pool_uuid: self.pool_uuid, abi: ARENA_ABI }
+        Identity { pool_uuid: self.pool_uuid, abi: ABI }
     }
 
     /// Makes the arena, of at most `bytes`. One that is there belonged to clients that were killed:
@@ -178,7 +183,7 @@ pub fn remove_arenas_of_dead(device: (u32, u32)) {
     for path in list(PREFIX.as_bytes()) {
         let Some(pool_uuid) = uuid_in(&path) else { continue };
         let Ok(Seen::Own(file)) = look(&path) else { continue };
-        let Ok(arena) = Arena::open_file(file, Identity { pool_uuid, abi: ARENA_ABI }) else {
+        let Ok(arena) = Arena::open_file(file, Identity { pool_uuid, abi: ABI }) else {
             continue;
         };
         let served_it = mounts_served(&arena).any(|(_, served)| served.device == device);

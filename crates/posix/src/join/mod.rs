@@ -6,7 +6,7 @@
 //! Never here: printing, the command line, a look at `/proc/locks`.
 //!
 //! Who joins is trusted as the owner of the pool is, and trusts the others: so the arena must be the
-//! caller's own, and nobody else may be allowed to write it. It must be of the same build
+//! caller's own, and nobody else may be allowed to write it. It must be of the same meaning
 //! ([`novale_core::ARENA_ABI`]), of this boot, and of the same pid namespace, or nobody could tell
 //! which clients live. A mount that lets the kernel keep what it has read keeps its slots' locks for
 //! itself, and can't be joined; `novale mount -o direct` makes one that can.
