@@ -10,7 +10,7 @@ use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings,
 use novale_pm::PmOptions;
 use novale_policy::Form;
 use novale_posix::join::{self, ArenaFile, Opening, arena_bytes};
-use novale_posix::wall_clock_ns;
+use novale_posix::{measure_costs, wall_clock_ns};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -171,8 +171,9 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
             slots::shown(&found.paths)
         );
     }
-    let opening = opening(request);
+    let mut opening = opening(request);
     let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm))?;
+    measure_costs(&pm, &mut opening.fs);
     let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
     let segment = arena.create(bytes)?;
     let bar = Bar::new();
@@ -215,6 +216,7 @@ fn opening(request: &Request) -> Opening {
             Some(FormArg::Single) => Form::Single,
             Some(FormArg::Two) => Form::Two,
         },
+        costs: None,
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,
         ignore_default_acls: !request.words.options.has_acls(),

@@ -12,7 +12,7 @@ use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
 
-use novale_core::Fs;
+use novale_core::{Form, Fs};
 use novale_layout::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,9 @@ pub(crate) struct Facts {
     pub(crate) grace_seconds: u64,
     /// The words of `-o` that ask for what the daemon runs with.
     pub(crate) daemon_words: Vec<String>,
+    /// Which form commits take, in words.
+    #[serde(default)]
+    pub(crate) commits: String,
     /// Processes that use the pool and serve no mount.
     pub(crate) programs: Vec<u32>,
 }
@@ -54,6 +57,7 @@ impl Facts {
     pub(crate) fn answered(mut self, fs: Arc<Fs>) -> Answer {
         self.pid = std::process::id();
         self.pid_namespace = pid_namespace();
+        self.commits = commits(&fs);
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {
@@ -61,6 +65,21 @@ impl Facts {
             // Numbers and texts can be written.
             serde_json::to_vec(&now).unwrap_or_default()
         })
+    }
+}
+
+/// Which form commits take, and why.
+fn commits(fs: &Fs) -> String {
+    match fs.commit_form() {
+        (Form::Single, _) => "single-fence, as was chosen".to_owned(),
+        (Form::Two, _) => "two-fence, as was chosen".to_owned(),
+        (Form::Auto, None) => format!("single-fence up to {} bytes", Form::SUMMED_BYTES_MAX),
+        (Form::Auto, Some(costs)) => format!(
+            "single-fence up to {} bytes: a fence takes {} ns, the checksum of a page {} ns",
+            costs.summed_bytes_max(),
+            costs.fence_ns,
+            costs.page_sum_ns
+        ),
     }
 }
 

@@ -33,6 +33,8 @@ struct Facts {
     answers: bool,
     /// Whether what is acknowledged survives a power cut.
     survives_power_cuts: bool,
+    /// Which form commits take, where somebody has it mounted.
+    commits: Option<String>,
     bytes_free: Option<u64>,
     inodes: Option<u64>,
     slots: Vec<SlotFacts>,
@@ -64,12 +66,13 @@ fn facts(found: &Found) -> Result<Facts> {
     let first = found.paths.first().map(std::path::PathBuf::as_path);
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
-    let space = match (used_by, mounted.first()) {
-        (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX).map(|said| said.space),
-        (None, _) => Ok(slots::space(found)),
-        (Some(_), None) => Ok(None),
+    let said = match (used_by, mounted.first()) {
+        (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX)
+            .map(|said| (said.space, said.facts.map(|facts| facts.commits))),
+        (None, _) => Ok((slots::space(found), None)),
+        (Some(_), None) => Ok((None, None)),
     };
-    let (answers, space) = (space.is_ok(), space.unwrap_or_default());
+    let (answers, (space, commits)) = (said.is_ok(), said.unwrap_or_default());
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
     let slots = slots.map(|((slot, path), memory)| SlotFacts {
@@ -95,6 +98,7 @@ fn facts(found: &Found) -> Result<Facts> {
         clients: found.arena().map(|arena| arena.live_clients()).unwrap_or_default(),
         answers,
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
+        commits: commits.filter(|commits| !commits.is_empty()),
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
         slots: slots.collect(),
@@ -122,6 +126,9 @@ fn show(facts: &Facts, survives: &str) -> Result<()> {
     if facts.clients.len() > 1 {
         let pids: Vec<String> = facts.clients.iter().map(ToString::to_string).collect();
         say!("clients   {}: processes {}", pids.len(), pids.join(" "))?;
+    }
+    if let Some(commits) = &facts.commits {
+        say!("commits   {commits}")?;
     }
     for bad in &facts.bad_copies {
         say!("damaged   {bad}")?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use novale_arena::{Arena, Client, Off};
 use novale_layout::{INODES_PER_PAGE, Ino, LOG_ENTRY_LINES, Seed};
 use novale_pm::{Counters, Pm};
-use novale_policy::{Auto, Form, UpdatePolicy};
+use novale_policy::{Auto, CommitCosts, Form, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, GcCounters, IndexMemory, Node, OpenReport, StatFs};
@@ -51,6 +51,8 @@ pub struct OpenOptions {
     pub atime: Atime,
     /// The commit form.
     pub form: Form,
+    /// What [`Form::Auto`] goes by, where somebody has measured it on this pool's memory.
+    pub costs: Option<CommitCosts>,
     /// Time of opening, ns since 1970.
     pub now_ns: i64,
     /// Bytes of the arena beyond which the views of inodes that nobody has used lately are dropped,
@@ -61,12 +63,20 @@ pub struct OpenOptions {
     pub ignore_default_acls: bool,
 }
 
+impl OpenOptions {
+    /// Bytes that a data checksum is of, at most, in [`Form::Auto`].
+    pub(crate) fn summed_bytes_max(&self) -> u64 {
+        self.costs.map_or(Form::SUMMED_BYTES_MAX, CommitCosts::summed_bytes_max)
+    }
+}
+
 impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             read_only: false,
             atime: Atime::Relatime,
             form: Form::Auto,
+            costs: None,
             now_ns: 0,
             index_bytes: None,
             ignore_default_acls: false,
@@ -89,6 +99,8 @@ pub struct Fs {
     pub(crate) seed: Seed,
     pub(crate) session: u32,
     pub(crate) options: OpenOptions,
+    /// Bytes that a data checksum is of, at most, in [`Form::Auto`].
+    pub(crate) summed_bytes_max: u64,
     pub(crate) policy: Box<dyn UpdatePolicy>,
     pub(crate) report: OpenReport,
     pub(crate) unrecovered: Unrecovered,
@@ -200,6 +212,12 @@ impl Fs {
             inodes: inodes.saturating_sub(1),
             inodes_free: inodes_to_come(places.saturating_sub(inodes), pages_available),
         })
+    }
+
+    /// The commit form, and the costs that [`Form::Auto`] goes by where they were measured.
+    #[must_use]
+    pub fn commit_form(&self) -> (Form, Option<CommitCosts>) {
+        (self.options.form, self.options.costs)
     }
 
     /// When reads change the access time from now on; also for clients that join from here on.

@@ -6,6 +6,6 @@ mod form;
 mod slots;
 mod update;
 
-pub use form::Form;
+pub use form::{CommitCosts, Form};
 pub use slots::{SlotLoad, SlotPolicy, Spread};
 pub use update::{Auto, CopyOnWrite, Method, UpdatePolicy, WriteShape};

@@ -31,6 +31,7 @@
 pub mod by_number;
 mod caller;
 mod confinement;
+mod costs;
 mod errno;
 mod error;
 mod file;
@@ -59,6 +60,7 @@ mod xattr;
 
 pub use caller::{thread_hint, wall_clock_ns};
 pub use confinement::confinement;
+pub use costs::measure_costs;
 pub use errno::errno;
 pub use error::{Error, Result};
 pub use file::{File, Whence};

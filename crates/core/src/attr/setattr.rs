@@ -71,7 +71,7 @@ impl Fs {
         let cuts = first_dead.map_or(Ok(None), |page| view.index().next(arena, page))?.is_some();
         first_dead.map_or(Ok(()), |page| self.park_room(view, page))?;
         let mut tx = FileTx::begin(self, call, locked);
-        tx.sum(self.options.form.is_single(0));
+        tx.sum(self.is_single(0));
         if attrs != view.attrs() || set.atime_ns.is_some() || xattrs.is_some() {
             tx.change_attrs(attrs, set.atime_ns.unwrap_or(view.atime_ns()), xattrs)?;
         }

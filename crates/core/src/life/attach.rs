@@ -9,7 +9,7 @@ use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::Pm;
-use novale_policy::{Form, Spread};
+use novale_policy::{CommitCosts, Form, Spread};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
@@ -118,10 +118,13 @@ impl OpenOptions {
     pub fn of_arena(arena: &Arena) -> Self {
         let word = arena.root()[MANNERS].load(Ordering::Relaxed);
         let byte = |shift: u32| u8::try_from(word >> shift & 0xff).unwrap_or(0);
+        let half = |shift: u32| u16::try_from(word >> shift & 0xffff).unwrap_or(0);
         let forms = [Form::Auto, Form::Single, Form::Two];
         Self {
             atime: Atime::numbered(byte(0)),
             form: forms.into_iter().find(|known| *known as u8 == byte(8)).unwrap_or(Form::Auto),
+            costs: (word >> 17 & 1 != 0)
+                .then_some(CommitCosts { fence_ns: half(32), page_sum_ns: half(48) }),
             ignore_default_acls: word >> 16 & 1 != 0,
             ..Self::default()
         }
@@ -164,6 +167,7 @@ impl Fs {
             seed: pool.seed,
             session: pool.state.session,
             options: *options,
+            summed_bytes_max: options.summed_bytes_max(),
             policy: Self::default_policy(),
             unrecovered: Unrecovered::default(),
             report: OpenReport { clean: true, ..OpenReport::default() },
@@ -223,7 +227,11 @@ impl Fs {
     pub(crate) fn announce_manners(&self) {
         let (atime, form) = (self.atime() as u64, self.options.form as u64);
         let acls = u64::from(self.options.ignore_default_acls);
-        self.arena().root()[MANNERS].store(acls << 16 | form << 8 | atime, Ordering::Relaxed);
+        let costs = self.options.costs.map_or(0, |costs| {
+            u64::from(costs.page_sum_ns) << 48 | u64::from(costs.fence_ns) << 32 | 1 << 17
+        });
+        let word = costs | acls << 16 | form << 8 | atime;
+        self.arena().root()[MANNERS].store(word, Ordering::Relaxed);
     }
 
     /// The lock under which clients come and go: the word behind the one for renaming.

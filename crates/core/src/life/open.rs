@@ -270,20 +270,7 @@ fn build(
         Some(saved) => saved.page_word(slot, index),
         None => opened.pages.word(slot, index),
     })?;
-    for (number, chunk) in opened.chunks.iter().enumerate() {
-        if chunk.table.is_null() {
-            continue;
-        }
-        inodes.install(
-            arena,
-            number as u64,
-            (chunk.table, &chunk.pages),
-            &|index| match saved {
-                Some(saved) => saved.inode_word(number, index),
-                None => opened.inodes.word(number, index),
-            },
-        )?;
-    }
+    install_chunks(arena, &inodes, opened)?;
     if saved.is_some() {
         report.inodes = inodes.used(arena, &allocator)?.saturating_sub(1);
         report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(arena)?;
@@ -300,6 +287,7 @@ fn build(
         seed: pool.seed,
         session: pool.state.session,
         options: *options,
+        summed_bytes_max: options.summed_bytes_max(),
         policy: Fs::default_policy(),
         report,
         unrecovered,
@@ -316,6 +304,26 @@ fn build(
     fs.load_limits()?;
     fs.announce();
     Ok(fs)
+}
+
+/// Tells the table of inode numbers where each chunk's pages are, and which numbers are in use.
+fn install_chunks(arena: &Arena, inodes: &Inodes, opened: &Opened) -> Result<()> {
+    let saved = opened.saved.as_ref();
+    for (number, chunk) in opened.chunks.iter().enumerate() {
+        if chunk.table.is_null() {
+            continue;
+        }
+        inodes.install(
+            arena,
+            number as u64,
+            (chunk.table, &chunk.pages),
+            &|index| match saved {
+                Some(saved) => saved.inode_word(number, index),
+                None => opened.inodes.word(number, index),
+            },
+        )?;
+    }
+    Ok(())
 }
 
 impl Fs {

@@ -184,7 +184,7 @@ impl Fs {
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
         };
         let mut inherited = self.store_inherited(&fresh.id, &xattrs, fresh.next.op_seq);
-        if xattrs.has_pages() && self.options.form.is_single(0) {
+        if xattrs.has_pages() && self.is_single(0) {
             // The other form has a fence before the record.
             self.pm.fence(std::mem::replace(&mut inherited, Flushed::none())).end();
         }

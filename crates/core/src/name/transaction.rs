@@ -189,7 +189,7 @@ impl Fs {
                 identity: inode.identity,
             });
         }
-        let rest = (pending, self.options.form.is_single(0));
+        let rest = (pending, self.is_single(0));
         self.commit_many((call, &lane), kind, &mut parts, rest).end();
         drop(lane);
         // No reader sees one of them changed and another not, nor does one whose client dies here

@@ -96,6 +96,12 @@ impl Fs {
         Call { op, kind, now_ns: ctx.now_ns, hint: ctx.hint }
     }
 
+    /// Whether a commit whose data checksum would be of so many bytes takes the single-fence form.
+    #[inline]
+    pub(crate) fn is_single(&self, summed: u64) -> bool {
+        self.options.form.is_single(summed, self.summed_bytes_max)
+    }
+
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }

@@ -48,7 +48,7 @@ impl Fs {
     /// many bytes that may be an append: it has no lock yet.
     #[inline]
     pub(crate) fn may_append(&self, ctx: &Ctx, len: usize) -> Result<()> {
-        if len == 0 || len > SMALL_BYTES_MAX || !self.options.form.is_single(len as u64) {
+        if len == 0 || len > SMALL_BYTES_MAX || !self.is_single(len as u64) {
             return Ok(());
         }
         self.use_feature(ctx, RoFeature::Appends)
@@ -63,7 +63,7 @@ impl Fs {
         sum: Option<u32>,
     ) -> Result<()> {
         let view = &locked.view;
-        let single = self.options.form.is_single(data.len() as u64);
+        let single = self.is_single(data.len() as u64);
         let from = in_page(offset);
         let page = if from == 0 { None } else { self.page_of_end(view)? };
         if from == 0 || page.is_some() {

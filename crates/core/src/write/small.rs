@@ -70,7 +70,9 @@ impl Fs {
         // An append is summed as a whole on the way, whole pages where it is pages that they will be.
         let chunk = if appends { data.len() } else { PAGE_BYTES };
         let is_summed = appends || expected % PAGE == 0;
-        let is_summed = is_summed && self.options.form.is_single(data.len() as u64);
+        let len = data.len() as u64;
+        let summed = if appends { len } else { pages_touched(expected, len) * PAGE };
+        let is_summed = is_summed && self.is_single(summed);
         let chunks = if is_summed { data.len() / chunk } else { 0 };
         let sums = sums.get_mut(..chunks).unwrap_or_default();
         let data = novale_crc::copy(data, &mut room.0, chunk, sums);
@@ -128,7 +130,7 @@ impl Fs {
         let mut tx = FileTx::begin(self, call, locked);
         tx.take(pages, self.small_need(view, first_page, pages)?)?;
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
-        let is_single = self.options.form.is_single(data.len() as u64);
+        let is_single = self.is_single(pages * PAGE);
         let sums = self.store_pages_of(&mut tx, copied, is_single)?;
         tx.sum(is_single);
         tx.room_to_map(first_page)?;

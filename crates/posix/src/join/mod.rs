@@ -27,6 +27,7 @@ use novale_pm::{PmOptions, SlotLock};
 pub use arena_file::{ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
 
+use crate::costs::measure_costs;
 use crate::wall_clock_ns;
 
 /// What an arena may take at least where nothing else is said, bytes.
@@ -159,7 +160,9 @@ pub fn open(
     }
     let arena = name.create(opening.arena_bytes.unwrap_or_else(|| arena_bytes(&info)))?;
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
-    let fs = Fs::open(pm, arena, &opening.fs, exec, progress).inspect_err(|_| {
+    let mut options = opening.fs;
+    measure_costs(&pm, &mut options);
+    let fs = Fs::open(pm, arena, &options, exec, progress).inspect_err(|_| {
         name.remove().unwrap_or_default();
     })?;
     fs.pm().share()?;

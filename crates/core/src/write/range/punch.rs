@@ -51,7 +51,7 @@ impl Fs {
         let holes = self.holes_to_punch(view, range)?;
         let mut tx = FileTx::begin(self, call, locked);
         tx.take(holes.edges.len() as u64, Need::Release)?;
-        tx.sum(self.options.form.is_single(holes.edges.len() as u64 * PAGE));
+        tx.sum(self.is_single(holes.edges.len() as u64 * PAGE));
         tx.strip()?;
         tx.room(holes.edges.len() + holes.whole.len(), Need::Release)?;
         for (index, edge) in (0..).zip(&holes.edges) {
