@@ -6,24 +6,35 @@ use std::path::Path;
 use std::process::ExitCode;
 
 mod header;
+mod rooms;
 mod tidy;
 
 const USAGE: &str = "\
-Usage: cargo xtask tidy|header
+Usage: cargo xtask tidy|header|rooms [CHECKOUT]
 
 tidy    check lengths, forbidden calls, crate arrows and the paths named in docs
-header  make novale.h of the declarations in crates/capi";
+header  make novale.h of the declarations in crates/capi
+rooms   count the files of core by room, and the largest circle of them, here or in another checkout";
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
-    let (Some(command), None) = (arguments.next(), arguments.next()) else {
+    let (Some(command), place, None) = (arguments.next(), arguments.next(), arguments.next())
+    else {
         println!("{USAGE}");
         return Ok(ExitCode::from(2));
     };
+    if place.is_some() && command != "rooms" {
+        println!("{USAGE}");
+        return Ok(ExitCode::from(2));
+    }
     match command.as_str() {
         "tidy" => tidy_tree(),
         "header" => {
             header::write(workspace_root())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        "rooms" => {
+            rooms::print(place.as_deref().map_or(workspace_root(), Path::new))?;
             Ok(ExitCode::SUCCESS)
         }
         "help" | "--help" | "-h" => {
