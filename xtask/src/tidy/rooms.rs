@@ -1,7 +1,9 @@
 //! Which folder of a crate may use which: the rooms of docs/ARCHITECTURE.md, as data.
 //!
 //! A room may use itself and the rooms before it. Imports and paths count; a method call tells nothing
-//! of the folder that its `impl` stands in, so it does not.
+//! of the folder that its `impl` stands in, so it does not. Two types of a crate never have one name.
+
+use std::collections::BTreeMap;
 
 use super::source::SourceFile;
 use super::{Finding, Tree};
@@ -54,6 +56,7 @@ fn check_house(house: &House, tree: &Tree) -> Vec<Finding> {
             None => findings.push(finding(file, 0, "is in no room; see xtask's rooms")),
         }
     }
+    findings.extend(namesakes(house, tree));
     findings.extend(house.rooms.iter().filter_map(|(room, _)| {
         let folder = format!("{}{room}", house.folder);
         let missing = !tree.paths.is_empty() && !tree.paths.contains(&folder);
@@ -74,6 +77,27 @@ fn climbs(house: &House, file: &SourceFile, floor: usize) -> Vec<Finding> {
             let room = house.rooms.get(floor).map_or("", |(room, _)| room);
             let message = format!("`{room}` must not use `{}`, a room above it", name.text);
             findings.push(finding(file, name.line, &message));
+        }
+    }
+    findings
+}
+
+/// Types whose name another one of the crate has.
+fn namesakes(house: &House, tree: &Tree) -> Vec<Finding> {
+    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.starts_with(house.folder)) {
+        for tokens in file.tokens.list.windows(2) {
+            let [word, name] = tokens else { continue };
+            let is_type = ["struct", "enum", "trait"].contains(&word.text.as_str());
+            if !is_type || word.is_test {
+                continue;
+            }
+            if let Some(other) = first.insert(&name.text, &file.path) {
+                let message =
+                    format!("`{}` is a type of {other} as well: name one of them anew", name.text);
+                findings.push(finding(file, name.line, &message));
+            }
         }
     }
     findings
@@ -108,6 +132,14 @@ mod tests {
         assert_eq!(found(log, "fn f() { crate::life::open::g() }"), 1, "a path without an import");
         assert_eq!(found("crates/core/src/fs.rs", "use crate::gc::collect;"), 1);
         assert_eq!(found("crates/core/src/lib.rs", "pub use crate::fs::Fs;"), 0);
+    }
+
+    #[test]
+    fn two_types_have_two_names() {
+        let log = "crates/core/src/log/walk.rs";
+        assert_eq!(found(log, "struct A;\nenum B { A }\nimpl A {}"), 0);
+        assert_eq!(found(log, "struct A;\nmod inner { pub(crate) enum A {} }"), 1);
+        assert_eq!(found(log, "struct A;\n#[cfg(test)]\nmod tests { struct A; }"), 0);
     }
 
     #[test]

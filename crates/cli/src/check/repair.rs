@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use novale_core::repair::{Effort, Help, Piece, RepairReport, repair};
+use novale_core::repair::{Effort, Help, RepairReport, SavedPiece, repair};
 use novale_pm::PmOptions;
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
     if !args.yes && !may(&planned)? {
         return Ok(CANNOT_RUN);
     }
-    let mut keep = |piece: &Piece<'_>| match &args.save {
+    let mut keep = |piece: &SavedPiece<'_>| match &args.save {
         Some(dir) => save(dir, piece).map_err(|error| format!("{error:#}")),
         None => Ok(()),
     };
@@ -70,7 +70,7 @@ fn once(
     paths: &[PathBuf],
     options: PmOptions,
     effort: Effort,
-    keep: &mut dyn FnMut(&Piece<'_>) -> Result<(), String>,
+    keep: &mut dyn FnMut(&SavedPiece<'_>) -> Result<(), String>,
 ) -> Result<RepairReport> {
     let pm = slots::open(paths, options)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -113,7 +113,7 @@ fn words(what: &str, gives_up: bool) -> String {
 }
 
 /// Keeps a piece as a file named after its inode and place.
-fn save(dir: &Path, piece: &Piece<'_>) -> Result<()> {
+fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     let name = format!("inode-{}-slot-{}-{:#x}", piece.ino, piece.at.slot(), piece.at.byte());
     let path = dir.join(name);

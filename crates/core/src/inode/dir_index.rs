@@ -95,7 +95,7 @@ pub(crate) fn next_name(
 
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundName {
     pub(crate) at: PmAddr,
     pub(crate) ino: Ino,
     pub(crate) cookie: u64,
@@ -104,13 +104,18 @@ pub(crate) struct Found {
 }
 
 /// Looks a name up in a directory's view. Without the lock, the caller validates the view.
-pub(crate) fn find(pm: &Pm, arena: &Arena, view: &View<'_>, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn find(
+    pm: &Pm,
+    arena: &Arena,
+    view: &View<'_>,
+    name: &[u8],
+) -> Result<Option<FoundName>> {
     let mut found = Ok(None);
     view.names().find(arena, name_hash(view.ino(), name), |value| {
         let at = unpack(value);
         // Without the lock a dentry that makes no sense is one that moved: the view will not validate.
         found = with_dentry(pm, at, |dentry| {
-            (dentry.name() == name).then(|| Found {
+            (dentry.name() == name).then(|| FoundName {
                 at,
                 ino: dentry.ino(),
                 cookie: dentry.cookie(),
@@ -192,7 +197,7 @@ pub(crate) fn add(
 }
 
 /// Removes a name.
-pub(crate) fn remove(arena: &Arena, view: &View<'_>, name: &[u8], found: &Found) -> Result<()> {
+pub(crate) fn remove(arena: &Arena, view: &View<'_>, name: &[u8], found: &FoundName) -> Result<()> {
     mark_removed(arena, view, found.cookie)?;
     view.names().remove(arena, name_hash(view.ino(), name), pack(found.at))?;
     Ok(())

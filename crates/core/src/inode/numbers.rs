@@ -69,12 +69,12 @@ pub(crate) struct Inodes {
 }
 
 /// A chunk in the arena.
-struct Chunk<'a> {
+struct ChunkBlock<'a> {
     words: &'a [AtomicU64; CHUNK_WORDS],
     pages: &'a [AtomicU64],
 }
 
-impl Chunk<'_> {
+impl ChunkBlock<'_> {
     fn word(&self, page: u64) -> Option<&AtomicU64> {
         self.pages.get(usize::try_from(page).ok()?)
     }
@@ -136,7 +136,7 @@ impl Inodes {
         Ok(self.table(arena)?[MADE].load(Ordering::Relaxed))
     }
 
-    fn chunk<'a>(&self, arena: &'a Arena, chunk: u64) -> Result<Option<Chunk<'a>>> {
+    fn chunk<'a>(&self, arena: &'a Arena, chunk: u64) -> Result<Option<ChunkBlock<'a>>> {
         let off = Radix::new(&self.table(arena)?[MAP]).get(arena, chunk)?;
         if off == 0 {
             return Ok(None);
@@ -144,7 +144,7 @@ impl Inodes {
         let off = Off::from_raw(off);
         let words = arena.block::<CHUNK_WORDS>(off)?;
         let pages = Off::from_raw(words[PAGES].load(Ordering::Relaxed));
-        Ok(Some(Chunk { words, pages: arena.slice(pages, PAGES_WORDS)? }))
+        Ok(Some(ChunkBlock { words, pages: arena.slice(pages, PAGES_WORDS)? }))
     }
 
     /// The bits of the chunks with free numbers.
@@ -291,7 +291,7 @@ impl Inodes {
                 from = 0;
                 continue;
             };
-            let Some(Chunk { words, .. }) = self.chunk(arena, number)? else {
+            let Some(ChunkBlock { words, .. }) = self.chunk(arena, number)? else {
                 return Err(Error::BadArena(format!("inode chunk {number} is not there")));
             };
             let mut taken = take_free(words, first);
@@ -325,7 +325,7 @@ impl Inodes {
     }
 
     fn clear(&self, arena: &Arena, chunk: u64, index: u64, bits: u64) -> Result<()> {
-        let Some(Chunk { words, .. }) = self.chunk(arena, chunk)? else {
+        let Some(ChunkBlock { words, .. }) = self.chunk(arena, chunk)? else {
             return Err(Error::BadArena(format!("inode chunk {chunk} is not there")));
         };
         let index = usize::try_from(index).unwrap_or(usize::MAX);

@@ -67,7 +67,7 @@ const XATTR_PAGES_BITS: u32 = 28;
 /// Which block a view was, and how much had been published of it: blocks go on counting when they are
 /// used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ViewSeen {
     off: Off,
     count: u64,
 }
@@ -130,8 +130,8 @@ impl<'a> View<'a> {
     }
 
     /// What the view is as long as nothing is published.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen { off: self.off, count: self.get(SEQ) }
+    pub(crate) fn seen(&self) -> ViewSeen {
+        ViewSeen { off: self.off, count: self.get(SEQ) }
     }
 
     /// Runs `change` with the counter odd.

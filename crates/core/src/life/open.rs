@@ -25,7 +25,7 @@ use crate::fs::{Fs, OpenOptions};
 use crate::inode::chunks::Chunks;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
-use crate::life::scan::{Found, Scan};
+use crate::life::scan::{Scan, ScanFound};
 use crate::life::{attach, saved, scan};
 use crate::op::call::{Call, OpKind};
 use crate::op::journal;
@@ -87,7 +87,7 @@ struct Opened {
     inodes: InodeMarks,
     saved: Option<saved::Saved>,
     last_seq: Vec<u64>,
-    found: Found,
+    found: ScanFound,
     /// Records that can't be judged, or not be taken whole: why.
     doubts: Vec<Error>,
     rejected_records: Vec<PmAddr>,
@@ -150,7 +150,7 @@ fn survey(
         inodes: InodeMarks::new(if saved.is_some() { 0 } else { chunks.len() }),
         saved,
         last_seq: journal.last_seq.clone(),
-        found: Found::default(),
+        found: ScanFound::default(),
         doubts: Vec::new(),
         rejected_records: Vec::new(),
         torn_records: Vec::new(),

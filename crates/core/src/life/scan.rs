@@ -63,7 +63,7 @@ enum Pass {
 
 /// What a scan found that has to be stored.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ScanFound {
     /// Own lines to install: place, slot, line.
     pub(crate) installs: Vec<(InodePlace, u8, novale_layout::CommitLine)>,
     pub(crate) lines_rejected: u64,
@@ -95,7 +95,7 @@ impl Scan<'_> {
         &self,
         exec: &dyn Executor,
         progress: &(dyn Fn(Progress) + Sync),
-    ) -> Result<Found> {
+    ) -> Result<ScanFound> {
         let mut found = self.pass(Pass::Mark, exec, progress)?;
         if self.pages.any_shared() {
             found.damaged.extend(self.pass(Pass::Shared, exec, progress)?.damaged);
@@ -111,10 +111,10 @@ impl Scan<'_> {
         pass: Pass,
         exec: &dyn Executor,
         progress: &(dyn Fn(Progress) + Sync),
-    ) -> Result<Found> {
+    ) -> Result<ScanFound> {
         let total = self.chunks.len() as u64 * INODES_PER_CHUNK;
         let done = AtomicU64::new(0);
-        let found = Mutex::new(Ok(Found::default()));
+        let found = Mutex::new(Ok(ScanFound::default()));
         exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
             let first = task as u64 * TASK_INODES;
             let result = self.scan_block(pass, first);
@@ -130,8 +130,8 @@ impl Scan<'_> {
         found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn scan_block(&self, pass: Pass, first: u64) -> Result<Found> {
-        let mut found = Found::default();
+    fn scan_block(&self, pass: Pass, first: u64) -> Result<ScanFound> {
+        let mut found = ScanFound::default();
         if !self.chunks.has_table(first) {
             return Ok(found);
         }
@@ -146,7 +146,7 @@ impl Scan<'_> {
         &self,
         pass: Pass,
         inos: impl Iterator<Item = Ino>,
-        found: &mut Found,
+        found: &mut ScanFound,
     ) -> Result<Flushed> {
         let mut pending = Flushed::none();
         for ino in inos {
@@ -184,7 +184,7 @@ impl Scan<'_> {
         pass: Pass,
         ino: Ino,
         place: &InodePlace,
-        found: &mut Found,
+        found: &mut ScanFound,
     ) -> Result<Flushed> {
         let (pm, crashed) = (self.pm, self.crashed);
         let standing = standing::decide(pm, crashed, self.journal, ino, place)?;
@@ -416,7 +416,7 @@ impl Accepted<'_> {
     }
 }
 
-impl Found {
+impl ScanFound {
     fn merge(&mut self, other: Self) {
         self.installs.extend(other.installs);
         self.lines_rejected += other.lines_rejected;

@@ -44,7 +44,7 @@ use crate::space::lane::Lane;
 const ROUNDS_MAX: usize = 64;
 
 /// An inode that a dead operation had locked.
-struct Held<'a> {
+struct HeldInode<'a> {
     ino: Ino,
     view: View<'a>,
     place: InodePlace,
@@ -53,7 +53,7 @@ struct Held<'a> {
 
 /// What a dead operation had locked.
 struct Holdings<'a> {
-    inodes: Vec<Held<'a>>,
+    inodes: Vec<HeldInode<'a>>,
     lanes: Vec<Lane<'a>>,
 }
 
@@ -230,7 +230,7 @@ impl Fs {
             } else if let Some(view) = self.views.view_of_lock(arena, lock)? {
                 let ino = view.ino();
                 let place = self.place(ino)?;
-                holdings.inodes.push(Held { ino, view, place, standing: None });
+                holdings.inodes.push(HeldInode { ino, view, place, standing: None });
             }
         }
         Ok(holdings)
@@ -294,7 +294,7 @@ impl Fs {
     }
 
     /// Drops an inode's view, but for what it alone knows.
-    fn drop_view(&self, held: &Held<'_>) -> Result<()> {
+    fn drop_view(&self, held: &HeldInode<'_>) -> Result<()> {
         load::forget(self.arena(), &held.view)
     }
 
@@ -315,7 +315,7 @@ impl Fs {
     }
 
     /// Loads the view of an inode whose lock a dead client has.
-    fn load_held(&self, held: &Held<'_>) -> Result<Option<FileKind>> {
+    fn load_held(&self, held: &HeldInode<'_>) -> Result<Option<FileKind>> {
         if held.view.kind().is_none() {
             let from = (&held.place, &self.unrecovered);
             load::load(&self.pm, self.arena(), &held.view, from, &|generation| {
@@ -353,7 +353,7 @@ impl Fs {
     }
 }
 
-impl Held<'_> {
+impl HeldInode<'_> {
     fn holds(&self) -> u64 {
         self.view.holds().load(Ordering::Relaxed)
     }

@@ -244,7 +244,7 @@ pub(crate) fn page_crc(page: &[u8]) -> u32 {
 
 /// Log pages made ready for entries that are about to be stored.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct LogRoom {
     /// Pages, where the tail's has not enough lines left: boxed, since that is seldom.
     grown: Option<Box<Grown>>,
     /// What is left over for the next time.
@@ -303,7 +303,7 @@ fn pages_needed(tail: PmAddr, lines: impl Iterator<Item = u64>) -> u64 {
     pages
 }
 
-impl Room {
+impl LogRoom {
     /// Takes the pages that entries of these sizes (in lines) will need; nothing is stored.
     pub(crate) fn make(
         env: &PageSource<'_>,
@@ -367,7 +367,7 @@ pub(crate) struct Appender<'a> {
     tail: PmAddr,
     page_seq: u64,
     pages: u64,
-    room: Room,
+    room: LogRoom,
     taken: u64,
     crc: DataCrc,
     pending: Flushed,
@@ -394,7 +394,7 @@ impl<'a> Appender<'a> {
         session: u32,
         view: &View<'_>,
         op_seq: u64,
-        room: Room,
+        room: LogRoom,
     ) -> Self {
         let State { log_head, log_tail, .. } = view.state();
         Self {

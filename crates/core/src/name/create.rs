@@ -8,21 +8,21 @@ use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::base::types::{Attr, Ctx, NewInode, Node};
 use crate::fs::Fs;
-use crate::inode::dir_index::Found;
+use crate::inode::dir_index::FoundName;
 use crate::inode::media;
 use crate::inode::state::{Attrs, InodePlace, LogId, State};
-use crate::inode::view::{Seen, View};
+use crate::inode::view::{View, ViewSeen};
 use crate::inode::words::{ParentWord, XattrSet};
 use crate::log::covered::no_entries_crc;
 use crate::log::entries::write_entry;
-use crate::log::{Appender, Room, page_crc};
+use crate::log::{Appender, LogRoom, page_crc};
 use crate::map::hold::HoldId;
 use crate::name::dir;
 use crate::name::dir::Stale;
 use crate::name::transaction::{Add, DirChange, Few, InodeChange, Ready, few};
 use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
-use crate::op::quota::Change;
+use crate::op::quota::UsageChange;
 use crate::op::{commit, load};
 use crate::seeded;
 use crate::seeded::Bug;
@@ -135,7 +135,7 @@ impl Fs {
     fn create_numbered(
         &self,
         call: &Call<'_>,
-        (parent, seen, name): (Node, Seen, &[u8]),
+        (parent, seen, name): (Node, ViewSeen, &[u8]),
         ino: Ino,
         (new, umask, slot): (&NewInode<'_>, u32, Option<HoldSlot>),
     ) -> Result<Attr> {
@@ -157,7 +157,7 @@ impl Fs {
     fn create_locked(
         &self,
         call: &Call<'_>,
-        (dir, seen, name): (&Locked<'_>, Seen, &[u8]),
+        (dir, seen, name): (&Locked<'_>, ViewSeen, &[u8]),
         fresh: &Fresh<'_>,
         (new, umask): (&NewInode<'_>, u32),
     ) -> Result<Attr> {
@@ -203,7 +203,7 @@ impl Fs {
             view.set_parent(if is_dir { dir.view.as_parent() } else { ParentWord::NONE });
             view.set_identity(ino, fresh.id.generation, new.kind, true);
         });
-        self.count(project, Change::whole(view))?;
+        self.count(project, UsageChange::whole(view))?;
         Ok(view.attr(new.kind))
     }
 
@@ -288,7 +288,7 @@ impl Fs {
         let (view, arena) = (&fresh.view, self.arena());
         view.index().reserve(arena, 0, 1)?;
         let env = self.env(call);
-        let room = Room::make(&env, view, std::iter::once(1), Need::Growth)?;
+        let room = LogRoom::make(&env, view, std::iter::once(1), Need::Growth)?;
         let page = match self.allocator.take(arena, &call.op, call.hint, 1, Need::Growth) {
             Ok(extent) => extent.addr,
             Err(error) => {
@@ -434,7 +434,7 @@ impl Fs {
     fn remove_locked(
         &self,
         call: &Call<'_>,
-        (dir, name, found): (&Locked<'_>, &[u8], Found),
+        (dir, name, found): (&Locked<'_>, &[u8], FoundName),
         inode: &Locked<'_>,
         directory: bool,
     ) -> Result<()> {

@@ -10,8 +10,8 @@ use novale_layout::{FileKind, Ino};
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, DirEntry, Node};
 use crate::fs::Fs;
-use crate::inode::dir_index::{Found, find, next_name, with_dentry};
-use crate::inode::view::Seen;
+use crate::inode::dir_index::{FoundName, find, next_name, with_dentry};
+use crate::inode::view::ViewSeen;
 use crate::name::create::among;
 use crate::op::call::{By, OpKind};
 use crate::op::lock::Locked;
@@ -22,8 +22,8 @@ const LIST_BATCH: usize = 64;
 const LOOKUP_TRIES: usize = 64;
 const NAME_BYTES_MAX: usize = 255;
 
-impl Found {
-    /// The inode that has the number now: whether it is the one that is named, [`Found::check`] says.
+impl FoundName {
+    /// The inode that has the number now: whether it is the one that is named, [`FoundName::check`] says.
     pub(crate) fn node(&self) -> Node {
         Node::current(self.ino)
     }
@@ -59,7 +59,7 @@ pub(crate) struct Stale(Option<u64>);
 
 impl Stale {
     /// The inode that a name led to was not in use.
-    pub(crate) fn meet(&mut self, found: &Found) -> Result<()> {
+    pub(crate) fn meet(&mut self, found: &FoundName) -> Result<()> {
         if self.0 == Some(found.cookie) {
             return Err(found.dangling());
         }
@@ -143,7 +143,7 @@ impl Fs {
         by: impl Into<By<'c>>,
         parent: Node,
         name: &[u8],
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<FoundName>> {
         self.find_name_in(by, parent, name).map(|(found, _)| found)
     }
 
@@ -153,7 +153,7 @@ impl Fs {
         by: impl Into<By<'c>>,
         parent: Node,
         name: &[u8],
-    ) -> Result<(Option<Found>, Seen)> {
+    ) -> Result<(Option<FoundName>, ViewSeen)> {
         check_name(name)?;
         self.read_node(by, parent, |view, kind| {
             if kind != FileKind::Directory {
@@ -190,7 +190,7 @@ impl Fs {
     ) -> Result<()> {
         let mut from = after_cookie.saturating_add(1);
         let end = self.last_cookie(ctx, node)?;
-        let mut batch: Vec<(Found, Vec<u8>)> = Vec::new();
+        let mut batch: Vec<(FoundName, Vec<u8>)> = Vec::new();
         loop {
             self.read_node(ctx.hint, node, |view, kind| {
                 if kind != FileKind::Directory {
@@ -205,7 +205,7 @@ impl Fs {
                     };
                     // One that can't be read has moved; the view will not validate then.
                     batch.push(with_dentry(&self.pm, addr, |dentry| {
-                        let found = Found {
+                        let found = FoundName {
                             at: addr,
                             ino: dentry.ino(),
                             cookie,
@@ -219,7 +219,7 @@ impl Fs {
                 Ok(())
             })?;
             for (found, name) in &batch {
-                let Found { ino, cookie, generation, kind, .. } = *found;
+                let FoundName { ino, cookie, generation, kind, .. } = *found;
                 if !each(&DirEntry { cookie, ino, generation, kind, name }) {
                     return Ok(());
                 }

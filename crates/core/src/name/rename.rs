@@ -9,7 +9,7 @@ use novale_pm::Flushed;
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, Node, RenameMode};
 use crate::fs::Fs;
-use crate::inode::dir_index::Found;
+use crate::inode::dir_index::FoundName;
 use crate::name::create::{NAME_TRIES, among, unlinked};
 use crate::name::dir;
 use crate::name::dir::Stale;
@@ -24,7 +24,7 @@ const DEPTH_MAX: usize = 1 << 20;
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
-struct Place<'a> {
+struct Side<'a> {
     parent: Node,
     name: &'a [u8],
 }
@@ -32,8 +32,8 @@ struct Place<'a> {
 /// The two names of a rename as they were looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pair {
-    from: Found,
-    to: Option<Found>,
+    from: FoundName,
+    to: Option<FoundName>,
 }
 
 /// How a try to rename ended.
@@ -66,7 +66,7 @@ impl Fs {
         dir::check_name(name)?;
         dir::check_name(new_name)?;
         let call = self.begin(OpKind::Rename, ctx)?;
-        let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
+        let (from, to) = (Side { parent, name }, Side { parent: new_parent, name: new_name });
         let mut stale = [Stale::default(), Stale::default()];
         for _ in 0..NAME_TRIES {
             let pair = self.find_pair(&call, from, to)?;
@@ -75,7 +75,7 @@ impl Fs {
                 Tried::Changed => {}
                 Tried::Gone => {
                     for (stale, found) in stale.iter_mut().zip([Some(pair.from), pair.to]) {
-                        let gone = |found: &Found| {
+                        let gone = |found: &FoundName| {
                             matches!(self.lock(&call, found.ino), Err(Error::Stale))
                         };
                         found.filter(gone).map_or(Ok(()), |found| stale.meet(&found))?;
@@ -86,7 +86,7 @@ impl Fs {
         Err(Error::NotFound)
     }
 
-    fn find_pair(&self, call: &Call<'_>, from: Place<'_>, to: Place<'_>) -> Result<Pair> {
+    fn find_pair(&self, call: &Call<'_>, from: Side<'_>, to: Side<'_>) -> Result<Pair> {
         let found = self.find_name(call, from.parent, from.name)?.ok_or(Error::NotFound)?;
         Ok(Pair { from: found, to: self.find_name(call, to.parent, to.name)? })
     }
@@ -95,7 +95,7 @@ impl Fs {
     fn rename_found(
         &self,
         call: &Call<'_>,
-        (from, to): (Place<'_>, Place<'_>),
+        (from, to): (Side<'_>, Side<'_>),
         pair: Pair,
         mode: RenameMode,
     ) -> Result<Tried> {
@@ -104,7 +104,7 @@ impl Fs {
             (RenameMode::Exchange, None) => return Err(Error::NotFound),
             _ => {}
         }
-        let is_dir = |found: Found| found.kind == FileKind::Directory;
+        let is_dir = |found: FoundName| found.kind == FileKind::Directory;
         let moves_dir =
             is_dir(pair.from) || (mode == RenameMode::Exchange && pair.to.is_some_and(is_dir));
         let across = from.parent.ino != to.parent.ino;
@@ -185,8 +185,8 @@ impl Fs {
         call: &Call<'_>,
         (old, name): (&Locked<'_>, &[u8]),
         (new, new_name): (&Locked<'_>, &[u8]),
-        (found, moved): (Found, &Locked<'_>),
-        victim: Option<(Found, &Locked<'_>)>,
+        (found, moved): (FoundName, &Locked<'_>),
+        victim: Option<(FoundName, &Locked<'_>)>,
     ) -> Result<()> {
         let is_dir = i32::from(moved.kind == FileKind::Directory);
         let mut victim_dir = 0;
@@ -260,8 +260,8 @@ impl Fs {
         call: &Call<'_>,
         (old, name): (&Locked<'_>, &[u8]),
         (new, new_name): (&Locked<'_>, &[u8]),
-        (first_found, first): (Found, &Locked<'_>),
-        (second_found, second): (Found, &Locked<'_>),
+        (first_found, first): (FoundName, &Locked<'_>),
+        (second_found, second): (FoundName, &Locked<'_>),
     ) -> Result<()> {
         let is_dir = |inode: &Locked<'_>| i32::from(inode.kind == FileKind::Directory);
         let shift = is_dir(second) - is_dir(first);

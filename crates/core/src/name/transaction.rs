@@ -14,11 +14,11 @@ use novale_pm::Flushed;
 use crate::base::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::dir_index;
-use crate::inode::dir_index::Found;
+use crate::inode::dir_index::FoundName;
 use crate::inode::state::{InodePlace, State};
 use crate::inode::view::View;
 use crate::log::covered::no_entries_crc;
-use crate::log::{Appended, Appender, Room};
+use crate::log::{Appended, Appender, LogRoom};
 use crate::op::call::Call;
 use crate::op::commit::Part;
 use crate::op::lock::Locked;
@@ -50,7 +50,7 @@ pub(crate) struct Add<'a> {
 /// What happens to one directory.
 pub(crate) struct DirChange<'a> {
     pub(crate) dir: &'a Locked<'a>,
-    pub(crate) removes: Few<(&'a [u8], Found)>,
+    pub(crate) removes: Few<(&'a [u8], FoundName)>,
     pub(crate) adds: Few<Add<'a>>,
     /// Change of the number of subdirectories.
     pub(crate) subdirs: i32,
@@ -90,7 +90,7 @@ impl<'a> InodeChange<'a> {
 
 /// Room made for a directory's entries: all that could fail for it.
 pub(crate) struct Ready {
-    room: Room,
+    room: LogRoom,
     first_cookie: u64,
 }
 
@@ -142,7 +142,7 @@ impl Fs {
         }
         let reserved = change.adds.is_empty() && !seeded::is_on(Bug::NoReserve);
         let need = if reserved { Need::Release } else { Need::Growth };
-        let room = Room::make(&self.env(call), view, change.lines(), need)?;
+        let room = LogRoom::make(&self.env(call), view, change.lines(), need)?;
         Ok(Ready { room, first_cookie })
     }
 
@@ -282,7 +282,7 @@ impl Fs {
     }
 
     /// The dentry of `name`, under the directory's lock.
-    pub(crate) fn find_locked(&self, dir: &Locked<'_>, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_locked(&self, dir: &Locked<'_>, name: &[u8]) -> Result<Option<FoundName>> {
         if dir.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }

@@ -31,7 +31,7 @@ use crate::log::covered::no_entries_crc;
 use crate::name::create::new_inode;
 use crate::op::call::{Call, OpKind};
 use crate::op::commit::Part;
-use crate::op::quota::Change;
+use crate::op::quota::UsageChange;
 use crate::seeded;
 use crate::seeded::Bug;
 
@@ -122,7 +122,7 @@ impl Fs {
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
         self.note_kept();
-        self.count(attrs.project, Change::whole(view))?;
+        self.count(attrs.project, UsageChange::whole(view))?;
         Ok(view.attr(new.kind))
     }
 }

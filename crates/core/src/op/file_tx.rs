@@ -32,7 +32,7 @@ use crate::inode::state::{Attrs, State};
 use crate::inode::view::View;
 use crate::log::covered::covered_crc;
 use crate::log::entries::{attributes_entry, write_entry};
-use crate::log::{Appender, Room};
+use crate::log::{Appender, LogRoom};
 use crate::op::call::Call;
 use crate::op::commit::Rest;
 use crate::op::lock::Locked;
@@ -248,7 +248,7 @@ impl<'a> FileTx<'a> {
         let (fs, file) = (self.fs, self.file);
         let lines = entries + usize::from(self.attrs.is_some());
         let env = fs.env(self.call);
-        let room = Room::make(&env, &file.view, (0..lines).map(|_| 1), need)?;
+        let room = LogRoom::make(&env, &file.view, (0..lines).map(|_| 1), need)?;
         let (view, op_seq) = (&file.view, self.next.op_seq);
         self.log = Some(Appender::new(&fs.pm, file.id, fs.session, view, op_seq, room));
         Ok(())

@@ -14,7 +14,7 @@ use crate::inode::view::View;
 use crate::op::call::Call;
 use crate::op::load;
 use crate::op::lock::Locked;
-use crate::op::quota::Change;
+use crate::op::quota::UsageChange;
 use crate::op::xattr_set::Xattrs;
 use crate::space::Need;
 
@@ -115,7 +115,7 @@ impl Fs {
             freed.push(Extent { addr: spare, pages });
         }
         note_free(call, &freed);
-        self.count(view.project(), Change::whole(view).back())?;
+        self.count(view.project(), UsageChange::whole(view).back())?;
         view.publish(|| {
             view.set_unloaded();
             load::reset(arena, view)

@@ -147,12 +147,12 @@ pub(crate) fn stored_limits(pm: &Pm, root: &LogId, xattrs: &Xattrs) -> Result<Ve
 
 /// A change of what a tree uses.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Change {
+pub(crate) struct UsageChange {
     pub(crate) pages: i64,
     pub(crate) inodes: i64,
 }
 
-impl Change {
+impl UsageChange {
     /// An inode with all of its pages.
     pub(crate) fn whole(view: &View<'_>) -> Self {
         Self { pages: view.pages().cast_signed(), inodes: 1 }
@@ -168,14 +168,14 @@ impl Change {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted {
     tree: u32,
-    whole: Change,
+    whole: UsageChange,
 }
 
 impl Counted {
     pub(crate) fn of(view: &View<'_>) -> Self {
         // Nobody asks what counts for no tree.
         let tree = view.project();
-        let whole = if tree == 0 { Change::default() } else { Change::whole(view) };
+        let whole = if tree == 0 { UsageChange::default() } else { UsageChange::whole(view) };
         Self { tree, whole }
     }
 }
@@ -343,14 +343,14 @@ impl Fs {
                 return Ok(());
             }
             let pages = now.whole.pages - before.whole.pages;
-            return self.count(now.tree, Change { pages, inodes: 0 });
+            return self.count(now.tree, UsageChange { pages, inodes: 0 });
         }
         self.count(before.tree, before.whole.back())?;
         self.count(now.tree, now.whole)
     }
 
     /// Counts for a tree what has been committed.
-    pub(crate) fn count(&self, project: u32, change: Change) -> Result<()> {
+    pub(crate) fn count(&self, project: u32, change: UsageChange) -> Result<()> {
         if project == 0 {
             return Ok(());
         }

@@ -39,7 +39,7 @@ const OVERWRITE_PAGES_MAX: u64 = 512;
 
 /// A file that is to be written, and its view where that was found without a lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found<'a> {
+pub(crate) struct FoundFile<'a> {
     pub(crate) ino: Ino,
     pub(crate) view: Option<View<'a>>,
 }
@@ -103,23 +103,23 @@ impl Fs {
     }
 
     /// A regular file, and its size just now.
-    fn find_file(&self, call: &Call<'_>, ino: Ino) -> Result<(Found<'_>, u64)> {
+    fn find_file(&self, call: &Call<'_>, ino: Ino) -> Result<(FoundFile<'_>, u64)> {
         let mut size_of = |view: &View<'_>, kind: FileKind| regular(kind).map(|()| view.size());
         let view = self.views.find(self.arena(), ino)?;
         if let Some(view) = view
             && let Some(size) = Self::read_of(&view, ino, &mut size_of)?
         {
-            return Ok((Found { ino, view: Some(view) }, size));
+            return Ok((FoundFile { ino, view: Some(view) }, size));
         }
         let size = self.read_view(call, ino, size_of)?;
-        Ok((Found { ino, view: None }, size))
+        Ok((FoundFile { ino, view: None }, size))
     }
 
     /// A write that is not small.
     fn copy_on_write(
         &self,
         call: &Call<'_>,
-        file: Found<'_>,
+        file: FoundFile<'_>,
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {

@@ -24,7 +24,7 @@ use crate::op::pages::need;
 use crate::seeded;
 use crate::seeded::Bug;
 use crate::space::Need;
-use crate::write::cow::{FILE_BYTES_MAX, Found};
+use crate::write::cow::{FILE_BYTES_MAX, FoundFile};
 
 const PAGE_BYTES: usize = 4096;
 /// Longest write that goes this way, in bytes.
@@ -34,7 +34,7 @@ const PAGES_MAX: usize = SMALL_BYTES_MAX / PAGE_BYTES + 1;
 
 /// Room for the copy: stores of whole lines.
 #[repr(align(64))]
-struct Room([MaybeUninit<u8>; SMALL_BYTES_MAX]);
+struct CopyBuffer([MaybeUninit<u8>; SMALL_BYTES_MAX]);
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy)]
@@ -58,14 +58,14 @@ impl Fs {
     pub(crate) fn write_small(
         &self,
         call: &Call<'_>,
-        file: Found<'_>,
+        file: FoundFile<'_>,
         (at, method): (At, Method),
         data: &[u8],
     ) -> Result<u64> {
         let (At::Offset(expected) | At::End(expected)) = at;
         let appends = method == Method::Append;
         self.ask_for_ends(&file, expected, data.len() as u64, appends);
-        let mut room = Room([MaybeUninit::uninit(); SMALL_BYTES_MAX]);
+        let mut room = CopyBuffer([MaybeUninit::uninit(); SMALL_BYTES_MAX]);
         let mut sums = [0; PAGES_MAX];
         // An append is summed as a whole on the way, whole pages where it is pages that they will be.
         let chunk = if appends { data.len() } else { PAGE_BYTES };
@@ -98,7 +98,7 @@ impl Fs {
 
     /// Asks the memory for the pages that a write covers in part, whose bytes are needed around it; of
     /// an append for the line that it begins in.
-    fn ask_for_ends(&self, file: &Found<'_>, offset: u64, len: u64, appends: bool) {
+    fn ask_for_ends(&self, file: &FoundFile<'_>, offset: u64, len: u64, appends: bool) {
         let Some(view) = file.view else { return };
         if appends {
             let addr = view.index().get(self.arena(), offset / PAGE).unwrap_or(0);

@@ -73,7 +73,7 @@ pub struct CheckReport {
 }
 
 /// What the second pass needs of an inode.
-struct Seen {
+struct SeenInode {
     generation: u32,
     kind: FileKind,
     nlink: u32,
@@ -88,8 +88,8 @@ struct NameSeen {
 }
 
 #[derive(Default)]
-struct Gathered {
-    inodes: HashMap<Ino, Seen>,
+struct Inventory {
+    inodes: HashMap<Ino, SeenInode>,
     names: Vec<NameSeen>,
     /// Inodes that can't be read: of which kind they are, and what they name, is not known.
     damaged: BTreeSet<Ino>,
@@ -125,7 +125,7 @@ pub fn check(
     let (seed, session) = (pool.seed, pool.state.session);
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let pages = pool.no_pages();
-    let mut gathered = Gathered::default();
+    let mut gathered = Inventory::default();
     let bad_copy = |bad: &BadCopy| Finding { at: bad.at, what: bad.to_string() };
     // Of the superblock a crash may have cut a change of features off.
     let damaged = |bad: &&BadCopy| pool.is_clean() || !bad.is_of_superblock();
@@ -158,7 +158,7 @@ pub fn check(
     let kept = findings.len().min(FINDINGS_MAX);
     let left_out = (findings.len() - kept) as u64;
     findings.truncate(kept);
-    let is_dir = |seen: &&Seen| seen.kind == FileKind::Directory;
+    let is_dir = |seen: &&SeenInode| seen.kind == FileKind::Directory;
     Ok(CheckReport {
         findings,
         findings_left_out: left_out,
@@ -209,14 +209,14 @@ impl Checker<'_> {
         &self,
         exec: &dyn Executor,
         progress: &(dyn Fn(Progress) + Sync),
-        all: &mut Gathered,
+        all: &mut Inventory,
     ) {
         let total = self.chunks.len() as u64 * INODES_PER_CHUNK;
         let done = AtomicU64::new(0);
         let shared = Mutex::new(std::mem::take(all));
         exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
             let first = task as u64 * TASK_INODES;
-            let mut block = Gathered::default();
+            let mut block = Inventory::default();
             for number in first.max(1)..first + TASK_INODES {
                 if let Err(error) = self.inode(Ino::new(number), &mut block) {
                     block.findings.push(finding(&error));
@@ -241,7 +241,7 @@ impl Checker<'_> {
         all.findings.sort_by_key(|finding| finding.at);
     }
 
-    fn inode(&self, ino: Ino, all: &mut Gathered) -> Result<()> {
+    fn inode(&self, ino: Ino, all: &mut Inventory) -> Result<()> {
         let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
         let standing = standing::decide(self.pm, Some(self.session), self.journal, ino, &place)?;
         let Some(standing) = standing else { return Ok(()) };
@@ -257,13 +257,13 @@ impl Checker<'_> {
             .identity
             .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
         let (generation, kind) = (identity.generation, identity.kind);
-        all.inodes.insert(ino, Seen { generation, kind, nlink: line.nlink });
+        all.inodes.insert(ino, SeenInode { generation, kind, nlink: line.nlink });
         let id = LogId::new(self.seed, ino, generation);
         let owner = || format!("inode {}", ino.get());
-        let mut replay = Replay {
+        let mut replay = CheckReplay {
             project: identity.project,
             xattr_root: identity.xattr_root,
-            ..Replay::default()
+            ..CheckReplay::default()
         };
         let (mut page_seq, mut pages) = (0, 0);
         log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| match item {
@@ -343,7 +343,7 @@ pub(crate) fn refuse_future(
 
 /// A log's end result.
 #[derive(Default)]
-struct Replay {
+struct CheckReplay {
     mappings: Vec<Mapping>,
     /// The extended attributes of the newest attributes entry.
     xattr_root: PmAddr,
@@ -353,7 +353,7 @@ struct Replay {
     shared_cookies: BTreeSet<u64>,
 }
 
-impl Replay {
+impl CheckReplay {
     /// Takes an entry in.
     fn take(&mut self, entry: &Entry) {
         match *entry {
@@ -380,7 +380,7 @@ impl Replay {
     }
 
     /// Hands a directory's live names on.
-    fn names(self, dir: Ino, at: PmAddr, counted: u64, all: &mut Gathered) {
+    fn names(self, dir: Ino, at: PmAddr, counted: u64, all: &mut Inventory) {
         let found = self.names.len() as u64;
         if counted != found {
             let what =

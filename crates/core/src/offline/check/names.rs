@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use novale_layout::{FileKind, Ino, PmAddr};
 
-use crate::offline::check::{Finding, Gathered};
+use crate::offline::check::{Finding, Inventory};
 
 /// Adds to the findings what names and inodes contradict each other in.
-pub(super) fn check(all: &mut Gathered) {
+pub(super) fn check(all: &mut Inventory) {
     let mut found = Vec::new();
     let mut links: HashMap<Ino, u32> = HashMap::new();
     let mut subdirs: HashMap<Ino, Vec<Ino>> = HashMap::new();
@@ -45,7 +45,7 @@ pub(super) fn check(all: &mut Gathered) {
 }
 
 fn link_counts(
-    all: &Gathered,
+    all: &Inventory,
     links: &HashMap<Ino, u32>,
     subdirs: &HashMap<Ino, Vec<Ino>>,
     (found, untraced): (&mut Vec<String>, &mut HashSet<Ino>),
@@ -76,7 +76,7 @@ fn link_counts(
 }
 
 fn reachability(
-    all: &Gathered,
+    all: &Inventory,
     subdirs: &HashMap<Ino, Vec<Ino>>,
     (found, untraced): (&mut Vec<String>, &mut HashSet<Ino>),
 ) {

@@ -6,7 +6,7 @@ use novale_layout::{INODES_PER_CHUNK, Ino, PmAddr};
 use novale_pm::Pm;
 
 use crate::life::saved;
-use crate::offline::check::{Finding, Gathered, finding};
+use crate::offline::check::{Finding, Inventory, finding};
 use crate::pool::Pool;
 use crate::pool::marks::PageMarks;
 
@@ -16,7 +16,7 @@ pub(super) fn check(
     pool: &Pool,
     chunks: usize,
     pages: &PageMarks,
-    all: &Gathered,
+    all: &Inventory,
 ) -> Vec<Finding> {
     let saved = match saved::read(pm, pool, chunks) {
         Ok(Some(saved)) if pool.is_clean() => saved,

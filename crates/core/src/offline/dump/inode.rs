@@ -10,7 +10,7 @@ use crate::inode::media::MediaInode;
 use crate::inode::state::{InodePlace, LogId};
 use crate::offline::check::refuse_unclean;
 use crate::offline::dump::log::LogDump;
-use crate::offline::dump::names::{ExtentDump, NameDump, Replay};
+use crate::offline::dump::names::{ExtentDump, NameDump, ReplayedLog};
 use crate::offline::dump::shown::Shown;
 use crate::offline::dump::xattrs::XattrsDump;
 use crate::offline::dump::{Dump, DumpLimits, line_addr, named};
@@ -193,8 +193,8 @@ impl Dump<'_> {
     }
 
     /// The log of what stands, and what it comes to.
-    fn log_of(&self, ino: Ino, judged: &Judged, limits: DumpLimits) -> (Replay, LogDump) {
-        let mut replay = Replay::default();
+    fn log_of(&self, ino: Ino, judged: &Judged, limits: DumpLimits) -> (ReplayedLog, LogDump) {
+        let mut replay = ReplayedLog::default();
         let Some(line) = judged.line() else { return (replay, LogDump::default()) };
         let generation = match &judged.media.identity {
             Ok(identity) => identity.generation,
@@ -221,7 +221,7 @@ impl Dump<'_> {
         &self,
         ino: Ino,
         limits: DumpLimits,
-    ) -> std::result::Result<(Replay, String), String> {
+    ) -> std::result::Result<(ReplayedLog, String), String> {
         let no_place = || format!("{}: {}", named(ino), self.no_place(ino));
         let place = self.chunks.place(self.seed, ino).ok_or_else(no_place)?;
         let judged = self.judge(ino, &place).map_err(|error| error.to_string())?;
@@ -235,7 +235,7 @@ impl Dump<'_> {
 }
 
 /// Names and extents as far as they are kept, and how many are left out.
-fn kept(replay: &Replay, items: usize) -> (Vec<NameDump>, Vec<ExtentDump>, u64) {
+fn kept(replay: &ReplayedLog, items: usize) -> (Vec<NameDump>, Vec<ExtentDump>, u64) {
     let names: Vec<NameDump> = replay.names().take(items).cloned().collect();
     let mut extents = replay.extents();
     let all = replay.names().count() + extents.len();

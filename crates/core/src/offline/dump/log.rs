@@ -11,7 +11,7 @@ use novale_layout::{
 
 use crate::inode::state::LogId;
 use crate::log::page_of;
-use crate::offline::dump::names::Replay;
+use crate::offline::dump::names::ReplayedLog;
 use crate::offline::dump::shown::Shown;
 use crate::offline::dump::{Dump, DumpLimits};
 
@@ -60,7 +60,7 @@ impl Dump<'_> {
         id: &LogId,
         (head, tail): (PmAddr, PmAddr),
         limits: DumpLimits,
-        replay: &mut Replay,
+        replay: &mut ReplayedLog,
     ) -> LogDump {
         let mut walk = Walk {
             dump: self,
@@ -124,7 +124,7 @@ impl Walk<'_> {
         page: PmAddr,
         first: PmAddr,
         last: PmAddr,
-        mut replay: Option<&mut Replay>,
+        mut replay: Option<&mut ReplayedLog>,
     ) -> (Option<LogPageDump>, PmAddr) {
         let mut bytes = [0; 4096];
         // It was asked for before.

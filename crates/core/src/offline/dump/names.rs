@@ -38,14 +38,14 @@ pub struct ExtentDump {
 
 /// What a log comes to, entry by entry.
 #[derive(Debug, Default)]
-pub(super) struct Replay {
+pub(super) struct ReplayedLog {
     names: BTreeMap<u64, NameDump>,
     mappings: Vec<Mapping>,
     /// The extended attributes of the newest attributes entry, where there is one.
     pub(super) xattr_root: Option<PmAddr>,
 }
 
-impl Replay {
+impl ReplayedLog {
     pub(super) fn take(&mut self, at: PmAddr, entry: &Entry) {
         match *entry {
             Entry::Write { file_page, addr, count, .. } => {

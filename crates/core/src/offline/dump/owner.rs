@@ -15,7 +15,7 @@ use crate::inode::state::LogId;
 use crate::log;
 use crate::log::Item;
 use crate::offline::dump::Dump;
-use crate::offline::dump::names::Replay;
+use crate::offline::dump::names::ReplayedLog;
 use crate::op::standing;
 use crate::op::xattr_set::Xattrs;
 
@@ -201,7 +201,7 @@ impl Dump<'_> {
             .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
         let id = LogId::new(self.seed, ino, identity.generation);
         let (head, tail) = (standing.line.log_head, standing.line.log_tail);
-        let mut replay = Replay::default();
+        let mut replay = ReplayedLog::default();
         let mut in_log = false;
         let walked = log::walk(self.pm, &id, head, tail, &mut |item| {
             match item {

@@ -7,7 +7,7 @@ use novale_layout::{Ino, PmAddr, Structure, XATTR_CHAIN_PAGES_MAX, XattrPageHead
 use crate::inode::media::MediaInode;
 use crate::inode::state::LogId;
 use crate::offline::dump::Dump;
-use crate::offline::dump::names::Replay;
+use crate::offline::dump::names::ReplayedLog;
 use crate::offline::dump::shown::Shown;
 use crate::op::xattr_set::Xattrs;
 
@@ -23,7 +23,7 @@ pub struct XattrsDump {
 }
 
 impl Dump<'_> {
-    pub(super) fn xattrs(&self, ino: Ino, media: &MediaInode, replay: &Replay) -> XattrsDump {
+    pub(super) fn xattrs(&self, ino: Ino, media: &MediaInode, replay: &ReplayedLog) -> XattrsDump {
         let mut dump = XattrsDump::default();
         let Ok(identity) = &media.identity else { return dump };
         let root = replay.xattr_root.unwrap_or(identity.xattr_root);

@@ -15,10 +15,10 @@ use novale_pm::{Flushed, Purpose};
 use crate::base::error::{Error, Result};
 use crate::inode::media;
 use crate::inode::state::InodePlace;
-use crate::offline::repair::gather::{Gathered, Inode, Name, Names};
-use crate::offline::repair::tree::{Node, Plan};
+use crate::offline::repair::gather::{Gathered, GatheredNames, Inode, Name};
+use crate::offline::repair::tree::{Plan, TreeNode};
 use crate::offline::repair::write::Writer;
-use crate::offline::repair::{Held, Repair, tree};
+use crate::offline::repair::{HeldPages, Repair, tree};
 use crate::pool::Pool;
 
 const LOST_AND_FOUND: &str = "lost+found";
@@ -34,7 +34,12 @@ struct Edit {
 impl Repair<'_, '_> {
     /// Gives every file whose pages another inode has copies of its own: of what they held when the
     /// repair began, since some of them are no data, and change.
-    pub(super) fn separate(&mut self, pool: &Pool, all: &mut Gathered, held: &Held) -> Result<()> {
+    pub(super) fn separate(
+        &mut self,
+        pool: &Pool,
+        all: &mut Gathered,
+        held: &HeldPages,
+    ) -> Result<()> {
         for ino in all.sharing.clone() {
             let Some(mut inode) = all.inodes.remove(&ino) else { continue };
             let mut writer = self.writer(pool, all);
@@ -62,8 +67,8 @@ impl Repair<'_, '_> {
     }
 
     /// What the pages hold that files share with others.
-    pub(super) fn held(&self, all: &Gathered) -> Result<Held> {
-        let mut held = Held::new();
+    pub(super) fn held(&self, all: &Gathered) -> Result<HeldPages> {
+        let mut held = HeldPages::new();
         let sharing = all.sharing.iter().filter_map(|ino| all.inodes.get(ino));
         for (_, page) in sharing.flat_map(|inode| all.shared_pages(inode)) {
             let mut bytes = vec![0; 4096];
@@ -126,7 +131,7 @@ impl Repair<'_, '_> {
         &mut self,
         pool: &Pool,
         all: &mut Gathered,
-        nodes: &BTreeMap<Ino, Node>,
+        nodes: &BTreeMap<Ino, TreeNode>,
         plan: &mut Plan,
         edits: &mut BTreeMap<Ino, Edit>,
     ) -> Result<Option<Ino>> {
@@ -231,7 +236,7 @@ impl Repair<'_, '_> {
                 read_to: PmAddr::NULL,
                 attributes: None,
                 own_pages: Vec::new(),
-                names: Names::default(),
+                names: GatheredNames::default(),
                 mappings: Vec::new(),
                 damage: None,
             },
@@ -317,7 +322,7 @@ impl Repair<'_, '_> {
 }
 
 /// Names that stay and share a cookie with one that goes are added anew.
-fn readd(plan: &Plan, nodes: &BTreeMap<Ino, Node>, edits: &mut BTreeMap<Ino, Edit>) {
+fn readd(plan: &Plan, nodes: &BTreeMap<Ino, TreeNode>, edits: &mut BTreeMap<Ino, Edit>) {
     for (dir, edit) in edits.iter_mut() {
         let Some(node) = nodes.get(dir) else { continue };
         let goes = |name: &&Name| {
@@ -330,11 +335,11 @@ fn readd(plan: &Plan, nodes: &BTreeMap<Ino, Node>, edits: &mut BTreeMap<Ino, Edi
 }
 
 /// The inodes in use as the decisions see them.
-fn nodes(all: &Gathered) -> BTreeMap<Ino, Node> {
+fn nodes(all: &Gathered) -> BTreeMap<Ino, TreeNode> {
     let in_use = all.inodes.values().filter(|inode| inode.is_in_use());
     let node = |inode: &Inode| {
         let (generation, names) = (inode.generation(), inode.names.list.clone());
-        Some((inode.ino, Node { generation, kind: inode.kind()?, names }))
+        Some((inode.ino, TreeNode { generation, kind: inode.kind()?, names }))
     };
     in_use.filter_map(node).collect()
 }

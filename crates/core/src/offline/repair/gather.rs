@@ -69,14 +69,14 @@ pub(super) struct Inode {
     pub(super) attributes: Option<Attributes>,
     /// The pages of its log and of its extended attributes.
     pub(super) own_pages: Vec<Extent>,
-    pub(super) names: Names,
+    pub(super) names: GatheredNames,
     pub(super) mappings: Vec<Mapping>,
     pub(super) damage: Option<Damage>,
 }
 
 /// The names of a directory.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Names {
+pub(super) struct GatheredNames {
     /// In the order of their cookies, then of the log.
     pub(super) list: Vec<Name>,
     /// Above every cookie in the log.
@@ -120,7 +120,7 @@ impl Damage {
     }
 }
 
-impl Names {
+impl GatheredNames {
     fn take(&mut self, entry: &Entry) {
         match entry {
             Entry::DentryAdd { cookie, ino, generation, kind, name } => {
@@ -307,7 +307,7 @@ impl Gathered {
             read_to: PmAddr::NULL,
             attributes: None,
             own_pages: Vec::new(),
-            names: Names::default(),
+            names: GatheredNames::default(),
             mappings: Vec::new(),
             damage: unclean.map(Damage::Doubted),
         };
@@ -503,7 +503,7 @@ fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
         read_to: PmAddr::NULL,
         attributes: None,
         own_pages: Vec::new(),
-        names: Names::default(),
+        names: GatheredNames::default(),
         mappings: Vec::new(),
         damage: Some(damage),
     }

@@ -65,7 +65,7 @@ pub struct RepairReport {
 
 /// A piece of a damaged inode, to be kept elsewhere before anything is given up.
 #[derive(Debug)]
-pub struct Piece<'a> {
+pub struct SavedPiece<'a> {
     /// Whose it is.
     pub ino: Ino,
     /// Where it lies.
@@ -81,7 +81,7 @@ pub struct Help<'a> {
     /// Is told how far a pass is.
     pub progress: &'a (dyn Fn(Progress) + Sync),
     /// Keeps a piece elsewhere, durably; an error ends the repair before anything is given up.
-    pub keep: &'a mut dyn FnMut(&Piece<'_>) -> std::result::Result<(), String>,
+    pub keep: &'a mut dyn FnMut(&SavedPiece<'_>) -> std::result::Result<(), String>,
     /// The time, ns since 1970: of a lost+found that is made.
     pub now_ns: i64,
 }
@@ -139,7 +139,7 @@ pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairRepo
 }
 
 /// What pages held when a repair began, by their addresses.
-type Held = BTreeMap<PmAddr, Vec<u8>>;
+type HeldPages = BTreeMap<PmAddr, Vec<u8>>;
 
 struct Repair<'a, 'h> {
     pm: &'a Pm,
@@ -182,7 +182,7 @@ impl Repair<'_, '_> {
     }
 
     /// The steps behind the copies, each of which leaves a pool that the whole can be run on again.
-    fn mend(&mut self, pool: &mut Pool, mut all: Gathered, held: &Held) -> Result<()> {
+    fn mend(&mut self, pool: &mut Pool, mut all: Gathered, held: &HeldPages) -> Result<()> {
         let root = pool.state.saved_root;
         if pool.is_clean() && !root.is_null() {
             // From here on each opening scans, and with damage refuses to write.

@@ -19,7 +19,7 @@ use crate::log::Item;
 use crate::offline::dump::{Dump, DumpLimits};
 use crate::offline::repair::gather::{Damage, Gathered, Inode};
 use crate::offline::repair::write::Writer;
-use crate::offline::repair::{Piece, Repair};
+use crate::offline::repair::{Repair, SavedPiece};
 use crate::pool::Pool;
 
 /// What names say of inodes: generation and kind.
@@ -84,7 +84,7 @@ impl Repair<'_, '_> {
     fn keep_piece(&mut self, ino: Ino, at: PmAddr, len: u64) -> Result<()> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
         self.pm.load(at, &mut bytes)?;
-        (self.help.keep)(&Piece { ino, at, bytes: &bytes }).map_err(Error::NotKept)
+        (self.help.keep)(&SavedPiece { ino, at, bytes: &bytes }).map_err(Error::NotKept)
     }
 
     fn salvage_inode(

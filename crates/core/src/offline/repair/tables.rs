@@ -22,7 +22,7 @@ const ROUNDS_MAX: usize = 4;
 
 /// What a word of the upper levels should name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Names {
+enum NamedPages {
     /// The page of the second level with this number.
     Second(u64),
     /// The table of this chunk.
@@ -36,7 +36,7 @@ enum Level {
     Table,
 }
 
-impl Names {
+impl NamedPages {
     fn level(self) -> Level {
         match self {
             Self::Second(_) => Level::Second,
@@ -52,7 +52,7 @@ impl Names {
 }
 
 /// A page by what it proves to be.
-type Proved = (PmAddr, Names);
+type Proved = (PmAddr, NamedPages);
 
 impl Repair<'_, '_> {
     /// Puts the words of the upper levels right for which there is proof; returns what the pool is then.
@@ -68,10 +68,10 @@ impl Repair<'_, '_> {
             for (at, names, page) in edits {
                 self.store_word(at, page);
                 let what = match (names, page.is_null()) {
-                    (Names::Second(index), false) => {
+                    (NamedPages::Second(index), false) => {
                         format!("page {index} of the inode directory is found, and named again")
                     }
-                    (Names::Table(chunk), false) => {
+                    (NamedPages::Table(chunk), false) => {
                         format!("the table of chunk {chunk} is found, and named again")
                     }
                     (_, true) => {
@@ -86,24 +86,29 @@ impl Repair<'_, '_> {
     }
 
     /// Words to store: place, what they are to name, and the page, or null.
-    fn table_edits(&self, pool: &Pool, all: &Gathered) -> Result<Vec<(PmAddr, Names, PmAddr)>> {
+    fn table_edits(
+        &self,
+        pool: &Pool,
+        all: &Gathered,
+    ) -> Result<Vec<(PmAddr, NamedPages, PmAddr)>> {
         let (pm, seed) = (self.pm, pool.seed);
         let root = pool.superblock.roots.inode_directory;
         let proved = proved_pages(pm, pool, all);
-        let mut places: Vec<(PmAddr, Names)> =
-            (0..WORDS_PER_PAGE).map(|index| (root.add(index * 8), Names::Second(index))).collect();
+        let mut places: Vec<(PmAddr, NamedPages)> = (0..WORDS_PER_PAGE)
+            .map(|index| (root.add(index * 8), NamedPages::Second(index)))
+            .collect();
         for index in 0..WORDS_PER_PAGE {
             let page = page_of(pm, root.add(index * 8));
             // One whose words are all damaged is known by the word that names it: the first, which each
             // pool has. What another word names may be anything else, and no inode page is one.
-            let is_found = proved.iter().any(|(_, proved)| *proved == Names::Second(index));
+            let is_found = proved.iter().any(|(_, proved)| *proved == NamedPages::Second(index));
             let known = page.filter(|page| match says(pm, seed, *page, Level::Second) {
                 Some(number) => number == index,
                 None => index == 0 && !is_found && blocks_in(pm, seed, *page).is_empty(),
             });
             if let Some(page) = known {
                 let tables = (0..WORDS_PER_PAGE).map(|table| {
-                    (page.add(table * 8), Names::Table(index * WORDS_PER_PAGE + table))
+                    (page.add(table * 8), NamedPages::Table(index * WORDS_PER_PAGE + table))
                 });
                 places.extend(tables);
             }
@@ -140,8 +145,8 @@ fn proved_pages(pm: &Pm, pool: &Pool, all: &Gathered) -> Vec<Proved> {
             let word = all.marks.word(header.index.into(), page / 64);
             if word >> (page % 64) & 1 == 0 {
                 let at = PmAddr::new(header.index, page * PAGE);
-                let table = says(pm, pool.seed, at, Level::Table).map(Names::Table);
-                let second = || says(pm, pool.seed, at, Level::Second).map(Names::Second);
+                let table = says(pm, pool.seed, at, Level::Table).map(NamedPages::Table);
+                let second = || says(pm, pool.seed, at, Level::Second).map(NamedPages::Second);
                 proved.extend(table.or_else(second).map(|names| (at, names)));
             }
         }

@@ -13,14 +13,14 @@ use crate::offline::repair::gather::Name;
 
 /// An inode in use.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct TreeNode {
     pub(super) generation: u32,
     pub(super) kind: FileKind,
     /// A directory's names, in order.
     pub(super) names: Vec<Name>,
 }
 
-impl Node {
+impl TreeNode {
     fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
@@ -45,14 +45,14 @@ pub(super) struct Plan {
 }
 
 struct Solver<'a> {
-    nodes: &'a BTreeMap<Ino, Node>,
+    nodes: &'a BTreeMap<Ino, TreeNode>,
     /// The directory that each directory was reached from.
     parents: BTreeMap<Ino, Ino>,
     plan: Plan,
 }
 
 /// Decides. Every directory's names must be known.
-pub(super) fn solve(nodes: &BTreeMap<Ino, Node>) -> Plan {
+pub(super) fn solve(nodes: &BTreeMap<Ino, TreeNode>) -> Plan {
     let mut solver = Solver { nodes, parents: BTreeMap::new(), plan: Plan::default() };
     for (ino, node) in nodes {
         solver.plan.links.insert(*ino, if node.is_dir() { 2 } else { 0 });
@@ -143,15 +143,15 @@ mod tests {
         Name { cookie, ino: Ino::new(ino), generation: 1, kind, text: text.as_bytes().to_vec() }
     }
 
-    fn dir(names: Vec<Name>) -> Node {
-        Node { generation: 1, kind: Directory, names }
+    fn dir(names: Vec<Name>) -> TreeNode {
+        TreeNode { generation: 1, kind: Directory, names }
     }
 
-    fn file() -> Node {
-        Node { generation: 1, kind: File, names: vec![] }
+    fn file() -> TreeNode {
+        TreeNode { generation: 1, kind: File, names: vec![] }
     }
 
-    fn solved(nodes: Vec<(u64, Node)>) -> (Vec<u64>, Vec<u64>, Vec<u32>) {
+    fn solved(nodes: Vec<(u64, TreeNode)>) -> (Vec<u64>, Vec<u64>, Vec<u32>) {
         let nodes = nodes.into_iter().map(|(ino, node)| (Ino::new(ino), node)).collect();
         let plan = solve(&nodes);
         let removed = plan.removed.iter().map(|removed| removed.name.cookie).collect();
