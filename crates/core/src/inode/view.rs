@@ -262,6 +262,11 @@ impl<'a> View<'a> {
         PmAddr::from_raw(self.get(LOG_TAIL))
     }
 
+    /// The flags of the line that stands.
+    pub(crate) fn line_flags(&self) -> u16 {
+        u16::try_from(halves(self.get(LINK)).0 >> 1).unwrap_or(0)
+    }
+
     pub(crate) fn nlink(&self) -> u32 {
         halves(self.get(LINK)).1
     }

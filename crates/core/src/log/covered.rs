@@ -10,7 +10,8 @@ use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
-use crate::inode::state::{LogId, State};
+use crate::inode::state::LogId;
+use crate::inode::view::View;
 use crate::log::Item;
 use crate::seeded::Bug;
 use crate::{log, seeded};
@@ -19,15 +20,15 @@ const PAGE_BYTES: usize = 4096;
 /// Pages in which the end that a line covers lies, at most.
 const END_PAGES_MAX: usize = (CommitLine::END_BYTES_MAX / PAGE) as usize + 2;
 
-impl State {
-    /// Whether the line has a data checksum.
+impl View<'_> {
+    /// Whether the line that stands has a data checksum.
     pub(crate) fn is_summed(&self) -> bool {
-        self.flags & CommitLine::HAS_DATA_CRC != 0
+        self.line_flags() & CommitLine::HAS_DATA_CRC != 0
     }
 
     /// Whether it is of whole pages: also of what lies in them behind the end of the file.
     pub(crate) fn sums_pages(&self) -> bool {
-        self.flags == CommitLine::HAS_DATA_CRC
+        self.line_flags() == CommitLine::HAS_DATA_CRC
     }
 }
 

@@ -157,7 +157,7 @@ impl Fs {
                     self.pm.fence(gap).end();
                 }
             }
-            if locked.view.state().is_summed() && !seeded::is_on(Bug::MapNotCertified) {
+            if locked.view.is_summed() && !seeded::is_on(Bug::MapNotCertified) {
                 // What the checksum covers is about to change.
                 self.commit(&call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
             }

@@ -9,3 +9,4 @@ pub(crate) mod fill;
 pub(crate) mod hold;
 pub(crate) mod kernel_mapped;
 pub(crate) mod read;
+pub(crate) mod resolve;

@@ -6,7 +6,6 @@ use novale_layout::{FileKind, Ino, PAGE, PmAddr, VOLATILE_OFFSET};
 use novale_pm::Purpose;
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::pages_touched;
 use crate::base::types::{Ctx, Node, Seek};
 use crate::fs::{Atime, Fs};
 use crate::inode::view::View;
@@ -128,35 +127,6 @@ impl Fs {
             self.copy_out(view, 0, &mut target)?;
             Ok(target)
         })
-    }
-
-    /// Copies a file's bytes out; the caller validates the view afterwards.
-    pub(crate) fn copy_out(
-        &self,
-        view: &View<'_>,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
-        let left = view.size().saturating_sub(offset);
-        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let mut rest = buffer.get_mut(..count).unwrap_or_default();
-        let mut at = offset;
-        let index = view.index();
-        while !rest.is_empty() {
-            // Pages that lie one behind the other are copied at once.
-            let (from, most) = (at % PAGE, pages_touched(at, rest.len() as u64));
-            let (first, pages) = index.run(self.arena(), at / PAGE, most, PAGE)?;
-            let now = usize::try_from(pages * PAGE - from).unwrap_or(usize::MAX).min(rest.len());
-            let (piece, later) = rest.split_at_mut(now);
-            if first == 0 {
-                piece.fill(0);
-            } else {
-                self.pm.load(PmAddr::from_raw(first).add(from), piece)?;
-            }
-            at += now as u64;
-            rest = later;
-        }
-        Ok(count)
     }
 
     /// Whether an access is to be recorded, by the mount's rule for access times.

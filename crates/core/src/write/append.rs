@@ -82,12 +82,11 @@ impl Fs {
     /// The page in which a file ends, where bytes behind the end may change; none where it is a hole,
     /// or the standing checksum covers them.
     fn page_of_end(&self, view: &View<'_>) -> Result<Option<PmAddr>> {
-        let addr = PmAddr::from_raw(view.index().get(self.arena(), view.size() / PAGE)?);
-        let is_summed = view.state().sums_pages() && !seeded::is_on(Bug::AppendOverSummed);
-        if addr.is_null() || is_summed {
-            return Ok(None);
+        let is_summed = view.sums_pages() && !seeded::is_on(Bug::AppendOverSummed);
+        match self.page_addr(view, view.size() / PAGE)? {
+            Some(addr) if !is_summed => self.checked(addr).map(Some),
+            _ => Ok(None),
         }
-        self.checked(addr).map(Some)
     }
 
     fn store_append(

@@ -20,6 +20,7 @@ use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
 use crate::map::fill::{Bytes, InPlace};
+use crate::map::resolve::live_bytes;
 use crate::op::call::{Call, OpKind};
 use crate::op::file_tx::{FileTx, Taken};
 use crate::op::lock::{Locked, regular};
@@ -349,12 +350,10 @@ impl Fs {
 
     /// Fills a partial page: the file's bytes up to its end, zeros behind it.
     fn fill(&self, view: &View<'_>, file_page: u64, part: &mut Partial) -> Result<()> {
-        let addr = PmAddr::from_raw(view.index().get(self.arena(), file_page)?);
-        let live = view.size().saturating_sub(file_page * PAGE).min(PAGE);
-        let live = usize::try_from(live).unwrap_or(PAGE_BYTES);
-        if addr.is_null() || live == 0 {
+        let live = live_bytes(view, file_page);
+        let Some(addr) = self.page_addr(view, file_page)?.filter(|_| live > 0) else {
             return Ok(());
-        }
+        };
         let (before, rest) = part.bytes.split_at_mut(part.from);
         let count = before.len().min(live);
         self.pm.load(addr, before.get_mut(..count).unwrap_or_default())?;
@@ -387,10 +386,7 @@ impl Fs {
         if from == 0 || to <= size || seeded::is_on(Bug::GapNotZeroed) {
             return Ok(None);
         }
-        let addr = PmAddr::from_raw(locked.view.index().get(self.arena(), size / PAGE)?);
-        if addr.is_null() {
-            return Ok(None);
-        }
+        let Some(addr) = self.page_addr(&locked.view, size / PAGE)? else { return Ok(None) };
         let len = usize::try_from((to - size).min(PAGE - size % PAGE)).unwrap_or(0);
         let mut bytes = [0; PAGE_BYTES];
         let gap = bytes.get_mut(..len).unwrap_or_default();

@@ -202,13 +202,7 @@ impl Fs {
         (from, piece): (usize, &[u8]),
         page: &mut [u8; PAGE_BYTES],
     ) -> Result<()> {
-        let addr = PmAddr::from_raw(view.index().get(self.arena(), file_page)?);
-        let live = view.size().saturating_sub(file_page * PAGE).min(PAGE);
-        let live = if addr.is_null() { 0 } else { live };
-        let (old, _) = page.split_at_mut(usize::try_from(live).unwrap_or(0));
-        if !old.is_empty() {
-            self.pm.load(addr, old)?;
-        }
+        self.load_page(view, file_page, page)?;
         if let Some(place) = page.get_mut(from..from + piece.len()) {
             place.copy_from_slice(piece);
         }

@@ -149,9 +149,8 @@ impl Fs {
     /// What a page of a file holds, zeros behind its end.
     fn old_page(&self, locked: &Locked<'_>, page: u64, into: Option<&mut [u8]>) -> Result<()> {
         let into = into.unwrap_or_default();
-        let read = self.copy_out(&locked.view, page * PAGE, into)?;
-        into.get_mut(read..).unwrap_or_default().fill(0);
-        Ok(())
+        into.fill(0);
+        self.load_page(&locked.view, page, into)
     }
 }
 

@@ -157,12 +157,7 @@ impl Fs {
         (from, to): (usize, usize),
     ) -> Result<Edge> {
         let mut bytes = Box::new([0; PAGE_BYTES]);
-        let addr = PmAddr::from_raw(view.index().get(self.arena(), file_page)?);
-        let live = view.size().saturating_sub(file_page * PAGE).min(PAGE);
-        let live = if addr.is_null() { 0 } else { usize::try_from(live).unwrap_or(0) };
-        if let Some(old) = bytes.get_mut(..live).filter(|old| !old.is_empty()) {
-            self.pm.load(addr, old)?;
-        }
+        self.load_page(view, file_page, &mut bytes[..])?;
         if let Some(range) = bytes.get_mut(from..to) {
             range.fill(0);
         }

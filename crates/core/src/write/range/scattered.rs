@@ -78,7 +78,7 @@ impl Fs {
                     std::collections::btree_map::Entry::Vacant(new) => {
                         let mut page = Box::new([0; PAGE_BYTES]);
                         if now.len() < PAGE_BYTES {
-                            self.copy_out(view, at / PAGE * PAGE, &mut page[..])?;
+                            self.load_page(view, at / PAGE, &mut page[..])?;
                         }
                         new.insert(page)
                     }
