@@ -28,7 +28,7 @@ unpack() { tar -xf "$work/sources.tar" -C "$1"; }
 build() {
   # Without optimisation: the point is the compiler's file traffic.
   (cd "$1/novale" && CARGO_HOME=$1/cargo-home CARGO_TARGET_DIR=$1/build CARGO_PROFILE_DEV_DEBUG=0 \
-    cargo build --offline --locked --package novale-cli --config profile.dev.opt-level=0 \
+    cargo build --offline --locked --package "$package" --config profile.dev.opt-level=0 \
     --config 'profile.dev.package."*".opt-level=0') &&
     cc -O1 -Wall -o "$1/lines" "$1/novale/scripts/demo/lines.c"
 }
@@ -63,7 +63,7 @@ SQL
 fill() { # FOLDER: does the work
   mkdir -p "$1"
   timed 'unpack the sources and what they depend on' unpack "$1"
-  timed 'build the novale program and a C program' build "$1"
+  timed "build $package and a C program" build "$1"
   [ -z "$with_git" ] || timed 'commit it all to git, and clone that' make_repository "$1"
   [ -z "$with_sqlite" ] || timed 'fill an SQLite database under WAL' fill_database "$1"
 }
@@ -93,7 +93,7 @@ database() {
 }
 
 programs() {
-  "$1/build/debug/novale" --version &&
+  "$1/build/debug/$program" --help &&
     "$1/lines" "$1/novale/crates"
 }
 
