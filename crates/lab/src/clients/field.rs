@@ -7,8 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, Identity, PidInfo};
-use novale_core::{ARENA_ABI, Atime, Fs, Ino, OpenOptions, Serial};
+use novale_core::{Atime, Fs, Ino, OpenOptions, Serial};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
+use novale_posix::join::ABI;
 
 use super::failed::Failed;
 use crate::diff::{Mappings, OnFs, make_pool, now_ns_at};
@@ -115,7 +116,7 @@ impl Field {
 /// What the arena of a pool says of itself.
 pub(super) fn identity(pm: &Pm) -> Result<Identity, String> {
     let pool = novale_core::inspect(pm).map_err(|why| why.to_string())?;
-    Ok(Identity { pool_uuid: pool.uuid, abi: ARENA_ABI })
+    Ok(Identity { pool_uuid: pool.uuid, abi: ABI })
 }
 
 /// Copies the pool that a hunt worked on, without the holes of its file.

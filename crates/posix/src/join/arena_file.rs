@@ -36,7 +36,7 @@ const NAMES_MAX: u32 = 8;
 
 /// What programs that share a pool have in common: what they keep in its arena, and the names by which
 /// one asks another's mount for an inode.
-const ABI: u64 = ARENA_ABI ^ by_number::VERSION << 56;
+pub const ABI: u64 = ARENA_ABI ^ by_number::VERSION << 56;
 
 /// The name of a pool's arena. Whoever makes or removes the file holds the locks of the pool.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@
 //!
 //! Who joins is trusted as the owner of the pool is, and trusts the others: so the arena must be the
 //! caller's own, and nobody else may be allowed to write it. It must be of the same meaning
-//! ([`novale_core::ARENA_ABI`]), of this boot, and of the same pid namespace, or nobody could tell
+//! ([`ABI`]), of this boot, and of the same pid namespace, or nobody could tell
 //! which clients live. A mount that lets the kernel keep what it has read keeps its slots' locks for
 //! itself, and can't be joined; `novale mount -o direct` makes one that can.
 
@@ -24,7 +24,7 @@ use novale_core::{Executor, Fs, OpenOptions, PoolInfo, Progress, Served, inspect
 use novale_layout::{MAX_SLOTS, PAGE};
 use novale_pm::{PmOptions, SlotLock};
 
-pub use arena_file::{ArenaFile, remove_arenas_of_dead};
+pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
 
 use crate::costs::measure_costs;
