@@ -19,8 +19,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::xattr_set::Xattrs;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 use crate::write::cow::FILE_BYTES_MAX;
 

@@ -1,9 +1,10 @@
 //! Extended attributes: reading, setting, removing.
 //!
 //! The attributes of an inode are a set of pages that never change ([`crate::op::xattr_set`]); a change
-//! makes a new set and commits it by an attributes entry. Nothing of them is kept in DRAM but where they lie. Who may
-//! see or change which attribute is for the callers: the kernel decides it for users of a mount. What
-//! an ACL says of permission bits, and what new inodes inherit, is kept here ([`crate::base::acl`]).
+//! makes a new set and commits it by an attributes entry. Nothing of them is kept in DRAM but where they
+//! lie. Who may see or change which attribute is for the callers: the kernel decides it for users of a
+//! mount. What an ACL says of permission bits, and what new inodes inherit, is kept here
+//! ([`crate::base::acl`]).
 
 use novale_layout::{
     FileKind, PAGE, RoFeature, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,

@@ -165,8 +165,11 @@ impl Fs {
     ) {
         // Most growths are one window's pages at most; many entries at once can take more.
         let growths = appended.grown_pages().div_ceil(WINDOW_PAGES_MAX as u64);
-        let mut steps = 0..growths * STEPS_A_GROWTH;
-        while steps.next().is_some() && self.collect_step(call, locked).is_ok() {}
+        for _ in 0..growths * STEPS_A_GROWTH {
+            if self.collect_step(call, locked).is_err() {
+                return;
+            }
+        }
     }
 
     /// Looks at the next window and reclaims what it can of it.

@@ -25,8 +25,7 @@ use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extents, page_at};
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::{Allocator, Need, PageSource};
 
 /// Inode pages made at once: those of a word of 64 numbers.

@@ -34,8 +34,7 @@ use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
 use crate::pool::Pool;
 use crate::pool::marks::{InodeMarks, PageMarks};
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Allocator;
 
 impl Fs {

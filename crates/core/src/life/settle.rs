@@ -35,8 +35,7 @@ use crate::op::journal::{Journal, lane_pages};
 use crate::op::pages::GIVEN;
 use crate::op::standing::Standing;
 use crate::op::{load, standing};
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Allocator;
 use crate::space::lane::Lane;
 

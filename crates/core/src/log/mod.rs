@@ -19,8 +19,7 @@ use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
 use crate::inode::state::{LogId, State};
 use crate::inode::view::View;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::{Need, PageSource};
 
 /// Most pages by which a log grows at once.

@@ -40,8 +40,7 @@ use crate::op::commit::Rest;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::{Locked, regular};
 use crate::op::pages::need;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 
 const PAGE_BYTES: usize = 4096;

@@ -24,8 +24,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::op::quota::UsageChange;
 use crate::op::{commit, load};
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 
 /// How often an operation looks its names up again because they changed before it had the locks.
@@ -126,8 +125,8 @@ impl Fs {
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
         let result = self.create_numbered(&call, (parent, seen, name), ino, (new, umask, slot));
-        if result.is_err() {
-            self.give_number(&call, ino, &result)?;
+        if let Err(why) = &result {
+            self.give_number(&call, ino, why)?;
         }
         result
     }
@@ -466,13 +465,8 @@ impl Fs {
 
     /// Gives a number back that no inode was made of. One that is not free after all is kept out of use,
     /// or each create would meet it.
-    pub(crate) fn give_number<T>(
-        &self,
-        call: &Call<'_>,
-        ino: Ino,
-        result: &Result<T>,
-    ) -> Result<()> {
-        if matches!(result, Err(Error::Damaged { .. })) && self.lock_fresh(call, ino).is_err() {
+    pub(crate) fn give_number(&self, call: &Call<'_>, ino: Ino, why: &Error) -> Result<()> {
+        if matches!(why, Error::Damaged { .. }) && self.lock_fresh(call, ino).is_err() {
             return Ok(());
         }
         self.inodes.give(&self.env(call), ino)

@@ -16,8 +16,7 @@ use crate::name::dir::Stale;
 use crate::name::transaction::{Add, DirChange, Few, InodeChange, few};
 use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 
 /// Directories between one and the root, at most.
 const DEPTH_MAX: usize = 1 << 20;

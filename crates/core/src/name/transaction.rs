@@ -23,8 +23,7 @@ use crate::op::call::Call;
 use crate::op::commit::Part;
 use crate::op::lock::Locked;
 use crate::op::quota::Counted;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 
 /// Directories that an operation changes, or names of one that it adds or removes: two at most.

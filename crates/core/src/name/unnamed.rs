@@ -32,8 +32,7 @@ use crate::name::create::new_inode;
 use crate::op::call::{Call, OpKind};
 use crate::op::commit::Part;
 use crate::op::quota::UsageChange;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 
 impl Fs {
     /// Makes a regular file without a name, held once: it goes with its last [`Fs::release`], unless
@@ -58,8 +57,8 @@ impl Fs {
         let call = self.begin(OpKind::Create, ctx)?;
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
         let result = self.create_unnamed_numbered(&call, dir, ino, (&new, how));
-        if result.is_err() {
-            self.give_number(&call, ino, &result)?;
+        if let Err(why) = &result {
+            self.give_number(&call, ino, why)?;
         }
         result
     }

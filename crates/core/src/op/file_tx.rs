@@ -37,8 +37,7 @@ use crate::op::call::Call;
 use crate::op::commit::Rest;
 use crate::op::lock::Locked;
 use crate::op::xattr_set::{ReadyXattrs, Xattrs};
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 
 /// New pages of an operation that no commit names yet, and what was streamed to them. Dropped, they are

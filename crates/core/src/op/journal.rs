@@ -12,8 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::inode::media::MediaInode;
 use crate::inode::state::{InodePlace, LogId};
 use crate::log::covered::{covered_crc, no_entries_crc, record_crc};
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 
 /// The lanes' pages, by lane.
 pub(crate) fn lane_pages(pm: &Pm, lanes: u32) -> Result<Vec<PmAddr>> {

@@ -15,8 +15,7 @@ use crate::inode::media::MediaInode;
 use crate::inode::state::{InodePlace, LogId};
 use crate::log::covered::covered_crc;
 use crate::op::journal::Journal;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 
 /// An inode as it stands.
 #[derive(Debug)]

@@ -12,8 +12,7 @@ use novale_pm::{Flushed, Pm, Purpose};
 use crate::base::error::{Error, Result};
 use crate::pool::copies::BadCopy;
 use crate::pool::marks::PageMarks;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 
 /// A pool's description, read and checked.
 #[derive(Debug, Clone)]

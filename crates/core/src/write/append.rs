@@ -18,8 +18,7 @@ use crate::op::call::Call;
 use crate::op::commit::Rest;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::write::cow::FILE_BYTES_MAX;
 use crate::write::small::SMALL_BYTES_MAX;
 

@@ -25,8 +25,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::file_tx::{FileTx, Taken};
 use crate::op::lock::{Locked, regular};
 use crate::op::pages::need;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 use crate::write::small::{At, SMALL_BYTES_MAX};
 

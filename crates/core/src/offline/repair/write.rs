@@ -20,8 +20,7 @@ use crate::offline::repair::gather::Inode;
 use crate::op::journal::{Journal, lane_pages};
 use crate::pool::Pool;
 use crate::pool::marks::PageMarks;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 
 const LINE_BYTES: usize = 64;
 

@@ -18,8 +18,7 @@ use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::pages::need;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 
 const PAGE_BYTES: usize = 4096;

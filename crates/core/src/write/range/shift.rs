@@ -22,8 +22,7 @@ use crate::log::entries::hole_to_end;
 use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
-use crate::seeded;
-use crate::seeded::Bug;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 use crate::write::cow::FILE_BYTES_MAX;
 
