@@ -5,8 +5,7 @@ use std::hint::black_box;
 
 use novale_arena::Arena;
 use novale_core::{
-    Ctx, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, RenameMode, Result,
-    Serial, mkfs,
+    Ctx, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, RenameMode, Result, Serial, mkfs,
 };
 use novale_pm::{Pm, PmOptions};
 
@@ -28,16 +27,7 @@ struct Bed {
 
 fn bed() -> std::result::Result<Bed, Box<dyn std::error::Error>> {
     let pm = Pm::anonymous(&[64 << 20], &PmOptions::default())?;
-    let options = MkfsOptions {
-        lanes: 1,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-    };
-    mkfs(&pm, &options)?;
+    mkfs(&pm, &novale_posix::mkfs_options(Some(1), 1))?;
     let options = OpenOptions { form: Form::Single, ..OpenOptions::default() };
     let fs = Fs::open(pm, Arena::anonymous(64 << 20)?, &options, &Serial, &|_| {})?;
     let file = fs.create(&CTX, Node::ROOT, b"file", &NEW)?.ino;

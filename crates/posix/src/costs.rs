@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use novale_core::{CommitCosts, Form, OpenOptions};
 use novale_layout::{Crc32c, LINE, PAGE, PmAddr, WEAR_PAGE};
-use novale_pm::{Pm, Purpose};
+use novale_pm::{Flushed, Pm, Purpose};
 
 /// Times that each is measured; the median counts.
 const ROUNDS: usize = 100;
@@ -48,7 +48,7 @@ fn measured(pm: &Pm) -> Option<CommitCosts> {
         black_box(crc.finish());
     };
     let alone = commit(&|| ());
-    let fenced = commit(&|| pm.fence(novale_pm::Flushed::none()).end());
+    let fenced = commit(&|| pm.fence(Flushed::none()).end());
     let summed = commit(&sum);
     Some(CommitCosts {
         fence_ns: nanoseconds(fenced.saturating_sub(alone)),

@@ -118,20 +118,15 @@ impl<'a> FileTx<'a> {
     /// Begins a change of a file whose lock is held, in the two-fence form.
     #[inline]
     pub(crate) fn begin(fs: &'a Fs, call: &'a Call<'a>, file: &'a Locked<'a>) -> Self {
-        Self::with(fs, call, file, Taken::none(fs, call))
+        Self::with(Taken::none(fs, call), file)
     }
 
     /// As [`FileTx::begin`], with pages that were taken and stored to before the file was locked.
     #[inline]
-    pub(crate) fn with(
-        fs: &'a Fs,
-        call: &'a Call<'a>,
-        file: &'a Locked<'a>,
-        taken: Taken<'a>,
-    ) -> Self {
+    pub(crate) fn with(taken: Taken<'a>, file: &'a Locked<'a>) -> Self {
         Self {
-            fs,
-            call,
+            fs: taken.fs,
+            call: taken.call,
             file,
             next: file.next_state(),
             freed: Extents::default(),

@@ -134,7 +134,7 @@ impl Fs {
             drop(prepared);
             return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
         }
-        self.write_locked(call, &locked, prepared)?;
+        self.write_locked(&locked, prepared)?;
         Ok(data.len())
     }
 
@@ -158,7 +158,7 @@ impl Fs {
             let prepared = self.prepare(&call, ino, offset, data)?;
             let locked = self.lock_file(&call, ino)?;
             if locked.view.size() == offset && !locked.view.is_dax() {
-                self.write_locked(&call, &locked, prepared)?;
+                self.write_locked(&locked, prepared)?;
                 return Ok(offset);
             }
         }
@@ -180,7 +180,7 @@ impl Fs {
             return Ok(offset);
         }
         let prepared = self.prepare(call, ino, offset, &data)?;
-        self.write_locked(call, &locked, prepared)?;
+        self.write_locked(&locked, prepared)?;
         Ok(offset)
     }
 
@@ -277,15 +277,10 @@ impl Fs {
     }
 
     /// Fills the partial pages up, commits and publishes.
-    fn write_locked(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        mut prepared: Prepared<'_>,
-    ) -> Result<()> {
+    fn write_locked(&self, locked: &Locked<'_>, mut prepared: Prepared<'_>) -> Result<()> {
         let (offset, first_page) = (prepared.offset, prepared.first_page());
         self.fill_partials(&locked.view, &mut prepared)?;
-        let mut tx = FileTx::with(self, call, locked, prepared.taken);
+        let mut tx = FileTx::with(prepared.taken, locked);
         tx.room_to_map(first_page)?;
         tx.zero_gap_before(offset)?;
         self.commit_written(tx, first_page, offset + prepared.len, &[])
