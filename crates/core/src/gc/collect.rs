@@ -24,8 +24,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use novale_arena::Arena;
 use novale_layout::{
-    DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, FileKind, LOG_ENTRY_LINES,
+    Attributes, DentryRef, ENTRY_BYTES_MAX, EntryHeader, EntryKind, FileKind, LOG_ENTRY_LINES,
     LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Purpose};
@@ -37,7 +38,8 @@ use crate::fs::Fs;
 use crate::inode::dir_index;
 use crate::inode::view::View;
 use crate::log::entries::write_entry;
-use crate::log::{Appended, Item, Until, page_of};
+use crate::log::replay::{Fold, NameSaid, say};
+use crate::log::{Appended, FILE_PAGES_MAX, Item, Logged, Until, page_of};
 use crate::op::call::Call;
 use crate::op::commit;
 use crate::op::commit::Rest;
@@ -92,9 +94,10 @@ enum What {
         addr: PmAddr,
         count: u32,
     },
+    /// The file's pages from `first` to before `end`.
     Hole {
-        file_page: u64,
-        count: u32,
+        first: u64,
+        end: u64,
     },
     Attributes,
     /// A name, by where its dentry lies now.
@@ -259,9 +262,9 @@ impl Fs {
         log::walk_range(&self.pm, id, first, Until::Page(span.end), &mut |item| {
             match item {
                 Item::Page { addr, seq } => pages.push(WindowPage::new(addr, seq)),
-                Item::Entry { addr, header, entry, bytes, .. } => {
+                Item::Entry(at, entry) => {
                     if let Some(page) = pages.last_mut() {
-                        page.sort_in(view, arena, (addr, header.op_seq), (entry, bytes))?;
+                        say(&at, entry, &mut Sorting { view, arena, page })?;
                     }
                 }
             }
@@ -444,10 +447,10 @@ impl Window {
                         page.live |= first;
                         first
                     }
-                    Some(What::Hole { file_page, count }) => {
-                        let hole = file_page..log::write_end(file_page, count);
-                        if count == u32::MAX {
-                            cut_from = cut_from.min(file_page);
+                    Some(What::Hole { first, end }) => {
+                        let hole = first..end;
+                        if end == FILE_PAGES_MAX {
+                            cut_from = cut_from.min(first);
                         }
                         let needed = depends_on(&hole, &holes, &has_gap)?
                             && !seeded::is_on(Bug::MoveUncovers);
@@ -518,48 +521,13 @@ impl WindowPage {
         }
     }
 
-    /// Sorts an entry into what is kept, and notes what cancels and is cancelled.
-    fn sort_in(
-        &mut self,
-        view: &View<'_>,
-        arena: &novale_arena::Arena,
-        (at, op_seq): (PmAddr, u64),
-        (entry, bytes): (&Entry, &[u8]),
-    ) -> Result<()> {
-        let what = match *entry {
-            Entry::Write { file_page, addr, count, .. } if addr.is_null() => {
-                What::Hole { file_page: file_page.get(), count }
-            }
-            Entry::Write { file_page, addr, count, .. } => {
-                let extent =
-                    uncut(view, op_seq, file_page.get(), Extent { addr, pages: u64::from(count) });
-                return live_pieces(view, arena, file_page.get(), extent, |what| {
-                    self.kept.push(Kept { op_seq, what, from: 0, lines: 1 });
-                });
-            }
-            Entry::Attributes(_) if op_seq == view.attr_seq() => What::Attributes,
-            Entry::Words(_) | Entry::Attributes(_) => return Ok(()),
-            Entry::DentryAdd { cookie, .. } => {
-                if dir_index::dentry_of(arena, view, cookie)? != dir_index::Dentry::Named(at) {
-                    self.dead_adds.push(cookie);
-                    return Ok(());
-                }
-                What::Dentry(at)
-            }
-            Entry::DentryDelete { cookie, .. } => {
-                if dir_index::dentry_of(arena, view, cookie)? == dir_index::Dentry::Gone {
-                    return Ok(());
-                }
-                self.deletes.push(cookie);
-                What::Delete { cookie }
-            }
-        };
-        self.live |= matches!(what, What::Attributes | What::Dentry(_));
+    /// Keeps an entry as it is.
+    fn keep(&mut self, at: &Logged<'_>, what: What) {
         // A page's bytes fit into 32 bits.
-        let [from, len] = [self.bytes.len(), bytes.len()].map(|n| u32::try_from(n).unwrap_or(0));
-        self.bytes.extend_from_slice(bytes);
-        self.kept.push(Kept { op_seq, what, from, lines: len / 64 });
-        Ok(())
+        let from = u32::try_from(self.bytes.len()).unwrap_or(0);
+        self.bytes.extend_from_slice(at.bytes);
+        let (op_seq, lines) = (at.header.op_seq, u32::from(at.header.lines));
+        self.kept.push(Kept { op_seq, what, from, lines });
     }
 
     /// Appends one of the page's kept entries to the image of a new page.
@@ -573,6 +541,56 @@ impl WindowPage {
             let bytes = self.bytes.get(kept.from as usize..).unwrap_or_default();
             image.extend_from_slice(bytes.get(..kept.lines as usize * 64).unwrap_or_default());
         }
+    }
+}
+
+/// Sorts a page's entries into what is kept, and notes what cancels and is cancelled.
+struct Sorting<'a> {
+    view: &'a View<'a>,
+    arena: &'a Arena,
+    page: &'a mut WindowPage,
+}
+
+impl Fold for Sorting<'_> {
+    fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        let op_seq = at.header.op_seq;
+        let extent = uncut(self.view, op_seq, first, extent);
+        live_pieces(self.view, self.arena, first, extent, |what| {
+            self.page.kept.push(Kept { op_seq, what, from: 0, lines: 1 });
+        })
+    }
+
+    fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.page.keep(at, What::Hole { first: pages.start, end: pages.end });
+        Ok(())
+    }
+
+    fn attributes(&mut self, at: &Logged<'_>, _attributes: &Attributes) -> Result<()> {
+        if at.header.op_seq == self.view.attr_seq() {
+            self.page.live = true;
+            self.page.keep(at, What::Attributes);
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, at: &Logged<'_>, said: &NameSaid<'_>) -> Result<()> {
+        let found = dir_index::dentry_of(self.arena, self.view, said.cookie)?;
+        if found == dir_index::Dentry::Named(at.addr) {
+            self.page.live = true;
+            self.page.keep(at, What::Dentry(at.addr));
+        } else {
+            self.page.dead_adds.push(said.cookie);
+        }
+        Ok(())
+    }
+
+    fn unname(&mut self, at: &Logged<'_>, cookie: u64) -> Result<()> {
+        let found = dir_index::dentry_of(self.arena, self.view, cookie)?;
+        if found != dir_index::Dentry::Gone {
+            self.page.deletes.push(cookie);
+            self.page.keep(at, What::Delete { cookie });
+        }
+        Ok(())
     }
 }
 
@@ -646,7 +664,7 @@ fn uncut(view: &View<'_>, op_seq: u64, first_page: u64, extent: Extent) -> Exten
 /// Gives the pieces of a write that the file still maps to `keep`.
 fn live_pieces(
     view: &View<'_>,
-    arena: &novale_arena::Arena,
+    arena: &Arena,
     first_page: u64,
     extent: Extent,
     mut keep: impl FnMut(What),

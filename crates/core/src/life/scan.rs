@@ -3,12 +3,13 @@
 //! Damage of an inode is noted and ends nothing: what becomes of the pool then is the caller's.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, Entry, FIRST_FREE_PAGE, FileKind, INODE_SIZE, INODES_PER_CHUNK,
-    Ino, LINE, PAGE, PmAddr, Seed,
+    Attributes, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind, INODE_SIZE,
+    INODES_PER_CHUNK, Ino, LINE, PAGE, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -17,9 +18,10 @@ use crate::base::exec::{Executor, Progress};
 use crate::base::extent::Extent;
 use crate::inode::chunks::Chunks;
 use crate::inode::state::{InodePlace, LogId};
-use crate::log::Item;
+use crate::log::Logged;
 use crate::log::coverage::{Mapping, Mappings, resolve};
 use crate::log::covered::CoveredEnd;
+use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
 use crate::op::quota::Usage;
 use crate::op::standing;
@@ -27,8 +29,7 @@ use crate::op::standing::Standing;
 use crate::op::xattr_set::Xattrs;
 use crate::pool::Pool;
 use crate::pool::marks::{InodeMarks, PageMarks};
-use crate::seeded::Bug;
-use crate::{log, seeded};
+use crate::seeded::{self, Bug};
 
 /// How far ahead the logs of inodes are brought into the cache.
 const PREFETCH_INODES: u64 = 6;
@@ -218,26 +219,17 @@ impl Scan<'_> {
         if pass != Pass::Shared {
             self.inodes.mark(ino);
         }
-        let log = self.scan_log(pass, ino, place, &standing)?;
-        found.log_entries += log.entries;
-        if pass != Pass::Shared && log.project != 0 {
-            let used = Usage { pages: log.pages, inodes: 1 };
-            found.projects.entry(log.project).or_default().add(used);
-            if seeded::is_on(Bug::TreesCountedTwice) {
-                found.projects.entry(log.project).or_default().add(used);
-            }
-        }
-        Ok(pending.and(log.pending))
+        Ok(pending.and(self.scan_log(pass, (ino, place), &standing, found)?))
     }
 
     /// Goes through the pages of an inode in use.
     fn scan_log(
         &self,
         pass: Pass,
-        ino: Ino,
-        place: &InodePlace,
+        (ino, place): (Ino, &InodePlace),
         standing: &Standing,
-    ) -> Result<ScannedLog> {
+        found: &mut ScanFound,
+    ) -> Result<Flushed> {
         let identity = standing
             .identity
             .as_ref()
@@ -245,62 +237,34 @@ impl Scan<'_> {
         let id = LogId::in_place(ino, identity.generation, place);
         let line = &standing.line;
         let recent = pass != Pass::Shared && standing.is_recent;
-        let mut accepted = Accepted { pm: self.pm, pending: Flushed::none() };
-        let (mut page_before, mut page) = (PmAddr::NULL, PmAddr::NULL);
-        let mut mappings = Mappings::default();
-        let mut end = CoveredEnd::of(line).filter(|_| recent);
-        let mut xattr_root = identity.xattr_root;
-        let (mut entries, mut project, mut taken) = (0, identity.project, 0);
-        let owner = || format!("inode {}", ino.get());
-        let mut take = |addr: PmAddr, pages: u64| {
-            taken += pages;
-            match pass {
-                Pass::Mark | Pass::Torn => self.pages.mark(addr, pages, &owner),
-                Pass::Shared => self.pages.refuse_shared(addr, pages, &owner),
-            }
+        let mut log = ScannedLog {
+            taking: Taking { pass, marks: self.pages, ino, taken: 0 },
+            accepted: recent.then(|| Accepted::of(self.pm, line)),
+            entries: 0,
+            mappings: Mappings::default(),
+            xattr_root: identity.xattr_root,
+            project: identity.project,
         };
-        log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| {
-            match item {
-                Item::Page { addr, .. } => {
-                    take(addr, 1)?;
-                    (page_before, page) = (page, addr);
-                    if recent {
-                        // The next pointer to it may be collection's last store.
-                        accepted.write_back(addr, LINE, Purpose::Log);
-                    }
-                }
-                Item::Entry { addr: at, header, entry, .. } => {
-                    entries += 1;
-                    log::check_entry((ino, identity.kind, line.op_seq), at, &header, entry)?;
-                    if recent && header.op_seq == line.op_seq {
-                        accepted.write_entry_back((page_before, page), line.log_tail, entry);
-                    }
-                    if let Some(end) = &mut end {
-                        end.note(entry);
-                    }
-                    if let Entry::Attributes(attributes) = entry {
-                        xattr_root = attributes.xattr_root;
-                        project = attributes.project;
-                    }
-                    if let Entry::Write { file_page, addr, count, .. } = *entry {
-                        let first = file_page.get();
-                        let end = log::write_end(first, count);
-                        mappings.push(Mapping { first, end, addr });
-                    }
-                }
-            }
-            Ok(())
-        })?;
-        accepted.write_end_back(end.as_ref());
+        replay(self.pm, &id, Some(identity.kind), line, &mut log)?;
+        let ScannedLog { mut taking, accepted, entries, mappings, xattr_root, project } = log;
+        let pending = accepted.map_or_else(Flushed::none, Accepted::finish);
         if identity.kind != FileKind::Directory {
-            resolve(mappings.all(), &mut |_, extent: Extent| take(extent.addr, extent.pages))?;
+            resolve(mappings.all(), &mut |_, extent| taking.take(extent))?;
         }
         // They were durable before the line that names them was stored.
         if !xattr_root.is_null() {
             Xattrs::read(self.pm, &id, xattr_root)?
-                .for_each_page(&mut |extent| take(extent.addr, extent.pages))?;
+                .for_each_page(&mut |extent| taking.take(extent))?;
         }
-        Ok(ScannedLog { entries, project, pages: taken, pending: accepted.pending })
+        found.log_entries += entries;
+        if pass != Pass::Shared && project != 0 {
+            let used = Usage { pages: taking.taken, inodes: 1 };
+            found.projects.entry(project).or_default().add(used);
+            if seeded::is_on(Bug::TreesCountedTwice) {
+                found.projects.entry(project).or_default().add(used);
+            }
+        }
+        Ok(pending)
     }
 }
 
@@ -310,13 +274,85 @@ fn up_to(tail: PmAddr, page: PmAddr) -> u64 {
     behind.min(PAGE)
 }
 
-/// What the scan of an inode's log found.
-struct ScannedLog {
+/// What the scan of an inode's log comes to.
+struct ScannedLog<'a> {
+    taking: Taking<'a>,
+    /// Where the line that stands is of the session that crashed.
+    accepted: Option<Accepted<'a>>,
     entries: u64,
+    mappings: Mappings,
+    xattr_root: PmAddr,
     project: u32,
-    /// Pages of the log and of the data.
-    pages: u64,
-    pending: Flushed,
+}
+
+/// What an inode has of the pool's pages.
+struct Taking<'a> {
+    pass: Pass,
+    marks: &'a PageMarks,
+    ino: Ino,
+    /// Pages of the log, of the data and of extended attributes.
+    taken: u64,
+}
+
+impl Taking<'_> {
+    fn take(&mut self, extent: Extent) -> Result<()> {
+        let Extent { addr, pages } = extent;
+        let owner = || format!("inode {}", self.ino.get());
+        self.taken += pages;
+        match self.pass {
+            Pass::Mark | Pass::Torn => self.marks.mark(addr, pages, &owner),
+            Pass::Shared => self.marks.refuse_shared(addr, pages, &owner),
+        }
+    }
+}
+
+impl Fold for ScannedLog<'_> {
+    fn page(&mut self, addr: PmAddr, _seq: u64) -> Result<()> {
+        self.taking.take(Extent { addr, pages: 1 })?;
+        if let Some(accepted) = &mut self.accepted {
+            accepted.page(addr);
+            // The next pointer to it may be collection's last store.
+            accepted.write_back(addr, LINE, Purpose::Log);
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, at: &Logged<'_>) -> Result<()> {
+        self.entries += 1;
+        if let Some(accepted) = &mut self.accepted {
+            accepted.entry(at);
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        self.mappings.push(Mapping::of(first, extent));
+        if let Some(accepted) = &mut self.accepted {
+            accepted.map(at, first, extent);
+        }
+        Ok(())
+    }
+
+    fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        if let Some(accepted) = &mut self.accepted {
+            accepted.unmap(pages.clone());
+        }
+        self.mappings.push(Mapping::hole(pages));
+        Ok(())
+    }
+
+    fn attributes(&mut self, _at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        (self.xattr_root, self.project) = (attributes.xattr_root, attributes.project);
+        Ok(())
+    }
+
+    fn name(&mut self, _at: &Logged<'_>, _name: &NameSaid<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn unname(&mut self, _at: &Logged<'_>, _cookie: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The log of an inode whose last client died: all of it written back, and its pages.
@@ -324,7 +360,7 @@ pub(crate) struct AcceptedLog {
     /// The log's pages, those that any entry maps, and those of the extended attributes, by raw
     /// address.
     pub(crate) pages: Vec<u64>,
-    pub(crate) pending: novale_pm::Flushed,
+    pub(crate) pending: Flushed,
 }
 
 impl AcceptedLog {
@@ -339,52 +375,92 @@ impl AcceptedLog {
             .as_ref()
             .map_err(|error| Error::damaged_inode(ino, "identity line", place.addr, error))?;
         let id = LogId::new(seed, ino, identity.generation);
-        let line = &standing.line;
-        let mut accepted = Accepted { pm, pending: novale_pm::Flushed::none() };
-        let mut pages = Vec::new();
-        let mut end = CoveredEnd::of(line);
-        let mut xattr_root = identity.xattr_root;
-        log::walk(pm, &id, line.log_head, line.log_tail, &mut |item| {
-            if let (Some(end), Item::Entry { entry, .. }) = (&mut end, &item) {
-                end.note(entry);
-            }
-            match item {
-                Item::Page { addr, .. } => {
-                    pages.push(addr.raw());
-                    accepted.write_back(addr, PAGE, Purpose::Log);
-                }
-                Item::Entry { header, entry: Entry::Write { addr, count, .. }, .. }
-                    if !addr.is_null() =>
-                {
-                    let count = u64::from(*count);
-                    pages.extend((0..count).map(|page| addr.add(page * PAGE).raw()));
-                    if header.op_seq == line.op_seq {
-                        accepted.write_back(*addr, count * PAGE, Purpose::Data);
-                    }
-                }
-                Item::Entry { entry: Entry::Attributes(attributes), .. } => {
-                    xattr_root = attributes.xattr_root;
-                }
-                Item::Entry { .. } => {}
-            }
+        let mut settled = Settled {
+            accepted: Accepted::of(pm, &standing.line),
+            pages: Vec::new(),
+            xattr_root: identity.xattr_root,
+        };
+        replay(pm, &id, None, &standing.line, &mut settled)?;
+        Xattrs::read(pm, &id, settled.xattr_root)?.for_each_page(&mut |extent| {
+            settled.own(extent);
             Ok(())
         })?;
-        accepted.write_end_back(end.as_ref());
-        Xattrs::read(pm, &id, xattr_root)?.for_each_page(&mut |extent| {
-            pages.extend((0..extent.pages).map(|page| extent.addr.add(page * PAGE).raw()));
-            Ok(())
-        })?;
-        Ok(Self { pages, pending: accepted.pending })
+        Ok(Self { pages: settled.pages, pending: settled.accepted.finish() })
     }
 }
 
-/// What is written back, since the process that stored it may have died before its fence.
+/// What the log of an inode whose last client died comes to.
+struct Settled<'a> {
+    accepted: Accepted<'a>,
+    pages: Vec<u64>,
+    xattr_root: PmAddr,
+}
+
+impl Settled<'_> {
+    fn own(&mut self, extent: Extent) {
+        self.pages.extend((0..extent.pages).map(|page| extent.addr.add(page * PAGE).raw()));
+    }
+}
+
+impl Fold for Settled<'_> {
+    fn page(&mut self, addr: PmAddr, _seq: u64) -> Result<()> {
+        self.own(Extent { addr, pages: 1 });
+        self.accepted.write_back(addr, PAGE, Purpose::Log);
+        Ok(())
+    }
+
+    fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        self.own(extent);
+        self.accepted.map(at, first, extent);
+        Ok(())
+    }
+
+    fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.accepted.unmap(pages);
+        Ok(())
+    }
+
+    fn attributes(&mut self, _at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        self.xattr_root = attributes.xattr_root;
+        Ok(())
+    }
+
+    fn name(&mut self, _at: &Logged<'_>, _name: &NameSaid<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn unname(&mut self, _at: &Logged<'_>, _cookie: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What is written back of the line that stands, since the process that stored it may have died before
+/// its fence.
 struct Accepted<'a> {
     pm: &'a Pm,
     pending: Flushed,
+    /// The line's operation, and how far its log goes.
+    op_seq: u64,
+    tail: PmAddr,
+    /// The log's page before the one that is being read, and that one.
+    page_before: PmAddr,
+    page: PmAddr,
+    end: Option<CoveredEnd>,
 }
 
-impl Accepted<'_> {
+impl<'a> Accepted<'a> {
+    fn of(pm: &'a Pm, line: &CommitLine) -> Self {
+        Self {
+            pm,
+            pending: Flushed::none(),
+            op_seq: line.op_seq,
+            tail: line.log_tail,
+            page_before: PmAddr::NULL,
+            page: PmAddr::NULL,
+            end: CoveredEnd::of(line),
+        }
+    }
+
     #[track_caller]
     fn write_back(&mut self, addr: PmAddr, len: u64, purpose: Purpose) {
         let bugs = [Bug::AcceptedNotFlushed, Bug::SettledNotFlushed];
@@ -394,25 +470,42 @@ impl Accepted<'_> {
         }
     }
 
-    /// Writes an entry of the line that stands back, with the blank lines that end a page (behind the
-    /// tail nothing is read), and the pages that it maps.
-    fn write_entry_back(&mut self, pages: (PmAddr, PmAddr), tail: PmAddr, entry: &Entry) {
-        let (page_before, page) = pages;
-        self.write_back(page_before, PAGE, Purpose::Log);
-        self.write_back(page, up_to(tail, page), Purpose::Log);
-        if let Entry::Write { addr, count, .. } = *entry {
-            self.write_back(addr, u64::from(count) * PAGE, Purpose::Data);
+    fn page(&mut self, addr: PmAddr) {
+        (self.page_before, self.page) = (self.page, addr);
+    }
+
+    /// An entry of the line that stands, with the blank lines that end a page: behind the tail nothing is
+    /// read.
+    fn entry(&mut self, at: &Logged<'_>) {
+        if at.header.op_seq == self.op_seq {
+            self.write_back(self.page_before, PAGE, Purpose::Log);
+            self.write_back(self.page, up_to(self.tail, self.page), Purpose::Log);
         }
     }
 
-    /// Writes the end of a file back, where the line that stands was stored with it.
-    fn write_end_back(&mut self, end: Option<&CoveredEnd>) {
-        if seeded::is_on(Bug::AcceptedEndCached) {
-            return;
+    /// Pages that an entry maps.
+    fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) {
+        if at.header.op_seq == self.op_seq {
+            self.write_back(extent.addr, extent.pages * PAGE, Purpose::Data);
         }
-        for (addr, len) in end.into_iter().flat_map(CoveredEnd::pieces) {
+        if let Some(end) = &mut self.end {
+            end.note(&Mapping::of(first, extent));
+        }
+    }
+
+    fn unmap(&mut self, pages: Range<u64>) {
+        if let Some(end) = &mut self.end {
+            end.note(&Mapping::hole(pages));
+        }
+    }
+
+    /// Writes the end of a file back too, where the line was stored with it.
+    fn finish(mut self) -> Flushed {
+        let end = self.end.take().filter(|_| !seeded::is_on(Bug::AcceptedEndCached));
+        for (addr, len) in end.iter().flat_map(CoveredEnd::pieces) {
             self.write_back(addr, len, Purpose::Data);
         }
+        self.pending
     }
 }
 

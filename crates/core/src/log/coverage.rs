@@ -2,6 +2,7 @@
 //! newest to the oldest, and each contributes what no newer one has covered.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use arrayvec::ArrayVec;
 use novale_layout::{PAGE, PmAddr};
@@ -14,6 +15,18 @@ pub(crate) struct Mapping {
     pub(crate) first: u64,
     pub(crate) end: u64,
     pub(crate) addr: PmAddr,
+}
+
+impl Mapping {
+    /// Pages that lie somewhere.
+    pub(crate) fn of(first: u64, extent: Extent) -> Self {
+        Self { first, end: first + extent.pages, addr: extent.addr }
+    }
+
+    /// Pages that are a hole.
+    pub(crate) fn hole(pages: Range<u64>) -> Self {
+        Self { first: pages.start, end: pages.end, addr: PmAddr::NULL }
+    }
 }
 
 /// Write entries kept without a heap: most files have few.

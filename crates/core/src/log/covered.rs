@@ -5,14 +5,16 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use novale_layout::{CommitLine, DataCrc, Entry, Ino, PAGE, PmAddr, Seed};
+use novale_layout::{Attributes, CommitLine, DataCrc, Ino, PAGE, PmAddr, Seed};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::inode::state::LogId;
 use crate::inode::view::View;
-use crate::log::Item;
+use crate::log::Logged;
+use crate::log::coverage::Mapping;
+use crate::log::replay::{Fold, NameSaid, replay};
 use crate::seeded::Bug;
 use crate::{log, seeded};
 
@@ -34,33 +36,67 @@ impl View<'_> {
 
 /// The checksum of all that a line covers.
 pub(crate) fn covered_crc(pm: &Pm, id: &LogId, line: &CommitLine) -> Result<u32> {
-    let mut crc = DataCrc::new(id.seed, line.op_seq);
-    let mut end = CoveredEnd::of(line);
-    let sums_data = !seeded::is_on(Bug::DataNotSummed);
-    log::walk(pm, id, line.log_head, line.log_tail, &mut |item| {
-        let Item::Entry { addr, header, entry, bytes, first } = item else {
-            return Ok(());
-        };
-        if let Some(end) = &mut end {
-            end.note(entry);
-        }
-        if header.op_seq != line.op_seq {
-            return Ok(());
-        }
-        log::cover_entry(&mut crc, addr, first, bytes);
-        if let Entry::Write { addr, count, .. } = *entry
-            && !addr.is_null()
-            && end.is_none()
-            && sums_data
-        {
-            cover_pages(pm, &mut crc, Extent { addr, pages: u64::from(count) })?;
-        }
-        Ok(())
-    })?;
+    let mut summing = Summing {
+        pm,
+        op_seq: line.op_seq,
+        crc: DataCrc::new(id.seed, line.op_seq),
+        end: CoveredEnd::of(line),
+        sums_data: !seeded::is_on(Bug::DataNotSummed),
+    };
+    replay(pm, id, None, line, &mut summing)?;
+    let Summing { mut crc, end, sums_data, .. } = summing;
     if let Some(end) = end.filter(|_| sums_data) {
         crc.crc(end.crc(pm, id)?);
     }
     Ok(crc.finish())
+}
+
+/// Sums what a line covers.
+struct Summing<'a> {
+    pm: &'a Pm,
+    op_seq: u64,
+    crc: DataCrc,
+    end: Option<CoveredEnd>,
+    sums_data: bool,
+}
+
+impl Fold for Summing<'_> {
+    fn entry(&mut self, at: &Logged<'_>) -> Result<()> {
+        if at.header.op_seq == self.op_seq {
+            log::cover_entry(&mut self.crc, at.addr, at.is_first, at.bytes);
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        match &mut self.end {
+            Some(end) => end.note(&Mapping::of(first, extent)),
+            None if at.header.op_seq == self.op_seq && self.sums_data => {
+                cover_pages(self.pm, &mut self.crc, extent)?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        if let Some(end) = &mut self.end {
+            end.note(&Mapping::hole(pages));
+        }
+        Ok(())
+    }
+
+    fn attributes(&mut self, _at: &Logged<'_>, _attributes: &Attributes) -> Result<()> {
+        Ok(())
+    }
+
+    fn name(&mut self, _at: &Logged<'_>, _name: &NameSaid<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn unname(&mut self, _at: &Logged<'_>, _cookie: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Adds the pages that a write maps: the checksum of each.
@@ -89,14 +125,12 @@ impl CoveredEnd {
         Some(Self { pages: pages.take(END_PAGES_MAX).map(|_| PmAddr::NULL).collect(), bytes })
     }
 
-    /// Takes the log's next entry in.
-    pub(crate) fn note(&mut self, entry: &Entry) {
-        let Entry::Write { file_page, addr, count, .. } = *entry else { return };
-        let entry_pages = file_page.get()..log::write_end(file_page.get(), count);
+    /// Takes in what the log's next entry says of where pages lie.
+    pub(crate) fn note(&mut self, mapping: &Mapping) {
         for (page, place) in (self.bytes.start / PAGE..).zip(&mut self.pages) {
-            if entry_pages.contains(&page) {
-                let step = (page - entry_pages.start) * PAGE;
-                *place = if addr.is_null() { PmAddr::NULL } else { addr.add(step) };
+            if (mapping.first..mapping.end).contains(&page) {
+                let step = (page - mapping.first) * PAGE;
+                *place = if mapping.addr.is_null() { PmAddr::NULL } else { mapping.addr.add(step) };
             }
         }
     }

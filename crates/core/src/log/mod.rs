@@ -8,10 +8,11 @@
 pub(crate) mod coverage;
 pub(crate) mod covered;
 pub(crate) mod entries;
+pub(crate) mod replay;
 
 use novale_layout::{
-    Crc32c, DataCrc, Entry, EntryHeader, FileKind, Ino, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET,
-    LayoutError, LogPageHeader, PAGE, PmAddr,
+    Crc32c, DataCrc, Entry, EntryHeader, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET, LayoutError,
+    LogPageHeader, PAGE, PmAddr,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -31,46 +32,30 @@ const PAGE_BYTES: usize = 4096;
 const SHORT_LOG_BYTES: usize = 512;
 const LINE_BYTES: usize = 64;
 
-/// Refuses an entry that an inode of this kind, whose newest operation is `op_seq`, can't have.
-pub(crate) fn check_entry(
-    (ino, kind, op_seq): (Ino, FileKind, u64),
-    at: PmAddr,
-    header: &EntryHeader,
-    entry: &Entry,
-) -> Result<()> {
-    if header.op_seq > op_seq {
-        let found = format!("op_seq {}, the inode's is {op_seq}", header.op_seq);
-        return Err(Error::damaged_inode(ino, "log entry", at, found));
-    }
-    let of_directories = match entry {
-        Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
-        Entry::Write { .. } => false,
-        Entry::Words(_) => {
-            let found = "words of a paired page, which no method of this version writes";
-            return Err(Error::damaged_inode(ino, "log entry", at, found));
-        }
-        Entry::Attributes(_) => return Ok(()),
-    };
-    if of_directories != (kind == FileKind::Directory) {
-        let found = format!("{:?} in a {kind:?}", entry.kind());
-        return Err(Error::damaged_inode(ino, "log entry", at, found));
-    }
-    if let Entry::DentryAdd { ino: named, .. } = entry
-        && (*named == ino || *named == Ino::ROOT)
-    {
-        let found = format!("a name of inode {}, which lies above it", named.get());
-        return Err(Error::damaged_inode(ino, "log entry", at, found));
-    }
-    Ok(())
-}
-
 /// What a walk meets.
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
     /// A page of the log, before its entries.
     Page { addr: PmAddr, seq: u64 },
-    /// An entry, and whether it is the first of its page.
-    Entry { addr: PmAddr, header: EntryHeader, entry: &'a Entry, bytes: &'a [u8], first: bool },
+    /// An entry.
+    Entry(Logged<'a>, &'a Entry),
+}
+
+/// Where an entry stands in its log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Logged<'a> {
+    pub(crate) addr: PmAddr,
+    pub(crate) header: EntryHeader,
+    pub(crate) bytes: &'a [u8],
+    /// Whether it is the first of its page.
+    pub(crate) is_first: bool,
+}
+
+impl Logged<'_> {
+    /// The last line of the entry.
+    pub(crate) fn last_line(&self) -> PmAddr {
+        self.addr.add((u64::from(self.header.lines) - 1) * LINE)
+    }
 }
 
 /// The page that holds `addr`.
@@ -195,40 +180,19 @@ fn walk_page(
             return Err(Error::damaged_inode(id.ino, "log entry", addr, found));
         }
         *last_op = header.op_seq;
-        check_extent(pm, id, addr, &entry)?;
+        replay::check_extent(pm, id, addr, &entry)?;
         let len = usize::from(header.lines) * LINE_BYTES;
         let bytes = rest.get(..len).unwrap_or_default();
-        visit(Item::Entry { addr, header, entry: &entry, bytes, first: at == LINE_BYTES })?;
+        let is_first = at == LINE_BYTES;
+        visit(Item::Entry(Logged { addr, header, bytes, is_first }, &entry))?;
         at += len;
     }
     Ok(at)
 }
 
-/// The file page behind the last one that a write entry is about.
-pub(crate) fn write_end(first: u64, count: u32) -> u64 {
-    if count == u32::MAX { FILE_PAGES_MAX } else { first + u64::from(count) }
-}
-
-/// A write's pages must lie in the pool and in the range of a file.
-fn check_extent(pm: &Pm, id: &LogId, at: PmAddr, entry: &Entry) -> Result<()> {
-    let Entry::Write { file_page, addr, count, .. } = *entry else {
-        return Ok(());
-    };
-    let len = u64::from(count) * PAGE;
-    let placed = addr.is_null() || pm.contains(addr, len);
-    if placed
-        && file_page.get() < FILE_PAGES_MAX
-        && (addr.is_null() || file_page.get() + u64::from(count) <= FILE_PAGES_MAX)
-    {
-        return Ok(());
-    }
-    let found = format!("{count} pages at {addr} for file page {}", file_page.get());
-    Err(Error::damaged_inode(id.ino, "write entry", at, found))
-}
-
 /// Adds an entry to what a commit covers.
-pub(crate) fn cover_entry(crc: &mut DataCrc, addr: PmAddr, first: bool, bytes: &[u8]) {
-    if first {
+pub(crate) fn cover_entry(crc: &mut DataCrc, addr: PmAddr, is_first: bool, bytes: &[u8]) {
+    if is_first {
         crc.page(page_of(addr));
     }
     crc.bytes(bytes);

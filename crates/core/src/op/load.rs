@@ -3,20 +3,22 @@
 //! By then recovery has run: what the newer commit line says stands, and is durable. Where it ran
 //! without storing anything, [`Unrecovered`] has what it would have stored.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use novale_arena::Arena;
-use novale_layout::{Attributes, CommitLine, Entry, FileKind, PAGE, PmAddr};
+use novale_layout::{Attributes, CommitLine, FileKind, PAGE, PmAddr};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
+use crate::base::extent::Extent;
 use crate::inode::dir_index;
 use crate::inode::media::MediaInode;
 use crate::inode::state::{Attrs, InodePlace, LogId, State};
 use crate::inode::view::View;
 use crate::inode::words::{ParentWord, XattrSet};
-use crate::log;
-use crate::log::Item;
+use crate::log::replay::{Fold, NameSaid, replay};
+use crate::log::{FILE_PAGES_MAX, Logged};
 use crate::op::unrecovered::Unrecovered;
 
 /// Loads an inode into its view. The caller holds its lock. Fails with [`Error::Stale`] for one
@@ -131,81 +133,82 @@ fn rebuild(
     line: &CommitLine,
     attrs: &mut Attrs,
 ) -> Result<()> {
-    let mut data_pages = 0_u64;
-    let (mut pages, mut last) = (0, PmAddr::NULL);
-    log::walk(pm, id, line.log_head, line.log_tail, &mut |item| {
-        match item {
-            Item::Page { addr, seq } => {
-                view.set_log_pages(view.log_pages() + 1);
-                view.set_tail_page_seq(seq);
-                // Collection goes on behind any page but the tail's, each as likely: from the head each
-                // time, it would never come to the rest of a log whose view is dropped often.
-                if pages > 0 && scattered(line.op_seq, pages).is_multiple_of(pages + 1) {
-                    view.set_gc_cursor(last);
-                }
-                (pages, last) = (pages + 1, addr);
-            }
-            Item::Entry { addr, header, entry, .. } => {
-                log::check_entry((id.ino, kind, line.op_seq), addr, &header, entry)?;
-                if let Entry::Attributes(new) = entry {
-                    *attrs = attrs_of(new);
-                    view.set_atime_ns(new.atime_ns);
-                    view.set_attr_seq(header.op_seq);
-                }
-                if let Entry::Write { file_page, addr, count: u32::MAX, .. } = entry
-                    && addr.is_null()
-                {
-                    view.set_cut(header.op_seq, file_page.get());
-                }
-                replay(arena, view, addr, entry, &mut data_pages)?;
-            }
-        }
-        Ok(())
-    })?;
-    view.set_data_pages(data_pages);
+    let last = PmAddr::NULL;
+    let op_seq = line.op_seq;
+    let mut rebuild = Rebuild { arena, view, op_seq, attrs, data_pages: 0, log_pages: 0, last };
+    replay(pm, id, Some(kind), line, &mut rebuild)?;
+    view.set_data_pages(rebuild.data_pages);
+    view.set_log_pages(rebuild.log_pages);
     Ok(())
+}
+
+/// A log on its way into a view's indexes.
+struct Rebuild<'a> {
+    arena: &'a Arena,
+    view: &'a View<'a>,
+    /// The newest operation of the inode.
+    op_seq: u64,
+    attrs: &'a mut Attrs,
+    data_pages: u64,
+    /// Pages of the log so far, and the last of them.
+    log_pages: u64,
+    last: PmAddr,
+}
+
+impl Fold for Rebuild<'_> {
+    fn page(&mut self, addr: PmAddr, seq: u64) -> Result<()> {
+        let (view, pages) = (self.view, self.log_pages);
+        view.set_tail_page_seq(seq);
+        // Collection goes on behind any page but the tail's, each as likely: from the head each
+        // time, it would never come to the rest of a log whose view is dropped often.
+        if pages > 0 && scattered(self.op_seq, pages).is_multiple_of(pages + 1) {
+            view.set_gc_cursor(self.last);
+        }
+        (self.log_pages, self.last) = (pages + 1, addr);
+        Ok(())
+    }
+
+    fn map(&mut self, _at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        let (index, data_pages) = (self.view.index(), &mut self.data_pages);
+        *data_pages += extent.pages;
+        let (pages, addr) = (first..first + extent.pages, extent.addr.raw());
+        index.replace_range(self.arena, pages, addr, PAGE, &mut |_, _| *data_pages -= 1)?;
+        Ok(())
+    }
+
+    fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        if pages.end == FILE_PAGES_MAX {
+            self.view.set_cut(at.header.op_seq, pages.start);
+        }
+        let (index, data_pages) = (self.view.index(), &mut self.data_pages);
+        index.remove_range(self.arena, pages.start, pages.end, &mut |_, _| *data_pages -= 1)?;
+        Ok(())
+    }
+
+    fn attributes(&mut self, at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        *self.attrs = attrs_of(attributes);
+        self.view.set_atime_ns(attributes.atime_ns);
+        self.view.set_attr_seq(at.header.op_seq);
+        Ok(())
+    }
+
+    fn name(&mut self, at: &Logged<'_>, name: &NameSaid<'_>) -> Result<()> {
+        self.view.set_next_cookie(self.view.next_cookie().max(name.cookie + 1));
+        self.view.index().set(self.arena, name.cookie, at.addr.raw())?;
+        Ok(())
+    }
+
+    fn unname(&mut self, _at: &Logged<'_>, cookie: u64) -> Result<()> {
+        // A cookie comes back only when nothing in the log speaks of it any more.
+        self.view.set_next_cookie(self.view.next_cookie().max(cookie + 1));
+        dir_index::mark_removed(self.arena, self.view, cookie)
+    }
 }
 
 /// A number that looks random, the same for the same two.
 fn scattered(op_seq: u64, index: u64) -> u64 {
     let mixed = (op_seq ^ index << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 33
-}
-
-/// Replays one entry of an index.
-fn replay(
-    arena: &Arena,
-    view: &View<'_>,
-    at: PmAddr,
-    entry: &Entry,
-    data_pages: &mut u64,
-) -> Result<()> {
-    let index = view.index();
-    match *entry {
-        Entry::Write { file_page, addr, count, .. } => {
-            let first = file_page.get();
-            let end = log::write_end(first, count);
-            if addr.is_null() {
-                return Ok(index.remove_range(arena, first, end, &mut |_, _| *data_pages -= 1)?);
-            }
-            *data_pages += u64::from(count);
-            Ok(index.replace_range(arena, first..end, addr.raw(), PAGE, &mut |_, _| {
-                *data_pages -= 1;
-            })?)
-        }
-        Entry::DentryAdd { cookie, .. } => {
-            view.set_next_cookie(view.next_cookie().max(cookie + 1));
-            index.set(arena, cookie, at.raw())?;
-            Ok(())
-        }
-        Entry::DentryDelete { cookie, .. } => {
-            // A cookie comes back only when nothing in the log speaks of it any more.
-            view.set_next_cookie(view.next_cookie().max(cookie + 1));
-            dir_index::mark_removed(arena, view, cookie)
-        }
-        // Words are refused before.
-        Entry::Attributes(_) | Entry::Words(_) => Ok(()),
-    }
 }
 
 fn attrs_of(entry: &Attributes) -> Attrs {

@@ -7,23 +7,25 @@ mod names;
 mod saved;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    CommitLine, Entry, FileKind, INODES_PER_CHUNK, Ino, PmAddr, RoFeature, Roots, Seed,
+    Attributes, CommitLine, FileKind, INODES_PER_CHUNK, Ino, PmAddr, RoFeature, Roots, Seed,
 };
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
+use crate::base::extent::Extent;
 use crate::inode::chunks::Chunks;
 use crate::inode::media;
 use crate::inode::state::{InodePlace, LogId};
 use crate::life::scan;
-use crate::log;
-use crate::log::Item;
+use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
+use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
 use crate::op::quota::{Usage, stored_limits};
 use crate::op::standing::Standing;
@@ -260,29 +262,26 @@ impl Checker<'_> {
         all.inodes.insert(ino, SeenInode { generation, kind, nlink: line.nlink });
         let id = LogId::new(self.seed, ino, generation);
         let owner = || format!("inode {}", ino.get());
-        let mut replay = CheckReplay {
-            project: identity.project,
+        let mut log = CheckedLog {
+            marks: self.pages,
+            ino,
+            entries: 0,
+            page_seq: 0,
+            pages: 0,
+            mappings: Vec::new(),
             xattr_root: identity.xattr_root,
-            ..CheckReplay::default()
+            project: identity.project,
+            names: BTreeMap::new(),
+            shared_cookies: BTreeSet::new(),
         };
-        let (mut page_seq, mut pages) = (0, 0);
-        log::walk(self.pm, &id, line.log_head, line.log_tail, &mut |item| match item {
-            Item::Page { addr, seq } => {
-                (page_seq, pages) = (seq, pages + 1);
-                self.pages.mark(addr, 1, &owner)
-            }
-            Item::Entry { addr, header, entry, .. } => {
-                all.log_entries += 1;
-                log::check_entry((ino, kind, line.op_seq), addr, &header, entry)?;
-                replay.take(entry);
-                Ok(())
-            }
-        })?;
-        resolve(&replay.mappings, &mut |_, extent| {
+        replay(self.pm, &id, Some(kind), &line, &mut log)?;
+        all.log_entries += log.entries;
+        let (page_seq, mut pages) = (log.page_seq, log.pages);
+        resolve(&log.mappings, &mut |_, extent| {
             pages += extent.pages;
             self.pages.mark(extent.addr, extent.pages, &owner)
         })?;
-        let xattrs = Xattrs::read(self.pm, &id, replay.xattr_root)?;
+        let xattrs = Xattrs::read(self.pm, &id, log.xattr_root)?;
         xattrs.for_each_page(&mut |extent| {
             pages += extent.pages;
             self.pages.mark(extent.addr, extent.pages, &owner)
@@ -296,15 +295,15 @@ impl Checker<'_> {
         {
             all.findings.push(finding(&error));
         }
-        all.features |= features_of(replay.xattr_root, replay.project);
-        if replay.project != 0 {
+        all.features |= features_of(log.xattr_root, log.project);
+        if log.project != 0 {
             let used = Usage { pages, inodes: 1 };
-            all.projects.entry(replay.project).or_default().add(used);
+            all.projects.entry(log.project).or_default().add(used);
         }
         media::check_numbers(ino, &place, line.op_seq, page_seq)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
         if kind == FileKind::Directory {
-            replay.names(ino, place.addr, line.size, all);
+            log.names(ino, place.addr, line.size, all);
         }
         Ok(())
     }
@@ -341,9 +340,14 @@ pub(crate) fn refuse_future(
     Err(Error::damaged_inode(ino, "commit lines", place.addr, found))
 }
 
-/// A log's end result.
-#[derive(Default)]
-struct CheckReplay {
+/// What a log comes to.
+struct CheckedLog<'a> {
+    marks: &'a PageMarks,
+    ino: Ino,
+    entries: u64,
+    /// The number of the last page, and how many there are.
+    page_seq: u64,
+    pages: u64,
     mappings: Vec<Mapping>,
     /// The extended attributes of the newest attributes entry.
     xattr_root: PmAddr,
@@ -353,32 +357,49 @@ struct CheckReplay {
     shared_cookies: BTreeSet<u64>,
 }
 
-impl CheckReplay {
-    /// Takes an entry in.
-    fn take(&mut self, entry: &Entry) {
-        match *entry {
-            Entry::Write { file_page, addr, count, .. } => {
-                let first = file_page.get();
-                self.mappings.push(Mapping { first, end: log::write_end(first, count), addr });
-            }
-            Entry::DentryAdd { cookie, ino, generation, kind, ref name } => {
-                let seen = NameSeen { dir: Ino::NULL, ino, generation, kind };
-                if self.names.insert(cookie, (seen, name.as_bytes().to_vec())).is_some() {
-                    self.shared_cookies.insert(cookie);
-                }
-            }
-            Entry::DentryDelete { cookie, .. } => {
-                self.names.remove(&cookie);
-                self.shared_cookies.remove(&cookie);
-            }
-            Entry::Attributes(ref attributes) => {
-                self.xattr_root = attributes.xattr_root;
-                self.project = attributes.project;
-            }
-            Entry::Words(_) => {}
-        }
+impl Fold for CheckedLog<'_> {
+    fn page(&mut self, addr: PmAddr, seq: u64) -> Result<()> {
+        (self.page_seq, self.pages) = (seq, self.pages + 1);
+        self.marks.mark(addr, 1, &|| format!("inode {}", self.ino.get()))
     }
 
+    fn entry(&mut self, _at: &Logged<'_>) -> Result<()> {
+        self.entries += 1;
+        Ok(())
+    }
+
+    fn map(&mut self, _at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        self.mappings.push(Mapping::of(first, extent));
+        Ok(())
+    }
+
+    fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.mappings.push(Mapping::hole(pages));
+        Ok(())
+    }
+
+    fn attributes(&mut self, _at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        (self.xattr_root, self.project) = (attributes.xattr_root, attributes.project);
+        Ok(())
+    }
+
+    fn name(&mut self, _at: &Logged<'_>, said: &NameSaid<'_>) -> Result<()> {
+        let NameSaid { ino, generation, kind, cookie, name } = *said;
+        let seen = NameSeen { dir: Ino::NULL, ino, generation, kind };
+        if self.names.insert(cookie, (seen, name.as_bytes().to_vec())).is_some() {
+            self.shared_cookies.insert(cookie);
+        }
+        Ok(())
+    }
+
+    fn unname(&mut self, _at: &Logged<'_>, cookie: u64) -> Result<()> {
+        self.names.remove(&cookie);
+        self.shared_cookies.remove(&cookie);
+        Ok(())
+    }
+}
+
+impl CheckedLog<'_> {
     /// Hands a directory's live names on.
     fn names(self, dir: Ino, at: PmAddr, counted: u64, all: &mut Inventory) {
         let found = self.names.len() as u64;

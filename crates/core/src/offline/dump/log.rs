@@ -10,7 +10,8 @@ use novale_layout::{
 };
 
 use crate::inode::state::LogId;
-use crate::log::page_of;
+use crate::log::replay::say;
+use crate::log::{Logged, page_of};
 use crate::offline::dump::names::ReplayedLog;
 use crate::offline::dump::shown::Shown;
 use crate::offline::dump::{Dump, DumpLimits};
@@ -153,7 +154,10 @@ impl Walk<'_> {
                         Some(format!("op_seq {} behind {}", header.op_seq, self.last_op));
                 } else if let Some(replay) = &mut replay {
                     self.last_op = header.op_seq;
-                    replay.take(at, entry);
+                    let bytes = rest.get(..len).unwrap_or_default();
+                    let at = Logged { addr: at, header: *header, bytes, is_first: at == first };
+                    // It takes everything in.
+                    let _taken = say(&at, entry, *replay);
                 }
             }
             let step = if judged.is_ok() { len } else { LINE_BYTES };

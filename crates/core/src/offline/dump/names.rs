@@ -1,11 +1,15 @@
 //! What an inode's log comes to: a directory's names, a file's pages; and the way along a path.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use novale_layout::{Entry, FileKind, Ino, PAGE, PmAddr};
+use novale_layout::{Attributes, FileKind, Ino, PAGE, PmAddr};
 
-use crate::log;
+use crate::base::error::Result;
+use crate::base::extent::Extent;
+use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
+use crate::log::replay::{Fold, NameSaid};
 use crate::offline::dump::{Dump, DumpLimits, named};
 
 /// A name of a directory.
@@ -45,25 +49,36 @@ pub(super) struct ReplayedLog {
     pub(super) xattr_root: Option<PmAddr>,
 }
 
-impl ReplayedLog {
-    pub(super) fn take(&mut self, at: PmAddr, entry: &Entry) {
-        match *entry {
-            Entry::Write { file_page, addr, count, .. } => {
-                let first = file_page.get();
-                self.mappings.push(Mapping { first, end: log::write_end(first, count), addr });
-            }
-            Entry::DentryAdd { cookie, ino, generation, kind, ref name } => {
-                let name = name.as_bytes().to_vec();
-                self.names.insert(cookie, NameDump { cookie, name, ino, generation, kind, at });
-            }
-            Entry::DentryDelete { cookie, .. } => {
-                self.names.remove(&cookie);
-            }
-            Entry::Attributes(ref attributes) => self.xattr_root = Some(attributes.xattr_root),
-            Entry::Words(_) => {}
-        }
+impl Fold for ReplayedLog {
+    fn map(&mut self, _at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        self.mappings.push(Mapping::of(first, extent));
+        Ok(())
     }
 
+    fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.mappings.push(Mapping::hole(pages));
+        Ok(())
+    }
+
+    fn attributes(&mut self, _at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        self.xattr_root = Some(attributes.xattr_root);
+        Ok(())
+    }
+
+    fn name(&mut self, at: &Logged<'_>, said: &NameSaid<'_>) -> Result<()> {
+        let NameSaid { ino, generation, kind, cookie, name } = *said;
+        let name = name.as_bytes().to_vec();
+        self.names.insert(cookie, NameDump { cookie, name, ino, generation, kind, at: at.addr });
+        Ok(())
+    }
+
+    fn unname(&mut self, _at: &Logged<'_>, cookie: u64) -> Result<()> {
+        self.names.remove(&cookie);
+        Ok(())
+    }
+}
+
+impl ReplayedLog {
     /// The names that are left, in the order of readdir.
     pub(super) fn names(&self) -> impl Iterator<Item = &NameDump> {
         self.names.values()
@@ -72,7 +87,7 @@ impl ReplayedLog {
     /// The pages that are mapped in the end, in the order of the file.
     pub(super) fn extents(&self) -> Vec<ExtentDump> {
         let mut extents = Vec::new();
-        let resolved: Result<(), std::convert::Infallible> =
+        let resolved: std::result::Result<(), std::convert::Infallible> =
             resolve(&self.mappings, &mut |file_page, extent| {
                 extents.push(ExtentDump { file_page, pages: extent.pages, addr: extent.addr });
                 Ok(())
@@ -98,7 +113,7 @@ impl Dump<'_> {
     ///
     /// # Errors
     /// In words, how far it led and what is not there.
-    pub fn find(&self, path: &[u8]) -> Result<Ino, String> {
+    pub fn find(&self, path: &[u8]) -> std::result::Result<Ino, String> {
         let mut ino = Ino::ROOT;
         for part in path.split(|byte| *byte == b'/') {
             if part.is_empty() || part == b"." {

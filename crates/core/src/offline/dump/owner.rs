@@ -14,6 +14,7 @@ use crate::base::exec::{Executor, Progress};
 use crate::inode::state::LogId;
 use crate::log;
 use crate::log::Item;
+use crate::log::replay::say;
 use crate::offline::dump::Dump;
 use crate::offline::dump::names::ReplayedLog;
 use crate::op::standing;
@@ -206,7 +207,7 @@ impl Dump<'_> {
         let walked = log::walk(self.pm, &id, head, tail, &mut |item| {
             match item {
                 Item::Page { addr, .. } => in_log |= addr == at,
-                Item::Entry { addr, entry, .. } => replay.take(addr, entry),
+                Item::Entry(at, entry) => say(&at, entry, &mut replay)?,
             }
             Ok(())
         });

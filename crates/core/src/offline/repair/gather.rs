@@ -2,11 +2,12 @@
 //! read, and every page that any of them owns.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use novale_layout::{
-    Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, INODES_PER_CHUNK,
-    IdentityLine, Ino, LINE, PAGE, PmAddr, Seed,
+    Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FileKind, INODES_PER_CHUNK, IdentityLine,
+    Ino, PAGE, PmAddr, Seed,
 };
 use novale_pm::Pm;
 
@@ -18,9 +19,9 @@ use crate::inode::media;
 use crate::inode::media::MediaInode;
 use crate::inode::state::{InodePlace, LogId};
 use crate::life::scan;
-use crate::log;
-use crate::log::Item;
+use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
+use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::{refuse_future, refuse_unclean};
 use crate::op::journal::Journal;
 use crate::op::quota::stored_limits;
@@ -85,6 +86,56 @@ pub(super) struct GatheredNames {
     gone: BTreeSet<u64>,
 }
 
+/// A log that is being gathered.
+struct GatheredLog<'a> {
+    marks: &'a PageMarks,
+    inode: &'a mut Inode,
+}
+
+impl Fold for GatheredLog<'_> {
+    fn page(&mut self, addr: PmAddr, seq: u64) -> Result<()> {
+        let (ino, page) = (self.inode.ino, Extent { addr, pages: 1 });
+        self.inode.page_seq = seq;
+        self.inode.own_pages.push(page);
+        mark(self.marks, page, &|| format!("inode {}", ino.get()))
+    }
+
+    fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
+        let Extent { addr, pages } = extent;
+        if !self.marks.contains(addr, pages) {
+            let found = format!("{pages} pages at {addr}, beyond the slot");
+            return Err(Error::damaged_inode(self.inode.ino, "write entry", at.addr, found));
+        }
+        self.inode.read_to = at.last_line();
+        self.inode.mappings.push(Mapping::of(first, extent));
+        Ok(())
+    }
+
+    fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.inode.read_to = at.last_line();
+        self.inode.mappings.push(Mapping::hole(pages));
+        Ok(())
+    }
+
+    fn attributes(&mut self, at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        self.inode.read_to = at.last_line();
+        self.inode.attributes = Some(*attributes);
+        Ok(())
+    }
+
+    fn name(&mut self, at: &Logged<'_>, name: &NameSaid<'_>) -> Result<()> {
+        self.inode.read_to = at.last_line();
+        self.inode.names.add(name);
+        Ok(())
+    }
+
+    fn unname(&mut self, at: &Logged<'_>, cookie: u64) -> Result<()> {
+        self.inode.read_to = at.last_line();
+        self.inode.names.remove(cookie);
+        Ok(())
+    }
+}
+
 /// A name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
@@ -121,21 +172,16 @@ impl Damage {
 }
 
 impl GatheredNames {
-    fn take(&mut self, entry: &Entry) {
-        match entry {
-            Entry::DentryAdd { cookie, ino, generation, kind, name } => {
-                self.next_cookie = self.next_cookie.max(cookie + 1);
-                let (ino, generation, kind) = (*ino, *generation, *kind);
-                let text = name.as_bytes().to_vec();
-                self.list.push(Name { cookie: *cookie, ino, generation, kind, text });
-            }
-            Entry::DentryDelete { cookie, .. } => {
-                self.next_cookie = self.next_cookie.max(cookie + 1);
-                self.gone.insert(*cookie);
-                self.removed(*cookie);
-            }
-            Entry::Write { .. } | Entry::Words(_) | Entry::Attributes(_) => {}
-        }
+    fn add(&mut self, said: &NameSaid<'_>) {
+        let NameSaid { ino, generation, kind, cookie, name } = *said;
+        self.next_cookie = self.next_cookie.max(cookie + 1);
+        self.list.push(Name { cookie, ino, generation, kind, text: name.as_bytes().to_vec() });
+    }
+
+    fn remove(&mut self, cookie: u64) {
+        self.next_cookie = self.next_cookie.max(cookie + 1);
+        self.gone.insert(cookie);
+        self.removed(cookie);
     }
 
     /// A cookie for a new name: the next one, or the lowest that the log does not speak of.
@@ -359,35 +405,8 @@ impl Gathered {
         let id = LogId::in_place(ino, identity.generation, &inode.place);
         let line = inode.line;
         let owner = || format!("inode {}", ino.get());
-        let walked = log::walk(pm, &id, line.log_head, line.log_tail, &mut |item| match item {
-            Item::Page { addr, seq } => {
-                inode.page_seq = seq;
-                let page = Extent { addr, pages: 1 };
-                inode.own_pages.push(page);
-                mark(&self.marks, page, &owner)
-            }
-            Item::Entry { addr, header, entry, .. } => {
-                log::check_entry((ino, identity.kind, line.op_seq), addr, &header, entry)?;
-                if let Entry::Write { addr: to, count, .. } = *entry
-                    && !to.is_null()
-                    && !self.marks.contains(to, count.into())
-                {
-                    let found = format!("{count} pages at {to}, beyond the slot");
-                    return Err(Error::damaged_inode(ino, "write entry", addr, found));
-                }
-                inode.read_to = addr.add((u64::from(header.lines) - 1) * LINE);
-                inode.names.take(entry);
-                if let Entry::Attributes(attributes) = entry {
-                    inode.attributes = Some(*attributes);
-                }
-                if let Entry::Write { file_page, addr, count, .. } = *entry {
-                    let first = file_page.get();
-                    let end = log::write_end(first, count);
-                    inode.mappings.push(Mapping { first, end, addr });
-                }
-                Ok(())
-            }
-        });
+        let mut log = GatheredLog { marks: &self.marks, inode };
+        let walked = replay(pm, &id, Some(identity.kind), &line, &mut log);
         inode.names.list.sort_by_key(|name| name.cookie);
         for (_, extent) in inode.extents() {
             mark(&self.marks, extent, &owner).map_err(Damage::Log)?;

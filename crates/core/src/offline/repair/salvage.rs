@@ -5,6 +5,7 @@
 //! were. Doubtful records go when all that they speak of has a line of its own above them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, IDENTITY_VERSION, IdentityLine, Ino,
@@ -13,9 +14,10 @@ use novale_layout::{
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
+use crate::base::extent::Extent;
 use crate::inode::state::LogId;
-use crate::log;
-use crate::log::Item;
+use crate::log::Logged;
+use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::dump::{Dump, DumpLimits};
 use crate::offline::repair::gather::{Damage, Gathered, Inode};
 use crate::offline::repair::write::Writer;
@@ -197,7 +199,7 @@ fn identity(pm: &Pm, inode: &Inode, hints: &Hints) -> Option<IdentityLine> {
     let named = said.iter().find(|(generation, _)| proved.is_none_or(|found| found == *generation));
     let only = named.filter(|_| proved.is_some() || said.len() == 1).copied();
     let generation = proved.or(root.or(only).map(|(generation, _)| generation))?;
-    let (of_log, attributes) = log_says(pm, inode, generation);
+    let KindSaid { kind: of_log, attributes } = log_says(pm, inode, generation);
     let kind = root.or(only).map(|(_, kind)| kind).or(of_log)?;
     let mode = if kind == FileKind::Directory { 0o700 } else { 0o600 };
     let attributes = attributes.unwrap_or(Attributes { mode, ..Attributes::default() });
@@ -228,22 +230,44 @@ fn proved_generation(pm: &Pm, inode: &Inode) -> Option<u32> {
 }
 
 /// What kind of inode a log is of, and its newest attributes.
-fn log_says(pm: &Pm, inode: &Inode, generation: u32) -> (Option<FileKind>, Option<Attributes>) {
-    let (mut kind, mut attributes) = (None, None);
+fn log_says(pm: &Pm, inode: &Inode, generation: u32) -> KindSaid {
+    let mut said = KindSaid::default();
     let id = LogId::in_place(inode.ino, generation, &inode.place);
-    let (head, tail) = (inode.line.log_head, inode.line.log_tail);
     // As far as it can be read.
-    let _walked = log::walk(pm, &id, head, tail, &mut |item| {
-        if let Item::Entry { entry, .. } = item {
-            match entry {
-                Entry::Write { .. } | Entry::Words(_) => kind = Some(FileKind::File),
-                Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => {
-                    kind = Some(FileKind::Directory);
-                }
-                Entry::Attributes(found) => attributes = Some(*found),
-            }
-        }
+    let _walked = replay(pm, &id, None, &inode.line, &mut said);
+    said
+}
+
+/// What a log says of what its inode is.
+#[derive(Default)]
+struct KindSaid {
+    kind: Option<FileKind>,
+    attributes: Option<Attributes>,
+}
+
+impl Fold for KindSaid {
+    fn map(&mut self, _at: &Logged<'_>, _first: u64, _extent: Extent) -> Result<()> {
+        self.kind = Some(FileKind::File);
         Ok(())
-    });
-    (kind, attributes)
+    }
+
+    fn unmap(&mut self, _at: &Logged<'_>, _pages: Range<u64>) -> Result<()> {
+        self.kind = Some(FileKind::File);
+        Ok(())
+    }
+
+    fn attributes(&mut self, _at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        self.attributes = Some(*attributes);
+        Ok(())
+    }
+
+    fn name(&mut self, _at: &Logged<'_>, _name: &NameSaid<'_>) -> Result<()> {
+        self.kind = Some(FileKind::Directory);
+        Ok(())
+    }
+
+    fn unname(&mut self, _at: &Logged<'_>, _cookie: u64) -> Result<()> {
+        self.kind = Some(FileKind::Directory);
+        Ok(())
+    }
 }
