@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use novale_policy::UpdatePolicy;
 
 use crate::size::parse_size;
 
@@ -121,7 +122,7 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr threads=N
     /// grace=SECONDS, and for fstab log=FILE
-    /// arena_max=SIZE index_memory=SIZE form=FORM populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
+    /// arena_max=SIZE index_memory=SIZE form=FORM method=METHOD populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
     /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins over the
     /// word that asks for the same. With ro nothing is
     /// written to the pool: one that was not closed clean shows what recovery would leave.
@@ -140,6 +141,9 @@ pub(crate) struct MountArgs {
     /// [default: auto]
     #[arg(long, value_enum)]
     pub(crate) form: Option<FormArg>,
+    /// How files' bytes are written. For comparisons: auto takes what suits a write [default: auto].
+    #[arg(long, value_enum)]
+    pub(crate) method: Option<MethodArg>,
     /// Fault all of the pool in first, in 2 MB pages where they can be had.
     #[arg(long)]
     pub(crate) populate: bool,
@@ -191,6 +195,35 @@ pub(crate) enum FormArg {
     Auto,
     Single,
     Two,
+}
+
+/// The methods of writes on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MethodArg {
+    /// Appends in place, all else copy-on-write.
+    Auto,
+    /// Copy-on-write alone, as NOVA.
+    Cow,
+}
+
+impl MethodArg {
+    pub(crate) fn policy(self) -> UpdatePolicy {
+        match self {
+            Self::Auto => UpdatePolicy::Auto,
+            Self::Cow => UpdatePolicy::Cow,
+        }
+    }
+
+    /// The argument that asks for a policy.
+    pub(crate) fn of(policy: UpdatePolicy) -> Self {
+        let all = Self::value_variants().iter().copied();
+        all.into_iter().find(|one| one.policy() == policy).unwrap_or(Self::Auto)
+    }
+
+    /// As the command line spells it.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 /// Unmount, and return when the pool is closed.

@@ -39,6 +39,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(form) = args.form.and_then(|form| form.to_possible_value()) {
         command.arg("--form").arg(form.get_name());
     }
+    if let Some(method) = args.method {
+        command.arg("--method").arg(method.name());
+    }
     if let Some(seconds) = args.grace {
         command.arg("--grace").arg(seconds.to_string());
     }

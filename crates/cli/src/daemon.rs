@@ -14,7 +14,7 @@ use novale_posix::{measure_costs, wall_clock_ns};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::FormArg;
+use crate::args::{FormArg, MethodArg};
 use crate::background;
 use crate::facts::{Answer, Facts};
 use crate::holder::{self, PoolLock};
@@ -216,6 +216,7 @@ fn opening(request: &Request) -> Opening {
             Some(FormArg::Single) => Form::Single,
             Some(FormArg::Two) => Form::Two,
         },
+        update: request.args.method.unwrap_or(MethodArg::Auto).policy(),
         costs: None,
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,

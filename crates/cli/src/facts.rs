@@ -16,6 +16,8 @@ use novale_core::{Form, Fs};
 use novale_layout::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
+use crate::args::MethodArg;
+
 /// How a mount was made, and who uses its pool.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Facts {
@@ -34,6 +36,9 @@ pub(crate) struct Facts {
     /// Which form commits take, in words.
     #[serde(default)]
     pub(crate) commits: String,
+    /// Which methods writes take, as `--method` names them.
+    #[serde(default)]
+    pub(crate) method: String,
     /// Processes that use the pool and serve no mount.
     pub(crate) programs: Vec<u32>,
 }
@@ -58,6 +63,7 @@ impl Facts {
         self.pid = std::process::id();
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
+        self.method = MethodArg::of(fs.update_policy()).name();
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {

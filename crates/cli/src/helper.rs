@@ -108,6 +108,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         grace: None,
         threads: None,
         form: None,
+        method: None,
         populate: false,
         direct: false,
         map: None,

@@ -35,6 +35,8 @@ struct Facts {
     survives_power_cuts: bool,
     /// Which form commits take, where somebody has it mounted.
     commits: Option<String>,
+    /// Which methods writes take, as `--method` names them.
+    method: Option<String>,
     bytes_free: Option<u64>,
     inodes: Option<u64>,
     slots: Vec<SlotFacts>,
@@ -68,11 +70,13 @@ fn facts(found: &Found) -> Result<Facts> {
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let said = match (used_by, mounted.first()) {
         (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX)
-            .map(|said| (said.space, said.facts.map(|facts| facts.commits))),
+            .map(|said| (said.space, said.facts.map(|facts| [facts.commits, facts.method]))),
         (None, _) => Ok((slots::space(found), None)),
         (Some(_), None) => Ok((None, None)),
     };
-    let (answers, (space, commits)) = (said.is_ok(), said.unwrap_or_default());
+    let (answers, (space, words)) = (said.is_ok(), said.unwrap_or_default());
+    let words = words.unwrap_or_default().map(|word| Some(word).filter(|word| !word.is_empty()));
+    let [commits, method] = words;
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
     let slots = slots.map(|((slot, path), memory)| SlotFacts {
@@ -98,7 +102,8 @@ fn facts(found: &Found) -> Result<Facts> {
         clients: found.arena().map(|arena| arena.live_clients()).unwrap_or_default(),
         answers,
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
-        commits: commits.filter(|commits| !commits.is_empty()),
+        commits,
+        method,
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
         slots: slots.collect(),
@@ -126,6 +131,9 @@ fn show(facts: &Facts, survives: &str) -> Result<()> {
     if facts.clients.len() > 1 {
         let pids: Vec<String> = facts.clients.iter().map(ToString::to_string).collect();
         say!("clients   {}: processes {}", pids.len(), pids.join(" "))?;
+    }
+    if let Some(method) = &facts.method {
+        say!("writes    {method}")?;
     }
     if let Some(commits) = &facts.commits {
         say!("commits   {commits}")?;

@@ -74,6 +74,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--grace", args.grace.is_some()),
         ("--threads", args.threads.is_some()),
         ("--form", args.form.is_some()),
+        ("--method", args.method.is_some()),
         ("--map", args.map.is_some()),
         ("--populate", args.populate),
         ("--direct", args.direct),
@@ -97,6 +98,7 @@ mod tests {
             grace_seconds: 10,
             daemon_words: [
                 "form=auto",
+                "method=auto",
                 "log=/var/log/novale",
                 "arena_max=2147483648",
                 "acl",

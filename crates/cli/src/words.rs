@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use novale_fuse::MountOptions;
 
-use crate::args::{FormArg, MapKind, MountArgs};
+use crate::args::{FormArg, MapKind, MethodArg, MountArgs};
 use crate::size::parse_size;
 
 /// The word of a mount that others may use the pool beside.
@@ -30,6 +30,7 @@ pub(crate) struct Words {
     arena_max: Option<u64>,
     index_memory: Option<u64>,
     form: Option<FormArg>,
+    method: Option<MethodArg>,
     map: Option<MapKind>,
     populate: bool,
     direct: bool,
@@ -69,6 +70,9 @@ impl Words {
             Some(("form", form)) => {
                 self.form = Some(FormArg::from_str(form, false).map_err(wrong)?);
             }
+            Some(("method", method)) => {
+                self.method = Some(MethodArg::from_str(method, false).map_err(wrong)?);
+            }
             Some((MAP, map)) => self.map = Some(MapKind::from_str(map, false).map_err(wrong)?),
             _ => return Ok(false),
         }
@@ -84,6 +88,7 @@ impl Words {
         args.arena_max = args.arena_max.or(self.arena_max);
         args.index_memory = args.index_memory.or(self.index_memory);
         args.form = args.form.or(self.form);
+        args.method = args.method.or(self.method);
         args.map = args.map.or(self.map);
         args.populate |= self.populate;
         args.direct |= self.direct;
@@ -95,6 +100,8 @@ impl Words {
 pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
     let form = form.map(|form| format!("form={}", form.get_name()));
+    let method = args.method.unwrap_or(MethodArg::Auto);
+    let method = Some(format!("method={}", method.name()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
@@ -104,7 +111,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let map = map.map(|map| format!("{MAP}={}", map.get_name()));
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
-    let own = [form, log, arena, index, populate, direct, map, quiet].into_iter().flatten();
+    let own = [form, method, log, arena, index, populate, direct, map, quiet].into_iter().flatten();
     own.chain(attributes).collect()
 }
 
@@ -183,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_wrong_word_is_named() {
-        for word in ["form=three", "map=mine", "arena_max=much", "bogus", "threads=0"] {
+        for word in
+            ["form=three", "method=magic", "map=mine", "arena_max=much", "bogus", "threads=0"]
+        {
             let refused = Words::parse(&format!("ro,{word}")).unwrap_err().to_string();
             assert!(refused.contains(&format!("'{word}'")), "{refused}");
         }

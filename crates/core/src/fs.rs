@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use novale_arena::{Arena, Client, Off};
 use novale_layout::{INODES_PER_PAGE, Ino, LOG_ENTRY_LINES, Seed};
 use novale_pm::{Counters, Pm};
-use novale_policy::{Auto, CommitCosts, Form, UpdatePolicy};
+use novale_policy::{CommitCosts, Form, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, GcCounters, IndexMemory, Node, OpenReport, StatFs};
@@ -51,6 +51,8 @@ pub struct OpenOptions {
     pub atime: Atime,
     /// The commit form.
     pub form: Form,
+    /// Which methods writes take.
+    pub update: UpdatePolicy,
     /// What [`Form::Auto`] goes by, where somebody has measured it on this pool's memory.
     pub costs: Option<CommitCosts>,
     /// Time of opening, ns since 1970.
@@ -76,6 +78,7 @@ impl Default for OpenOptions {
             read_only: false,
             atime: Atime::Relatime,
             form: Form::Auto,
+            update: UpdatePolicy::Auto,
             costs: None,
             now_ns: 0,
             index_bytes: None,
@@ -101,7 +104,6 @@ pub struct Fs {
     pub(crate) options: OpenOptions,
     /// Bytes that a data checksum is of, at most, in [`Form::Auto`].
     pub(crate) summed_bytes_max: u64,
-    pub(crate) policy: Box<dyn UpdatePolicy>,
     pub(crate) report: OpenReport,
     pub(crate) unrecovered: Unrecovered,
     pub(crate) gc: GcCounters,
@@ -128,10 +130,6 @@ impl std::fmt::Debug for Fs {
 }
 
 impl Fs {
-    pub(crate) fn default_policy() -> Box<dyn UpdatePolicy> {
-        Box::new(Auto)
-    }
-
     pub(crate) fn arena(&self) -> &Arena {
         self.client.arena()
     }
@@ -218,6 +216,12 @@ impl Fs {
     #[must_use]
     pub fn commit_form(&self) -> (Form, Option<CommitCosts>) {
         (self.options.form, self.options.costs)
+    }
+
+    /// Which methods writes take.
+    #[must_use]
+    pub fn update_policy(&self) -> UpdatePolicy {
+        self.options.update
     }
 
     /// When reads change the access time from now on; also for clients that join from here on.

@@ -34,7 +34,7 @@ pub use life::saved::{Space, space};
 pub use life::serving::{Served, mount_served, mounts_served};
 pub use map::fill::MappedRun;
 pub use map::hold::HoldId;
-pub use novale_policy::{CommitCosts, Form};
+pub use novale_policy::{CommitCosts, Form, UpdatePolicy};
 pub use offline::check::{CheckReport, Finding, check};
 pub use offline::{dump, repair};
 pub use op::quota::{Quota, Usage};

@@ -8,4 +8,4 @@ mod update;
 
 pub use form::{CommitCosts, Form};
 pub use slots::{SlotLoad, SlotPolicy, Spread};
-pub use update::{Auto, CopyOnWrite, Method, UpdatePolicy, WriteShape};
+pub use update::{Method, UpdatePolicy, WriteShape};

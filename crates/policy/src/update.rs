@@ -5,10 +5,12 @@
 pub struct WriteShape {
     /// First byte written.
     pub offset: u64,
-    /// Number of bytes, at least 1.
+    /// Number of bytes.
     pub len: u64,
     /// The file's length before the write.
     pub size: u64,
+    /// Whether a program has the file's own pages mapped: they keep their places.
+    pub is_mapped: bool,
 }
 
 /// How bytes reach the pool.
@@ -17,33 +19,35 @@ pub enum Method {
     /// Whole new pages, mapped by one commit (NOVA 4.4).
     CopyOnWrite,
     /// Behind the end of the file, in place as far as its last page goes and in new pages beyond: the
-    /// commit of the size makes them the file's. Elsewhere, if the end has moved, copy-on-write.
+    /// commit of the size makes them the file's.
     Append,
+    /// Over the old bytes: after a crash each aligned unit of 8 bytes is the old one or the new one (PMFS).
+    InPlace,
 }
 
-/// Decides the method of each write.
-pub trait UpdatePolicy: Send + Sync {
+/// Which methods writes take; names are those of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpdatePolicy {
+    /// Appends in place, as far as the last page goes, and copy-on-write for all else.
+    #[default]
+    Auto,
+    /// Copy-on-write for every write, as NOVA does.
+    Cow,
+}
+
+impl UpdatePolicy {
+    /// All of them, by number.
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Cow];
+
     /// The method for a write of that shape.
-    fn decide(&self, shape: &WriteShape) -> Method;
-}
-
-/// NOVA's policy: every write goes to new pages.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CopyOnWrite;
-
-impl UpdatePolicy for CopyOnWrite {
-    fn decide(&self, _shape: &WriteShape) -> Method {
-        Method::CopyOnWrite
-    }
-}
-
-/// Appends go in place, as far as the last page goes, and every other write to new pages.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Auto;
-
-impl UpdatePolicy for Auto {
-    fn decide(&self, shape: &WriteShape) -> Method {
-        if shape.offset == shape.size { Method::Append } else { Method::CopyOnWrite }
+    #[inline]
+    #[must_use]
+    pub fn method(self, shape: &WriteShape) -> Method {
+        match self {
+            _ if shape.is_mapped => Method::InPlace,
+            Self::Auto if shape.offset == shape.size => Method::Append,
+            Self::Auto | Self::Cow => Method::CopyOnWrite,
+        }
     }
 }
 
@@ -51,12 +55,22 @@ impl UpdatePolicy for Auto {
 mod tests {
     use super::*;
 
+    fn methods(policy: UpdatePolicy, is_mapped: bool) -> [Method; 4] {
+        let at = |offset, len| WriteShape { offset, len, size: 10_000, is_mapped };
+        // At the end; within; within, and long; over the end.
+        [at(10_000, 1), at(1000, 64), at(0, 9000), at(9990, 20)].map(|shape| policy.method(&shape))
+    }
+
     #[test]
-    fn only_what_begins_at_the_end_is_an_append() {
-        let method = |offset, len| Auto.decide(&WriteShape { offset, len, size: 100 });
-        assert_eq!([method(100, 1), method(100, 5000)], [Method::Append; 2]);
-        assert_eq!([method(99, 2), method(101, 1), method(0, 100)], [Method::CopyOnWrite; 3]);
-        let shape = WriteShape { offset: 100, len: 1, size: 100 };
-        assert_eq!(CopyOnWrite.decide(&shape), Method::CopyOnWrite);
+    fn each_policy_has_its_methods() {
+        use Method::{Append, CopyOnWrite, InPlace};
+        let expected = [
+            (UpdatePolicy::Auto, [Append, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
+            (UpdatePolicy::Cow, [CopyOnWrite; 4]),
+        ];
+        for (policy, expected) in expected {
+            assert_eq!(methods(policy, false), expected, "{policy:?}");
+            assert_eq!(methods(policy, true), [InPlace; 4], "{policy:?}");
+        }
     }
 }

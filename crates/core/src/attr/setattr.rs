@@ -21,7 +21,7 @@ use crate::op::lock::Locked;
 use crate::op::xattr_set::Xattrs;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
-use crate::write::cow::FILE_BYTES_MAX;
+use crate::write::plan::FILE_BYTES_MAX;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;

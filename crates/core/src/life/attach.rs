@@ -9,7 +9,7 @@ use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::Pm;
-use novale_policy::{CommitCosts, Form, Spread};
+use novale_policy::{CommitCosts, Form, Spread, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
@@ -123,6 +123,10 @@ impl OpenOptions {
         Self {
             atime: Atime::numbered(byte(0)),
             form: forms.into_iter().find(|known| *known as u8 == byte(8)).unwrap_or(Form::Auto),
+            update: UpdatePolicy::ALL
+                .into_iter()
+                .find(|known| *known as u8 == byte(24))
+                .unwrap_or(UpdatePolicy::Auto),
             costs: (word >> 17 & 1 != 0)
                 .then_some(CommitCosts { fence_ns: half(32), page_sum_ns: half(48) }),
             ignore_default_acls: word >> 16 & 1 != 0,
@@ -168,7 +172,6 @@ impl Fs {
             session: pool.state.session,
             options: *options,
             summed_bytes_max: options.summed_bytes_max(),
-            policy: Self::default_policy(),
             unrecovered: Unrecovered::default(),
             report: OpenReport { clean: true, ..OpenReport::default() },
             gc: GcCounters::default(),
@@ -223,14 +226,15 @@ impl Fs {
         root[STAGE].store(OPEN, Ordering::Release);
     }
 
-    /// Says how access times, commits and default ACLs are treated, for clients to come.
+    /// Says how access times, commits, writes and default ACLs are treated, for clients to come.
     pub(crate) fn announce_manners(&self) {
         let (atime, form) = (self.atime() as u64, self.options.form as u64);
         let acls = u64::from(self.options.ignore_default_acls);
         let costs = self.options.costs.map_or(0, |costs| {
             u64::from(costs.page_sum_ns) << 48 | u64::from(costs.fence_ns) << 32 | 1 << 17
         });
-        let word = costs | acls << 16 | form << 8 | atime;
+        let update = self.options.update as u64;
+        let word = costs | update << 24 | acls << 16 | form << 8 | atime;
         self.arena().root()[MANNERS].store(word, Ordering::Relaxed);
     }
 

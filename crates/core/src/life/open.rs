@@ -287,7 +287,6 @@ fn build(
         session: pool.state.session,
         options: *options,
         summed_bytes_max: options.summed_bytes_max(),
-        policy: Fs::default_policy(),
         report,
         unrecovered,
         gc: GcCounters::default(),

@@ -25,8 +25,8 @@ use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::inode::words::{FIXED, KEPT, KNOWN, MAPPED, WANTED};
-use crate::op::call::OpKind;
-use crate::op::lock::regular;
+use crate::op::call::{Call, OpKind};
+use crate::op::lock::{Locked, regular};
 
 impl View<'_> {
     /// Notes that a kernel may know the inode; under the lock.
@@ -161,6 +161,18 @@ impl Fs {
             return Err(Error::Mapped);
         }
         Ok(())
+    }
+
+    pub(crate) fn check_file(&self, call: &Call<'_>, ino: Ino) -> Result<()> {
+        regular(self.read_view(call, ino, |_, kind| Ok(kind))?)
+    }
+
+    /// Locks a regular file. It was one before, but without the lock: a number that was removed
+    /// meanwhile may be a directory's by now, and its index would get file pages.
+    pub(crate) fn lock_file<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Locked<'a>> {
+        let locked = self.lock(call, ino)?;
+        self.check_data(&locked.view, locked.kind)?;
+        Ok(locked)
     }
 
     /// Whether a kernel may know an inode: what it has to say of one that it does not know, such as that

@@ -10,7 +10,7 @@
 use novale_layout::{CommitLine, DataCrc, PAGE, PmAddr, RoFeature};
 use novale_pm::{Flushed, Purpose};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::inode::view::View;
@@ -19,7 +19,7 @@ use crate::op::commit::Rest;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
-use crate::write::cow::FILE_BYTES_MAX;
+use crate::write::plan::WritePlan;
 use crate::write::small::SMALL_BYTES_MAX;
 
 const PAGE_BYTES: usize = 4096;
@@ -29,6 +29,7 @@ const UNIT: usize = 8;
 /// Bytes that go behind the end of a file, or from the start of its last page on, which is copied.
 struct Append<'a> {
     offset: u64,
+    end: u64,
     data: &'a [u8],
     /// The page in which they begin, where that stays.
     page: Option<PmAddr>,
@@ -53,20 +54,21 @@ impl Fs {
         self.use_feature(ctx, RoFeature::Appends)
     }
 
-    /// Appends bytes that nobody else changes any more to a file that ends at `offset`.
-    pub(crate) fn append_copied(
+    /// Appends bytes that nobody else changes any more; `sum` is their checksum, where it is known.
+    pub(crate) fn write_append(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        (offset, data): (u64, &[u8]),
+        plan: &WritePlan,
+        data: &[u8],
         sum: Option<u32>,
     ) -> Result<()> {
         let view = &locked.view;
-        let single = self.is_single(data.len() as u64);
+        let WritePlan { offset, end, is_single: single, .. } = *plan;
         let from = in_page(offset);
         let page = if from == 0 { None } else { self.page_of_end(view)? };
         if from == 0 || page.is_some() {
-            let append = Append { offset, data, page, sum, single };
+            let append = Append { offset, end, data, page, sum, single };
             return self.store_append(call, locked, &append);
         }
         let mut whole = vec![0; from + data.len()];
@@ -74,7 +76,7 @@ impl Fs {
         let offset = offset - from as u64;
         self.copy_out(view, offset, old)?;
         new.copy_from_slice(data);
-        let append = Append { offset, data: &whole, page: None, sum: None, single };
+        let append = Append { offset, end, data: &whole, page: None, sum: None, single };
         self.store_append(call, locked, &append)
     }
 
@@ -94,15 +96,13 @@ impl Fs {
         locked: &Locked<'_>,
         append: &Append<'_>,
     ) -> Result<()> {
-        let Append { offset, data, page, .. } = *append;
+        let Append { offset, end, data, page, .. } = *append;
         let view = &locked.view;
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Error::TooLarge)?;
         let from = in_page(offset);
         let room = if page.is_some() { PAGE_BYTES - from } else { 0 };
         let (inside, beyond) = data.split_at(data.len().min(room));
         let first_page = offset.div_ceil(PAGE);
-        let sum = if append.single { Some(self.end_sum(append, end)?) } else { None };
+        let sum = if append.single { Some(self.end_sum(append)?) } else { None };
         let inside = page.map(|page| (page.add(from as u64), inside));
         if let Some(inside) = inside
             && beyond.is_empty()
@@ -113,7 +113,7 @@ impl Fs {
         let mut tx = FileTx::begin(self, call, locked);
         if !beyond.is_empty() {
             let pages = beyond.len().div_ceil(PAGE_BYTES) as u64;
-            tx.take(pages, self.small_need(view, first_page, pages)?)?;
+            tx.take(pages, self.need_of(view, first_page, pages)?)?;
         }
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
         self.store_beyond(&mut tx, beyond);
@@ -185,8 +185,8 @@ impl Fs {
 
     /// The checksum of an append, with what the unit in which it begins has before it, and the flags of
     /// the line that say from where on.
-    fn end_sum(&self, append: &Append<'_>, end: u64) -> Result<(u32, u16)> {
-        let Append { offset, data, page, sum, .. } = *append;
+    fn end_sum(&self, append: &Append<'_>) -> Result<(u32, u16)> {
+        let Append { offset, end, data, page, sum, .. } = *append;
         let (flags, start) = CommitLine::end_flags(offset, end);
         let before = usize::try_from(offset - start).unwrap_or(0);
         let crc = match (page, sum) {

@@ -9,40 +9,24 @@
 //! taken, and the ends of one that is not page-aligned to a buffer that is filled up under it. It takes
 //! the two-fence form: its bytes may change while they are read, so a checksum of them means nothing.
 
-use novale_layout::{FileKind, Ino, PAGE, PmAddr};
+use novale_layout::{Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
-use novale_policy::WriteShape;
+use novale_policy::Method;
 
-use crate::base::error::{Error, Result};
-use crate::base::extent::{Extents, pages_touched};
-use crate::base::types::Ctx;
+use crate::base::error::Result;
+use crate::base::extent::Extents;
 use crate::fs::Fs;
 use crate::inode::view::View;
-use crate::log::FILE_PAGES_MAX;
-use crate::map::fill::{Bytes, InPlace};
 use crate::map::resolve::live_bytes;
-use crate::op::call::{Call, OpKind};
+use crate::op::call::Call;
 use crate::op::file_tx::{FileTx, Taken};
-use crate::op::lock::{Locked, regular};
-use crate::op::pages::need;
+use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
-use crate::space::Need;
-use crate::write::small::{At, SMALL_BYTES_MAX};
+use crate::write::plan::{At, WritePlan};
 
 const PAGE_BYTES: usize = 4096;
-/// Greatest length of a file, in bytes.
-pub(crate) const FILE_BYTES_MAX: u64 = FILE_PAGES_MAX * PAGE;
-/// Optimistic tries of an append before it copies the data and takes the lock first.
-const APPEND_TRIES: usize = 4;
-/// Largest write that is checked for being an overwrite, in pages.
-const OVERWRITE_PAGES_MAX: u64 = 512;
-
-/// A file that is to be written, and its view where that was found without a lock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FoundFile<'a> {
-    pub(crate) ino: Ino,
-    pub(crate) view: Option<View<'a>>,
-}
+/// Tries to prepare a write without the lock before it is made over a copy.
+const TRIES: usize = 4;
 
 /// A page that the write covers in part, with the written bytes in place.
 struct Partial {
@@ -53,21 +37,10 @@ struct Partial {
 
 /// New pages of a write, the whole ones stored.
 struct Prepared<'a> {
-    offset: u64,
-    len: u64,
+    plan: WritePlan,
     taken: Taken<'a>,
     head: Option<Box<Partial>>,
     tail: Option<Box<Partial>>,
-}
-
-impl Prepared<'_> {
-    fn first_page(&self) -> u64 {
-        self.offset / PAGE
-    }
-
-    fn pages(&self) -> u64 {
-        pages_touched(self.offset, self.len)
-    }
 }
 
 fn in_page(offset: u64) -> usize {
@@ -75,140 +48,41 @@ fn in_page(offset: u64) -> usize {
 }
 
 impl Fs {
-    /// Writes `data` at `offset`; holes before it read as zeros. All of it or nothing.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], [`Error::NoMemory`] and [`Error::TooLarge`] before anything changed;
-    /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
-    pub fn write(&self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        if let Some((first, rest)) = data.split_at_checked(PAGE_BYTES)
-            && !rest.is_empty()
-            && seeded::is_on(Bug::WriteInTwo)
-        {
-            let written = self.write(ctx, ino, offset, first)?;
-            return Ok(written + self.write(ctx, ino, offset + PAGE, rest)?);
-        }
-        self.may_append(ctx, data.len())?;
-        let call = self.begin(OpKind::Write, ctx)?;
-        let (file, size) = self.find_file(&call, ino)?;
-        if data.is_empty() {
-            return Ok(0);
-        }
-        let method = self.policy.decide(&WriteShape { offset, len: data.len() as u64, size });
-        if data.len() <= SMALL_BYTES_MAX {
-            let at = At::Offset(offset);
-            return self.write_small(&call, file, (at, method), data).map(|_| data.len());
-        }
-        self.copy_on_write(&call, file, offset, data)
-    }
-
-    /// A regular file, and its size just now.
-    fn find_file(&self, call: &Call<'_>, ino: Ino) -> Result<(FoundFile<'_>, u64)> {
-        let mut size_of = |view: &View<'_>, kind: FileKind| regular(kind).map(|()| view.size());
-        let view = self.views.find(self.arena(), ino)?;
-        if let Some(view) = view
-            && let Some(size) = Self::read_of(&view, ino, &mut size_of)?
-        {
-            return Ok((FoundFile { ino, view: Some(view) }, size));
-        }
-        let size = self.read_view(call, ino, size_of)?;
-        Ok((FoundFile { ino, view: None }, size))
-    }
-
     /// A write that is not small.
-    fn copy_on_write(
+    pub(crate) fn write_large(
         &self,
         call: &Call<'_>,
-        file: FoundFile<'_>,
-        offset: u64,
+        ino: Ino,
+        at: At,
+        mut plan: WritePlan,
         data: &[u8],
-    ) -> Result<usize> {
-        let ino = file.ino;
-        if file.view.is_some_and(|view| view.is_dax()) {
-            return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
-        }
-        let prepared = self.prepare(call, ino, offset, data)?;
-        let locked = self.lock_file(call, ino)?;
-        if locked.view.is_dax() {
-            drop(locked);
-            drop(prepared);
-            return self.write_mapped(call, ino, At::Offset(offset), data).map(|_| data.len());
-        }
-        self.write_locked(&locked, prepared)?;
-        Ok(data.len())
-    }
-
-    /// Writes `data` at the end of the file, wherever that is by then; returns that offset.
-    ///
-    /// # Errors
-    /// As [`Fs::write`].
-    pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
-        self.may_append(ctx, data.len())?;
-        let call = self.begin(OpKind::Write, ctx)?;
-        let (file, end) = self.find_file(&call, ino)?;
-        if data.is_empty() {
-            return Ok(end);
-        }
-        if data.len() <= SMALL_BYTES_MAX {
-            let shape = WriteShape { offset: end, len: data.len() as u64, size: end };
-            return self.write_small(&call, file, (At::End(end), self.policy.decide(&shape)), data);
-        }
-        for _ in 0..APPEND_TRIES {
-            let offset = self.read_view(&call, ino, |view, _| Ok(view.size()))?;
-            let prepared = self.prepare(&call, ino, offset, data)?;
-            let locked = self.lock_file(&call, ino)?;
-            if locked.view.size() == offset && !locked.view.is_dax() {
-                self.write_locked(&locked, prepared)?;
-                return Ok(offset);
+    ) -> Result<u64> {
+        let len = data.len() as u64;
+        for _ in 0..TRIES {
+            if plan.method == Method::InPlace {
+                break;
             }
+            let prepared = self.prepare(call, ino, plan, data)?;
+            let locked = self.lock_file(call, ino)?;
+            let now = self.plan(&locked.view, at, len)?;
+            if now.offset == plan.offset && now.method != Method::InPlace {
+                self.write_locked(&locked, prepared)?;
+                return Ok(now.offset);
+            }
+            plan = now;
         }
-        // Others append all the time, or somebody has it mapped.
-        self.write_mapped(&call, ino, At::End(0), data)
-    }
-
-    /// Writes with the lock held all the time, over a copy, so that no user memory is touched
-    /// meanwhile: in place where somebody has the file mapped. Returns where that was.
-    fn write_mapped(&self, call: &Call<'_>, ino: Ino, at: At, data: &[u8]) -> Result<u64> {
+        // In place, or behind an end that others move all the time: over a copy, since no user memory is
+        // touched under the lock.
         let data = data.to_vec();
         let locked = self.lock_file(call, ino)?;
-        let offset = match at {
-            At::Offset(offset) => offset,
-            At::End(_) => locked.view.size(),
-        };
-        if locked.view.is_dax() {
-            self.write_in_place(call, &locked, offset, &data)?;
-            return Ok(offset);
+        let plan = self.plan(&locked.view, at, len)?;
+        if plan.method == Method::InPlace {
+            self.write_in_place(call, &locked, plan.offset, &data)?;
+        } else {
+            let prepared = self.prepare(call, ino, plan, &data)?;
+            self.write_locked(&locked, prepared)?;
         }
-        let prepared = self.prepare(call, ino, offset, &data)?;
-        self.write_locked(&locked, prepared)?;
-        Ok(offset)
-    }
-
-    /// Writes to a file that somebody has mapped.
-    pub(crate) fn write_in_place(
-        &self,
-        call: &Call<'_>,
-        locked: &Locked<'_>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Error::TooLarge)?;
-        let bytes = Bytes::Given(data);
-        let change = InPlace { offset, end, bytes, fills: true, extends: true };
-        self.change_in_place(call, locked, &change)
-    }
-
-    pub(crate) fn check_file(&self, call: &Call<'_>, ino: Ino) -> Result<()> {
-        regular(self.read_view(call, ino, |_, kind| Ok(kind))?)
-    }
-
-    /// Locks a regular file. It was one before, but without the lock: a number that was removed
-    /// meanwhile may be a directory's by now, and its index would get file pages.
-    pub(crate) fn lock_file<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Locked<'a>> {
-        let locked = self.lock(call, ino)?;
-        self.check_data(&locked.view, locked.kind)?;
-        Ok(locked)
+        Ok(plan.offset)
     }
 
     /// Takes new pages and stores what the write covers whole.
@@ -216,25 +90,23 @@ impl Fs {
         &'a self,
         call: &'a Call<'_>,
         ino: Ino,
-        offset: u64,
+        plan: WritePlan,
         data: &[u8],
     ) -> Result<Prepared<'a>> {
-        let len = data.len() as u64;
-        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Error::TooLarge)?;
-        let pages = pages_touched(offset, len);
-        let need = self.write_need(call, ino, offset / PAGE, pages)?;
+        let pages = plan.pages();
+        let need =
+            self.read_view(call, ino, |view, _| self.need_of(view, plan.first_page(), pages))?;
         let taken = Taken::take(self, call, pages, need)?;
-        let mut prepared = Prepared { offset, len, taken, head: None, tail: None };
-        let head_len = match in_page(offset) {
-            0 if len >= PAGE => 0,
+        let mut prepared = Prepared { plan, taken, head: None, tail: None };
+        let head_len = match in_page(plan.offset) {
+            0 if data.len() >= PAGE_BYTES => 0,
             from => data.len().min(PAGE_BYTES - from),
         };
         let (head, rest) = data.split_at(head_len);
         let (whole, tail) = rest.split_at(rest.len() / PAGE_BYTES * PAGE_BYTES);
-        prepared.head = partial(head, in_page(offset));
+        prepared.head = partial(head, in_page(plan.offset));
         prepared.tail = partial(tail, 0);
-        debug_assert!(tail.is_empty() || in_page(end) == tail.len());
+        debug_assert!(tail.is_empty() || in_page(plan.end) == tail.len());
         self.store_whole(&mut prepared.taken, u64::from(head_len > 0), whole);
         Ok(prepared)
     }
@@ -259,31 +131,14 @@ impl Fs {
         taken.also(pending);
     }
 
-    /// Overwrites may use the reserve: they give back as much as they take.
-    fn write_need(&self, call: &Call<'_>, ino: Ino, first: u64, pages: u64) -> Result<Need> {
-        if pages > OVERWRITE_PAGES_MAX || self.allocator.is_roomy(self.arena())? {
-            return Ok(Need::Growth);
-        }
-        let arena = self.arena();
-        let mapped = self.read_view(call, ino, |view, _| {
-            for page in first..first + pages {
-                if view.index().get(arena, page)? == 0 {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        })?;
-        Ok(need(mapped))
-    }
-
     /// Fills the partial pages up, commits and publishes.
     fn write_locked(&self, locked: &Locked<'_>, mut prepared: Prepared<'_>) -> Result<()> {
-        let (offset, first_page) = (prepared.offset, prepared.first_page());
         self.fill_partials(&locked.view, &mut prepared)?;
+        let WritePlan { offset, end, .. } = prepared.plan;
         let mut tx = FileTx::with(prepared.taken, locked);
-        tx.room_to_map(first_page)?;
+        tx.room_to_map(offset / PAGE)?;
         tx.zero_gap_before(offset)?;
-        self.commit_written(tx, first_page, offset + prepared.len, &[])
+        self.commit_written(tx, offset / PAGE, end, &[])
     }
 
     /// Maps the new pages from `first_page` on, commits and publishes them.
@@ -326,11 +181,11 @@ impl Fs {
     /// Fills the pages that the write covers in part with the file's bytes around it, and stores
     /// them.
     fn fill_partials(&self, view: &View<'_>, prepared: &mut Prepared<'_>) -> Result<()> {
-        let last = prepared.pages() - 1;
+        let last = prepared.plan.pages() - 1;
         let parts = [(0, prepared.head.take()), (last, prepared.tail.take())];
         for (index, part) in parts {
             let Some(mut part) = part else { continue };
-            self.fill(view, prepared.first_page() + index, &mut part)?;
+            self.fill(view, prepared.plan.first_page() + index, &mut part)?;
             let addr = prepared.taken.page(index);
             let stored = if seeded::is_on(Bug::EdgeNotFlushed) {
                 seeded::stream_but_a_line(&self.pm, addr, &part.bytes, part.from / 64 * 64)

@@ -1,4 +1,5 @@
-//! Changes of file contents, one file for each write method; `range` changes where bytes stand.
+//! Changes of file contents: `plan` says how a write is made, and each write method has a file; `range`
+//! changes where bytes stand.
 //!
 //! In: an inode, a range and its new bytes. Out: a durable commit, or an error and nothing changed. Each
 //! public operation begins a call, locks the inode and chooses the method that suits the range.
@@ -7,5 +8,7 @@
 
 pub(crate) mod append;
 pub(crate) mod cow;
+pub(crate) mod in_place;
+pub(crate) mod plan;
 pub(crate) mod range;
 pub(crate) mod small;

@@ -13,17 +13,14 @@ use novale_pm::Purpose;
 use novale_policy::Method;
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::pages_touched;
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::page_crc;
 use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
-use crate::op::pages::need;
 use crate::seeded::{self, Bug};
-use crate::space::Need;
-use crate::write::cow::{FILE_BYTES_MAX, FoundFile};
+use crate::write::plan::{At, FoundFile, WritePlan};
 
 const PAGE_BYTES: usize = 4096;
 /// Longest write that goes this way, in bytes.
@@ -35,79 +32,69 @@ const PAGES_MAX: usize = SMALL_BYTES_MAX / PAGE_BYTES + 1;
 #[repr(align(64))]
 struct CopyBuffer([MaybeUninit<u8>; SMALL_BYTES_MAX]);
 
-/// Where a write goes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum At {
-    /// To this byte.
-    Offset(u64),
-    /// To the end of the file, which was here lately.
-    End(u64),
-}
-
 /// A write whose bytes nobody else changes any more.
 struct Copied<'a> {
-    offset: u64,
     data: &'a [u8],
     /// The checksums of the first pages, where they are known.
     sums: &'a [u32],
 }
 
 impl Fs {
-    /// Writes up to [`SMALL_BYTES_MAX`] bytes where `at` says; returns where that was.
+    /// Writes up to [`SMALL_BYTES_MAX`] bytes where `at` says; returns where that was. `expected` is how
+    /// it would have been made before the file was locked.
     pub(crate) fn write_small(
         &self,
         call: &Call<'_>,
         file: FoundFile<'_>,
-        (at, method): (At, Method),
+        at: At,
+        expected: &WritePlan,
         data: &[u8],
     ) -> Result<u64> {
-        let (At::Offset(expected) | At::End(expected)) = at;
-        let appends = method == Method::Append;
-        self.ask_for_ends(&file, expected, data.len() as u64, appends);
+        self.ask_for_ends(&file, expected);
         let mut room = CopyBuffer([MaybeUninit::uninit(); SMALL_BYTES_MAX]);
         let mut sums = [0; PAGES_MAX];
         // An append is summed as a whole on the way, whole pages where it is pages that they will be.
-        let chunk = if appends { data.len() } else { PAGE_BYTES };
-        let is_summed = appends || expected % PAGE == 0;
-        let len = data.len() as u64;
-        let summed = if appends { len } else { pages_touched(expected, len) * PAGE };
-        let is_summed = is_summed && self.is_single(summed);
+        let (chunk, is_summed) = match expected.method {
+            Method::Append => (data.len(), expected.is_single),
+            Method::CopyOnWrite => {
+                (PAGE_BYTES, expected.is_single && expected.offset.is_multiple_of(PAGE))
+            }
+            Method::InPlace => (data.len(), false),
+        };
         let chunks = if is_summed { data.len() / chunk } else { 0 };
         let sums = sums.get_mut(..chunks).unwrap_or_default();
         let data = novale_crc::copy(data, &mut room.0, chunk, sums);
         let Some(data) = data else { return Err(Error::TooLarge) };
         let locked = self.lock_found(call, file.ino, file.view)?;
         self.check_data(&locked.view, locked.kind)?;
-        let offset = match at {
-            At::Offset(offset) => offset,
-            At::End(_) => locked.view.size(),
-        };
-        if locked.view.is_dax() {
-            return self.write_in_place(call, &locked, offset, data).map(|()| offset);
+        let plan = &self.plan(&locked.view, at, data.len() as u64)?;
+        // What was summed is of use for the same method alone, and of pages where they begin as expected.
+        let is_same = plan.method == expected.method
+            && (plan.method == Method::Append || plan.offset == expected.offset);
+        let sums = if is_same { &*sums } else { &[] };
+        match plan.method {
+            Method::CopyOnWrite => self.write_copy(call, &locked, plan, &Copied { data, sums })?,
+            Method::Append => {
+                self.write_append(call, &locked, plan, data, sums.first().copied())?;
+            }
+            Method::InPlace => self.write_in_place(call, &locked, plan.offset, data)?,
         }
-        if appends && offset == locked.view.size() {
-            let sum = sums.first().copied();
-            self.append_copied(call, &locked, (offset, data), sum)?;
-            return Ok(offset);
-        }
-        let sums = if offset % PAGE == 0 && !appends { &*sums } else { &[] };
-        self.write_copy(call, &locked, &Copied { offset, data, sums })?;
-        Ok(offset)
+        Ok(plan.offset)
     }
 
     /// Asks the memory for the pages that a write covers in part, whose bytes are needed around it; of
     /// an append for the line that it begins in.
-    fn ask_for_ends(&self, file: &FoundFile<'_>, offset: u64, len: u64, appends: bool) {
+    fn ask_for_ends(&self, file: &FoundFile<'_>, plan: &WritePlan) {
         let Some(view) = file.view else { return };
-        if appends {
+        let WritePlan { offset, end, .. } = *plan;
+        if plan.method == Method::Append {
             let addr = view.index().get(self.arena(), offset / PAGE).unwrap_or(0);
             if addr != 0 && !offset.is_multiple_of(LINE) {
                 self.pm.prefetch(PmAddr::from_raw(addr).add(offset % PAGE));
             }
             return;
         }
-        let end = offset.saturating_add(len);
-        let head = (!offset.is_multiple_of(PAGE) || len < PAGE).then_some(offset / PAGE);
+        let head = (!offset.is_multiple_of(PAGE) || end - offset < PAGE).then_some(offset / PAGE);
         let is_tail = !end.is_multiple_of(PAGE) && Some(end / PAGE) != head;
         let tail = is_tail.then_some(end / PAGE);
         for page in head.into_iter().chain(tail) {
@@ -119,36 +106,22 @@ impl Fs {
         }
     }
 
-    fn write_copy(&self, call: &Call<'_>, locked: &Locked<'_>, copied: &Copied<'_>) -> Result<()> {
-        let Copied { offset, data, .. } = *copied;
-        let view = &locked.view;
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
-        let Some(end) = end else { return Err(Error::TooLarge) };
-        let first_page = offset / PAGE;
-        let pages = pages_touched(offset, data.len() as u64);
+    fn write_copy(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        copied: &Copied<'_>,
+    ) -> Result<()> {
+        let (first_page, pages) = (plan.first_page(), plan.pages());
         let mut tx = FileTx::begin(self, call, locked);
-        tx.take(pages, self.small_need(view, first_page, pages)?)?;
+        tx.take(pages, self.need_of(&locked.view, first_page, pages)?)?;
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
-        let is_single = self.is_single(pages * PAGE);
-        let sums = self.store_pages_of(&mut tx, copied, is_single)?;
-        tx.sum(is_single);
+        let sums = self.store_pages_of(&mut tx, plan, copied)?;
+        tx.sum(plan.is_single);
         tx.room_to_map(first_page)?;
-        tx.zero_gap_before(offset)?;
-        self.commit_written(tx, first_page, end, &sums)
-    }
-
-    /// Overwrites may use the reserve: they give back as much as they take.
-    pub(crate) fn small_need(&self, view: &View<'_>, first: u64, pages: u64) -> Result<Need> {
-        let arena = self.arena();
-        if self.allocator.is_roomy(arena)? {
-            return Ok(Need::Growth);
-        }
-        for page in first..first + pages {
-            if view.index().get(arena, page)? == 0 {
-                return Ok(Need::Growth);
-            }
-        }
-        Ok(need(true))
+        tx.zero_gap_before(plan.offset)?;
+        self.commit_written(tx, first_page, plan.end, &sums)
     }
 
     /// Streams all pages of a write, those at its ends filled up with the file's bytes around it;
@@ -156,14 +129,14 @@ impl Fs {
     fn store_pages_of(
         &self,
         tx: &mut FileTx<'_>,
+        plan: &WritePlan,
         copied: &Copied<'_>,
-        checksums: bool,
     ) -> Result<[u32; PAGES_MAX]> {
-        let Copied { offset, data, sums } = *copied;
+        let Copied { data, sums } = *copied;
         let mut crcs = [0; PAGES_MAX];
         let mut sums = sums.iter();
         let mut rest = data;
-        let mut from = usize::try_from(offset % PAGE).unwrap_or(0);
+        let mut from = usize::try_from(plan.offset % PAGE).unwrap_or(0);
         for (index, crc) in (0..).zip(&mut crcs) {
             if rest.is_empty() {
                 break;
@@ -174,7 +147,7 @@ impl Fs {
                 piece
             } else {
                 page = [0; PAGE_BYTES];
-                self.fill_page(&tx.view(), offset / PAGE + index, (from, piece), &mut page)?;
+                self.fill_page(&tx.view(), plan.first_page() + index, (from, piece), &mut page)?;
                 &page[..]
             };
             let at = tx.page(index);
@@ -184,7 +157,7 @@ impl Fs {
                 self.pm.stream(at, bytes, Purpose::Data)
             };
             tx.also(stored);
-            if checksums {
+            if plan.is_single {
                 // Behind the stores: they drain meanwhile.
                 *crc = sums.next().copied().unwrap_or_else(|| page_crc(bytes));
             }

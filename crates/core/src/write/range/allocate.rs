@@ -13,7 +13,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::pages::need;
-use crate::write::cow::FILE_BYTES_MAX;
+use crate::write::plan::FILE_BYTES_MAX;
 use crate::write::range::shift::{check_collapse, check_insert};
 
 impl Fs {

@@ -16,7 +16,7 @@ use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::pages::need;
 use crate::seeded::{self, Bug};
-use crate::write::cow::FILE_BYTES_MAX;
+use crate::write::plan::FILE_BYTES_MAX;
 
 /// The longest copy of one call, in bytes: longer ones end there. Both files are locked while so many
 /// are copied.

@@ -19,7 +19,7 @@ use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::pages::need;
 use crate::seeded::{self, Bug};
-use crate::write::cow::FILE_BYTES_MAX;
+use crate::write::plan::FILE_BYTES_MAX;
 
 const PAGE_BYTES: usize = 4096;
 

@@ -24,7 +24,7 @@ use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
-use crate::write::cow::FILE_BYTES_MAX;
+use crate::write::plan::FILE_BYTES_MAX;
 
 /// Pages that lie one behind the other in the file as in the pool: those of one entry.
 #[derive(Debug, Clone, Copy)]

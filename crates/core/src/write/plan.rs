@@ -1,0 +1,170 @@
+//! The way in of a write, and how it is made: the plan, from what the policy says of the write's shape.
+//! It is made once without the lock, to know what can be prepared, and again under it; what writes then
+//! asks no more.
+//!
+//! A method is a file of this room, one line in [`Fs::write_small`], and its place in the policy.
+
+use novale_layout::{FileKind, Ino, PAGE};
+use novale_policy::{Method, WriteShape};
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::pages_touched;
+use crate::base::types::Ctx;
+use crate::fs::Fs;
+use crate::inode::view::View;
+use crate::log::FILE_PAGES_MAX;
+use crate::op::call::{Call, OpKind};
+use crate::op::lock::regular;
+use crate::seeded::{self, Bug};
+use crate::space::Need;
+use crate::write::small::SMALL_BYTES_MAX;
+
+/// Greatest length of a file, in bytes.
+pub(crate) const FILE_BYTES_MAX: u64 = FILE_PAGES_MAX * PAGE;
+/// Largest write that is checked for being an overwrite, in pages.
+const OVERWRITE_PAGES_MAX: u64 = 512;
+const PAGE_BYTES: usize = 4096;
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// To this byte.
+    Offset(u64),
+    /// To the end of the file.
+    End,
+}
+
+/// How a write is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WritePlan {
+    pub(crate) method: Method,
+    /// The first byte written.
+    pub(crate) offset: u64,
+    /// The byte behind the last one.
+    pub(crate) end: u64,
+    /// Whether the commit takes the single-fence form.
+    pub(crate) is_single: bool,
+}
+
+impl WritePlan {
+    /// The first page of the file that it touches.
+    pub(crate) fn first_page(&self) -> u64 {
+        self.offset / PAGE
+    }
+
+    /// How many pages it touches.
+    pub(crate) fn pages(&self) -> u64 {
+        pages_touched(self.offset, self.end - self.offset)
+    }
+}
+
+/// A file that is to be written, and its view where that was found without a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FoundFile<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) view: Option<View<'a>>,
+}
+
+impl Fs {
+    /// Writes `data` at `offset`; holes before it read as zeros. All of it or nothing, but where the
+    /// policy says in place.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::NoMemory`] and [`Error::TooLarge`] before anything changed;
+    /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file.
+    pub fn write(&self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        if let Some((first, rest)) = data.split_at_checked(PAGE_BYTES)
+            && !rest.is_empty()
+            && seeded::is_on(Bug::WriteInTwo)
+        {
+            let written = self.write(ctx, ino, offset, first)?;
+            return Ok(written + self.write(ctx, ino, offset + PAGE, rest)?);
+        }
+        self.write_at(ctx, ino, At::Offset(offset), data)?;
+        Ok(data.len())
+    }
+
+    /// Writes `data` at the end of the file, wherever that is by then; returns that offset.
+    ///
+    /// # Errors
+    /// As [`Fs::write`].
+    pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
+        self.write_at(ctx, ino, At::End, data)
+    }
+
+    /// Writes, and returns where that was.
+    fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, data: &[u8]) -> Result<u64> {
+        self.may_append(ctx, data.len())?;
+        let call = self.begin(OpKind::Write, ctx)?;
+        let (file, plan) = self.find_file(&call, ino, at, data.len() as u64)?;
+        if data.is_empty() {
+            Ok(plan.offset)
+        } else if data.len() <= SMALL_BYTES_MAX {
+            self.write_small(&call, file, at, &plan, data)
+        } else {
+            self.write_large(&call, ino, at, plan, data)
+        }
+    }
+
+    /// A regular file, and how it would be written just now.
+    fn find_file(
+        &self,
+        call: &Call<'_>,
+        ino: Ino,
+        at: At,
+        len: u64,
+    ) -> Result<(FoundFile<'_>, WritePlan)> {
+        let mut plan_of = |view: &View<'_>, kind: FileKind| {
+            regular(kind)?;
+            self.plan(view, at, len)
+        };
+        let view = self.views.find(self.arena(), ino)?;
+        if let Some(view) = view
+            && let Some(plan) = Self::read_of(&view, ino, &mut plan_of)?
+        {
+            return Ok((FoundFile { ino, view: Some(view) }, plan));
+        }
+        let plan = self.read_view(call, ino, plan_of)?;
+        Ok((FoundFile { ino, view: None }, plan))
+    }
+
+    /// How a write of so many bytes is made.
+    pub(crate) fn plan(&self, view: &View<'_>, at: At, len: u64) -> Result<WritePlan> {
+        let size = view.size();
+        let offset = match at {
+            At::Offset(offset) => offset,
+            At::End => size,
+        };
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX || len == 0);
+        let end = end.ok_or(Error::TooLarge)?;
+        let shape = WriteShape { offset, len, size, is_mapped: view.is_dax() };
+        let method = self.options.update.method(&shape);
+        let mut plan = WritePlan { method, offset, end, is_single: false };
+        plan.is_single = len <= SMALL_BYTES_MAX as u64
+            && match method {
+                Method::CopyOnWrite => self.is_single(plan.pages() * PAGE),
+                Method::Append => self.is_single(len),
+                Method::InPlace => false,
+            };
+        Ok(plan)
+    }
+
+    /// What new pages for so many of a file are wanted for. Overwrites may use the reserve: they give back
+    /// as much as they take.
+    pub(crate) fn need_of(&self, view: &View<'_>, first: u64, pages: u64) -> Result<Need> {
+        let is_growth = pages > OVERWRITE_PAGES_MAX
+            || self.allocator.is_roomy(self.arena())?
+            || !self.is_whole(view, first, pages)?;
+        Ok(if is_growth { Need::Growth } else { Need::Release })
+    }
+
+    /// Whether none of these pages of a file is a hole.
+    fn is_whole(&self, view: &View<'_>, first: u64, pages: u64) -> Result<bool> {
+        for page in first..first + pages {
+            if view.index().get(self.arena(), page)? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
