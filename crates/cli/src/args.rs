@@ -204,6 +204,8 @@ pub(crate) enum MethodArg {
     Auto,
     /// Copy-on-write alone, as NOVA.
     Cow,
+    /// Overwrites in place, as PMFS: after a crash any 8 bytes of one may be old or new.
+    Inplace,
 }
 
 impl MethodArg {
@@ -211,18 +213,8 @@ impl MethodArg {
         match self {
             Self::Auto => UpdatePolicy::Auto,
             Self::Cow => UpdatePolicy::Cow,
+            Self::Inplace => UpdatePolicy::InPlace,
         }
-    }
-
-    /// The argument that asks for a policy.
-    pub(crate) fn of(policy: UpdatePolicy) -> Self {
-        let all = Self::value_variants().iter().copied();
-        all.into_iter().find(|one| one.policy() == policy).unwrap_or(Self::Auto)
-    }
-
-    /// As the command line spells it.
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 

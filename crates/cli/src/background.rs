@@ -40,7 +40,7 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
         command.arg("--form").arg(form.get_name());
     }
     if let Some(method) = args.method {
-        command.arg("--method").arg(method.name());
+        command.arg("--method").arg(method.policy().name());
     }
     if let Some(seconds) = args.grace {
         command.arg("--grace").arg(seconds.to_string());

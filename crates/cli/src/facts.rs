@@ -16,8 +16,6 @@ use novale_core::{Form, Fs};
 use novale_layout::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
-use crate::args::MethodArg;
-
 /// How a mount was made, and who uses its pool.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Facts {
@@ -63,7 +61,7 @@ impl Facts {
         self.pid = std::process::id();
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
-        self.method = MethodArg::of(fs.update_policy()).name();
+        self.method = fs.update_policy().name().to_owned();
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {

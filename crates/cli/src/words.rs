@@ -100,7 +100,7 @@ impl Words {
 pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
     let form = form.map(|form| format!("form={}", form.get_name()));
-    let method = args.method.unwrap_or(MethodArg::Auto);
+    let method = args.method.unwrap_or(MethodArg::Auto).policy();
     let method = Some(format!("method={}", method.name()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
@@ -166,7 +166,9 @@ pub(crate) fn spelled(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{ForPrograms, Words};
-    use crate::args::{FormArg, MapKind};
+    use clap::ValueEnum;
+
+    use crate::args::{FormArg, MapKind, MethodArg};
 
     #[test]
     fn the_daemons_words_are_taken_out_and_the_rest_is_the_mounts() {
@@ -176,6 +178,15 @@ mod tests {
         assert!(words.options.read_only && words.populate);
         assert_eq!((words.arena_max, words.form), (Some(2 << 30), Some(FormArg::Two)));
         assert_eq!(words.daemon.len(), 4);
+    }
+
+    #[test]
+    fn methods_have_the_names_of_their_policies() {
+        for method in MethodArg::value_variants() {
+            let spelled = method.to_possible_value().unwrap();
+            assert_eq!(spelled.get_name(), method.policy().name());
+        }
+        assert_eq!(MethodArg::value_variants().len(), novale_policy::UpdatePolicy::ALL.len());
     }
 
     #[test]

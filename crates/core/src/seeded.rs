@@ -141,6 +141,8 @@ pub enum Bug {
     AcceptedEndCached,
     /// Recovery does not erase torn records.
     TornRecordStays,
+    /// A write in place needs no certificate.
+    InPlaceNotCertified,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 use novale_core::{
     Ctx, Fallocate, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Place, RenameMode, Seek,
-    SetAttr, SetXattr, Unnamed,
+    SetAttr, SetXattr, Unnamed, UpdatePolicy,
 };
 use novale_pm::Counters;
 
@@ -49,6 +49,10 @@ struct World {
     g: Ino,
 }
 
+fn options(form: Form) -> OpenOptions {
+    OpenOptions { form, now_ns: 2, ..OpenOptions::default() }
+}
+
 fn ctx() -> Ctx {
     Ctx { now_ns: 1_000, hint: 0 }
 }
@@ -59,8 +63,11 @@ fn inode(kind: FileKind, target: &[u8]) -> NewInode<'_> {
 
 impl World {
     fn new(form: Form) -> Self {
+        Self::with(options(form))
+    }
+
+    fn with(options: OpenOptions) -> Self {
         let pm = support::pool(&[32 * MB], 1);
-        let options = OpenOptions { form, now_ns: 2, ..OpenOptions::default() };
         let fs = support::open_as(pm, &options);
         let none = Ino::NULL;
         let mut world = Self { fs, a: none, b: none, f: none, g: none };
@@ -123,8 +130,12 @@ struct Case {
 fn measure(case: &Case, form: Form) -> Cost {
     let world = World::new(form);
     (case.prepare)(&world);
+    spent_by(&world, case.run)
+}
+
+fn spent_by(world: &World, run: impl FnOnce(&World)) -> Cost {
     let before = world.fs.counters();
-    (case.run)(&world);
+    run(world);
     let done: Counters = &world.fs.counters() - &before;
     Cost {
         lines: done.lines(),
@@ -638,4 +649,20 @@ fn reading_costs_nothing_but_an_access_time_that_is_due() {
             costs: [cost(0, 0, 0), cost(0, 0, 0)],
         },
     ]);
+}
+
+/// Overwrites by the methods that a mount may choose: lines and fences in the single-fence form.
+#[test]
+fn overwrites_cost_what_their_method_says() {
+    for (update, len, expected) in [
+        (UpdatePolicy::Cow, 64, cost(66, 0, 1)),
+        (UpdatePolicy::InPlace, 64, cost(2, 0, 2)),
+        (UpdatePolicy::InPlace, PAGE, cost(65, 0, 2)),
+    ] {
+        let world = World::with(OpenOptions { update, ..options(Form::Single) });
+        // What the commit before has summed costs a certificate, once.
+        world.write(world.f, PAGE, len);
+        let spent = spent_by(&world, |world| world.write(world.f, PAGE, len));
+        assert_eq!(spent, expected, "{update:?} {len}");
+    }
 }

@@ -31,25 +31,25 @@ fn run_behind(name: &str, budget: &Budget, no_space: NoSpace, options: &CoreOpti
 
 #[test]
 fn in_the_form_that_fits() {
-    let options = CoreOptions { slots: vec![64 * MB], lanes: 4, form: Form::Auto };
+    let options = CoreOptions::new(vec![64 * MB], 4, Form::Auto);
     run("auto", 10, NoSpace::Wrong, &options);
 }
 
 #[test]
 fn in_the_single_fence_form_on_one_lane() {
-    let options = CoreOptions { slots: vec![64 * MB], lanes: 1, form: Form::Single };
+    let options = CoreOptions::new(vec![64 * MB], 1, Form::Single);
     run("single", 6, NoSpace::Wrong, &options);
 }
 
 #[test]
 fn in_the_two_fence_form_on_three_slots() {
-    let options = CoreOptions { slots: vec![32 * MB, 8 * MB, 24 * MB], lanes: 2, form: Form::Two };
+    let options = CoreOptions::new(vec![32 * MB, 8 * MB, 24 * MB], 2, Form::Two);
     run("two", 6, NoSpace::Wrong, &options);
 }
 
 #[test]
 fn with_too_little_space() {
-    let options = CoreOptions { slots: vec![8 * MB], lanes: 1, form: Form::Auto };
+    let options = CoreOptions::new(vec![8 * MB], 1, Form::Auto);
     let mut budget = Budget::from_env(6, 600);
     let mut setup = "create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n".to_owned();
     // Until nothing fits any more; then there is room again for a few hundred pages.

@@ -9,7 +9,7 @@
 
 mod support;
 
-use novale_core::Form;
+use novale_core::{Form, UpdatePolicy};
 use novale_lab::clients::{
     DeathOptions, DeathSummary, Holding, Points, die_everywhere, die_holding,
 };
@@ -18,7 +18,7 @@ use novale_lab::workload::parse_steps;
 use support::{FILE, cases};
 
 fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
-    let core = CoreOptions { slots: vec![4 << 20], lanes, form };
+    let core = CoreOptions::new(vec![4 << 20], lanes, form);
     let options = DeathOptions { core, points, stride, power, seed: 1 };
     let (setup, victims) = cases();
     let mut total = DeathSummary::default();
@@ -34,7 +34,7 @@ fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
 
 /// A survivor has the file mapped that the victim changes.
 fn run_mapped((points, stride): (Points, usize), power: bool) {
-    let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form: Form::Auto };
+    let core = CoreOptions::new(vec![4 << 20], 1, Form::Auto);
     let options = DeathOptions { core, points, stride, power, seed: 4 };
     let setup = format!(
         "create /f {FILE}\nwrite /f offset=0 len=20000 fill=1\nmap /f slot=1\n\
@@ -63,6 +63,27 @@ fn run_mapped((points, stride): (Points, usize), power: bool) {
     assert!(total.done > 0 && total.done < total.deaths);
 }
 
+/// By each method of writes.
+#[test]
+fn while_they_overwrite() {
+    let setup = format!("create /f {FILE}\nwrite /f offset=0 len=9000 fill=1\n");
+    let setup = parse_steps(&setup).unwrap();
+    let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=5000 fill=2";
+    for update in UpdatePolicy::ALL {
+        let core = CoreOptions { update, ..CoreOptions::new(vec![4 << 20], 1, Form::Auto) };
+        let options = DeathOptions { core, points: Points::Pool, stride: 1, power: true, seed: 5 };
+        let mut total = DeathSummary::default();
+        for victim in parse_steps(victims).unwrap() {
+            match die_everywhere(&setup, &victim, &options) {
+                Ok(summary) => total += summary,
+                Err(why) => panic!("{update:?}: {why}"),
+            }
+        }
+        println!("{update:?}: {total:?}");
+        assert!(total.done > 0 && total.done < total.deaths);
+    }
+}
+
 #[test]
 fn while_another_one_has_the_file_mapped() {
     run_mapped((Points::Pool, 1), true);
@@ -72,7 +93,7 @@ fn while_another_one_has_the_file_mapped() {
 /// The log grows at some of these writes, and collection reclaims pages of it.
 #[test]
 fn while_a_log_grows_and_is_collected() {
-    let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form: Form::Auto };
+    let core = CoreOptions::new(vec![4 << 20], 1, Form::Auto);
     let options = DeathOptions { core, points: Points::Pool, stride: 1, power: true, seed: 2 };
     let mut total = DeathSummary::default();
     for writes in [62, 63, 125, 126, 188, 189, 251, 252, 314, 315] {
@@ -102,7 +123,7 @@ fn while_many_pages_are_freed_in_the_arena() {
 }
 
 fn free_many_pages(points: Points, stride: usize) {
-    let core = CoreOptions { slots: vec![16 << 20], lanes: 2, form: Form::Auto };
+    let core = CoreOptions::new(vec![16 << 20], 2, Form::Auto);
     let options = DeathOptions { core, points, stride, power: false, seed: 3 };
     let piece = |n| format!("write /f offset={} len=4096 fill=1\n", n * 7 % 300 * 8192);
     let setup: String = (0..300).map(piece).collect();

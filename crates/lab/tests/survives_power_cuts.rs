@@ -61,6 +61,11 @@ fn when_recovery_follows_recovery() {
 }
 
 #[test]
+fn by_every_method_of_writes() {
+    run(&["overwrites", "methods"]);
+}
+
+#[test]
 fn of_files_that_are_mapped() {
     run(&["mapped", "maps"]);
 }

@@ -149,7 +149,7 @@ fn a_file_without_a_name_leaves_no_torn_line_alone() {
     )
     .unwrap();
     for (form, seed) in [(Form::Single, 1), (Form::Two, 2), (Form::Auto, 3)] {
-        let core = CoreOptions { slots: vec![POOL_BYTES], lanes: 2, form };
+        let core = CoreOptions::new(vec![POOL_BYTES], 2, form);
         let effort = Effort { at_stores: true, ..Effort::default() };
         let options = CrashOptions {
             core,
@@ -300,7 +300,7 @@ fn survives(text: &str, from_step: usize, core: CoreOptions, many_threads: bool)
 }
 
 fn one_slot(lanes: u32, form: Form) -> CoreOptions {
-    CoreOptions { slots: vec![POOL_BYTES], lanes, form }
+    CoreOptions::new(vec![POOL_BYTES], lanes, form)
 }
 
 const MADE_TWICE: &str = "
@@ -483,7 +483,7 @@ fn bytes_stored_behind_the_end_are_zeros_when_the_file_grows() {
 fn settles(text: &str, stride: usize) {
     let mut setup = parse_steps(text).unwrap();
     let victim = setup.pop().unwrap();
-    let core = CoreOptions { slots: vec![POOL_BYTES], lanes: 1, form: Form::Auto };
+    let core = CoreOptions::new(vec![POOL_BYTES], 1, Form::Auto);
     let options = DeathOptions { core, points: Points::Arena, stride, power: false, seed: 1 };
     if let Err(why) = die_everywhere(&setup, &victim, &options) {
         panic!("{why}");

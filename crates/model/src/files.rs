@@ -68,6 +68,13 @@ impl Model {
             return Ok(0);
         }
         check_end(offset, bytes.len() as u64)?;
+        let is_inside = offset + bytes.len() as u64 <= self.file(ino)?.size();
+        if self.overwrites_in_place
+            && is_inside
+            && let Some(inode) = self.inodes.get_mut(&ino)
+        {
+            inode.in_place_writes += 1;
+        }
         self.change(ino, now_ns, |contents| contents.write(offset, bytes));
         Ok(bytes.len())
     }

@@ -101,14 +101,30 @@ impl Model {
         Ok(())
     }
 
+    /// Writes within a file change it in place from now on.
+    #[must_use]
+    pub fn overwriting_in_place(mut self, in_place: bool) -> Self {
+        self.overwrites_in_place = in_place;
+        self
+    }
+
+    /// Whether a file may change in place.
+    #[must_use]
+    pub fn changes_in_place(&self) -> bool {
+        self.overwrites_in_place || self.has_mapped()
+    }
+
     /// What a crash may leave while this becomes `after`, where nothing is committed yet: of files that
-    /// are mapped, which change in place, any part.
+    /// are mapped, or were written in place, any part.
     #[must_use]
     pub fn becoming(&self, after: &Self) -> Self {
         let mut both = self.clone();
-        for (ino, inode) in both.inodes.iter_mut().filter(|(_, inode)| inode.maps > 0) {
-            let after = after.inodes.get(ino).map(|inode| &inode.body);
-            if let (Body::File(contents), Some(Body::File(after))) = (&mut inode.body, after) {
+        for (ino, inode) in &mut both.inodes {
+            let Some(after) = after.inodes.get(ino) else { continue };
+            if inode.maps == 0 && inode.in_place_writes == after.in_place_writes {
+                continue;
+            }
+            if let (Body::File(contents), Body::File(after)) = (&mut inode.body, &after.body) {
                 contents.may_become(after);
             }
         }

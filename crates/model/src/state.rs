@@ -15,6 +15,8 @@ pub struct Model {
     /// Inodes that directory trees may have.
     pub(crate) limits: BTreeMap<u32, u64>,
     next: u64,
+    /// Whether writes within a file change it in place.
+    pub(crate) overwrites_in_place: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -27,6 +29,8 @@ pub(crate) struct Inode {
     pub(crate) holds: u64,
     /// Those of them that have the file's own pages mapped.
     pub(crate) maps: u64,
+    /// Writes that have changed it in place.
+    pub(crate) in_place_writes: u64,
     /// Made without a name: it may get one, once.
     pub(crate) may_be_named: bool,
 }
@@ -43,8 +47,13 @@ impl Model {
     /// An empty file system whose root directory has these attributes.
     #[must_use]
     pub fn new(mode: u32, uid: u32, gid: u32, now_ns: i64, atime: Atime) -> Self {
-        let mut model =
-            Self { inodes: BTreeMap::new(), atime, limits: BTreeMap::new(), next: Ino::ROOT.0 };
+        let mut model = Self {
+            inodes: BTreeMap::new(),
+            atime,
+            limits: BTreeMap::new(),
+            next: Ino::ROOT.0,
+            overwrites_in_place: false,
+        };
         let root = NewInode { kind: Kind::Directory, mode, uid, gid, rdev: 0, target: Vec::new() };
         model.add(&root, Ino::ROOT, now_ns);
         model
@@ -150,7 +159,15 @@ impl Model {
             birth_ns: now_ns,
         };
         let xattrs = BTreeMap::new();
-        let inode = Inode { attr, body, xattrs, holds: 0, maps: 0, may_be_named: false };
+        let inode = Inode {
+            attr,
+            body,
+            xattrs,
+            holds: 0,
+            maps: 0,
+            in_place_writes: 0,
+            may_be_named: false,
+        };
         self.inodes.insert(ino, inode);
         attr
     }

@@ -33,20 +33,42 @@ pub enum UpdatePolicy {
     Auto,
     /// Copy-on-write for every write, as NOVA does.
     Cow,
+    /// Overwrites in place, without atomicity beyond 8 bytes; else as `Auto`.
+    InPlace,
 }
 
 impl UpdatePolicy {
     /// All of them, by number.
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Cow];
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Cow, Self::InPlace];
+
+    /// What the command line calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cow => "cow",
+            Self::InPlace => "inplace",
+        }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
 
     /// The method for a write of that shape.
     #[inline]
     #[must_use]
     pub fn method(self, shape: &WriteShape) -> Method {
+        let WriteShape { offset, len, size, is_mapped } = *shape;
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= size);
         match self {
-            _ if shape.is_mapped => Method::InPlace,
-            Self::Auto if shape.offset == shape.size => Method::Append,
-            Self::Auto | Self::Cow => Method::CopyOnWrite,
+            _ if is_mapped => Method::InPlace,
+            Self::Cow => Method::CopyOnWrite,
+            _ if offset == size => Method::Append,
+            Self::InPlace if is_inside => Method::InPlace,
+            Self::Auto | Self::InPlace => Method::CopyOnWrite,
         }
     }
 }
@@ -67,10 +89,13 @@ mod tests {
         let expected = [
             (UpdatePolicy::Auto, [Append, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Cow, [CopyOnWrite; 4]),
+            (UpdatePolicy::InPlace, [Append, InPlace, InPlace, CopyOnWrite]),
         ];
         for (policy, expected) in expected {
             assert_eq!(methods(policy, false), expected, "{policy:?}");
             assert_eq!(methods(policy, true), [InPlace; 4], "{policy:?}");
         }
+        let far = WriteShape { offset: u64::MAX, len: 2, size: 1, is_mapped: false };
+        assert_eq!(UpdatePolicy::InPlace.method(&far), CopyOnWrite);
     }
 }

@@ -51,7 +51,7 @@ fn find_death((bug, by): (Bug, By), seed: u64, is_over: &dyn Fn() -> bool) -> Op
     for form in [Form::Auto, Form::Two] {
         for victim in VICTIMS.iter().take_while(|_| !is_over()) {
             let victim = parse_steps(victim).ok()?;
-            let core = CoreOptions { slots: vec![4 << 20], lanes: 1, form };
+            let core = CoreOptions::new(vec![4 << 20], 1, form);
             let options = CrashOptions { core, seed, ..CrashOptions::default() };
             let with =
                 |setup: &[_]| Case { steps: [setup, &victim].concat(), options: options.clone() };

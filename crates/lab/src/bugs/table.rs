@@ -117,6 +117,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("mapped-pages-summed", MappedPagesSummed, PowerCut, "DESIGN 10", "a commit that maps pages of a mapped file has a data checksum"),
     bug!("parked-freed", ParkedFreed, PowerCut, "DESIGN 10", "what a truncation cuts off a mapped file is freed"),
     bug!("in-place-cached", InPlaceCached, PowerCut, "DESIGN 10", "the first line that a write changes in place is not flushed"),
+    bug!("in-place-not-certified", InPlaceNotCertified, PowerCut, "DESIGN 3", "bytes that a checksum covers change in place: by a write of the in-place method"),
     bug!("unparked-seen", UnparkedSeen, PowerCut, "DESIGN 10", "pages that were cut off come back in a commit that changes the ctime"),
     bug!("flush-run-short", FlushRunShort, PowerCut, "DESIGN 10", "a flush leaves the last page of a run in the cache"),
     bug!("publish-in-two", PublishInTwo, PowerCut, "DESIGN 10", "what an atomic mapping publishes is a commit for each place"),

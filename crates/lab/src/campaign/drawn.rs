@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use fastrand::Rng;
-use novale_core::Form;
+use novale_core::{Form, UpdatePolicy};
 
 use super::shapes::ALL;
 use super::workloads::Case;
@@ -34,6 +34,20 @@ pub(super) fn random(seed: u64) -> Case {
 /// The same in the two-fence form.
 pub(super) fn two_fences(seed: u64) -> Case {
     random_on(seed, Form::Two, vec![4 * MB])
+}
+
+/// The same by a method of writes that is not the usual choice, in any form.
+pub(super) fn methods(seed: u64) -> Case {
+    let form = [Form::Auto, Form::Single, Form::Two];
+    let form = form.get(usize::try_from(seed % 3).unwrap_or(0)).copied().unwrap_or_default();
+    let mut case = random_on(seed, form, vec![4 * MB]);
+    let chosen = UpdatePolicy::ALL.iter().cycle().nth(usize::try_from(seed / 3 % 64).unwrap_or(0));
+    case.options.core.update = chosen.copied().unwrap_or_default();
+    let flavor = if seed.is_multiple_of(2) { Flavor::Bytes } else { Flavor::Mixed };
+    let steps = Generator::mapping(seed, flavor).steps(case.steps.len(), 1000);
+    case.steps = steps.into_iter().map(small_step).collect();
+    case.options.many_threads = seed % 5 == 1;
+    case
 }
 
 /// The same by several threads.
@@ -133,7 +147,7 @@ fn random_on(seed: u64, form: Form, slots: Vec<u64>) -> Case {
         _ => Effort { subset_lines_max: 8, data_lines_max: 3, ..Effort::default() },
     };
     let options = CrashOptions {
-        core: CoreOptions { slots, lanes: 2, form },
+        core: CoreOptions::new(slots, 2, form),
         from_step,
         effort,
         used_one_in: 16,
@@ -272,7 +286,7 @@ fn collected(text: &str, seed: u64, random: &mut Rng) -> Case {
 fn collected_at_the_end(steps: Vec<Step>, seed: u64, random: &mut Rng) -> Case {
     let form = if random.bool() { Form::Auto } else { Form::Two };
     let options = CrashOptions {
-        core: CoreOptions { slots: vec![6 * MB], lanes: 1, form },
+        core: CoreOptions::new(vec![6 * MB], 1, form),
         from_step: steps.len().saturating_sub(STRETCH),
         effort: Effort {
             subset_lines_max: 3,

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use novale_core::{Form, mkfs_check};
+use novale_core::{Form, UpdatePolicy, mkfs_check};
 use novale_layout::PAGE;
 
 use super::workloads::Case;
@@ -34,6 +34,7 @@ pub fn print_replay(case: &Case, found: &str) -> String {
     let CrashOptions { core, effort, .. } = &case.options;
     let slots: Vec<String> = core.slots.iter().map(ToString::to_string).collect();
     let form = FORMS.iter().find(|(form, _)| *form == core.form).map_or("auto", |(_, text)| text);
+    let update = core.update.name();
     let numbers = [
         ("lanes", u64::from(core.lanes)),
         ("from_step", case.options.from_step as u64),
@@ -50,7 +51,8 @@ pub fn print_replay(case: &Case, found: &str) -> String {
         ("eadr", u64::from(case.options.caches == Caches::Kept)),
         ("seed", case.options.seed),
     ];
-    write!(text, "{OPTIONS} slots={} form={form}", slots.join(",")).unwrap_or_default();
+    write!(text, "{OPTIONS} slots={} form={form} update={update}", slots.join(","))
+        .unwrap_or_default();
     for (key, number) in numbers {
         write!(text, " {key}={number}").unwrap_or_default();
     }
@@ -202,7 +204,11 @@ impl<'l> Values<'l> {
         let known = FORMS.iter().find(|(_, text)| *text == form);
         let (form, _) =
             known.ok_or_else(|| format!("form={form} is none of auto, single and two"))?;
-        Ok(CoreOptions { slots: lens, lanes, form: *form })
+        // Files of before there was a choice have none.
+        let update = self.text("update").unwrap_or("auto");
+        let update = UpdatePolicy::named(update)
+            .ok_or_else(|| format!("update={update} is no method of writes"))?;
+        Ok(CoreOptions { update, ..CoreOptions::new(lens, lanes, *form) })
     }
 }
 

@@ -2,7 +2,7 @@
 //! Mohan and others, OSDI 2018, section 5), sizes around every border, names of every length. Each
 //! case has a number; what stands before the operations is not cut.
 
-use novale_core::Form;
+use novale_core::{Form, UpdatePolicy};
 
 use super::workloads::Case;
 use crate::crash::{Caches, CrashOptions, Effort};
@@ -268,6 +268,51 @@ pub(super) fn appends(number: u64) -> Case {
     case
 }
 
+/// The methods whose overwrites are tried at every border; `auto` is what all others take.
+const METHODS: [UpdatePolicy; 2] = [UpdatePolicy::Cow, UpdatePolicy::InPlace];
+
+/// Where overwrites begin, and how long they are: around a unit of 8, a line, a page.
+const OVERWRITTEN: [u64; 5] = [0, 7, 60, 4092, 5000];
+const OVERWRITES: [u64; 6] = [1, 8, 64, 100, 4096, 8192];
+
+/// What comes behind an overwrite: all that moves, copies, cuts, sums or maps what it stored to.
+const BEHIND_OVERWRITES: [&str; 12] = [
+    "write /f offset=40 len=100 fill=2",
+    "write /f offset=4000 len=200 fill=2\nwrite /f offset=4000 len=200 fill=3",
+    "append /f len=70 fill=2\nwrite /f offset=3 len=70 fill=3",
+    "set /f size=4093\nset /f size=20000",
+    "punch /f offset=4096 len=4096\nwrite /f offset=4090 len=100 fill=2",
+    "zero /f offset=10 len=5000",
+    "copy /f /f from=0 to=100 len=5000",
+    "insert /f offset=0 len=4096\ncollapse /f offset=0 len=4096",
+    "rename /f /g mode=replace\nwrite /g offset=0 len=9 fill=2",
+    "hold /f slot=1\nunlink /f\nwrite @1 offset=0 len=70 fill=2\nremount",
+    "map /f slot=1\nstore @1 offset=0 len=64 fill=2",
+    "die\nwrite /f offset=1 len=64 fill=2",
+];
+
+/// Every overwrite by every method, and what comes behind it; every other operation is cut off.
+pub(super) fn overwrites_count() -> u64 {
+    let kinds = OVERWRITTEN.len() * OVERWRITES.len() * BEHIND_OVERWRITES.len() * METHODS.len();
+    kinds as u64 * 2
+}
+
+/// The case of that number.
+pub(super) fn overwrites(number: u64) -> Case {
+    let kinds = [OVERWRITTEN.len(), OVERWRITES.len(), BEHIND_OVERWRITES.len(), METHODS.len(), 2];
+    let [offset, len, then, method, form] = digits(number, kinds.map(|kind| kind as u64));
+    let (offset, len) = (at(&OVERWRITTEN, offset), at(&OVERWRITES, len));
+    let setup = "create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
+        write /f offset=0 len=9000 fill=1
+        append /f len=5000 fill=1";
+    let then = at(&BEHIND_OVERWRITES, then);
+    let steps = format!("write /f offset={offset} len={len} fill=9\n{then}");
+    let mut case = behind(setup, steps_of(&steps), form);
+    (case.options.cut_off_one_in, case.options.used_one_in) = (2, 16);
+    case.options.core.update = at(&METHODS, method);
+    case
+}
+
 /// The borders of a dentry's lines: 24 bytes of a name fit the first, 64 each further one.
 const NAMES: [u64; 14] = [1, 2, 23, 24, 25, 87, 88, 89, 152, 153, 216, 217, 254, 255];
 
@@ -394,7 +439,7 @@ fn behind(setup: &str, steps: Vec<Step>, form: u64) -> Case {
     let setup = steps_of(setup);
     let form = at(&FORMS, form);
     let options = CrashOptions {
-        core: CoreOptions { slots: vec![3 * MB], lanes: 1, form },
+        core: CoreOptions::new(vec![3 * MB], 1, form),
         from_step: setup.len(),
         effort: SOME,
         cut_off_one_in: 6,

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use novale_arena::{Arena, ClientInfo, Off, Owner, PidInfo};
-use novale_core::{Atime, Form, Fs, OpenOptions, Serial};
+use novale_core::{Atime, Form, Fs, OpenOptions, Serial, UpdatePolicy};
 use novale_model::{Model, Tree};
 use novale_pm::{Observer, PmOptions};
 
 use super::dying::{Act, Fate, Points, place};
 use super::field::Home;
 use crate::crash::{Allowed, Bench, Depth, Effort, Hardware, Recorder, State, What, images, probe};
-use crate::diff::{CoreMachine, CoreOptions, Machine, OnFs, check_pool, make_pool, now_ns_at};
+use crate::diff::{
+    CoreMachine, CoreOptions, Machine, Manner, OnFs, check_pool, make_pool, now_ns_at,
+};
 use crate::diff::{check_opened, open_pool, snapshot};
 use crate::pool_file::PoolFile;
 use crate::watchdog::Watchdog;
@@ -122,7 +124,7 @@ pub(super) struct Death {
     pub(super) machine: CoreMachine,
     pub(super) model: Model,
     model_session: Session,
-    form: Form,
+    manner: Manner,
     steps: usize,
 }
 
@@ -136,19 +138,20 @@ impl Death {
         hardware.show(&pool.open(&PmOptions::default())?);
         make_pool(&open()?, options.core.lanes)?;
         let arena = Arena::anonymous(ARENA_BYTES).map_err(|why| why.to_string())?;
-        let form = options.core.form;
-        let fs = Fs::open(open()?, arena.clone(), &open_options(form), &Serial, &|_| ())
+        let manner = options.core.manner();
+        let fs = Fs::open(open()?, arena.clone(), &open_options(manner), &Serial, &|_| ())
             .map_err(|why| why.to_string())?;
         let mut this = Self {
             hardware,
             machine: CoreMachine::around(fs),
-            model: Model::new(0o755, 0, 0, now_ns_at(0), novale_model::Atime::Noatime),
+            model: Model::new(0o755, 0, 0, now_ns_at(0), novale_model::Atime::Noatime)
+                .overwriting_in_place(options.core.update == UpdatePolicy::InPlace),
             model_session: Session::default(),
             steps: setup.len(),
             pool,
             arena,
             recorder,
-            form,
+            manner,
         };
         let mut session = Session::default();
         for (index, step) in setup.iter().enumerate() {
@@ -241,7 +244,7 @@ impl Death {
         let options = PmOptions { observer: Some(fate.clone()), ..PmOptions::default() };
         let pm = self.pool.open(&options)?;
         let before: Vec<ClientInfo> = self.arena.clients().collect();
-        let fs = Fs::attach(pm, &self.arena, &open_options(self.form), process)
+        let fs = Fs::attach(pm, &self.arena, &open_options(self.manner), process)
             .map_err(|why| format!("attach: {why}"))?;
         let client = self.arena.clients().find(|client| !before.contains(client));
         let client = client.ok_or("the client is not there")?;
@@ -308,7 +311,7 @@ impl Death {
         }
         let events = self.recorder.take();
         let both = Allowed { states: allowed.iter().map(Shown::state).collect() };
-        let mut bench = Bench::new(&self.hardware, self.form, now_ns_at(1 << 20))?;
+        let mut bench = Bench::new(&self.hardware, self.manner, now_ns_at(1 << 20))?;
         let mut random = Rng::with_seed(options.seed);
         for event in &events {
             if matches!(event.what, What::Fence) {
@@ -357,7 +360,7 @@ impl Death {
         self.machine.close()?;
         let pm = self.pool.open(&PmOptions::default())?;
         check_pool(&pm).map_err(|why| format!("closed: {why}"))?;
-        let fs = open_pool(pm, self.form, now_ns)?;
+        let fs = open_pool(pm, self.manner, now_ns)?;
         check_opened(&fs).map_err(|why| format!("opened again: {why}"))?;
         let mut again = CoreMachine::around(fs);
         if snapshot(&mut again, now_ns)?.nodes().count() != 1 {
@@ -369,11 +372,13 @@ impl Death {
     }
 }
 
-fn open_options(form: Form) -> OpenOptions {
+fn open_options(manner: Manner) -> OpenOptions {
+    let Manner { form, update } = manner;
     // In one form a client dies while it drops views, too.
     let index_bytes = (form == Form::Single).then_some(0);
     let now_ns = now_ns_at(0);
-    OpenOptions { atime: Atime::Noatime, form, now_ns, index_bytes, ..OpenOptions::default() }
+    let atime = Atime::Noatime;
+    OpenOptions { atime, form, update, now_ns, index_bytes, ..OpenOptions::default() }
 }
 
 /// A process that has ended: none was ever started so late.

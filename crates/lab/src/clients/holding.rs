@@ -94,7 +94,7 @@ impl Mapped {
 /// # Errors
 /// The death that was not settled rightly, and what was wrong.
 pub fn die_holding(what: Holding, kept: bool) -> Result<u64, String> {
-    let core = CoreOptions { slots: vec![4 << 20], lanes: 2, form: Form::Auto };
+    let core = CoreOptions::new(vec![4 << 20], 2, Form::Auto);
     let options = DeathOptions { core, points: Points::Arena, stride: 1, power: false, seed: 1 };
     let setup = parse_steps(SETUP)?;
     for point in 0..POINTS_MAX {

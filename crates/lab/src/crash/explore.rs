@@ -45,7 +45,7 @@ impl Default for CrashOptions {
     /// One small slot, one lane, some dozen images at a fence.
     fn default() -> Self {
         Self {
-            core: CoreOptions { slots: vec![4 << 20], lanes: 1, form: Form::Auto },
+            core: CoreOptions::new(vec![4 << 20], 1, Form::Auto),
             caches: Caches::Lost,
             from_step: 0,
             effort: Effort::default(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use novale_arena::Arena;
+use novale_core::UpdatePolicy;
 use novale_model::{Atime, Error, Model, Tree};
 use novale_pm::Pm;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -63,8 +64,9 @@ impl<'o> Explorer<'o> {
         if !hardware.pending().is_empty() {
             return Err(format!("mkfs left {} lines not durable", hardware.pending().len()));
         }
-        let model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime);
-        let bench = Bench::new(&hardware, options.core.form, now_ns_at(1 << 20))?;
+        let model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime)
+            .overwriting_in_place(options.core.update == UpdatePolicy::InPlace);
+        let bench = Bench::new(&hardware, options.core.manner(), now_ns_at(1 << 20))?;
         let mut explorer = Self {
             judge: Judge::new(options, tracker, bench),
             state: None,
@@ -121,7 +123,7 @@ impl<'o> Explorer<'o> {
             self.state()?;
         }
         // What is mapped changes in place.
-        let before = (cut_off || self.model.has_mapped()).then(|| self.model.clone());
+        let before = (cut_off || self.model.changes_in_place()).then(|| self.model.clone());
         let Live::Open(machine) = &mut self.live else {
             return Err(("in running".to_owned(), "it did not open".to_owned()));
         };
@@ -161,7 +163,7 @@ impl<'o> Explorer<'o> {
         }
         let in_model = |why| ("in the model".to_owned(), why);
         let after = visible_after_crash(&self.model).map_err(in_model)?;
-        if let Some(before) = before.as_ref().filter(|before| before.has_mapped()) {
+        if let Some(before) = before.as_ref().filter(|before| before.changes_in_place()) {
             self.state =
                 Some(visible_after_crash(&before.becoming(&self.model)).map_err(in_model)?);
         }
@@ -296,7 +298,7 @@ impl Live {
         let Self::Closed(pm, arena) = std::mem::replace(self, Self::Gone) else {
             return Err("it is open, or gone".to_owned());
         };
-        let fs = open_pool_in(pm, arena, options.core.form, now_ns)?;
+        let fs = open_pool_in(pm, arena, options.core.manner(), now_ns)?;
         *self = Self::Open(Box::new(CoreMachine::around(fs)));
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use novale_arena::Arena;
-use novale_core::{Form, OpenReport};
+use novale_core::OpenReport;
 use novale_model::Tree;
 use novale_pm::{Observer, Pm, PmOptions, Purpose};
 
@@ -16,7 +16,8 @@ use super::probe::probe;
 use super::record::{Event, Recorder};
 use super::sight::Lines;
 use crate::diff::{
-    CoreMachine, Machine, check_opened, new_arena, open_pool_in, panic_text, show_pool_in, snapshot,
+    CoreMachine, Machine, Manner, check_opened, new_arena, open_pool_in, panic_text, show_pool_in,
+    snapshot,
 };
 
 /// A state that a user may find.
@@ -116,7 +117,7 @@ pub struct Bench {
     pm: Option<Pm>,
     arena: Option<Arena>,
     recorder: Arc<Recorder>,
-    form: Form,
+    manner: Manner,
     /// Recovers at this time.
     now_ns: i64,
 }
@@ -126,12 +127,12 @@ impl Bench {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn new(hardware: &Hardware, form: Form, now_ns: i64) -> Result<Self, String> {
+    pub fn new(hardware: &Hardware, manner: Manner, now_ns: i64) -> Result<Self, String> {
         let lens: Vec<u64> = hardware.durable().iter().map(|slot| slot.len() as u64).collect();
         let recorder = Arc::new(Recorder::watching(&lens));
         let pm = recorded_memory(&lens, &recorder, hardware.caches())?;
         recorder.unheard(|| hardware.lay_out(&pm));
-        Ok(Self { pm: Some(pm), arena: Some(new_arena()?), recorder, form, now_ns })
+        Ok(Self { pm: Some(pm), arena: Some(new_arena()?), recorder, manner, now_ns })
     }
 
     /// Takes over lines that have become durable.
@@ -243,7 +244,7 @@ impl Bench {
 
     fn open(&mut self) -> Result<CoreMachine, String> {
         let (pm, arena) = self.take()?;
-        let fs = open_pool_in(pm, arena, self.form, self.now_ns)?;
+        let fs = open_pool_in(pm, arena, self.manner, self.now_ns)?;
         check_opened(&fs)?;
         Ok(CoreMachine::around(fs))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use novale_arena::Arena;
 use novale_core::{
     Atime, CheckReport, Error as FsError, Form, Fs, GcStats, MkfsOptions, OpenOptions, OpenReport,
-    Serial, Usage,
+    Serial, UpdatePolicy, Usage,
 };
 use novale_model::{Ino, PAGE_BYTES};
 use novale_pm::{Pm, PmOptions};
@@ -25,6 +25,37 @@ pub struct CoreOptions {
     pub lanes: u32,
     /// The commit form.
     pub form: Form,
+    /// Which methods writes take.
+    pub update: UpdatePolicy,
+}
+
+/// How a pool's files are written and committed.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// The commit form.
+    pub form: Form,
+    /// Which methods writes take.
+    pub update: UpdatePolicy,
+}
+
+impl From<Form> for Manner {
+    fn from(form: Form) -> Self {
+        Self { form, update: UpdatePolicy::Auto }
+    }
+}
+
+impl CoreOptions {
+    /// A pool of these slots, whose writes take what suits them.
+    #[must_use]
+    pub fn new(slots: Vec<u64>, lanes: u32, form: Form) -> Self {
+        Self { slots, lanes, form, update: UpdatePolicy::Auto }
+    }
+
+    /// How files are written and committed.
+    #[must_use]
+    pub fn manner(&self) -> Manner {
+        Manner { form: self.form, update: self.update }
+    }
 }
 
 /// Bytes that the view may take.
@@ -36,7 +67,7 @@ pub struct CoreMachine {
     /// `None` only while it is being opened again, or after that failed.
     fs: Option<Fs>,
     pool: PoolFile,
-    form: Form,
+    manner: Manner,
     mappings: Mappings,
 }
 
@@ -50,7 +81,7 @@ impl CoreMachine {
         let pm = pool.open(&PmOptions::default())?;
         make_pool(&pm, options.lanes)?;
         let mut machine =
-            Self { fs: None, pool, form: options.form, mappings: Mappings::default() };
+            Self { fs: None, pool, manner: options.manner(), mappings: Mappings::default() };
         machine.open(now_ns_at(0))?;
         Ok(machine)
     }
@@ -59,7 +90,7 @@ impl CoreMachine {
     #[must_use]
     pub fn around(fs: Fs) -> Self {
         let (pool, mappings) = (PoolFile::default(), Mappings::default());
-        Self { fs: Some(fs), pool, form: Form::Auto, mappings }
+        Self { fs: Some(fs), pool, manner: Form::Auto.into(), mappings }
     }
 
     /// How opening went.
@@ -110,7 +141,7 @@ impl CoreMachine {
     fn open(&mut self, now_ns: i64) -> Result<(), String> {
         self.mappings = Mappings::default();
         let pm = self.pool.open(&PmOptions::default())?;
-        let fs = open_pool(pm, self.form, now_ns)?;
+        let fs = open_pool(pm, self.manner, now_ns)?;
         check_opened(&fs)?;
         self.fs = Some(fs);
         Ok(())
@@ -149,8 +180,8 @@ pub fn make_pool(pm: &Pm, lanes: u32) -> Result<(), String> {
 ///
 /// # Errors
 /// What the library says.
-pub fn open_pool(pm: Pm, form: Form, now_ns: i64) -> Result<Fs, String> {
-    open_pool_in(pm, new_arena()?, form, now_ns)
+pub fn open_pool(pm: Pm, manner: impl Into<Manner>, now_ns: i64) -> Result<Fs, String> {
+    open_pool_in(pm, new_arena()?, manner, now_ns)
 }
 
 /// An arena that no view is in.
@@ -165,8 +196,14 @@ pub fn new_arena() -> Result<Arena, String> {
 ///
 /// # Errors
 /// What the library says.
-pub fn open_pool_in(pm: Pm, arena: Arena, form: Form, now_ns: i64) -> Result<Fs, String> {
-    open_as(pm, arena, &OpenOptions { form, now_ns, ..OpenOptions::default() })
+pub fn open_pool_in(
+    pm: Pm,
+    arena: Arena,
+    manner: impl Into<Manner>,
+    now_ns: i64,
+) -> Result<Fs, String> {
+    let Manner { form, update } = manner.into();
+    open_as(pm, arena, &OpenOptions { form, update, now_ns, ..OpenOptions::default() })
 }
 
 /// Shows a pool, without recovering one that crashed, with its view in this arena.

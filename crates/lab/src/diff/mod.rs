@@ -12,7 +12,7 @@ mod shrink;
 mod snapshot;
 
 pub use core_machine::{
-    CoreMachine, CoreOptions, check_opened, check_pool, make_pool, new_arena, open_pool,
+    CoreMachine, CoreOptions, Manner, check_opened, check_pool, make_pool, new_arena, open_pool,
     open_pool_in, show_pool_in,
 };
 pub use core_subject::{OnFs, subject_error};

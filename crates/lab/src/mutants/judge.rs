@@ -18,7 +18,7 @@ pub(super) enum Judge {
 impl Judge {
     /// One that opens file systems, with the durable bytes of this memory.
     pub(super) fn opens(hardware: &Hardware, form: Form) -> Result<Self, String> {
-        Ok(Self::Opens { bench: Bench::new(hardware, form, now_ns_at(1 << 20))?, form })
+        Ok(Self::Opens { bench: Bench::new(hardware, form.into(), now_ns_at(1 << 20))?, form })
     }
 
     /// Takes over lines that have become durable.
@@ -78,7 +78,7 @@ fn opened(
     expected: &Expected,
     depth: Depth,
 ) -> Result<(), String> {
-    let new_bench = || Bench::new(hardware, form, now_ns_at(1 << 20));
+    let new_bench = || Bench::new(hardware, form.into(), now_ns_at(1 << 20));
     let is_whole = matches!(expected.pool, Pool::Whole | Pool::Closed);
     let mut judged = bench.judge(hardware, image, &expected.states, depth);
     if !is_whole && judged.as_ref().is_err_and(|why| is_copy_shown(why)) {

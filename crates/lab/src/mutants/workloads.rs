@@ -189,7 +189,7 @@ fn repairs() -> Plan {
 }
 
 fn one_slot(lanes: u32, form: Form, pool_mb: u64) -> CoreOptions {
-    CoreOptions { slots: vec![pool_mb * MB], lanes, form }
+    CoreOptions::new(vec![pool_mb * MB], lanes, form)
 }
 
 /// What is done when a dead client's operation has been settled.
@@ -613,7 +613,7 @@ fn slots(form: Form) -> Plan {
     let mut plan = random(7, form);
     plan.steps.truncate(25);
     plan.steps.extend(parse_steps("die\nremount").unwrap_or_default());
-    plan.core = CoreOptions { slots: vec![2 * MB, MB, MB], lanes: 2, form };
+    plan.core = CoreOptions::new(vec![2 * MB, MB, MB], 2, form);
     Plan { name: format!("three slots, {form:?}"), ..plan }
 }
 
