@@ -206,6 +206,8 @@ pub(crate) enum MethodArg {
     Cow,
     /// Overwrites in place, as PMFS: after a crash any 8 bytes of one may be old or new.
     Inplace,
+    /// Overwrites first to the file's log, then in place: the fine-grained redo log that LAWN is compared with.
+    Finelog,
 }
 
 impl MethodArg {
@@ -214,6 +216,7 @@ impl MethodArg {
             Self::Auto => UpdatePolicy::Auto,
             Self::Cow => UpdatePolicy::Cow,
             Self::Inplace => UpdatePolicy::InPlace,
+            Self::Finelog => UpdatePolicy::FineLog,
         }
     }
 }

@@ -160,6 +160,7 @@ fn features(bits: u64) -> String {
         RoFeature::Trees => "directory trees".to_owned(),
         RoFeature::MovedPages => "moved pages".to_owned(),
         RoFeature::Appends => "appends in place".to_owned(),
+        RoFeature::Redo => "fine-grained logging".to_owned(),
     });
     let unknown = Some(bits & !RoFeature::KNOWN).filter(|unknown| *unknown != 0);
     let all: Vec<String> =

@@ -143,6 +143,12 @@ pub enum Bug {
     TornRecordStays,
     /// A write in place needs no certificate.
     InPlaceNotCertified,
+    /// What a write by the log stores in place has no fence.
+    RedoNotFenced,
+    /// Settling redoes what a log has before it is durable that this counts.
+    RedoTooEarly,
+    /// Recovery and settling do not redo what a log has.
+    RedoForgotten,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

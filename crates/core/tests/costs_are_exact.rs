@@ -658,6 +658,9 @@ fn overwrites_cost_what_their_method_says() {
         (UpdatePolicy::Cow, 64, cost(66, 0, 1)),
         (UpdatePolicy::InPlace, 64, cost(2, 0, 2)),
         (UpdatePolicy::InPlace, PAGE, cost(65, 0, 2)),
+        // The bytes twice, the first time in entries of up to 288 bytes.
+        (UpdatePolicy::FineLog, 64, cost(4, 0, 2)),
+        (UpdatePolicy::FineLog, 1024, cost(16 + 18 + 1, 0, 2)),
     ] {
         let world = World::with(OpenOptions { update, ..options(Form::Single) });
         // What the commit before has summed costs a certificate, once.

@@ -3,7 +3,8 @@
 use crate::EntryKind;
 use crate::acl::{RawAclEntry, RawAclHeader};
 use crate::entry::{
-    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawWordChange, RawWords, RawWrite,
+    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawRedo, RawWordChange, RawWords,
+    RawWrite,
 };
 use crate::inode::{RawCommitLine, RawIdentityLine, RawVolatileLine};
 use crate::journal::{RawJournalHeader, RawJournalInos};
@@ -117,6 +118,8 @@ structures! {
     DentryAdd: RawDentryAdd,
     /// [`crate::Entry::DentryDelete`].
     DentryDelete: RawDentryDelete,
+    /// [`crate::Entry::Redo`].
+    Redo: RawRedo,
     /// [`crate::PairLine`].
     Pair: RawPairLine,
     /// The first line of a [`crate::JournalRecord`].
@@ -149,6 +152,7 @@ impl Structure {
             EntryKind::Attributes => Self::Attributes,
             EntryKind::DentryAdd => Self::DentryAdd,
             EntryKind::DentryDelete => Self::DentryDelete,
+            EntryKind::Redo => Self::Redo,
         }
     }
 }

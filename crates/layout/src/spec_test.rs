@@ -96,6 +96,7 @@ fn every_raw_structure_is_compared() {
         "entry/attributes.rs",
         "entry/dentry.rs",
         "entry/header.rs",
+        "entry/redo.rs",
         "entry/words.rs",
         "entry/write.rs",
         "inode/commit.rs",

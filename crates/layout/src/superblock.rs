@@ -61,11 +61,15 @@ pub enum RoFeature {
     /// The data checksum of a commit line may be of the last bytes of the file, whatever entry maps
     /// them: another program would take the commit for one of which a part is missing.
     Appends,
+    /// A log may hold bytes of the file that are newer than those where they lie: another program would
+    /// show the older ones after a crash.
+    Redo,
 }
 
 impl RoFeature {
     /// All of them, in the order of their bits.
-    pub const ALL: [Self; 4] = [Self::Xattrs, Self::Trees, Self::MovedPages, Self::Appends];
+    pub const ALL: [Self; 5] =
+        [Self::Xattrs, Self::Trees, Self::MovedPages, Self::Appends, Self::Redo];
     /// The bits of all of them.
     pub const KNOWN: u64 = (1 << Self::ALL.len()) - 1;
 

@@ -23,7 +23,12 @@ pub enum Method {
     Append,
     /// Over the old bytes: after a crash each aligned unit of 8 bytes is the old one or the new one (PMFS).
     InPlace,
+    /// To the log, by a commit, then over the old bytes: fine-grained redo logging (LAWN 2.2).
+    FineLog,
 }
+
+/// The longest write that goes to the log, in bytes.
+pub const FINE_LOG_BYTES_MAX: u64 = 8192;
 
 /// Which methods writes take; names are those of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,11 +40,13 @@ pub enum UpdatePolicy {
     Cow,
     /// Overwrites in place, without atomicity beyond 8 bytes; else as `Auto`.
     InPlace,
+    /// Overwrites of up to [`FINE_LOG_BYTES_MAX`] by the log; else as `Auto`.
+    FineLog,
 }
 
 impl UpdatePolicy {
     /// All of them, by number.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Cow, Self::InPlace];
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog];
 
     /// What the command line calls it.
     #[must_use]
@@ -48,6 +55,7 @@ impl UpdatePolicy {
             Self::Auto => "auto",
             Self::Cow => "cow",
             Self::InPlace => "inplace",
+            Self::FineLog => "finelog",
         }
     }
 
@@ -68,7 +76,8 @@ impl UpdatePolicy {
             Self::Cow => Method::CopyOnWrite,
             _ if offset == size => Method::Append,
             Self::InPlace if is_inside => Method::InPlace,
-            Self::Auto | Self::InPlace => Method::CopyOnWrite,
+            Self::FineLog if is_inside && len <= FINE_LOG_BYTES_MAX => Method::FineLog,
+            Self::Auto | Self::InPlace | Self::FineLog => Method::CopyOnWrite,
         }
     }
 }
@@ -85,11 +94,12 @@ mod tests {
 
     #[test]
     fn each_policy_has_its_methods() {
-        use Method::{Append, CopyOnWrite, InPlace};
+        use Method::{Append, CopyOnWrite, FineLog, InPlace};
         let expected = [
             (UpdatePolicy::Auto, [Append, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Cow, [CopyOnWrite; 4]),
             (UpdatePolicy::InPlace, [Append, InPlace, InPlace, CopyOnWrite]),
+            (UpdatePolicy::FineLog, [Append, FineLog, CopyOnWrite, CopyOnWrite]),
         ];
         for (policy, expected) in expected {
             assert_eq!(methods(policy, false), expected, "{policy:?}");

@@ -36,7 +36,7 @@ const SHARED: &[Shared] = &[
             "crates/core/src/life/serving.rs",
             "crates/core/src/life/settle.rs",
         ],
-        fingerprint: 0x773d_5b5b_2ec0_915c,
+        fingerprint: 0x8ae6_c0e8_603b_79f8,
     },
 ];
 

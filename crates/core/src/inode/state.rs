@@ -86,12 +86,15 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// In memory alone, among the flags: entries of the operation are to be redone after a crash.
+    pub(crate) const REDO: u16 = 1 << 15;
+
     /// The commit line for this state.
     pub(crate) fn line(&self, session: u32, data_crc: Option<u32>) -> CommitLine {
         CommitLine {
             op_seq: self.op_seq,
             log_head: self.log_head,
-            flags: data_crc.map_or(0, |_| self.flags | CommitLine::HAS_DATA_CRC),
+            flags: data_crc.map_or(0, |_| self.flags & !Self::REDO | CommitLine::HAS_DATA_CRC),
             log_tail: self.log_tail,
             size: self.size,
             mtime_ns: self.mtime_ns,

@@ -12,7 +12,7 @@ use novale_layout::{COOKIE_MIN, FileKind, Ino, PmAddr};
 
 use crate::base::error::{Error, Result};
 use crate::inode::state::{Attrs, State};
-use crate::inode::words::{KEPT, MAPPED, ParentWord, XattrSet};
+use crate::inode::words::{KEPT, MAPPED, OVERLAID, ParentWord, XattrSet};
 
 /// The block of a view.
 pub(crate) const VIEW_CLASS: Class = Class::new(16, 32);
@@ -205,11 +205,12 @@ impl<'a> View<'a> {
         FileKind::from_u8(u8::try_from(word & 0xff).ok()?)
     }
 
-    /// Whether the view is loaded, and of this kind, and of what no kernel has mapped.
+    /// Whether the view is loaded, and of this kind, of what no kernel has mapped, and whose bytes are
+    /// those of its pages.
     #[inline]
     pub(crate) fn is_loaded_as(&self, kind: FileKind) -> bool {
         let word = self.words[KIND].load(Ordering::Acquire);
-        word & (LOADED | MAPPED | 0xff) == LOADED | u64::from(kind.to_u8())
+        word & (LOADED | MAPPED | OVERLAID | 0xff) == LOADED | u64::from(kind.to_u8())
     }
 
     /// Sets who this inode is. `loaded` makes the view readable: everything else was set before.
@@ -218,6 +219,12 @@ impl<'a> View<'a> {
         let kept = if self.generation() == generation { self.get(KIND) & KEPT } else { 0 };
         let low = kept | u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 };
         self.words[KIND].store(u64::from(generation) << 32 | low, Ordering::Release);
+    }
+
+    /// Makes a view readable of which everything else was set, and whose bytes are not all those of its
+    /// pages.
+    pub(crate) fn set_loaded_beneath(&self) {
+        self.words[KIND].fetch_or(LOADED | OVERLAID, Ordering::Release);
     }
 
     /// The word that [`MAPPED`] is in.

@@ -61,5 +61,9 @@ pub(crate) const WANTED: u64 = 1 << 11;
 /// long as anybody has them mapped.
 pub(crate) const FIXED: u64 = 1 << 12;
 
+/// In the same word: some bytes of the file are not those of its pages, which [`crate::op::unrecovered`]
+/// has.
+pub(crate) const OVERLAID: u64 = 1 << 13;
+
 /// What stays when a view is loaded again.
 pub(crate) const KEPT: u64 = MAPPED | KNOWN | WANTED | FIXED;

@@ -27,6 +27,7 @@ use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
 use crate::life::scan::{Scan, ScanFound};
 use crate::life::{attach, saved, scan};
+use crate::log::redo::Owed;
 use crate::op::call::{Call, OpKind};
 use crate::op::journal;
 use crate::op::journal::Journal;
@@ -98,7 +99,9 @@ impl Opened {
     fn unrecovered(&mut self) -> Unrecovered {
         let lines = self.found.installs.iter().map(|(place, _, line)| (place.addr, *line));
         let damaged = std::mem::take(&mut self.found.damaged);
-        Unrecovered::new(self.report.clean, lines.collect(), damaged, self.chunks.lost().to_vec())
+        let owed = std::mem::take(&mut self.found.owed);
+        let lost = self.chunks.lost().to_vec();
+        Unrecovered::new(self.report.clean, lines.collect(), damaged, lost, owed)
     }
 
     /// The first damaged place that was found, and how many there are.
@@ -214,6 +217,10 @@ fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
     let rejected = opened.rejected_records.iter().filter(|_| !stay);
     for at in rejected.chain(opened.torn_records.iter().filter(|_| !torn_stay)) {
         pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
+    }
+    // A certificate puts the entries behind that have these bytes.
+    for Owed { at, bytes, .. } in opened.found.owed.values().flatten() {
+        pending = pending.and(pm.stream(*at, bytes, Purpose::Data));
     }
     let mut pending = if seeded::is_on(Bug::RecordsErasedLate) {
         pending

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
     Attributes, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind, INODE_SIZE,
-    INODES_PER_CHUNK, Ino, LINE, PAGE, PmAddr, Seed,
+    INODES_PER_CHUNK, Ino, LINE, PAGE, PmAddr, Redo, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -21,6 +21,7 @@ use crate::inode::state::{InodePlace, LogId};
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, Mappings, resolve};
 use crate::log::covered::CoveredEnd;
+use crate::log::redo::{Owed, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
 use crate::op::quota::Usage;
@@ -71,6 +72,8 @@ pub(crate) struct ScanFound {
     pub(crate) log_entries: u64,
     /// What directory trees with a quota use.
     pub(crate) projects: BTreeMap<u32, Usage>,
+    /// Bytes that logs have, and that do not lie where they belong.
+    pub(crate) owed: BTreeMap<Ino, Vec<Owed>>,
     /// Inodes that can't be believed, and why.
     pub(crate) damaged: BTreeMap<Ino, Error>,
     /// Inodes put off for the last pass.
@@ -247,7 +250,14 @@ impl Scan<'_> {
         };
         replay(self.pm, &id, Some(identity.kind), line, &mut log)?;
         let ScannedLog { mut taking, accepted, entries, mappings, xattr_root, project } = log;
-        let pending = accepted.map_or_else(Flushed::none, Accepted::finish);
+        let mut pending = Flushed::none();
+        if let Some(accepted) = accepted {
+            let (accepted, owed) = accepted.finish(&id, &mappings, line.size)?;
+            pending = accepted;
+            if !owed.is_empty() {
+                found.owed.insert(ino, owed);
+            }
+        }
         if identity.kind != FileKind::Directory {
             resolve(mappings.all(), &mut |_, extent| taking.take(extent))?;
         }
@@ -341,6 +351,13 @@ impl Fold for ScannedLog<'_> {
         Ok(())
     }
 
+    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) -> Result<()> {
+        if let Some(accepted) = &mut self.accepted {
+            accepted.redo(at, redo);
+        }
+        Ok(())
+    }
+
     fn attributes(&mut self, _at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
         (self.xattr_root, self.project) = (attributes.xattr_root, attributes.project);
         Ok(())
@@ -361,6 +378,8 @@ pub(crate) struct AcceptedLog {
     /// address.
     pub(crate) pages: Vec<u64>,
     pub(crate) pending: Flushed,
+    /// Bytes to be stored where they belong, once what is pending is durable.
+    pub(crate) owed: Vec<Owed>,
 }
 
 impl AcceptedLog {
@@ -378,6 +397,7 @@ impl AcceptedLog {
         let mut settled = Settled {
             accepted: Accepted::of(pm, &standing.line),
             pages: Vec::new(),
+            mappings: Mappings::default(),
             xattr_root: identity.xattr_root,
         };
         replay(pm, &id, None, &standing.line, &mut settled)?;
@@ -385,7 +405,9 @@ impl AcceptedLog {
             settled.own(extent);
             Ok(())
         })?;
-        Ok(Self { pages: settled.pages, pending: settled.accepted.finish() })
+        let Settled { accepted, mappings, pages, .. } = settled;
+        let (pending, owed) = accepted.finish(&id, &mappings, standing.line.size)?;
+        Ok(Self { pages, pending, owed })
     }
 }
 
@@ -393,6 +415,7 @@ impl AcceptedLog {
 struct Settled<'a> {
     accepted: Accepted<'a>,
     pages: Vec<u64>,
+    mappings: Mappings,
     xattr_root: PmAddr,
 }
 
@@ -411,12 +434,19 @@ impl Fold for Settled<'_> {
 
     fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
         self.own(extent);
+        self.mappings.push(Mapping::of(first, extent));
         self.accepted.map(at, first, extent);
         Ok(())
     }
 
     fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.mappings.push(Mapping::hole(pages.clone()));
         self.accepted.unmap(pages);
+        Ok(())
+    }
+
+    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) -> Result<()> {
+        self.accepted.redo(at, redo);
         Ok(())
     }
 
@@ -446,6 +476,7 @@ struct Accepted<'a> {
     page_before: PmAddr,
     page: PmAddr,
     end: Option<CoveredEnd>,
+    redone: Redone,
 }
 
 impl<'a> Accepted<'a> {
@@ -458,6 +489,7 @@ impl<'a> Accepted<'a> {
             page_before: PmAddr::NULL,
             page: PmAddr::NULL,
             end: CoveredEnd::of(line),
+            redone: Redone::default(),
         }
     }
 
@@ -499,13 +531,41 @@ impl<'a> Accepted<'a> {
         }
     }
 
-    /// Writes the end of a file back too, where the line was stored with it.
-    fn finish(mut self) -> Flushed {
+    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) {
+        if at.header.op_seq == self.op_seq && !seeded::is_on(Bug::RedoForgotten) {
+            self.redone.push(redo);
+        }
+    }
+
+    /// Writes the end of a file back too, where the line was stored with it, and bytes that were redone.
+    /// Says which were not.
+    fn finish(
+        mut self,
+        id: &LogId,
+        mappings: &Mappings,
+        size: u64,
+    ) -> Result<(Flushed, Vec<Owed>)> {
+        let mut owed = self.redone.owed(id, mappings, size)?;
+        for done in &owed {
+            // Also of what is stored anew below: lines that nobody knows to be durable.
+            self.write_back(done.at, done.bytes.len() as u64, Purpose::Data);
+        }
+        let mut failed = None;
+        owed.retain(|owed| match owed.is_there(self.pm) {
+            Ok(is_there) => !is_there,
+            Err(error) => {
+                failed = Some(error);
+                true
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
         let end = self.end.take().filter(|_| !seeded::is_on(Bug::AcceptedEndCached));
         for (addr, len) in end.iter().flat_map(CoveredEnd::pieces) {
             self.write_back(addr, len, Purpose::Data);
         }
-        self.pending
+        Ok((self.pending, owed))
     }
 }
 
@@ -517,6 +577,7 @@ impl ScanFound {
         for (project, used) in other.projects {
             self.projects.entry(project).or_default().add(used);
         }
+        self.owed.extend(other.owed);
         self.damaged.extend(other.damaged);
         self.torn.extend(other.torn);
     }

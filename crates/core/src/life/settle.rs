@@ -30,6 +30,7 @@ use crate::inode::dir_index;
 use crate::inode::state::InodePlace;
 use crate::inode::view::View;
 use crate::life::scan::AcceptedLog;
+use crate::log::redo::Owed;
 use crate::op::call::{Call, OpKind};
 use crate::op::journal::{Journal, lane_pages};
 use crate::op::pages::GIVEN;
@@ -240,7 +241,7 @@ impl Fs {
     fn decide(&self, holdings: &mut Holdings<'_>) -> Result<BTreeSet<u64>> {
         let inos: BTreeSet<Ino> = holdings.inodes.iter().map(|held| held.ino).collect();
         let pm = &self.pm;
-        let mut named = BTreeSet::new();
+        let (mut named, mut owed) = (BTreeSet::new(), Vec::new());
         if inos.is_empty() {
             return Ok(named);
         }
@@ -262,6 +263,7 @@ impl Fs {
             let accepted = AcceptedLog::read(pm, self.seed, (held.ino, &held.place), standing)?;
             pending = pending.and(accepted.pending);
             named.extend(accepted.pages);
+            owed.extend(accepted.owed);
         }
         for record in journal.records.iter().filter(|record| !record.good) {
             let zeroed = pm.stream_zero(record.at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
@@ -276,8 +278,16 @@ impl Fs {
                 pending = pending.and(zeroed);
             }
         }
-        // Certificates take the place of what is accepted and erased so.
-        pm.fence(pending).end();
+        // Certificates take the place of what is accepted and erased so, and of what is redone.
+        if owed.is_empty() || !seeded::is_on(Bug::RedoTooEarly) {
+            pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
+        }
+        if !owed.is_empty() {
+            let stored = owed.iter().fold(Flushed::none(), |stored, Owed { at, bytes, .. }| {
+                stored.and(pm.stream(*at, bytes, Purpose::Data))
+            });
+            pm.fence(pending.and(stored)).end();
+        }
         let mut pending = Flushed::none();
         for held in &holdings.inodes {
             let Some(standing) = &held.standing else { continue };

@@ -50,6 +50,13 @@ impl Mappings {
         }
     }
 
+    /// Where a page of the file lies; none for a hole.
+    pub(crate) fn page(&self, page: u64) -> Option<PmAddr> {
+        let mut newest = self.all().iter().rev();
+        let mapping = newest.find(|mapping| (mapping.first..mapping.end).contains(&page))?;
+        (!mapping.addr.is_null()).then(|| mapping.addr.add((page - mapping.first) * PAGE))
+    }
+
     pub(crate) fn all(&self) -> &[Mapping] {
         if self.many.is_empty() { &self.few } else { &self.many }
     }

@@ -5,12 +5,12 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use novale_layout::{Attributes, CommitLine, DataCrc, Ino, PAGE, PmAddr, Seed};
+use novale_layout::{Attributes, CommitLine, DataCrc, Ino, PAGE, PmAddr, Redo, Seed};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
-use crate::inode::state::LogId;
+use crate::inode::state::{LogId, State};
 use crate::inode::view::View;
 use crate::log::Logged;
 use crate::log::coverage::Mapping;
@@ -23,9 +23,11 @@ const PAGE_BYTES: usize = 4096;
 const END_PAGES_MAX: usize = (CommitLine::END_BYTES_MAX / PAGE) as usize + 2;
 
 impl View<'_> {
-    /// Whether the line that stands has a data checksum.
+    /// Whether recovery may look at bytes of the file, or change them, as the newest operation has left
+    /// them: its line has a data checksum, or its entries are to be redone. Then a certificate comes
+    /// before they change in place.
     pub(crate) fn is_summed(&self) -> bool {
-        self.line_flags() & CommitLine::HAS_DATA_CRC != 0
+        self.line_flags() & (CommitLine::HAS_DATA_CRC | State::REDO) != 0
     }
 
     /// Whether it is of whole pages: also of what lies in them behind the end of the file.
@@ -87,6 +89,10 @@ impl Fold for Summing<'_> {
     }
 
     fn attributes(&mut self, _at: &Logged<'_>, _attributes: &Attributes) -> Result<()> {
+        Ok(())
+    }
+
+    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use novale_layout::{
-    Attributes, CommitLine, Entry, EntryHeader, FileKind, Ino, Name, PAGE, PmAddr,
+    Attributes, CommitLine, Entry, EntryHeader, FileKind, Ino, Name, PAGE, PmAddr, Redo,
 };
 use novale_pm::Pm;
 
@@ -43,6 +43,9 @@ pub(crate) trait Fold {
 
     /// These pages of the file are a hole: up to its end where they end at [`FILE_PAGES_MAX`].
     fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()>;
+
+    /// These bytes are the file's, where it has its own.
+    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) -> Result<()>;
 
     /// The inode has these attributes.
     fn attributes(&mut self, at: &Logged<'_>, attributes: &Attributes) -> Result<()>;
@@ -85,6 +88,7 @@ pub(crate) fn say(at: &Logged<'_>, entry: &Entry, fold: &mut impl Fold) -> Resul
         Entry::Write { file_page, addr, count, .. } => {
             fold.map(at, file_page.get(), Extent { addr, pages: u64::from(count) })
         }
+        Entry::Redo(ref redo) => fold.redo(at, redo),
         Entry::Attributes(ref attributes) => fold.attributes(at, attributes),
         Entry::DentryAdd { ino, cookie, generation, kind, ref name } => {
             fold.name(at, &NameSaid { ino, generation, kind, cookie, name })
@@ -108,7 +112,7 @@ fn check_entry(
     }
     let of_directories = match entry {
         Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
-        Entry::Write { .. } => false,
+        Entry::Write { .. } | Entry::Redo(_) => false,
         Entry::Words(_) => {
             let found = "words of a paired page, which no method of this version writes";
             return Err(Error::damaged_inode(ino, "log entry", at, found));

@@ -64,6 +64,7 @@ impl Fs {
             at += now as u64;
             rest = later;
         }
+        self.unrecovered.lay_over(view.ino(), offset, buffer.get_mut(..count).unwrap_or_default());
         Ok(count)
     }
 }

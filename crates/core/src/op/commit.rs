@@ -94,7 +94,7 @@ fn line_behind(
 }
 
 fn line_alone(pm: &Pm, session: u32, place: &InodePlace, next: &mut State) -> Durable {
-    next.flags = 0;
+    next.flags &= State::REDO;
     pm.fence(place.stream_line(pm, next.slot, &next.line(session, None)))
 }
 

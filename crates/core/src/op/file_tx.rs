@@ -239,13 +239,25 @@ impl<'a> FileTx<'a> {
     /// Takes the log pages for so many entries of a line each, beside that of the attributes.
     #[inline]
     pub(crate) fn room(&mut self, entries: usize, need: Need) -> Result<()> {
-        let (fs, file) = (self.fs, self.file);
         let lines = entries + usize::from(self.attrs.is_some());
+        self.room_of((0..lines).map(|_| 1), need)
+    }
+
+    /// Takes the log pages for entries of so many lines each.
+    #[inline]
+    fn room_of(&mut self, lines: impl Iterator<Item = u64>, need: Need) -> Result<()> {
+        let (fs, file) = (self.fs, self.file);
         let env = fs.env(self.call);
-        let room = LogRoom::make(&env, &file.view, (0..lines).map(|_| 1), need)?;
+        let room = LogRoom::make(&env, &file.view, lines, need)?;
         let (view, op_seq) = (&file.view, self.next.op_seq);
         self.log = Some(Appender::new(&fs.pm, file.id, fs.session, view, op_seq, room));
         Ok(())
+    }
+
+    /// As [`FileTx::room`], for these entries.
+    pub(crate) fn room_for(&mut self, entries: &[Entry]) -> Result<()> {
+        let attrs = std::iter::repeat_n(1, usize::from(self.attrs.is_some()));
+        self.room_of(attrs.chain(entries.iter().map(|entry| entry.lines() as u64)), Need::Release)
     }
 
     /// Room for the new pages to be mapped from `first_page` on: in the log, in the index and in the

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use novale_arena::Arena;
-use novale_layout::{Attributes, CommitLine, FileKind, PAGE, PmAddr};
+use novale_layout::{Attributes, CommitLine, FileKind, PAGE, PmAddr, Redo};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -71,7 +71,7 @@ pub(crate) fn load(
         xattrs: XattrSet { root: identity.xattr_root, ..XattrSet::default() },
     };
     view.set_atime_ns(identity.birth_ns);
-    rebuild(pm, arena, view, (&id, identity.kind), line, &mut attrs)?;
+    let has_redo = rebuild(pm, arena, view, (&id, identity.kind), line, &mut attrs)?;
     attrs.xattrs = XattrSet::read(pm, &id, attrs.xattrs.root)?;
     if identity.kind == FileKind::Directory {
         let names = dir_index::index_names(pm, arena, view)?;
@@ -80,14 +80,20 @@ pub(crate) fn load(
             return Err(Error::damaged_inode(ino, "log", line.log_head, found));
         }
     }
-    view.set_state(&State::of_line(line, slot));
+    let mut state = State::of_line(line, slot);
+    state.flags |= if has_redo { State::REDO } else { 0 };
+    view.set_state(&state);
     view.set_attrs(&attrs, identity.rdev);
     view.set_birth_ns(identity.birth_ns);
     let volatile = media.volatile;
     if volatile.generation == identity.generation && volatile.atime_seq >= view.attr_seq() {
         view.set_atime_ns(volatile.atime_ns);
     }
-    view.set_identity(ino, identity.generation, identity.kind, true);
+    let is_overlaid = unrecovered.owes(ino);
+    view.set_identity(ino, identity.generation, identity.kind, !is_overlaid);
+    if is_overlaid {
+        view.set_loaded_beneath();
+    }
     Ok(())
 }
 
@@ -124,7 +130,7 @@ pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Replays the log into the view's indexes.
+/// Replays the log into the view's indexes. Says whether the newest operation has redo entries.
 fn rebuild(
     pm: &Pm,
     arena: &Arena,
@@ -132,14 +138,16 @@ fn rebuild(
     (id, kind): (&LogId, FileKind),
     line: &CommitLine,
     attrs: &mut Attrs,
-) -> Result<()> {
+) -> Result<bool> {
     let last = PmAddr::NULL;
     let op_seq = line.op_seq;
-    let mut rebuild = Rebuild { arena, view, op_seq, attrs, data_pages: 0, log_pages: 0, last };
+    let has_redo = false;
+    let mut rebuild =
+        Rebuild { arena, view, op_seq, attrs, has_redo, data_pages: 0, log_pages: 0, last };
     replay(pm, id, Some(kind), line, &mut rebuild)?;
     view.set_data_pages(rebuild.data_pages);
     view.set_log_pages(rebuild.log_pages);
-    Ok(())
+    Ok(rebuild.has_redo)
 }
 
 /// A log on its way into a view's indexes.
@@ -149,6 +157,8 @@ struct Rebuild<'a> {
     /// The newest operation of the inode.
     op_seq: u64,
     attrs: &'a mut Attrs,
+    /// The newest operation has redo entries.
+    has_redo: bool,
     data_pages: u64,
     /// Pages of the log so far, and the last of them.
     log_pages: u64,
@@ -182,6 +192,12 @@ impl Fold for Rebuild<'_> {
         }
         let (index, data_pages) = (self.view.index(), &mut self.data_pages);
         index.remove_range(self.arena, pages.start, pages.end, &mut |_, _| *data_pages -= 1)?;
+        Ok(())
+    }
+
+    fn redo(&mut self, at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+        // The bytes lie where they belong since recovery, or since the operation ended.
+        self.has_redo = at.header.op_seq == self.op_seq;
         Ok(())
     }
 

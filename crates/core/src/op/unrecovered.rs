@@ -8,6 +8,7 @@ use novale_layout::{CommitLine, Ino, PmAddr};
 use crate::base::error::{Error, Result};
 use crate::inode::chunks::Lost;
 use crate::inode::state::InodePlace;
+use crate::log::redo::Owed;
 
 /// What recovery would have stored, and what it could not have mended.
 #[derive(Debug, Default)]
@@ -18,18 +19,39 @@ pub(crate) struct Unrecovered {
     lines: BTreeMap<PmAddr, CommitLine>,
     damaged: BTreeMap<Ino, Error>,
     lost: Vec<Lost>,
+    /// Bytes of files that their logs have, and that recovery would have stored where they belong.
+    owed: BTreeMap<Ino, Vec<Owed>>,
 }
 
 impl Unrecovered {
     /// Of a pool that was closed clean or not, the lines that recovery would have installed, by their
-    /// inodes' places, the inodes that can't be believed, and the numbers whose place is not known.
+    /// inodes' places, the inodes that can't be believed, the numbers whose place is not known, and the
+    /// bytes that it would have stored.
     pub(crate) fn new(
         clean: bool,
         lines: BTreeMap<PmAddr, CommitLine>,
         damaged: BTreeMap<Ino, Error>,
         lost: Vec<Lost>,
+        owed: BTreeMap<Ino, Vec<Owed>>,
     ) -> Self {
-        Self { crashed: !clean, lines, damaged, lost }
+        Self { crashed: !clean, lines, damaged, lost, owed }
+    }
+
+    /// Whether some bytes of an inode are not those of its pages.
+    pub(crate) fn owes(&self, ino: Ino) -> bool {
+        self.owed.contains_key(&ino)
+    }
+
+    /// Puts such bytes over what was read from byte `offset` of an inode on.
+    pub(crate) fn lay_over(&self, ino: Ino, offset: u64, read: &mut [u8]) {
+        for owed in self.owed.get(&ino).into_iter().flatten() {
+            let bytes = (owed.offset..).zip(&owed.bytes);
+            for (at, byte) in bytes.skip_while(|(at, _)| *at < offset) {
+                let place = usize::try_from(at - offset).ok().and_then(|at| read.get_mut(at));
+                let Some(place) = place else { break };
+                *place = *byte;
+            }
+        }
     }
 
     /// Refuses an inode that was found damaged.

@@ -8,6 +8,7 @@
 
 pub(crate) mod append;
 pub(crate) mod cow;
+pub(crate) mod fine_log;
 pub(crate) mod in_place;
 pub(crate) mod plan;
 pub(crate) mod range;

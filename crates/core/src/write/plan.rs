@@ -4,8 +4,8 @@
 //!
 //! A method is a file of this room, one line in [`Fs::write_small`], and its place in the policy.
 
-use novale_layout::{FileKind, Ino, PAGE};
-use novale_policy::{Method, WriteShape};
+use novale_layout::{FileKind, Ino, PAGE, RoFeature};
+use novale_policy::{Method, UpdatePolicy, WriteShape};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::pages_touched;
@@ -95,6 +95,9 @@ impl Fs {
     /// Writes, and returns where that was.
     fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, data: &[u8]) -> Result<u64> {
         self.may_append(ctx, data.len())?;
+        if self.options.update == UpdatePolicy::FineLog {
+            self.use_feature(ctx, RoFeature::Redo)?;
+        }
         let call = self.begin(OpKind::Write, ctx)?;
         let (file, plan) = self.find_file(&call, ino, at, data.len() as u64)?;
         if data.is_empty() {
@@ -140,10 +143,14 @@ impl Fs {
         let shape = WriteShape { offset, len, size, is_mapped: view.is_dax() };
         let method = self.options.update.method(&shape);
         let mut plan = WritePlan { method, offset, end, is_single: false };
+        if method == Method::FineLog && !self.is_whole(view, plan.first_page(), plan.pages())? {
+            // A hole has no bytes to go over.
+            plan.method = Method::CopyOnWrite;
+        }
         plan.is_single = len <= SMALL_BYTES_MAX as u64
-            && match method {
+            && match plan.method {
                 Method::CopyOnWrite => self.is_single(plan.pages() * PAGE),
-                Method::Append => self.is_single(len),
+                Method::Append | Method::FineLog => self.is_single(len),
                 Method::InPlace => false,
             };
         Ok(plan)

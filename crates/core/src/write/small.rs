@@ -26,7 +26,7 @@ const PAGE_BYTES: usize = 4096;
 /// Longest write that goes this way, in bytes.
 pub(crate) const SMALL_BYTES_MAX: usize = 8192;
 /// Pages that it touches at most.
-const PAGES_MAX: usize = SMALL_BYTES_MAX / PAGE_BYTES + 1;
+pub(crate) const PAGES_MAX: usize = SMALL_BYTES_MAX / PAGE_BYTES + 1;
 
 /// Room for the copy: stores of whole lines.
 #[repr(align(64))]
@@ -59,7 +59,7 @@ impl Fs {
             Method::CopyOnWrite => {
                 (PAGE_BYTES, expected.is_single && expected.offset.is_multiple_of(PAGE))
             }
-            Method::InPlace => (data.len(), false),
+            Method::InPlace | Method::FineLog => (data.len(), false),
         };
         let chunks = if is_summed { data.len() / chunk } else { 0 };
         let sums = sums.get_mut(..chunks).unwrap_or_default();
@@ -78,6 +78,7 @@ impl Fs {
                 self.write_append(call, &locked, plan, data, sums.first().copied())?;
             }
             Method::InPlace => self.write_in_place(call, &locked, plan.offset, data)?,
+            Method::FineLog => self.write_fine_log(call, &locked, plan, data)?,
         }
         Ok(plan.offset)
     }

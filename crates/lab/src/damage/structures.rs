@@ -6,8 +6,9 @@ use novale_layout::{
     COMMIT_OFFSETS, CommitLine, Crc32c, ENTRY_BYTES_MAX, Entry, FileKind, IDENTITY_OFFSET,
     INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES,
     JournalLines, JournalRecord, LOG_NEXT_OFFSET, LogPageHeader, MAX_SLOTS, PAGE,
-    POOL_STATE_OFFSETS, PmAddr, PoolState, SAVED_PAYLOAD_OFFSET, SEQ_LIMIT, SLOT_HEADER_OFFSET,
-    SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock,
+    POOL_STATE_OFFSETS, PmAddr, PoolState, Redo, SAVED_PAYLOAD_OFFSET, SEQ_LIMIT, SIZE_LIMIT,
+    SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, SavedPageHeader, Seed, SlotHeader,
+    SlotState, Superblock,
 };
 use novale_pm::Pm;
 
@@ -448,6 +449,10 @@ impl Surgeon<'_> {
                 1 => *cookie = number(random, *cookie),
                 _ => *generation = short(random, *generation),
             },
+            Entry::Redo(redo) => {
+                let offset = number(random, redo.offset()) % SIZE_LIMIT;
+                (*redo, _) = Redo::first_of(offset, redo.bytes());
+            }
             Entry::DentryDelete { ino: of, cookie, .. } => {
                 if random.bool() {
                     *of = ino(random, *of);

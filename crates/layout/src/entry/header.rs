@@ -37,14 +37,22 @@ pub enum EntryKind {
     DentryAdd = 4,
     /// [`crate::Entry::DentryDelete`].
     DentryDelete = 5,
+    /// [`crate::Entry::Redo`].
+    Redo = 6,
 }
 
 impl EntryKind {
     /// Every kind, by number.
-    pub const ALL: [Self; 5] =
-        [Self::Write, Self::Words, Self::Attributes, Self::DentryAdd, Self::DentryDelete];
+    pub const ALL: [Self; 6] = [
+        Self::Write,
+        Self::Words,
+        Self::Attributes,
+        Self::DentryAdd,
+        Self::DentryDelete,
+        Self::Redo,
+    ];
 
-    /// The number that is stored, 1 to 5.
+    /// The number that is stored, 1 to 6.
     #[inline]
     #[must_use]
     pub const fn to_u8(self) -> u8 {
@@ -61,6 +69,7 @@ impl EntryKind {
             3 => Self::Attributes,
             4 => Self::DentryAdd,
             5 => Self::DentryDelete,
+            6 => Self::Redo,
             _ => return None,
         })
     }
@@ -71,7 +80,7 @@ impl EntryKind {
 pub struct EntryHeader {
     /// The operation that wrote the entry.
     pub op_seq: u64,
-    /// Lines of the entry: 1, or 1 to 5 for a dentry.
+    /// Lines of the entry: 1, or 1 to 5 for a dentry or bytes to be redone.
     pub lines: u8,
     /// What it says.
     pub kind: EntryKind,
@@ -94,14 +103,15 @@ impl EntryHeader {
             return Err(LayoutError::Field {
                 structure: ENTRY,
                 field: "kind",
-                expected: "1 to 5",
+                expected: "1 to 6",
                 found,
             });
         };
         let lines = raw.lines;
-        let lines_max = if matches!(kind, EntryKind::DentryAdd) { LINES_MAX } else { 1 };
+        let is_long = matches!(kind, EntryKind::DentryAdd | EntryKind::Redo);
+        let lines_max = if is_long { LINES_MAX } else { 1 };
         let lines_ok = (1..=lines_max).contains(&lines);
-        check(lines_ok, ENTRY, "lines", "1, or 1 to 5 for a dentry", lines.into())?;
+        check(lines_ok, ENTRY, "lines", "1, or 1 to 5 for a dentry or a redo", lines.into())?;
         let [version, _] = raw.flags_version.get().to_le_bytes();
         check(version == VERSION, ENTRY, "version", "1", version.into())?;
         Ok(Self { op_seq: raw.op_seq.get(), lines, kind })

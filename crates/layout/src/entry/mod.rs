@@ -7,12 +7,14 @@
 mod attributes;
 mod dentry;
 mod header;
+mod redo;
 mod words;
 mod write;
 
 pub use attributes::Attributes;
 pub use dentry::DentryRef;
 pub use header::{EntryHeader, EntryKind};
+pub use redo::{REDO_BYTES_MAX, Redo};
 pub use words::WordChange;
 
 use crate::error::{check, check_crc};
@@ -23,6 +25,7 @@ pub(crate) use {
     attributes::RawAttributes,
     dentry::{RawDentryAdd, RawDentryDelete},
     header::RawEntryHeader,
+    redo::RawRedo,
     words::{RawWordChange, RawWords},
     write::RawWrite,
 };
@@ -76,6 +79,8 @@ pub enum Entry {
         /// That inode's generation.
         generation: u32,
     },
+    /// Puts bytes where they lie in the file, as long as no newer operation of it counts.
+    Redo(Redo),
 }
 
 impl Entry {
@@ -89,6 +94,7 @@ impl Entry {
             Self::Attributes(_) => EntryKind::Attributes,
             Self::DentryAdd { .. } => EntryKind::DentryAdd,
             Self::DentryDelete { .. } => EntryKind::DentryDelete,
+            Self::Redo(_) => EntryKind::Redo,
         }
     }
 
@@ -98,6 +104,7 @@ impl Entry {
     pub fn lines(&self) -> usize {
         match self {
             Self::DentryAdd { name, .. } => usize::from(dentry::lines(name.len_u8())),
+            Self::Redo(redo) => usize::from(redo.lines()),
             Self::Write { .. }
             | Self::Words(_)
             | Self::Attributes(_)
@@ -120,6 +127,7 @@ impl Entry {
                 let fixed = dentry::encode_first(op_seq, (*ino, *generation, *kind), *cookie, name);
                 return dentry::encode(fixed, name, seed, out);
             }
+            Self::Redo(redo) => return redo.encode(op_seq, seed, out),
             Self::DentryDelete { ino, cookie, generation } => {
                 dentry::encode_delete(op_seq, *ino, *cookie, *generation)
             }
@@ -212,6 +220,7 @@ impl Entry {
                 let (ino, cookie, generation) = dentry::decode_delete(first)?;
                 *self = Self::DentryDelete { ino, cookie, generation };
             }
+            EntryKind::Redo => *self = Self::Redo(Redo::decode(first, whole)?),
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, PairLine, PmAddr,
-    PoolState, Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, WordChange,
-    XattrPageHeader,
+    PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState, Superblock,
+    WordChange, XattrPageHeader,
 };
 
 use crate::structures::{Home, Logged, Structure, documented_crc};
@@ -194,7 +194,7 @@ fn of_every_entry() {
     let entry = Entry::Words([WordChange::default(); 2]);
     let value = Logged(1, entry);
     refuses(&value, 4, &[0], "kind");
-    refuses(&value, 4, &[6], "kind");
+    refuses(&value, 4, &[7], "kind");
     refuses(&value, 5, &[0], "lines");
     refuses(&value, 5, &[2], "lines");
     refuses(&value, 6, &[2], "version");
@@ -262,6 +262,18 @@ fn of_dentry_entries() {
     refuses(&Logged(1, delete), 16, &[0xff; 8], "ino");
     refuses(&Logged(1, delete), 24, &[0xff; 8], "cookie");
     ignores(&Logged(1, delete), 36, 28);
+}
+
+#[test]
+fn of_the_redo_entry() {
+    let value = Logged(1, Entry::Redo(Redo::first_of(100, &[7; 40]).0));
+    refuses(&value, 16, &[0xff; 8], "offset");
+    refuses(&value, 16, &(SIZE_LIMIT - 39).to_le_bytes(), "offset");
+    refuses(&value, 24, &[0, 0], "length");
+    refuses(&value, 24, &[0x21, 1], "length");
+    refuses(&value, 24, &[32, 0], "lines");
+    ignores(&value, 26, 6);
+    ignores(&value, 72, 56);
 }
 
 #[test]

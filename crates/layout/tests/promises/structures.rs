@@ -6,9 +6,9 @@ use std::ops::Range;
 use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION,
     IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
-    PairLine, PmAddr, PoolState, Roots, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT, SLOT_PAGES_MAX,
-    SLOT_PAGES_MIN, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock, WordChange,
-    XattrPageHeader,
+    PairLine, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT,
+    SLOT_PAGES_MAX, SLOT_PAGES_MIN, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock,
+    WordChange, XattrPageHeader,
 };
 use proptest::prelude::*;
 
@@ -221,7 +221,10 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
     );
     let delete = (ino(), cookie(), any::<u32>())
         .prop_map(|(ino, cookie, generation)| Entry::DentryDelete { ino, cookie, generation });
-    prop_oneof![write, words, attributes().prop_map(Entry::Attributes), add, delete]
+    let bytes = proptest::collection::vec(any::<u8>(), 1..=REDO_BYTES_MAX);
+    let redo =
+        (0..1u64 << 60, bytes).prop_map(|(at, bytes)| Entry::Redo(Redo::first_of(at, &bytes).0));
+    prop_oneof![write, words, attributes().prop_map(Entry::Attributes), add, delete, redo]
 }
 
 impl Structure for Superblock {

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    Attributes, CommitLine, FileKind, INODES_PER_CHUNK, Ino, PmAddr, RoFeature, Roots, Seed,
+    Attributes, CommitLine, FileKind, INODES_PER_CHUNK, Ino, PmAddr, Redo, RoFeature, Roots, Seed,
 };
 use novale_pm::Pm;
 
@@ -268,6 +268,7 @@ impl Checker<'_> {
             entries: 0,
             page_seq: 0,
             pages: 0,
+            has_redo: false,
             mappings: Vec::new(),
             xattr_root: identity.xattr_root,
             project: identity.project,
@@ -296,6 +297,7 @@ impl Checker<'_> {
             all.findings.push(finding(&error));
         }
         all.features |= features_of(log.xattr_root, log.project);
+        all.features |= if log.has_redo { RoFeature::Redo.bit() } else { 0 };
         if log.project != 0 {
             let used = Usage { pages, inodes: 1 };
             all.projects.entry(log.project).or_default().add(used);
@@ -348,6 +350,7 @@ struct CheckedLog<'a> {
     /// The number of the last page, and how many there are.
     page_seq: u64,
     pages: u64,
+    has_redo: bool,
     mappings: Vec<Mapping>,
     /// The extended attributes of the newest attributes entry.
     xattr_root: PmAddr,
@@ -375,6 +378,11 @@ impl Fold for CheckedLog<'_> {
 
     fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
         self.mappings.push(Mapping::hole(pages));
+        Ok(())
+    }
+
+    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+        self.has_redo = true;
         Ok(())
     }
 

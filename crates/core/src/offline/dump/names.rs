@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use novale_layout::{Attributes, FileKind, Ino, PAGE, PmAddr};
+use novale_layout::{Attributes, FileKind, Ino, PAGE, PmAddr, Redo};
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
@@ -57,6 +57,10 @@ impl Fold for ReplayedLog {
 
     fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
         self.mappings.push(Mapping::hole(pages));
+        Ok(())
+    }
+
+    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
         Ok(())
     }
 

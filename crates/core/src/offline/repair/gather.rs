@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FileKind, INODES_PER_CHUNK, IdentityLine,
-    Ino, PAGE, PmAddr, Seed,
+    Ino, PAGE, PmAddr, Redo, Seed,
 };
 use novale_pm::Pm;
 
@@ -114,6 +114,12 @@ impl Fold for GatheredLog<'_> {
     fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
         self.inode.read_to = at.last_line();
         self.inode.mappings.push(Mapping::hole(pages));
+        Ok(())
+    }
+
+    fn redo(&mut self, at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+        // Done by now: a repair begins as an opening does.
+        self.inode.read_to = at.last_line();
         Ok(())
     }
 

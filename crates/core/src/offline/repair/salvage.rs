@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, IDENTITY_VERSION, IdentityLine, Ino,
-    JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, PmAddr,
+    JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, PmAddr, Redo,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -252,6 +252,11 @@ impl Fold for KindSaid {
     }
 
     fn unmap(&mut self, _at: &Logged<'_>, _pages: Range<u64>) -> Result<()> {
+        self.kind = Some(FileKind::File);
+        Ok(())
+    }
+
+    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
         self.kind = Some(FileKind::File);
         Ok(())
     }
