@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions};
+use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions, UpdatePolicy};
 use novale_model::{Atime, Error, Model, RangeOp, RenameMode};
 use novale_pm::{Observer, Pm, PmOptions};
 
@@ -13,7 +13,9 @@ use crate::clients::{DeathOptions, Points, settle_once};
 use crate::crash::{
     Allowed, BYTES_ROOMY, Event, Hardware, Recorder, State, What, check_alike, visible_after_crash,
 };
-use crate::diff::{CoreMachine, check_no_space, new_arena, now_ns_at, open_pool, panic_text};
+use crate::diff::{
+    CoreMachine, Manner, check_no_space, new_arena, now_ns_at, open_pool, panic_text,
+};
 use crate::pool_file::PoolFile;
 use crate::workload::{Action, Failure, Outcome, Session, Step, StepKind, parse_steps, run_step};
 
@@ -78,7 +80,8 @@ impl<'p> Recording<'p> {
         let memory = older_pool(&plan.core.slots)?;
         let mut this = Self::on(plan, &memory)?;
         let atime = if plan.strict_atime { Atime::Strict } else { Atime::Noatime };
-        this.model = Model::new(0o755, 0, 0, now_ns_at(0), atime);
+        this.model = Model::new(0o755, 0, 0, now_ns_at(0), atime)
+            .overwriting_in_place(plan.core.update == UpdatePolicy::InPlace);
         this.died = false;
         make(&this.open_pm()?, plan.core.lanes)?;
         let mut made = this.act("mkfs", "mkfs".into(), &this.model.clone(), now_ns_at(0))?;
@@ -123,8 +126,8 @@ impl<'p> Recording<'p> {
     fn open_fs(&self, now_ns: i64) -> Result<Fs, String> {
         let strict = self.plan.strict_atime;
         let atime = if strict { novale_core::Atime::Strict } else { novale_core::Atime::Noatime };
-        let form = self.plan.core.form;
-        let options = OpenOptions { atime, form, now_ns, ..OpenOptions::default() };
+        let Manner { form, update } = self.plan.core.manner();
+        let options = OpenOptions { atime, form, update, now_ns, ..OpenOptions::default() };
         Fs::open(self.open_pm()?, new_arena()?, &options, &Threads, &|_| ())
             .map_err(|why| format!("open: {why}"))
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use novale_core::Form;
+use novale_core::{Form, UpdatePolicy};
 
 use crate::clients::SETUP;
 use crate::crash::small_step;
@@ -132,7 +132,7 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 25] = [
+const FIXED: [fn(Form) -> Plan; 28] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
@@ -147,6 +147,12 @@ const FIXED: [fn(Form) -> Plan; 25] = [
     |form| without_names(form).with_threads(),
     |form| Plan::new("mapped files", one_slot(1, form, 3), "", MAPPED),
     |form| Plan::new("mapped files", one_slot(2, form, 3), "", MAPPED).with_threads(),
+    |form| by(UpdatePolicy::InPlace, Plan::new("in place", one_slot(1, form, 3), "", METHODS)),
+    |form| {
+        let plan = Plan::new("by the log", one_slot(1, form, 3), "", METHODS);
+        by(UpdatePolicy::FineLog, plan.with_threads())
+    },
+    |form| by(UpdatePolicy::FineLog, settling(form)),
     removals,
     access_times,
     names,
@@ -341,6 +347,44 @@ const IN_TURN: &str = "
     rmdir /B
     rmdir /C
 ";
+
+/// Overwrites, and what comes behind them.
+const METHODS: &str = "
+    create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
+    write /f offset=0 len=9000 fill=1
+    write /f offset=100 len=64 fill=2
+    write /f offset=4000 len=200 fill=3
+    write /f offset=4000 len=200 fill=4
+    append /f len=100 fill=5
+    write /f offset=9000 len=90 fill=6
+    set /f mode=600
+    write /f offset=0 len=8192 fill=7
+    write /f offset=0 len=9000 fill=8
+    write /f offset=30 len=10 fill=9
+    map /f slot=1
+    store @1 offset=30 len=64 fill=10
+    flush /f page=0 pages=1
+    write /f offset=32 len=64 fill=11
+    release slot=1
+    write /f offset=64 len=64 fill=12
+    link /f /g
+    write /g offset=1 len=700 fill=13
+    punch /f offset=4096 len=4096
+    write /f offset=5000 len=64 fill=14
+    write /f offset=5001 len=64 fill=15
+    die
+    write /f offset=10 len=64 fill=16
+    remount
+    write /f offset=11 len=64 fill=17
+    unlink /f
+    unlink /g
+";
+
+/// A run whose writes take these methods.
+fn by(update: UpdatePolicy, plan: Plan) -> Plan {
+    let core = CoreOptions { update, ..plan.core };
+    Plan { name: format!("{}, {update:?}", plan.name), core, ..plan }
+}
 
 fn settling(form: Form) -> Plan {
     let plan = Plan::new("settling", one_slot(1, form, 4), SETUP, SETTLED);
@@ -637,5 +681,6 @@ mod tests {
         }
         assert!(parse_steps(OPERATIONS).unwrap().len() > 40);
         assert!(parse_steps(IN_TURN).unwrap().len() > 20);
+        assert!(parse_steps(METHODS).unwrap().len() > 20);
     }
 }
