@@ -117,10 +117,16 @@ impl Fs {
 
     /// Makes sure that the superblock says of a feature that it is used, durably: before the first
     /// commit that uses it, and before the operation has any lock.
+    #[inline]
     pub(crate) fn use_feature(&self, ctx: &Ctx, feature: RoFeature) -> Result<()> {
         if self.features.load(Ordering::Relaxed) & feature.bit() != 0 {
             return Ok(());
         }
+        self.say_feature(ctx, feature)
+    }
+
+    #[cold]
+    fn say_feature(&self, ctx: &Ctx, feature: RoFeature) -> Result<()> {
         let call = self.begin(OpKind::Manage, ctx)?;
         // Clients do it one after the other.
         let _root = self.lock(&call, Ino::ROOT)?;

@@ -116,7 +116,7 @@ impl Fs {
                 self.log_id(ino, generation)
             })?;
         }
-        let kind = view.kind().ok_or(Error::Stale)?;
+        let Some(kind) = view.kind() else { return Err(Error::Stale) };
         if call.kind.counts_on() {
             media::check_numbers(ino, &place, view.op_seq(), view.tail_page_seq())?;
         }

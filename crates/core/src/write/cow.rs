@@ -57,14 +57,14 @@ impl Fs {
         mut plan: WritePlan,
         data: &[u8],
     ) -> Result<u64> {
-        let len = data.len() as u64;
         for _ in 0..TRIES {
             if plan.method == Method::InPlace {
                 break;
             }
             let prepared = self.prepare(call, ino, plan, data)?;
             let locked = self.lock_file(call, ino)?;
-            let now = self.plan(&locked.view, at, len)?;
+            let changed = self.plan_again(&locked.view, at, &plan)?;
+            let now = changed.unwrap_or(plan);
             if now.offset == plan.offset && now.method != Method::InPlace {
                 self.write_locked(&locked, prepared)?;
                 return Ok(now.offset);
@@ -75,7 +75,7 @@ impl Fs {
         // touched under the lock.
         let data = data.to_vec();
         let locked = self.lock_file(call, ino)?;
-        let plan = self.plan(&locked.view, at, len)?;
+        let plan = self.plan_again(&locked.view, at, &plan)?.unwrap_or(plan);
         if plan.method == Method::InPlace {
             self.write_in_place(call, &locked, plan.offset, &data)?;
         } else {

@@ -1,6 +1,6 @@
 //! The way in of a write, and how it is made: the plan, from what the policy says of the write's shape.
 //! It is made once without the lock, to know what can be prepared, and again under it; what writes then
-//! asks no more.
+//! asks no more. Where the file is as it was, the plan stands.
 //!
 //! A method is a file of this room, one line in [`Fs::write_small`], and its place in the policy.
 
@@ -44,6 +44,8 @@ pub(crate) struct WritePlan {
     pub(crate) end: u64,
     /// Whether the commit takes the single-fence form.
     pub(crate) is_single: bool,
+    /// What it was made of.
+    shape: WriteShape,
 }
 
 impl WritePlan {
@@ -63,6 +65,17 @@ impl WritePlan {
 pub(crate) struct FoundFile<'a> {
     pub(crate) ino: Ino,
     pub(crate) view: Option<View<'a>>,
+}
+
+/// What a policy is to see of a write to a file that is so just now.
+#[inline]
+fn shape(view: &View<'_>, at: At, len: u64) -> WriteShape {
+    let size = view.size();
+    let offset = match at {
+        At::Offset(offset) => offset,
+        At::End => size,
+    };
+    WriteShape { offset, len, size, is_mapped: view.is_dax() }
 }
 
 impl Fs {
@@ -99,60 +112,83 @@ impl Fs {
             self.use_feature(ctx, RoFeature::Redo)?;
         }
         let call = self.begin(OpKind::Write, ctx)?;
-        let (file, plan) = self.find_file(&call, ino, at, data.len() as u64)?;
+        let (file, shape) = self.find_file(&call, ino, at, data.len() as u64)?;
         if data.is_empty() {
-            Ok(plan.offset)
+            Ok(shape.offset)
         } else if data.len() <= SMALL_BYTES_MAX {
-            self.write_small(&call, file, at, &plan, data)
+            self.write_small(&call, file, at, &self.plan(shape)?, data)
         } else {
-            self.write_large(&call, ino, at, plan, data)
+            self.write_large(&call, ino, at, self.plan(shape)?, data)
         }
     }
 
-    /// A regular file, and how it would be written just now.
+    /// A regular file, and the shape of a write to it just now.
     fn find_file(
         &self,
         call: &Call<'_>,
         ino: Ino,
         at: At,
         len: u64,
-    ) -> Result<(FoundFile<'_>, WritePlan)> {
-        let mut plan_of = |view: &View<'_>, kind: FileKind| {
-            regular(kind)?;
-            self.plan(view, at, len)
-        };
+    ) -> Result<(FoundFile<'_>, WriteShape)> {
+        let mut shape_of =
+            |view: &View<'_>, kind: FileKind| regular(kind).map(|()| shape(view, at, len));
         let view = self.views.find(self.arena(), ino)?;
         if let Some(view) = view
-            && let Some(plan) = Self::read_of(&view, ino, &mut plan_of)?
+            && let Some(shape) = Self::read_of(&view, ino, &mut shape_of)?
         {
-            return Ok((FoundFile { ino, view: Some(view) }, plan));
+            return Ok((FoundFile { ino, view: Some(view) }, shape));
         }
-        let plan = self.read_view(call, ino, plan_of)?;
-        Ok((FoundFile { ino, view: None }, plan))
+        let shape = self.read_view(call, ino, shape_of)?;
+        Ok((FoundFile { ino, view: None }, shape))
     }
 
-    /// How a write of so many bytes is made.
-    pub(crate) fn plan(&self, view: &View<'_>, at: At, len: u64) -> Result<WritePlan> {
-        let size = view.size();
-        let offset = match at {
-            At::Offset(offset) => offset,
-            At::End => size,
-        };
-        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX || len == 0);
-        let end = end.ok_or(Error::TooLarge)?;
-        let shape = WriteShape { offset, len, size, is_mapped: view.is_dax() };
-        let method = self.options.update.method(&shape);
-        let mut plan = WritePlan { method, offset, end, is_single: false };
-        if method == Method::FineLog && !self.is_whole(view, plan.first_page(), plan.pages())? {
-            // A hole has no bytes to go over.
-            plan.method = Method::CopyOnWrite;
+    /// How a write of that shape is made.
+    #[inline]
+    fn plan(&self, shape: WriteShape) -> Result<WritePlan> {
+        self.plan_by(self.options.update.method(&shape), shape)
+    }
+
+    #[inline]
+    fn plan_by(&self, method: Method, shape: WriteShape) -> Result<WritePlan> {
+        let WriteShape { offset, len, .. } = shape;
+        let end = offset.saturating_add(len);
+        if end > FILE_BYTES_MAX {
+            return Err(Error::TooLarge);
         }
+        let mut plan = WritePlan { method, offset, end, is_single: false, shape };
         plan.is_single = len <= SMALL_BYTES_MAX as u64
-            && match plan.method {
+            && match method {
                 Method::CopyOnWrite => self.is_single(plan.pages() * PAGE),
                 Method::Append | Method::FineLog => self.is_single(len),
                 Method::InPlace => false,
             };
+        Ok(plan)
+    }
+
+    /// How a write is made, now that its file is locked; none where that is as `expected` before.
+    #[inline]
+    pub(crate) fn plan_again(
+        &self,
+        view: &View<'_>,
+        at: At,
+        expected: &WritePlan,
+    ) -> Result<Option<WritePlan>> {
+        let shape = shape(view, at, expected.shape.len);
+        if shape == expected.shape && expected.method != Method::FineLog {
+            return Ok(None);
+        }
+        self.plan_anew(view, shape).map(Some)
+    }
+
+    #[cold]
+    fn plan_anew(&self, view: &View<'_>, shape: WriteShape) -> Result<WritePlan> {
+        let plan = self.plan(shape)?;
+        if plan.method == Method::FineLog
+            && !self.is_whole(view, plan.first_page(), plan.pages())?
+        {
+            // A hole has no bytes to go over.
+            return self.plan_by(Method::CopyOnWrite, shape);
+        }
         Ok(plan)
     }
 

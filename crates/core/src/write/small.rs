@@ -67,11 +67,12 @@ impl Fs {
         let Some(data) = data else { return Err(Error::TooLarge) };
         let locked = self.lock_found(call, file.ino, file.view)?;
         self.check_data(&locked.view, locked.kind)?;
-        let plan = &self.plan(&locked.view, at, data.len() as u64)?;
-        // What was summed is of use for the same method alone, and of pages where they begin as expected.
-        let is_same = plan.method == expected.method
-            && (plan.method == Method::Append || plan.offset == expected.offset);
-        let sums = if is_same { &*sums } else { &[] };
+        let changed = self.plan_again(&locked.view, at, expected)?;
+        let plan = changed.as_ref().unwrap_or(expected);
+        // Of a write that is made otherwise what was summed is of no use, but of an append elsewhere.
+        let is_of_use =
+            changed.is_none() || (plan.method, expected.method) == (Method::Append, Method::Append);
+        let sums = if is_of_use { &*sums } else { &[] };
         match plan.method {
             Method::CopyOnWrite => self.write_copy(call, &locked, plan, &Copied { data, sums })?,
             Method::Append => {
