@@ -61,7 +61,7 @@ impl Facts {
         self.pid = std::process::id();
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
-        self.method = fs.update_policy().name().to_owned();
+        fs.update_policy().name().clone_into(&mut self.method);
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {

@@ -41,7 +41,9 @@ impl Fs {
         tx.sum(plan.is_single);
         tx.strip()?;
         tx.room_for(&entries)?;
-        entries.iter().for_each(|entry| tx.entry(entry));
+        for entry in &entries {
+            tx.entry(entry);
+        }
         tx.grow(plan.end);
         tx.next().flags |= State::REDO;
         tx.commit(|_, _| {

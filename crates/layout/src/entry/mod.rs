@@ -37,10 +37,6 @@ pub const ENTRY_BYTES_MAX: usize = 320;
 ///
 /// The seed is pool, ino, generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an entry lives on the stack for one encode or decode; a boxed name would cost a heap"
-)]
 pub enum Entry {
     /// Maps pages of the file.
     Write {

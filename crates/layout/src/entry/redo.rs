@@ -23,17 +23,11 @@ raw! {
 }
 
 /// Bytes of a file, and where they go.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Redo {
     offset: u64,
     length: u16,
     bytes: [u8; REDO_BYTES_MAX],
-}
-
-impl std::fmt::Debug for Redo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redo").field("offset", &self.offset).field("bytes", &self.bytes()).finish()
-    }
 }
 
 impl Redo {
