@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Node, RenameMode};
+use novale_core::{Ctx, FileKind, Form, Fs, Ino, NewInode, Node, RenameMode, UpdatePolicy};
 
 use crate::place::{EPOCH_NS, MB, Place, Pool};
 use crate::stats::Timer;
@@ -105,7 +105,17 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn new(place: &Place, file_bytes: u64, form: Form) -> Result<Self> {
-        let pool = place.pool(file_bytes * 3 + 256 * MB, 4, form)?;
+        Self::by(place, file_bytes, form, UpdatePolicy::Auto)
+    }
+
+    /// One whose writes take these methods.
+    pub(crate) fn by(
+        place: &Place,
+        file_bytes: u64,
+        form: Form,
+        update: UpdatePolicy,
+    ) -> Result<Self> {
+        let pool = place.pool_by(file_bytes * 3 + 256 * MB, 4, form, update)?;
         let data = vec![0xa5; 1 << 20];
         let mut bed = Self {
             pool,

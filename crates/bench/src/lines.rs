@@ -30,7 +30,7 @@ const KINDS: &[Kind] = &[
 
 /// What each operation did.
 #[derive(Debug, Default)]
-struct Lines(Vec<Counters>);
+pub(crate) struct Lines(Vec<Counters>);
 
 impl Probe for Lines {
     fn observe<T>(&mut self, fs: &Fs, operation: impl FnOnce() -> T) -> T {
@@ -43,7 +43,7 @@ impl Probe for Lines {
 
 impl Lines {
     /// The median and the mean of a figure.
-    fn figure(&self, figure: impl Fn(&Counters) -> u64) -> [Cell; 2] {
+    pub(crate) fn figure(&self, figure: impl Fn(&Counters) -> u64) -> [Cell; 2] {
         let sum: u64 = self.0.iter().map(&figure).sum();
         let count = u64::try_from(self.0.len()).unwrap_or(u64::MAX).max(1);
         let mean = float(sum) / float(count);

@@ -13,6 +13,7 @@ mod directory;
 mod filebench;
 mod limit;
 mod lines;
+mod methods;
 mod micro;
 mod mount;
 mod nova;
@@ -57,6 +58,8 @@ enum Command {
     Ops,
     /// Lines stored, lines written back and fences of each operation, both commit forms.
     Lines,
+    /// Overwrites of 64 B to 4 KB by each write method, next to the limit: time and lines.
+    Methods,
     /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
     Threads,
     /// The library beside the figures of NOVA's kernel module, with the goal of half of them.
@@ -166,6 +169,7 @@ fn main() -> Result<()> {
         Some(Command::Limit) => limit::run(common),
         Some(Command::Ops) => ops::run(common),
         Some(Command::Lines) => lines::run(common),
+        Some(Command::Methods) => methods::run(common),
         Some(Command::Threads) => threads::run(common),
         Some(Command::Nova) => nova::run(common),
         Some(Command::Micro { dirs, no_library }) => micro::run(common, dirs, *no_library),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use novale_arena::Arena;
-use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions, Serial, mkfs};
+use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions, Serial, UpdatePolicy, mkfs};
 use novale_pm::{Pm, PmOptions, SlotSpec};
 use tempfile::TempPath;
 
@@ -54,8 +54,20 @@ impl Place {
 
     /// Makes a pool of one slot and opens it.
     pub(crate) fn pool(&self, bytes: u64, lanes: u32, form: Form) -> Result<Pool> {
+        self.pool_by(bytes, lanes, form, UpdatePolicy::Auto)
+    }
+
+    /// The same, whose writes take these methods.
+    pub(crate) fn pool_by(
+        &self,
+        bytes: u64,
+        lanes: u32,
+        form: Form,
+        update: UpdatePolicy,
+    ) -> Result<Pool> {
         let (pm, file) = self.made(bytes, lanes)?;
-        Ok(Pool { fs: open_with(pm, form, &Serial)?, file })
+        let options = OpenOptions { form, update, ..options() };
+        Ok(Pool { fs: open_as(pm, &options, &Serial, ARENA_BYTES)?, file })
     }
 
     /// Makes a pool of one slot.
@@ -86,16 +98,18 @@ impl Place {
     }
 }
 
-/// Opens the pool in this memory with a new view.
-pub(crate) fn open_with(pm: Pm, form: Form, exec: &dyn Executor) -> Result<Fs> {
-    open_sized(pm, form, exec, ARENA_BYTES)
+/// Opens the pool in this memory with a new view of at most `arena_bytes` bytes.
+pub(crate) fn open_sized(pm: Pm, form: Form, exec: &dyn Executor, arena_bytes: u64) -> Result<Fs> {
+    open_as(pm, &OpenOptions { form, ..options() }, exec, arena_bytes)
 }
 
-/// The same with a view of at most `arena_bytes` bytes.
-pub(crate) fn open_sized(pm: Pm, form: Form, exec: &dyn Executor, arena_bytes: u64) -> Result<Fs> {
+fn options() -> OpenOptions {
+    OpenOptions { now_ns: EPOCH_NS, ..OpenOptions::default() }
+}
+
+fn open_as(pm: Pm, options: &OpenOptions, exec: &dyn Executor, arena_bytes: u64) -> Result<Fs> {
     let arena = Arena::anonymous(arena_bytes)?;
-    let options = OpenOptions { form, now_ns: EPOCH_NS, ..OpenOptions::default() };
-    Ok(Fs::open(pm, arena, &options, exec, &|_| {})?)
+    Ok(Fs::open(pm, arena, options, exec, &|_| {})?)
 }
 
 /// An open file system; the file of its slot goes with it.

@@ -67,13 +67,9 @@ impl Words {
             Some(("index_memory", size)) => {
                 self.index_memory = Some(parse_size(size).map_err(wrong)?);
             }
-            Some(("form", form)) => {
-                self.form = Some(FormArg::from_str(form, false).map_err(wrong)?);
-            }
-            Some(("method", method)) => {
-                self.method = Some(MethodArg::from_str(method, false).map_err(wrong)?);
-            }
-            Some((MAP, map)) => self.map = Some(MapKind::from_str(map, false).map_err(wrong)?),
+            Some(("form", form)) => self.form = Some(one_of(form).map_err(wrong)?),
+            Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
+            Some((MAP, map)) => self.map = Some(one_of(map).map_err(wrong)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -94,6 +90,15 @@ impl Words {
         args.direct |= self.direct;
         args.quiet |= self.quiet;
     }
+}
+
+/// The value of that name, or the names that there are.
+fn one_of<T: ValueEnum>(name: &str) -> Result<T, String> {
+    T::from_str(name, false).map_err(|_| {
+        let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+        format!("it is one of {}", names.join(", "))
+    })
 }
 
 /// What a daemon runs with, as the words that ask for it.

@@ -9,7 +9,7 @@
 
 mod support;
 
-use novale_core::Form;
+use novale_core::{Form, UpdatePolicy};
 use novale_lab::diff::CoreOptions;
 use novale_lab::refusals::{RefusalSummary, Refused, refuse_everywhere};
 use novale_lab::workload::{Step, parse_steps};
@@ -40,6 +40,20 @@ fn of_every_operation() {
     let (setup, victims) = cases();
     run(&setup, &victims, &pool(Form::Auto, 2));
     run(&setup, &victims, &pool(Form::Two, 1));
+}
+
+#[test]
+fn of_overwrites_by_each_method() {
+    let setup = format!("create /f {FILE}\nwrite /f offset=0 len=9000 fill=1\n");
+    let logged = format!("{setup}{}", "write /f offset=9 len=700 fill=3\n".repeat(19));
+    let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=4500 fill=2";
+    let victims = parse_steps(victims).unwrap();
+    for update in UpdatePolicy::ALL {
+        let options = CoreOptions { update, ..pool(Form::Auto, 1) };
+        for setup in [&setup, &logged] {
+            run(&parse_steps(setup).unwrap(), &victims, &options);
+        }
+    }
 }
 
 /// The log grows at some of these writes, and collection runs.
