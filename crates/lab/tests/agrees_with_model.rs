@@ -14,12 +14,12 @@ use novale_lab::workload::parse_steps;
 
 const MB: u64 = 1 << 20;
 
-fn run(name: &str, seconds: u64, no_space: NoSpace, options: &CoreOptions) -> Summary {
-    run_behind(name, &Budget::from_env(seconds, 2000), no_space, options)
+fn run(name: &str, sequences: u64, no_space: NoSpace, options: &CoreOptions) -> Summary {
+    run_behind(name, &Budget::from_env(sequences, 2000), no_space, options)
 }
 
 fn run_behind(name: &str, budget: &Budget, no_space: NoSpace, options: &CoreOptions) -> Summary {
-    println!("{name}: first seed {}, {} s", budget.seed, budget.time.as_secs());
+    println!("{name}: first seed {}, {}", budget.seed, budget.length);
     match search(budget, no_space, |_| CoreMachine::new(options).unwrap()) {
         Ok(summary) => {
             println!("{name}: {summary:?}");
@@ -32,25 +32,25 @@ fn run_behind(name: &str, budget: &Budget, no_space: NoSpace, options: &CoreOpti
 #[test]
 fn in_the_form_that_fits() {
     let options = CoreOptions::new(vec![64 * MB], 4, Form::Auto);
-    run("auto", 10, NoSpace::Wrong, &options);
+    run("auto", 40, NoSpace::Wrong, &options);
 }
 
 #[test]
 fn in_the_single_fence_form_on_one_lane() {
     let options = CoreOptions::new(vec![64 * MB], 1, Form::Single);
-    run("single", 6, NoSpace::Wrong, &options);
+    run("single", 24, NoSpace::Wrong, &options);
 }
 
 #[test]
 fn in_the_two_fence_form_on_three_slots() {
     let options = CoreOptions::new(vec![32 * MB, 8 * MB, 24 * MB], 2, Form::Two);
-    run("two", 6, NoSpace::Wrong, &options);
+    run("two", 20, NoSpace::Wrong, &options);
 }
 
 #[test]
 fn with_too_little_space() {
     let options = CoreOptions::new(vec![8 * MB], 1, Form::Auto);
-    let mut budget = Budget::from_env(6, 600);
+    let mut budget = Budget::from_env(30, 600);
     let mut setup = "create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n".to_owned();
     // Until nothing fits any more; then there is room again for a few hundred pages.
     setup.push_str(&"append /ballast len=1048576 fill=3\n".repeat(7));

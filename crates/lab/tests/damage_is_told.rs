@@ -69,12 +69,12 @@ fn use_it(seed: u64, pool: &PoolFile) -> Result<(), String> {
 #[test]
 fn by_errors_alone() {
     let watchdog = Watchdog::new(PATIENCE);
-    let budget = Budget::from_env(10, 0);
-    println!("damage: first seed {}, {} s", budget.seed, budget.time.as_secs());
+    let budget = Budget::from_env(800, 0);
+    println!("damage: first seed {}, {}", budget.seed, budget.length);
     let start = Instant::now();
     let (mut cases, mut survived, mut panics) = (0, 0, Vec::new());
     for seed in budget.seed.. {
-        if start.elapsed() >= budget.time {
+        if !budget.goes_on(cases, start) {
             break;
         }
         let pool = PoolFile::zeroed(&[POOL_BYTES]).unwrap();

@@ -3,9 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use novale_lab::diff::{Budget, Machine, NoSpace, now_ns_at, search};
+use novale_lab::diff::{Budget, Length, Machine, NoSpace, now_ns_at, search};
 use novale_lab::workload::{Entry, Failure, Subject, parse_steps, print_steps};
 use novale_model::{
     Atime, Attr, Error, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr, XattrMode,
@@ -318,15 +317,13 @@ impl Machine for Faulty {
     }
 }
 
-fn budget(time: Duration) -> Budget {
-    Budget { seed: 1, time, steps: 300, setup: Vec::new() }
+fn budget(sequences: u64) -> Budget {
+    Budget { seed: 1, length: Length::Sequences(sequences), steps: 300, setup: Vec::new() }
 }
 
 #[test]
 fn no_fault_none_found() {
-    let summary =
-        search(&budget(Duration::from_millis(500)), NoSpace::Wrong, |_| Faulty::new(Fault::None))
-            .unwrap();
+    let summary = search(&budget(20), NoSpace::Wrong, |_| Faulty::new(Fault::None)).unwrap();
     assert!(summary.steps >= 300 && summary.opens > 0, "{summary:?}");
 }
 
@@ -341,9 +338,7 @@ fn each_fault_is_shown_in_a_few_steps() {
         (Fault::SwapsFilesOnly, 4),
         (Fault::Panics, 1),
     ] {
-        let found =
-            search(&budget(Duration::from_secs(20)), NoSpace::Wrong, |_| Faulty::new(fault))
-                .unwrap_err();
+        let found = search(&budget(1000), NoSpace::Wrong, |_| Faulty::new(fault)).unwrap_err();
         assert!(found.steps.len() <= steps_max, "{fault:?} in too many steps:\n{found}");
         assert_eq!(parse_steps(&print_steps(&found.steps)).unwrap(), found.steps);
     }

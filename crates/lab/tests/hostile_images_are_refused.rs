@@ -1,6 +1,7 @@
 //! The promise: whatever a pool holds, the answer is an error that names structure and place: no
 //! panic, no hang, no more memory than its view may take. The recipes of `corpus/images.txt` come
-//! first, which between them reached every message so far; then others for `NOVALE_LAB_SECONDS`.
+//! first, which between them reached every message so far; then others, more of them for
+//! `NOVALE_LAB_SECONDS`.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,12 +43,12 @@ fn by_errors_that_name_structure_and_place() {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| line.parse().unwrap())
         .collect();
-    let budget = Budget::from_env(15, 0);
+    let budget = Budget::from_env(800, 0);
     let (watchdog, given, start) = (Watchdog::new(PATIENCE), recipes.len(), Instant::now());
     let mut hunt = Hunt::new(budget.seed, recipes);
     let mut wrong = Vec::new();
     let mut tried = 0;
-    while tried < given || start.elapsed() < budget.time {
+    while tried < given || budget.goes_on((tried - given) as u64, start) {
         let recipe = hunt.next_recipe();
         watchdog.begin(recipe.to_string());
         let (outcome, _) = hunt.try_recipe(&recipe).unwrap();

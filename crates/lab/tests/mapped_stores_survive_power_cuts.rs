@@ -13,7 +13,7 @@
 )]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fastrand::Rng;
 use novale_core::{
@@ -21,7 +21,7 @@ use novale_core::{
     SetAttr,
 };
 use novale_lab::crash::{Effort, Event, Hardware, Image, Recorder, What, images};
-use novale_lab::diff::{check_opened, check_pool, make_pool, now_ns_at, open_pool};
+use novale_lab::diff::{Budget, check_opened, check_pool, make_pool, now_ns_at, open_pool};
 use novale_pm::{Observer, Pm, PmOptions, Purpose};
 
 const LENS: [u64; 1] = [4 << 20];
@@ -319,26 +319,20 @@ impl Lab {
 
 #[test]
 fn what_was_flushed_or_published_is_there() {
-    let number = |name, default| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let end = Instant::now() + Duration::from_secs(number("NOVALE_LAB_SECONDS", 10));
-    let first = number("NOVALE_LAB_SEED", 1);
-    let (mut images, mut seed) = (0, first);
-    while Instant::now() < end {
+    let (budget, start) = (Budget::from_env(2, STEPS), Instant::now());
+    let (mut images, mut done) = (0, 0);
+    while budget.goes_on(done, start) {
+        let seed = budget.seed + done;
         let mut lab = Lab::new(seed);
-        for step in 0..STEPS {
-            if Instant::now() >= end {
-                break;
-            }
+        for step in 0..budget.steps {
             if let Err(why) = lab.step(step) {
                 panic!("seed {seed}, step {step}: {why}");
             }
         }
         images += lab.images;
-        seed += 1;
+        done += 1;
     }
-    println!("{} sequences, {images} images", seed - first);
+    println!("{done} sequences, {images} images");
     assert!(images > 100);
 }
 

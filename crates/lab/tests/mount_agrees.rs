@@ -174,8 +174,8 @@ fn with_the_machines_own_file_system() {
     };
     // What is created has the mode asked for, on both sides.
     rustix::process::umask(rustix::fs::Mode::empty());
-    let budget = Budget::from_env(12, 300);
-    println!("{NAME}: first seed {}, {} s", budget.seed, budget.time.as_secs());
+    let budget = Budget::from_env(80, 300);
+    println!("{NAME}: first seed {}, {}", budget.seed, budget.length);
     let (start, mut sequences) = (Instant::now(), 0);
     let mut mount = Mount::new(&program);
     for seed in budget.seed.. {
@@ -185,7 +185,7 @@ fn with_the_machines_own_file_system() {
         }
         sequences += 1;
         fs::write(mount.log(), "").unwrap();
-        if start.elapsed() >= budget.time {
+        if !budget.goes_on(sequences, start) {
             break;
         }
     }

@@ -19,8 +19,8 @@ use novale_layout::{Ino, PAGE, PmAddr};
 use novale_pm::{PmOptions, Purpose};
 
 const CORPUS: &str = include_str!("../corpus/images.txt");
-/// Images that are tried at least.
-const IMAGES_MIN: usize = 40;
+/// Images that are tried.
+const IMAGES: u64 = 400;
 
 #[test]
 fn of_every_damaged_pool() {
@@ -29,13 +29,12 @@ fn of_every_damaged_pool() {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| line.parse().unwrap())
         .collect();
-    let budget = Budget::from_env(10, 0);
+    let budget = Budget::from_env(IMAGES, 0);
     Rng::with_seed(budget.seed).shuffle(&mut recipes);
     let (start, mut pools) = (Instant::now(), Pools::default());
     let (mut met, mut wrong): (BTreeMap<&str, u32>, Vec<String>) = Default::default();
-    let goes_on =
-        |(index, _): &(usize, Recipe)| *index < IMAGES_MIN || start.elapsed() < budget.time;
-    for (_, recipe) in recipes.into_iter().enumerate().take_while(goes_on) {
+    let goes_on = |(done, _): &(u64, Recipe)| budget.goes_on(*done, start);
+    for (_, recipe) in (0..).zip(recipes).take_while(goes_on) {
         let slots = Image::new(&mut pools, &recipe).unwrap().bytes().unwrap();
         for effort in [Effort::Safe, Effort::Salvage] {
             let done = repaired(&slots, effort).unwrap();

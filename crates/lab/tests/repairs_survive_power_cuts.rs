@@ -18,8 +18,8 @@ use novale_lab::images::{CutRepair, Image, Pools, Recipe};
 use novale_pm::StoreKind;
 
 const CORPUS: &str = include_str!("../corpus/images.txt");
-/// Repairs that are cut at least.
-const REPAIRS_MIN: usize = 6;
+/// Repairs that are cut.
+const REPAIRS: u64 = 16;
 /// Images of a cut that are repaired.
 const IMAGES_AT_A_FENCE: usize = 5;
 
@@ -37,13 +37,13 @@ fn cut(slots: &[Vec<u8>], effort: Effort, random: &mut Rng) -> Result<usize, Str
 #[test]
 fn at_every_fence() {
     let mut recipes = recipes();
-    let budget = Budget::from_env(10, 0);
+    let budget = Budget::from_env(REPAIRS, 0);
     let mut random = Rng::with_seed(budget.seed);
     random.shuffle(&mut recipes);
     let (start, mut pools) = (Instant::now(), Pools::default());
     let (mut repairs, mut cuts, mut wrong) = (0, 0, Vec::new());
     for recipe in recipes {
-        if repairs >= REPAIRS_MIN && start.elapsed() > budget.time {
+        if !budget.goes_on(repairs, start) {
             break;
         }
         let slots = Image::new(&mut pools, &recipe).unwrap().bytes().unwrap();
@@ -57,7 +57,7 @@ fn at_every_fence() {
     }
     println!("repairs_survive_power_cuts: {repairs} repairs, cut {cuts} times");
     assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), wrong);
-    assert!(cuts > repairs, "no repair was cut");
+    assert!(cuts as u64 > repairs, "no repair was cut");
 }
 
 /// The first repair of the corpus that is like this, and the pool.

@@ -8,76 +8,100 @@
     reason = "helpers of a test fail and speak as the test does"
 )]
 
+use std::time::Duration;
+
 use novale_lab::campaign::{Campaign, How, Rates, WORKLOADS, Workload, print_replay};
 use novale_lab::crash::{CrashSummary, Effort, explore};
-use novale_lab::diff::Budget;
+use novale_lab::diff::{Budget, Length};
 
-fn run(names: &[&str]) {
-    let budget = Budget::from_env(3, 0);
-    let campaign = Campaign {
-        workloads: names.iter().map(|name| Workload::named(name).unwrap()).collect(),
-        seed: budget.seed,
-        time: budget.time,
-        threads: 1,
-        violations_max: 10,
-        rates: Rates::default(),
-    };
-    let report = campaign.run(&|_| ());
-    println!("{names:?}: {} crash states, {:?}", report.crash_states, report.summary);
-    if let Some(violation) = report.violations.first() {
-        panic!("{}", print_replay(&violation.case, &violation.failure.to_string()));
+/// No workload here takes so long: what was not run then is a failure.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// So many sequences of each workload.
+fn run(workloads: &[(&str, u64)]) {
+    for (name, sequences) in workloads {
+        let budget = Budget::from_env(*sequences, 0);
+        let (sequences, time) = match budget.length {
+            Length::Sequences(count) => (Some(count), PATIENCE),
+            Length::Time(time) => (None, time),
+        };
+        let campaign = Campaign {
+            workloads: vec![Workload::named(name).unwrap()],
+            seed: budget.seed,
+            sequences,
+            time,
+            threads: 1,
+            violations_max: 10,
+            rates: Rates::default(),
+        };
+        let report = campaign.run(&|_| ());
+        let (states, done) = (report.crash_states, report.sequences);
+        println!("{name}: {done} sequences, {states} crash states, {:?}", report.summary);
+        if let Some(violation) = report.violations.first() {
+            panic!("{}", print_replay(&violation.case, &violation.failure.to_string()));
+        }
+        assert!(states > 0);
+        assert!(
+            sequences.is_none_or(|count| done == count),
+            "{name}: incomplete, {done} of {sequences:?} sequences in {time:?}"
+        );
     }
-    assert!(report.crash_states > 0);
 }
 
 #[test]
 fn in_short_sequences() {
-    run(&["single", "pairs", "held"]);
+    run(&[("single", 8), ("pairs", 8), ("held", 8)]);
 }
 
 #[test]
 fn around_every_border() {
-    run(&["sizes", "names"]);
+    run(&[("sizes", 25), ("names", 3)]);
 }
 
 #[test]
 fn in_random_sequences() {
-    run(&["random", "two", "slots"]);
+    run(&[("random", 2), ("two", 2), ("slots", 1)]);
 }
 
 #[test]
 fn when_each_thread_fences_for_itself() {
-    run(&["threads", "lanes"]);
+    run(&[("threads", 2), ("lanes", 1)]);
 }
 
 #[test]
 fn where_caches_persist() {
-    run(&["eadr"]);
+    run(&[("eadr", 4)]);
 }
 
 #[test]
 fn when_recovery_follows_recovery() {
-    run(&["cut-off", "twice", "appends"]);
+    run(&[("cut-off", 2), ("twice", 12), ("appends", 10)]);
 }
 
 #[test]
 fn by_every_method_of_writes() {
-    run(&["overwrites", "methods"]);
+    run(&[("overwrites", 15), ("methods", 2)]);
 }
 
 #[test]
 fn of_files_that_are_mapped() {
-    run(&["mapped", "maps"]);
+    run(&[("mapped", 10), ("maps", 2)]);
 }
 
 #[test]
 fn in_a_full_pool() {
-    run(&["full"]);
+    run(&[("full", 1)]);
 }
 
 #[test]
 fn while_logs_are_collected() {
-    run(&["collect-names", "collect-data", "collect-moved", "collect-dead", "long"]);
+    run(&[
+        ("collect-names", 1),
+        ("collect-data", 1),
+        ("collect-moved", 1),
+        ("collect-dead", 1),
+        ("long", 1),
+    ]);
 }
 
 /// For long the workloads for collection met the thorough collector alone: windows of which more than
@@ -107,7 +131,7 @@ fn while_either_collector_runs() {
 
 #[test]
 fn in_sequences_that_grow() {
-    run(&["random", "guided"]);
+    run(&[("guided", 3)]);
 }
 
 #[test]

@@ -221,8 +221,8 @@ fn use_file(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Images that are tried at least.
-const IMAGES_MIN: usize = 12;
+/// Images that are tried.
+const IMAGES: u64 = 60;
 
 #[test]
 fn as_the_library_does() {
@@ -235,14 +235,13 @@ fn as_the_library_does() {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| line.parse().unwrap())
         .collect();
-    let budget = Budget::from_env(10, 0);
+    let budget = Budget::from_env(IMAGES, 0);
     Rng::with_seed(budget.seed).shuffle(&mut recipes);
     let (watchdog, start, mut pools) = (Watchdog::new(PATIENCE), Instant::now(), Pools::default());
     let mut met: BTreeMap<&str, u32> = BTreeMap::new();
     // However slow the machine is, some are tried.
-    let goes_on =
-        |(index, _): &(usize, Recipe)| *index < IMAGES_MIN || start.elapsed() < budget.time;
-    for (_, recipe) in recipes.into_iter().enumerate().take_while(goes_on) {
+    let goes_on = |(done, _): &(u64, Recipe)| budget.goes_on(*done, start);
+    for (_, recipe) in (0..).zip(recipes).take_while(goes_on) {
         watchdog.begin(recipe.to_string());
         println!("{recipe}");
         let image = Image::new(&mut pools, &recipe).unwrap();

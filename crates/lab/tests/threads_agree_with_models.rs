@@ -195,15 +195,15 @@ fn round(seed: u64, steps: usize, lanes: u32, form: Form, work: Work) -> u64 {
 }
 
 fn rounds(name: &str, lanes: u32, form: Form, work: Work) {
-    let budget = Budget::from_env(5, 400);
-    println!("{name}: first seed {}, {} s", budget.seed, budget.time.as_secs());
+    let budget = Budget::from_env(25, 400);
+    println!("{name}: first seed {}, {}", budget.seed, budget.length);
     let (watchdog, start) = (Watchdog::new(PATIENCE), Instant::now());
     let (mut count, mut inodes) = (0, 0);
     for seed in budget.seed.. {
         watchdog.begin(format!("{name}, seed {seed}"));
         inodes += round(seed, budget.steps, lanes, form, work);
         count += 1;
-        if start.elapsed() >= budget.time {
+        if !budget.goes_on(count, start) {
             break;
         }
     }

@@ -17,6 +17,8 @@ pub struct Campaign {
     pub workloads: Vec<Workload>,
     /// The first seed; the others follow.
     pub seed: u64,
+    /// Sequences of each workload, at most; none: as many as the time has.
+    pub sequences: Option<u64>,
     /// No image is judged later than this.
     pub time: Duration,
     /// Sequences beside each other.
@@ -92,7 +94,7 @@ impl Campaign {
     /// As [`Self::run`], but no longer than until `stop` is set, by whomever.
     pub fn run_until(&self, stop: &Arc<AtomicBool>, progress: &(dyn Fn(&Report) + Sync)) -> Report {
         let tracker = Tracker::until(Instant::now().checked_add(self.time)).stopped_by(stop);
-        let turns = Turns::new(&self.workloads, self.seed);
+        let turns = Turns::new(&self.workloads, self.seed, self.sequences);
         let report = Mutex::new(Report::default());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {

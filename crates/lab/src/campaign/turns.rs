@@ -27,6 +27,8 @@ pub struct Turn {
     pub cases: u64,
     /// Of so many in all, if there is an end to them.
     pub cases_in_all: Option<u64>,
+    /// Of an ordered workload: how many there are, whether they are to be run or not.
+    count: u64,
     /// Time that they took, on all threads together.
     pub time: Duration,
     /// Log pages reclaimed in what was cut, by either collector.
@@ -69,14 +71,18 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub(super) fn new(workloads: &[Workload], seed: u64) -> Self {
+    pub(super) fn new(workloads: &[Workload], seed: u64, sequences: Option<u64>) -> Self {
         let turn = |workload: &Workload| Turn {
             name: workload.name,
             begun: 0,
             cases: 0,
             cases_in_all: match workload.how {
-                How::Each(count, _) => Some(count()),
-                How::Drawn(_) | How::Guided(_) => None,
+                How::Each(count, _) => Some(sequences.map_or(count(), |most| count().min(most))),
+                How::Drawn(_) | How::Guided(_) => sequences,
+            },
+            count: match workload.how {
+                How::Each(count, _) => count(),
+                How::Drawn(_) | How::Guided(_) => 1,
             },
             time: Duration::ZERO,
             collected: 0,
@@ -102,7 +108,7 @@ impl Turns {
         let open = inner.turns.iter().enumerate().filter(|(_, turn)| has_more(turn));
         // Those that have just begun wait for a time to be known.
         let (index, turn) = open.min_by_key(|(_, turn)| (turn.time, turn.begun))?;
-        let (number, in_all) = (turn.begun, turn.cases_in_all.unwrap_or(1));
+        let (number, count) = (turn.begun, turn.count);
         let workload = self.workloads.get(index)?;
         if let Some(turn) = inner.turns.get_mut(index) {
             turn.begun += 1;
@@ -118,7 +124,7 @@ impl Turns {
         drop(inner);
         let case = match (workload.how, guide) {
             (How::Each(_, make), _) => {
-                let mut case = make(spread(number, self.seed, in_all));
+                let mut case = make(spread(number, self.seed, count));
                 case.options.seed = self.seed;
                 case
             }
@@ -201,7 +207,7 @@ mod tests {
         let names = ["names", "random"];
         let workloads: Vec<Workload> =
             names.iter().map(|name| Workload::named(name).unwrap()).collect();
-        let turns = Turns::new(&workloads, 1);
+        let turns = Turns::new(&workloads, 1, None);
         let first = turns.next().unwrap();
         assert_eq!(first.name, "names");
         turns.done(&first, Duration::from_secs(5), None);
@@ -209,7 +215,7 @@ mod tests {
         assert_eq!(second.name, "random");
         turns.done(&second, Duration::from_secs(1), None);
         assert_eq!(turns.next().unwrap().name, "random");
-        let only = Turns::new(&workloads[..1], 1);
+        let only = Turns::new(&workloads[..1], 1, None);
         let in_all = only.so_far()[0].cases_in_all.unwrap();
         for _ in 0..in_all {
             assert!(only.next().is_some());

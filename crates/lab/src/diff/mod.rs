@@ -20,6 +20,6 @@ pub use mapping::Mappings;
 pub use run::{
     Machine, Mismatch, NoSpace, Summary, check_no_space, compare_run, now_ns_at, panic_text,
 };
-pub use search::{Budget, Found, search};
+pub use search::{Budget, Found, Length, search};
 pub use shrink::shrink;
 pub use snapshot::snapshot;

@@ -7,33 +7,71 @@ use super::run::{Machine, Mismatch, NoSpace, Summary, compare_run};
 use super::shrink::shrink;
 use crate::workload::{Flavor, Generator, Step, print_steps};
 
-/// How long and from where to search.
+/// How much to search, and from where.
 #[derive(Debug, Clone)]
 pub struct Budget {
     /// The first sequence's seed; the others follow.
     pub seed: u64,
-    /// No sequence starts later than this.
-    pub time: Duration,
+    /// Where it ends.
+    pub length: Length,
     /// Steps a sequence.
     pub steps: usize,
     /// Steps that come first in each.
     pub setup: Vec<Step>,
 }
 
+/// Where a search ends.
+#[derive(Debug, Clone, Copy)]
+pub enum Length {
+    /// Behind so many sequences, however long they take: the same work on any machine.
+    Sequences(u64),
+    /// No sequence starts later than this.
+    Time(Duration),
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sequences(count) => write!(f, "{count} sequences"),
+            Self::Time(time) => write!(f, "{} s", time.as_secs()),
+        }
+    }
+}
+
+/// What is to be so many sequences ends here, and fails: what was not run is not sound.
+const PATIENCE: Duration = Duration::from_secs(900);
+
 /// Runs that find a shrunk sequence at most.
 const SHRINK_RUNS_MAX: usize = 3_000;
 
 impl Budget {
-    /// The budget that the environment names (`NOVALE_LAB_SECONDS`, `NOVALE_LAB_SEED`), or these
-    /// seconds and a seed that is the same every day.
+    /// So many sequences from a seed that is the same every day; where the environment says so, as
+    /// many as `NOVALE_LAB_SECONDS` have time for, from `NOVALE_LAB_SEED` on.
     #[must_use]
-    pub fn from_env(seconds: u64, steps: usize) -> Self {
+    pub fn from_env(sequences: u64, steps: usize) -> Self {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let time = number("NOVALE_LAB_SECONDS").map(Duration::from_secs);
         Self {
             seed: number("NOVALE_LAB_SEED").unwrap_or(1),
-            time: Duration::from_secs(number("NOVALE_LAB_SECONDS").unwrap_or(seconds)),
+            length: time.map_or(Length::Sequences(sequences), Length::Time),
             steps,
             setup: Vec::new(),
+        }
+    }
+
+    /// Whether one more comes behind `done`, the first of which began at `start`. The first always does.
+    ///
+    /// # Panics
+    /// When so many sequences take longer than a quarter of an hour.
+    #[must_use]
+    pub fn goes_on(&self, done: u64, start: Instant) -> bool {
+        match self.length {
+            Length::Time(time) => done == 0 || start.elapsed() < time,
+            Length::Sequences(count) => {
+                let is_in_time = done >= count || start.elapsed() < PATIENCE;
+                assert!(is_in_time, "incomplete: {done} of {count} sequences in {PATIENCE:?}");
+                done < count
+            }
         }
     }
 }
@@ -70,8 +108,8 @@ pub fn search<M: Machine>(
 ) -> Result<Summary, Box<Found>> {
     let start = Instant::now();
     let mut summary = Summary::default();
-    for seed in budget.seed.. {
-        if start.elapsed() >= budget.time && summary.steps > 0 {
+    for (done, seed) in (0..).zip(budget.seed..) {
+        if !budget.goes_on(done, start) {
             break;
         }
         let make_steps = if seed % 2 == 0 { Generator::new } else { Generator::mapping };

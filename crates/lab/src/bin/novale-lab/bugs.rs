@@ -158,6 +158,7 @@ fn find_all(
     let campaign = Campaign {
         workloads: super::run::chosen(&args.workload)?,
         seed: args.seed,
+        sequences: None,
         time,
         threads: args.threads,
         rates: Rates::default(),

@@ -24,6 +24,9 @@ pub(super) struct Args {
     /// No sequence starts later than this.
     #[arg(long, default_value_t = 60, value_parser = seconds())]
     seconds: u64,
+    /// So many sequences of each workload, in any time up to --seconds: the same work on any machine.
+    #[arg(long, value_name = "N", value_parser = at_most())]
+    sequences: Option<u64>,
     /// The first seed; the others follow. The same seeds make the same sequences.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -57,6 +60,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let campaign = Campaign {
         workloads: chosen(&args.workload)?,
         seed: args.seed,
+        sequences: args.sequences,
         time: Duration::from_secs(args.seconds),
         threads: threads(args.threads),
         violations_max: usize::try_from(args.violations).unwrap_or(usize::MAX),
