@@ -545,21 +545,13 @@ impl<'a> Accepted<'a> {
         mappings: &Mappings,
         size: u64,
     ) -> Result<(Flushed, Vec<Owed>)> {
-        let mut owed = self.redone.owed(id, mappings, size)?;
-        for done in &owed {
-            // Also of what is stored anew below: lines that nobody knows to be durable.
-            self.write_back(done.at, done.bytes.len() as u64, Purpose::Data);
-        }
-        let mut failed = None;
-        owed.retain(|owed| match owed.is_there(self.pm) {
-            Ok(is_there) => !is_there,
-            Err(error) => {
-                failed = Some(error);
-                true
+        let mut owed = Vec::new();
+        for piece in self.redone.owed(id, mappings, size)? {
+            // Bytes that lie there may lie in the cache alone.
+            self.write_back(piece.at, piece.bytes.len() as u64, Purpose::Data);
+            if !piece.is_there(self.pm)? {
+                owed.push(piece);
             }
-        });
-        if let Some(error) = failed {
-            return Err(error);
         }
         let end = self.end.take().filter(|_| !seeded::is_on(Bug::AcceptedEndCached));
         for (addr, len) in end.iter().flat_map(CoveredEnd::pieces) {
