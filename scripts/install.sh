@@ -14,7 +14,7 @@ into=${DESTDIR:-}
 built=$target/$profile
 [ "$profile" != dev ] || built=$target/debug
 capi=crates/capi
-abi=$(sed -nE 's/^pub const NOVALE_ABI: u32 = ([0-9]+);$/\1/p' "$capi/src/version.rs")
+abi=$(sed -nE 's/^pub const NOVALE_ABI: u32 = ([0-9]+);$/\1/p' "$capi/src/border/version.rs")
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' Cargo.toml | head -n 1)
 
 packages=(--package novale-cli --package novale-capi)

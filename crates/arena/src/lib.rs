@@ -17,43 +17,29 @@
     reason = "a read of 64 bytes takes 240 instructions with all of its walk in one place, else 320"
 )]
 
-mod alloc;
-mod arena;
-mod client;
-mod error;
-mod holds;
-mod liveness;
-mod names;
+mod base;
+mod clients;
+mod memory;
+mod tables;
 
-mod off;
-mod op;
-mod radix;
-mod record;
-mod segment;
-mod settle;
-mod sync;
-mod turn;
-mod word;
-
-pub use alloc::Class;
-pub use arena::{Arena, Identity};
-pub use client::{Client, ClientInfo};
-pub use error::{ArenaError, BadOffset, Full, LockError};
-pub use holds::HoldSlot;
-pub use liveness::PidInfo;
-pub use names::NameTable;
-
-pub use off::Off;
-pub use op::{LockGuard, Op, Settler};
-pub use radix::Radix;
-pub use record::{Commit, Extent, Phase, Record};
-pub use segment::{GREATEST as SEGMENT_BYTES_MAX, Known};
-pub use settle::Recovery;
-pub use sync::{Owner, SeqCount};
-pub use turn::{sleep_while, wake_all};
-pub use word::AtomicU64;
+pub use base::error::{ArenaError, BadOffset, Full, LockError};
+pub use base::liveness::{ClientInfo, PidInfo};
+pub use base::off::Off;
+pub use base::sync::{Owner, SeqCount};
+pub use base::word::AtomicU64;
 #[cfg(feature = "watched-stores")]
-pub use word::{Watcher, watch_stores};
+pub use base::word::{Watcher, watch_stores};
+pub use clients::client::Client;
+pub use clients::holds::HoldSlot;
+pub use clients::op::{LockGuard, Op, Settler};
+pub use clients::record::{Commit, Extent, Phase, Record};
+pub use clients::settle::Recovery;
+pub use memory::alloc::Class;
+pub use memory::arena::{Arena, Identity};
+pub use memory::segment::{GREATEST as SEGMENT_BYTES_MAX, Known};
+pub use memory::turn::{sleep_while, wake_all};
+pub use tables::names::NameTable;
+pub use tables::radix::Radix;
 
 const _: () = assert!(cfg!(target_pointer_width = "64"), "offsets are turned into usize");
 const _: () = assert!(cfg!(target_endian = "little"), "a futex is the low half of its word");

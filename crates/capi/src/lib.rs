@@ -1,7 +1,7 @@
 //! The C interface: `novale.h`, `libnovale.so` and `libnovale.a`.
 //!
-//! Comes in: calls of C programs. Each checks its arguments ([`args`]), calls `novale-posix` once and
-//! turns what comes back into a number ([`border`]), where panics end too. The header is made of the
+//! Comes in: calls of C programs. Each checks its arguments ([`border::args`]), calls `novale-posix` once and
+//! turns what comes back into a number ([`border::reply`]), where panics end too. The header is made of the
 //! declarations here and of their comments, by `cargo xtask header`; a test fails where it differs.
 //! Never here: what a Rust user would want, which belongs into `novale-posix`.
 #![allow(
@@ -15,16 +15,5 @@
 #![allow(unreachable_pub, reason = "programs in C reach what no crate does")]
 #![allow(clippy::doc_markdown, reason = "the comments are the header's, for readers of C")]
 
-mod args;
-mod attributes;
 mod border;
-mod directory;
-mod file;
-mod forks;
-mod handle;
-mod map;
-mod names;
-mod pool;
-mod text;
-mod version;
-mod xattr;
+mod calls;

@@ -7,56 +7,31 @@
 
 /// Prints a line of facts. Where nobody takes it, that is an error of the command.
 macro_rules! say {
-    ($($line:tt)*) => { $crate::print(format_args!($($line)*)) };
+    ($($line:tt)*) => { $crate::base::out::print(format_args!($($line)*)) };
 }
 
 /// Tells a person something, if one listens: a closed standard error ends nothing.
 macro_rules! remark {
-    ($($line:tt)*) => { $crate::mutter(format_args!($($line)*)) };
+    ($($line:tt)*) => { $crate::base::out::mutter(format_args!($($line)*)) };
 }
 
-mod again;
-mod args;
-mod ask;
-mod background;
-mod check;
-mod daemon;
-mod dump;
-mod elsewhere;
-mod facts;
-mod held_slots;
-mod helper;
-mod holder;
-mod info;
-mod install;
-mod manual;
-mod memory;
-mod mkfs;
-mod mount;
-mod progress;
-mod quota;
-mod remount;
-mod report;
-mod run;
-mod servers;
-mod size;
-mod slot_files;
-mod slots;
-mod target;
-mod umount;
-mod voice;
-mod words;
+mod base;
+mod commands;
+mod holders;
+mod mounts;
+mod pools;
 
 use std::ffi::OsStr;
-use std::fmt::Arguments;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Parser;
 
-use args::{Cli, Command};
+use crate::base::args::{Cli, Command};
+use crate::base::out::fail;
+use crate::commands::{check, dump, info, install, manual, mkfs, quota, run};
+use crate::holders::ask;
+use crate::mounts::{helper, mount, umount};
 
 /// The name under which mount(8) calls.
 const HELPER_NAME: &str = "mount.fuse.novale";
@@ -98,50 +73,5 @@ fn wrong_call(error: &clap::Error) -> ExitCode {
         0 => ExitCode::SUCCESS,
         _ if is_check => ExitCode::from(check::WRONG_CALL),
         code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
-    }
-}
-
-/// Says why a command failed; whoever asked for JSON gets an object with `error` too.
-fn fail(error: &anyhow::Error, json: bool) {
-    if json {
-        let _unheard = say!("{}", serde_json::json!({ "error": in_words(error) }));
-    }
-    tell(error);
-}
-
-fn tell(error: &anyhow::Error) {
-    remark!("novale: {}", in_words(error));
-}
-
-fn print(line: Arguments<'_>) -> anyhow::Result<()> {
-    writeln!(std::io::stdout().lock(), "{line}").context("writing to standard output")
-}
-
-fn mutter(line: Arguments<'_>) {
-    let _unheard = writeln!(std::io::stderr().lock(), "{line}");
-}
-
-/// An error with all that led to it, on one line. Some errors say their cause themselves.
-fn in_words(error: &anyhow::Error) -> String {
-    let mut words = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if words.is_empty() {
-            words = cause;
-        } else if !words.contains(&cause) {
-            words.push_str(": ");
-            words.push_str(&cause);
-        }
-    }
-    words
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::anyhow;
-
-    #[test]
-    fn a_cause_is_said_once() {
-        let error = anyhow!("no such device").context("/dev/x: open: no such device").context("a");
-        assert_eq!(super::in_words(&error), "a: /dev/x: open: no such device");
     }
 }

@@ -30,64 +30,31 @@
 )]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
+mod base;
 mod calls;
-mod confined;
-mod dispatch;
 mod entry;
-mod exec;
-mod giving;
-mod growing;
-mod guard;
-mod heap;
-mod helper;
-mod image;
-mod kept;
-mod kernel;
-mod lock;
-mod locks;
+mod fds;
 mod maps;
 mod mounts;
 mod numbers;
-mod objects;
-mod patch;
 mod paths;
-mod replicas;
-mod report;
-mod room;
-mod shown;
-mod signals;
-mod sites;
-mod sleepers;
-mod spelling;
-mod state;
-mod sys;
-mod table;
-mod thread;
+mod process;
+mod text;
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use novale_posix::report::Event;
 
-use crate::thread::Inside;
-
-#[global_allocator]
-static HEAP: heap::Heap = heap::Heap::new();
-
-/// The mounts to serve, as `novale run` names them.
-const MOUNTS: &[u8] = b"NOVALE_DIRECT=";
-/// What the kernel forbade `novale run`, for a program to compare itself with.
-const BEGUN: &[u8] = b"NOVALE_BEGUN=";
-/// What mappings of files are to be, a word for each: `dax` or `atomic`, the kernel's otherwise.
-const MAP: &[u8] = b"NOVALE_MAP=";
-/// Where tables of sites are kept.
-const CACHE: &[u8] = b"NOVALE_CACHE=";
-/// Set where it is to be said that direct access is put back.
-const VERBOSE: &[u8] = b"NOVALE_VERBOSE=";
-/// Set where a program is to end rather than go through a mount whose pool it can't join.
-const STRICT: &[u8] = b"NOVALE_STRICT=";
-
-/// Names the memory that calls are counted in.
-const REPORT: &[u8] = b"NOVALE_REPORT=";
+use crate::base::report;
+use crate::base::settings::{self, BEGUN, CACHE, MAP, MOUNTS, REPORT, variable};
+use crate::base::thread::Inside;
+use crate::calls::open;
+use crate::entry::{counted, dispatch};
+use crate::fds::{shown, table};
+use crate::mounts::state;
+use crate::numbers::words;
+use crate::process::{exec, signals};
+use crate::text::{kept, objects};
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
@@ -98,6 +65,8 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     let _inside = Inside::new();
     let Some(mounts) = variable(environment, MOUNTS) else { return };
     report::begin(variable(environment, REPORT));
+    counted::begin();
+    settings::begin(environment);
     // Who is more confined than that is judged by the kernel, call by call.
     let begun = variable(environment, BEGUN).unwrap_or_default();
     if novale_posix::confinement().as_bytes() != begun {
@@ -105,7 +74,11 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
         return;
     }
     report::event(Event::Began);
-    if !mounts::begin(mounts) || !table::begin() || !shown::begin() {
+    if !mounts::begin(mounts)
+        || !words::begin()
+        || !table::begin(open::inherited)
+        || !shown::begin()
+    {
         return;
     }
     exec::begin(environment);
@@ -116,36 +89,4 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     if objects::begin() {
         signals::begin();
     }
-}
-
-/// A variable's value in a list of strings that ends with a null pointer.
-fn variable<'a>(mut environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
-    loop {
-        // SAFETY: the loader hands over the list, which ends with a null pointer.
-        let entry = unsafe { *environment };
-        if entry.is_null() {
-            return None;
-        }
-        // SAFETY: a string of the environment, which stays where it is.
-        let entry = unsafe { CStr::from_ptr(entry) };
-        if let Some(value) = entry.to_bytes().strip_prefix(name) {
-            return Some(value);
-        }
-        // SAFETY: not yet at the end.
-        environment = unsafe { environment.add(1) };
-    }
-}
-
-/// Tells the program's user something, where standard error is a terminal or a pipe: a program may
-/// have put a file of its own there.
-fn say(message: &str) {
-    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    let got = sys::sys!(libc::SYS_fstat, 2, found.as_mut_ptr());
-    // SAFETY: zeroes are a valid value, which the kernel has filled.
-    let kind = unsafe { found.assume_init() }.st_mode & libc::S_IFMT;
-    if got != 0 || !matches!(kind, libc::S_IFCHR | libc::S_IFIFO) {
-        return;
-    }
-    let line = format!("novale: {message}\n");
-    sys::sys!(libc::SYS_write, 2, line.as_ptr(), line.len());
 }

@@ -17,9 +17,9 @@ struct Shared {
 
 const SHARED: &[Shared] = &[
     Shared {
-        number: ("crates/arena/src/arena.rs", "LAYOUT"),
+        number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x90a5_8472_6102_9633,
+        fingerprint: 0x39a8_837e_9e00_8a63,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

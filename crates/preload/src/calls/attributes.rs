@@ -3,14 +3,14 @@
 use novale_core::{Attr, FileKind, Ino, SetAttr};
 use novale_posix::set_id_to_clear_with_owner;
 
-use crate::growing;
-use crate::guard::{self, PathBuffer};
-use crate::kernel;
+use crate::base::guard::{self, PathBuffer};
+use crate::base::sys::{Args, Served, fail};
+use crate::fds::kernel;
+use crate::fds::table::{self, DIRECTORY, InUse};
+use crate::maps::growing;
+use crate::mounts::state::{self, Rights};
 use crate::mounts::{self, STATX_MNT_ID_UNIQUE, ctx};
-use crate::paths::{Place, Served, W, descriptor, may, place, refused};
-use crate::state::{self, Rights};
-use crate::sys::{Args, fail};
-use crate::table::{self, DIRECTORY, InUse};
+use crate::paths::{Place, W, descriptor, may, place, refused};
 
 /// Bits of a mode: what an owner may do; by which a program gets rights.
 const OWNERS: u32 = 0o700;

@@ -5,17 +5,13 @@ use std::borrow::Cow;
 use novale_core::{ClearSetId, Fs, Node, Seek, SetAttr};
 use novale_posix::report::Why;
 
-use crate::growing;
-use crate::guard;
-use crate::kernel;
-use crate::maps;
-use crate::mounts::{self, ctx};
-use crate::paths::{Served, descriptor};
-use crate::replicas;
-use crate::report;
-use crate::state;
-use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
+use crate::base::sys::{Args, Ret, Served, fail, sys};
+use crate::base::{guard, report};
+use crate::fds::kernel;
+use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
+use crate::maps::{self, growing, replicas};
+use crate::mounts::{self, ctx, state};
+use crate::paths::descriptor;
 
 /// Bytes that one call moves at most, as in Linux.
 const MOST: usize = 0x7fff_f000;

@@ -1,11 +1,12 @@
 //! Descriptors themselves: closing, duplicating, flags, locks, mapping, waiting, passing on.
 
+use crate::base::guard;
+use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
-use crate::guard;
-use crate::paths::{Served, descriptor};
-use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
-use crate::{kernel, locks, numbers};
+use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
+use crate::fds::{kernel, locks};
+use crate::numbers::{self, words};
+use crate::paths::descriptor;
 
 /// Commands of Linux 6.10 and 6.12.
 const F_DUPFD_QUERY: i32 = 1027;
@@ -47,7 +48,7 @@ pub(crate) fn close_range(args: &Args) -> Served {
 fn between_own(first: u32, last: u32, flags: u64) -> Ret {
     let mut next = first;
     let mut result = 0;
-    for own in table::internal().into_iter().map(i32::cast_unsigned) {
+    for own in words::internal().into_iter().map(i32::cast_unsigned) {
         if (next..=last).contains(&own) {
             if own > next {
                 result = result.min(sys!(libc::SYS_close_range, next, own - 1, flags));
@@ -73,7 +74,7 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     if number == libc::SYS_dup3 && args[2] as i32 & !libc::O_CLOEXEC != 0 {
         return Some(fail(libc::EINVAL));
     }
-    if table::is_internal(to) || table::is_internal(from) {
+    if words::is_internal(to) || words::is_internal(from) {
         return Some(fail(libc::EBADF));
     }
     if from == to {
@@ -87,7 +88,7 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
 /// `fcntl(fd, command, argument)`.
 pub(crate) fn fcntl(args: &Args) -> Served {
     let fd = descriptor(args[0]);
-    if table::is_internal(fd) {
+    if words::is_internal(fd) {
         return Some(fail(libc::EBADF));
     }
     let [_, command, argument, ..] = *args;
@@ -212,7 +213,7 @@ pub(crate) fn of_two(fds: &[(u64, u64); 2]) -> Served {
 /// `poll`, `ppoll`: regular files among the descriptors are the kernel's to judge.
 pub(crate) fn poll(args: &Args) -> Served {
     let [at, count, ..] = *args;
-    for index in 0..count.min(table::DESCRIPTORS as u64) {
+    for index in 0..count.min(words::DESCRIPTORS as u64) {
         let fd = guard::load::<i32>(at + index * 8)?;
         kernel::take_any(fd);
     }

@@ -2,21 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use novale_core::{Ctx, DirEntry, Fs, Ino, Node};
+use novale_core::{DirEntry, Fs, Node};
 use novale_posix::Span;
 
-use crate::guard;
+use crate::base::guard;
+use crate::base::sys::{Args, Ret, Served, fail};
+use crate::fds::table::{self, DIRECTORY, InUse, SHARED};
 use crate::mounts::{self, ctx};
-use crate::paths::{Served, descriptor, refused};
-use crate::sys::{Args, Ret, fail};
-use crate::table::{self, DIRECTORY, InUse, SHARED};
+use crate::paths::{descriptor, refused};
 
 /// Bytes of `struct linux_dirent64` before the name.
 const HEAD: usize = 19;
 /// Bytes of a listing that one call returns at most; programs ask for 32 KB.
 const MOST: usize = 1 << 20;
-/// Bytes of a directory's path at most.
-const PATH_MAX: usize = guard::PATH_MAX;
 
 /// `getdents64(fd, buf, len)`.
 pub(crate) fn list(args: &Args) -> Served {
@@ -117,29 +115,4 @@ pub(crate) fn seek(directory: &InUse, given: i64, whence: i32) -> Served {
     let Ok(new) = u64::try_from(to) else { return Some(fail(libc::EINVAL)) };
     *position = new;
     Some(to)
-}
-
-/// The path of a directory below its mount point, as it is at this moment; `None` for one that was
-/// removed, or is too deep for the kernel.
-pub(crate) fn path(fs: &Fs, ctx: &Ctx, node: Node) -> Option<Vec<u8>> {
-    let mut path = Vec::new();
-    let mut at = node;
-    while at.ino != Ino::ROOT && path.len() < PATH_MAX {
-        let parent = fs.parent(at).ok()?;
-        path.splice(..0, name_of(fs, ctx, parent, at.ino)?);
-        at = parent;
-    }
-    (path.len() < PATH_MAX).then_some(path)
-}
-
-/// A name of an inode in a directory, with the slash before it.
-pub(crate) fn name_of(fs: &Fs, ctx: &Ctx, parent: Node, ino: Ino) -> Option<Vec<u8>> {
-    let mut name = None;
-    let listed = fs.readdir(ctx, parent, 0, &mut |entry| {
-        if entry.ino == ino {
-            name = Some([b"/", entry.name].concat());
-        }
-        name.is_none()
-    });
-    listed.ok().and(name)
 }

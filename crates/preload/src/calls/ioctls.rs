@@ -4,12 +4,12 @@
 //! kernel would answer without a look at the file is answered here: handing the file over takes longer
 //! than copying most of them.
 
+use crate::base::guard;
+use crate::base::sys::{Args, Served, fail};
 use crate::calls::transfer::may_be_cloned;
-use crate::guard;
-use crate::kernel;
-use crate::paths::{Served, descriptor};
-use crate::sys::{Args, fail};
-use crate::table::{self, DIRECTORY, InUse, SHARED};
+use crate::fds::kernel;
+use crate::fds::table::{self, DIRECTORY, InUse, SHARED};
+use crate::paths::descriptor;
 
 const TCGETS: u32 = 0x5401;
 const TIOCGWINSZ: u32 = 0x5413;

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::maps::{self, Asked, Mode, PAGE, Part};
-use crate::paths::{Served, descriptor};
-use crate::replicas;
-use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, DIRECTORY, InUse, MAPPED};
-use crate::{giving, kernel, mounts};
+use crate::base::sys::{Args, Ret, Served, fail, sys};
+use crate::fds::kernel;
+use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
+use crate::maps::{self, Asked, Mode, PAGE, Part, giving, replicas};
+use crate::mounts;
+use crate::paths::descriptor;
 
 /// A range of whole pages, as the kernel takes it; nothing where it refuses it.
 fn pages(at: u64, len: u64) -> Option<Range<u64>> {
@@ -152,7 +152,7 @@ fn remap_twice(args: &Args) -> Served {
 
 /// Whether a mapping is the kernel's by now, after it has been asked for.
 fn is_given(part: &Part) -> bool {
-    let asks = || mounts::fs(part.of.mount).is_some_and(|fs| giving::ask(fs, part.of.ino));
+    let asks = || mounts::fs(part.of.mount).is_some_and(|fs| kernel::ask(fs, part.of.ino));
     part.of.is_given() || part.of.can_give_way() && asks()
 }
 

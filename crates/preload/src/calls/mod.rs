@@ -1,6 +1,6 @@
 //! The calls that are served here, by what they are about.
 //!
-//! Comes in: a call's arguments as registers, from [`crate::dispatch`]. Goes out: its result, or nothing
+//! Comes in: a call's arguments as registers, from [`crate::entry::dispatch`]. Goes out: its result, or nothing
 //! where the kernel is to make the call. Never here: what another client of the library could use.
 
 pub(super) mod attributes;

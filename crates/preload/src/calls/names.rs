@@ -4,13 +4,13 @@
 use novale_core::{Attr, Error, FileKind, NewInode, Node, RenameMode};
 use novale_posix::Found;
 
+use crate::base::guard::{self, PathBuffer};
+use crate::base::sys::{Served, fail, sys};
 use crate::calls::attributes::of_descriptor;
-use crate::guard::{self, PathBuffer};
-use crate::paths::{Place, Served, W, descriptor, named_descriptor, place, refused};
-use crate::state::Rights;
-use crate::sys::{fail, sys};
-use crate::table::{self, DIRECTORY};
-use crate::{kernel, shown, state};
+use crate::fds::table::{self, DIRECTORY};
+use crate::fds::{kernel, shown};
+use crate::mounts::state::{self, Rights};
+use crate::paths::{Place, W, descriptor, named_descriptor, place, refused};
 
 /// The place of a name that is to be made, moved or removed. With a slash behind it it is the kernel's,
 /// whose answers then depend on what is there, and on the call.

@@ -4,13 +4,15 @@ use novale_core::{Attr, Error, FileKind, Fs, HoldId, Ino, NewInode, Node, SetAtt
 use novale_posix::Found;
 use novale_posix::report::Why;
 
-use crate::guard::{self, PathBuffer};
-use crate::kernel;
-use crate::paths::{Place, R, Served, W, descriptor, place, refused};
-use crate::state::{self, Rights};
-use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{self, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
-use crate::{mounts, numbers, report};
+use crate::base::guard::{self, PathBuffer};
+use crate::base::sys::{Args, Ret, Served, fail, sys};
+use crate::base::{left, report};
+use crate::fds::kernel;
+use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
+use crate::mounts;
+use crate::mounts::state::{self, Rights};
+use crate::numbers;
+use crate::paths::{Place, R, W, descriptor, place, refused};
 
 /// Flags that a description keeps.
 const KEPT: i32 =
@@ -99,7 +101,7 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     // A file with a slash behind its name the kernel has its own word for.
     let is_folders = flags & libc::O_CREAT != 0 && place.has_slash();
     let special = is_folders || flags & both == both || unnamed && flags & libc::O_DIRECTORY == 0;
-    if special || place.rights == Rights::Kernel || kernel::needs_all() {
+    if special || place.rights == Rights::Kernel || left::needs_all() {
         return by_kernel();
     }
     let open = if unnamed { open_unnamed } else { open_found };
@@ -381,7 +383,7 @@ fn insert(fd: Ret, new: &New<'_>) -> Served {
 /// Lets the kernel open it, with all its checks, and serves what can be served from then on. The inode
 /// can't go away, since the kernel holds it.
 fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
-    report::because(if kernel::needs_all() {
+    report::because(if left::needs_all() {
         Why::Asynchronous
     } else if place.rights != Rights::All {
         Why::Rights
@@ -414,7 +416,7 @@ fn opened(mount: usize, flags: i32, ino: Ino, state: u32) -> Option<New<'static>
     } else if attr.kind != FileKind::File || flags & libc::O_PATH != 0 {
         return None;
     }
-    if kernel::needs_all() {
+    if left::needs_all() {
         state |= SHARED;
     }
     // The kernel takes the bits away with the first write.

@@ -2,16 +2,18 @@
 
 use novale_posix::report::Event;
 
-use crate::entry::Outcome;
-use crate::exec::{self, Changed};
-use crate::paths::{Served, moved};
-use crate::sys::{Args, Ret, fail, sys};
-use crate::table::{Quiet, SHARED};
-use crate::thread::current;
-use crate::{
-    HEAP, confined, guard, helper, kernel, locks, maps, mounts, numbers, report, signals, spelling,
-    state, table, thread,
-};
+use crate::base::heap::HEAP;
+use crate::base::sys::{Args, Outcome, Ret, Served, fail, sys};
+use crate::base::thread::{self, current};
+use crate::base::{guard, report};
+use crate::fds::table::{self, Quiet, SHARED};
+use crate::fds::{kernel, locks};
+use crate::maps;
+use crate::mounts::{self, helper, state};
+use crate::numbers::{self, limits};
+use crate::paths::{moved, spelling};
+use crate::process::exec::{self, Changed};
+use crate::process::{confined, signals};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -66,6 +68,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     let gate = maps::before_fork();
     mounts::before_fork();
     kernel::before_fork();
+    limits::before_fork();
     table::before_fork();
     numbers::before_fork();
     thread::before_fork();
@@ -81,6 +84,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     thread::fork_done();
     numbers::fork_done();
     table::fork_done();
+    limits::fork_done();
     kernel::fork_done();
     mounts::fork_done();
     maps::fork_done();
@@ -146,13 +150,13 @@ pub(crate) fn exit_process(args: &Args) -> Outcome {
 /// `exit` of a thread, which is not inside: another thread may have its hazard at once.
 pub(crate) fn exit_thread(args: &Args) -> Outcome {
     // The last of the program's: a helper would keep the process.
-    if helper::count() > 0 && !maps::has_other_threads() {
-        let _inside = table::Inside::new();
+    if helper::count() > 0 && !helper::has_other_threads() {
+        let _inside = table::Serving::new();
         return exit_process(args);
     }
     {
         // What ends here has locks of the file system's, which no child must find held.
-        let _inside = table::Inside::new();
+        let _inside = table::Serving::new();
         current().end();
     }
     exec::give_back();
@@ -185,7 +189,7 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
 pub(crate) fn limits(number: i64, args: &Args) -> Served {
     // How many descriptors there may be is asked of the numbers in use.
     numbers::clear();
-    let result = kernel::change_limits(|| {
+    let result = limits::change_limits(|| {
         sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
     });
     state::limits_changed();

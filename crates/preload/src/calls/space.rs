@@ -4,12 +4,12 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::attributes::{Target, of_descriptor, target};
-use crate::guard;
+use crate::base::guard;
+use crate::base::sys::{Args, Served, fail, sys};
+use crate::fds::table;
 use crate::mounts;
-use crate::paths::{Served, descriptor, refused};
-use crate::state::{self, Rights};
-use crate::sys::{Args, fail, sys};
-use crate::table;
+use crate::mounts::state::{self, Rights};
+use crate::paths::{descriptor, refused};
 
 /// What the kernel says of each mount that does not change by use: the kind of its file system, its
 /// flags. They are as they were when they were first asked for.

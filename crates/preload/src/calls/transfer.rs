@@ -6,15 +6,14 @@
 
 use novale_core::{Error, Place};
 
+use crate::base::guard;
+use crate::base::sys::{Args, Served, fail, sys};
 use crate::calls::data::{self, File};
 use crate::calls::descriptors;
-use crate::guard;
+use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::maps::{self, Mode};
-use crate::mounts::{self, ctx};
-use crate::paths::{Served, descriptor};
-use crate::state;
-use crate::sys::{Args, fail, sys};
-use crate::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
+use crate::mounts::{self, ctx, state};
+use crate::paths::descriptor;
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 256 << 10;

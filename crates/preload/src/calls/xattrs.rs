@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use novale_core::{Error, FileKind, SetXattr, XattrMode};
 
 use super::attributes::{Target, of_descriptor, target};
-use crate::guard::{self, PathBuffer};
+use crate::base::guard::{self, PathBuffer};
+use crate::base::sys::{Args, Served, fail, sys};
+use crate::fds::table;
+use crate::mounts::state::{self, Rights};
 use crate::mounts::{self, ctx};
-use crate::paths::{R, Served, W, descriptor, may, refused};
-use crate::state::{self, Rights};
-use crate::sys::{Args, fail, sys};
-use crate::table;
+use crate::paths::{R, W, descriptor, may, refused};
 
 /// Bytes of a name and of a value at most, as in Linux.
 const NAME_MAX: usize = 255;

@@ -1,0 +1,206 @@
+//! Does a process still live? Its number alone does not say: numbers are reused.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+/// Bytes of a file of `/proc`, as a rule.
+const PROC_BYTES: usize = 2048;
+
+/// The calling process, as it was asked for last: its number, and when it was started. A child of it has
+/// another number.
+static OWN: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
+
+/// What names a process for good: its number and when it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PidInfo {
+    /// The process number, below 2^30.
+    pub pid: u32,
+    /// Start in clock ticks since boot, field 22 of `/proc/PID/stat`; 0 if unknown.
+    pub start_time: u64,
+}
+
+impl PidInfo {
+    /// The calling process.
+    #[must_use]
+    pub fn current() -> Self {
+        let pid = std::process::id();
+        let start_time = stat(pid).map_or(0, |s| s.start_time);
+        OWN.1.store(start_time, Ordering::Release);
+        OWN.0.store(pid, Ordering::Release);
+        Self { pid, start_time }
+    }
+
+    /// True if the process is there and may still run its program. A zombie may not, unless other
+    /// threads of it go on; nor may one that is being killed and waits in the kernel with all threads that
+    /// are left. Such a one may wait for whoever asks here: for a mount's daemon, which waits for a
+    /// lock of a thread that was killed already.
+    ///
+    /// What can't be seen is taken for alive: whoever has no descriptor left to look with must not settle
+    /// for all the others, nor be the last one who closes the pool.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.is_there() && (self.pid == std::process::id() || !is_being_killed(self.pid))
+    }
+
+    /// As [`PidInfo::is_alive`], but for one that is being killed, which may still be there.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        // Who asks lives. Threads that wait for each other open nothing: the program would find a
+        // descriptor that is not its own by a number that it has closed.
+        if self.pid == std::process::id() && OWN.0.load(Ordering::Acquire) == self.pid {
+            let own = OWN.1.load(Ordering::Acquire);
+            return self.start_time == own || self.start_time == 0 || own == 0;
+        }
+        if is_gone(self.pid) {
+            return false;
+        }
+        let Some(stat) = stat(self.pid) else {
+            return true;
+        };
+        let same = self.start_time == 0 || stat.start_time == self.start_time;
+        let ended = matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1;
+        same && !ended
+    }
+}
+
+/// Whether no process has the number: asked of the kernel without a descriptor.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+}
+
+/// What tells this process' pid namespace from others; 0 where that can't be seen.
+pub(crate) fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// Whether all threads of a process are ended, or blocked in the kernel with SIGKILL on them.
+fn is_being_killed(pid: u32) -> bool {
+    // One that was blocked may run for a moment before a signal on it shows; one that is seen
+    // blocked after that comes back to its program no more. So all are looked at twice.
+    (0..2).all(|_| every_thread_is_being_killed(pid).unwrap_or(false))
+}
+
+fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
+    // Not by std, which would have libc take memory: whoever asks may stand in a program's way to it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let threads = rustix::fs::open(format!("/proc/{pid}/task"), flags, Mode::empty()).ok()?;
+    for thread in Dir::new(threads).ok()? {
+        let thread = thread.ok()?;
+        let name = thread.file_name().to_str().ok()?;
+        if name.starts_with('.') {
+            continue;
+        }
+        let status = read(&format!("/proc/{pid}/task/{name}/status")).ok()?;
+        if !runs_no_more(&String::from_utf8_lossy(&status)) {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// What `/proc/PID/task/TID/status` says of a thread: that it has ended, or will without another
+/// instruction of its program.
+fn runs_no_more(status: &str) -> bool {
+    const SIGKILL: u64 = 1 << 8;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let state = field("State:").and_then(|state| state.trim_start().chars().next());
+    let pending = |name| {
+        let set = field(name).and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        set.is_some_and(|set| set & SIGKILL != 0)
+    };
+    match state {
+        Some('Z' | 'X' | 'x') => true,
+        Some('D' | 'S') => pending("SigPnd:") || pending("ShdPnd:"),
+        _ => false,
+    }
+}
+
+/// A file of `/proc`, by as few calls as can be: how long it is nobody knows, and std would ask for it, and
+/// read a few bytes at a time.
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(PROC_BYTES);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+struct Stat {
+    state: char,
+    threads: u64,
+    start_time: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = read(&format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    // The second field is the program's name in parentheses, which may contain anything.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // State is field 3, threads 20, start time 22 (proc_pid_stat(5)).
+    let threads = fields.nth(16)?.parse().ok()?;
+    let start_time = fields.nth(1)?.parse().ok()?;
+    Some(Stat { state, threads, start_time })
+}
+
+/// Who a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientInfo {
+    /// Its slot.
+    pub slot: u32,
+    /// Tells successive clients of a slot apart.
+    pub epoch: u32,
+    /// Its process.
+    pub process: PidInfo,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calling_process_lives_and_another_start_time_does_not() {
+        let me = PidInfo::current();
+        assert!(me.start_time > 0);
+        assert!(me.is_alive());
+        assert!(!PidInfo { start_time: me.start_time + 1, ..me }.is_alive());
+    }
+
+    /// A program was killed while one of its threads waited for the mount's daemon, and the daemon for
+    /// a lock of another one, which was gone: neither could end.
+    #[test]
+    fn a_thread_that_is_being_killed_in_the_kernel_runs_no_more() {
+        let status = |state, own, shared| {
+            format!(
+                "Name:\tx\nState:\t{state} (x)\nSigPnd:\t{own}\nShdPnd:\t{shared}\nSigBlk:\t0\n"
+            )
+        };
+        let (none, kill) = ("0000000000000000", "0000000000006100");
+        assert!(runs_no_more(&status('D', kill, none)));
+        assert!(runs_no_more(&status('S', none, kill)));
+        assert!(runs_no_more(&status('Z', none, none)));
+        assert!(!runs_no_more(&status('D', "0000000000006000", none)));
+        assert!(!runs_no_more(&status('R', kill, none)));
+        assert!(!runs_no_more(""));
+        assert!(!is_being_killed(std::process::id()));
+    }
+
+    #[test]
+    fn a_zombie_is_dead() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let info = PidInfo { pid, start_time: 0 };
+        while stat(pid).unwrap().state != 'Z' {
+            std::thread::yield_now();
+        }
+        assert!(!info.is_alive());
+        child.wait().unwrap();
+        assert!(!info.is_alive());
+    }
+}

@@ -1,0 +1,155 @@
+//! Taking keys out of the radix map, and freeing the nodes that this empties.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::node::{
+    HEIGHT_MAX, KEY_MAX, PARENT_WORDS, Root, SLOTS, bits, class_of, covers, key_count, node,
+    run_word, slot,
+};
+use super::{Radix, forget_run, leaf_of};
+use crate::base::error::BadOffset;
+use crate::base::off::{Off, at, to_usize};
+use crate::memory::arena::Arena;
+
+impl Radix<'_> {
+    /// Removes `key`, or its reservation, and gives its value, 0 if there was none. Nodes that
+    /// this empties are freed.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn remove(self, arena: &Arena, key: u64) -> Result<u64, BadOffset> {
+        let mut old = 0;
+        self.remove_range(arena, key, key.saturating_add(1), &mut |_, value| {
+            old = value;
+        })?;
+        Ok(old)
+    }
+
+    /// Removes all keys in `from..to`, and reservations, giving each key with its value to
+    /// `removed`, in order. Nodes that this empties are freed.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn remove_range(
+        self,
+        arena: &Arena,
+        from: u64,
+        to: u64,
+        removed: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), BadOffset> {
+        match self.root() {
+            Root::Empty => {}
+            Root::Value(value) => {
+                if from == 0 && to > 0 {
+                    self.publish(Root::Empty);
+                    removed(0, value);
+                }
+            }
+            Root::Node { off, height } => {
+                let end = to.min(key_count(height));
+                if from < end {
+                    let range = Range { arena, first: from, last: end - 1 };
+                    range.remove(off, height - 1, 0, removed)?;
+                    self.shrink(arena)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a root that is empty, and roots that have but one child, for the first keys.
+    fn shrink(self, arena: &Arena) -> Result<(), BadOffset> {
+        for _ in 0..HEIGHT_MAX {
+            let Root::Node { off, height } = self.root() else {
+                return Ok(());
+            };
+            let root = node(arena, off)?;
+            let child = root[SLOTS].load(Relaxed);
+            match root[0].load(Relaxed) {
+                0 => self.publish(Root::Empty),
+                1 if height > 1 && child != 0 => {
+                    self.publish(Root::Node { off: Off::from_raw(child), height: height - 1 });
+                }
+                _ => return Ok(()),
+            }
+            arena.free(class_of(height - 1), off);
+        }
+        Ok(())
+    }
+
+    /// Takes a key's value away and keeps its node, so that readers who do not validate what they
+    /// find never meet a node that is used again. For maps that are not of pages: no leaf is a run.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn vacate(self, arena: &Arena, key: u64) -> Result<(), BadOffset> {
+        match self.root() {
+            Root::Value(_) if key == 0 => self.publish(Root::Empty),
+            Root::Node { off, height } if covers(height, key) => {
+                if let Some(leaf) = leaf_of(arena, off, height, key)? {
+                    slot(leaf, key, 0).store(0, Release);
+                }
+            }
+            Root::Empty | Root::Value(_) | Root::Node { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Removes everything and frees all nodes.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn clear(self, arena: &Arena) -> Result<(), BadOffset> {
+        self.remove_range(arena, 0, KEY_MAX + 1, &mut |_, _| ())
+    }
+}
+
+/// Keys `first` to `last` of a tree, to be removed.
+struct Range<'a> {
+    arena: &'a Arena,
+    first: u64,
+    last: u64,
+}
+
+impl Range<'_> {
+    /// Removes the range's part of the node at `off`, whose first key is `base`; says whether the
+    /// node is empty then. Calls itself once a level, at most.
+    fn remove(
+        &self,
+        off: Off,
+        level: u32,
+        base: u64,
+        removed: &mut dyn FnMut(u64, u64),
+    ) -> Result<bool, BadOffset> {
+        let node = node(self.arena, off)?;
+        let span = key_count(level);
+        let from = self.first.saturating_sub(base) / span;
+        let to = ((self.last - base) / span).min(63);
+        let mut left = node[0].load(Relaxed) & bits(to_usize(from), to_usize(to));
+        while left != 0 {
+            let index = left.trailing_zeros();
+            left &= left - 1;
+            let base = base + u64::from(index) * span;
+            let slot = at(node, SLOTS + index as usize);
+            let held = slot.load(Relaxed);
+            let child = Off::from_raw(held);
+            if level == 1 {
+                forget_run(Some(run_word(self.arena.block::<PARENT_WORDS>(off)?, base)));
+            }
+            let emptied =
+                level == 0 || held == 0 || self.remove(child, level - 1, base, removed)?;
+            if !emptied {
+                continue;
+            }
+            // The slot first: a slot in use always has its bit.
+            slot.store(0, Release);
+            node[0].store(node[0].load(Relaxed) & !(1 << index), Release);
+            if held != 0 && level == 0 {
+                removed(base, held);
+            } else {
+                self.arena.free(class_of(level.saturating_sub(1)), child);
+            }
+        }
+        Ok(node[0].load(Relaxed) == 0)
+    }
+}

@@ -1,0 +1,156 @@
+//! `novale check --repair`: what a repair would do, on a scratch mapping of the slots; the question;
+//! and the repair itself.
+
+use std::fs::{self, File};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use novale_core::repair::{Effort, Help, RepairReport, SavedPiece, repair};
+use novale_pm::PmOptions;
+use serde::Serialize;
+
+use super::{CANNOT_RUN, CLEAN, CheckFacts, ERRORS_LEFT, REPAIRED, WRONG_CALL, facts, place, show};
+use crate::base::args::{CheckArgs, EffortArg};
+use crate::base::progress::{AllCpus, Bar};
+use crate::holders::holder;
+use crate::pools::slots;
+
+/// What a repair did, as JSON shows it.
+#[derive(Debug, Serialize)]
+struct Done {
+    dry_run: bool,
+    changes: Vec<ChangeFacts>,
+    needs_salvage: Vec<String>,
+    beyond_repair: Vec<String>,
+    left: CheckFacts,
+}
+
+#[derive(Debug, Serialize)]
+struct ChangeFacts {
+    what: String,
+    at: Option<String>,
+    gives_up: bool,
+}
+
+pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
+    if effort == EffortArg::Salvage && args.save.is_none() && !args.dry_run {
+        remark!("novale: --repair=salvage needs --save DIR, where it keeps what it gives up");
+        return Ok(WRONG_CALL);
+    }
+    let effort = match effort {
+        EffortArg::Safe => Effort::Safe,
+        EffortArg::Salvage => Effort::Salvage,
+    };
+    let found = slots::find(&args.slots)?;
+    let _lock = holder::lock(&found.paths)?;
+    let trial = PmOptions { scratch: true, ..PmOptions::default() };
+    let planned = once(&found.paths, trial, effort, &mut |_| Ok(()))
+        .with_context(|| slots::shown(&found.paths))?;
+    if planned.changes.is_empty() || args.dry_run {
+        let code = code(&planned, args.dry_run);
+        print(planned, true, args.json)?;
+        return Ok(code);
+    }
+    if !args.yes && !may(&planned)? {
+        return Ok(CANNOT_RUN);
+    }
+    let mut keep = |piece: &SavedPiece<'_>| match &args.save {
+        Some(dir) => save(dir, piece).map_err(|error| format!("{error:#}")),
+        None => Ok(()),
+    };
+    let done = once(&found.paths, PmOptions::default(), effort, &mut keep)
+        .with_context(|| slots::shown(&found.paths))?;
+    let code = code(&done, false);
+    print(done, false, args.json)?;
+    Ok(code)
+}
+
+fn once(
+    paths: &[PathBuf],
+    options: PmOptions,
+    effort: Effort,
+    keep: &mut dyn FnMut(&SavedPiece<'_>) -> Result<(), String>,
+) -> Result<RepairReport> {
+    let pm = slots::open(paths, options)?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let bar = Bar::new();
+    let mut help = Help {
+        exec: &AllCpus,
+        progress: &|progress| bar.show(progress),
+        keep,
+        now_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+    };
+    Ok(repair(&pm, effort, &mut help)?)
+}
+
+fn code(report: &RepairReport, dry_run: bool) -> u8 {
+    let is_whole = report.left.findings.is_empty();
+    match (report.changes.is_empty(), is_whole) {
+        (true, true) => CLEAN,
+        (false, true) if !dry_run => REPAIRED,
+        _ => ERRORS_LEFT,
+    }
+}
+
+/// Asks whether to do what was planned.
+fn may(planned: &RepairReport) -> Result<bool> {
+    let (input, errors) = (std::io::stdin(), std::io::stderr());
+    if !input.is_terminal() || !errors.is_terminal() {
+        bail!("nobody can be asked: --dry-run shows what a repair would do, --yes does it");
+    }
+    for change in &planned.changes {
+        remark!("{}", words(&change.what, change.is_loss));
+    }
+    write!(errors.lock(), "Do this to the pool? [y/N] ").context("asking")?;
+    let mut answer = String::new();
+    input.read_line(&mut answer).context("the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn words(what: &str, gives_up: bool) -> String {
+    format!("{}: {what}", if gives_up { "gives up" } else { "mends" })
+}
+
+/// Keeps a piece as a file named after its inode and place.
+fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let name = format!("inode-{}-slot-{}-{:#x}", piece.ino, piece.at.slot(), piece.at.byte());
+    let path = dir.join(name);
+    let shown = || path.display().to_string();
+    let mut file = File::create(&path).with_context(shown)?;
+    file.write_all(piece.bytes).with_context(shown)?;
+    file.sync_all().with_context(shown)
+}
+
+fn print(report: RepairReport, dry_run: bool, json: bool) -> Result<()> {
+    let change = |change: novale_core::repair::Change| ChangeFacts {
+        what: change.what,
+        at: place(change.at),
+        gives_up: change.is_loss,
+    };
+    let done = Done {
+        dry_run,
+        changes: report.changes.into_iter().map(change).collect(),
+        needs_salvage: report.needs_salvage,
+        beyond_repair: report.beyond,
+        left: facts(report.left),
+    };
+    if json {
+        return say!("{}", serde_json::to_string_pretty(&done)?);
+    }
+    for change in &done.changes {
+        say!("{}", words(&change.what, change.gives_up))?;
+    }
+    for what in &done.needs_salvage {
+        say!("needs --repair=salvage: {what}")?;
+    }
+    for what in &done.beyond_repair {
+        say!("beyond repair: {what}")?;
+    }
+    if done.dry_run && !done.changes.is_empty() {
+        say!("nothing was changed; a check behind this repair would say:")?;
+    }
+    show(&done.left)
+}

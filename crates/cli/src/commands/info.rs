@@ -1,0 +1,177 @@
+//! `novale info`: what a pool says of itself, and who uses it.
+
+use anyhow::Result;
+use novale_layout::RoFeature;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::base::args::InfoArgs;
+use crate::base::size::show_size;
+use crate::holders::ask;
+use crate::holders::holder;
+use crate::pools::memory;
+use crate::pools::slots::{self, Found, page_bytes};
+
+/// The facts, as JSON shows them.
+#[derive(Debug, Serialize)]
+struct PoolFacts {
+    uuid: String,
+    format_version: u32,
+    created_ns: i64,
+    lanes: u32,
+    session: u32,
+    clean: bool,
+    bad_copies: Vec<String>,
+    features_compat: u64,
+    features_ro_compat: u64,
+    features_incompat: u64,
+    used_by: Option<u32>,
+    mounted_at: Vec<String>,
+    /// All processes that have it open for others to join.
+    clients: Vec<u32>,
+    /// False for a mount whose daemon does not answer.
+    answers: bool,
+    /// Whether what is acknowledged survives a power cut.
+    survives_power_cuts: bool,
+    /// Which form commits take, where somebody has it mounted.
+    commits: Option<String>,
+    /// Which methods writes take, as `--method` names them.
+    method: Option<String>,
+    bytes_free: Option<u64>,
+    inodes: Option<u64>,
+    slots: Vec<SlotFacts>,
+}
+
+#[derive(Debug, Serialize)]
+struct SlotFacts {
+    index: u8,
+    uuid: String,
+    path: String,
+    bytes: u64,
+    /// What memory it is in.
+    memory: &'static str,
+}
+
+pub(crate) fn run(args: &InfoArgs) -> Result<()> {
+    let found = slots::find(&args.slots)?;
+    let facts = facts(&found)?;
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&facts)?)?;
+    } else {
+        show(&facts, memory::survives(&found.memory))?;
+    }
+    Ok(())
+}
+
+fn facts(found: &Found) -> Result<PoolFacts> {
+    let info = &found.info;
+    let first = found.paths.first().map(std::path::PathBuf::as_path);
+    let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
+    let used_by = first.and_then(holder::holder).map(|process| process.pid);
+    let said = match (used_by, mounted.first()) {
+        (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX)
+            .map(|said| (said.space, said.facts.map(|facts| [facts.commits, facts.method]))),
+        (None, _) => Ok((slots::space(found), None)),
+        (Some(_), None) => Ok((None, None)),
+    };
+    let (answers, (space, words)) = (said.is_ok(), said.unwrap_or_default());
+    let words = words.unwrap_or_default().map(|word| Some(word).filter(|word| !word.is_empty()));
+    let [commits, method] = words;
+    let [features_compat, features_ro_compat, features_incompat] = info.features;
+    let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
+    let slots = slots.map(|((slot, path), memory)| SlotFacts {
+        memory: memory::word(*memory),
+        index: slot.index,
+        uuid: Uuid::from_bytes(slot.uuid).to_string(),
+        path: path.display().to_string(),
+        bytes: page_bytes(slot.pages),
+    });
+    Ok(PoolFacts {
+        uuid: Uuid::from_bytes(info.uuid).to_string(),
+        format_version: info.version,
+        created_ns: info.created_ns,
+        lanes: info.lanes,
+        session: info.session,
+        clean: info.clean,
+        bad_copies: info.bad_copies.clone(),
+        features_compat,
+        features_ro_compat,
+        features_incompat,
+        survives_power_cuts: found.memory.iter().all(|slot| slot.survives_power_cuts()),
+        used_by,
+        clients: found.arena().map(|arena| arena.live_clients()).unwrap_or_default(),
+        answers,
+        mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
+        commits,
+        method,
+        bytes_free: space.map(|space| page_bytes(space.pages_available)),
+        inodes: space.map(|space| space.inodes),
+        slots: slots.collect(),
+    })
+}
+
+fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
+    say!("pool      {}", facts.uuid)?;
+    say!("format    version {}", facts.format_version)?;
+    say!("lanes     {}", facts.lanes)?;
+    say!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1))?;
+    say!("state     {}", state(facts))?;
+    say!("survives  {survives}")?;
+    if facts.features_ro_compat != 0 {
+        say!("features  {}", features(facts.features_ro_compat))?;
+    }
+    for target in &facts.mounted_at {
+        let how = match (facts.used_by, facts.answers) {
+            (None, _) => " (dead: its daemon is gone)",
+            (Some(_), false) => " (its daemon does not answer)",
+            (Some(_), true) => "",
+        };
+        say!("mounted   {target}{how}")?;
+    }
+    if facts.clients.len() > 1 {
+        let pids: Vec<String> = facts.clients.iter().map(ToString::to_string).collect();
+        say!("clients   {}: processes {}", pids.len(), pids.join(" "))?;
+    }
+    if let Some(method) = &facts.method {
+        say!("writes    {method}")?;
+    }
+    if let Some(commits) = &facts.commits {
+        say!("commits   {commits}")?;
+    }
+    for bad in &facts.bad_copies {
+        say!("damaged   {bad}")?;
+    }
+    if let (Some(free), Some(inodes)) = (facts.bytes_free, facts.inodes) {
+        let bytes = facts.slots.iter().map(|slot| slot.bytes).sum();
+        say!("free      {} of {}, {inodes} inodes in use", show_size(free), show_size(bytes))?;
+    }
+    for slot in &facts.slots {
+        let (bytes, memory) = (show_size(slot.bytes), slot.memory);
+        say!("slot {:<4} {bytes}  {}  {}  {memory}", slot.index, slot.path, slot.uuid)?;
+    }
+    Ok(())
+}
+
+/// What older programs are kept from writing for.
+fn features(bits: u64) -> String {
+    let known = RoFeature::ALL.into_iter().filter(|feature| bits & feature.bit() != 0);
+    let known = known.map(|feature| match feature {
+        RoFeature::Xattrs => "extended attributes".to_owned(),
+        RoFeature::Trees => "directory trees".to_owned(),
+        RoFeature::MovedPages => "moved pages".to_owned(),
+        RoFeature::Appends => "appends in place".to_owned(),
+        RoFeature::Redo => "fine-grained logging".to_owned(),
+    });
+    let unknown = Some(bits & !RoFeature::KNOWN).filter(|unknown| *unknown != 0);
+    let all: Vec<String> =
+        known.chain(unknown.map(|bits| format!("unknown ({bits:#x})"))).collect();
+    all.join(", ")
+}
+
+fn state(facts: &PoolFacts) -> String {
+    match facts.used_by {
+        Some(pid) => format!("in use by process {pid}: what is shown may change"),
+        None if facts.clean => "closed clean".to_owned(),
+        None => "not closed clean: the next mount recovers it".to_owned(),
+    }
+}

@@ -1,0 +1,159 @@
+//! `novale mkfs`: everything is checked before anything is changed.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
+use novale_pm::{PmOptions, SlotMemory};
+use novale_posix::{mkfs_options, what_it_holds};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::base::args::MkfsArgs;
+use crate::base::progress::spin;
+use crate::base::size::show_size;
+use crate::holders::holder;
+use crate::pools::memory;
+use crate::pools::slot_files::{self, Changed};
+use crate::pools::slots;
+
+/// The size of a slot that is created when none is given.
+const DEFAULT_BYTES: u64 = 1 << 30;
+/// Where a name that was mistyped would become a file in memory.
+const DEVICES: &str = "/dev";
+
+/// The pool that was made, as JSON shows it.
+#[derive(Debug, Serialize)]
+struct MadeFacts {
+    uuid: String,
+    lanes: u32,
+    slots: Vec<MadeSlot>,
+}
+
+#[derive(Debug, Serialize)]
+struct MadeSlot {
+    path: String,
+    bytes: u64,
+    /// What memory it is in.
+    memory: &'static str,
+}
+
+pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
+    let paths = slots::absolute(&args.slots)?;
+    slots::refuse_twice(&paths)?;
+    for path in &paths {
+        check_kind(path)?;
+    }
+    let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
+    let _lock = holder::lock(&there)?;
+    let mut lens = Vec::new();
+    for (index, path) in paths.iter().enumerate() {
+        lens.push(check_slot(args, index, path)?);
+    }
+    let options = mkfs_options(args.lanes, paths.len());
+    mkfs_check(&lens, options.lanes)?;
+    slot_files::check_room(&paths, &lens)?;
+    let mut changed = Changed::default();
+    for path in &missing {
+        changed.create(path, args.size.unwrap_or(DEFAULT_BYTES))?;
+    }
+    let _lock_of_new = holder::lock(&missing)?;
+    if let Some(size) = args.size {
+        changed.resize(there.iter().filter(|path| path.is_file()), size)?;
+    }
+    let slots = spin("preparing the slots", || make(&paths, &options))?;
+    changed.keep();
+    let made = facts(&paths, &slots, &options);
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&made)?)?;
+    } else {
+        show(&made, &slots::shown(&paths))?;
+    }
+    if !args.quiet {
+        let memory: Vec<SlotMemory> = slots.iter().map(|(_, memory)| *memory).collect();
+        memory::warn(&paths, &memory);
+    }
+    Ok(())
+}
+
+/// Makes the pool; returns the slots' sizes in bytes, and what memory each is in.
+fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<(u64, SlotMemory)>> {
+    let pm = slots::open(paths, PmOptions { hugepages: true, ..PmOptions::default() })?;
+    mkfs(&pm, options)?;
+    let slot = |slot| (pm.slot_len(slot), pm.slot_memory(slot));
+    Ok((0..pm.slot_count()).map(slot).collect())
+}
+
+/// Refuses what can be no slot, before anything is done with it.
+fn check_kind(path: &Path) -> Result<()> {
+    if path.exists() {
+        return slots::head(path).map(drop);
+    }
+    if let Ok(leads) = std::fs::read_link(path) {
+        bail!(
+            "{} is a symbolic link that leads nowhere (to {}): name another slot, or make that file",
+            path.display(),
+            leads.display()
+        );
+    }
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    if folder.as_deref() == Some(Path::new(DEVICES)) {
+        bail!(
+            "{} is no device, and a file is not made in {DEVICES}: name a device that there is, or \
+             a file elsewhere, such as /dev/shm",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a slot that is too small or holds something; returns the bytes that it is to have.
+fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<u64> {
+    if !path.exists() {
+        return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
+    }
+    if !args.force
+        && let Some(found) = what_it_holds(&slots::head(path)?)
+    {
+        bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
+    }
+    match slots::file_len(path) {
+        Some(len) => check_size(index, path, args.size.unwrap_or(len)),
+        None => slots::device_len(path),
+    }
+}
+
+fn check_size(index: usize, path: &Path, bytes: u64) -> Result<u64> {
+    let least = if index == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
+    if bytes < least {
+        bail!(
+            "{} would have {}, but {} needs at least {}: give a larger --size",
+            path.display(),
+            show_size(bytes),
+            if index == 0 { "the first slot" } else { "a further slot" },
+            show_size(least)
+        );
+    }
+    Ok(bytes)
+}
+
+fn facts(paths: &[PathBuf], slots: &[(u64, SlotMemory)], options: &MkfsOptions) -> MadeFacts {
+    let slots = paths.iter().zip(slots).map(|(path, (bytes, memory))| MadeSlot {
+        path: path.display().to_string(),
+        bytes: *bytes,
+        memory: memory::word(*memory),
+    });
+    MadeFacts {
+        uuid: Uuid::from_bytes(options.pool_uuid).to_string(),
+        lanes: options.lanes,
+        slots: slots.collect(),
+    }
+}
+
+fn show(made: &MadeFacts, paths: &str) -> Result<()> {
+    say!("made pool {}, {} lanes", made.uuid, made.lanes)?;
+    for (index, slot) in made.slots.iter().enumerate() {
+        say!("  slot {index}  {}  {}", show_size(slot.bytes), slot.path)?;
+    }
+    say!("mount it: novale mount {paths} DIR")
+}

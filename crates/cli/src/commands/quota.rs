@@ -1,0 +1,220 @@
+//! `novale quota`: what directory trees of a mount use and may use.
+//!
+//! Through the mount, by the attributes that it keeps for this (`novale_fuse`, `tree.rs`): so it works
+//! beside everything else that uses the pool.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::base::args::{QuotaClearArgs, QuotaCommand, QuotaSetArgs, QuotaShowArgs};
+use crate::base::progress::Count;
+use crate::base::size::show_size;
+
+const PROJECT: &str = "trusted.novale.project";
+const QUOTA: &str = "trusted.novale.quota";
+const QUOTAS: &str = "trusted.novale.quotas";
+/// Room for the values of all trees that can have limits, and as many that have none.
+const VALUE_BYTES_MAX: usize = 65_536;
+const PAGE: u64 = 4096;
+
+pub(crate) fn run(command: &QuotaCommand) -> Result<()> {
+    match command {
+        QuotaCommand::Set(args) => set(args),
+        QuotaCommand::Show(args) => show(args),
+        QuotaCommand::Clear(args) => clear(args),
+    }
+}
+
+/// Makes DIR a tree of its own, if it is none, with all that is below it; then sets its limits.
+fn set(args: &QuotaSetArgs) -> Result<()> {
+    let dir = args.dir.as_path();
+    if args.space.is_none() && args.inodes.is_none() {
+        bail!("give a limit: --space SIZE, --inodes NUMBER, or none for either");
+    }
+    let (from, own) = (project(dir)?, own_number(dir)?);
+    if from != own {
+        put(dir, PROJECT, &own.to_string())?;
+    }
+    // What an earlier call was interrupted in is gone on with. What is made meanwhile is in the tree.
+    let parents = parent_tree(dir)?;
+    move_below(dir, parents, own)?;
+    let old = quota(dir)?;
+    let pages = args.space.map_or(old.pages_max, |limit| limit.0.div_ceil(PAGE));
+    let inodes = args.inodes.map_or(old.inodes_max, |limit| limit.0);
+    put(dir, QUOTA, &format!("pages_max={pages} inodes_max={inodes}"))
+}
+
+/// Takes the limits away, and counts what is below DIR for the tree around it.
+fn clear(args: &QuotaClearArgs) -> Result<()> {
+    let dir = args.dir.as_path();
+    let own = own_number(dir)?;
+    if project(dir)? != own {
+        bail!("{}: not the top of a tree with a quota", dir.display());
+    }
+    lremovexattr(dir, QUOTA).with_context(|| format!("{}: remove the limits", dir.display()))?;
+    let around = parent_tree(dir)?;
+    move_below(dir, own, around)?;
+    put(dir, PROJECT, &around.to_string())
+}
+
+/// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone.
+fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
+    let mut done = Count::new("inodes counted");
+    let mut waiting = vec![top.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        let shown = || format!("{}: read the directory", dir.display());
+        for entry in std::fs::read_dir(&dir).with_context(shown)? {
+            let entry = entry.with_context(shown)?;
+            let path = entry.path();
+            if let Some(directory) = move_one(&path, from, to)? {
+                waiting.extend(directory.then_some(path));
+            }
+            done.one_more();
+        }
+    }
+    Ok(())
+}
+
+/// Says whether it is a directory to go on in; `None` for what is gone or another tree's.
+fn move_one(path: &Path, from: u32, to: u32) -> Result<Option<bool>> {
+    let Some(now) = gone_is_none(project(path))? else { return Ok(None) };
+    if now == from && from != to {
+        let put = put(path, PROJECT, &to.to_string());
+        if gone_is_none(put)?.is_none() {
+            return Ok(None);
+        }
+    } else if now != to {
+        return Ok(None);
+    }
+    match path.symlink_metadata() {
+        Ok(metadata) => Ok(Some(metadata.is_dir())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+fn gone_is_none<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.downcast_ref() == Some(&Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A tree's use and limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Quota {
+    tree: u32,
+    bytes_used: u64,
+    inodes_used: u64,
+    /// The limits; 0 is none.
+    bytes_max: u64,
+    inodes_max: u64,
+    #[serde(skip)]
+    pages_max: u64,
+}
+
+impl Quota {
+    /// Reads a line of the mount.
+    fn parse(line: &str) -> Option<Self> {
+        let word = |key: &str| -> Option<u64> {
+            let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
+            words.find(|(name, _)| *name == key)?.1.parse().ok()
+        };
+        let pages_max = word("pages_max")?;
+        Some(Self {
+            tree: u32::try_from(word("project")?).ok()?,
+            bytes_used: word("pages")?.saturating_mul(PAGE),
+            inodes_used: word("inodes")?,
+            bytes_max: pages_max.saturating_mul(PAGE),
+            inodes_max: word("inodes_max")?,
+            pages_max,
+        })
+    }
+}
+
+fn show(args: &QuotaShowArgs) -> Result<()> {
+    let all = if args.all {
+        let lines = get(&args.dir, QUOTAS)?;
+        lines.lines().filter_map(Quota::parse).collect()
+    } else if project(&args.dir)? == 0 {
+        bail!("{}: in no tree with a quota (--all shows those of the mount)", args.dir.display());
+    } else {
+        vec![quota(&args.dir)?]
+    };
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&all)?)?;
+        return Ok(());
+    }
+    say!("{:>10}  {:>12} {:>12}  {:>10} {:>10}", "tree", "used", "limit", "inodes", "limit")?;
+    for quota in all {
+        let limit = |limit: u64, shown: String| if limit == 0 { "none".to_owned() } else { shown };
+        say!(
+            "{:>10}  {:>12} {:>12}  {:>10} {:>10}",
+            quota.tree,
+            show_size(quota.bytes_used),
+            limit(quota.bytes_max, show_size(quota.bytes_max)),
+            quota.inodes_used,
+            limit(quota.inodes_max, quota.inodes_max.to_string())
+        )?;
+    }
+    Ok(())
+}
+
+fn quota(dir: &Path) -> Result<Quota> {
+    let line = get(dir, QUOTA)?;
+    Quota::parse(&line).with_context(|| format!("{}: not a quota: {line}", dir.display()))
+}
+
+fn project(path: &Path) -> Result<u32> {
+    let text = get(path, PROJECT)?;
+    text.parse().with_context(|| format!("{}: not a tree's number: {text}", path.display()))
+}
+
+/// The number of the tree that hangs from a directory: the directory's own.
+fn own_number(dir: &Path) -> Result<u32> {
+    let metadata = dir.metadata().with_context(|| dir.display().to_string())?;
+    if !metadata.is_dir() {
+        bail!("{}: not a directory", dir.display());
+    }
+    u32::try_from(metadata.ino()).with_context(|| format!("{}: its number", dir.display()))
+}
+
+/// The tree that a directory lies in, its own left aside; none above the top of a mount.
+fn parent_tree(dir: &Path) -> Result<u32> {
+    let parent = dir.join("..");
+    let device = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    let (here, above) = (device(dir)?, device(&parent)?);
+    if here.0 != above.0 || here == above { Ok(0) } else { project(&parent) }
+}
+
+fn get(path: &Path, name: &str) -> Result<String> {
+    let mut value = vec![0; 2 * VALUE_BYTES_MAX];
+    let len = lgetxattr(path, name, &mut value[..]).map_err(|error| failed(path, error))?;
+    value.truncate(len);
+    String::from_utf8(value).with_context(|| path.display().to_string())
+}
+
+fn put(path: &Path, name: &str, value: &str) -> Result<()> {
+    lsetxattr(path, name, value.as_bytes(), XattrFlags::empty())
+        .map_err(|error| failed(path, error))
+}
+
+fn failed(path: &Path, error: Errno) -> anyhow::Error {
+    let why = match error {
+        Errno::NOTSUP | Errno::NODATA if !rustix::process::geteuid().is_root() => {
+            "only root may see and change quotas"
+        }
+        Errno::PERM => "only root may see and change quotas",
+        Errno::NOTSUP | Errno::NODATA => "not in a mount of Novale",
+        Errno::ROFS => "the mount is read-only",
+        _ => "quota",
+    };
+    anyhow::Error::new(error).context(format!("{}: {why}", path.display()))
+}

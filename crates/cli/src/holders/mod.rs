@@ -1,0 +1,10 @@
+//! Who has a pool: mounts, their daemons, other programs.
+//!
+//! Never here: changes of a pool or a mount.
+
+pub(crate) mod ask;
+pub(crate) mod elsewhere;
+pub(crate) mod facts;
+pub(crate) mod held_slots;
+pub(crate) mod holder;
+pub(crate) mod servers;

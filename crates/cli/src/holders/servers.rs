@@ -1,0 +1,117 @@
+//! Which processes serve mounts: the kernel's word, by their descriptors of the FUSE device.
+//!
+//! What is seen is what the caller may see of other processes: its own, and all of them for root.
+//! Kernels before 6.16 do not say which mount a descriptor serves; there a daemon's own word counts
+//! (`facts.rs`).
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use novale_fuse::MountEntry;
+
+use crate::holders::facts::{Facts, pid_namespace};
+use crate::holders::holder::Process;
+
+/// How the FUSE device's name ends.
+const DEVICE: &[u8] = b"/fuse";
+/// A daemon's name, and the words of which one is in its command line.
+const NAME: &[u8] = b"novale\n";
+const SERVING: [&[u8]; 3] = [b"--daemon", b"--foreground", b"-f"];
+/// The line of a descriptor's description that names the mount.
+const CONNECTION: &str = "fuse_connection:";
+/// Bits of a minor device number in the kernel.
+const MINOR_BITS: u32 = 20;
+
+/// Whether a process serves some mount.
+pub(crate) fn is_server(pid: u32) -> bool {
+    fuse_descriptors(pid).next().is_some()
+}
+
+/// The device numbers of the mounts that a process serves.
+pub(crate) fn devices_of(pid: u32) -> Vec<(u32, u32)> {
+    let mut devices: Vec<(u32, u32)> = fuse_descriptors(pid)
+        .filter_map(|descriptor| fs::read_to_string(descriptor).ok())
+        .filter_map(|described| device_in(&described))
+        .collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices
+}
+
+/// The process that serves a mount, of the user who made it; `facts` are what its daemon says.
+pub(crate) fn server_of(mount: &MountEntry, facts: Option<&Facts>) -> Option<Process> {
+    let said = facts.filter(|facts| facts.pid_namespace == pid_namespace()).map(|facts| facts.pid);
+    if let Some(pid) = said {
+        let process = Process::of(pid)?;
+        let devices = devices_of(pid);
+        // On an older kernel all of its mounts are unknown.
+        if devices.is_empty() || devices.contains(&mount.device) {
+            return Some(process);
+        }
+    }
+    let owner = mount.owner()?;
+    processes().filter(|pid| user_of(*pid) == Some(owner)).find_map(|pid| {
+        let process = Process::of(pid)?;
+        devices_of(pid).contains(&mount.device).then_some(process)
+    })
+}
+
+/// The daemon of the caller's that was started to mount on a directory, whether or not it is mounted
+/// there now.
+pub(crate) fn started_for(target: &Path) -> Option<Process> {
+    let me = rustix::process::geteuid().as_raw();
+    processes().filter(|pid| user_of(*pid) == Some(me)).find_map(|pid| {
+        let process = Process::of(pid)?;
+        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+        // The last word is followed by a zero too.
+        let [_, command, .., dir, _] = words.as_slice() else { return None };
+        let here = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+        let dir = here.join(OsStr::from_bytes(dir));
+        // While it closes the pool it has the FUSE device no more.
+        let serves = words.iter().any(|word| SERVING.contains(word));
+        let named = fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == NAME);
+        (*command == b"mount" && dir == target && serves && named).then_some(process)
+    })
+}
+
+/// The numbers of all processes that can be seen.
+pub(crate) fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn user_of(pid: u32) -> Option<u32> {
+    Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
+}
+
+/// The descriptions of a process' descriptors of the FUSE device.
+fn fuse_descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.filter(|link| {
+        // Not looked at any closer: behind another one may be a mount that does not answer.
+        fs::read_link(link.path()).is_ok_and(|to| to.as_os_str().as_bytes().ends_with(DEVICE))
+    })
+    .map(move |link| Path::new(&format!("/proc/{pid}/fdinfo")).join(link.file_name()))
+}
+
+fn device_in(described: &str) -> Option<(u32, u32)> {
+    let number = described.lines().find_map(|line| line.strip_prefix(CONNECTION))?;
+    let number: u32 = number.trim().parse().ok()?;
+    Some((number >> MINOR_BITS, number & ((1 << MINOR_BITS) - 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::device_in;
+
+    #[test]
+    fn a_description_names_the_mount() {
+        let described = "pos:\t0\nflags:\t02000002\nmnt_id:\t26\nino:\t84\nfuse_connection:\t53\n";
+        assert_eq!(device_in(described), Some((0, 53)));
+        assert_eq!(device_in("pos:\t0\nflags:\t02000002\n"), None);
+    }
+}

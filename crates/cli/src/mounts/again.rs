@@ -1,0 +1,43 @@
+//! A pool that is mounted, mounted on a second directory: as of any file system, it is the same one
+//! there, served by the same daemon.
+
+use anyhow::Result;
+use novale_core::mount_served;
+use novale_fuse::{MountEntry, MountTable, mount_again};
+
+use crate::holders::ask;
+use crate::holders::facts::Facts;
+use crate::holders::holder;
+use crate::mounts::mount::Request;
+use crate::mounts::remount::{cannot_change, for_the_next_mount};
+use crate::pools::slots::{self, Found};
+
+/// Shows a pool that the caller has mounted in another directory too; false where it is not mounted, or
+/// not so as it is asked for, which is refused as a pool in use is.
+pub(crate) fn run(request: &Request) -> Result<bool> {
+    // With -o direct a second daemon joins the first. Who is not root can't show a mount elsewhere.
+    if request.args.direct || request.args.foreground || !rustix::process::geteuid().is_root() {
+        return Ok(false);
+    }
+    let Ok(found) = slots::find(&request.slots) else { return Ok(false) };
+    let Some((mount, facts)) = mount_of(&found)? else { return Ok(false) };
+    if facts.read_only != request.words.options.read_only {
+        return Ok(false);
+    }
+    mount_again(&request.words.options, &mount, &request.target)?;
+    cannot_change(&request.target, &for_the_next_mount(&request.words, &facts));
+    Ok(true)
+}
+
+/// The caller's own mount of a pool: its arena says so, in which the daemon lives.
+fn mount_of(found: &Found) -> Result<Option<(MountEntry, Facts)>> {
+    let Some(first) = found.paths.first() else { return Ok(None) };
+    let Ok(arena) = found.arena()?.open() else { return Ok(None) };
+    let own = |entry: &MountEntry| entry.is_own() && mount_served(&arena, entry.device).is_some();
+    let Some(known) = holder::mounts_of(first)?.into_iter().find(own) else { return Ok(None) };
+    let table = MountTable::read()?;
+    let whole = table.whole(known.device).filter(|whole| table.top(&whole.target) == Some(*whole));
+    let Some(mount) = whole.cloned() else { return Ok(None) };
+    let facts = ask::ask(&mount, ask::ANSWER_MAX).unwrap_or_default().facts;
+    Ok(facts.map(|facts| (mount, facts)))
+}

@@ -1,0 +1,291 @@
+//! The daemon: a pool opened, mounted, served until a signal or an unmount, and closed.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, Served};
+use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
+use novale_pm::PmOptions;
+use novale_policy::Form;
+use novale_posix::join::{self, ArenaFile, Opening, arena_bytes};
+use novale_posix::{measure_costs, wall_clock_ns};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::base::args::{FormArg, MethodArg};
+use crate::base::out::{in_words, tell};
+use crate::base::progress::{AllCpus, Bar, spin};
+use crate::base::voice::Voice;
+use crate::base::words::{self, ForPrograms};
+use crate::holders::facts::{Answer, Facts};
+use crate::holders::holder::{self, PoolLock};
+use crate::mounts::background;
+use crate::mounts::mount::Request;
+use crate::pools::memory;
+use crate::pools::slots::{self, Found};
+
+const THREADS_MIN: usize = 4;
+const THREADS_MAX: usize = 64;
+const GRACE_SECONDS: u64 = 10;
+/// How often a daemon looks for clients that died.
+const SETTLING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What ends a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Signal,
+    Unmounted,
+}
+
+pub(crate) fn run(request: &Request) -> Result<()> {
+    // What ps shows; the daemon was started as /proc/self/exe.
+    rustix::thread::set_name(c"novale").context("naming the process")?;
+    let found = slots::find(&request.slots)?;
+    if !request.args.quiet {
+        memory::warn(&found.paths, &found.memory);
+    }
+    tell_bad_copies(request, &found);
+    let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
+    tell_recovery(pool.fs.opened(), request.words.options.read_only);
+    let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
+    let facts = facts(request, &found).answered(pool.fs.clone());
+    // Before there is a mount, so that nobody takes this one for a program.
+    serve(request, &pool, (0, 0));
+    let service = Arc::new(Novale::new(pool.fs.clone(), settings(request, voice.clone(), facts)));
+    let (events, next_event) = channel();
+    forward_signals(events.clone())?;
+    let config = ServerConfig {
+        source: found.source(),
+        target: request.target.clone(),
+        options: request.words.options.clone(),
+    };
+    let acl = request.words.options.has_acls();
+    let transport = FuserTransport { threads: threads(request), acl };
+    let fs = pool.fs.clone();
+    let on_end = move || {
+        // The kernel gives the device's number to the next mount.
+        fs.set_served(Some(Served { device: (0, 0), words: 0 }));
+        events.send(Event::Unmounted).unwrap_or_default();
+    };
+    let server = match Server::start(service.clone(), &transport, &config, on_end) {
+        Ok(server) => server,
+        Err(error) => {
+            service.close()?;
+            return Err(error.into());
+        }
+    };
+    serve(request, &pool, server.device());
+    announce(request, &found, &server)?;
+    let event = wait(&next_event, &pool, &voice)?;
+    end(server, request, event, &voice).inspect_err(|error| voice.send(&in_words(error)))
+}
+
+/// Waits for the end. Of a pool that others use, it settles for those that died with files open:
+/// nobody waits for those.
+fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<Event> {
+    if !pool.shared {
+        return next_event.recv().context("waiting for the end");
+    }
+    loop {
+        match next_event.recv_timeout(SETTLING_INTERVAL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            event => return event.context("waiting for the end"),
+        }
+        if let Err(error) = pool.fs.settle_dead() {
+            voice.say(&format!("settling for clients that died: {error}"));
+        }
+    }
+}
+
+/// Says in the arena which mount this is, by its device number.
+fn serve(request: &Request, pool: &OpenPool, device: (u32, u32)) {
+    let words = ForPrograms::of(&request.args, &request.words.options).bits();
+    pool.fs.set_served(Some(Served { device, words }));
+}
+
+/// How the pool is mounted.
+fn facts(request: &Request, found: &Found) -> Facts {
+    Facts {
+        slots: found.paths.iter().map(|path| path.display().to_string()).collect(),
+        read_only: request.words.options.read_only,
+        threads: threads(request),
+        grace_seconds: grace_seconds(request),
+        daemon_words: words::running(&request.args, &request.words.options),
+        ..Facts::default()
+    }
+}
+
+/// Says that the mount can be used: to the command that waits, or to the person.
+fn announce(request: &Request, found: &Found, server: &Server) -> Result<()> {
+    if request.args.daemon {
+        return background::ready(request.args.log.as_deref());
+    }
+    let target = server.target().display();
+    let _unheard = say!(
+        "mounted {} on {target}; end it with Ctrl-C or `novale umount`",
+        slots::shown(&found.paths)
+    );
+    Ok(())
+}
+
+fn end(server: Server, request: &Request, event: Event, voice: &Voice) -> Result<()> {
+    let seconds = grace_seconds(request);
+    if event == Event::Signal && !request.args.daemon {
+        let _unheard = say!("unmounting; open files have {seconds} s");
+    }
+    let how = server.shut_down(Duration::from_secs(seconds))?;
+    if how == ShutDown::CutOff {
+        voice.say(&format!("files were still open after {seconds} s and were cut off"));
+    }
+    Ok(())
+}
+
+/// A pool that this daemon has open, alone or beside others.
+struct OpenPool {
+    fs: Arc<Fs>,
+    arena: ArenaFile,
+    shared: bool,
+    /// Those of a pool that nobody else may use.
+    _lock: Option<PoolLock>,
+}
+
+impl Drop for OpenPool {
+    fn drop(&mut self) {
+        // What others use is theirs until the last of them has closed the pool.
+        if !self.shared || self.fs.is_pool_closed() {
+            self.arena.remove().unwrap_or_else(|error| tell(&error.into()));
+        }
+    }
+}
+
+/// Opens the pool for the kernel alone, which may keep what it has read.
+fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
+    let lock = holder::lock(&found.paths)?;
+    let arena = found.arena()?;
+    let clients = arena.live_clients();
+    if !clients.is_empty() {
+        bail!(
+            "{} is in use by processes {clients:?}: mount it beside them with -o direct",
+            slots::shown(&found.paths)
+        );
+    }
+    let mut opening = opening(request);
+    let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm))?;
+    measure_costs(&pm, &mut opening.fs);
+    let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
+    let segment = arena.create(bytes)?;
+    let bar = Bar::new();
+    let fs = Fs::open(pm, segment, &opening.fs, &AllCpus, &|progress| bar.show(progress));
+    let removed = |_: &Error| arena.remove().unwrap_or_default();
+    let fs = fs.inspect_err(removed).with_context(|| slots::shown(&found.paths))?;
+    Ok(OpenPool { fs: Arc::new(fs), arena, shared: false, _lock: Some(lock) })
+}
+
+/// Opens the pool for others to join, or joins those who have it open.
+fn share(request: &Request, found: &Found) -> Result<OpenPool> {
+    if request.words.options.read_only {
+        bail!("a pool that is opened read-only is shared with nobody: give ro or direct, not both");
+    }
+    let opening = opening(request);
+    let bar = Bar::new();
+    let open = || join::open(&found.paths, &opening, &AllCpus, &|progress| bar.show(progress));
+    let joined = holder::while_closing(&found.paths, open)?;
+    let arena = joined.arena().clone();
+    Ok(OpenPool { fs: joined.fs, arena, shared: true, _lock: None })
+}
+
+fn opening(request: &Request) -> Opening {
+    let read_only = request.words.options.read_only;
+    let pm = PmOptions {
+        read_only,
+        populate: request.args.populate,
+        hugepages: request.args.populate,
+        ..PmOptions::default()
+    };
+    let fs = OpenOptions {
+        read_only,
+        atime: match request.words.options.atime.unwrap_or_default() {
+            Atime::Relative => CoreAtime::Relatime,
+            Atime::Never => CoreAtime::Noatime,
+            Atime::Always => CoreAtime::Strict,
+        },
+        form: match request.args.form {
+            None | Some(FormArg::Auto) => Form::Auto,
+            Some(FormArg::Single) => Form::Single,
+            Some(FormArg::Two) => Form::Two,
+        },
+        update: request.args.method.unwrap_or(MethodArg::Auto).policy(),
+        costs: None,
+        now_ns: wall_clock_ns(),
+        index_bytes: request.args.index_memory,
+        ignore_default_acls: !request.words.options.has_acls(),
+    };
+    Opening { pm, fs, arena_bytes: request.args.arena_max }
+}
+
+fn tell_bad_copies(request: &Request, found: &Found) {
+    let writes = !request.words.options.read_only;
+    for bad in &found.info.bad_copies {
+        let then = if writes { "it is rewritten" } else { "mounting it for writing rewrites it" };
+        remark!("novale: {}: {bad}; {then}", slots::shown(&found.paths));
+    }
+}
+
+fn tell_recovery(report: &OpenReport, read_only: bool) {
+    let how =
+        if read_only { "read-only, showing what recovery would leave" } else { "recovered it" };
+    if !report.clean {
+        remark!(
+            "novale: the pool was not closed clean; {how}: {} inodes, {} pages used, {} log entries \
+             read",
+            report.inodes,
+            report.pages_used,
+            report.log_entries
+        );
+    }
+    if report.damaged > 0 {
+        remark!(
+            "novale: {} damaged places, which `novale check` names and `novale check --repair` mends as far as \
+             it can; what they hold can't be read \
+             (\"Structure needs cleaning\")",
+            report.damaged
+        );
+    }
+}
+
+fn settings(request: &Request, voice: Arc<Voice>, facts: Answer) -> Settings {
+    let atime = request.words.options.atime.unwrap_or_default();
+    Settings {
+        atime: if request.words.options.read_only { Atime::Never } else { atime },
+        no_acl: !request.words.options.has_acls(),
+        no_user_xattr: !request.words.options.has_user_xattrs(),
+        shared: request.args.direct,
+        report: Some(Box::new(move |error: &Error| voice.say(&error.to_string()))),
+        facts: Some(facts),
+    }
+}
+
+fn threads(request: &Request) -> usize {
+    let cpus = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
+    let given = request.args.threads.map(usize::from);
+    given.unwrap_or(cpus.clamp(THREADS_MIN, THREADS_MAX))
+}
+
+fn grace_seconds(request: &Request) -> u64 {
+    request.args.grace.unwrap_or(GRACE_SECONDS)
+}
+
+fn forward_signals(events: Sender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("catching signals")?;
+    let forward = move || {
+        for _ in signals.forever() {
+            if events.send(Event::Signal).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("novale-signals".to_owned()).spawn(forward).map(drop)?;
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! `novale umount`: takes mounts away and waits for their daemons to close the pools.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmount};
+use novale_posix::join::remove_arenas_of_dead;
+
+use crate::base::args::UmountArgs;
+use crate::base::out::tell;
+use crate::base::progress::spin;
+use crate::holders::ask::{self, Stuck};
+use crate::holders::elsewhere;
+use crate::holders::facts::Facts;
+use crate::holders::held_slots::HeldSlots;
+use crate::holders::holder::{self, Process};
+use crate::holders::servers::{self, server_of, started_for};
+use crate::pools::slots::{self, split_source};
+
+/// Longest time that closing a pool may take before this command gives up on seeing it.
+const CLOSE_MAX: Duration = Duration::from_secs(600);
+/// The same for one that was cut off.
+const FORCED_MAX: Duration = Duration::from_secs(60);
+/// How long a daemon may take to answer before it counts as stuck.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long another mount namespace may have the mount before this command gives up: programs that
+/// come and go have one, too.
+const ELSEWHERE_MAX: Duration = Duration::from_secs(30);
+/// What closing a small pool takes; behind it a copy of the mount elsewhere is looked for.
+const SOON: Duration = Duration::from_millis(300);
+/// Longer than this it does not wait without a word.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+
+/// Unmounts all; what fails keeps none of the others from being unmounted. Daemons are waited for when
+/// all mounts are gone: two of them may be of one.
+pub(crate) fn run(args: &UmountArgs) -> ExitCode {
+    let how = match (args.lazy, args.force) {
+        (true, _) => Unmount::Lazily,
+        (_, true) => Unmount::ByForce,
+        _ => Unmount::Politely,
+    };
+    let limit = if args.force { FORCED_MAX } else { CLOSE_MAX };
+    let gone: Vec<Result<Option<Daemon>>> = args.dirs.iter().map(|dir| one(dir, how)).collect();
+    let mut code = ExitCode::SUCCESS;
+    for (dir, gone) in args.dirs.iter().zip(gone) {
+        let closed =
+            gone.and_then(|daemon| daemon.map_or(Ok(()), |daemon| daemon.close(dir, limit)));
+        if let Err(error) = closed {
+            tell(&error);
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+/// Takes a mount away; returns its daemon where that is to be waited for.
+fn one(target: &Path, how: Unmount) -> Result<Option<Daemon>> {
+    let entry = match find(target) {
+        Ok(entry) => entry,
+        Err(error) => return not_mounted(target, how, error).map(Some),
+    };
+    let limit = if how == Unmount::Politely { ANSWER_MAX } else { ask::ANSWER_MAX };
+    let said = ask::ask(&entry, limit);
+    let shown = target.display();
+    if said.as_ref().is_ok_and(|said| said.is_dead) {
+        unmount(target, how).map_err(|error| explain(error, &entry))?;
+        clear_away(&entry);
+        remark!("novale: {shown}: its daemon is gone; detached the dead mount");
+        return Ok(None);
+    }
+    let facts = said.as_ref().ok().and_then(|said| said.facts.as_ref());
+    // Held on to before the mount goes: afterwards its number might be another process's.
+    let daemon = Daemon::of(&entry, facts, how);
+    if how == Unmount::Politely {
+        said.as_ref().map(drop).map_err(|Stuck| is_stuck(&entry, daemon.as_ref()))?;
+        facts.map_or(Ok(()), |facts| has_it_alone(&entry, facts))?;
+    }
+    unmount(target, how).map_err(|error| explain(error, &entry))?;
+    if how == Unmount::Lazily {
+        return Ok(None);
+    }
+    if daemon.is_none() {
+        remark!(
+            "novale: {shown} is unmounted; its daemon can't be seen from here, and closes the pool \
+             by itself"
+        );
+    }
+    Ok(daemon)
+}
+
+/// Removes the arena of a pool whose daemon is gone, unless the pool is in use again. That of another
+/// user stays until the pool's next mount.
+fn clear_away(entry: &MountEntry) {
+    if !entry.is_own() {
+        return;
+    }
+    remove_arenas_of_dead(entry.device);
+    // One of another build, or that says nothing of the mount. Where the pool was moved or is damaged,
+    // it stays until the pool's next mount or the next boot.
+    let Ok(found) = slots::find(&split_source(&entry.source)) else { return };
+    let Ok(_lock) = holder::try_lock(&found.paths) else { return };
+    if let Ok(arena) = found.arena() {
+        arena.remove().unwrap_or_default();
+    }
+}
+
+/// umount(2) may wait for a daemon that does not answer without end, and can't be killed then.
+fn is_stuck(entry: &MountEntry, daemon: Option<&Daemon>) -> anyhow::Error {
+    let process = daemon.map_or_else(String::new, |daemon| format!(", process {},", daemon.pid()));
+    anyhow!(
+        "{}: its daemon{process} has not answered for {} s; --force cuts it off, and what was written \
+         to mapped files last may be lost",
+        entry.target.display(),
+        ANSWER_MAX.as_secs()
+    )
+}
+
+/// Refuses while programs use the pool directly: as with open files, the mount is busy. Other daemons
+/// have mounts of their own.
+fn has_it_alone(entry: &MountEntry, facts: &Facts) -> Result<()> {
+    if facts.programs.is_empty() {
+        return Ok(());
+    }
+    let programs: Vec<String> = facts.programs.iter().map(ToString::to_string).collect();
+    bail!(
+        "{}: busy: used directly by process {}; end them, or give --lazy or --force, with which \
+         they keep the pool open",
+        entry.target.display(),
+        programs.join(", ")
+    )
+}
+
+fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
+    if let (MountError::Fusermount(_), Some(owner)) = (&error, entry.owner())
+        && !entry.is_own()
+    {
+        let whose = if owner == 0 { "root".to_owned() } else { format!("user {owner}") };
+        let target = entry.target.display();
+        return anyhow!("{target} is the mount of {whose}: unmount it as {whose}, or as root");
+    }
+    if matches!(error, MountError::Busy { .. }) {
+        return anyhow!("{error}; close them, or give --lazy or --force");
+    }
+    error.into()
+}
+
+/// Somebody else unmounted: the daemon may still be closing the pool, which is waited for, or a copy
+/// of the mount elsewhere keeps it at work, which ends by force.
+fn not_mounted(target: &Path, how: Unmount, error: MountError) -> Result<Daemon> {
+    let path = std::path::absolute(target).context("the mount point's path")?;
+    let path = path.canonicalize().unwrap_or(path);
+    let Some(process) = started_for(&path) else { return Err(error.into()) };
+    let devices = servers::devices_of(process.pid);
+    if how == Unmount::ByForce {
+        let cut = devices.iter().map(|device| novale_fuse::cut(*device));
+        if !cut.fold(false, |any, cut| any | cut.is_ok()) && servers::is_server(process.pid) {
+            // Where the kernel's switch is out of reach, the daemon cuts off itself.
+            process.end().context("ending the daemon")?;
+        }
+    }
+    let held = HeldSlots::of(&process);
+    Ok(Daemon { process, device: devices.first().copied(), held, was_cut: how == Unmount::ByForce })
+}
+
+/// A mount's daemon.
+struct Daemon {
+    process: Process,
+    /// The mount's, which all mounts of the same daemon have.
+    device: Option<(u32, u32)>,
+    /// By which it is seen afterwards that the pool was closed.
+    held: Option<HeldSlots>,
+    /// No mount keeps it at work.
+    was_cut: bool,
+}
+
+impl Daemon {
+    /// Who serves a mount: known by its own answer and the kernel's, or by the locks of the pool that
+    /// is where it was.
+    fn of(entry: &MountEntry, facts: Option<&Facts>, how: Unmount) -> Option<Self> {
+        let process = server_of(entry, facts).or_else(|| {
+            let slots = entry.is_believed().then(|| split_source(&entry.source))?;
+            let process = holder::holder(slots.first()?)?;
+            // One that serves other mounts has a dead daemon's pool.
+            servers::devices_of(process.pid).is_empty().then_some(process)
+        })?;
+        // What another user's daemon has open is not looked at.
+        let held = if entry.is_believed() { HeldSlots::of(&process) } else { None };
+        let was_cut = how == Unmount::ByForce;
+        Some(Self { process, device: Some(entry.device), held, was_cut })
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.pid
+    }
+
+    /// Waits for the daemon, and looks whether it left the pool clean.
+    fn close(&self, target: &Path, limit: Duration) -> Result<()> {
+        self.wait(target, limit)?;
+        if self.held.as_ref().is_some_and(HeldSlots::is_left_open) {
+            bail!("the pool was not closed clean: the next mount recovers it");
+        }
+        Ok(())
+    }
+
+    fn wait(&self, target: &Path, limit: Duration) -> Result<()> {
+        let shown = target.display();
+        // A bind mount of it, say: the kernel lets go of the daemon with the last one.
+        if let Some(other) = self.other_mount()? {
+            let other = other.display();
+            bail!(
+                "{shown} is unmounted, but the pool stays open: it is mounted at {other} too \
+                 (novale umount {other})"
+            );
+        }
+        let what = "waiting for the pool to be closed";
+        if spin(what, || self.process.wait(SOON))? || self.ends_elsewhere(target)? {
+            return Ok(());
+        }
+        if spin(what, || self.process.wait(QUIET_MAX))? {
+            return Ok(());
+        }
+        let pid = self.pid();
+        remark!("novale: {shown}: waiting for process {pid} to close the pool");
+        if !spin(what, || self.process.wait(limit))? {
+            let seconds = limit.as_secs();
+            bail!(
+                "{shown}: process {pid} still has the pool open after {seconds} s; if it is stuck, \
+                 kill -9 {pid} ends it, and the next mount recovers the pool"
+            );
+        }
+        Ok(())
+    }
+
+    /// Another place of this namespace where it is mounted.
+    fn other_mount(&self) -> Result<Option<PathBuf>> {
+        if self.was_cut {
+            return Ok(None);
+        }
+        let table = MountTable::read().context("/proc/self/mountinfo")?;
+        let other = table.of_kind(KIND).find(|entry| Some(entry.device) == self.device);
+        Ok(other.map(|entry| entry.target.clone()))
+    }
+
+    /// Says that another namespace has the mount, if one has, and gives it some time; true where the
+    /// daemon has ended then. It is not waited for any longer, which may be for ever.
+    fn ends_elsewhere(&self, target: &Path) -> Result<bool> {
+        let Some(device) = self.device.filter(|_| !self.was_cut) else { return Ok(false) };
+        let copies = elsewhere::copies(device);
+        if copies.is_empty() {
+            return Ok(false);
+        }
+        let (shown, copies) = (target.display(), elsewhere::shown(&copies));
+        remark!(
+            "novale: {shown} is unmounted, but another mount namespace has the mount too, {copies}: \
+             waiting {} s for it; novale umount --force {shown} ends it there, and what is open fails",
+            ELSEWHERE_MAX.as_secs()
+        );
+        let what = "waiting for the other mount namespace";
+        if spin(what, || self.process.wait(ELSEWHERE_MAX))? {
+            return Ok(true);
+        }
+        let copies = elsewhere::copies(device);
+        if copies.is_empty() {
+            return Ok(false);
+        }
+        let copies = elsewhere::shown(&copies);
+        bail!("{shown}: the pool stays open: another mount namespace still has the mount, {copies}")
+    }
+}

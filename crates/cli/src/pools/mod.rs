@@ -1,0 +1,7 @@
+//! The files of a pool's slots, and the machine's memory.
+//!
+//! Never here: who uses a pool.
+
+pub(crate) mod memory;
+pub(crate) mod slot_files;
+pub(crate) mod slots;

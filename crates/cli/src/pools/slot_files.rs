@@ -1,0 +1,124 @@
+//! The files of slots made and resized for mkfs, and put back when the pool cannot be made.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use novale_posix::make_slot_file;
+
+use crate::base::size::show_size;
+
+/// What the slots of one file system need of it.
+struct Need {
+    device: u64,
+    bytes: u64,
+}
+
+/// Refuses files that their file systems have no room for, before one is changed. `lens` are the
+/// bytes that they are to have.
+pub(crate) fn check_room(paths: &[PathBuf], lens: &[u64]) -> Result<()> {
+    let mut needs: Vec<Need> = Vec::new();
+    for (path, len) in paths.iter().zip(lens) {
+        let there = fs::metadata(path).ok();
+        if there.as_ref().is_some_and(|file| !file.is_file()) {
+            continue;
+        }
+        let has = there.map_or(0, |file| file.blocks().saturating_mul(512));
+        // One that is not there yet is told of when it is created, if its folder is missing.
+        let place = if path.exists() { Some(path.as_path()) } else { path.parent() };
+        let Some(place) = place.filter(|place| place.exists()) else { continue };
+        let shown = || place.display().to_string();
+        let device = fs::metadata(place).with_context(shown)?.dev();
+        let at = needs.iter().position(|need| need.device == device).unwrap_or(needs.len());
+        if at == needs.len() {
+            needs.push(Need { device, bytes: 0 });
+        }
+        let Some(need) = needs.get_mut(at) else { continue };
+        need.bytes = need.bytes.saturating_add(len.saturating_sub(has));
+        let room = rustix::fs::statvfs(place).with_context(shown)?;
+        let available = room.f_bavail.saturating_mul(room.f_frsize);
+        // A file system of 0 blocks is a tmpfs without limit.
+        if room.f_blocks > 0 && need.bytes > available {
+            bail!(
+                "{}: no room for {}: its file system has {} available, and {} are missing; give a \
+                 smaller --size, or free space",
+                path.display(),
+                show_size(*len),
+                show_size(available),
+                show_size(need.bytes)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What was done to files, undone when this is dropped before [`Changed::keep`].
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    created: Vec<PathBuf>,
+    /// Files that were made longer, and the bytes that they had.
+    grown: Vec<(PathBuf, File, u64)>,
+}
+
+impl Changed {
+    /// Makes a file of zeroes, the owner's alone.
+    pub(crate) fn create(&mut self, path: &Path, bytes: u64) -> Result<()> {
+        match make_slot_file(path, bytes) {
+            Ok(true) => self.created.push(path.to_owned()),
+            Ok(false) => {}
+            Err(error) => {
+                let folder = path.parent().filter(|folder| !folder.exists());
+                let hint = folder.map_or("", |_| " (its directory is missing: make it first)");
+                return Err(error).with_context(|| format!("creating {}{hint}", path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives files a size. What is cut off cannot be put back, so all that may fail comes first.
+    pub(crate) fn resize<'a>(
+        &mut self,
+        paths: impl Iterator<Item = &'a PathBuf>,
+        bytes: u64,
+    ) -> Result<()> {
+        let mut longer = Vec::new();
+        for path in paths {
+            let shown = || format!("setting the size of {}", path.display());
+            let file = OpenOptions::new().write(true).open(path).with_context(shown)?;
+            let before = file.metadata().with_context(shown)?.len();
+            if before < bytes {
+                self.grown.push((path.clone(), file.try_clone().with_context(shown)?, before));
+                set_len(path, &file, bytes)?;
+            } else {
+                longer.push((path, file));
+            }
+        }
+        longer.iter().try_for_each(|(path, file)| set_len(path, file, bytes))
+    }
+
+    /// The pool is made.
+    pub(crate) fn keep(&mut self) {
+        self.created.clear();
+        self.grown.clear();
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        for path in &self.created {
+            if let Err(error) = fs::remove_file(path) {
+                remark!("novale: {} was created and cannot be removed: {error}", path.display());
+            }
+        }
+        for (path, file, before) in &self.grown {
+            if let Err(error) = file.set_len(*before) {
+                remark!("novale: {} cannot get its size back: {error}", path.display());
+            }
+        }
+    }
+}
+
+fn set_len(path: &Path, file: &File, bytes: u64) -> Result<()> {
+    file.set_len(bytes).with_context(|| format!("setting the size of {}", path.display()))
+}

@@ -1,0 +1,315 @@
+//! From the slots that a user names to the slots of one pool, in order.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use novale_core::{PoolInfo, SLOT_BYTES_MIN, Space, identify_slot, inspect};
+use novale_layout::{MAX_SLOTS, PAGE, PmAddr, SUPERBLOCK_BYTES, Superblock};
+use novale_pm::{Pm, PmOptions, SlotLock, SlotMemory, SlotSpec};
+use novale_posix::join::ArenaFile;
+use novale_posix::{OUR_FORMAT, slot_head, what_it_holds};
+use uuid::Uuid;
+
+use crate::base::size::show_size;
+
+/// Links that are followed to a file that is not there, as many as the kernel follows.
+const LINKS_MAX: u32 = 40;
+
+/// A pool that was found: its slots in order, and what it says of itself.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) info: PoolInfo,
+    /// What memory each of them is in.
+    pub(crate) memory: Vec<SlotMemory>,
+    /// The slots as they were named.
+    given: Vec<PathBuf>,
+}
+
+impl Found {
+    /// The pool's arena.
+    pub(crate) fn arena(&self) -> Result<ArenaFile> {
+        let first = self.paths.first().context("a pool has a slot")?;
+        let slot = fs::metadata(first).with_context(|| first.display().to_string())?;
+        Ok(ArenaFile::new(self.info.uuid, &slot)?)
+    }
+
+    /// What `/proc/mounts` shows: the slots in the order in which they were named, by which mount(8)
+    /// and umount(8) know a line of fstab.
+    pub(crate) fn source(&self) -> std::ffi::OsString {
+        let paths: Vec<&OsStr> = self.given.iter().map(|path| path.as_os_str()).collect();
+        paths.join(OsStr::new(":"))
+    }
+}
+
+/// A slot as its header shows it: its number, its pool, and where it is.
+type KnownSlot = (u8, [u8; 16], PathBuf);
+
+/// The slots in a source of a mount. A file whose name has a colon is taken whole if it is there.
+pub(crate) fn split_source(source: &OsStr) -> Vec<PathBuf> {
+    if Path::new(source).exists() {
+        return vec![PathBuf::from(source)];
+    }
+    std::env::split_paths(source).collect()
+}
+
+/// Absolute paths, so that a daemon may change its directory. Those that are so stay as they are
+/// spelled.
+pub(crate) fn absolute(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let absolute = |path: &PathBuf| {
+        if path.is_absolute() {
+            return Ok(path.clone());
+        }
+        std::path::absolute(path).context("a slot's path")
+    };
+    given.iter().map(absolute).collect()
+}
+
+/// Opens slots as they are given; whoever opens them for writing holds their locks.
+pub(crate) fn open(paths: &[PathBuf], options: PmOptions) -> Result<Pm> {
+    let specs: Vec<SlotSpec> = paths.iter().map(SlotSpec::new).collect();
+    Ok(Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..options })?)
+}
+
+/// What memory each slot is in.
+pub(crate) fn memory_of(pm: &Pm) -> Vec<SlotMemory> {
+    (0..pm.slot_count()).map(|slot| pm.slot_memory(slot)).collect()
+}
+
+fn reading() -> PmOptions {
+    PmOptions { read_only: true, ..PmOptions::default() }
+}
+
+/// Finds out which slots of which pool these are, puts them in order, and reads the description.
+pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
+    let given = absolute(given)?;
+    refuse_twice(&given)?;
+    let mut known = Vec::new();
+    for path in &given {
+        let (pool, index) = identify(path)?;
+        known.push((index, pool, path.clone()));
+    }
+    known.sort_by_key(|(index, ..)| *index);
+    check_together(&known)?;
+    let paths: Vec<PathBuf> = known.into_iter().map(|(_, _, path)| path).collect();
+    let pm = open(&paths, reading())?;
+    let info = inspect(&pm).with_context(|| shown(&paths))?;
+    let memory = memory_of(&pm);
+    Ok(Found { paths, info, memory, given })
+}
+
+/// The slots of a pool as far as they are there and can be told apart.
+#[derive(Debug)]
+pub(crate) struct FoundSome {
+    /// By their numbers; none for one that is missing.
+    slots: Vec<Option<PathBuf>>,
+    /// What is missing, and what was taken for what.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl FoundSome {
+    /// Opens them, read-only and without locks.
+    pub(crate) fn open(&self) -> Result<Pm> {
+        let spec = |slot: &Option<PathBuf>| slot.as_ref().map(SlotSpec::new);
+        Ok(Pm::open_some(&self.slots.iter().map(spec).collect::<Vec<_>>())?)
+    }
+}
+
+/// Puts slots in order of which some may be missing or damaged: one that does not say which it is
+/// takes the first free place.
+pub(crate) fn find_some(given: &[PathBuf]) -> Result<FoundSome> {
+    let given = absolute(given)?;
+    refuse_twice(&given)?;
+    let (mut known, mut unknown): (Vec<KnownSlot>, Vec<(PathBuf, String)>) = (vec![], vec![]);
+    for path in given {
+        let pm = open(std::slice::from_ref(&path), reading())?;
+        match identify_slot(&pm, 0) {
+            Ok((pool, index)) if index < MAX_SLOTS => known.push((index, pool, path)),
+            Ok((_, index)) => bail!("{}: slot {index} of a pool", path.display()),
+            Err(error) => unknown.push((path, error.to_string())),
+        }
+    }
+    known.sort_by_key(|(index, ..)| *index);
+    check_alike(&known)?;
+    let mut slots: Vec<Option<PathBuf>> = Vec::new();
+    for (index, _, path) in known {
+        slots.resize(usize::from(index) + 1, None);
+        slots.pop();
+        slots.push(Some(path));
+    }
+    let mut remarks = Vec::new();
+    for (path, why) in unknown {
+        let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
+        remarks.push(format!("{} is taken for slot {index}: {why}", path.display()));
+        if let Some(place) = slots.get_mut(index) {
+            *place = Some(path);
+        } else {
+            slots.push(Some(path));
+        }
+    }
+    let count = slots.first().and_then(Option::as_ref).and_then(|first| slot_count(first));
+    slots.resize(slots.len().max(count.unwrap_or(0)), None);
+    let missing = (0..).zip(&slots).filter(|(_, slot)| slot.is_none());
+    remarks.extend(missing.map(|(index, _): (usize, _)| format!("slot {index} is missing")));
+    Ok(FoundSome { slots, remarks })
+}
+
+/// The number of slots of a pool as its first one says.
+fn slot_count(first: &Path) -> Option<usize> {
+    let pm = open(&[first.to_owned()], reading()).ok()?;
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    pm.load(PmAddr::new(0, 0), &mut bytes).ok()?;
+    Superblock::decode(&bytes).ok().map(|superblock| superblock.slot_count.into())
+}
+
+/// The pool and the number of a slot, or what it is instead.
+fn identify(path: &Path) -> Result<([u8; 16], u8)> {
+    let shown = path.display();
+    if let Some(len) = file_len(path).filter(|len| *len < SLOT_BYTES_MIN) {
+        let held = what_it_holds(&head(path)?);
+        // One of ours that was cut off is better described by what it says itself.
+        if held != Some(OUR_FORMAT) || len < PAGE {
+            let held = held.map_or_else(String::new, |held| format!(" of {held}"));
+            bail!(
+                "{shown} holds no pool, but {}{held}; a slot has at least {}: name the slots of a pool",
+                show_size(len),
+                show_size(SLOT_BYTES_MIN)
+            );
+        }
+    }
+    let pm = open(&[path.to_owned()], reading())?;
+    let error = match identify_slot(&pm, 0) {
+        Ok(known) => return Ok(known),
+        Err(error) => error,
+    };
+    match what_it_holds(&head(path)?) {
+        None => bail!("{shown} holds no pool, only zeroes: make one with `novale mkfs {shown}`"),
+        Some(OUR_FORMAT) => bail!("{shown}: {error}"),
+        Some(other) => bail!("{shown} holds no pool, but {other}: name the slots of a pool"),
+    }
+}
+
+/// The length of an ordinary file.
+pub(crate) fn file_len(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
+}
+
+/// The length of a slot that is no ordinary file.
+pub(crate) fn device_len(path: &Path) -> Result<u64> {
+    Ok(open(&[path.to_owned()], reading())?.slot_len(0))
+}
+
+/// A slot's first bytes, those that tell what it holds. A file too short to be a slot is read all the same.
+pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
+    if file_len(path).is_some_and(|len| len < PAGE) {
+        return fs::read(path).with_context(|| path.display().to_string());
+    }
+    Ok(slot_head(&open(&[path.to_owned()], reading())?, 0)?)
+}
+
+/// What space there is in a pool that nobody uses, as far as it says.
+pub(crate) fn space(found: &Found) -> Option<Space> {
+    open(&found.paths, reading()).ok().and_then(|pm| novale_core::space(&pm).ok().flatten())
+}
+
+/// Refuses a slot that is named twice, by whatever paths, also one that is yet to be created.
+pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
+    let mut seen: Vec<(PathBuf, &Path)> = Vec::new();
+    for path in paths {
+        let real = real_path(path);
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == real) {
+            if *first == path.as_path() {
+                bail!("{} is named twice: name each slot once", first.display());
+            }
+            let (first, path) = (first.display(), path.display());
+            bail!("{first} and {path} are the same: name each slot once");
+        }
+        seen.push((real, path));
+    }
+    Ok(())
+}
+
+/// A path without symbolic links and dots; of one that is not there, as far as it is.
+fn real_path(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(real) = path.canonicalize() {
+            return real;
+        }
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        let (Some(folder), Some(name)) = (folder, path.file_name()) else { return path };
+        path = folder.join(name);
+        match fs::read_link(&path) {
+            Ok(leads) => path = folder.join(leads),
+            Err(_) => return path,
+        }
+    }
+    path
+}
+
+/// Refuses slots of two pools, and a slot given twice.
+fn check_alike(known: &[KnownSlot]) -> Result<()> {
+    for pair in known.windows(2) {
+        let [(first_index, first_pool, first), (index, pool, path)] = pair else { continue };
+        let (first, path) = (first.display(), path.display());
+        if first_pool != pool {
+            let (one, other) = (Uuid::from_bytes(*first_pool), Uuid::from_bytes(*pool));
+            bail!(
+                "{first} belongs to pool {one}, but {path} to pool {other}: name the slots of one pool"
+            );
+        }
+        if first_index == index {
+            bail!(
+                "{first} and {path} are both slot {index} of the pool: one is the other's copy; name \
+                 one"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Refuses slots of two pools, a slot given twice, and a missing one as far as that can be seen.
+fn check_together(known: &[KnownSlot]) -> Result<()> {
+    check_alike(known)?;
+    let gap = (0..).zip(known).find(|(expected, (index, ..))| expected != index);
+    if let Some((expected, (index, pool, path))) = gap {
+        bail!(
+            "slot {expected} of pool {} is missing ({} is slot {index}): name all slots",
+            Uuid::from_bytes(*pool),
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(" ")
+}
+
+/// Bytes of a number of pages.
+pub(crate) fn page_bytes(pages: u64) -> u64 {
+    pages.saturating_mul(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_together;
+
+    fn complaint(slots: &[(u8, u8)]) -> String {
+        let slot = |(index, pool): &(u8, u8)| (*index, [*pool; 16], format!("s{index}").into());
+        let known: Vec<_> = slots.iter().map(slot).collect();
+        check_together(&known).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn slots_that_do_not_belong_together_are_named() {
+        assert_eq!(complaint(&[(0, 7), (1, 7)]), "");
+        assert!(complaint(&[(0, 7), (1, 8)]).contains("belongs to pool 07070707"));
+        assert!(complaint(&[(0, 7), (0, 7)]).contains("both slot 0"));
+        assert!(complaint(&[(1, 7)]).starts_with("slot 0 of pool"));
+        assert!(complaint(&[(0, 7), (2, 7)]).starts_with("slot 1 of pool"));
+    }
+}

@@ -1,0 +1,187 @@
+//! Touching a program's memory: a bad pointer becomes `EFAULT`, as in the kernel, not a crash.
+//!
+//! The instructions that touch it stand between two labels. A fault there goes on at a third one,
+//! which returns false ([`fixup`], called by the handler of SIGSEGV and SIGBUS). Pages are probed
+//! before the file system has any lock; it then copies without guard. A program that unmaps memory
+//! while a call uses it is killed by the fault, and others settle for it.
+
+use std::arch::global_asm;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+/// Shows what lies behind the end of what a mapping shows; false where there is nothing.
+pub(crate) type Show = fn(u64, usize) -> bool;
+static SHOW: OnceLock<Show> = OnceLock::new();
+
+/// Says who knows the program's mappings of files.
+pub(crate) fn set_show(show: Show) {
+    // Said once, while the program does not run yet.
+    SHOW.set(show).unwrap_or_default();
+}
+
+fn show(at: u64, len: usize) -> bool {
+    SHOW.get().is_some_and(|show| show(at, len))
+}
+
+const PAGE: usize = 4096;
+
+global_asm!(
+    ".text",
+    ".globl novale_guard_start",
+    "novale_guard_start:",
+    // bool novale_probe_read(const void *rdi)
+    ".globl novale_probe_read",
+    "novale_probe_read:",
+    "mov al, byte ptr [rdi]",
+    "mov eax, 1",
+    "ret",
+    // bool novale_probe_write(void *rdi): stores what is there
+    ".globl novale_probe_write",
+    "novale_probe_write:",
+    "lock or byte ptr [rdi], 0",
+    "mov eax, 1",
+    "ret",
+    // bool novale_copy_string(char *rdi, const char *rsi, size_t rdx, size_t *rcx)
+    ".globl novale_copy_string",
+    "novale_copy_string:",
+    "xor r8d, r8d",
+    "2:",
+    "cmp r8, rdx",
+    "jae 3f",
+    "mov al, byte ptr [rsi + r8]",
+    "mov byte ptr [rdi + r8], al",
+    "test al, al",
+    "jz 3f",
+    "inc r8",
+    "jmp 2b",
+    "3:",
+    "mov qword ptr [rcx], r8",
+    "mov eax, 1",
+    "ret",
+    ".globl novale_guard_end",
+    "novale_guard_end:",
+    ".globl novale_guard_failed",
+    "novale_guard_failed:",
+    "xor eax, eax",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn novale_guard_start();
+    fn novale_guard_end();
+    fn novale_guard_failed();
+    fn novale_probe_read(at: *const u8) -> bool;
+    fn novale_probe_write(at: *mut u8) -> bool;
+    fn novale_copy_string(to: *mut u8, from: *const u8, len: usize, copied: *mut usize) -> bool;
+}
+
+/// Where to go on after a fault at an instruction; `None` when it is none of the guarded ones.
+pub(crate) fn fixup(instruction: usize) -> Option<usize> {
+    let guarded = novale_guard_start as *const () as usize..novale_guard_end as *const () as usize;
+    guarded.contains(&instruction).then_some(novale_guard_failed as *const () as usize)
+}
+
+/// Calls `probe` for an address in each page of a range; false for a range that wraps around.
+fn each_page(at: usize, len: usize, mut probe: impl FnMut(usize) -> bool) -> bool {
+    let Some(end) = at.checked_add(len) else { return false };
+    let mut next = at;
+    while next < end {
+        if !probe(next) {
+            return false;
+        }
+        next = (next & !(PAGE - 1)) + PAGE;
+    }
+    true
+}
+
+/// Memory of the program that can be read; `None` where some of it can't. Not with the mappings' lock,
+/// since what is behind the end of what a mapping shows may be shown first.
+pub(crate) fn readable<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
+    readable_now(at, len).or_else(|| show(at, len).then(|| readable_now(at, len)).flatten())
+}
+
+/// As [`readable`], as it is mapped at this moment.
+pub(crate) fn readable_now<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
+    let at = usize::try_from(at).ok()?;
+    if len == 0 {
+        return Some(&[]);
+    }
+    // SAFETY: a fault returns false.
+    let good = each_page(at, len, |page| unsafe { novale_probe_read(page as *const u8) });
+    // SAFETY: it was readable just now, and the program has handed it over for the call. It may be
+    // changed by another thread of the program, as during any system call: it is only copied.
+    good.then(|| unsafe { std::slice::from_raw_parts(at as *const u8, len) })
+}
+
+/// Memory of the program that can be written; `None` where some of it can't. Otherwise as [`readable`].
+pub(crate) fn writable<'a>(at: u64, len: usize) -> Option<&'a mut [u8]> {
+    if let Some(found) = writable_now(at, len) {
+        return Some(found);
+    }
+    show(at, len).then(|| writable_now(at, len)).flatten()
+}
+
+/// As [`writable`], as it is mapped at this moment.
+pub(crate) fn writable_now<'a>(at: u64, len: usize) -> Option<&'a mut [u8]> {
+    let at = usize::try_from(at).ok()?;
+    if len == 0 {
+        return Some(&mut []);
+    }
+    // SAFETY: a fault returns false; nothing changes.
+    let good = each_page(at, len, |page| unsafe { novale_probe_write(page as *mut u8) });
+    // SAFETY: it was writable just now, and the program has handed it over for the call.
+    good.then(|| unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) })
+}
+
+/// Stores a value of the kernel's layout into the program's memory.
+pub(crate) fn store<T: Copy>(at: u64, value: &T) -> bool {
+    let bytes = std::mem::size_of::<T>();
+    let Some(to) = writable(at, bytes) else { return false };
+    // SAFETY: `to` has as many bytes as the value; the types stored have no invalid padding reads
+    // that matter: they are copied as bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast(), to.as_mut_ptr(), bytes);
+    };
+    true
+}
+
+/// Loads a value of the kernel's layout, any bits of which are valid, from the program's memory.
+pub(crate) fn load<T: Copy>(at: u64) -> Option<T> {
+    let from = readable(at, std::mem::size_of::<T>())?;
+    // SAFETY: as many bytes as the type has; callers load plain integers and structures of them.
+    Some(unsafe { from.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Whether a string of the program begins so; `None` where it can't be read.
+pub(crate) fn starts_with(text: u64, prefix: &[u8]) -> Option<bool> {
+    for (at, byte) in (text..).zip(prefix) {
+        // A shorter string ends before.
+        if load::<u8>(at)? != *byte {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// Bytes of a path at most, with the NUL at its end, as in Linux.
+pub(crate) const PATH_MAX: usize = 4096;
+
+/// Room for a path of the program, in memory of this library's.
+pub(crate) struct PathBuffer(MaybeUninit<[u8; PATH_MAX]>);
+
+impl PathBuffer {
+    pub(crate) fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    /// A path of the program without its NUL; `None` where it can't be read or is too long.
+    pub(crate) fn load(&mut self, at: u64) -> Option<&[u8]> {
+        let (to, from) = (self.0.as_mut_ptr().cast::<u8>(), usize::try_from(at).ok()? as *const u8);
+        let mut len = 0;
+        // SAFETY: there is room for so many bytes; a fault while reading returns false.
+        let good = unsafe { novale_copy_string(to, from, PATH_MAX, &raw mut len) };
+        // SAFETY: so many bytes have been copied.
+        let path = unsafe { std::slice::from_raw_parts(to, len.min(PATH_MAX)) };
+        (good && len < PATH_MAX).then_some(path)
+    }
+}

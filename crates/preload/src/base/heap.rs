@@ -1,0 +1,105 @@
+//! Memory of this library's own: a signal handler that interrupts the program's `malloc` may open
+//! a file, which must not need that `malloc`.
+
+use std::alloc::{GlobalAlloc, Layout};
+
+use dlmalloc::{Allocator, Dlmalloc};
+
+use crate::base::lock::Lock;
+use crate::base::sys::sys;
+
+/// Memory from the kernel, in whole pages.
+struct Pages;
+
+// SAFETY: each range is a fresh private mapping of the length that is asked for, and is given back
+// whole or by parts as the allocator says.
+unsafe impl Allocator for Pages {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at = sys!(libc::SYS_mmap, 0, size, access, flags, u64::MAX, 0);
+        match usize::try_from(at) {
+            Ok(at) => (at as *mut u8, size, 0),
+            Err(_) => (std::ptr::null_mut(), 0, 0),
+        }
+    }
+
+    fn remap(&self, at: *mut u8, old: usize, new: usize, can_move: bool) -> *mut u8 {
+        let flags = if can_move { libc::MREMAP_MAYMOVE } else { 0 };
+        let at = sys!(libc::SYS_mremap, at, old, new, flags);
+        usize::try_from(at).map_or(std::ptr::null_mut(), |at| at as *mut u8)
+    }
+
+    fn free_part(&self, at: *mut u8, old: usize, new: usize) -> bool {
+        sys!(libc::SYS_munmap, at.wrapping_add(new), old - new) == 0
+    }
+
+    fn free(&self, at: *mut u8, size: usize) -> bool {
+        sys!(libc::SYS_munmap, at, size) == 0
+    }
+
+    fn can_release_part(&self, _flags: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        4096
+    }
+}
+
+/// The allocator of everything in this library.
+pub(crate) struct Heap(Lock<Dlmalloc<Pages>>);
+
+impl Heap {
+    pub(crate) const fn new() -> Self {
+        Self(Lock::new(Dlmalloc::new_with_allocator(Pages)))
+    }
+
+    /// Keeps others out while the process forks.
+    pub(crate) fn before_fork(&self) {
+        self.0.take();
+    }
+
+    /// Called in parent and child.
+    pub(crate) fn after_fork(&self) {
+        self.0.give();
+    }
+}
+
+// SAFETY: handed on to an allocator that keeps the rules, under a lock.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the rules of `GlobalAlloc`.
+        unsafe { self.0.lock().malloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the rules of `GlobalAlloc`.
+        unsafe { self.0.lock().free(at, layout.size(), layout.align()) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the rules of `GlobalAlloc`.
+        unsafe { self.0.lock().calloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller keeps the rules of `GlobalAlloc`.
+        unsafe { self.0.lock().realloc(at, layout.size(), layout.align(), size) }
+    }
+}
+
+#[global_allocator]
+pub(crate) static HEAP: Heap = Heap::new();
+
+/// Memory that is taken as it is used, zeroes at first.
+pub(crate) fn reserve(bytes: usize) -> Option<u64> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let at = sys!(libc::SYS_mmap, 0, bytes, access, flags, u64::MAX, 0);
+    u64::try_from(at).ok()
+}

@@ -1,0 +1,64 @@
+//! System calls made by this library itself: its own instruction, which nobody patches.
+
+use std::arch::asm;
+use std::ffi::c_long;
+
+/// What a system call returned: a value, or an error number negated, as the kernel gives it.
+pub(crate) type Ret = i64;
+
+/// What a call gives back: its result, or nothing where the kernel is to do it.
+pub(crate) type Served = Option<Ret>;
+
+/// What is to happen with a call.
+pub(crate) enum Outcome {
+    /// It is done, with this result.
+    Done(Ret),
+    /// The kernel does it.
+    Kernel,
+    /// The kernel does it, and the dispatcher sees what came of it, unless it has failed.
+    Look,
+    /// The kernel does it, and a child uses this thread's memory until its parent goes on.
+    Lend,
+    /// The kernel does it, and a child uses this thread's memory beside it.
+    Share,
+}
+
+/// The six arguments of a system call, as they stand in registers.
+pub(crate) type Args = [u64; 6];
+
+/// Makes a system call.
+///
+/// # Safety
+/// As the call with these arguments asks.
+#[inline]
+pub(crate) unsafe fn call(number: c_long, args: Args) -> Ret {
+    let result: i64;
+    // SAFETY: the kernel's convention; it changes rcx, r11 and what the arguments point to.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// A system call with numbers alone, or with pointers that the caller vouches for by this library's
+/// own types.
+macro_rules! sys {
+    ($number:expr $(, $arg:expr)*) => {{
+        let given: &[u64] = &[$($arg as u64),*];
+        let mut args = [0u64; 6];
+        args.iter_mut().zip(given).for_each(|(to, from)| *to = *from);
+        // SAFETY: every use in this crate passes numbers, pointers to live values of its own, or a
+        // program's own arguments, which the kernel checks.
+        unsafe { $crate::base::sys::call($number, args) }
+    }};
+}
+pub(crate) use sys;
+
+/// A failed call's error number, negated.
+#[inline]
+pub(crate) fn fail(errno: i32) -> Ret {
+    -Ret::from(errno)
+}

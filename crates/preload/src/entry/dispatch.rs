@@ -1,0 +1,534 @@
+//! Which call is served by what.
+
+use crate::base::classes::{self, CLOSES, CREATES, ENDS, MAPS, add_class};
+use crate::base::sys::{Args, Outcome, Served, fail};
+use crate::base::{left, report};
+use crate::calls::xattrs::{self, Ask};
+use crate::calls::{
+    attributes, data, descriptors, directories, ioctls, maps, names, open, processes, space,
+    transfer,
+};
+use crate::entry::counted;
+use crate::fds::kernel;
+use crate::fds::table::Serving;
+use crate::mounts::room;
+use crate::numbers;
+use crate::paths::descriptor;
+use crate::process::{confined, signals};
+use crate::text::objects;
+
+const CWD: u64 = libc::AT_FDCWD as u64;
+/// Attempts before a name that changes hands all the time is given up.
+const ATTEMPTS: u32 = 16;
+const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+/// Calls of Linux 5.14 and 6.5.
+const QUOTACTL_FD: i64 = 443;
+const CACHESTAT: i64 = 451;
+/// Calls of Linux 6.13.
+const SETXATTRAT: i64 = 463;
+const GETXATTRAT: i64 = 464;
+const LISTXATTRAT: i64 = 465;
+const REMOVEXATTRAT: i64 = 466;
+
+/// Calls that are looked at when their first argument is a descriptor of a mount's file.
+const OF_DESCRIPTORS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_readahead,
+    libc::SYS_close,
+    libc::SYS_flock,
+    libc::SYS_fchmod,
+    libc::SYS_fchown,
+    libc::SYS_fstatfs,
+    libc::SYS_syncfs,
+    libc::SYS_fsetxattr,
+    libc::SYS_fgetxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_fremovexattr,
+    libc::SYS_getdents,
+    libc::SYS_getdents64,
+    libc::SYS_mknodat,
+    libc::SYS_futimesat,
+    libc::SYS_fchmodat2,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_quotactl_fd,
+    SETXATTRAT,
+    GETXATTRAT,
+    LISTXATTRAT,
+    REMOVEXATTRAT,
+];
+
+/// Calls that are looked at each time.
+const ALWAYS: &[i64] = &[
+    libc::SYS_open,
+    libc::SYS_creat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_access,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_truncate,
+    libc::SYS_chmod,
+    libc::SYS_fchmodat,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_mkdir,
+    libc::SYS_mkdirat,
+    libc::SYS_rmdir,
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_link,
+    libc::SYS_linkat,
+    libc::SYS_symlink,
+    libc::SYS_symlinkat,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_statfs,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_chdir,
+    libc::SYS_fchdir,
+    libc::SYS_dup,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_close_range,
+    libc::SYS_ioctl,
+    libc::SYS_kcmp,
+    libc::SYS_finit_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_fanotify_mark,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fsconfig,
+    libc::SYS_landlock_add_rule,
+    QUOTACTL_FD,
+    CACHESTAT,
+    libc::SYS_mmap,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_copy_file_range,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_ctl,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_setup,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_exit,
+    libc::SYS_rt_sigaction,
+    libc::SYS_sigaltstack,
+    libc::SYS_umask,
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_chroot,
+    libc::SYS_pivot_root,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_prctl,
+    libc::SYS_seccomp,
+    libc::SYS_landlock_restrict_self,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_fanotify_mark,
+];
+
+/// Calls of the kernel's that may be about what a descriptor itself leads to, and not a path from there.
+const OF_EMPTY_PATHS: &[i64] = &[
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_faccessat2,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_linkat,
+    libc::SYS_fchmodat2,
+    libc::SYS_futimesat,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    libc::SYS_quotactl_fd,
+    SETXATTRAT,
+    GETXATTRAT,
+    LISTXATTRAT,
+    REMOVEXATTRAT,
+];
+
+/// Calls by which the kernel gives out a descriptor, or sees how many there may be, or uses one without
+/// being asked about it here: no placeholder may be in stock then.
+const MAKING_DESCRIPTORS: &[i64] = &[
+    libc::SYS_open,
+    libc::SYS_creat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_mknodat,
+    libc::SYS_dup,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_pipe,
+    libc::SYS_pipe2,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_create1,
+    libc::SYS_eventfd,
+    libc::SYS_eventfd2,
+    libc::SYS_signalfd,
+    libc::SYS_signalfd4,
+    libc::SYS_timerfd_create,
+    libc::SYS_inotify_init,
+    libc::SYS_inotify_init1,
+    libc::SYS_fanotify_init,
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+    libc::SYS_mq_open,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_bpf,
+    libc::SYS_seccomp,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_open_tree,
+    libc::SYS_landlock_create_ruleset,
+];
+
+/// Calls on addresses, where files are mapped here.
+const OF_ADDRESSES: &[i64] =
+    &[libc::SYS_munmap, libc::SYS_mremap, libc::SYS_msync, libc::SYS_mprotect];
+
+/// Says which calls are looked at.
+pub(crate) fn begin() {
+    let all = [(OF_DESCRIPTORS, classes::DESCRIPTOR), (ALWAYS, classes::ALWAYS)];
+    let more = [(MAKING_DESCRIPTORS, CREATES), (&[libc::SYS_close][..], CLOSES)];
+    let more = more.into_iter().chain([(OF_ADDRESSES, MAPS), (&[libc::SYS_exit_group][..], ENDS)]);
+    for (calls, class) in all.into_iter().chain(more) {
+        for number in calls {
+            add_class(*number, class);
+        }
+    }
+}
+
+/// Serves a call, or leaves it to the kernel.
+pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
+    if number == libc::SYS_exit {
+        return processes::exit_thread(args);
+    }
+    let _inside = Serving::new();
+    match number {
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            processes::clone(number, args)
+        }
+        libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
+        libc::SYS_exit_group => processes::exit_process(args),
+        _ if report::is_on() => counted::counted(number, args, || serve_file(number, args)),
+        _ => serve_file(number, args),
+    }
+}
+
+#[inline]
+fn serve_file(number: i64, args: &Args) -> Outcome {
+    let mut served = data_call(number, args);
+    if room::is_wanted(served) {
+        served = room::again(|| data_call(number, args));
+    }
+    if served.is_none() {
+        start_from(number, args);
+        if makes_descriptor(number, args) {
+            numbers::clear();
+        }
+    }
+    let to_kernel = if is_looked_at(number, args) { Outcome::Look } else { Outcome::Kernel };
+    served.map_or(to_kernel, Outcome::Done)
+}
+
+/// Whether what the kernel gives out by a call may be a file of a mount.
+fn is_looked_at(number: i64, args: &Args) -> bool {
+    match number {
+        _ if left::has_all() => false,
+        libc::SYS_recvmsg => descriptors::has_room(args[1]),
+        libc::SYS_open
+        | libc::SYS_creat
+        | libc::SYS_openat
+        | libc::SYS_openat2
+        | libc::SYS_recvmmsg => true,
+        _ => false,
+    }
+}
+
+/// Looks at what the kernel has made of a call: what it has opened in a mount, by whatever path, is served
+/// from then on.
+pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
+    let _inside = Serving::new();
+    let mut is_found = false;
+    match number {
+        libc::SYS_recvmsg => descriptors::received(args[1], 1),
+        libc::SYS_recvmmsg => descriptors::received(args[1], came),
+        libc::SYS_open | libc::SYS_creat | libc::SYS_openat | libc::SYS_openat2 => {
+            is_found = open::found(number, args, came).is_some();
+        }
+        // Counted, and nothing else.
+        _ => {}
+    }
+    if report::is_on() {
+        counted::looked(number, came, is_found);
+    }
+    Outcome::Done(i64::from(came))
+}
+
+/// Whether the kernel may give out a descriptor by this call: locks, which programs take for each of
+/// their transactions, leave the stock of numbers as it is.
+fn makes_descriptor(number: i64, args: &Args) -> bool {
+    let duplicates = matches!(args[1] as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    classes::is_of(number, CREATES) && (number != libc::SYS_fcntl || duplicates)
+}
+
+/// Takes the directories that a call of the kernel's starts from.
+fn start_from(number: i64, args: &Args) {
+    let at: &[usize] = match number {
+        libc::SYS_symlinkat => &[1],
+        libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat | libc::SYS_move_mount => {
+            &[0, 2]
+        }
+        libc::SYS_fanotify_mark => &[3],
+        _ => &[0],
+    };
+    for fd in at.iter().filter_map(|at| args.get(*at)) {
+        if OF_EMPTY_PATHS.contains(&number) {
+            kernel::take_any(descriptor(*fd));
+        } else {
+            kernel::take_directory(descriptor(*fd));
+        }
+    }
+}
+
+/// The calls that programs make most, first.
+#[inline]
+fn data_call(number: i64, args: &Args) -> Served {
+    match number {
+        libc::SYS_read => data::read(args),
+        libc::SYS_write => data::write(args),
+        libc::SYS_pread64 => data::pread(args),
+        libc::SYS_pwrite64 => data::pwrite(args),
+        libc::SYS_readv => data::readv(args),
+        libc::SYS_writev => data::writev(args),
+        libc::SYS_preadv => data::preadv(args, false),
+        libc::SYS_pwritev => data::pwritev(args, false),
+        libc::SYS_preadv2 => data::preadv(args, true),
+        libc::SYS_pwritev2 => data::pwritev(args, true),
+        libc::SYS_lseek => data::lseek(args),
+        libc::SYS_fsync | libc::SYS_fdatasync => data::sync(args),
+        libc::SYS_sync_file_range => data::sync_range(args),
+        libc::SYS_ftruncate => data::truncate(args),
+        libc::SYS_fallocate => data::fallocate(args),
+        libc::SYS_fadvise64 => data::advise(args),
+        libc::SYS_readahead => data::readahead(args),
+        libc::SYS_ioctl => ioctls::ioctl(args),
+        libc::SYS_syncfs => data::other(args),
+        libc::SYS_fstatfs => space::of_file(args),
+        libc::SYS_fsetxattr => xattrs::of_file(Ask::Set, args),
+        libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, args),
+        libc::SYS_flistxattr => xattrs::of_file(Ask::List, args),
+        libc::SYS_fremovexattr => xattrs::of_file(Ask::Remove, args),
+        _ => current(|| path_call(number, args)),
+    }
+}
+
+/// Makes a call again while it ends because what a name led to was removed between the look at the
+/// name and the use of it. Who sees that so often is told that there is no such name.
+fn current(mut call: impl FnMut() -> Served) -> Served {
+    for _ in 0..ATTEMPTS {
+        let result = call();
+        if result != Some(fail(libc::ESTALE)) {
+            return result;
+        }
+    }
+    Some(fail(libc::ENOENT))
+}
+
+fn path_call(number: i64, args: &Args) -> Served {
+    let [a, b, c, d, flags, _] = *args;
+    match number {
+        libc::SYS_open => open::open(args),
+        libc::SYS_creat => open::creat(args),
+        libc::SYS_openat => open::openat(args),
+        libc::SYS_openat2 => open::openat2(args),
+        libc::SYS_fstat => attributes::fstat(args),
+        libc::SYS_stat => attributes::stat(args, 0),
+        libc::SYS_lstat => attributes::stat(args, NOFOLLOW),
+        libc::SYS_newfstatat => attributes::fstatat(args),
+        libc::SYS_statx => attributes::statx(args),
+        libc::SYS_access => attributes::access(CWD, a, b as i32, 0),
+        libc::SYS_faccessat => attributes::access(a, b, c as i32, 0),
+        libc::SYS_faccessat2 => attributes::access(a, b, c as i32, d as i32),
+        libc::SYS_truncate => attributes::truncate(args),
+        libc::SYS_chmod => attributes::chmod(CWD, a, b, 0),
+        libc::SYS_fchmodat => attributes::chmod(a, b, c, 0),
+        libc::SYS_fchmod => attributes::fchmod(args),
+        libc::SYS_chown => attributes::chown(CWD, a, (b, c), 0),
+        libc::SYS_lchown => attributes::chown(CWD, a, (b, c), NOFOLLOW),
+        libc::SYS_fchownat => attributes::chown(a, b, (c, d), flags as i32),
+        libc::SYS_fchown => attributes::fchown(args),
+        libc::SYS_utimensat => attributes::utimensat(args),
+        libc::SYS_mkdir => names::mkdir(CWD, a, b),
+        libc::SYS_mkdirat => names::mkdir(a, b, c),
+        libc::SYS_rmdir => names::unlink(CWD, a, libc::AT_REMOVEDIR),
+        libc::SYS_unlink => names::unlink(CWD, a, 0),
+        libc::SYS_unlinkat => names::unlink(a, b, c as i32),
+        libc::SYS_rename => names::rename((CWD, a), (CWD, b), 0),
+        libc::SYS_renameat => names::rename((a, b), (c, d), 0),
+        libc::SYS_renameat2 => names::rename((a, b), (c, d), flags),
+        libc::SYS_link => names::link((CWD, a), (CWD, b), 0),
+        libc::SYS_linkat => names::link((a, b), (c, d), flags as i32),
+        libc::SYS_symlink => names::symlink(a, CWD, b),
+        libc::SYS_symlinkat => names::symlink(a, b, c),
+        libc::SYS_readlink => names::readlink(CWD, a, b, c),
+        libc::SYS_readlinkat => names::readlink(a, b, c, d),
+        libc::SYS_statfs => space::of_path(args),
+        libc::SYS_setxattr => xattrs::of_path(Ask::Set, args, 0),
+        libc::SYS_lsetxattr => xattrs::of_path(Ask::Set, args, NOFOLLOW),
+        libc::SYS_getxattr => xattrs::of_path(Ask::Get, args, 0),
+        libc::SYS_lgetxattr => xattrs::of_path(Ask::Get, args, NOFOLLOW),
+        libc::SYS_listxattr => xattrs::of_path(Ask::List, args, 0),
+        libc::SYS_llistxattr => xattrs::of_path(Ask::List, args, NOFOLLOW),
+        libc::SYS_removexattr => xattrs::of_path(Ask::Remove, args, 0),
+        libc::SYS_lremovexattr => xattrs::of_path(Ask::Remove, args, NOFOLLOW),
+        _ => other_call(number, args),
+    }
+}
+
+fn other_call(number: i64, args: &Args) -> Served {
+    match number {
+        libc::SYS_getdents64 => directories::list(args),
+        libc::SYS_getdents => directories::list_old(args),
+        libc::SYS_close => Some(descriptors::close(args)),
+        libc::SYS_close_range => descriptors::close_range(args),
+        libc::SYS_dup => descriptors::dup(args),
+        libc::SYS_dup2 | libc::SYS_dup3 => descriptors::dup_to(number, args),
+        libc::SYS_fcntl => descriptors::fcntl(args),
+        libc::SYS_flock => descriptors::flock(args),
+        libc::SYS_mmap => maps::mmap(args).or_else(|| objects::mmap(args)),
+        libc::SYS_munmap => maps::munmap(args),
+        libc::SYS_mremap => maps::mremap(args),
+        libc::SYS_msync => maps::msync(args),
+        libc::SYS_mprotect => maps::mprotect(args),
+        libc::SYS_sendfile => transfer::sendfile(args),
+        libc::SYS_copy_file_range => transfer::copy_file_range(args),
+        libc::SYS_tee => descriptors::of_two(&[(args[0], 0), (args[1], 0)]),
+        libc::SYS_splice => descriptors::of_two(&[(args[0], args[1]), (args[2], args[3])]),
+        libc::SYS_kcmp
+        | libc::SYS_finit_module
+        | libc::SYS_kexec_file_load
+        | libc::SYS_fanotify_mark
+        | libc::SYS_open_by_handle_at
+        | libc::SYS_fsconfig
+        | libc::SYS_landlock_add_rule
+        | QUOTACTL_FD
+        | CACHESTAT => {
+            descriptors::name(number, args);
+            None
+        }
+        libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),
+        libc::SYS_select | libc::SYS_pselect6 => descriptors::select(args),
+        libc::SYS_epoll_ctl => descriptors::epoll_ctl(args),
+        libc::SYS_sendmsg => descriptors::send_message(args, false),
+        libc::SYS_sendmmsg => descriptors::send_message(args, true),
+        libc::SYS_io_uring_setup | libc::SYS_io_setup => {
+            kernel::give_all();
+            None
+        }
+        libc::SYS_chdir => processes::chdir(args),
+        libc::SYS_fchdir => descriptors::fchdir(args),
+        libc::SYS_rt_sigaction => signals::action(args),
+        libc::SYS_sigaltstack => Some(signals::alternate_stack(args)),
+        libc::SYS_umask => Some(processes::umask(args)?),
+        libc::SYS_setrlimit | libc::SYS_prlimit64 => processes::limits(number, args),
+        libc::SYS_chroot
+        | libc::SYS_pivot_root
+        | libc::SYS_unshare
+        | libc::SYS_setns
+        | libc::SYS_mount
+        | libc::SYS_umount2
+        | libc::SYS_move_mount => processes::elsewhere(number, args),
+        libc::SYS_prctl | libc::SYS_seccomp | libc::SYS_landlock_restrict_self => {
+            confined::before_rule(number, args)
+        }
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setfsuid
+        | libc::SYS_setfsgid
+        | libc::SYS_setgroups
+        | libc::SYS_capset => processes::identity(number, args),
+        _ => None,
+    }
+}

@@ -1,0 +1,296 @@
+//! The way from a system call of the program into this library and back.
+//!
+//! Comes in: the call's number and arguments in their registers, the address behind the `syscall`
+//! in r11, the program's stack. A few instructions decide that the kernel is to do it, for all but
+//! the calls that [`CLASSES`] names; then nothing else has been touched. The others save what libc expects
+//! to find unchanged, mark the thread as inside, and go on on a stack of this library's own, since a
+//! program's may be small.
+
+pub(crate) mod counted;
+pub(crate) mod dispatch;
+
+use std::arch::global_asm;
+use std::sync::atomic::Ordering;
+
+use crate::base::classes;
+use crate::base::sys::{Args, Outcome};
+use crate::base::thread::{BORROWED, SHARED, current};
+use crate::numbers::words;
+use crate::process::signals::SetAside;
+
+/// What the entry has saved, in its order on the stack.
+#[repr(C)]
+struct Frame {
+    number: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    r10: u64,
+    r8: u64,
+    r9: u64,
+}
+
+/// The bit of a call's number by which it comes again, made by the kernel: its result, which is not
+/// negative, stands above the number.
+const LOOKED_AT: u64 = 1 << 63;
+
+/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, and 2
+/// when what comes of that is to be looked at.
+#[unsafe(no_mangle)]
+extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
+    let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
+    let args: Args = [rdi, rsi, rdx, r10, r8, r9];
+    let made = number & LOOKED_AT != 0;
+    let (number, came) = if made { (number as u32 as u64, number >> 32) } else { (number, 0) };
+    let number = i64::try_from(number).unwrap_or(-1);
+    let _set_aside = SetAside::new(&raw const *frame as u64);
+    let mut result = crate::base::sys::fail(libc::EIO);
+    // What `catch_unwind` hands on goes through memory: one word does, of which each load finds its
+    // store. Wider ones would wait for all that a write has streamed.
+    let outcome = || {
+        if made {
+            dispatch::look(number, &args, came as i32 & i32::MAX)
+        } else {
+            dispatch::serve(number, &args)
+        }
+    };
+    let serve = std::panic::AssertUnwindSafe(|| match outcome() {
+        Outcome::Done(done) => {
+            result = done;
+            0
+        }
+        Outcome::Kernel => 1,
+        Outcome::Look => 2,
+        Outcome::Lend => {
+            current().depth.store(BORROWED, Ordering::Relaxed);
+            1
+        }
+        Outcome::Share => {
+            current().depth.store(SHARED, Ordering::Relaxed);
+            1
+        }
+    });
+    // A bug of this library must not unwind into libc.
+    let left_to_kernel = std::panic::catch_unwind(serve).unwrap_or(0);
+    if left_to_kernel == 0 {
+        frame.number = result.cast_unsigned();
+    }
+    left_to_kernel
+}
+
+global_asm!(
+    ".text",
+    ".balign 64",
+    ".globl novale_entry",
+    ".type novale_entry, @function",
+    "novale_entry:",
+    // Leave the red zone alone. rcx and r11 are free: the call would destroy them.
+    "lea rsp, [rsp - 128]",
+    "push r11",
+    "cmp rax, {numbers}",
+    "jae 9f",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "cmp dword ptr fs:[rcx], 0",
+    "jne 8f",
+    "lea r11, [rip + {classes}]",
+    "movzx r11d, byte ptr [r11 + rax]",
+    "test r11d, r11d",
+    "jz 9f",
+    "test r11d, {always}",
+    "jnz 2f",
+    "test r11d, {descriptor}",
+    "jz 5f",
+    "mov ecx, edi",
+    "cmp ecx, {descriptors}",
+    "jae 5f",
+    "shl rcx, 2",
+    "add rcx, qword ptr [rip + {table}]",
+    "cmp dword ptr [rcx], 0",
+    "jne 2f",
+    "5:",
+    "test r11d, dword ptr [rip + {watched}]",
+    "jz 9f",
+    "2:",
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "mov rdi, rsp",
+    "push rbp",
+    "mov rbp, rsp",
+    "sub rsp, 272",
+    "movups [rbp - 256], xmm0",
+    "movups [rbp - 240], xmm1",
+    "movups [rbp - 224], xmm2",
+    "movups [rbp - 208], xmm3",
+    "movups [rbp - 192], xmm4",
+    "movups [rbp - 176], xmm5",
+    "movups [rbp - 160], xmm6",
+    "movups [rbp - 144], xmm7",
+    "movups [rbp - 128], xmm8",
+    "movups [rbp - 112], xmm9",
+    "movups [rbp - 96], xmm10",
+    "movups [rbp - 80], xmm11",
+    "movups [rbp - 64], xmm12",
+    "movups [rbp - 48], xmm13",
+    "movups [rbp - 32], xmm14",
+    "movups [rbp - 16], xmm15",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "mov dword ptr fs:[rcx], 1",
+    "mov rsi, rsp",
+    "sub rsi, qword ptr fs:[rcx + 16]",
+    "cmp rsi, qword ptr fs:[rcx + 24]",
+    "jae 7f",
+    "and rsp, -64",
+    "cld",
+    "call {block}",
+    "lea rdi, [rbp + 8]",
+    "mov rax, qword ptr [rdi]",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "lea rsp, [rbp - 272]",
+    "7:",
+    // A thread that is about to end stays on the program's stack, and so does a call about stacks.
+    "cmp eax, {exit}",
+    "je 3f",
+    "cmp eax, {alternate}",
+    "je 3f",
+    "mov rsi, qword ptr fs:[rcx + 8]",
+    "test rsi, rsi",
+    "jnz 6f",
+    // A thread's first call: of the program's stack, which may be small, it takes next to nothing.
+    "and rsp, -64",
+    "cld",
+    "call {take_stack}",
+    "lea rdi, [rbp + 8]",
+    "mov rsi, rax",
+    "test rsi, rsi",
+    "6:",
+    "cmovnz rsp, rsi",
+    "3:",
+    "and rsp, -64",
+    "cld",
+    "call {serve}",
+    "mov qword ptr [rbp - 264], rax",
+    "lea rsp, [rbp - 272]",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    // Outside again, but for a thread whose block a child uses.
+    "and dword ptr fs:[rcx], {lent}",
+    "cmp dword ptr fs:[rcx + 4], 0",
+    "je 4f",
+    // A signal was put off, and all are blocked: it is queued again, and with the old mask it comes.
+    "mov dword ptr fs:[rcx + 4], 0",
+    "and rsp, -64",
+    "call {queue_again}",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "mov rsi, fs:[0]",
+    "lea rsi, [rsi + rcx + 32]",
+    "mov eax, 14",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "4:",
+    "movups xmm0, [rbp - 256]",
+    "movups xmm1, [rbp - 240]",
+    "movups xmm2, [rbp - 224]",
+    "movups xmm3, [rbp - 208]",
+    "movups xmm4, [rbp - 192]",
+    "movups xmm5, [rbp - 176]",
+    "movups xmm6, [rbp - 160]",
+    "movups xmm7, [rbp - 144]",
+    "movups xmm8, [rbp - 128]",
+    "movups xmm9, [rbp - 112]",
+    "movups xmm10, [rbp - 96]",
+    "movups xmm11, [rbp - 80]",
+    "movups xmm12, [rbp - 64]",
+    "movups xmm13, [rbp - 48]",
+    "movups xmm14, [rbp - 32]",
+    "movups xmm15, [rbp - 16]",
+    "mov rdx, qword ptr [rbp - 264]",
+    "mov rsp, rbp",
+    "pop rbp",
+    "mov rcx, rdx",
+    "pop rax",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop r10",
+    "pop r8",
+    "pop r9",
+    "cmp ecx, 1",
+    "je 9f",
+    "ja 11f",
+    "10:",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "jmp r11",
+    // All calls of a child that uses this memory are the kernel's; of a program that it starts the
+    // environment may have to be another one. It is on a stack of its parent's making.
+    "8:",
+    "cmp eax, {execute}",
+    "jne 9f",
+    "cmp dword ptr fs:[rcx], {borrowed}",
+    "jne 9f",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
+    "push r8",
+    "push r9",
+    "push rbp",
+    "mov rbp, rsp",
+    "sub rsp, 512",
+    "and rsp, -64",
+    "fxsave64 [rsp]",
+    "cld",
+    "call {execute_lent}",
+    "fxrstor64 [rsp]",
+    "mov rsp, rbp",
+    "pop rbp",
+    "pop r9",
+    "pop r8",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "jmp r11",
+    // The kernel makes the call here, outside of the library; what came of it is looked at.
+    "11:",
+    "push rax",
+    "syscall",
+    "pop rcx",
+    "test rax, rax",
+    "js 10b",
+    "shl rax, 32",
+    "or rax, rcx",
+    "bts rax, 63",
+    "jmp 2b",
+    // To the kernel: the syscall stands just before what follows it.
+    "9:",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "lea rcx, [r11 - 2]",
+    "jmp rcx",
+    numbers = const classes::NUMBERS,
+    classes = sym classes::CLASSES,
+    watched = sym classes::WATCHED,
+    always = const classes::ALWAYS,
+    descriptor = const classes::DESCRIPTOR,
+    table = sym classes::TABLE,
+    descriptors = const words::DESCRIPTORS,
+    exit = const libc::SYS_exit,
+    alternate = const libc::SYS_sigaltstack,
+    execute = const libc::SYS_execve,
+    execute_lent = sym crate::process::exec::novale_execute_lent,
+    borrowed = const BORROWED as i32,
+    lent = const (BORROWED | SHARED) as i32,
+    serve = sym novale_serve,
+    block = sym crate::process::signals::novale_block,
+    take_stack = sym crate::base::thread::novale_take_stack,
+    queue_again = sym crate::process::signals::novale_queue_again,
+);

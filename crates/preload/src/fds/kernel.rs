@@ -1,0 +1,357 @@
+//! Descriptors handed over to the kernel, for all that is not served here.
+//!
+//! A number in the table is at first a placeholder in the kernel: a descriptor that can do nothing,
+//! so that whatever overlooks this library fails and does not go wrong. To *take* a description is to open
+//! its file through the mount, by its inode number, and to put that over all its numbers. From then
+//! on the kernel can do anything with it; this library goes on to read and write it directly. Once
+//! another process may have it too, the position is the kernel's.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use novale_core::{Fs, Ino};
+use novale_posix::by_number;
+
+use crate::base::left;
+use crate::base::lock::Lock;
+use crate::base::say::say;
+use crate::base::sys::{Ret, fail, sys};
+use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
+use crate::fds::{locks, shown};
+use crate::mounts::{self, ctx, places};
+use crate::numbers::{self, limits, words};
+
+/// Flags of `open` that the kernel's description has too.
+const KEPT: i32 = libc::O_ACCMODE
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_DSYNC
+    | libc::O_SYNC
+    | libc::O_DIRECT
+    | libc::O_NOATIME;
+/// Looks for a directory that others move meanwhile.
+const ATTEMPTS: u32 = 8;
+/// Times that the kernel is asked for a file's length, at most.
+const LOOKS: u32 = 8;
+
+/// How long a thread of the program waits for others to give way.
+const PATIENCE_NS: i64 = 6_000_000_000;
+const TICK: Duration = Duration::from_millis(100);
+
+static TAKING: Lock<()> = Lock::new(());
+/// Leaves all paths to the kernel from now on.
+pub(crate) fn elsewhere() {
+    numbers::stop();
+    left::leave_paths();
+}
+
+/// Makes every file the kernel's from now on.
+pub(crate) fn give_all() {
+    numbers::stop();
+    left::leave_files();
+    take_all(SHARED);
+}
+
+/// A new placeholder: the lowest free number.
+pub(crate) fn placeholder(mount: usize) -> Ret {
+    let original = match original(mount) {
+        Ok(original) => original,
+        Err(failed) => return failed,
+    };
+    numbers::take(|| sys!(libc::SYS_fcntl, original, libc::F_DUPFD_CLOEXEC, 0))
+}
+
+/// The descriptor that placeholders of a mount are duplicates of: it can't be read or written, nor be
+/// where a path starts.
+fn original(mount: usize) -> Result<i32, Ret> {
+    let Some(known) = mounts::all().get(mount) else { return Err(fail(libc::EIO)) };
+    let there = || Some(known.original.load(Ordering::Acquire)).filter(|fd| *fd != 0);
+    if let Some(fd) = there() {
+        return Ok(fd);
+    }
+    let _taking = TAKING.lock();
+    if let Some(fd) = there() {
+        return Ok(fd);
+    }
+    let mut path = known.target.clone();
+    path.push(0);
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+    if fd < 0 {
+        return Err(fd);
+    }
+    // It keeps the mount from going; but calls would start from it as from a directory.
+    let root = keep(fd)?;
+    let link = c"/proc/self/exe";
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, link.as_ptr(), flags, 0);
+    let original = if fd < 0 { root } else { keep(fd)? };
+    known.original.store(original, Ordering::Release);
+    Ok(original)
+}
+
+/// Moves a new descriptor to where this library's own are.
+fn keep(fd: Ret) -> Result<i32, Ret> {
+    let high =
+        limits::out_of_the_way(|high| sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, high));
+    sys!(libc::SYS_close, fd);
+    numbers::freed_any();
+    let high = i32::try_from(high).unwrap_or(-1);
+    if high < 0 {
+        return Err(i64::from(high));
+    }
+    words::set_internal(high);
+    Ok(high)
+}
+
+/// Takes a description; false when the mount does not open it.
+pub(crate) fn take(description: &InUse) -> bool {
+    if description.is(IN_KERNEL) {
+        return true;
+    }
+    let Some(mount) = mounts::all().get(description.mount()) else { return false };
+    let _taking = TAKING.lock();
+    if description.is(IN_KERNEL) {
+        return true;
+    }
+    let mut fd = open(&mount.target, description);
+    if fd == fail(libc::EMFILE) {
+        numbers::clear();
+        fd = open(&mount.target, description);
+    }
+    let in_place = fd == fail(libc::EMFILE) && !description.is(DIRECTORY);
+    if in_place {
+        fd = open_in_place(&mount.target, mount.original.load(Ordering::Acquire), description);
+    }
+    let Ok(real) = u32::try_from(fd) else {
+        say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
+        return false;
+    };
+    let numbers = numbers::lock();
+    table::each_of(description, |fd, stays| {
+        // Over itself there is nothing to put.
+        sys!(libc::SYS_dup3, real, fd, if stays { 0 } else { libc::O_CLOEXEC });
+    });
+    description.set(IN_KERNEL);
+    drop(numbers);
+    if !in_place && !locks::keeps(description, real) {
+        sys!(libc::SYS_close, real);
+    }
+    numbers::freed_any();
+    true
+}
+
+fn open(target: &[u8], description: &InUse) -> Ret {
+    if description.is(DIRECTORY) {
+        return open_directory(target, description);
+    }
+    open_file(target, description)
+}
+
+/// Opens a file through the mount, by its inode number.
+fn open_file(target: &[u8], file: &InUse) -> Ret {
+    let path =
+        [target, b"/", by_number::DIRECTORY.as_bytes(), b"/", &shown::name_by_number(file), b"\0"]
+            .concat();
+    let flags = file.flags() & KEPT | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+    // The kernel would remember the name, and with it the inode, when it is closed and removed.
+    sys!(libc::SYS_unlink, path.as_ptr());
+    fd
+}
+
+/// Opens a file in the place of its own placeholder, where the program has no number left: an error, or
+/// the number, which is the file's lowest.
+fn open_in_place(target: &[u8], original: i32, file: &InUse) -> Ret {
+    let _numbers = numbers::lock();
+    let mut lowest = None;
+    table::each_of(file, |fd, stays| _ = lowest.get_or_insert((fd, stays)));
+    let Some((fd, stays)) = lowest else { return fail(libc::EMFILE) };
+    sys!(libc::SYS_close, fd);
+    let opened = open_file(target, file);
+    let source = if opened < 0 { i64::from(original) } else { opened };
+    if opened != i64::from(fd) {
+        // It is free, unless another thread makes a descriptor without libc at this moment.
+        sys!(libc::SYS_fcntl, source, libc::F_DUPFD_CLOEXEC, fd);
+    }
+    if opened >= 0 && opened != i64::from(fd) {
+        sys!(libc::SYS_close, opened);
+    }
+    sys!(libc::SYS_fcntl, fd, libc::F_SETFD, if stays { 0 } else { libc::FD_CLOEXEC });
+    if opened < 0 { opened } else { i64::from(fd) }
+}
+
+/// Opens a directory through the mount, which has it at one place only: by the path that it has now.
+fn open_directory(target: &[u8], directory: &InUse) -> Ret {
+    let gone = fail(libc::ENOENT);
+    let Some(fs) = mounts::fs(directory.mount()) else { return gone };
+    for _ in 0..ATTEMPTS {
+        let Some(path) = places::path(fs, &mounts::ctx(), directory.node()) else {
+            return gone;
+        };
+        let path = [target, &path, b"\0"].concat();
+        let path_only = directory.flags() & libc::O_PATH;
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | path_only;
+        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        if fd < 0 {
+            continue;
+        }
+        if mounts::inode_of(directory.mount(), fd) == Some(directory.ino()) {
+            return fd;
+        }
+        sys!(libc::SYS_close, fd);
+        numbers::freed_any();
+    }
+    gone
+}
+
+/// Takes the directory that a call of the kernel's starts from, if it is one served here.
+pub(crate) fn take_directory(fd: i32) {
+    if let Some(directory) = table::get(fd).filter(|found| found.is(DIRECTORY)) {
+        take(&directory);
+    }
+}
+
+/// Takes what a call of the kernel's is about, if it is served here.
+pub(crate) fn take_any(fd: i32) {
+    if let Some(description) = table::get(fd) {
+        take(&description);
+    }
+}
+
+/// Takes a description whose position the kernel is to know, here `fd`'s.
+pub(crate) fn take_shared(fd: i32, description: &InUse) -> bool {
+    if !take(description) {
+        return false;
+    }
+    let offset = description.offset.lock();
+    // Another thread may have closed this one, and have its number for another file.
+    if !description.is(SHARED) && set_position(fd, description, offset.cast_signed()).is_some() {
+        description.set(SHARED);
+    }
+    true
+}
+
+/// Gives a description to the kernel, which serves it from here on.
+pub(crate) fn give(fd: i32, description: &InUse) -> bool {
+    let taken = take_shared(fd, description);
+    if taken {
+        description.set(MAPPED);
+    }
+    taken
+}
+
+/// Takes a description to be mapped. The kernel serves it from here on; it must know its length, which
+/// it asks for when it needs to know it, but not for a page of a mapping.
+pub(crate) fn map(fd: i32, description: &InUse) -> bool {
+    let Some(fs) = mounts::fs(description.mount()) else { return false };
+    let marked = ask(fs, description.ino());
+    let taken = marked && give(fd, description);
+    if taken {
+        know_length(fd, description);
+    }
+    taken
+}
+
+/// Has all who have a file's own pages mapped give way, this process too, and says that the kernel maps
+/// it; false where that is not possible.
+pub(crate) fn ask(fs: &Fs, ino: Ino) -> bool {
+    let until = ctx().now_ns + PATIENCE_NS;
+    let mut turn = fs.mappings_turn();
+    let mut asked = fs.ask_to_map(&ctx(), ino);
+    // Ends when the time is up.
+    while matches!(asked, Ok(false)) {
+        table::outside(|| fs.wait_for_mappings(turn, TICK));
+        if ctx().now_ns > until {
+            return false;
+        }
+        turn = fs.mappings_turn();
+        asked = match fs.set_mapped(&ctx(), ino, true) {
+            Err(novale_core::Error::Pinned) => Ok(false),
+            set => set.map(|()| true),
+        };
+    }
+    asked.unwrap_or(false)
+}
+
+/// Has the kernel know the length of a file that its mapping has just been put in the place of another: it
+/// asks for it when a path leads to the file, and not for a page of a mapping, which it would say lies
+/// behind the end.
+pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
+    let Some(mount) = mounts::all().get(mount) else { return };
+    let name = by_number::name(ino, generation);
+    let path =
+        [&mount.target, &b"/"[..], by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes(), b"\0"]
+            .concat();
+    // Twice: see `know_length`.
+    ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
+    ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
+    sys!(libc::SYS_unlink, path.as_ptr());
+}
+
+fn ask_length(dir: i32, path: *const u8, flags: i32) {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
+    let flags = flags | libc::AT_STATX_FORCE_SYNC;
+    sys!(libc::SYS_statx, dir, path, flags, libc::STATX_SIZE, found.as_mut_ptr());
+}
+
+/// Has the kernel learn how long a file is. What it is told while it has been told something else in the
+/// meantime, it drops: an answer that was on its way since before the file grew may come in between, by
+/// a look at one of the file's names in another process. Whatever it takes behind the first answer is
+/// newer than this question, so it is asked twice, and until its own idea is as long as the file was.
+pub(crate) fn know_length(fd: i32, description: &InUse) {
+    let Some(fs) = mounts::fs(description.mount()) else { return };
+    let Ok(known) = fs.getattr(description.ino()) else { return };
+    let ask = |sync: i32| {
+        let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+        let flags = libc::AT_EMPTY_PATH | sync;
+        sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, libc::STATX_SIZE, found.as_mut_ptr());
+        // SAFETY: zeroes are a valid value, which the kernel has filled.
+        unsafe { found.assume_init() }.stx_size
+    };
+    for look in 0..LOOKS {
+        ask(libc::AT_STATX_FORCE_SYNC);
+        if look > 0 && ask(libc::AT_STATX_DONT_SYNC) >= known.size {
+            break;
+        }
+    }
+}
+
+/// Moves the position that the kernel has of a description.
+pub(crate) fn set_position(fd: i32, description: &InUse, to: i64) -> Option<Ret> {
+    table::with_number(fd, description, |fd| sys!(libc::SYS_lseek, fd, to, libc::SEEK_SET))
+}
+
+/// Takes a description and tells the kernel the position, for a call of its own that counts from there.
+pub(crate) fn take_at_position(fd: i32, description: &InUse) -> bool {
+    if !take(description) {
+        return false;
+    }
+    let offset = description.offset.lock();
+    if !description.is(SHARED) {
+        set_position(fd, description, offset.cast_signed());
+    }
+    true
+}
+
+/// Takes all descriptions, for good with [`SHARED`].
+pub(crate) fn take_all(state: u32) {
+    numbers::clear();
+    table::each(&mut |fd, description| {
+        if state == SHARED {
+            take_shared(fd, description);
+        } else {
+            take(description);
+        }
+    });
+}
+
+/// Keeps other threads out while the process forks.
+pub(crate) fn before_fork() {
+    TAKING.take();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    TAKING.give();
+}

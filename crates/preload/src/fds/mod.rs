@@ -1,0 +1,8 @@
+//! Open file descriptions, and what of them the kernel has.
+//!
+//! Never here: paths, and what a call does.
+
+pub(crate) mod kernel;
+pub(crate) mod locks;
+pub(crate) mod shown;
+pub(crate) mod table;

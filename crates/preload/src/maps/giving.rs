@@ -1,0 +1,228 @@
+//! Giving way: mappings of a file's own pages become the kernel's where a kernel is to map the file.
+//!
+//! A program that only has the mount can be shown the kernel's pages alone, and what is in those others
+//! do not see. So when the page cache is to read a page of such a file (`Fs::ask_to_map`), its reader
+//! waits until nobody has the file's own pages mapped any more. Each process that has is woken through
+//! the arena, and its helper ([`crate::mounts::helper`])
+//! 1. waits until no thread is inside this library: a call may be copying from or to the mapping, with
+//!    a lock of the very file;
+//! 2. moves a mapping of the kernel's over each part, as `mremap` does it: whatever another thread
+//!    stores goes to the file's own pages before, or waits for the page cache behind it;
+//! 3. writes back and fences what was stored before, since a later `msync` is the kernel's and knows
+//!    nothing of it;
+//! 4. wakes threads that sleep on a futex in the mapping, which is another one now;
+//! 5. gives the hold up.
+//!
+//! The page cache reads the file's pages when the last has done so: nobody sees a page in two versions.
+//!
+//! The kernel's mapping is made of an *anchor*: one page of the file, mapped when the first mapping of
+//! the file is made, at an address of this library's, inaccessible and so never read. The kernel
+//! makes longer ones of it without a descriptor, a permission or the file system's being asked: to map
+//! the file anew would have it wait for the very page that is being waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use novale_core::Fs;
+
+use crate::base::sys::{fail, sys};
+use crate::fds::kernel;
+use crate::fds::table::{self, InUse};
+use crate::maps::{self, Maps, PAGE, Part, Source, growing, sleepers};
+use crate::mounts::{self, ctx, helper};
+use crate::numbers;
+
+/// How long the helper sleeps at most: a wake-up that a dead client owed is made good then.
+const SLEEP: Duration = Duration::from_secs(10);
+/// The same behind an attempt that a thread inside a call has stopped.
+const SOON: Duration = Duration::from_millis(5);
+
+/// A page of a file in the kernel's way, inaccessible.
+pub(crate) struct Anchor {
+    at: u64,
+    /// The program may store to what is mapped of it.
+    pub(crate) writes: bool,
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        sys!(libc::SYS_munmap, self.at, PAGE);
+    }
+}
+
+impl Anchor {
+    /// Maps a page of a file that is open as `fd`, which goes to the kernel for it.
+    pub(crate) fn new(fd: i32, description: &InUse) -> Option<Self> {
+        if !kernel::take(description) {
+            return None;
+        }
+        let _numbers = numbers::lock();
+        if !table::leads_to(fd, description) {
+            return None;
+        }
+        let flags = libc::MAP_SHARED;
+        let at = sys!(libc::SYS_mmap, 0, PAGE, libc::PROT_NONE, flags, fd, 0);
+        Some(Self { at: u64::try_from(at).ok()?, writes: description.writes() })
+    }
+
+    /// A mapping of the kernel's of what a part shows, somewhere else.
+    fn shadow(&self, part: &Part) -> Option<u64> {
+        let len = part.offset.checked_add(part.len)?;
+        let made = sys!(libc::SYS_mremap, self.at, 0, len, libc::MREMAP_MAYMOVE);
+        let made = u64::try_from(made).ok()?;
+        if part.offset > 0 {
+            sys!(libc::SYS_munmap, made, part.offset);
+        }
+        let at = made + part.offset;
+        // A private part's stores would be the file's: it can be read alone.
+        let kept = if part.shared { u64::MAX } else { !(libc::PROT_WRITE as u64) };
+        if sys!(libc::SYS_mprotect, at, part.len, part.access & kept) != 0 {
+            sys!(libc::SYS_munmap, at, part.len);
+            return None;
+        }
+        Some(at)
+    }
+}
+
+/// Puts the kernel's mappings in the place of all parts of a source; false, and nothing done, where the
+/// kernel has no room for them.
+pub(crate) fn swap(parts: &[Part], source: &Arc<Source>) -> bool {
+    let Some(anchor) = &source.anchor else { return false };
+    let parts = || parts.iter().filter(|part| Arc::ptr_eq(&part.of, source));
+    let mut shadows = Vec::new();
+    for part in parts() {
+        let Some(at) = anchor.shadow(part) else {
+            for (part, at) in parts().zip(shadows) {
+                sys!(libc::SYS_munmap, at, part.len);
+            }
+            return false;
+        };
+        shadows.push(at);
+    }
+    for (part, at) in parts().zip(shadows) {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        if sys!(libc::SYS_mremap, at, part.len, part.len, flags, part.start) < 0 {
+            // What it shows may be another file's soon.
+            maps::shut(std::slice::from_ref(part));
+        }
+    }
+    source.set_given();
+    growing::changed();
+    true
+}
+
+/// One turn of a helper: gives way where it is asked to, and sleeps until it may be asked again.
+pub(crate) fn attend(mount: usize) {
+    let joins = mounts::joins();
+    let Some(fs) = mounts::here(mount) else {
+        // The process is about to be another program, or to end.
+        return mounts::wait_for_join(joins);
+    };
+    let turn = fs.mappings_turn();
+    let done = give_way(mount);
+    fs.wait_for_mappings(turn, if done { SLEEP } else { SOON });
+}
+
+/// Gives way for each file of a mount that a kernel is to map; false where that has to be tried again.
+fn give_way(mount: usize) -> bool {
+    let quiet = table::Quiet::new();
+    // Nobody leaves the pool from here on.
+    let Some(fs) = mounts::here(mount) else { return false };
+    let wanted: Vec<Arc<Source>> = {
+        let Some(maps) = maps::some() else { return true };
+        let sources = maps.sources(|source| source.mount == mount && source.can_give_way());
+        let is_wanted = |source: &Arc<Source>| fs.is_wanted(&ctx(), source.ino);
+        sources.into_iter().filter(|source| is_wanted(source).unwrap_or(false)).collect()
+    };
+    if wanted.is_empty() {
+        return true;
+    }
+    if !quiet.wait() {
+        return false;
+    }
+    let Some(mut maps) = maps::some() else { return true };
+    let mut done = true;
+    let mut ended = Vec::new();
+    for source in wanted {
+        if swap(maps.parts(), &source) {
+            // One that was about to sleep at the first look does so at the second.
+            wake_sleepers(fs, &maps, &source);
+            flush(fs, &maps, &source);
+            wake_sleepers(fs, &maps, &source);
+            source.give_up(fs);
+            kernel::tell_length(source.mount, source.ino, source.generation);
+            ended.extend(maps.forget_given(&source));
+        } else {
+            done = false;
+        }
+    }
+    drop(maps);
+    drop(ended);
+    done
+}
+
+/// Makes all mappings of a mount's files the kernel's that can be, whoever wants them. No other thread is
+/// inside, and the caller keeps them out.
+pub(crate) fn give_all(mount: usize) {
+    let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return };
+    let mut ended = Vec::new();
+    for source in maps.sources(|source| source.mount == mount && source.can_give_way()) {
+        if swap(maps.parts(), &source) {
+            flush(fs, &maps, &source);
+            wake_sleepers(fs, &maps, &source);
+            source.give_up(fs);
+            ended.extend(maps.forget_given(&source));
+        }
+    }
+    drop(maps);
+    drop(ended);
+}
+
+/// Makes durable what was stored in a source's parts while they showed the file's own pages.
+fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
+    for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {
+        if part.writes {
+            let (first, pages) = (part.offset / PAGE, part.len / PAGE);
+            // What fails here, damage and a closed pool, fails everywhere.
+            fs.map_flush(&ctx(), source.ino, first, pages).unwrap_or_default();
+        }
+    }
+}
+
+/// Wakes threads of this process that sleep on a futex in a source's parts: from now on it is another one.
+fn wake_sleepers(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
+    let Some(hold) = source.hold() else { return };
+    let futexes = sleepers::futexes();
+    for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {
+        sleepers::wake(fs, hold, part, &futexes);
+    }
+}
+
+/// Whether this process can give way where it is asked to.
+pub(crate) fn can(mount: usize) -> bool {
+    helper::start(mount, attend)
+}
+
+/// Puts a copy in the process' own memory over a piece of a part that is private, and about to be stored
+/// to: the file does not see that.
+pub(crate) fn copy(part: &Part) -> Result<(), i64> {
+    let none = fail(libc::ENOMEM);
+    if sys!(libc::SYS_mprotect, part.start, part.len, libc::PROT_READ) != 0 {
+        return Err(none);
+    }
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let made = sys!(libc::SYS_mmap, 0, part.len, access, flags, u64::MAX, 0);
+    let made = u64::try_from(made).map_err(|_| none)?;
+    let len = usize::try_from(part.len).map_err(|_| none)?;
+    let bytes = crate::base::guard::readable_now(part.start, len);
+    let copied = bytes
+        .zip(crate::base::guard::writable_now(made, len))
+        .map(|(from, to)| to.copy_from_slice(from));
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    if copied.is_none() || sys!(libc::SYS_mremap, made, part.len, part.len, flags, part.start) < 0 {
+        sys!(libc::SYS_munmap, made, part.len);
+        return Err(none);
+    }
+    Ok(())
+}

@@ -1,0 +1,764 @@
+//! What this process has mapped of Novale's files without the kernel's page cache.
+//!
+//! A mapping is in parts, each a piece of the address space that shows one piece of a file: as it was
+//! made, or what `munmap` and `mremap` have left of it. It shows the file's own pages in the pool,
+//! which stay where they are as long as it holds the file (`Fs::map_hold`), or a replica
+//! ([`crate::maps::replicas`]). It may be longer than its file ([`crate::maps::growing`]). All of the address space that the kernel changes while there are any parts
+//! is changed under one lock, so that the table never lags behind.
+//!
+//! A child of `fork` has the same mappings, and is another client: its parent waits until it holds the
+//! files itself. Where that can't be, its mappings become inaccessible: what they show may go to
+//! another file.
+
+pub(crate) mod giving;
+pub(crate) mod growing;
+pub(crate) mod replicas;
+pub(crate) mod sleepers;
+
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use novale_core::{Fs, HoldId, Ino, MappedRun, Seek};
+
+use crate::base::classes::{self, MAPS};
+use crate::base::guard;
+use crate::base::lock::{Held, Lock};
+use crate::base::sys::{Args, Ret, fail, sys};
+use crate::fds::table::InUse;
+use crate::maps::giving::Anchor;
+use crate::maps::growing::Shown;
+use crate::maps::replicas::Base;
+use crate::mounts::{self, MOUNTS_MAX, ctx, helper};
+use crate::numbers;
+
+pub(crate) const PAGE: u64 = 4096;
+/// Pieces of the pool that one mapping shows at most, and all of a process: each takes a place in the
+/// kernel's list, which ends at 65,530.
+pub(crate) const RUNS_MAX: usize = 8192;
+const ALL_RUNS_MAX: usize = 32_768;
+/// Bytes of holes in what is mapped, at most: each gets its pages, and programs map what they may never
+/// touch.
+const HOLES_MAX: u64 = 16 << 20;
+/// Flags of `mmap` that may stand beside the kind of mapping.
+const KNOWN: i32 = libc::MAP_TYPE
+    | PLACED
+    | libc::MAP_POPULATE
+    | libc::MAP_NORESERVE
+    | libc::MAP_LOCKED
+    | libc::MAP_NONBLOCK
+    | libc::MAP_STACK
+    | libc::MAP_DENYWRITE
+    | libc::MAP_SYNC;
+/// Those that say where.
+const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+
+/// What a program's mappings of files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The kernel's pages, but of files whose own pages somebody has mapped.
+    Kernel,
+    /// The file's own pages, where that is possible.
+    Own,
+    /// Replicas that `msync` publishes.
+    Atomic,
+}
+
+/// By mount.
+static MODES: [AtomicU32; MOUNTS_MAX] = [const { AtomicU32::new(0) }; MOUNTS_MAX];
+
+/// Takes what `novale run` was told: a word for each mount.
+pub(crate) fn begin(words: Option<&[u8]>) {
+    guard::set_show(growing::show);
+    let words = words.unwrap_or_default().split(|byte| *byte == b';');
+    for (mode, word) in MODES.iter().zip(words) {
+        let said = match word {
+            b"dax" => Mode::Own,
+            b"atomic" => Mode::Atomic,
+            _ => Mode::Kernel,
+        };
+        mode.store(said as u32, Ordering::Relaxed);
+    }
+    for mount in (0..mounts::all().len()).filter(|mount| self::mode(*mount) == Mode::Own) {
+        helper::begin(mount);
+    }
+}
+
+/// What mappings of a mount's files are.
+pub(crate) fn mode(mount: usize) -> Mode {
+    let mode = MODES.get(mount).map_or(0, |mode| mode.load(Ordering::Relaxed));
+    let all = [Mode::Kernel, Mode::Own, Mode::Atomic];
+    all.into_iter().find(|known| *known as u32 == mode).unwrap_or(Mode::Kernel)
+}
+
+/// What a mapping is of; ends when its last part does.
+pub(crate) struct Source {
+    pub(crate) mount: usize,
+    pub(crate) ino: Ino,
+    pub(crate) generation: u32,
+    /// Keeps the file, and the places of its pages where they are mapped themselves.
+    hold: Lock<Option<HoldId>>,
+    /// What a replica was made of.
+    pub(crate) base: Option<Base>,
+    /// Where the file's own pages are mapped, what the kernel's mapping can be made of in their place.
+    pub(crate) anchor: Option<Anchor>,
+    /// The kernel's mapping has taken their place.
+    given: AtomicBool,
+}
+
+impl Source {
+    fn of(description: &InUse, hold: HoldId) -> Self {
+        Self {
+            mount: description.mount(),
+            ino: description.ino(),
+            generation: description.generation.load(Ordering::Relaxed),
+            hold: Lock::new(Some(hold)),
+            base: None,
+            anchor: None,
+            given: AtomicBool::new(false),
+        }
+    }
+
+    fn take(&self, fs: &Fs) -> Option<HoldId> {
+        let (ctx, ino) = (ctx(), self.ino);
+        let hold = if self.base.is_some() {
+            fs.open_hold(&ctx, ino, self.generation)
+        } else if self.anchor.is_some() && giving::can(self.mount) {
+            fs.map_hold_giving_way(&ctx, ino, self.generation)
+        } else {
+            fs.map_hold(&ctx, ino, self.generation)
+        };
+        hold.ok()?
+    }
+
+    /// Whether the kernel's mapping has taken the place of the file's own pages.
+    pub(crate) fn is_given(&self) -> bool {
+        self.given.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_given(&self) {
+        self.given.store(true, Ordering::Release);
+    }
+
+    /// Whether it shows the file's own pages.
+    pub(crate) fn is_own(&self) -> bool {
+        self.base.is_none() && !self.is_given()
+    }
+
+    /// Whether it shows the file's own pages, and can show the kernel's instead.
+    pub(crate) fn can_give_way(&self) -> bool {
+        self.is_own() && self.anchor.is_some() && self.hold.lock().is_some()
+    }
+
+    pub(crate) fn hold(&self) -> Option<HoldId> {
+        *self.hold.lock()
+    }
+
+    /// Gives the hold up, as there is nothing left to hold.
+    pub(crate) fn give_up(&self, fs: &Fs) {
+        if let Some(hold) = self.hold.lock().take() {
+            fs.open_release(&ctx(), hold).unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.lock().take() {
+            mounts::release(self.mount, hold);
+        }
+    }
+}
+
+/// A piece of the address space.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    /// Where in the file it begins, in bytes.
+    pub(crate) offset: u64,
+    /// What is stored there is for the file.
+    pub(crate) shared: bool,
+    pub(crate) access: u64,
+    /// It may be made writable: the file is open for that.
+    pub(crate) writes: bool,
+    /// How much of the file it shows.
+    pub(crate) shown: Shown,
+    pub(crate) of: Arc<Source>,
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    /// Whether the file may get pages that belong there and are not shown yet.
+    pub(crate) fn lacks(&self) -> bool {
+        self.of.is_own() && self.shown.is_less_than(self.offset + self.len)
+    }
+
+    /// The piece of it that lies at a range of addresses.
+    pub(crate) fn piece(&self, range: &Range<u64>) -> Option<Self> {
+        let (common, offset) = self.within(range)?;
+        let len = common.end - common.start;
+        Some(Self { start: common.start, len, offset, ..self.clone() })
+    }
+
+    /// What lies in a range of addresses: addresses, and where that is in the file.
+    pub(crate) fn within(&self, range: &Range<u64>) -> Option<(Range<u64>, u64)> {
+        let common = self.start.max(range.start)..self.end().min(range.end);
+        let offset = self.offset + common.start.saturating_sub(self.start);
+        (!common.is_empty()).then_some((common, offset))
+    }
+}
+
+/// All parts.
+pub(crate) struct Maps(Vec<Part>);
+
+static MAPS_HERE: Lock<Maps> = Lock::new(Maps(Vec::new()));
+/// How many there are, and of those the replicas, for a look without the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static REPLICAS: AtomicUsize = AtomicUsize::new(0);
+/// Pieces of the pool in them, at most.
+static PIECES: AtomicUsize = AtomicUsize::new(0);
+
+/// The table, where there is anything in it.
+pub(crate) fn some() -> Option<Held<'static, Maps>> {
+    (COUNT.load(Ordering::Acquire) > 0).then(|| MAPS_HERE.lock())
+}
+
+/// The table, whatever is in it.
+pub(crate) fn lock() -> Held<'static, Maps> {
+    MAPS_HERE.lock()
+}
+
+/// Whether any part is a replica.
+pub(crate) fn has_replicas() -> bool {
+    REPLICAS.load(Ordering::Acquire) > 0
+}
+
+impl Maps {
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// Has more shown in parts, as far as they are chosen, and notes it.
+    pub(crate) fn show_more(
+        &mut self,
+        is_chosen: impl Fn(&Part) -> bool,
+        mut show: impl FnMut(&mut Part),
+    ) {
+        self.0.iter_mut().filter(|part| is_chosen(part)).for_each(&mut show);
+        self.count();
+    }
+
+    pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.0.iter().any(|part| part.within(range).is_some())
+    }
+
+    /// The part that a range of addresses lies in.
+    pub(crate) fn around(&self, range: &Range<u64>) -> Option<Part> {
+        let is_around = |part: &&Part| part.start <= range.start && range.end <= part.end();
+        self.0.iter().find(is_around).cloned()
+    }
+
+    /// Forgets what lies in a range, which the kernel has unmapped; what ends with it, the caller drops
+    /// without the lock.
+    #[must_use]
+    pub(crate) fn forget(&mut self, range: &Range<u64>) -> Vec<Part> {
+        let mut ended = Vec::new();
+        for part in std::mem::take(&mut self.0) {
+            let Some((common, _)) = part.within(range) else {
+                self.0.push(part);
+                continue;
+            };
+            if part.start < common.start {
+                self.0.push(Part { len: common.start - part.start, ..part.clone() });
+            }
+            if common.end < part.end() {
+                let offset = part.offset + (common.end - part.start);
+                let len = part.end() - common.end;
+                self.0.push(Part { start: common.end, len, offset, ..part.clone() });
+            }
+            ended.push(part);
+        }
+        self.count();
+        ended
+    }
+
+    /// What the parts are of, as far as it is chosen.
+    pub(crate) fn sources(&self, is_chosen: impl Fn(&Source) -> bool) -> Vec<Arc<Source>> {
+        let mut sources: Vec<Arc<Source>> = Vec::new();
+        for part in self.0.iter().filter(|part| is_chosen(&part.of)) {
+            if !sources.iter().any(|known| Arc::ptr_eq(known, &part.of)) {
+                sources.push(part.of.clone());
+            }
+        }
+        sources
+    }
+
+    /// Forgets the parts of a source that the kernel's mapping has taken the place of. Private ones stay:
+    /// the kernel must not let them be stored to.
+    #[must_use]
+    pub(crate) fn forget_given(&mut self, source: &Arc<Source>) -> Vec<Part> {
+        let is_given = |part: &Part| part.shared && Arc::ptr_eq(&part.of, source);
+        let (given, kept) = std::mem::take(&mut self.0).into_iter().partition(is_given);
+        self.0 = kept;
+        self.count();
+        given
+    }
+
+    /// Notes what may be done with a range from now on.
+    pub(crate) fn set_access(&mut self, range: &Range<u64>, access: u64) {
+        let pieces: Vec<Part> = self.0.iter().filter_map(|part| part.piece(range)).collect();
+        // The sources stay, as the pieces have them.
+        drop(self.forget(range));
+        self.0.extend(pieces.into_iter().map(|part| Part { access, ..part }));
+        self.count();
+    }
+
+    pub(crate) fn add(&mut self, part: Part) {
+        if self.0.is_empty() {
+            let _one = numbers::lock();
+            classes::watch(MAPS, true);
+        }
+        self.0.push(part);
+        self.count();
+    }
+
+    fn count(&self) {
+        REPLICAS
+            .store(self.0.iter().filter(|part| part.of.base.is_some()).count(), Ordering::Release);
+        PIECES.store(self.0.iter().map(|part| part.shown.pieces).sum(), Ordering::Relaxed);
+        growing::set_lacking(self.0.iter().filter(|part| part.lacks()).count());
+        COUNT.store(self.0.len(), Ordering::Release);
+    }
+}
+
+/// What a call asks to be mapped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    at: u64,
+    pub(crate) len: u64,
+    access: u64,
+    flags: i32,
+    pub(crate) offset: u64,
+    /// The file is open for writing.
+    file_writes: bool,
+}
+
+impl Asked {
+    /// What is asked for; nothing where the kernel is to say what is wrong with it.
+    pub(crate) fn of(args: &Args) -> Option<Self> {
+        let [at, len, access, flags, _, offset] = *args;
+        let len = len.checked_next_multiple_of(PAGE).filter(|len| *len > 0)?;
+        let flags = flags as i32;
+        let kind = flags & libc::MAP_TYPE;
+        let is_known =
+            matches!(kind, libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_SHARED_VALIDATE)
+                && flags & !KNOWN == 0;
+        let good = is_known && offset % PAGE == 0 && offset.checked_add(len).is_some();
+        let executes = access & libc::PROT_EXEC as u64 != 0;
+        (good && !executes).then_some(Self { at, len, access, flags, offset, file_writes: false })
+    }
+
+    /// The same mapping elsewhere, and of another length.
+    fn of_part(part: &Part, (at, flags): (u64, i32), len: u64) -> Self {
+        let kind = if part.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let Part { access, offset, writes, .. } = *part;
+        Self { at, len, access, flags: flags | kind, offset, file_writes: writes }
+    }
+
+    /// The same, of a file that is open for writing, or not.
+    pub(crate) fn of_file(self, file_writes: bool) -> Self {
+        Self { file_writes, ..self }
+    }
+
+    pub(crate) fn shared(&self) -> bool {
+        self.flags & libc::MAP_TYPE != libc::MAP_PRIVATE
+    }
+
+    /// Of the file, in bytes.
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.len
+    }
+
+    fn writes(&self) -> bool {
+        self.access & libc::PROT_WRITE as u64 != 0
+    }
+
+    pub(crate) fn is_allowed(&self, description: &InUse) -> bool {
+        description.reads() && (!self.shared() || !self.writes() || description.writes())
+    }
+
+    /// Reserves the addresses.
+    fn reserve(&self) -> Ret {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = flags | self.flags & PLACED;
+        sys!(libc::SYS_mmap, self.at, self.len, libc::PROT_NONE, flags, u64::MAX, 0)
+    }
+
+    /// The flags for a piece of it that is put where addresses are reserved.
+    fn flags_of_piece(&self, kind: i32) -> i32 {
+        let kept = libc::MAP_POPULATE | libc::MAP_NORESERVE | libc::MAP_LOCKED;
+        kind | libc::MAP_FIXED | self.flags & kept
+    }
+}
+
+/// Maps the file's own pages; nothing where that is not possible, or they could not be given up again when
+/// a kernel is to map the file.
+pub(crate) fn map_own(fd: i32, description: &InUse, asked: &Asked) -> Option<Ret> {
+    // What a program stores to its own copy is in no way to be kept.
+    if !asked.shared() && asked.writes() {
+        return None;
+    }
+    let fs = mounts::fs(description.mount())?;
+    let generation = description.generation.load(Ordering::Relaxed);
+    let is_of = |source: &Source| {
+        (source.mount, source.ino) == (description.mount(), description.ino())
+            && source.generation == generation
+            && source.can_give_way()
+    };
+    // To have the kernel map a file whose own pages are mapped here might be to wait for oneself.
+    let known = some().map_or_else(Vec::new, |maps| maps.sources(is_of));
+    let may_write = |source: &&Arc<Source>| {
+        !description.writes() || source.anchor.as_ref().is_some_and(|anchor| anchor.writes)
+    };
+    let of = match known.iter().find(may_write) {
+        Some(of) => of.clone(),
+        None if !known.is_empty() => return None,
+        None => new_source(fs, fd, description)?,
+    };
+    show_own(fs, &of, asked)
+}
+
+/// Anchors a file that is not mapped here yet, and holds its pages.
+fn new_source(fs: &Fs, fd: i32, description: &InUse) -> Option<Arc<Source>> {
+    if !giving::can(description.mount()) || is_kernels(fs, description.ino()) {
+        return None;
+    }
+    let anchor = Anchor::new(fd, description)?;
+    let generation = description.generation.load(Ordering::Relaxed);
+    let hold = fs.map_hold_giving_way(&ctx(), description.ino(), generation).ok()??;
+    let mut source = Source::of(description, hold);
+    source.anchor = Some(anchor);
+    Some(Arc::new(source))
+}
+
+fn is_kernels(fs: &Fs, ino: Ino) -> bool {
+    let ctx = ctx();
+    fs.is_mapped(&ctx, ino).unwrap_or(true) || fs.is_wanted(&ctx, ino).unwrap_or(true)
+}
+
+/// As [`map_own`], for good: where the kernel's pages can't be had.
+pub(crate) fn map_own_for_good(description: &InUse, asked: &Asked) -> Option<Ret> {
+    let fs = mounts::fs(description.mount())?;
+    let generation = description.generation.load(Ordering::Relaxed);
+    let hold = fs.map_hold(&ctx(), description.ino(), generation).ok()??;
+    show_own(fs, &Arc::new(Source::of(description, hold)), asked)
+}
+
+/// Maps pages of a file that is held.
+fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked) -> Option<Ret> {
+    let hold = (*of.hold.lock())?;
+    let runs = runs(fs, hold, &asked.range())?;
+    let (mapped, ended) = place(asked, of, |start| show(fs, asked, &runs, start))?;
+    drop(ended);
+    // Another thread may have made the file longer before the mapping was known.
+    growing::grew(of.mount, of.ino, asked.offset + asked.len);
+    Some(mapped)
+}
+
+/// Maps a replica of the file.
+pub(crate) fn map_replica(description: &InUse, asked: &Asked) -> Option<Ret> {
+    if asked.flags & libc::MAP_SYNC != 0 {
+        return Some(fail(libc::EOPNOTSUPP));
+    }
+    let fs = mounts::fs(description.mount())?;
+    let generation = description.generation.load(Ordering::Relaxed);
+    let hold = fs.open_hold(&ctx(), description.ino(), generation).ok()??;
+    show_replica(fs, Source::of(description, hold), asked)
+}
+
+/// Maps a replica of a file that is held.
+fn show_replica(fs: &Fs, mut source: Source, asked: &Asked) -> Option<Ret> {
+    let (base, file) = Base::new(fs, source.ino, (asked.offset, asked.len))?;
+    source.base = Some(base);
+    let flags = asked.flags_of_piece(libc::MAP_PRIVATE);
+    let show = |start: u64| {
+        let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
+        (to >= 0).then_some(Shown::ALL)
+    };
+    let (mapped, ended) = place(asked, &Arc::new(source), show)?;
+    drop(ended);
+    Some(mapped)
+}
+
+/// Where the pages of a range of a file lie, as far as the file goes; nothing where they are in too many
+/// pieces.
+pub(crate) fn runs(fs: &Fs, hold: HoldId, range: &Range<u64>) -> Option<Vec<MappedRun>> {
+    if !has_few_holes(fs, hold.ino(), range) {
+        return None;
+    }
+    let (first, pages) = (range.start / PAGE, (range.end - range.start) / PAGE);
+    let runs = fs.map_pages(&ctx(), hold, first, pages).ok()?;
+    let room = ALL_RUNS_MAX.saturating_sub(PIECES.load(Ordering::Relaxed));
+    (runs.len() <= RUNS_MAX.min(room)).then_some(runs)
+}
+
+/// Whether little space is taken to fill the holes in a range of a file.
+fn has_few_holes(fs: &Fs, ino: Ino, range: &Range<u64>) -> bool {
+    if range.end - range.start <= HOLES_MAX {
+        return true;
+    }
+    let Ok(attr) = fs.getattr(ino) else { return true };
+    let (mut from, end, mut holes) = (range.start, range.end.min(attr.size), 0);
+    // Ends: each turn goes on behind a hole.
+    for _ in 0..RUNS_MAX {
+        let Ok(hole) = fs.seek(ino, from, Seek::Hole) else { return true };
+        if hole >= end {
+            return true;
+        }
+        let data = fs.seek(ino, hole, Seek::Data).unwrap_or(end).min(end);
+        holes += data - hole;
+        if holes > HOLES_MAX {
+            return false;
+        }
+        from = data;
+    }
+    false
+}
+
+/// Puts pages of the pool where addresses are reserved, and nothing where the file has none yet.
+fn show(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<Shown> {
+    show_runs(fs, asked, runs, start)?;
+    let Range { start: from, end } = asked.range();
+    let shown = Shown::new(from).with(runs);
+    if shown.end < end {
+        growing::put_nothing(start + (shown.end - from), end - shown.end, asked.access)?;
+    }
+    Some(shown)
+}
+
+/// Puts pages of the pool where they belong in a mapping that begins at `start`.
+fn show_runs(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<()> {
+    let kind = if asked.shared() { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    let flags = asked.flags_of_piece(kind);
+    for run in runs {
+        let file = fs.pm().slot_file(run.addr.slot())?.as_raw_fd();
+        let to = start + (run.file_page * PAGE - asked.offset);
+        let (len, from) = (run.pages * PAGE, run.addr.byte());
+        if sys!(libc::SYS_mmap, to, len, asked.access, flags, file, from) < 0 {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Shows more of the file in a part.
+pub(crate) fn show_behind(fs: &Fs, part: &Part, runs: &[MappedRun]) -> Option<()> {
+    show_runs(fs, &Asked::of_part(part, (0, 0), part.len), runs, part.start)
+}
+
+/// Reserves addresses, has something shown there, and notes it. What was there before has ended.
+fn place(
+    asked: &Asked,
+    of: &Arc<Source>,
+    show: impl FnOnce(u64) -> Option<Shown>,
+) -> Option<(Ret, Vec<Part>)> {
+    let mut maps = MAPS_HERE.lock();
+    let reserved = asked.reserve();
+    let Ok(start) = u64::try_from(reserved) else { return Some((reserved, Vec::new())) };
+    let ended = maps.forget(&(start..start + asked.len));
+    let Some(shown) = show(start) else {
+        sys!(libc::SYS_munmap, start, asked.len);
+        return None;
+    };
+    let Asked { len, offset, access, file_writes: writes, .. } = *asked;
+    let (shared, of) = (asked.shared(), of.clone());
+    maps.add(Part { start, len, offset, shared, access, writes, shown, of });
+    Some((reserved, ended))
+}
+
+/// Maps what a part shows at another place, or more of it.
+pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<Ret> {
+    let fs = mounts::fs(part.of.mount)?;
+    let asked = Asked::of_part(part, place_at, len);
+    if part.of.base.is_none() {
+        return show_own(fs, &part.of, &asked);
+    }
+    let hold = fs.open_hold(&ctx(), part.of.ino, part.of.generation).ok()??;
+    let Source { mount, ino, generation, .. } = *part.of;
+    let (hold, given) = (Lock::new(Some(hold)), AtomicBool::new(false));
+    let source = Source { mount, ino, generation, hold, base: None, anchor: None, given };
+    let mapped = show_replica(fs, source, &asked)?;
+    if let Ok(start) = u64::try_from(mapped) {
+        replicas::carry(part, start);
+    }
+    Some(mapped)
+}
+
+/// Writes back what was stored in mapped pages of a range of addresses; false where that fails.
+pub(crate) fn flush(maps: &Maps, range: &Range<u64>) -> bool {
+    let mut good = true;
+    for part in maps.parts().iter().filter(|part| part.shared && part.of.base.is_none()) {
+        let Some((common, offset)) = part.within(range) else { continue };
+        let (first, pages) = (offset / PAGE, (common.end - common.start).div_ceil(PAGE));
+        let flush = |fs: &Fs| fs.map_flush(&ctx(), part.of.ino, first, pages).is_ok();
+        good &= mounts::fs(part.of.mount).is_some_and(flush);
+    }
+    good
+}
+
+/// Writes back what this process has stored in its mappings of a file.
+pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
+    let Some(maps) = some() else { return true };
+    let mut good = true;
+    for part in maps.parts() {
+        if part.of.mount == mount
+            && part.of.ino == ino
+            && part.of.is_own()
+            && part.access & libc::PROT_WRITE as u64 != 0
+        {
+            good &= flush(&maps, &(part.start..part.end()));
+        }
+    }
+    good
+}
+
+// Other processes.
+
+/// Says to a parent that its child holds what both have mapped.
+pub(crate) struct Gate {
+    ends: [i32; 2],
+    parent: Ret,
+}
+
+/// Before a fork: how the child will say that it is ready; nothing where it has nothing to say. Keeps
+/// other threads out of the table.
+pub(crate) fn before_fork() -> Option<Gate> {
+    MAPS_HERE.take();
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let mut ends = [-1; 2];
+    sys!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC);
+    Some(Gate { ends, parent: sys!(libc::SYS_getpid) })
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    MAPS_HERE.give();
+}
+
+impl Gate {
+    /// In the parent: waits until the child is ready, or gone.
+    pub(crate) fn wait(self) {
+        let [read, write] = self.ends;
+        sys!(libc::SYS_close, write);
+        let mut byte = 0_u8;
+        while sys!(libc::SYS_read, read, &raw mut byte, 1) == -i64::from(libc::EINTR) {}
+        sys!(libc::SYS_close, read);
+    }
+
+    /// In the child: takes its own holds, and tells the parent.
+    pub(crate) fn pass(self) {
+        let mut maps = MAPS_HERE.lock();
+        // The holds are the parent's.
+        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
+        let ended = hold_all(&mut maps);
+        // What a parent that has ended held may have been given to others before it was held here.
+        if sys!(libc::SYS_getppid) != self.parent {
+            shut(&maps.0);
+            maps.0.clear();
+            maps.count();
+        }
+        drop(maps);
+        drop(ended);
+        // Not by closing alone: a child of another thread may have the end as well.
+        let [_, write] = self.ends;
+        sys!(libc::SYS_write, write, c"".as_ptr(), 1);
+        for end in self.ends {
+            sys!(libc::SYS_close, end);
+        }
+    }
+}
+
+/// Holds what is mapped and not held. What can't be, since a kernel is to map the file, becomes the
+/// kernel's, or else is shut. Returns what ends by that.
+#[must_use]
+fn hold_all(maps: &mut Maps) -> Vec<Part> {
+    let mut ended = Vec::new();
+    for source in maps.sources(|source| source.is_own() || source.base.is_some()) {
+        let mut hold = source.hold.lock();
+        if hold.is_none() {
+            *hold = mounts::fs(source.mount).and_then(|fs| source.take(fs));
+        }
+        let is_held = hold.is_some() || source.base.is_some();
+        drop(hold);
+        if is_held {
+            continue;
+        }
+        if giving::swap(&maps.0, &source) {
+            ended.extend(maps.forget_given(&source));
+        } else {
+            let of = |part: &&Part| Arc::ptr_eq(&part.of, &source);
+            maps.0.iter().filter(of).for_each(|part| shut(std::slice::from_ref(part)));
+        }
+    }
+    ended
+}
+
+/// Makes the file's own pages inaccessible where they are mapped.
+pub(crate) fn shut(parts: &[Part]) {
+    for part in parts.iter().filter(|part| part.of.is_own()) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        sys!(libc::SYS_mmap, part.start, part.len, libc::PROT_NONE, flags, u64::MAX, 0);
+    }
+}
+
+/// Before the process leaves its pools, to be another program: what it has mapped it holds no longer.
+pub(crate) fn suspend() {
+    if let Some(maps) = some() {
+        shut(&maps.0);
+        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
+    }
+}
+
+/// The process has stayed the program that it was.
+pub(crate) fn resume() {
+    let Some(mut maps) = some() else { return };
+    let ended = hold_all(&mut maps);
+    maps.show_more(
+        |part| part.of.is_own(),
+        |part| {
+            let again = || {
+                let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
+                let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
+                show(fs, &asked, &runs(fs, hold, &asked.range())?, part.start)
+            };
+            // What can't be shown again stays shut.
+            part.shown = again().unwrap_or(Shown::ALL);
+        },
+    );
+    drop(maps);
+    drop(ended);
+}
+
+/// The process is about to end.
+pub(crate) fn end() {
+    if let Some(maps) = some() {
+        replicas::tell_unpublished(maps.parts(), &(0..u64::MAX));
+    }
+}
+
+/// Whether anything is mapped here.
+pub(crate) fn are_some() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
+}
+
+/// Whether another thread may still store to what is mapped.
+pub(crate) fn are_in_use() -> bool {
+    COUNT.load(Ordering::Acquire) > 0 && helper::has_other_threads()
+}

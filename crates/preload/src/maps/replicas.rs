@@ -1,0 +1,242 @@
+//! Atomic mappings (NOVA 4.5): what a program stores is in a replica of its own until `msync` publishes
+//! it, all changes of a file in one commit.
+//!
+//! The replica is a private mapping of a file in memory, the *base*, that has what the file held: the
+//! kernel copies a page when the program first stores to it. A page that differs from the base is
+//! one that the program has changed. Publishing writes what differs to the file, and then to the base;
+//! what is stored meanwhile is found the next time. A write of this process to the file goes to
+//! base and replica as well.
+
+use std::ops::Range;
+
+use novale_core::{Error, Fs, Ino, Piece};
+
+use crate::base::guard;
+use crate::base::say::say;
+use crate::base::sys::{Ret, fail, sys};
+use crate::maps::{Maps, PAGE, Part};
+use crate::mounts::{self, ctx};
+
+const PAGE_BYTES: usize = 4096;
+
+/// A file in memory without a name.
+pub(crate) struct Memory(i32);
+
+impl Memory {
+    /// What the kernel has returned a number for, or an error.
+    pub(crate) fn of(made: Ret) -> Option<Self> {
+        Some(Self(i32::try_from(made).ok().filter(|fd| *fd >= 0)?))
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.0
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        sys!(libc::SYS_close, self.0);
+    }
+}
+
+/// What a replica was made of, and what was published since.
+pub(crate) struct Base {
+    start: u64,
+    len: u64,
+    /// Where in the file it begins.
+    offset: u64,
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        sys!(libc::SYS_munmap, self.start, self.len);
+    }
+}
+
+impl Base {
+    /// The bytes `offset..offset + len` of a file, zeros behind its end, in memory of its own.
+    pub(crate) fn new(fs: &Fs, ino: Ino, (offset, len): (u64, u64)) -> Option<(Self, Memory)> {
+        let made = sys!(libc::SYS_memfd_create, c"novale".as_ptr(), libc::MFD_CLOEXEC);
+        let memory = Memory::of(made)?;
+        if sys!(libc::SYS_ftruncate, memory.fd(), len) != 0 {
+            return None;
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let start = sys!(libc::SYS_mmap, 0, len, access, libc::MAP_SHARED, memory.fd(), 0);
+        let base = Self { start: u64::try_from(start).ok()?, len, offset };
+        fs.read(&ctx(), ino, offset, base.bytes(&(offset..offset + len))?).ok()?;
+        Some((base, memory))
+    }
+
+    /// The bytes of a range of the file.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "shared memory, changed under the lock of the mappings"
+    )]
+    fn bytes(&self, range: &Range<u64>) -> Option<&mut [u8]> {
+        let from = range.start.checked_sub(self.offset)?;
+        let len = range.end.checked_sub(range.start)?;
+        if from.checked_add(len)? > self.len {
+            return None;
+        }
+        let (at, len) = ((self.start + from) as *mut u8, usize::try_from(len).ok()?);
+        // SAFETY: inside of the base, which is mapped as long as `self` lives; who has the lock of the
+        // mappings uses it, one at a time.
+        Some(unsafe { std::slice::from_raw_parts_mut(at, len) })
+    }
+}
+
+/// A change that is to be published.
+struct Change {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// What of a page differs from the base; none of one that the program can't read itself.
+fn change_of(part: &Part, base: &Base, at: u64, offset: u64) -> Option<Change> {
+    let old = base.bytes(&(offset..offset + PAGE))?;
+    let now = guard::readable_now(at, PAGE_BYTES)?;
+    debug_assert!(part.start <= at);
+    let differs = |(old, now): (&u8, &u8)| old != now;
+    let first = old.iter().zip(now).position(differs)?;
+    let last = old.iter().zip(now).rposition(differs).unwrap_or(first);
+    Some(Change { offset: offset + first as u64, bytes: now.get(first..=last)?.to_vec() })
+}
+
+/// All that was changed in a part, as far as a range of addresses goes.
+fn changes(part: &Part, range: &Range<u64>) -> Vec<Change> {
+    let (Some(base), Some((common, offset))) = (&part.of.base, part.within(range)) else {
+        return Vec::new();
+    };
+    let stored = stored_to(&common);
+    let each = (0..).zip((common.start..common.end).step_by(PAGE_BYTES));
+    let changed = each.filter(|(index, _)| stored.get(*index).copied().unwrap_or(true));
+    changed.filter_map(|(_, at)| change_of(part, base, at, offset + (at - common.start))).collect()
+}
+
+/// Which pages of a range the kernel has made copies of; nothing where it does not tell.
+fn stored_to(range: &Range<u64>) -> Vec<bool> {
+    const OF_A_FILE: u64 = 1 << 61;
+    const THERE: u64 = 3 << 62;
+    let path = c"/proc/self/pagemap";
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+    if fd < 0 {
+        return Vec::new();
+    }
+    let pages = usize::try_from((range.end - range.start) / PAGE).unwrap_or(0);
+    let mut words = vec![0_u64; pages];
+    let from = range.start / PAGE * 8;
+    let got = sys!(libc::SYS_pread64, fd, words.as_mut_ptr(), pages * 8, from);
+    sys!(libc::SYS_close, fd);
+    if usize::try_from(got).ok() != Some(pages * 8) {
+        return Vec::new();
+    }
+    words.into_iter().map(|word| word & THERE != 0 && word & OF_A_FILE == 0).collect()
+}
+
+/// Publishes what was changed in a range of addresses: each file's changes in one commit.
+pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
+    let replicas = || maps.parts().iter().filter(|part| part.shared && part.of.base.is_some());
+    let mut files: Vec<(usize, Ino)> =
+        replicas().filter(|part| part.within(range).is_some()).map(file_of).collect();
+    files.dedup();
+    for (mount, ino) in files {
+        let Some(fs) = mounts::fs(mount) else { return Err(fail(libc::EIO)) };
+        let failed = |error: Error| fail(novale_posix::errno(&error));
+        let size = fs.getattr(ino).map_err(failed)?.size;
+        let parts = replicas().filter(|part| file_of(part) == (mount, ino));
+        let mut found: Vec<(&Part, Change)> = Vec::new();
+        for part in parts {
+            for mut change in changes(part, range) {
+                // What lies behind the end of the file is no part of it.
+                let left =
+                    usize::try_from(size.saturating_sub(change.offset)).unwrap_or(usize::MAX);
+                change.bytes.truncate(left);
+                if !change.bytes.is_empty() {
+                    found.push((part, change));
+                }
+            }
+        }
+        if found.is_empty() {
+            continue;
+        }
+        let piece = |(_, change): &(&Part, Change)| (change.offset, change.bytes.clone());
+        let bytes: Vec<(u64, Vec<u8>)> = found.iter().map(piece).collect();
+        let pieces: Vec<Piece<'_>> =
+            bytes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
+        fs.write_scattered(&ctx(), ino, &pieces).map_err(failed)?;
+        for (part, change) in &found {
+            put(part, change.offset, &change.bytes);
+        }
+    }
+    Ok(())
+}
+
+fn file_of(part: &Part) -> (usize, Ino) {
+    (part.of.mount, part.of.ino)
+}
+
+/// Puts bytes of the file into a part's base.
+fn put(part: &Part, offset: u64, bytes: &[u8]) {
+    let range = offset..offset + bytes.len() as u64;
+    if let Some(to) = part.of.base.as_ref().and_then(|base| base.bytes(&range)) {
+        to.copy_from_slice(bytes);
+    }
+}
+
+/// This process has written to a file: its replicas show it.
+pub(crate) fn wrote(maps: &Maps, file: (usize, Ino), offset: u64, bytes: &[u8]) {
+    for part in maps.parts().iter().filter(|part| file_of(part) == file) {
+        let end = offset + bytes.len() as u64;
+        let range = part.offset.max(offset)..(part.offset + part.len).min(end);
+        if part.of.base.is_none() || range.is_empty() {
+            continue;
+        }
+        let [from, to] = [range.start, range.end].map(|at| usize::try_from(at - offset));
+        let (Ok(from), Ok(to)) = (from, to) else { continue };
+        let piece = bytes.get(from..to).unwrap_or_default();
+        put(part, range.start, piece);
+        // A page that the kernel has copied does not show the base.
+        let at = part.start + (range.start - part.offset);
+        if guard::readable_now(at, piece.len()).is_some_and(|shown| shown != piece)
+            && let Some(shown) = guard::writable_now(at, piece.len())
+        {
+            shown.copy_from_slice(piece);
+        }
+    }
+}
+
+/// This process has cut a file: its replicas have zeros behind the end.
+pub(crate) fn cut(maps: &Maps, file: (usize, Ino), size: u64) {
+    for part in maps.parts().iter().filter(|part| file_of(part) == file) {
+        let (mut at, end) = (size.max(part.offset), part.offset + part.len);
+        while at < end {
+            let stop = (at / PAGE * PAGE + PAGE).min(end);
+            let zeros = usize::try_from(stop - at).unwrap_or(0);
+            wrote(maps, file, at, [0; PAGE_BYTES].get(..zeros).unwrap_or_default());
+            at = stop;
+        }
+    }
+}
+
+/// Carries what is not published yet to another replica of the same place in the file.
+pub(crate) fn carry(part: &Part, start: u64) {
+    for change in changes(part, &(part.start..part.start + part.len)) {
+        let at = start + (change.offset - part.offset);
+        if let Some(to) = guard::writable_now(at, change.bytes.len()) {
+            to.copy_from_slice(&change.bytes);
+        }
+    }
+}
+
+/// Says what is lost with parts that were not published.
+pub(crate) fn tell_unpublished(parts: &[Part], range: &Range<u64>) {
+    let shared = parts.iter().filter(|part| part.shared && part.of.base.is_some());
+    let pages: usize = shared.map(|part| changes(part, range).len()).sum();
+    if pages > 0 {
+        say(&format!(
+            "{pages} pages of an atomic mapping were changed behind the last msync: discarded"
+        ));
+    }
+}

@@ -1,0 +1,459 @@
+//! The mounts whose files are served here, and this process' way into their pools.
+//!
+//! They are named by the variable `NOVALE_DIRECT`. A pool is joined when a call needs it for the first
+//! time, and again in the child of a fork, which the records in the arena must not take for its
+//! parent: a page that the kernel wipes in children says so.
+
+pub(crate) mod helper;
+pub(crate) mod places;
+pub(crate) mod room;
+pub(crate) mod state;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use novale_core::{Ctx, Fs, HoldId, Ino};
+use novale_posix::join::{Joined, join_from};
+
+use crate::base::lock::Lock;
+use crate::base::say::say;
+use crate::base::sys::{Ret, sys};
+use crate::base::thread::current;
+use crate::base::{classes, settings};
+use crate::numbers::{self, limits, words};
+
+/// Mounts that a process may use directly.
+pub(crate) const MOUNTS_MAX: usize = 16;
+const PAGE: usize = 4096;
+/// Of Linux 6.8.
+const STATMOUNT: i64 = 457;
+/// Flags of a mount, as the kernel calls them.
+const READ_ONLY: u64 = 1;
+const NO_EXEC: u64 = 8;
+const NO_SYM_FOLLOW: u64 = 0x20_0000;
+pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+/// How a program ends that is not to go through the mount, as `novale run --strict` does.
+const UNABLE: i32 = 125;
+/// Said of a mount behind its slots.
+const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
+
+/// A mount as it is named in the environment.
+pub(crate) struct Mount {
+    /// Where it is mounted, without a slash at its end.
+    pub(crate) target: Vec<u8>,
+    slots: Vec<PathBuf>,
+    /// Its options hide some extended attributes.
+    hides_attributes: bool,
+    joined: AtomicPtr<Joined>,
+    /// It could not be joined, and was not tried again.
+    failed: AtomicBool,
+    /// The device number that the kernel shows for its files; 0 before it is asked.
+    device: AtomicU64,
+    /// The numbers that the kernel shows for the mount itself: a short one, and one of its own for ever.
+    numbers: OnceLock<[u64; 2]>,
+    /// Nothing in it may be executed.
+    no_exec: AtomicBool,
+    /// The mount's own number, which is another one where the pool's files are shown elsewhere too; known
+    /// with the device.
+    id: AtomicU64,
+    /// The descriptor that placeholders are duplicates of; 0 before there is one.
+    pub(crate) original: AtomicI32,
+}
+
+static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
+/// A page that is zeroes in a child, and 1 at its start once this process has joined.
+static JOINED: AtomicU64 = AtomicU64::new(0);
+static JOINING: Lock<()> = Lock::new(());
+/// How often a pool was joined: a futex.
+static JOINS: AtomicU32 = AtomicU32::new(0);
+
+/// Reads the environment; false when no mount is named.
+pub(crate) fn begin(variable: &[u8]) -> bool {
+    let parse = |entry: &[u8]| {
+        let at = entry.iter().position(|byte| *byte == b'=')?;
+        let (target, rest) = (entry.get(..at)?, entry.get(at + 1..)?);
+        let mut parts = rest.splitn(2, |byte| *byte == b'=');
+        let (slots, words) = (parts.next()?, parts.next());
+        let slots =
+            slots.split(|byte| *byte == b':').map(|slot| PathBuf::from(OsStr::from_bytes(slot)));
+        let good = target.starts_with(b"/") && target.len() > 1;
+        good.then(|| Mount {
+            target: target.to_vec(),
+            slots: slots.collect(),
+            joined: AtomicPtr::new(std::ptr::null_mut()),
+            hides_attributes: words == Some(HIDES_ATTRIBUTES),
+            failed: AtomicBool::new(false),
+            device: AtomicU64::new(0),
+            numbers: OnceLock::new(),
+            no_exec: AtomicBool::new(false),
+            id: AtomicU64::new(0),
+            original: AtomicI32::new(0),
+        })
+    };
+    let mounts: Vec<Mount> =
+        variable.split(|byte| *byte == b';').filter_map(parse).take(MOUNTS_MAX).collect();
+    let page = wiped_in_children();
+    let some = !mounts.is_empty() && page.is_some();
+    JOINED.store(page.unwrap_or(0), Ordering::Relaxed);
+    MOUNTS.set(mounts).is_ok() && some
+}
+
+fn wiped_in_children() -> Option<u64> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let at = sys!(libc::SYS_mmap, 0, PAGE, access, flags, u64::MAX, 0);
+    let at = u64::try_from(at).ok()?;
+    (sys!(libc::SYS_madvise, at, PAGE, libc::MADV_WIPEONFORK) == 0).then_some(at)
+}
+
+fn joined() -> Option<&'static AtomicU64> {
+    let at = JOINED.load(Ordering::Relaxed) as *const AtomicU64;
+    // SAFETY: the page is mapped for good, and any bits are valid.
+    unsafe { at.as_ref() }
+}
+
+/// All mounts.
+pub(crate) fn all() -> &'static [Mount] {
+    MOUNTS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a mount's options hide some extended attributes.
+pub(crate) fn hides_attributes(mount: usize) -> bool {
+    all().get(mount).is_none_or(|mount| mount.hides_attributes)
+}
+
+/// The mount that an absolute path leads into, and the rest of the path.
+pub(crate) fn of_path(path: &[u8]) -> Option<(usize, &[u8])> {
+    all().iter().enumerate().find_map(|(index, mount)| {
+        let rest = path.strip_prefix(mount.target.as_slice())?;
+        (rest.is_empty() || rest.starts_with(b"/")).then_some((index, rest))
+    })
+}
+
+/// The file system of a mount; `None` where its pool can't be joined: the kernel serves it then.
+#[inline]
+pub(crate) fn fs(mount: usize) -> Option<&'static Fs> {
+    let known = all().get(mount)?;
+    if joined()?.load(Ordering::Relaxed) == 0 {
+        start_again()?;
+    }
+    // SAFETY: what stands there was leaked by `join`.
+    match unsafe { known.joined.load(Ordering::Acquire).as_ref() } {
+        Some(joined) => Some(&joined.fs),
+        None => join(known),
+    }
+}
+
+/// As [`fs`], where the process is a client already and has not left.
+pub(crate) fn here(mount: usize) -> Option<&'static Fs> {
+    let known = all().get(mount)?;
+    joined().filter(|joined| joined.load(Ordering::Relaxed) != 0)?;
+    // SAFETY: what stands there was leaked by `join`.
+    let joined = unsafe { known.joined.load(Ordering::Acquire).as_ref() };
+    joined.map(|joined| &*joined.fs)
+}
+
+/// How often a pool was joined, for [`wait_for_join`].
+pub(crate) fn joins() -> u32 {
+    JOINS.load(Ordering::Acquire)
+}
+
+/// Sleeps until a pool has been joined since there were so many `joins`.
+pub(crate) fn wait_for_join(joins: u32) {
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    sys!(libc::SYS_futex, JOINS.as_ptr(), wait, joins, 0);
+}
+
+/// Forgets what a parent had joined: its records are not this process'.
+#[cold]
+fn start_again() -> Option<()> {
+    let _joining = JOINING.lock();
+    let joined = joined()?;
+    if joined.load(Ordering::Relaxed) == 0 {
+        for mount in all() {
+            let parents = mount.joined.swap(std::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: leaked by `join` in the parent; this is the child's copy.
+            let parents = unsafe { parents.as_ref() };
+            for descriptor in parents.into_iter().flat_map(Joined::descriptors) {
+                sys!(libc::SYS_close, descriptor);
+                words::forget_internal(descriptor);
+            }
+        }
+        numbers::freed_any();
+        helper::after_fork();
+        joined.store(1, Ordering::Release);
+    }
+    Some(())
+}
+
+#[cold]
+fn join(mount: &Mount) -> Option<&'static Fs> {
+    let _joining = JOINING.lock();
+    if mount.failed.load(Ordering::Relaxed) {
+        return None;
+    }
+    let there = mount.joined.load(Ordering::Acquire);
+    // SAFETY: what stands there was leaked below.
+    if let Some(joined) = unsafe { there.as_ref() } {
+        return Some(&joined.fs);
+    }
+    if !allows_all(mount) {
+        mount.failed.store(true, Ordering::Relaxed);
+        return None;
+    }
+    let joined = limits::out_of_the_way(|high| join_from(&mount.slots, high));
+    numbers::freed_any();
+    match joined {
+        Ok(joined) if is_anothers(mount, &joined.fs) => {
+            mount.failed.store(true, Ordering::Relaxed);
+            joined.close().unwrap_or_default();
+            let target = String::from_utf8_lossy(&mount.target);
+            not_served(&format!("{target}: another pool is mounted there by now"));
+            None
+        }
+        Ok(joined) => {
+            joined.descriptors().for_each(words::set_internal);
+            joined.fs.refuse_mapped();
+            classes::watch(classes::ENDS, true);
+            let joined: &'static Joined = Box::leak(Box::new(joined));
+            mount.joined.store(std::ptr::from_ref(joined).cast_mut(), Ordering::Release);
+            JOINS.fetch_add(1, Ordering::Release);
+            let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+            sys!(libc::SYS_futex, JOINS.as_ptr(), wake, i32::MAX);
+            Some(&joined.fs)
+        }
+        Err(error) => {
+            mount.failed.store(true, Ordering::Relaxed);
+            let target = String::from_utf8_lossy(&mount.target);
+            let why = format!("{target}: direct access is not possible: {error}");
+            match error.errno() {
+                // Who has become a user that may not is as good a program as before.
+                libc::EACCES => {}
+                // So is one that has no descriptor left, or no memory.
+                libc::EMFILE | libc::ENFILE | libc::ENOMEM => served_by_mount(&why),
+                _ => not_served(&why),
+            }
+            None
+        }
+    }
+}
+
+/// Says that a mount is not served here; where that is not to be, it is the last that the program does.
+fn not_served(why: &str) {
+    if !settings::is_strict() {
+        served_by_mount(why);
+        return;
+    }
+    let line = format!("novale: {why}: the program ends, because of --strict\n");
+    sys!(libc::SYS_write, 2, line.as_ptr(), line.len());
+    sys!(libc::SYS_exit_group, UNABLE);
+}
+
+fn served_by_mount(why: &str) {
+    say(&format!("{why} (the mount serves it)"));
+}
+
+/// Whether the mount is another pool's by now: what the environment says is of when `novale run` was
+/// called. Where nothing is mounted, or a mount whose daemon is dead, the pool's programs go on.
+fn is_anothers(mount: &Mount, fs: &Fs) -> bool {
+    let (device, _) = device_of(&mount.target);
+    if device == 0 || fs.serves_mount((libc::major(device), libc::minor(device))) {
+        return false;
+    }
+    let mut path = mount.target.clone();
+    path.push(0);
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    let got = sys!(libc::SYS_statfs, path.as_ptr(), found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    got == 0 && found.f_type == libc::FUSE_SUPER_MAGIC
+}
+
+/// The time and the thread, for a call.
+#[inline]
+pub(crate) fn ctx() -> Ctx {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a pointer to a live value; the coarse clock is the one that the kernel's own file
+    // systems stamp files with.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    Ctx { now_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec, hint: current().hint() }
+}
+
+/// Gives up a hold; what fails here, damage and a closed pool, fails everywhere.
+pub(crate) fn release(mount: usize, hold: HoldId) {
+    if let Some(fs) = fs(mount) {
+        fs.open_release(&ctx(), hold).unwrap_or_default();
+    }
+}
+
+/// The device number that the kernel shows for a mount's files.
+pub(crate) fn device(mount: usize) -> u64 {
+    let Some(known) = all().get(mount) else { return 0 };
+    let device = known.device.load(Ordering::Relaxed);
+    if device != 0 {
+        return device;
+    }
+    let (device, id) = device_of(&known.target);
+    known.id.store(id, Ordering::Relaxed);
+    known.device.store(device, Ordering::Release);
+    device
+}
+
+/// The numbers of device and mount of what a path leads to, which nobody is asked for; 0 where that is
+/// nothing.
+fn device_of(path: &[u8]) -> (u64, u64) {
+    let mut path = path.to_vec();
+    path.push(0);
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let got = sys!(
+        libc::SYS_statx,
+        libc::AT_FDCWD,
+        path.as_ptr(),
+        flags,
+        libc::STATX_TYPE | libc::STATX_MNT_ID,
+        found.as_mut_ptr()
+    );
+    if got != 0 {
+        return (0, 0);
+    }
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    (libc::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_mnt_id)
+}
+
+/// What the kernel has opened in a mount.
+pub(crate) struct OfMount {
+    pub(crate) mount: usize,
+    pub(crate) ino: Ino,
+    pub(crate) is_directory: bool,
+    /// By the mount point that is known here, and not by another one of the same pool.
+    pub(crate) is_at_target: bool,
+}
+
+/// What a descriptor of the kernel's leads to, where that lies in a mount.
+pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if !ASKED.swap(true, Ordering::Relaxed) {
+        // Once: who can't come to a mount has nothing open in it.
+        (0..all().len()).for_each(|mount| _ = device(mount));
+    }
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_MNT_ID;
+    let got = sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+    let is_here = |mount: &Mount| mount.device.load(Ordering::Acquire) == device;
+    let mount = all().iter().position(is_here).filter(|_| got == 0 && device != 0)?;
+    let id = all().get(mount)?.id.load(Ordering::Relaxed);
+    Some(OfMount {
+        mount,
+        ino: Ino::new(found.stx_ino),
+        is_directory: u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR,
+        is_at_target: id != 0 && id == found.stx_mnt_id,
+    })
+}
+
+/// The numbers that the kernel shows for a mount: the short one, and the one that is never given twice.
+pub(crate) fn numbers_of(mount: usize) -> [u64; 2] {
+    let Some(known) = all().get(mount) else { return [0; 2] };
+    *known
+        .numbers
+        .get_or_init(|| [libc::STATX_MNT_ID, STATX_MNT_ID_UNIQUE].map(|mask| number(known, mask)))
+}
+
+/// A number of a mount, 0 where the kernel has none.
+fn number(mount: &Mount, mask: u32) -> u64 {
+    let path = [mount.target.as_slice(), b"\0"].concat();
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let (at, to) = (path.as_ptr(), found.as_mut_ptr());
+    let got = sys!(libc::SYS_statx, libc::AT_FDCWD, at, flags, mask, to);
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    if got == 0 && found.stx_mask & mask != 0 { found.stx_mnt_id } else { 0 }
+}
+
+/// Whether nothing in a mount may be executed.
+pub(crate) fn is_no_exec(mount: usize) -> bool {
+    all().get(mount).is_none_or(|mount| mount.no_exec.load(Ordering::Relaxed))
+}
+
+/// Whether the mount's flags leave a program here to change files and to follow links: the kernel judges
+/// all calls otherwise.
+fn allows_all(mount: &Mount) -> bool {
+    let Some((of_mount, of_file_system)) = flags(mount) else { return true };
+    mount.no_exec.store(of_mount & NO_EXEC != 0, Ordering::Relaxed);
+    of_mount & (READ_ONLY | NO_SYM_FOLLOW) == 0 && of_file_system & READ_ONLY == 0
+}
+
+/// The flags of a mount and of what is mounted there, which the kernel tells without asking the daemon;
+/// nothing where it can't.
+fn flags(mount: &Mount) -> Option<(u64, u64)> {
+    const BYTES: u64 = 32;
+    const BASICS: u64 = 3;
+    let asked = [BYTES, number(mount, STATX_MNT_ID_UNIQUE), BASICS, 0];
+    let mut told = [0_u64; 64];
+    let got = sys!(STATMOUNT, asked.as_ptr(), told.as_mut_ptr(), size_of_val(&told), 0);
+    let (of_mount, of_file_system) = (told.get(8)?, told.get(4)? & u64::from(u32::MAX));
+    (got == 0).then_some((*of_mount, of_file_system))
+}
+
+/// The number of the inode behind a descriptor that the kernel has opened, if it is this mount's.
+pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mask = libc::STATX_INO | libc::STATX_TYPE;
+    let got = sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    let is_here = libc::makedev(found.stx_dev_major, found.stx_dev_minor) == device(mount);
+    (got == 0 && is_here).then(|| Ino::new(found.stx_ino))
+}
+
+/// Leaves all pools, since the process ends or becomes another program. No other thread is inside.
+pub(crate) fn leave() {
+    let _joining = JOINING.lock();
+    let here = joined().is_some_and(|joined| joined.load(Ordering::Relaxed) != 0);
+    for mount in all().iter().filter(|_| here) {
+        let there = mount.joined.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: leaked by `join`, and not freed: another thread may be about to look at it.
+        if let Some(joined) = unsafe { there.as_ref() } {
+            joined.close().unwrap_or_default();
+        }
+    }
+}
+
+/// As [`leave`], never to come back. With `unmap` nothing of the pools stays in the process' memory and
+/// among its descriptors: no thread of this library's own uses them.
+pub(crate) fn leave_for_good(unmap: bool) {
+    let _joining = JOINING.lock();
+    for mount in all() {
+        mount.failed.store(true, Ordering::Relaxed);
+        let there = mount.joined.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: leaked by `join`.
+        let Some(joined) = (unsafe { there.as_ref() }) else { continue };
+        joined.close().unwrap_or_default();
+        if unmap {
+            joined.descriptors().for_each(words::forget_internal);
+            // SAFETY: made by a box in `join`, and nobody else has it any more: threads that are inside
+            // may be about to look at it, and there are none.
+            drop(unsafe { Box::from_raw(there) });
+        }
+    }
+}
+
+/// Keeps other threads from joining while the process forks.
+pub(crate) fn before_fork() {
+    JOINING.take();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    JOINING.give();
+}

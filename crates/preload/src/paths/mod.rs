@@ -1,0 +1,255 @@
+//! From the path arguments of a call to a place in a mount, if they lead into one.
+
+pub(crate) mod spelling;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use novale_core::{Attr, Ctx, FileKind, Fs, Ino, Node};
+use novale_posix::report::Why;
+use novale_posix::{Error, Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
+
+use crate::base::guard::{PATH_MAX, PathBuffer};
+use crate::base::sys::{Served, fail, sys};
+use crate::base::{left, report};
+use crate::fds::{kernel, table};
+use crate::mounts;
+use crate::mounts::state::{self, Rights};
+use crate::paths::spelling::From;
+
+/// Where a path starts, below a mount.
+pub(crate) struct Place<'a> {
+    pub(crate) mount: usize,
+    pub(crate) fs: &'static Fs,
+    pub(crate) ctx: Ctx,
+    pub(crate) rights: Rights,
+    start: Node,
+    /// The path from `start` on.
+    path: &'a [u8],
+}
+
+/// The working directory, as far as it is known: one of [`CWD_UNKNOWN`], [`CWD_KERNEL`], or a mount
+/// plus 2.
+static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
+static CWD_INO: AtomicU64 = AtomicU64::new(0);
+static CWD_GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Symbolic links followed on one walk, as in Linux.
+const SYMLINKS_MAX: u32 = 40;
+const CWD_UNKNOWN: u32 = 0;
+const CWD_KERNEL: u32 = 1;
+
+/// The working directory may be another one now.
+pub(crate) fn moved() {
+    CWD.store(CWD_UNKNOWN, Ordering::Release);
+}
+
+/// The place that a path argument names; `None` where it is the kernel's, which also says what is
+/// wrong with a bad one.
+pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Place<'_>> {
+    if left::has_all() {
+        return None;
+    }
+    let (dir, path) = spelling::plain(dir, buffer.load(path)?);
+    let (mount, start, path) = if path.starts_with(b"/") {
+        if leads_to_descriptors(path) {
+            kernel::take_all(0);
+            return None;
+        }
+        from_root(mounts::of_path(path).or_else(|| spelling::enter(From::Root, path))?)
+    } else if let Some((mount, start)) = directory(descriptor(dir)) {
+        (mount, start, path)
+    } else {
+        let dir = descriptor(dir);
+        let from = if dir == libc::AT_FDCWD { From::Cwd } else { From::Descriptor(dir) };
+        from_root(spelling::enter(from, path)?)
+    };
+    let fs = mounts::fs(mount)?;
+    let mut rights = state::rights();
+    // A mount that the user can't come to is closed to it here, too.
+    if rights != Rights::All && mounts::device(mount) == 0 {
+        rights = Rights::Kernel;
+    }
+    Some(Place { mount, fs, ctx: mounts::ctx(), rights, start, path })
+}
+
+/// Where a path goes on that has come to a mount point, which itself is the root.
+fn from_root((mount, rest): (usize, &[u8])) -> (usize, Node, &[u8]) {
+    (mount, Node::ROOT, if rest.is_empty() { b"/" } else { rest })
+}
+
+/// A descriptor argument: the kernel looks at its lower half.
+pub(crate) fn descriptor(argument: u64) -> i32 {
+    argument as u32 as i32
+}
+
+/// Whether a path names a descriptor, which must then be what it seems to be.
+fn leads_to_descriptors(path: &[u8]) -> bool {
+    let in_proc = path.starts_with(b"/proc/") && path.windows(4).any(|part| part == b"/fd/");
+    in_proc || path.starts_with(b"/dev/fd/") || path.starts_with(b"/dev/std")
+}
+
+/// The descriptor of this process that a path names.
+pub(crate) fn named_descriptor(path: &[u8]) -> Option<i32> {
+    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/fd/") {
+        return None;
+    }
+    let own = format!("/proc/{}/fd/", sys!(libc::SYS_getpid));
+    let folders = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/", &own];
+    let number = folders.iter().find_map(|folder| path.strip_prefix(folder.as_bytes()))?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// The directory that a descriptor, or `AT_FDCWD`, stands for.
+fn directory(dir: i32) -> Option<(usize, Node)> {
+    if dir == libc::AT_FDCWD {
+        return working_directory();
+    }
+    let directory = table::get(dir)?;
+    directory.is(table::DIRECTORY).then(|| (directory.mount(), directory.node()))
+}
+
+fn working_directory() -> Option<(usize, Node)> {
+    match CWD.load(Ordering::Acquire) {
+        CWD_KERNEL => None,
+        CWD_UNKNOWN => find_working_directory(),
+        mount => {
+            let ino = Ino::new(CWD_INO.load(Ordering::Relaxed));
+            let node = Node::new(ino, CWD_GENERATION.load(Ordering::Relaxed));
+            Some((usize::try_from(mount - 2).ok()?, node))
+        }
+    }
+}
+
+#[cold]
+fn find_working_directory() -> Option<(usize, Node)> {
+    let mut path = [0u8; PATH_MAX];
+    let len = sys!(libc::SYS_getcwd, path.as_mut_ptr(), path.len());
+    let path = usize::try_from(len).ok().and_then(|len| path.get(..len));
+    let found = path.and_then(|path| {
+        let (mount, rest) = mounts::of_path(path.strip_suffix(b"\0")?)?;
+        let rest = if rest.is_empty() { b"/" } else { rest };
+        let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), Node::ROOT, rest, true).ok()?;
+        let attr = found.attr.filter(|attr| attr.kind == FileKind::Directory)?;
+        Some((mount, attr))
+    });
+    if let Some((mount, attr)) = &found {
+        CWD_INO.store(attr.ino.get(), Ordering::Relaxed);
+        CWD_GENERATION.store(attr.generation, Ordering::Relaxed);
+        CWD.store(u32::try_from(*mount).ok()? + 2, Ordering::Release);
+    } else {
+        spelling::note_working_directory(path);
+        CWD.store(CWD_KERNEL, Ordering::Release);
+    }
+    found.map(|(mount, attr)| (mount, attr.node()))
+}
+
+impl Place<'_> {
+    /// Walks to the end of the path. `Err` is what the call returns, or nothing for the kernel's.
+    pub(crate) fn walk(&self, follow: bool) -> Result<Found<'_>, Served> {
+        if self.rights == Rights::Kernel {
+            return Err(None);
+        }
+        self.by_links(|start, path| match self.rights {
+            Rights::Own(user) => walk_own(self.fs, &self.ctx, start, path, (follow, user)),
+            Rights::All | Rights::Kernel => walk_from(self.fs, &self.ctx, start, path, follow),
+        })
+    }
+
+    /// Walks, and goes on where a symbolic link with a path from the process' root leads into the same
+    /// mount: by as many as the kernel follows, which says what is wrong with more.
+    fn by_links(
+        &self,
+        walk: impl for<'p> Fn(Node, &'p [u8]) -> Result<Found<'p>, Error>,
+    ) -> Result<Found<'_>, Served> {
+        let mut error = match walk(self.start, self.path) {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        for _ in 0..SYMLINKS_MAX {
+            let Error::LeavesTo(path) = &error else { break };
+            let entered = mounts::of_path(path).or_else(|| spelling::enter(From::Root, path));
+            let same = entered.filter(|(mount, _)| *mount == self.mount);
+            let (_, start, rest) = from_root(same.ok_or(None)?);
+            match walk(start, rest).map(Found::into_owned) {
+                Ok(found) => return Ok(found),
+                Err(next) => error = next,
+            }
+        }
+        Err(failed(&error))
+    }
+
+    /// As [`Place::walk`], whatever the permissions on the way: not to be used but to leave a call to
+    /// the kernel.
+    pub(crate) fn walk_unasked(&self, follow: bool) -> Result<Found<'_>, Served> {
+        self.by_links(|start, path| walk_from(self.fs, &self.ctx, start, path, follow))
+    }
+
+    /// Whether a slash ends the path.
+    pub(crate) fn has_slash(&self) -> bool {
+        self.path.ends_with(b"/")
+    }
+
+    /// As [`Place::walk`], without a look at a last name that no slash follows.
+    pub(crate) fn walk_to_name(&self) -> Result<Found<'_>, Served> {
+        if self.rights == Rights::Kernel {
+            return Err(None);
+        }
+        self.by_links(|start, path| match self.rights {
+            Rights::Own(user) => walk_own_to_name(self.fs, &self.ctx, start, path, user),
+            Rights::All | Rights::Kernel => walk_to_name(self.fs, &self.ctx, start, path),
+        })
+    }
+
+    /// Leaves it to the kernel to make, remove or move names in a directory that the walk came to, unless
+    /// it may be done here.
+    pub(crate) fn may_change(&self, directory: Node) -> Result<(), Served> {
+        if self.rights == Rights::All {
+            return Ok(());
+        }
+        let attr = self.fs.getattr_of(directory).map_err(|error| refused(&error))?;
+        self.may(&attr, W | X)
+    }
+
+    /// Leaves what needs these bits of an inode to the kernel, unless it may be done here.
+    pub(crate) fn may(&self, attr: &Attr, bits: u32) -> Result<(), Served> {
+        may(self.rights, attr, bits)
+    }
+}
+
+/// Bits for an owner's rights.
+pub(crate) const R: u32 = 4;
+pub(crate) const W: u32 = 2;
+pub(crate) const X: u32 = 1;
+
+/// Leaves what needs an owner's rights to an inode, and these of its bits, to the kernel, unless it may be
+/// done here.
+pub(crate) fn may(rights: Rights, attr: &Attr, bits: u32) -> Result<(), Served> {
+    let has = match rights {
+        Rights::All => true,
+        Rights::Own(user) => attr.uid == user && attr.mode >> 6 & bits == bits,
+        Rights::Kernel => false,
+    };
+    if has {
+        return Ok(());
+    }
+    report::because(Why::Rights);
+    Err(None)
+}
+
+/// What a call returns for an error of the walk or of the file system.
+pub(crate) fn failed(error: &Error) -> Served {
+    if matches!(error, Error::Leaves | Error::LeavesTo(_)) {
+        None
+    } else {
+        Some(fail(error.errno()))
+    }
+}
+
+/// As [`failed`], for an error of the file system itself.
+pub(crate) fn refused(error: &novale_core::Error) -> Served {
+    // A file that the kernel has mapped is changed through the kernel.
+    let by_kernel = matches!(error, novale_core::Error::Mapped);
+    if by_kernel {
+        report::because(Why::Mapped);
+    }
+    (!by_kernel).then(|| fail(novale_posix::errno(error)))
+}

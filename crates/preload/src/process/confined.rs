@@ -1,0 +1,137 @@
+//! Programs that confine themselves (Landlock, seccomp): from then on everything is the kernel's.
+//!
+//! Such a rule binds the system calls that a process makes, and here none are made. So before a program
+//! lays one on itself,
+//! 1. all that it opens is the kernel's, and all that it has open is handed over and forgotten here;
+//! 2. its mappings become the kernel's, and its pools are left;
+//! 3. its calls no longer come here, but for those of processes and signals, which need it.
+//!
+//! The rule may be one thread's alone: everything is given up for the whole process. A child of fork has
+//! what its parent had, nothing. The programs that it starts are told nothing of the mounts; those that
+//! a program starts which does not run directly compare themselves with what `novale run` was
+//! (`novale_posix::confinement`).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use novale_posix::report::Event;
+
+use crate::base::settings::MOUNTS;
+use crate::base::sys::{Args, Served, fail};
+use crate::base::{classes, guard, report};
+use crate::fds::kernel;
+use crate::fds::table::{self, Quiet, SHARED};
+use crate::maps::{self, giving};
+use crate::mounts::{self, helper};
+
+const MODE_STRICT: u64 = libc::SECCOMP_SET_MODE_STRICT as u64;
+const MODE_FILTER: u64 = libc::SECCOMP_SET_MODE_FILTER as u64;
+/// Calls that go on to come here: of processes, whose children share this library's memory, and of
+/// signals, whose handlers are wrapped.
+const STAY: &[i64] = &[
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_exit,
+    libc::SYS_rt_sigaction,
+    libc::SYS_sigaltstack,
+];
+/// Also where the files' own pages stay mapped.
+const STAY_WITH_MAPPINGS: &[i64] = &[
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_msync,
+    libc::SYS_mprotect,
+    libc::SYS_exit_group,
+];
+
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process has confined itself.
+pub(crate) fn is() -> bool {
+    CONFINED.load(Ordering::Relaxed)
+}
+
+/// `landlock_restrict_self`, `seccomp`, `prctl`: gives up everything before the kernel lays a rule on the
+/// process, which may fail all the same.
+pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
+    if !lays_a_rule(number, args) || is() {
+        return None;
+    }
+    kernel::elsewhere();
+    kernel::give_all();
+    let quiet = Quiet::of_call();
+    // A thread that is inside for ever could go on there.
+    if !quiet.wait() {
+        return Some(fail(libc::EAGAIN));
+    }
+    give_up();
+    report::event(Event::Confined);
+    drop(quiet);
+    None
+}
+
+/// Programs ask which filters there may be by giving none: that is no rule.
+fn lays_a_rule(number: i64, args: &Args) -> bool {
+    let [first, second, third, ..] = *args;
+    match number {
+        libc::SYS_prctl if first as i32 == libc::PR_SET_SECCOMP => {
+            second != u64::from(libc::SECCOMP_MODE_FILTER) || third != 0
+        }
+        libc::SYS_prctl => false,
+        libc::SYS_seccomp => match first {
+            MODE_STRICT => true,
+            MODE_FILTER => third != 0,
+            _ => false,
+        },
+        _ => true,
+    }
+}
+
+/// No other thread is inside.
+fn give_up() {
+    // What another thread has opened since.
+    kernel::take_all(SHARED);
+    // What could not be handed over stays a placeholder, which can do nothing.
+    table::close_range(0, u32::MAX, || 0);
+    for mount in 0..mounts::all().len() {
+        giving::give_all(mount);
+    }
+    let mut stay = STAY.to_vec();
+    if maps::are_some() {
+        stay.extend(STAY_WITH_MAPPINGS);
+    } else {
+        mounts::leave_for_good(helper::count() == 0);
+    }
+    if helper::count() > 0 {
+        stay.push(libc::SYS_exit_group);
+    }
+    CONFINED.store(true, Ordering::Release);
+    classes::keep_only(&stay);
+}
+
+/// The environment for a program that a confined one starts: without the mounts.
+pub(crate) fn environment(list: u64) -> Option<Vec<u64>> {
+    // The kernel takes no list for an empty one.
+    if list == 0 {
+        return None;
+    }
+    let mut kept = Vec::new();
+    let mut at = list;
+    // Ends with the list, or where it can't be read: the kernel says so then.
+    loop {
+        let entry = guard::load::<u64>(at)?;
+        if entry == 0 {
+            break;
+        }
+        if !guard::starts_with(entry, MOUNTS)? {
+            kept.push(entry);
+        }
+        at += 8;
+    }
+    kept.push(0);
+    Some(kept)
+}

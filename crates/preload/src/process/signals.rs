@@ -1,0 +1,384 @@
+//! A program's signal handlers, kept from running while their thread is inside this library.
+//!
+//! A handler that reads or writes while its thread has a lock of the file system would wait for
+//! itself. So each handler that a program installs is wrapped: a signal that comes inside is noted,
+//! all others are blocked on return, and on the way out it is queued again and the old mask set.
+//! The kernel then delivers it as if it had come a little later. What an instruction has caused is not put
+//! off.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::guard;
+use crate::base::lock::Lock;
+use crate::base::sys::{Args, Ret, fail, sys};
+use crate::base::thread::{self, Thread, current};
+use crate::maps::growing;
+
+const SIGNALS: usize = 65;
+const SIGSET_BYTES: u64 = 8;
+/// Signals of faults, as a mask: blocked, one ends the process.
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+/// The kernel's flag that says that there is a way back from a handler; libc sets it always.
+const SA_RESTORER: u64 = 0x0400_0000;
+
+/// `struct sigaction` as the kernel has it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Action {
+    handler: u64,
+    flags: u64,
+    restorer: u64,
+    mask: u64,
+}
+
+/// What the program has asked for, for signals whose handlers are wrapped.
+struct Wrapped {
+    handler: AtomicU64,
+    flags: AtomicU64,
+    restorer: AtomicU64,
+    mask: AtomicU64,
+}
+
+static WRAPPED: [Wrapped; SIGNALS] = [const {
+    Wrapped {
+        handler: AtomicU64::new(0),
+        flags: AtomicU64::new(0),
+        restorer: AtomicU64::new(0),
+        mask: AtomicU64::new(0),
+    }
+}; SIGNALS];
+static CHANGING: Lock<()> = Lock::new(());
+
+impl Wrapped {
+    fn action(&self) -> Action {
+        Action {
+            handler: self.handler.load(Ordering::Acquire),
+            flags: self.flags.load(Ordering::Relaxed),
+            restorer: self.restorer.load(Ordering::Relaxed),
+            mask: self.mask.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set(&self, action: &Action) {
+        self.flags.store(action.flags, Ordering::Relaxed);
+        self.restorer.store(action.restorer, Ordering::Relaxed);
+        self.mask.store(action.mask, Ordering::Relaxed);
+        self.handler.store(action.handler, Ordering::Release);
+    }
+}
+
+/// Faults come to this library in any case: a bad pointer in a call is one.
+fn is_always_ours(signal: usize) -> bool {
+    signal == libc::SIGSEGV as usize || signal == libc::SIGBUS as usize
+}
+
+/// Signals that an instruction may cause.
+fn may_be_a_fault(signal: i32) -> bool {
+    matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGSYS
+    )
+}
+
+fn is_handler(handler: u64) -> bool {
+    handler != libc::SIG_DFL as u64 && handler != libc::SIG_IGN as u64
+}
+
+/// Takes the handlers of faults. Before any thread of the program runs.
+pub(crate) fn begin() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        let mut old = Action::default();
+        let got = sys!(libc::SYS_rt_sigaction, signal, 0, &raw mut old, SIGSET_BYTES);
+        if let (0, Some(wrapped)) =
+            (got, usize::try_from(signal).ok().and_then(|at| WRAPPED.get(at)))
+        {
+            wrapped.set(&old);
+            install(signal, &old);
+        }
+    }
+}
+
+/// Gives the kernel our handler in the program's place.
+fn install(signal: i32, asked: &Action) -> Ret {
+    let own = novale_restorer as *const () as u64;
+    let restorer = if asked.flags & SA_RESTORER != 0 { asked.restorer } else { own };
+    let kept = asked.flags & !(libc::SA_RESETHAND as u64);
+    let fault = if is_handler(asked.handler) {
+        0
+    } else {
+        libc::SA_ONSTACK as u64 | libc::SA_NODEFER as u64
+    };
+    let action = Action {
+        handler: arrived as *const () as u64,
+        flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | fault,
+        restorer,
+        mask: asked.mask,
+    };
+    sys!(libc::SYS_rt_sigaction, signal, &raw const action, 0, SIGSET_BYTES)
+}
+
+std::arch::global_asm!(
+    ".text",
+    ".globl novale_restorer",
+    "novale_restorer:",
+    "mov eax, 15",
+    "syscall",
+);
+
+unsafe extern "C" {
+    fn novale_restorer();
+}
+
+/// `rt_sigaction`, asked for by the program.
+pub(crate) fn action(args: &Args) -> Option<Ret> {
+    let [signal, new, old, bytes, ..] = *args;
+    let at = usize::try_from(signal).ok()?;
+    let wrapped = WRAPPED.get(at).filter(|_| at > 0 && bytes == SIGSET_BYTES)?;
+    if at == libc::SIGKILL as usize || at == libc::SIGSTOP as usize {
+        return None;
+    }
+    let asked = if new == 0 { None } else { Some(guard::load::<Action>(new)?) };
+    let changing = CHANGING.lock();
+    let mut before = wrapped.action();
+    let ours = is_handler(before.handler) || is_always_ours(at);
+    if !ours {
+        let got = sys!(libc::SYS_rt_sigaction, signal, 0, &raw mut before, SIGSET_BYTES);
+        if got != 0 {
+            return Some(got);
+        }
+    }
+    if let Some(asked) = asked {
+        let signal = i32::try_from(signal).ok()?;
+        let done = if is_handler(asked.handler) || is_always_ours(at) {
+            wrapped.set(&asked);
+            install(signal, &asked)
+        } else {
+            let done = sys!(libc::SYS_rt_sigaction, signal, new, 0, SIGSET_BYTES);
+            wrapped.set(&Action::default());
+            done
+        };
+        if done != 0 {
+            return Some(done);
+        }
+    }
+    drop(changing);
+    if old != 0 && !guard::store(old, &before) {
+        return Some(fail(libc::EFAULT));
+    }
+    Some(0)
+}
+
+/// Blocks all signals, as if one had been put off: a call was made on the program's alternate stack. Runs
+/// on that stack.
+#[cold]
+pub(crate) extern "C" fn novale_block() {
+    let thread = current();
+    let before = set_mask(u64::MAX);
+    // One may just have been put off, and knows the mask.
+    if thread.pending.load(Ordering::Relaxed) == 0 {
+        thread.mask.store(before, Ordering::Relaxed);
+        thread.pending.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Blocks these signals and no others; returns which were blocked.
+fn set_mask(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let set = libc::SIG_SETMASK;
+    sys!(libc::SYS_rt_sigprocmask, set, &raw const mask, &raw mut before, SIGSET_BYTES);
+    before
+}
+
+/// The next program begins with the signals blocked that this one has blocked itself.
+pub(crate) fn before_exec() {
+    let thread = current();
+    if thread.pending.load(Ordering::Relaxed) != 0 {
+        set_mask(thread.mask.load(Ordering::Relaxed));
+    }
+}
+
+/// The program's alternate stack, set aside while a call that was made on it is served: it may be small,
+/// so the library runs on its own, and the kernel would start at the top of the other again for a signal
+/// that comes meanwhile, over the frames of who has called. From before the change of stacks until behind
+/// the change back all signals are blocked ([`novale_block`]); in between those of faults are not.
+pub(crate) struct SetAside(Option<libc::stack_t>);
+
+impl SetAside {
+    /// For a call made where `at` is.
+    #[inline]
+    pub(crate) fn new(at: u64) -> Self {
+        let [start, bytes] = &current().alternate;
+        let is_on_it =
+            at.wrapping_sub(start.load(Ordering::Relaxed)) < bytes.load(Ordering::Relaxed);
+        Self(if is_on_it { set_aside() } else { None })
+    }
+}
+
+impl Drop for SetAside {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(stack) = &self.0 {
+            set_mask(u64::MAX);
+            sys!(libc::SYS_sigaltstack, &raw const *stack, 0);
+        }
+    }
+}
+
+/// None where the kernel says that it is in use: for lack of memory the library runs on it then.
+#[cold]
+fn set_aside() -> Option<libc::stack_t> {
+    let none =
+        libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    let mut before = none;
+    let done = sys!(libc::SYS_sigaltstack, &raw const none, &raw mut before);
+    set_mask(!FAULTS);
+    (done == 0).then_some(before)
+}
+
+/// `sigaltstack`: where it is must be known for calls that are made on it.
+pub(crate) fn alternate_stack(args: &Args) -> Ret {
+    let done = sys!(libc::SYS_sigaltstack, args[0], args[1]);
+    if done == 0
+        && args[0] != 0
+        && let Some(stack) = guard::load::<libc::stack_t>(args[0])
+    {
+        let enabled = stack.ss_flags & libc::SS_DISABLE == 0;
+        let size = if enabled { stack.ss_size as u64 } else { 0 };
+        let [at, bytes] = &current().alternate;
+        at.store(stack.ss_sp as u64, Ordering::Relaxed);
+        bytes.store(size, Ordering::Relaxed);
+    }
+    done
+}
+
+/// The handler that the kernel knows, for every signal that the program has one for.
+extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let thread = current();
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: the kernel hands both over, valid while the handler runs.
+    let code = unsafe { (*info).si_code };
+    let caused = may_be_a_fault(signal) && code > 0;
+    if caused {
+        // SAFETY: as above.
+        let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+        let rip = libc::REG_RIP as usize;
+        let at = registers.get(rip).and_then(|at| usize::try_from(*at).ok()).unwrap_or(0);
+        if let (Some(to), Some(at)) = (guard::fixup(at), registers.get_mut(rip)) {
+            *at = to as i64;
+            return;
+        }
+        if signal == libc::SIGBUS && code == libc::BUS_ADRERR && is_shown_now(thread, info) {
+            return;
+        }
+    } else if thread.depth.load(Ordering::Relaxed) == 1
+        && thread.pending.load(Ordering::Relaxed) == 0
+    {
+        // SAFETY: as above.
+        unsafe { put_off(thread, signal, info, context) };
+        return;
+    }
+    pass_on(signal, info, context);
+}
+
+/// Whether what an instruction of the program has touched behind the end of what a mapping shows is the
+/// file's by now, and shown: it is run again.
+fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
+    if thread.depth.load(Ordering::Relaxed) != 0 || !growing::is_used() {
+        return false;
+    }
+    // SAFETY: the kernel hands it over, valid while the handler runs.
+    let info = unsafe { &*info };
+    // SAFETY: it has filled it for a fault, which has an address.
+    let at = unsafe { info.si_addr() };
+    // Nobody waits for this thread in there, as in a call; no signal need be put off.
+    let before = set_mask(u64::MAX);
+    let again = thread::on_own_stack(growing::touched, at as u64);
+    set_mask(before);
+    again
+}
+
+/// Notes a signal, and lets the interrupted code go on with all signals blocked.
+///
+/// # Safety
+/// `info` and `context` are the kernel's for this signal.
+unsafe fn put_off(
+    thread: &Thread,
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    // SAFETY: a siginfo_t is 128 bytes, 16 words.
+    let info = unsafe { info.cast::<[u64; 16]>().read() };
+    for (word, value) in thread.info.iter().zip(info) {
+        word.store(value, Ordering::Relaxed);
+    }
+    thread.signal.store(signal.cast_unsigned(), Ordering::Relaxed);
+    // SAFETY: the kernel's context, valid while the handler runs.
+    let set = unsafe { &raw mut (*context).uc_sigmask };
+    // SAFETY: the kernel's mask is the first word of the set.
+    let mask = unsafe { &mut *set.cast::<u64>() };
+    thread.mask.store(*mask, Ordering::Relaxed);
+    *mask = u64::MAX;
+    thread.pending.store(1, Ordering::Relaxed);
+}
+
+/// Queues the signal that was put off; it stays blocked until the entry sets the old mask. Runs on
+/// the program's stack.
+#[cold]
+pub(crate) extern "C" fn novale_queue_again() {
+    let thread = current();
+    let signal = thread.signal.swap(0, Ordering::Relaxed);
+    if signal == 0 {
+        return;
+    }
+    let mut info = [0; 16];
+    for (to, from) in info.iter_mut().zip(&thread.info) {
+        *to = from.load(Ordering::Relaxed);
+    }
+    let (process, this) = (sys!(libc::SYS_getpid), sys!(libc::SYS_gettid));
+    let queued = sys!(libc::SYS_rt_tgsigqueueinfo, process, this, signal, info.as_ptr());
+    if queued != 0 {
+        sys!(libc::SYS_tgkill, process, this, signal);
+    }
+}
+
+/// A program's handler.
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
+
+/// Does what the program has asked for.
+fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    let Some(wrapped) = usize::try_from(signal).ok().and_then(|at| WRAPPED.get(at)) else { return };
+    let action = wrapped.action();
+    if !is_handler(action.handler) {
+        let caused = may_be_a_fault(signal);
+        if action.handler == libc::SIG_DFL as u64 && caused {
+            // The instruction is run again, or the signal sent again, and ends the process.
+            let default = Action::default();
+            sys!(libc::SYS_rt_sigaction, signal, &raw const default, 0, SIGSET_BYTES);
+            sys!(libc::SYS_tgkill, sys!(libc::SYS_getpid), sys!(libc::SYS_gettid), signal);
+        }
+        return;
+    }
+    if action.flags & libc::SA_RESETHAND as u64 != 0 {
+        wrapped.handler.store(libc::SIG_DFL as u64, Ordering::Relaxed);
+        if !is_always_ours(usize::try_from(signal).unwrap_or(0)) {
+            let default = Action::default();
+            sys!(libc::SYS_rt_sigaction, signal, &raw const default, 0, SIGSET_BYTES);
+        }
+    }
+    // SAFETY: the program has given this address as a handler; one of a single argument ignores the
+    // other two.
+    let handler = unsafe { std::mem::transmute::<u64, Handler>(action.handler) };
+    handler(signal, info, context);
+}
+
+/// Keeps other threads from changing handlers while the process forks.
+pub(crate) fn before_fork() {
+    CHANGING.take();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    CHANGING.give();
+}

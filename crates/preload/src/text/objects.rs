@@ -1,0 +1,317 @@
+//! What is loaded into the process, and makes system calls: libc, other libraries, the program.
+//!
+//! At the start all that is there is looked at; later whatever the loader maps to be executed, by
+//! its own `mmap`, which is replaced for this. In libc all calls are replaced; elsewhere those
+//! whose number stands beside them, and that concern files: data in a text has none, and how a program
+//! makes threads, handles signals and ends without libc is its own. A Go program's calls stay as they
+//! are: it makes them on stacks that are too small, and all others without a number beside them.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
+
+use crate::base::classes;
+use crate::base::sys::{Args, Served, sys};
+use crate::text::image::{self, Text};
+use crate::text::sites::{self, Site};
+use crate::text::{kept, patch};
+
+const PAGE: u64 = 4096;
+/// Bytes of a text that is decoded at most: 0.4 s, once.
+const TEXT_MAX: usize = 64 << 20;
+/// Bytes of a file with all that is asked of its headers.
+const HEAD_BYTES: usize = 4096;
+/// Texts of one library at most.
+const TEXTS_MAX: usize = 8;
+
+/// Calls that are libc's own way to make threads and processes, handle signals, and end.
+const OF_LIBC: [i64; 8] = [
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigaction,
+    libc::SYS_sigaltstack,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Libc,
+    /// The dynamic linker: what it maps is looked at, and nothing else of it.
+    Loader,
+    Other,
+}
+
+/// What is needed of one that is loaded.
+#[derive(Debug)]
+struct Object {
+    kind: Kind,
+    base: u64,
+    /// Addresses of what is executed.
+    texts: Vec<Range<u64>>,
+    build: Vec<u8>,
+    is_go: bool,
+    /// Of libc its file, and where in it the text begins.
+    file: Option<(Vec<u8>, u64)>,
+}
+
+/// Replaces the system calls of all that is loaded; false where libc's can't be, and the mount serves
+/// everything.
+pub(crate) fn begin() -> bool {
+    let mut found: Vec<Object> = Vec::with_capacity(16);
+    // SAFETY: the callback keeps to the rules and `found` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    let (libcs, others): (Vec<Object>, Vec<Object>) =
+        found.into_iter().partition(|object| object.kind == Kind::Libc);
+    if libcs.iter().map(serve).sum::<usize>() == 0 {
+        return false;
+    }
+    for object in &others {
+        serve(object);
+    }
+    true
+}
+
+/// `mmap`: the kernel's, and what the loader has brought in to be executed is looked at before it runs.
+pub(crate) fn mmap(args: &Args) -> Served {
+    let [_, len, access, flags, fd, offset] = *args;
+    let is_text = access & (libc::PROT_EXEC | libc::PROT_WRITE) as u64 == libc::PROT_EXEC as u64
+        && flags & (libc::MAP_ANONYMOUS | libc::MAP_SHARED) as u64 == 0;
+    if !is_text {
+        return None;
+    }
+    let at = sys!(libc::SYS_mmap, args[0], len, access, flags, fd, offset);
+    if let Ok(start) = u64::try_from(at)
+        && let Some(object) = of_file(fd, offset, start..start.saturating_add(len))
+    {
+        serve(&object);
+    }
+    Some(at)
+}
+
+/// Takes down the headers of all but this library and the kernel's own.
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
+    // SAFETY: the loader hands over a valid description.
+    let info = unsafe { &*info };
+    // SAFETY: `begin` passes its own value.
+    let found = unsafe { &mut *found.cast::<Vec<Object>>() };
+    // SAFETY: the loader's table has so many entries.
+    let headers =
+        unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let name = if info.dlpi_name.is_null() {
+        &[]
+    } else {
+        // SAFETY: a string of the loader's.
+        unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()
+    };
+    let base = info.dlpi_addr;
+    let (kind, texts, build) = (kind(name, base), Vec::new(), Vec::new());
+    let mut object = Object { kind, base, texts, build, is_go: false, file: None };
+    for header in headers {
+        let start = base + header.p_vaddr;
+        if is_text(header) {
+            if kind == Kind::Libc {
+                object.file = Some((name.to_vec(), header.p_offset));
+            }
+            object.texts.push(start..start + header.p_filesz);
+        }
+        if header.p_type == libc::PT_NOTE {
+            let len = usize::try_from(header.p_memsz).unwrap_or(0);
+            // SAFETY: the segment is mapped.
+            object.note(unsafe { std::slice::from_raw_parts(start as *const u8, len) });
+        }
+    }
+    let own = classes::address();
+    // SAFETY: asks for a number.
+    let kernels = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    if base != kernels && !object.texts.iter().any(|text| text.contains(&own)) {
+        found.push(object);
+    }
+    0
+}
+
+fn kind(name: &[u8], base: u64) -> Kind {
+    // SAFETY: asks for a number.
+    let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+    if name.ends_with(b"/libc.so.6") {
+        Kind::Libc
+    } else if loader != 0 && loader == base {
+        Kind::Loader
+    } else {
+        Kind::Other
+    }
+}
+
+fn is_text(header: &libc::Elf64_Phdr) -> bool {
+    let access = header.p_flags & (libc::PF_X | libc::PF_W);
+    header.p_type == libc::PT_LOAD && access == libc::PF_X
+}
+
+/// A library of which a part was mapped just now; `None` for what is none.
+fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
+    let mut head = [0u8; HEAD_BYTES];
+    let got = sys!(libc::SYS_pread64, fd, head.as_mut_ptr(), head.len(), 0);
+    let head = head.get(..usize::try_from(got).ok()?)?;
+    let headers = headers(head)?;
+    let text =
+        headers.iter().find(|header| is_text(header) && header.p_offset & !(PAGE - 1) == offset)?;
+    let base = mapped.start.checked_sub(text.p_vaddr & !(PAGE - 1))?;
+    let start = base + text.p_vaddr;
+    let end = (start + text.p_filesz).min(mapped.end);
+    let texts = std::iter::once(start..end.max(start)).collect();
+    let (build, is_go) = (Vec::new(), false);
+    let mut object = Object { kind: Kind::Other, base, texts, build, is_go, file: None };
+    for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
+        let at = usize::try_from(note.p_offset).ok()?;
+        let end = at.checked_add(usize::try_from(note.p_filesz).ok()?)?;
+        object.note(head.get(at..end).unwrap_or_default());
+    }
+    Some(object)
+}
+
+/// The program headers of an ELF file of this machine's kind.
+fn headers(head: &[u8]) -> Option<Vec<libc::Elf64_Phdr>> {
+    const ELF_64_LITTLE: &[u8] = b"\x7fELF\x02\x01";
+    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
+    if !head.starts_with(ELF_64_LITTLE) || half(18)? != libc::EM_X86_64 {
+        return None;
+    }
+    let at = usize::try_from(u64::from_le_bytes(head.get(32..40)?.try_into().ok()?)).ok()?;
+    let bytes = std::mem::size_of::<libc::Elf64_Phdr>();
+    if usize::from(half(54)?) != bytes {
+        return None;
+    }
+    let all = head.get(at..at.checked_add(bytes * usize::from(half(56)?))?)?;
+    // SAFETY: a chunk has the bytes of a header, of which any are valid.
+    let read = |one: &[u8]| unsafe { one.as_ptr().cast::<libc::Elf64_Phdr>().read_unaligned() };
+    Some(all.chunks_exact(bytes).map(read).collect())
+}
+
+impl Object {
+    /// Takes down what ELF notes say: the build's number, and whose program it is.
+    fn note(&mut self, mut notes: &[u8]) {
+        const NT_GNU_BUILD_ID: u32 = 3;
+        loop {
+            let word = |at: usize| {
+                let bytes: [u8; 4] = notes.get(at..at + 4)?.try_into().ok()?;
+                usize::try_from(u32::from_le_bytes(bytes)).ok()
+            };
+            let (Some(name), Some(value), Some(kind)) = (word(0), word(4), word(8)) else { return };
+            let at = 12 + name.next_multiple_of(4);
+            let owner = notes.get(12..12 + name).unwrap_or_default();
+            if kind == NT_GNU_BUILD_ID as usize && owner == b"GNU\0" {
+                self.build = notes.get(at..at + value).unwrap_or_default().to_vec();
+            }
+            self.is_go |= owner == b"Go\0\0";
+            let Some(rest) = notes.get(at + value.next_multiple_of(4)..) else { return };
+            notes = rest;
+        }
+    }
+
+    fn is_wanted(&self, site: &Site) -> bool {
+        let Some(number) = site.number else { return self.kind == Kind::Libc };
+        match self.kind {
+            Kind::Libc => classes::is_wanted(number),
+            Kind::Loader => i64::from(number) == libc::SYS_mmap,
+            Kind::Other => classes::is_wanted(number) && !OF_LIBC.contains(&i64::from(number)),
+        }
+    }
+
+    /// The sites of a text that are to be replaced.
+    fn wanted(&self, all: &[Site], text: &Range<u64>) -> Vec<Site> {
+        let is_there = |site: &&Site| {
+            let start = self.base + u64::from(site.start);
+            text.contains(&start) && start + u64::from(site.len) <= text.end
+        };
+        all.iter().filter(|site| self.is_wanted(site)).filter(is_there).copied().collect()
+    }
+
+    /// Where system calls are, as it was kept or found now.
+    fn sites(&self) -> Vec<Site> {
+        if let Some(known) = kept::read(&self.build) {
+            return known;
+        }
+        let mut all = Vec::new();
+        for text in &self.texts {
+            // SAFETY: the text is mapped for as long as nobody unloads it, which takes the loader.
+            let bytes = unsafe {
+                let len = usize::try_from(text.end - text.start).unwrap_or(0);
+                std::slice::from_raw_parts(text.start as *const u8, len)
+            };
+            let is_looked_at =
+                bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
+            if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
+                all.extend(sites::find(bytes, offset));
+            }
+        }
+        kept::write(&self.build, &all);
+        all
+    }
+}
+
+/// Replaces the calls of one that is loaded; returns 0 where it has none, or they can't be.
+fn serve(object: &Object) -> usize {
+    if object.is_go || object.texts.len() > TEXTS_MAX {
+        return 0;
+    }
+    if let (Some((file, offset)), [text]) = (&object.file, object.texts.as_slice())
+        && image::map(
+            &Text {
+                base: object.base,
+                range: text.clone(),
+                build: &object.build,
+                file: (file, *offset),
+            },
+            || object.wanted(&object.sites(), text),
+        )
+    {
+        return 1;
+    }
+    let all = object.sites();
+    let replace = |text: &Range<u64>| {
+        patch::all(object.base, (text.start, text.end), &object.wanted(&all, text))
+    };
+    object.texts.iter().map(replace).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn libc_here() -> Object {
+        let mut found: Vec<Object> = Vec::new();
+        // SAFETY: as in `begin`.
+        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+        found.into_iter().find(|object| object.kind == Kind::Libc).unwrap()
+    }
+
+    #[test]
+    fn nearly_all_calls_of_this_libc_are_found_and_no_two_overlap() {
+        let libc = libc_here();
+        assert!(!libc.build.is_empty());
+        let mut sites = libc.sites();
+        sites.sort_by_key(|site| site.start);
+        assert!(sites.len() > 300, "{}", sites.len());
+        for two in sites.windows(2) {
+            let [one, next] = two else { continue };
+            assert!(one.start + u32::from(one.len) <= next.start, "{one:?} {next:?}");
+        }
+        for number in [libc::SYS_openat, libc::SYS_read, libc::SYS_pwrite64, libc::SYS_mmap] {
+            let number = u16::try_from(number).unwrap();
+            assert!(sites.iter().any(|site| site.number == Some(number)), "{number}");
+        }
+    }
+
+    #[test]
+    fn notes_tell_the_build_and_the_language() {
+        let mut object = libc_here();
+        object.build.clear();
+        let mut notes = [4u32, 3, 3].map(u32::to_le_bytes).concat();
+        notes.extend_from_slice(b"GNU\0abc\0");
+        notes.extend([4u32, 1, 4].map(u32::to_le_bytes).concat());
+        notes.extend_from_slice(b"Go\0\0x\0\0\0");
+        object.note(&notes);
+        assert_eq!((object.build.as_slice(), object.is_go), (&b"abc"[..], true));
+    }
+}

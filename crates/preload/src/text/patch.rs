@@ -1,0 +1,193 @@
+//! Putting jumps over system calls, and the code that they lead to.
+//!
+//! Each site gets a few lines of its own near the text: the instructions that stood before its
+//! `syscall`, a jump to the common entry with the address of what follows in r11 (which a system
+//! call destroys anyway), the `syscall` itself for what goes to the kernel, the instructions that
+//! stood behind it, and a jump back. What differs from process to process stands in words beside
+//! them ([`WORDS_BYTES`]), so that they can be kept ([`crate::text::image`]).
+
+use crate::base::sys::sys;
+use crate::base::{classes, thread};
+use crate::text::sites::Site;
+
+const PAGE: u64 = 4096;
+/// How far a jump may lead, with room to spare.
+const REACH: u64 = 0x7000_0000;
+/// Bytes that one site's code takes at most.
+pub(crate) const SITE_BYTES: usize = 96;
+/// Bytes ahead of the code: where the common entry is, and how far a thread's block is from its thread
+/// pointer.
+const WORDS_BYTES: u64 = 64;
+
+/// Replaces the sites of a library or program that is loaded at `base`. Nothing of it may run yet.
+/// Returns how many were replaced; 0 where the kernel lets nobody write to code.
+pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
+    if sites.is_empty() {
+        return 0;
+    }
+    let Some(area) = area_near(text, sites.len()) else { return 0 };
+    let (start, end) = (text.0 & !(PAGE - 1), text.1.next_multiple_of(PAGE));
+    let open = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    if sys!(libc::SYS_mprotect, start, end - start, open) != 0 {
+        sys!(libc::SYS_munmap, area.start, area.bytes);
+        return 0;
+    }
+    // SAFETY: the area is writable, and nobody else's.
+    unsafe { write_words(area.start) };
+    let mut code = area.start + WORDS_BYTES;
+    let mut done = 0;
+    for site in sites {
+        let at = base + u64::from(site.start);
+        // SAFETY: the site lies in the text, which is mapped.
+        let old = unsafe { std::slice::from_raw_parts(at as *const u8, usize::from(site.len)) };
+        if let Some(new) = replacement(at, old, site, code, area.start) {
+            // SAFETY: the area has so many writable bytes for the site.
+            unsafe { copy(&new.code, code) };
+            // SAFETY: the site is as long, writable now, and no other thread runs it.
+            unsafe { copy(&new.over, at) };
+            code += new.code.len() as u64;
+            done += 1;
+        }
+    }
+    let closed = libc::PROT_READ | libc::PROT_EXEC;
+    sys!(libc::SYS_mprotect, start, end - start, closed);
+    sys!(libc::SYS_mprotect, area.start, area.bytes, closed);
+    done
+}
+
+struct Area {
+    start: u64,
+    bytes: u64,
+}
+
+/// Memory for code that a jump from anywhere in the text reaches.
+fn area_near(text: (u64, u64), sites: usize) -> Option<Area> {
+    let bytes = ((sites * SITE_BYTES) as u64 + WORDS_BYTES).next_multiple_of(PAGE);
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // Where the kernel maps next, as a rule; below the text there is room, as it maps downwards.
+    if let Ok(start) = u64::try_from(sys!(libc::SYS_mmap, 0, bytes, access, flags, u64::MAX, 0)) {
+        if text.1.max(start + bytes) - text.0.min(start) <= REACH {
+            return Some(Area { start, bytes });
+        }
+        sys!(libc::SYS_munmap, start, bytes);
+    }
+    let flags = flags | libc::MAP_FIXED_NOREPLACE;
+    for step in 1..4096u64 {
+        let start = (text.0 & !(PAGE - 1)).checked_sub(step * (256 << 10))?;
+        if text.1 - start > REACH {
+            return None;
+        }
+        let at = sys!(libc::SYS_mmap, start, bytes, access, flags, u64::MAX, 0);
+        if at == i64::try_from(start).ok()? {
+            return Some(Area { start, bytes });
+        }
+    }
+    None
+}
+
+/// Code in the making.
+struct Code {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Code {
+    fn here(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The four bytes that end an instruction which leads to `to`, where that is in reach.
+    fn distance(&mut self, to: u64) -> Option<()> {
+        let next = self.here() + 4;
+        let distance = i32::try_from(i64::try_from(to).ok()? - i64::try_from(next).ok()?).ok()?;
+        self.put(&distance.to_le_bytes());
+        Some(())
+    }
+
+    /// A jump to `to`, which is in reach.
+    fn jump(&mut self, to: u64) -> Option<()> {
+        self.put(&[0xe9]);
+        self.distance(to)
+    }
+}
+
+/// Writes the words that code refers to.
+///
+/// # Safety
+/// There are [`WORDS_BYTES`] writable bytes at `to`.
+pub(crate) unsafe fn write_words(to: u64) {
+    let words = [classes::address(), i64::from(thread::offset()).cast_unsigned()];
+    // SAFETY: as the caller says.
+    unsafe { copy(&words.map(u64::to_le_bytes).concat(), to) };
+}
+
+/// # Safety
+/// There are as many writable bytes at `to`.
+unsafe fn copy(bytes: &[u8], to: u64) {
+    // SAFETY: as the caller says.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+}
+
+/// What a site becomes.
+pub(crate) struct Replacement {
+    /// Its own code, at most [`SITE_BYTES`].
+    pub(crate) code: Vec<u8>,
+    /// What stands in its place, as long as it was.
+    pub(crate) over: Vec<u8>,
+}
+
+/// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the words at `words`.
+pub(crate) fn replacement(
+    at: u64,
+    old: &[u8],
+    site: &Site,
+    code: u64,
+    words: u64,
+) -> Option<Replacement> {
+    let (before, rest) = old.split_at_checked(usize::from(site.at))?;
+    let after = rest.strip_prefix(&[0x0f, 0x05])?;
+    let mut made = Code { at: code, bytes: Vec::with_capacity(SITE_BYTES) };
+    made.put(before);
+    // lea r11, [rip + what lies between here and behind the syscall below]
+    made.put(&[0x4c, 0x8d, 0x1d]);
+    let to_tail: u32 = 6 + 2;
+    made.put(&to_tail.to_le_bytes());
+    // jmp qword ptr [rip + the entry's word]
+    made.put(&[0xff, 0x25]);
+    made.distance(words)?;
+    made.put(&[0x0f, 0x05]);
+    if site.number.is_some_and(makes_processes) {
+        end_of_borrowing(&mut made, words + 8)?;
+    }
+    made.put(after);
+    made.jump(at + old.len() as u64)?;
+    let mut over = Code { at, bytes: Vec::with_capacity(old.len()) };
+    over.jump(code)?;
+    over.bytes.resize(old.len(), 0xcc);
+    let fits = made.bytes.len() <= SITE_BYTES;
+    fits.then_some(Replacement { code: made.bytes, over: over.bytes })
+}
+
+fn makes_processes(number: u16) -> bool {
+    [libc::SYS_clone, libc::SYS_vfork, libc::SYS_clone3].contains(&i64::from(number))
+}
+
+/// Behind the call that made a child which uses this memory: in the parent, which goes on only when
+/// the child is done with it, the thread is no longer borrowed. No stack is used, since the child may
+/// have another one or the same.
+fn end_of_borrowing(made: &mut Code, word: u64) -> Option<()> {
+    // test rax, rax; jz over the next two, which are 14 bytes
+    made.put(&[0x48, 0x85, 0xc0, 0x74, 14]);
+    // mov rcx, qword ptr [rip + the block's word]: the call has destroyed rcx
+    made.put(&[0x48, 0x8b, 0x0d]);
+    made.distance(word)?;
+    // and dword ptr fs:[rcx], not BORROWED
+    made.put(&[0x64, 0x81, 0x21]);
+    made.put(&(!thread::BORROWED).to_le_bytes());
+    Some(())
+}

@@ -1,0 +1,185 @@
+//! Where a library or a program makes system calls: found by decoding its text once, kept in a file
+//! from then on ([`crate::text::kept`]).
+//!
+//! A site is a few whole instructions, at least five bytes, of which one is `syscall` and none
+//! depends on where it stands; nothing in the text jumps into its middle. They are replaced by a jump
+//! ([`crate::text::patch`]).
+
+use std::collections::{HashSet, VecDeque};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// Bytes of a jump with a 32-bit distance.
+pub(crate) const JUMP_BYTES: usize = 5;
+/// Instructions looked at on either side of a `syscall`.
+const NEIGHBOURS: usize = 4;
+/// Instructions back to the one that sets the call's number.
+const NUMBER_SEARCH: usize = 12;
+
+/// One place, relative to where its library is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// Offset of the first byte replaced.
+    pub(crate) start: u32,
+    /// Bytes replaced.
+    pub(crate) len: u8,
+    /// Offset of the `syscall` behind `start`.
+    pub(crate) at: u8,
+    /// The call's number; `None` where it is known only when it runs.
+    pub(crate) number: Option<u16>,
+}
+
+/// Bytes of a block of addresses: targets of jumps are noted near system calls alone.
+const BLOCK: u64 = 64;
+/// Bytes before a `syscall` in which its number is set, as a rule.
+const NEAR: usize = 64;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Whether a text that is not libc's may make a system call whose number stands in it. The two bytes
+/// of the instruction are in other ones and in data by chance too.
+pub(crate) fn may_call(text: &[u8]) -> bool {
+    each_syscall(text).any(|at| {
+        let before = text.get(at.saturating_sub(NEAR)..at).unwrap_or_default();
+        // mov eax, NUMBER; xor eax, eax in both its forms
+        let set = |five: &[u8]| matches!(five, [0xb8, _, 0 | 1, 0, 0]);
+        let cleared = |two: &[u8]| matches!(two, [0x31 | 0x33, 0xc0]);
+        before.windows(5).any(set) || before.windows(2).any(cleared)
+    })
+}
+
+fn each_syscall(text: &[u8]) -> impl Iterator<Item = usize> {
+    text.windows(2).enumerate().filter(|(_, two)| *two == SYSCALL).map(|(at, _)| at)
+}
+
+/// Finds the sites in `text`, which is loaded at `base + offset`. A `syscall` that no jump can take
+/// the place of is left out.
+pub(crate) fn find(text: &[u8], offset: u32) -> Vec<Site> {
+    let start = u64::from(offset);
+    let mut near = HashSet::new();
+    for at in each_syscall(text) {
+        let block = (start + at as u64) / BLOCK;
+        near.extend(block.saturating_sub(2)..=block + 2);
+    }
+    let (mut targets, mut calls) = (HashSet::new(), Vec::new());
+    // The last few instructions; those around each call.
+    let mut recent: VecDeque<Instruction> = VecDeque::new();
+    let mut open: Option<Call> = None;
+    let mut decoder = Decoder::with_ip(64, text, start, DecoderOptions::NONE);
+    for instruction in &mut decoder {
+        targets
+            .extend(branch_target(&instruction).filter(|target| near.contains(&(target / BLOCK))));
+        if let Some(mut call) = open.take() {
+            call.around.push(instruction);
+            if call.around.len() <= call.index + NEIGHBOURS {
+                open = Some(call);
+            } else {
+                calls.push(call);
+            }
+        }
+        recent.push_back(instruction);
+        if recent.len() > NUMBER_SEARCH {
+            recent.pop_front();
+        }
+        if instruction.mnemonic() == Mnemonic::Syscall {
+            calls.extend(open.take());
+            open = Some(Call { index: recent.len() - 1, around: recent.iter().copied().collect() });
+        }
+    }
+    calls.extend(open);
+    calls.iter().filter_map(|call| site(&call.around, call.index, &targets)).collect()
+}
+
+/// A `syscall` with the instructions around it.
+struct Call {
+    around: Vec<Instruction>,
+    /// Where in them it stands.
+    index: usize,
+}
+
+fn branch_target(instruction: &Instruction) -> Option<u64> {
+    let near = matches!(
+        instruction.op0_kind(),
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+    );
+    near.then(|| instruction.near_branch_target())
+}
+
+/// The shortest run of instructions around a `syscall` that a jump fits over.
+fn site(all: &[Instruction], index: usize, targets: &HashSet<u64>) -> Option<Site> {
+    let syscall = all.get(index)?;
+    // Those before come first: what is behind may be a place to return to.
+    for before in 0..=NEIGHBOURS {
+        for after in 0..=NEIGHBOURS {
+            let first = index.checked_sub(before)?;
+            let Some(run) = all.get(first..=index + after) else { break };
+            if let Some(site) = fits(run, before, targets) {
+                let number = number(all, index, targets);
+                return Some(Site { number, ..site });
+            }
+            if run.len() > 1 && !run.last().is_some_and(|last| last == syscall || moves(last)) {
+                break;
+            }
+        }
+    }
+    None
+}
+
+fn fits(run: &[Instruction], before: usize, targets: &HashSet<u64>) -> Option<Site> {
+    let (first, last, syscall) = (run.first()?, run.last()?, run.get(before)?);
+    let len = usize::try_from(last.next_ip() - first.ip()).ok()?;
+    let whole = run.windows(2).all(|two| matches!(two, [a, b] if a.next_ip() == b.ip()));
+    let others = run.iter().enumerate().all(|(at, one)| at == before || moves(one));
+    let entered = run.iter().skip(1).any(|one| targets.contains(&one.ip()));
+    (len >= JUMP_BYTES && whole && others && !entered).then_some(Site {
+        start: u32::try_from(first.ip()).ok()?,
+        len: u8::try_from(len).ok()?,
+        at: u8::try_from(syscall.ip() - first.ip()).ok()?,
+        number: None,
+    })
+}
+
+/// Whether an instruction does the same wherever it stands.
+fn moves(instruction: &Instruction) -> bool {
+    instruction.flow_control() == FlowControl::Next
+        && !instruction.is_invalid()
+        && !instruction.is_ip_rel_memory_operand()
+        && instruction.mnemonic() != Mnemonic::Syscall
+}
+
+/// The number in eax where one instruction just before sets it, and nothing jumps in between.
+fn number(all: &[Instruction], index: usize, targets: &HashSet<u64>) -> Option<u16> {
+    for back in 0..NUMBER_SEARCH {
+        let here = all.get(index.checked_sub(back)?)?;
+        if back > 0 {
+            let to_eax = here.op_count() > 0
+                && here.op0_kind() == OpKind::Register
+                && matches!(
+                    here.op0_register(),
+                    Register::EAX | Register::RAX | Register::AX | Register::AL
+                );
+            let sets = here.mnemonic() == Mnemonic::Mov && here.op1_kind() != OpKind::Register;
+            if to_eax
+                && sets
+                && matches!(
+                    here.op1_kind(),
+                    OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+                )
+            {
+                return u16::try_from(here.immediate(1)).ok();
+            }
+            if to_eax
+                && here.mnemonic() == Mnemonic::Xor
+                && here.op1_register() == here.op0_register()
+            {
+                return Some(0);
+            }
+            if to_eax || here.flow_control() != FlowControl::Next {
+                return None;
+            }
+        }
+        if targets.contains(&here.ip()) {
+            return None;
+        }
+    }
+    None
+}
