@@ -9,13 +9,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use novale_core::{
-    Attr, ClearSetId, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, Place, RenameMode,
-    RoomTurn, Seek, SetAttr, SetXattr, StatFs, XattrMode,
+    Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, Place, RenameMode, RoomTurn,
+    Seek, SetAttr, SetXattr, StatFs, XattrMode,
 };
-use novale_posix::{
-    drop_set_id, errno, hold_same, lookup_held, set_id_to_clear, set_id_to_clear_with_owner,
-    thread_hint, wall_clock_ns,
-};
+use novale_posix::{Changer, errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
 
 use crate::by_number;
 use crate::cache::{self, Atime};
@@ -205,8 +202,8 @@ impl Novale {
     fn drop_set_id_of(&self, ctx: &Ctx, writer: Option<Caller>, ino: Ino) -> Reply<()> {
         let Some(caller) = writer else { return Ok(()) };
         let attr = self.done(self.fs.getattr(ino))?;
-        let clear = set_id_to_clear(false, is_in_group(caller, &attr));
-        self.done(drop_set_id(&self.fs, ctx, &attr, clear))
+        let changer = Changer { has_fsetid: false, is_in_group: is_in_group(caller, &attr) };
+        self.done(changer.before_write(&self.fs, ctx, &attr))
     }
 
     /// The file as it is, which no access time tells of.
@@ -215,9 +212,8 @@ impl Novale {
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
-        let clear_set_id = set_id_to_clear(has_fsetid(caller), is_in_group(caller, &attr));
-        let changes = SetAttr { size: Some(0), clear_set_id, ..SetAttr::default() };
-        self.done(self.fs.setattr(ctx, attr.node(), &changes))
+        let changes = SetAttr { size: Some(0), ..SetAttr::default() };
+        self.done(self.fs.setattr(ctx, attr.node(), &changer(caller, &attr).changing(&changes)))
     }
 }
 
@@ -225,6 +221,11 @@ impl Novale {
 /// finds what somebody else has made of another kind: the kernel looks again when it is stale.
 fn made_meanwhile(kind: FileKind) -> Errno {
     Errno(if kind == FileKind::Directory { libc::EISDIR } else { libc::ESTALE })
+}
+
+/// What a caller is to an inode whose set-id bits may fall.
+fn changer(caller: Caller, attr: &Attr) -> Changer {
+    Changer { has_fsetid: has_fsetid(caller), is_in_group: is_in_group(caller, attr) }
 }
 
 /// Whether a caller has the right to keep set-id bits alive (`CAP_FSETID`). The kernel tells that of
@@ -284,21 +285,6 @@ impl Service for Novale {
         let _pass = self.enter(&[ino])?;
         let ctx = Self::ctx();
         let Changes { mode, uid, gid, size, atime, mtime } = *changes;
-        let chown = uid.is_some() || gid.is_some();
-        // The kernel leaves set-id bits to us (HANDLE_KILLPRIV_V2): a change of owner clears them,
-        // and so does a request that changes nothing, which is how chown(-1, -1) and fallocate say it.
-        let nothing = mode.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
-        let clear_set_id = if chown || nothing || size.is_some() {
-            let attr = self.done(self.fs.getattr(ino))?;
-            let (keeps, member) = (has_fsetid(caller), is_in_group(caller, &attr));
-            if chown || nothing {
-                set_id_to_clear_with_owner(keeps, member)
-            } else {
-                set_id_to_clear(keeps, member)
-            }
-        } else {
-            ClearSetId::Nothing
-        };
         let set = SetAttr {
             mode,
             uid,
@@ -306,8 +292,16 @@ impl Service for Novale {
             size,
             atime_ns: atime.map(|time| time_ns(&ctx, time)),
             mtime_ns: mtime.map(|time| time_ns(&ctx, time)),
-            project: None,
-            clear_set_id,
+            ..SetAttr::default()
+        };
+        // The kernel leaves set-id bits to us (HANDLE_KILLPRIV_V2): a change of owner clears them,
+        // and so does a request that changes nothing, which is how chown(-1, -1) and fallocate say it.
+        let nothing = mode.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
+        let set = if nothing || uid.is_some() || gid.is_some() || size.is_some() {
+            let by = changer(caller, &self.done(self.fs.getattr(ino))?);
+            if nothing { by.owning(&set) } else { by.changing(&set) }
+        } else {
+            set
         };
         self.done(self.fs.setattr(&ctx, Node::current(ino), &set))
     }

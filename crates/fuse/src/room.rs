@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use novale_posix::ROOM_PATIENCE;
+
 use crate::locked::locked;
 use crate::service::{Errno, Reply, Service};
 
-/// How long one waits for a removed file to be given up: some of them a program has open.
-const PATIENCE: Duration = Duration::from_millis(250);
 /// How long a request waits at most, while others go and leave it too little.
 const LONGEST: Duration = Duration::from_secs(5);
 /// Requests that wait at once; those beyond are refused at once.
@@ -131,7 +131,7 @@ fn attend(service: &dyn Service, all: &Mutex<List>) {
         }
         drop(list);
         if let Some(turn) = turn {
-            service.wait_for_room(turn, PATIENCE);
+            service.wait_for_room(turn, ROOM_PATIENCE);
         }
     }
 }

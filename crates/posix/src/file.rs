@@ -7,27 +7,13 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use novale_core::{Attr, Error as FsError, Fallocate, Ino, Node, Place, Seek, SetAttr};
+use novale_core::{Attr, Error as FsError, Fallocate, Ino, Node, Place, SetAttr};
 
+use crate::position::{self, Target, Whence, Written};
 use crate::room::with_room;
 use crate::shared::Shared;
 use crate::vectored;
 use crate::{Entry, Error, OpenOptions, Result};
-
-/// What a seek counts from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whence {
-    /// The start of the file.
-    Start(u64),
-    /// The present position.
-    Current(i64),
-    /// The end of the file.
-    End(i64),
-    /// The next stored byte at or behind an offset.
-    Data(u64),
-    /// The next hole at or behind an offset.
-    Hole(u64),
-}
 
 /// An open file or directory, usable from many threads. Clones share its position, as duplicates of a
 /// descriptor do.
@@ -145,17 +131,15 @@ impl File {
         let file = self.writable()?;
         self.before_write(bytes)?;
         let mut offset = self.offset();
+        let to = if file.append { Target::End } else { Target::Offset(*offset) };
+        let written = Self::write_to(file, to, bytes)?;
+        *offset = written.end;
+        Ok(written.bytes)
+    }
+
+    fn write_to(file: &Inner, to: Target, bytes: &[u8]) -> Result<Written> {
         let fs = &file.shared.fs;
-        if file.append {
-            let append = || fs.append(&file.shared.ctx(), file.ino, bytes);
-            let start = with_room(fs, append)?;
-            *offset = start + bytes.len() as u64;
-            return Ok(bytes.len());
-        }
-        let write = || fs.write(&file.shared.ctx(), file.ino, *offset, bytes);
-        let written = with_room(fs, write)?;
-        *offset += written as u64;
-        Ok(written)
+        Ok(with_room(fs, || position::write(fs, &file.shared.ctx(), file.ino, to, bytes))?)
     }
 
     fn before_write(&self, bytes: &[u8]) -> Result<()> {
@@ -172,8 +156,7 @@ impl File {
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         let file = self.writable()?;
         self.before_write(bytes)?;
-        let fs = &file.shared.fs;
-        Ok(with_room(fs, || fs.write(&file.shared.ctx(), file.ino, offset, bytes))?)
+        Ok(Self::write_to(file, Target::Offset(offset), bytes)?.bytes)
     }
 
     /// Writes several buffers one behind the other, as one write: all of them or nothing.
@@ -231,15 +214,7 @@ impl File {
     pub fn seek(&self, whence: Whence) -> Result<u64> {
         let (fs, ino) = (&self.inner.shared.fs, self.inner.ino);
         let mut offset = self.offset();
-        let new = match whence {
-            Whence::Start(to) => Some(to),
-            Whence::Current(by) => offset.checked_add_signed(by),
-            Whence::End(by) => fs.getattr(ino)?.size.checked_add_signed(by),
-            Whence::Data(from) => Some(fs.seek(ino, from, Seek::Data)?),
-            Whence::Hole(from) => Some(fs.seek(ino, from, Seek::Hole)?),
-        };
-        let new = new.filter(|to| i64::try_from(*to).is_ok());
-        *offset = new.ok_or(FsError::Invalid("a position before the start or above 2^63 - 1"))?;
+        *offset = position::sought(fs, ino, *offset, whence)?;
         Ok(*offset)
     }
 

@@ -46,6 +46,7 @@ mod map;
 mod open;
 mod owner;
 mod pool;
+mod position;
 pub mod program;
 pub mod report;
 mod room;
@@ -63,7 +64,7 @@ pub use confinement::confinement;
 pub use costs::measure_costs;
 pub use errno::errno;
 pub use error::{Error, Result};
-pub use file::{File, Whence};
+pub use file::File;
 pub use files::{Entry, Files};
 pub use flags::fallocate_mode;
 pub use hold::{hold_same, lookup_held};
@@ -75,10 +76,12 @@ pub use make::{
 pub use map::{Map, Replica};
 pub use open::OpenOptions;
 pub use pool::Pool;
-pub use set_id::{drop_set_id, set_id_to_clear, set_id_to_clear_with_owner};
+pub use position::{Target, Whence, Written, sought, write};
+pub use room::{ROOM_PATIENCE, again_with_room};
+pub use set_id::{Changer, SET_ID};
 pub use table::Fd;
 pub use threads::AllCpus;
-pub use walk::{Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
+pub use walk::{Found, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name};
 pub use xattr::At;
 
 /// The README's example, compiled with the doctests.

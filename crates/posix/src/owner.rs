@@ -1,8 +1,8 @@
 //! For whom a library user acts.
 
-use novale_core::{Attr, ClearSetId};
+use novale_core::Attr;
 
-use crate::set_id::{set_id_to_clear, set_id_to_clear_with_owner};
+use crate::set_id::Changer;
 
 /// The user and group that own new inodes, and for whom set-id bits fall.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,13 +27,8 @@ impl Owner {
         self.gid == attr.gid
     }
 
-    /// The set-id bits that its change of contents takes from a file.
-    pub(crate) fn clears(self, attr: &Attr) -> ClearSetId {
-        set_id_to_clear(self.is_privileged(), self.is_in_group(attr))
-    }
-
-    /// The set-id bits that its change of a file's owner takes.
-    pub(crate) fn clears_with_owner(self, attr: &Attr) -> ClearSetId {
-        set_id_to_clear_with_owner(self.is_privileged(), self.is_in_group(attr))
+    /// What it is to an inode whose set-id bits may fall.
+    pub(crate) fn changer(self, attr: &Attr) -> Changer {
+        Changer { has_fsetid: self.is_privileged(), is_in_group: self.is_in_group(attr) }
     }
 }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use novale_core::{Error, Fs, Result};
+use novale_core::{Error, Fs, Result, RoomTurn};
 
 /// How long one waits for a removed file to be given up: some of them somebody has open.
-const PATIENCE: Duration = Duration::from_millis(250);
+pub const ROOM_PATIENCE: Duration = Duration::from_millis(250);
 /// How often an operation is tried again, each time something has gone.
 const ATTEMPTS: u32 = 16;
 
@@ -17,17 +17,24 @@ fn is_full<T>(done: &Result<T>) -> bool {
 /// Does what may find no room, again where some is on its way. What has failed so has changed nothing.
 pub(crate) fn with_room<T>(fs: &Fs, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
     let done = operation();
-    if is_full(&done) { again(fs, operation) } else { done }
+    let turn = || fs.room_turn().map(|turn| (fs, turn));
+    if is_full(&done) { again_with_room(turn, is_full, operation) } else { done }
 }
 
+/// Does again what has found no room and changed nothing, as long as `turn` names a file system where
+/// room is on its way.
 #[cold]
-fn again<T>(fs: &Fs, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+pub fn again_with_room<'a, T>(
+    turn: impl Fn() -> Option<(&'a Fs, RoomTurn)>,
+    is_full: impl Fn(&T) -> bool,
+    mut operation: impl FnMut() -> T,
+) -> T {
     for _ in 0..ATTEMPTS {
         // Before it is tried: what goes meanwhile is not missed.
-        let turn = fs.room_turn();
+        let turn = turn();
         let done = operation();
-        let Some(turn) = turn.filter(|_| is_full(&done)) else { return done };
-        if !fs.wait_for_room(turn, PATIENCE) {
+        let Some((fs, turn)) = turn.filter(|_| is_full(&done)) else { return done };
+        if !fs.wait_for_room(turn, ROOM_PATIENCE) {
             return done;
         }
     }

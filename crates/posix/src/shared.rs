@@ -5,7 +5,6 @@ use std::sync::Arc;
 use novale_core::{Attr, Ctx, Error as FsError, Fs, Ino, SetAttr};
 
 use crate::owner::Owner;
-use crate::set_id::drop_set_id;
 use crate::{Result, thread_hint};
 
 /// The time in nanoseconds since 1970, from whatever clock the caller likes.
@@ -30,19 +29,12 @@ impl Shared {
             return Ok(());
         }
         let attr = self.fs.getattr(ino)?;
-        drop_set_id(&self.fs, &self.ctx(), &attr, self.owner.clears(&attr))
+        self.owner.changer(&attr).before_write(&self.fs, &self.ctx(), &attr)
     }
 
     /// Changes attributes. A change of owner or size takes set-id bits away, whatever `changes` says.
     pub(crate) fn set_attr(&self, attr: &Attr, changes: &SetAttr) -> Result<Attr, FsError> {
-        let clear_set_id = if changes.uid.is_some() || changes.gid.is_some() {
-            self.owner.clears_with_owner(attr)
-        } else if changes.size.is_some() {
-            self.owner.clears(attr)
-        } else {
-            changes.clear_set_id
-        };
-        let changes = SetAttr { clear_set_id, ..*changes };
+        let changes = self.owner.changer(attr).changing(changes);
         self.fs.setattr(&self.ctx(), attr.node(), &changes)
     }
 }

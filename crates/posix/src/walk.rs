@@ -11,7 +11,7 @@ use novale_core::{Attr, Ctx, Error as FsError, FileKind, Fs, Ino, Node};
 use crate::{Error, Result};
 
 /// The bit by which an owner may search a directory.
-const SEARCH: u32 = 0o100;
+const SEARCH: u32 = 1;
 /// The bits of a directory in which everybody makes names, and takes away its own alone.
 const STICKY_AND_OPEN: u32 = 0o1002;
 /// The user whom no permission stops.
@@ -150,6 +150,13 @@ pub fn walk_own_to_name<'p>(
     walk_by(fs, ctx, (from, true), path, (Follow::Unseen, Owner(user)))
 }
 
+/// Whether a user may do with an inode what these bits allow (4 to read, 2 to write, 1 to search or run),
+/// since it owns it: what these allow is allowed, whatever else there is.
+#[must_use]
+pub fn may_as_owner(user: u32, attr: &Attr, bits: u32) -> bool {
+    attr.uid == user && attr.mode >> 6 & bits == bits
+}
+
 /// Who walks.
 trait Walker {
     /// Whether directories and links are looked at.
@@ -197,7 +204,7 @@ impl Walker for Owner {
     const IS_ASKED: bool = true;
 
     fn may_pass(&self, attr: &Attr) -> bool {
-        attr.uid == self.0 && (attr.kind == FileKind::Symlink || attr.mode & SEARCH != 0)
+        attr.kind == FileKind::Symlink && attr.uid == self.0 || may_as_owner(self.0, attr, SEARCH)
     }
 
     fn may_follow(&self, link: &Attr) -> bool {

@@ -55,6 +55,12 @@ pub(super) const BANS: &[Ban] = &[
         instead: "wait for the condition itself: a lock, a channel, poll on a descriptor",
     },
     Ban {
+        tokens: &["ClearSetId"],
+        crates: Crates::AllBut(&["core", "posix", "lab", "model"]),
+        tests: Tests::Free,
+        instead: "`Changer` of `posix`: when set-id bits fall is said once",
+    },
+    Ban {
         tokens: &["SystemTime"],
         crates: REPLAYING,
         tests: Tests::Free,

@@ -228,21 +228,6 @@ pub unsafe extern "C" fn novale_pwritev(
     }
 }
 
-fn whence(by: i64, whence: c_int) -> Result<Whence> {
-    match whence {
-        libc::SEEK_SET => Ok(Whence::Start(offset(by)?)),
-        libc::SEEK_CUR => Ok(Whence::Current(by)),
-        libc::SEEK_END => Ok(Whence::End(by)),
-        // As in Linux, there is nothing before the start of a file.
-        libc::SEEK_DATA | libc::SEEK_HOLE if by < 0 => {
-            Err(Failure::Number(libc::ENXIO, "no data or hole below 0"))
-        }
-        libc::SEEK_DATA => Ok(Whence::Data(offset(by)?)),
-        libc::SEEK_HOLE => Ok(Whence::Hole(offset(by)?)),
-        _ => Err(Failure::Number(libc::EINVAL, "no such place to seek from")),
-    }
-}
-
 /// Moves the position, beyond the end too. from: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or SEEK_HOLE
 /// of <unistd.h>.
 ///
@@ -251,7 +236,7 @@ fn whence(by: i64, whence: c_int) -> Result<Whence> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn novale_lseek(file: *const OpenFile, by: i64, from: c_int) -> i64 {
     // SAFETY: the header asks the caller for it.
-    unsafe { call(|caller| Ok(caller.file(file)?.seek(whence(by, from)?)?)) }
+    unsafe { call(|caller| Ok(caller.file(file)?.seek(Whence::of_call(by, from)?)?)) }
 }
 
 /// Returns once what was written is durable: at once, for it is already.

@@ -1,7 +1,7 @@
 //! Attributes: `stat` in all forms, `access`, and their changes.
 
 use novale_core::{Attr, FileKind, Ino, SetAttr};
-use novale_posix::set_id_to_clear_with_owner;
+use novale_posix::{Changer, SET_ID};
 
 use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Args, Served, fail};
@@ -10,11 +10,10 @@ use crate::fds::table::{self, DIRECTORY, InUse};
 use crate::maps::growing;
 use crate::mounts::state::{self, Rights};
 use crate::mounts::{self, STATX_MNT_ID_UNIQUE, ctx};
-use crate::paths::{Place, W, descriptor, may, place, refused};
+use crate::paths::{Place, W, descriptor, keeps_set_id, may, place, refused};
 
 /// Bits of a mode: what an owner may do; by which a program gets rights.
 const OWNERS: u32 = 0o700;
-const SET_ID: u32 = 0o6000;
 /// Flags that these calls know; with others they are the kernel's, which refuses them or is newer.
 const STAT_FLAGS: i32 = PATH_FLAGS | libc::AT_NO_AUTOMOUNT | SYNC_FLAGS;
 const ACCESS_FLAGS: i32 = PATH_FLAGS | libc::AT_EACCESS;
@@ -276,12 +275,8 @@ pub(crate) fn fchmod(args: &Args) -> Served {
 
 fn owners(uid: u64, gid: u64) -> impl FnOnce(&Attr) -> SetAttr {
     let given = |id: u64| Some(id as u32).filter(|id| *id != u32::MAX);
-    move |_| SetAttr {
-        uid: given(uid),
-        gid: given(gid),
-        clear_set_id: set_id_to_clear_with_owner(true, true),
-        ..SetAttr::default()
-    }
+    let changes = SetAttr { uid: given(uid), gid: given(gid), ..SetAttr::default() };
+    move |_| Changer::PRIVILEGED.owning(&changes)
 }
 
 /// `chown(path, uid, gid)` and its kin.
@@ -305,8 +300,8 @@ pub(crate) fn truncate(args: &Args) -> Served {
     }
     let found = target(libc::AT_FDCWD as u64, path, 0);
     let found = of_owner(found, W).and_then(|target| {
-        let keeps_id = state::rights() == Rights::All || target.attr.mode & SET_ID == 0;
-        if target.attr.kind == FileKind::File && keeps_id { Ok(target) } else { Err(None) }
+        let keeps = keeps_set_id(state::rights(), &target.attr);
+        if target.attr.kind == FileKind::File && keeps { Ok(target) } else { Err(None) }
     });
     let file = found.as_ref().ok().map(|target| (target.mount, target.attr.ino));
     let done = set(found, |_| SetAttr { size: Some(size), ..SetAttr::default() });

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use novale_core::{ClearSetId, Fs, Node, Seek, SetAttr};
+use novale_core::{Fs, Node, SetAttr};
 use novale_posix::report::Why;
+use novale_posix::{Target, Whence, Written};
 
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{guard, report};
@@ -94,37 +95,21 @@ impl File {
         if offset < size { Err(errno(libc::EFAULT)) } else { Ok(0) }
     }
 
-    fn write(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Refused> {
-        if !maps::has_replicas() {
-            return self.write_file(bytes, at, append);
-        }
-        let maps = maps::some();
-        let (done, end) = self.write_file(bytes, at, append)?;
+    fn write(&self, bytes: &[u8], to: Target) -> Result<Written, Refused> {
+        let ino = self.description.ino();
+        let maps = if maps::has_replicas() { maps::some() } else { None };
+        let written = novale_posix::write(self.fs, &ctx(), ino, to, bytes)?;
         if let Some(maps) = maps {
-            let file = (self.description.mount(), self.description.ino());
-            let written = bytes.get(..done).unwrap_or_default();
-            replicas::wrote(&maps, file, end - done as u64, written);
+            let file = (self.description.mount(), ino);
+            let start = written.end - written.bytes as u64;
+            replicas::wrote(&maps, file, start, bytes.get(..written.bytes).unwrap_or_default());
         }
-        Ok((done, end))
+        Ok(written)
     }
 
     /// The file may go to `end` now: this process' mappings of it show that.
     fn grew(&self, end: u64) {
         growing::grew(self.description.mount(), self.description.ino(), end);
-    }
-
-    fn write_file(&self, bytes: &[u8], at: At, append: bool) -> Result<(usize, u64), Refused> {
-        let ino = self.description.ino();
-        if append {
-            let start = self.fs.append(&ctx(), ino, bytes)?;
-            return Ok((bytes.len(), start + bytes.len() as u64));
-        }
-        let offset = match at {
-            At::Offset(offset) => offset,
-            At::Position => 0,
-        };
-        let done = self.fs.write(&ctx(), ino, offset, bytes)?;
-        Ok((done, offset + done as u64))
     }
 }
 
@@ -229,27 +214,28 @@ fn write_file<'a>(
     if state::has_size_limit() {
         return served(file, Err(Refused::ByKernel));
     }
+    let to = |offset| if append { Target::End } else { Target::Offset(offset) };
     let done = match at {
-        At::Offset(_) => file.write(bytes, at, append),
+        At::Offset(offset) => file.write(bytes, to(offset)),
         At::Position => {
             let mut position = file.description.offset.lock();
             if !file.description.is(SHARED) {
-                let written = file.write(bytes, At::Offset(*position), append);
-                written.inspect(|(_, end)| *position = *end)
+                file.write(bytes, to(*position)).inspect(|written| *position = written.end)
             } else if append {
                 // The position belongs to others too; where it does not count, it is only moved.
-                file.write(bytes, at, append).inspect(|(_, end)| {
-                    kernel::set_position(file.fd, &file.description, end.cast_signed());
+                file.write(bytes, Target::End).inspect(|written| {
+                    let end = written.end.cast_signed();
+                    kernel::set_position(file.fd, &file.description, end);
                 })
             } else {
                 return None;
             }
         }
     };
-    if let Ok((_, end)) = &done {
-        file.grew(*end);
+    if let Ok(written) = &done {
+        file.grew(written.end);
     }
-    served(file, done.map(|(bytes, _)| bytes as Ret))
+    served(file, done.map(|written| written.bytes as Ret))
 }
 
 /// `read(fd, buf, len)`.
@@ -414,56 +400,30 @@ pub(crate) fn lseek(args: &Args) -> Served {
     if let Some(directory) = table::get(descriptor(fd)).filter(is_listed) {
         return super::directories::seek(&directory, offset.cast_signed(), whence as i32);
     }
-    if whence as i32 == libc::SEEK_END {
-        return from_end(descriptor(fd), offset.cast_signed());
+    let description = table::get(descriptor(fd)).filter(|found| !found.is(DIRECTORY))?;
+    // The kernel may have an old idea of where a file ends, whoever's the position is.
+    let is_from_end = whence as i32 == libc::SEEK_END;
+    if description.is(MAPPED) && !is_from_end {
+        return None;
     }
-    let file = file(fd)?;
-    let done = {
-        let mut position = file.description.offset.lock();
-        if file.description.is(SHARED) {
-            return None;
-        }
-        sought(&file, *position, offset.cast_signed(), whence as i32).and_then(|to| {
-            *position = u64::try_from(to).map_err(|_| errno(libc::EINVAL))?;
-            Ok(to)
-        })
-    };
-    served(&file, done)
-}
-
-/// `lseek` from the end of a file, which the kernel may have an old idea of, whoever's the position is.
-fn from_end(fd: i32, given: i64) -> Served {
-    let description = table::get(fd).filter(|found| !found.is(DIRECTORY))?;
-    let size = match mounts::fs(description.mount())?.getattr(description.ino()) {
-        Ok(attr) => attr.size,
-        Err(error) => return Some(fail(novale_posix::errno(&error))),
-    };
-    let Some(to) = size.cast_signed().checked_add(given) else {
-        return Some(fail(libc::EINVAL));
+    let fs = mounts::fs(description.mount())?;
+    let failed = |error| Some(fail(novale_posix::errno(&error)));
+    let whence = match Whence::of_call(offset.cast_signed(), whence as i32) {
+        Ok(whence) => whence,
+        Err(error) => return failed(error),
     };
     let mut position = description.offset.lock();
-    if description.is(SHARED) {
-        return kernel::set_position(fd, &description, to);
+    let is_shared = description.is(SHARED);
+    if is_shared && !is_from_end {
+        return None;
     }
-    let Ok(new) = u64::try_from(to) else { return Some(fail(libc::EINVAL)) };
-    *position = new;
-    Some(to)
-}
-
-/// Where a seek leads to.
-fn sought(file: &File, position: u64, given: i64, whence: i32) -> Result<Ret, Refused> {
-    let ino = file.description.ino();
-    let from = |base: u64| base.cast_signed().checked_add(given).ok_or(errno(libc::EINVAL));
-    let seek = |what| {
-        let from = u64::try_from(given).map_err(|_| errno(libc::ENXIO))?;
-        Ok(file.fs.seek(ino, from, what)?.cast_signed())
-    };
-    match whence {
-        libc::SEEK_SET => Ok(given),
-        libc::SEEK_CUR => from(position),
-        libc::SEEK_DATA => seek(Seek::Data),
-        libc::SEEK_HOLE => seek(Seek::Hole),
-        _ => Err(errno(libc::EINVAL)),
+    match novale_posix::sought(fs, description.ino(), *position, whence) {
+        Ok(to) if is_shared => kernel::set_position(descriptor(fd), &description, to.cast_signed()),
+        Ok(to) => {
+            *position = to;
+            Some(to.cast_signed())
+        }
+        Err(error) => failed(error),
     }
 }
 
@@ -512,7 +472,7 @@ pub(crate) fn truncate(args: &Args) -> Served {
     if state::has_size_limit() {
         return served(&file, Err(Refused::ByKernel));
     }
-    let set = SetAttr { size: Some(size), clear_set_id: ClearSetId::Nothing, ..SetAttr::default() };
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
     let done = file.fs.setattr(&ctx(), Node::current(file.description.ino()), &set);
     if let (Ok(_), true, Some(maps)) = (&done, maps::has_replicas(), maps::some()) {
         let of = (file.description.mount(), file.description.ino());

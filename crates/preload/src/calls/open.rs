@@ -1,8 +1,8 @@
 //! Opening files.
 
 use novale_core::{Attr, Error, FileKind, Fs, HoldId, Ino, NewInode, Node, SetAttr, Unnamed};
-use novale_posix::Found;
 use novale_posix::report::Why;
+use novale_posix::{Found, SET_ID};
 
 use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Args, Ret, Served, fail, sys};
@@ -12,7 +12,7 @@ use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
 use crate::mounts;
 use crate::mounts::state::{self, Rights};
 use crate::numbers;
-use crate::paths::{Place, R, W, descriptor, place, refused};
+use crate::paths::{Place, R, W, descriptor, keeps_set_id, place, refused};
 
 /// Flags that a description keeps.
 const KEPT: i32 =
@@ -44,8 +44,6 @@ const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 const ALL_SYNC: i32 = libc::O_SYNC & !libc::O_DSYNC;
 /// Bits of a mode.
 const MODE: u64 = 0o7777;
-/// Bits of a mode by which a program gets another user's or group's rights.
-const SET_ID: u32 = 0o6000;
 /// A directory in which who made a name may take it away alone; one that a group or everybody may write.
 const STICKY: u32 = 0o1000;
 const WRITABLE: u32 = 0o022;
@@ -219,8 +217,8 @@ fn bits(flags: i32) -> u32 {
 /// from what is written.
 fn may_open(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<(), Served> {
     let bits = bits(flags);
-    let sets_id = bits & W != 0 && attr.mode & SET_ID != 0;
-    if sets_id && place.rights != Rights::All { Err(None) } else { place.may(attr, bits) }
+    let is_kept = bits & W == 0 || keeps_set_id(place.rights, attr);
+    if is_kept { place.may(attr, bits) } else { Err(None) }
 }
 
 /// Leaves it to the kernel to make what it would not open again for the user, to hand it over, and
@@ -421,7 +419,7 @@ fn opened(mount: usize, flags: i32, ino: Ino, state: u32) -> Option<New<'static>
     }
     // The kernel takes the bits away with the first write.
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    if writes && attr.mode & SET_ID != 0 && state::rights() != Rights::All {
+    if writes && !keeps_set_id(state::rights(), &attr) {
         return None;
     }
     Some(description(mount, &attr, flags, state, None))

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Attr, Ctx, FileKind, Fs, Ino, Node};
 use novale_posix::report::Why;
-use novale_posix::{Error, Found, walk_from, walk_own, walk_own_to_name, walk_to_name};
+use novale_posix::{
+    Error, Found, SET_ID, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name,
+};
 
 use crate::base::guard::{PATH_MAX, PathBuffer};
 use crate::base::sys::{Served, fail, sys};
@@ -225,7 +227,7 @@ pub(crate) const X: u32 = 1;
 pub(crate) fn may(rights: Rights, attr: &Attr, bits: u32) -> Result<(), Served> {
     let has = match rights {
         Rights::All => true,
-        Rights::Own(user) => attr.uid == user && attr.mode >> 6 & bits == bits,
+        Rights::Own(user) => may_as_owner(user, attr, bits),
         Rights::Kernel => false,
     };
     if has {
@@ -233,6 +235,11 @@ pub(crate) fn may(rights: Rights, attr: &Attr, bits: u32) -> Result<(), Served> 
     }
     report::because(Why::Rights);
     Err(None)
+}
+
+/// Whether changes of an inode's contents leave its set-id bits alone: of the others the kernel takes them.
+pub(crate) fn keeps_set_id(rights: Rights, attr: &Attr) -> bool {
+    rights == Rights::All || attr.mode & SET_ID == 0
 }
 
 /// What a call returns for an error of the walk or of the file system.

@@ -1,0 +1,84 @@
+//! Positions: where a seek leads, and where a write goes.
+
+use novale_core::{Ctx, Error, Fs, Ino, Result, Seek};
+
+/// What a seek counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    /// The start of the file.
+    Start(u64),
+    /// The present position.
+    Current(i64),
+    /// The end of the file.
+    End(i64),
+    /// The next stored byte at or behind an offset.
+    Data(u64),
+    /// The next hole at or behind an offset.
+    Hole(u64),
+}
+
+impl Whence {
+    /// What a call of lseek(2) with these arguments asks for.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an unknown `whence` and a position before the start; [`Error::NoSuchOffset`] for
+    /// data or a hole there.
+    pub fn of_call(given: i64, whence: i32) -> Result<Self> {
+        let start = u64::try_from(given);
+        match whence {
+            libc::SEEK_SET => Ok(Self::Start(start.map_err(|_| BEFORE_START)?)),
+            libc::SEEK_CUR => Ok(Self::Current(given)),
+            libc::SEEK_END => Ok(Self::End(given)),
+            libc::SEEK_DATA => Ok(Self::Data(start.map_err(|_| Error::NoSuchOffset)?)),
+            libc::SEEK_HOLE => Ok(Self::Hole(start.map_err(|_| Error::NoSuchOffset)?)),
+            _ => Err(Error::Invalid("no such place to seek from")),
+        }
+    }
+}
+
+const BEFORE_START: Error = Error::Invalid("a position before the start or above 2^63 - 1");
+
+/// Where a seek from `position` leads in a file.
+///
+/// # Errors
+/// [`Error::Invalid`] before the start; those of [`Fs::seek`].
+pub fn sought(fs: &Fs, ino: Ino, position: u64, whence: Whence) -> Result<u64> {
+    let to = match whence {
+        Whence::Start(to) => Some(to),
+        Whence::Current(by) => position.checked_add_signed(by),
+        Whence::End(by) => fs.getattr(ino)?.size.checked_add_signed(by),
+        Whence::Data(from) => Some(fs.seek(ino, from, Seek::Data)?),
+        Whence::Hole(from) => Some(fs.seek(ino, from, Seek::Hole)?),
+    };
+    to.filter(|to| i64::try_from(*to).is_ok()).ok_or(BEFORE_START)
+}
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// To an offset in bytes.
+    Offset(u64),
+    /// Behind what the file holds at that moment (`O_APPEND`, `RWF_APPEND`).
+    End,
+}
+
+/// What a write has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// How many bytes.
+    pub bytes: usize,
+    /// Where they end in the file, which is where a position goes.
+    pub end: u64,
+}
+
+/// Writes bytes to a file.
+///
+/// # Errors
+/// Those of [`Fs::write`] and [`Fs::append`].
+pub fn write(fs: &Fs, ctx: &Ctx, ino: Ino, to: Target, bytes: &[u8]) -> Result<Written> {
+    let (offset, bytes) = match to {
+        Target::Offset(offset) => (offset, fs.write(ctx, ino, offset, bytes)?),
+        Target::End => (fs.append(ctx, ino, bytes)?, bytes.len()),
+    };
+    Ok(Written { bytes, end: offset + bytes as u64 })
+}
