@@ -95,7 +95,7 @@ impl Fs {
         tx.commit(|_, freed| {
             let cut = first_dead.filter(|_| cuts && !seeded::is_on(Bug::CutPagesStay));
             let freed = if early { &mut Extents::default() } else { freed };
-            cut.map_or(Ok(()), |page| self.cut_index(view, (op_seq, page), freed))
+            cut.map_or(Ok(()), |page| self.cut_index(view, op_seq, page, freed))
         })
     }
 
@@ -103,7 +103,8 @@ impl Fs {
     fn cut_index(
         &self,
         view: &View<'_>,
-        (op_seq, page): (u64, u64),
+        op_seq: u64,
+        page: u64,
         freed: &mut Extents,
     ) -> Result<()> {
         view.set_cut(op_seq, page);

@@ -185,7 +185,8 @@ impl Fs {
         &self,
         call: &Call<'_>,
         dir: &Locked<'_>,
-        (kind, mode): (FileKind, u32),
+        kind: FileKind,
+        mode: u32,
         umask: u32,
     ) -> Result<(u32, ReadyXattrs)> {
         if kind == FileKind::Symlink {

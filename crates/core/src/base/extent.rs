@@ -2,6 +2,13 @@
 
 use novale_layout::{PAGE, PmAddr};
 
+/// Bytes of a file, from one offset to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ByteRange {
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+}
+
 /// Contiguous pages of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Extent {

@@ -19,7 +19,6 @@
 use std::sync::atomic::Ordering;
 
 use novale_arena::Op;
-use novale_layout::PmAddr;
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
@@ -80,10 +79,10 @@ impl Fs {
             if view.nlink() == 0 || view.has_parked() {
                 return Ok(0);
             }
-            let (addr, pages) = view.spare();
-            if pages > 0 {
-                view.set_spare(PmAddr::NULL, 0);
-                self.allocator.give_extent(self.arena(), op, Extent { addr, pages })?;
+            let spare = view.spare();
+            if spare.pages > 0 {
+                view.set_spare(Extent::default());
+                self.allocator.give_extent(self.arena(), op, spare)?;
             }
             let names = if view.was_directory() { view.names().len() } else { 0 };
             bytes += (view.data_pages() + names * 2) * INDEX_BYTES_A_PAGE;
@@ -91,7 +90,7 @@ impl Fs {
             bytes += 1;
         }
         if !held && !view.was_directory() {
-            self.views.remove(self.arena(), op, (ino, view))?;
+            self.views.remove(self.arena(), op, ino, view)?;
             bytes += VIEW_CLASS.bytes();
         }
         Ok(bytes)

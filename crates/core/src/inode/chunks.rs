@@ -63,8 +63,9 @@ impl Chunks {
         let behind = in_use.len();
         for (index, word) in (0..).zip(in_use) {
             let first = index * WORDS_PER_PAGE;
-            let span = (first * INODES_PER_CHUNK, WORDS_PER_PAGE * INODES_PER_CHUNK);
-            let Some(page) = this.table(pm, marks, word, span) else {
+            let numbers = first * INODES_PER_CHUNK..(first + WORDS_PER_PAGE) * INODES_PER_CHUNK;
+            let end = numbers.end;
+            let Some(page) = this.table(pm, marks, word, numbers) else {
                 // Those behind it keep their numbers.
                 this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
                 continue;
@@ -74,7 +75,6 @@ impl Chunks {
             // Chunks come in order: a page of the second level that another follows is full.
             let missing = first + WORDS_PER_PAGE - this.items.len() as u64;
             if missing > 0 && to_len(index + 1) < behind {
-                let end = span.0 + span.1;
                 let found = format!("{missing} tables short, and another one follows");
                 let why = Error::damaged("inode directory", page, found);
                 this.lose(page, end - missing * INODES_PER_CHUNK..end, why);
@@ -93,14 +93,15 @@ impl Chunks {
     fn read_upper(&mut self, pm: &Pm, page: PmAddr, marks: &PageMarks) -> Result<()> {
         for word in words_in_use(pm, page)? {
             let first = self.items.len() as u64 * INODES_PER_CHUNK;
-            let Some(table) = self.table(pm, marks, word, (first, INODES_PER_CHUNK)) else {
+            let Some(table) = self.table(pm, marks, word, first..first + INODES_PER_CHUNK) else {
                 self.items.push(Chunk::default());
                 continue;
             };
             let mut pages = Vec::new();
             for (index, word) in (0..).zip(words(pm, table)?) {
-                let span = (first + index * INODES_PER_PAGE, INODES_PER_PAGE);
-                pages.push(self.page(pm, marks, word, span).unwrap_or(PmAddr::NULL));
+                let first = first + index * INODES_PER_PAGE;
+                let numbers = first..first + INODES_PER_PAGE;
+                pages.push(self.page(pm, marks, word, numbers).unwrap_or(PmAddr::NULL));
             }
             self.items.push(Chunk { table, pages });
         }
@@ -113,28 +114,29 @@ impl Chunks {
         &mut self,
         pm: &Pm,
         marks: &PageMarks,
-        (at, word): (PmAddr, u64),
-        (first, count): (u64, u64),
+        word: DirectoryWord,
+        numbers: Range<u64>,
     ) -> Option<PmAddr> {
-        if word != 0 {
-            return self.page(pm, marks, (at, word), (first, count));
+        if word.value != 0 {
+            return self.page(pm, marks, word, numbers);
         }
-        let why = Error::damaged("inode directory", at, "null, and words behind it are not");
-        self.lose(at.page(), first..first + count, why);
+        let why = Error::damaged("inode directory", word.at, "null, and words behind it are not");
+        self.lose(word.at.page(), numbers, why);
         None
     }
 
-    /// The page that a word names, or null; `None` for a damaged word, which loses `span` (first and
-    /// number) of the inode numbers.
+    /// The page that a word names, or null; `None` for a damaged word, which loses these inode
+    /// numbers.
     fn page(
         &mut self,
         pm: &Pm,
         marks: &PageMarks,
-        (at, word): (PmAddr, u64),
-        (first, count): (u64, u64),
+        word: DirectoryWord,
+        numbers: Range<u64>,
     ) -> Option<PmAddr> {
+        let DirectoryWord { at, value } = word;
         let damaged = |found: &dyn std::fmt::Display| Error::damaged("inode directory", at, found);
-        let judged = match decode_page_word(word) {
+        let judged = match decode_page_word(value) {
             Ok(addr) if addr.is_null() => Ok(addr),
             Ok(addr) if !pm.contains(addr, PAGE) => Err(damaged(&addr)),
             Ok(addr) => {
@@ -145,7 +147,7 @@ impl Chunks {
         match judged {
             Ok(addr) => Some(addr),
             Err(why) => {
-                self.lose(at.page(), first..first + count, why);
+                self.lose(at.page(), numbers, why);
                 None
             }
         }
@@ -212,19 +214,26 @@ impl Chunks {
 }
 
 /// The words of a page of the directory, each with its place.
-fn words(pm: &Pm, page: PmAddr) -> Result<Vec<(PmAddr, u64)>> {
+/// A word of the inode directory, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DirectoryWord {
+    pub(crate) at: PmAddr,
+    pub(crate) value: u64,
+}
+
+fn words(pm: &Pm, page: PmAddr) -> Result<Vec<DirectoryWord>> {
     (0..WORDS_PER_PAGE)
         .map(|index| {
             let at = page.add(index * 8);
-            Ok((at, pm.load_u64(at)?))
+            Ok(DirectoryWord { at, value: pm.load_u64(at)? })
         })
         .collect()
 }
 
 /// The words of a page up to the last that is not null.
-pub(crate) fn words_in_use(pm: &Pm, page: PmAddr) -> Result<Vec<(PmAddr, u64)>> {
+pub(crate) fn words_in_use(pm: &Pm, page: PmAddr) -> Result<Vec<DirectoryWord>> {
     let mut words = words(pm, page)?;
-    let last = words.iter().rposition(|(_, word)| *word != 0);
+    let last = words.iter().rposition(|word| word.value != 0);
     words.truncate(last.map_or(0, |last| last + 1));
     Ok(words)
 }

@@ -167,7 +167,8 @@ impl Inodes {
         &self,
         arena: &Arena,
         chunk: u64,
-        (media_table, pages): (PmAddr, &[PmAddr]),
+        media_table: PmAddr,
+        pages: &[PmAddr],
         used: &dyn Fn(usize) -> u64,
     ) -> Result<()> {
         let (off, pages_off) = (arena.alloc(CHUNK_CLASS)?, arena.alloc_table(PAGES_WORDS_LOG2)?);
@@ -228,8 +229,8 @@ impl Inodes {
             let (index, lanes) = (u64::from(lane.index()), u64::from(allocator.lane_count()));
             drop(lane);
             // Lanes start at different chunks, and at different places of one.
-            let start = (index, index * BITS_WORDS as u64 / lanes + index);
-            let Some((base, free)) = self.take_word(arena, start)? else {
+            let word = index * BITS_WORDS as u64 / lanes + index;
+            let Some((base, free)) = self.take_word(arena, index, word)? else {
                 self.grow(env, pm, self.chunk_count(arena)?)?;
                 continue;
             };
@@ -277,7 +278,7 @@ impl Inodes {
 
     /// Takes all free numbers of one word: of a chunk at or behind a certain one if possible, and
     /// there of a word at or behind a certain one.
-    fn take_word(&self, arena: &Arena, (start, first): (u64, u64)) -> Result<Option<(u64, u64)>> {
+    fn take_word(&self, arena: &Arena, start: u64, first: u64) -> Result<Option<(u64, u64)>> {
         let (chunks, roomy) = (self.chunk_count(arena)?, self.roomy(arena)?);
         let mut from = start % chunks.max(1);
         // A chunk that is full by now loses its bit: no more turns than there are chunks, and the
@@ -375,7 +376,7 @@ impl Inodes {
         } else {
             name(page.add(lower * 8), table);
         }
-        self.install(env.arena, chunk, (table, &[]), &|_| 0)
+        self.install(env.arena, chunk, table, &[], &|_| 0)
     }
 }
 

@@ -11,6 +11,7 @@ use novale_arena::{Arena, AtomicU64, Class, Known, NameTable, Off, Radix, SeqCou
 use novale_layout::{COOKIE_MIN, FileKind, Ino, PmAddr};
 
 use crate::base::error::{Error, Result};
+use crate::base::extent::Extent;
 use crate::inode::state::{Attrs, State};
 use crate::inode::words::{KEPT, MAPPED, OVERLAID, ParentWord, XattrSet};
 
@@ -399,15 +400,16 @@ impl<'a> View<'a> {
         self.set(LOG_PAGES, pair(halves(self.get(LOG_PAGES)).0, pages));
     }
 
-    /// Pages taken for the log and not linked yet: the first one and how many.
-    pub(crate) fn spare(&self) -> (PmAddr, u64) {
-        (PmAddr::from_raw(self.get(SPARE_ADDR)), self.get(SPARE_PAGES))
+    /// Pages taken for the log and not linked yet.
+    pub(crate) fn spare(&self) -> Extent {
+        let addr = PmAddr::from_raw(self.get(SPARE_ADDR));
+        Extent { addr, pages: self.get(SPARE_PAGES) }
     }
 
-    pub(crate) fn set_spare(&self, addr: PmAddr, pages: u64) {
+    pub(crate) fn set_spare(&self, spare: Extent) {
         self.set(SPARE_PAGES, 0);
-        self.set(SPARE_ADDR, addr.raw());
-        self.set(SPARE_PAGES, pages);
+        self.set(SPARE_ADDR, spare.addr.raw());
+        self.set(SPARE_PAGES, spare.pages);
     }
 
     /// The log page behind which collection goes on; null: at the head.
@@ -691,7 +693,8 @@ impl Views {
         &self,
         arena: &Arena,
         op: &novale_arena::Op<'_>,
-        (ino, view): (Ino, &View<'_>),
+        ino: Ino,
+        view: &View<'_>,
     ) -> Result<()> {
         let (shard, key) = self.shard(ino);
         let _guard = op.lock(shard.add(SHARD_LOCK * 8))?;

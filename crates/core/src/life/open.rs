@@ -20,6 +20,7 @@ use novale_policy::Spread;
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
+use crate::base::extent::Extent;
 use crate::base::types::{Ctx, GcCounters, OpenReport};
 use crate::fs::{Fs, OpenOptions};
 use crate::inode::chunks::Chunks;
@@ -75,7 +76,7 @@ impl Fs {
             }
             Unrecovered::default()
         };
-        build(pm, &arena, (&options, unrecovered), &pool, &lanes, &opened)
+        build(pm, &arena, &options, unrecovered, &pool, &lanes, &opened)
     }
 }
 
@@ -256,7 +257,8 @@ pub(crate) fn settle_for_repair(
 fn build(
     pm: Pm,
     arena: &Arena,
-    (options, unrecovered): (&OpenOptions, Unrecovered),
+    options: &OpenOptions,
+    unrecovered: Unrecovered,
     pool: &Pool,
     lanes: &[PmAddr],
     opened: &Opened,
@@ -318,15 +320,10 @@ fn install_chunks(arena: &Arena, inodes: &Inodes, opened: &Opened) -> Result<()>
         if chunk.table.is_null() {
             continue;
         }
-        inodes.install(
-            arena,
-            number as u64,
-            (chunk.table, &chunk.pages),
-            &|index| match saved {
-                Some(saved) => saved.inode_word(number, index),
-                None => opened.inodes.word(number, index),
-            },
-        )?;
+        inodes.install(arena, number as u64, chunk.table, &chunk.pages, &|index| match saved {
+            Some(saved) => saved.inode_word(number, index),
+            None => opened.inodes.word(number, index),
+        })?;
     }
     Ok(())
 }
@@ -402,13 +399,9 @@ impl Fs {
                 let locked = self.lock(call, ino)?;
                 return self.reclaim(call, &locked);
             }
-            let (addr, pages) = view.spare();
-            view.set_spare(PmAddr::NULL, 0);
-            self.allocator.give_extent(
-                self.arena(),
-                &call.op,
-                crate::base::extent::Extent { addr, pages },
-            )
+            let spare = view.spare();
+            view.set_spare(Extent::default());
+            self.allocator.give_extent(self.arena(), &call.op, spare)
         })
     }
 }

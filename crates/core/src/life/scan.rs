@@ -222,14 +222,15 @@ impl Scan<'_> {
         if pass != Pass::Shared {
             self.inodes.mark(ino);
         }
-        Ok(pending.and(self.scan_log(pass, (ino, place), &standing, found)?))
+        Ok(pending.and(self.scan_log(pass, ino, place, &standing, found)?))
     }
 
     /// Goes through the pages of an inode in use.
     fn scan_log(
         &self,
         pass: Pass,
-        (ino, place): (Ino, &InodePlace),
+        ino: Ino,
+        place: &InodePlace,
         standing: &Standing,
         found: &mut ScanFound,
     ) -> Result<Flushed> {
@@ -386,7 +387,8 @@ impl AcceptedLog {
     pub(crate) fn read(
         pm: &Pm,
         seed: Seed,
-        (ino, place): (Ino, &InodePlace),
+        ino: Ino,
+        place: &InodePlace,
         standing: &Standing,
     ) -> Result<Self> {
         let identity = standing

@@ -260,7 +260,7 @@ impl Fs {
             let Some(standing) = held.standing.as_ref().filter(|_| held.has_log()) else {
                 continue;
             };
-            let accepted = AcceptedLog::read(pm, self.seed, (held.ino, &held.place), standing)?;
+            let accepted = AcceptedLog::read(pm, self.seed, held.ino, &held.place, standing)?;
             pending = pending.and(accepted.pending);
             named.extend(accepted.pages);
             owed.extend(accepted.owed);
@@ -326,10 +326,9 @@ impl Fs {
     /// Loads the view of an inode whose lock a dead client has.
     fn load_held(&self, held: &HeldInode<'_>) -> Result<Option<FileKind>> {
         if held.view.kind().is_none() {
-            let from = (&held.place, &self.unrecovered);
-            load::load(&self.pm, self.arena(), &held.view, from, &|generation| {
-                self.log_id(held.ino, generation)
-            })?;
+            let id_of = |generation| self.log_id(held.ino, generation);
+            let (place, unrecovered) = (&held.place, &self.unrecovered);
+            load::load(&self.pm, self.arena(), &held.view, place, unrecovered, &id_of)?;
         }
         Ok(held.view.kind())
     }
@@ -387,10 +386,7 @@ impl Fs {
         holdings: &Holdings<'_>,
         named: &BTreeSet<u64>,
     ) -> Result<Extents> {
-        let spare = holdings.inodes.iter().map(|held| {
-            let (addr, pages) = held.view.spare();
-            Extent { addr, pages }
-        });
+        let spare = holdings.inodes.iter().map(|held| held.view.spare());
         let all: BTreeSet<u64> = record
             .taken
             .iter()

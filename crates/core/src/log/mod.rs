@@ -132,7 +132,7 @@ pub(crate) fn walk_range(
         last_seq = Some(header.page_seq);
         visit(Item::Page { addr: page, seq: header.page_seq })?;
         let trusted = matches!(until, Until::Page(_));
-        let reached = walk_page((pm, trusted), bytes, id, page, &mut last_op, visit)?;
+        let reached = walk_page(pm, trusted, bytes, id, page, &mut last_op, visit)?;
         if end < PAGE_BYTES || matches!(until, Until::Line(tail) if page_of(tail) == page) {
             if reached != end {
                 let found = format!("entries end at byte {reached}, the tail at {end}");
@@ -157,7 +157,8 @@ pub(crate) fn decode_header(bytes: &[u8], id: &LogId, page: PmAddr) -> Result<Lo
 
 /// Visits a page's entries; returns the offset behind the last one.
 fn walk_page(
-    (pm, trusted): (&Pm, bool),
+    pm: &Pm,
+    trusted: bool,
     bytes: &[u8],
     id: &LogId,
     page: PmAddr,
@@ -212,7 +213,7 @@ pub(crate) struct LogRoom {
     /// Pages, where the tail's has not enough lines left: boxed, since that is seldom.
     grown: Option<Box<Grown>>,
     /// What is left over for the next time.
-    spare: (PmAddr, u64),
+    spare: Extent,
 }
 
 /// New pages of a log.
@@ -275,12 +276,12 @@ impl LogRoom {
         lines: impl Iterator<Item = u64>,
         need: Need,
     ) -> Result<Self> {
-        let (mut spare, mut spare_pages) = view.spare();
+        let mut spare = view.spare();
         let mut this = Self::default();
         let missing = pages_needed(view.log_tail(), lines);
         let mut missing_now = missing;
         while missing_now > 0 {
-            if spare_pages == 0 {
+            if spare.pages == 0 {
                 let step = if env.allocator.is_roomy(env.arena)? {
                     view.log_pages().clamp(1, GROWTH_PAGES_MAX)
                 } else {
@@ -290,7 +291,7 @@ impl LogRoom {
                 match env.allocator.take(env.arena, env.op, env.hint, want, need) {
                     Ok(extent) => {
                         this.grown().taken.push(extent);
-                        (spare, spare_pages) = (extent.addr, extent.pages);
+                        spare = extent;
                     }
                     Err(error) => {
                         this.give_back(env)?;
@@ -298,13 +299,12 @@ impl LogRoom {
                     }
                 }
             }
-            let pages = spare_pages.min(missing_now);
-            this.grown().pages.push(Extent { addr: spare, pages });
-            spare = spare.add(pages * PAGE);
-            spare_pages -= pages;
+            let pages = spare.pages.min(missing_now);
+            this.grown().pages.push(Extent { pages, ..spare });
+            spare = Extent { addr: spare.addr.add(pages * PAGE), pages: spare.pages - pages };
             missing_now -= pages;
         }
-        this.spare = (spare, spare_pages);
+        this.spare = spare;
         Ok(this)
     }
 
@@ -344,7 +344,7 @@ pub(crate) struct Appended {
     pub(crate) tail: PmAddr,
     page_seq: u64,
     pages: u64,
-    spare: (PmAddr, u64),
+    spare: Extent,
     grown_pages: u64,
     /// The checksum of everything covered, for the single-fence form.
     pub(crate) crc: u32,
@@ -486,7 +486,7 @@ impl Appended {
     pub(crate) fn publish(&self, view: &View<'_>) {
         view.set_tail_page_seq(self.page_seq);
         view.set_log_pages(self.pages);
-        view.set_spare(self.spare.0, self.spare.1);
+        view.set_spare(self.spare);
     }
 }
 

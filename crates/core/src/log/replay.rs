@@ -70,7 +70,7 @@ pub(crate) fn replay(
         Item::Page { addr, seq } => fold.page(addr, seq),
         Item::Entry(at, entry) => {
             if let Some(kind) = kind {
-                check_entry((id.ino, kind, line.op_seq), at.addr, &at.header, entry)?;
+                check_entry(id.ino, kind, line.op_seq, at.addr, &at.header, entry)?;
             }
             say(&at, entry, fold)
         }
@@ -101,7 +101,9 @@ pub(crate) fn say(at: &Logged<'_>, entry: &Entry, fold: &mut impl Fold) -> Resul
 
 /// Refuses an entry that an inode of this kind, whose newest operation is `op_seq`, can't have.
 fn check_entry(
-    (ino, kind, op_seq): (Ino, FileKind, u64),
+    ino: Ino,
+    kind: FileKind,
+    op_seq: u64,
     at: PmAddr,
     header: &EntryHeader,
     entry: &Entry,

@@ -29,7 +29,7 @@ use novale_layout::{Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::{Extent, Extents, match_extents};
+use crate::base::extent::{ByteRange, Extent, Extents, match_extents};
 use crate::base::types::{Ctx, SetAttr};
 use crate::fs::Fs;
 use crate::inode::view::View;
@@ -124,7 +124,7 @@ impl Fs {
     /// [`Error::Mapped`] where a kernel has it mapped, or is about to; [`Error::ReadOnly`];
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file; [`Error::NoMemory`].
     pub fn map_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
-        self.hold_pages(ctx, (ino, generation), true)
+        self.hold_pages(ctx, ino, generation, true)
     }
 
     /// As [`Fs::map_hold`], by a caller who gives way: who sees by [`Fs::wait_for_mappings`] and
@@ -138,12 +138,18 @@ impl Fs {
         ino: Ino,
         generation: u32,
     ) -> Result<Option<HoldId>> {
-        self.hold_pages(ctx, (ino, generation), false)
+        self.hold_pages(ctx, ino, generation, false)
     }
 
-    fn hold_pages(&self, ctx: &Ctx, of: (Ino, u32), fixed: bool) -> Result<Option<HoldId>> {
+    fn hold_pages(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        generation: u32,
+        fixed: bool,
+    ) -> Result<Option<HoldId>> {
         let call = self.begin(OpKind::Attributes, ctx)?;
-        self.take_hold(&call, of, |locked| {
+        self.take_hold(&call, ino, generation, |locked| {
             regular(locked.kind)?;
             if locked.view.is_kernels() {
                 return Err(Error::Mapped);
@@ -189,7 +195,8 @@ impl Fs {
             return Ok(Vec::new());
         }
         if locked.view.index().next_gap(self.arena(), first)? < stop {
-            self.allocate(&call, &locked, (first * PAGE, stop * PAGE), false)?;
+            let range = ByteRange { offset: first * PAGE, end: stop * PAGE };
+            self.allocate(&call, &locked, range, false)?;
         }
         let mut runs = Vec::new();
         let mut page = first;

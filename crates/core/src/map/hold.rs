@@ -130,7 +130,8 @@ impl Fs {
     pub(crate) fn take_hold(
         &self,
         call: &Call<'_>,
-        (ino, generation): (Ino, u32),
+        ino: Ino,
+        generation: u32,
         ready: impl FnOnce(&Locked<'_>) -> Result<()>,
     ) -> Result<Option<HoldId>> {
         let slot = self.client.take_hold_slot(call.hint)?;

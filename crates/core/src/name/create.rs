@@ -54,6 +54,14 @@ pub(crate) fn among<'a, 'b>(locks: &'b [Locked<'a>], node: Node) -> Result<&'b L
     Ok(locked)
 }
 
+/// What is made in a directory, and what the directory's view said when the name was not there.
+struct Making<'a> {
+    name: &'a [u8],
+    seen: ViewSeen,
+    new: &'a NewInode<'a>,
+    umask: u32,
+}
+
 impl Fs {
     /// Makes an inode of any kind and its first name.
     ///
@@ -77,7 +85,7 @@ impl Fs {
         new: &NewInode<'_>,
         umask: u32,
     ) -> Result<Attr> {
-        self.make(ctx, (parent, name), (new, umask), None)
+        self.make(ctx, parent, name, new, umask, None)
     }
 
     /// As [`Fs::create_with_umask`], with a hold of the new inode as [`Fs::open_hold`] takes one: what is
@@ -94,7 +102,7 @@ impl Fs {
         umask: u32,
     ) -> Result<(Attr, HoldId)> {
         let slot = self.take_slot(ctx)?;
-        let made = self.make(ctx, (parent, name), (new, umask), Some(slot));
+        let made = self.make(ctx, parent, name, new, umask, Some(slot));
         match made {
             Ok(attr) => Ok((attr, HoldId::new(attr.ino, slot))),
             Err(error) => {
@@ -107,8 +115,10 @@ impl Fs {
     fn make(
         &self,
         ctx: &Ctx,
-        (parent, name): (Node, &[u8]),
-        (new, umask): (&NewInode<'_>, u32),
+        parent: Node,
+        name: &[u8],
+        new: &NewInode<'_>,
+        umask: u32,
         slot: Option<HoldSlot>,
     ) -> Result<Attr> {
         dir::check_name(name)?;
@@ -124,7 +134,8 @@ impl Fs {
             return Err(Error::Exists);
         }
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
-        let result = self.create_numbered(&call, (parent, seen, name), ino, (new, umask, slot));
+        let making = Making { name, seen, new, umask };
+        let result = self.create_numbered(&call, parent, ino, &making, slot);
         if let Err(why) = &result {
             self.give_number(&call, ino, why)?;
         }
@@ -134,9 +145,10 @@ impl Fs {
     fn create_numbered(
         &self,
         call: &Call<'_>,
-        (parent, seen, name): (Node, ViewSeen, &[u8]),
+        parent: Node,
         ino: Ino,
-        (new, umask, slot): (&NewInode<'_>, u32, Option<HoldSlot>),
+        making: &Making<'_>,
+        slot: Option<HoldSlot>,
     ) -> Result<Attr> {
         if ino == parent.ino {
             // Unless it has been removed since, and its number is free.
@@ -144,7 +156,7 @@ impl Fs {
             return Err(media::called_free(ino, &self.place(ino)?));
         }
         let (dir, fresh) = self.lock_with_fresh(call, parent, ino)?;
-        let attr = self.create_locked(call, (&dir, seen, name), &fresh, (new, umask))?;
+        let attr = self.create_locked(call, &dir, &fresh, making)?;
         if let Some(slot) = slot {
             // What is noted of a hold counts for the one inode that is locked.
             drop(dir);
@@ -156,10 +168,11 @@ impl Fs {
     fn create_locked(
         &self,
         call: &Call<'_>,
-        (dir, seen, name): (&Locked<'_>, ViewSeen, &[u8]),
+        dir: &Locked<'_>,
         fresh: &Fresh<'_>,
-        (new, umask): (&NewInode<'_>, u32),
+        making: &Making<'_>,
     ) -> Result<Attr> {
+        let Making { name, seen, new, umask } = *making;
         let ino = fresh.ino;
         if dir.view.seen() != seen && self.find_locked(dir, name)?.is_some() {
             return Err(Error::Exists);
@@ -177,7 +190,7 @@ impl Fs {
             adds: few([Add { name, ino, generation: fresh.id.generation, kind: new.kind }]),
             subdirs: i32::from(is_dir),
         }];
-        let (mode, xattrs) = self.inherit(call, dir, (new.kind, new.mode & 0o7777), umask)?;
+        let (mode, xattrs) = self.inherit(call, dir, new.kind, new.mode & 0o7777, umask)?;
         let (ready, target) = match self.ready_new(call, &changes, fresh, new.target) {
             Ok(ready) => ready,
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
@@ -187,13 +200,12 @@ impl Fs {
             // The other form has a fence before the record.
             self.pm.fence(std::mem::replace(&mut inherited, Flushed::none())).end();
         }
-        let born = (mode, xattrs.set);
-        let (attrs, inode, pending) = new_inode(call, (dir, fresh), new, born, target);
+        let (attrs, inode, pending) = new_inode(call, dir, fresh, new, mode, xattrs.set, target);
         let mut pending = pending.and(inherited);
         if is_dir {
             pending = pending.and(self.store_parent(&fresh.place, dir.view.ino()));
         }
-        self.commit_names(call, JournalKind::Create, (&changes, ready), &[inode], pending)?;
+        self.commit_names(call, JournalKind::Create, &changes, ready, &[inode], pending)?;
         let view = &fresh.view;
         view.publish(|| {
             view.set_attrs(&attrs, new.rdev);
@@ -238,7 +250,7 @@ impl Fs {
 
     fn lock_fresh<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Fresh<'a>> {
         let place = self.place(ino)?;
-        let (view, guard) = self.lock_view(call, ino, (None, true))?;
+        let (view, guard) = self.lock_view(call, ino, None, true)?;
         if view.kind().is_some() {
             return Err(media::called_free(ino, &place));
         }
@@ -356,7 +368,7 @@ impl Fs {
         }
         let ready = self.ready(&call, &changes)?;
         let change = InodeChange::links(inode, ctx.now_ns, nlink + 1);
-        self.commit_names(&call, JournalKind::Link, (&changes, ready), &[change], Flushed::none())?;
+        self.commit_names(&call, JournalKind::Link, &changes, ready, &[change], Flushed::none())?;
         if nlink == 0 {
             self.note_named();
         }
@@ -421,7 +433,7 @@ impl Fs {
                 Some(now) if now.ino == found.ino => {
                     let inode = among(&locks, now.node())?;
                     now.check(dir, inode)?;
-                    self.remove_locked(&call, (dir, name, now), inode, directory)?;
+                    self.remove_locked(&call, dir, name, now, inode, directory)?;
                     return Ok(is_held(inode).then_some(now.ino));
                 }
                 _ => {}
@@ -433,7 +445,9 @@ impl Fs {
     fn remove_locked(
         &self,
         call: &Call<'_>,
-        (dir, name, found): (&Locked<'_>, &[u8], FoundName),
+        dir: &Locked<'_>,
+        name: &[u8],
+        found: FoundName,
         inode: &Locked<'_>,
         directory: bool,
     ) -> Result<()> {
@@ -453,13 +467,7 @@ impl Fs {
         let ready = self.ready(call, &changes)?;
         let change = unlinked(inode, call.now_ns);
         let gone = change.next.nlink == 0;
-        self.commit_names(
-            call,
-            JournalKind::Unlink,
-            (&changes, ready),
-            &[change],
-            Flushed::none(),
-        )?;
+        self.commit_names(call, JournalKind::Unlink, &changes, ready, &[change], Flushed::none())?;
         self.reclaim_if(call, inode, gone)
     }
 
@@ -497,9 +505,11 @@ fn is_held(inode: &Locked<'_>) -> bool {
 /// A new inode's attributes, and its share of the commit with its identity line.
 pub(crate) fn new_inode<'a>(
     call: &Call<'_>,
-    (dir, fresh): (&Locked<'_>, &Fresh<'a>),
+    dir: &Locked<'_>,
+    fresh: &Fresh<'a>,
     new: &NewInode<'_>,
-    (mut mode, xattrs): (u32, XattrSet),
+    mut mode: u32,
+    xattrs: XattrSet,
     target: Option<Target>,
 ) -> (Attrs, InodeChange<'a>, Flushed) {
     let parent = dir.view.attrs();

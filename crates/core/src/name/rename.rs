@@ -44,6 +44,15 @@ enum Tried {
     Gone,
 }
 
+/// A name of a directory and what it leads to, both locked.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    dir: &'a Locked<'a>,
+    name: &'a [u8],
+    found: FoundName,
+    inode: &'a Locked<'a>,
+}
+
 impl Fs {
     /// Gives what `name` in `parent` leads to the name `new_name` in `new_parent`.
     ///
@@ -52,7 +61,6 @@ impl Fs {
     /// [`Error::NotDirectory`], [`Error::IsDirectory`] or [`Error::NotEmpty`] for what can't be
     /// replaced, [`Error::Invalid`] for a directory moved below itself, [`Error::NoSpace`];
     /// [`Error::Stale`] when a parent is gone.
-    #[expect(clippy::too_many_arguments, reason = "two names and how, as renameat2 has them")]
     pub fn rename(
         &self,
         ctx: &Ctx,
@@ -69,7 +77,7 @@ impl Fs {
         let mut stale = [Stale::default(), Stale::default()];
         for _ in 0..NAME_TRIES {
             let pair = self.find_pair(&call, from, to)?;
-            match self.rename_found(&call, (from, to), pair, mode)? {
+            match self.rename_found(&call, from, to, pair, mode)? {
                 Tried::Done => return Ok(()),
                 Tried::Changed => {}
                 Tried::Gone => {
@@ -94,7 +102,8 @@ impl Fs {
     fn rename_found(
         &self,
         call: &Call<'_>,
-        (from, to): (Side<'_>, Side<'_>),
+        from: Side<'_>,
+        to: Side<'_>,
         pair: Pair,
         mode: RenameMode,
     ) -> Result<Tried> {
@@ -140,21 +149,21 @@ impl Fs {
             return Err(Error::NotFound);
         }
         let moved = among(&locks, pair.from.node())?;
-        let target = pair
-            .to
-            .map(|target| Ok::<_, Error>((target, among(&locks, target.node())?)))
-            .transpose()?;
+        let first = Named { dir: old, name: from.name, found: pair.from, inode: moved };
+        let named = |found: FoundName| {
+            let inode = among(&locks, found.node())?;
+            Ok::<_, Error>(Named { dir: new, name: to.name, found, inode })
+        };
+        let target = pair.to.map(named).transpose()?;
         pair.from.check(old, moved)?;
-        target.map_or(Ok(()), |(found, target)| found.check(new, target))?;
+        target.map_or(Ok(()), |target| target.found.check(new, target.inode))?;
         stay_in_tree(moved, old, new)?;
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
-                stay_in_tree(target.1, new, old)?;
-                self.exchange(call, (old, from.name), (new, to.name), (pair.from, moved), target)?;
+                stay_in_tree(target.inode, new, old)?;
+                self.exchange(call, first, target)?;
             }
-            _ => {
-                self.replace(call, (old, from.name), (new, to.name), (pair.from, moved), target)?;
-            }
+            _ => self.replace(call, first, new, to.name, target)?,
         }
         Ok(Tried::Done)
     }
@@ -182,14 +191,15 @@ impl Fs {
     fn replace(
         &self,
         call: &Call<'_>,
-        (old, name): (&Locked<'_>, &[u8]),
-        (new, new_name): (&Locked<'_>, &[u8]),
-        (found, moved): (FoundName, &Locked<'_>),
-        victim: Option<(FoundName, &Locked<'_>)>,
+        from: Named<'_>,
+        new: &Locked<'_>,
+        new_name: &[u8],
+        victim: Option<Named<'_>>,
     ) -> Result<()> {
+        let Named { dir: old, name, found, inode: moved } = from;
         let is_dir = i32::from(moved.kind == FileKind::Directory);
         let mut victim_dir = 0;
-        if let Some((_, victim)) = victim {
+        if let Some(Named { inode: victim, .. }) = victim {
             match (moved.kind == FileKind::Directory, victim.kind == FileKind::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
@@ -200,7 +210,7 @@ impl Fs {
         }
         let add = add_of(new_name, moved);
         let mut removes = few([(name, found)]);
-        let victim_name = victim.map(|(victim, _)| (new_name, victim));
+        let victim_name = victim.map(|victim| (victim.name, victim.found));
         let changes = if old.view.off() == new.view.off() {
             removes.extend(victim_name);
             few([DirChange { dir: old, removes, adds: few([add]), subdirs: -victim_dir }])
@@ -226,21 +236,21 @@ impl Fs {
         {
             let apart = std::slice::from_ref(apart);
             let ready = self.ready(call, apart)?;
-            self.commit_names(call, JournalKind::Rename, (apart, ready), &[], Flushed::none())?;
+            self.commit_names(call, JournalKind::Rename, apart, ready, &[], Flushed::none())?;
             changes = changes.get(1..).unwrap_or_default();
         }
         let ready = self.ready(call, changes)?;
         let mut inodes = few([InodeChange::links(moved, call.now_ns, moved.view.nlink())]);
-        inodes.extend(victim.map(|(_, victim)| unlinked(victim, call.now_ns)));
+        inodes.extend(victim.map(|victim| unlinked(victim.inode, call.now_ns)));
         let gone = inodes.get(1).is_some_and(|victim| victim.next.nlink == 0);
         let across = old.view.off() != new.view.off();
         let pending = self.store_parents(&[(moved, new)], across);
-        self.commit_names(call, JournalKind::Rename, (changes, ready), &inodes, pending)?;
+        self.commit_names(call, JournalKind::Rename, changes, ready, &inodes, pending)?;
         if is_dir == 1 {
             moved.view.set_parent(new.view.as_parent());
         }
         match victim {
-            Some((_, victim)) => self.reclaim_if(call, victim, gone),
+            Some(victim) => self.reclaim_if(call, victim.inode, gone),
             None => Ok(()),
         }
     }
@@ -254,14 +264,9 @@ impl Fs {
         })
     }
 
-    fn exchange(
-        &self,
-        call: &Call<'_>,
-        (old, name): (&Locked<'_>, &[u8]),
-        (new, new_name): (&Locked<'_>, &[u8]),
-        (first_found, first): (FoundName, &Locked<'_>),
-        (second_found, second): (FoundName, &Locked<'_>),
-    ) -> Result<()> {
+    fn exchange(&self, call: &Call<'_>, from: Named<'_>, to: Named<'_>) -> Result<()> {
+        let Named { dir: old, name, found: first_found, inode: first } = from;
+        let Named { dir: new, name: new_name, found: second_found, inode: second } = to;
         let is_dir = |inode: &Locked<'_>| i32::from(inode.kind == FileKind::Directory);
         let shift = is_dir(second) - is_dir(first);
         let (first_remove, second_remove) = ((name, first_found), (new_name, second_found));
@@ -291,7 +296,7 @@ impl Fs {
             [first, second].map(|inode| InodeChange::links(inode, call.now_ns, inode.view.nlink()));
         let places = [(first, new), (second, old)];
         let pending = self.store_parents(&places, old.view.off() != new.view.off());
-        self.commit_names(call, JournalKind::Exchange, (&changes, ready), &inodes, pending)?;
+        self.commit_names(call, JournalKind::Exchange, &changes, ready, &inodes, pending)?;
         for (inode, parent) in places {
             if inode.kind == FileKind::Directory {
                 inode.view.set_parent(parent.view.as_parent());

@@ -20,7 +20,7 @@ use crate::inode::view::View;
 use crate::log::covered::no_entries_crc;
 use crate::log::{Appended, Appender, LogRoom};
 use crate::op::call::Call;
-use crate::op::commit::Part;
+use crate::op::commit::{Owing, Part};
 use crate::op::lock::Locked;
 use crate::op::quota::Counted;
 use crate::seeded::{self, Bug};
@@ -150,7 +150,8 @@ impl Fs {
         &self,
         call: &Call<'_>,
         kind: JournalKind,
-        (dirs, ready): (&[DirChange<'_>], Few<Ready>),
+        dirs: &[DirChange<'_>],
+        ready: Few<Ready>,
         inodes: &[InodeChange<'_>],
         mut pending: Flushed,
     ) -> Result<()> {
@@ -188,8 +189,8 @@ impl Fs {
                 identity: inode.identity,
             });
         }
-        let rest = (pending, self.is_single(0));
-        self.commit_many((call, &lane), kind, &mut parts, rest).end();
+        let owing = Owing { pending, single: self.is_single(0) };
+        self.commit_many(call, &lane, kind, &mut parts, owing).end();
         drop(lane);
         // No reader sees one of them changed and another not, nor does one whose client dies here
         // leave it so: a counter that stays odd sends readers to the lock, and so to settle.

@@ -30,7 +30,7 @@ use crate::inode::words::ParentWord;
 use crate::log::covered::no_entries_crc;
 use crate::name::create::new_inode;
 use crate::op::call::{Call, OpKind};
-use crate::op::commit::Part;
+use crate::op::commit::{Owing, Part};
 use crate::op::quota::UsageChange;
 use crate::seeded::{self, Bug};
 
@@ -56,7 +56,7 @@ impl Fs {
         let new = NewInode { rdev: 0, ..*new };
         let call = self.begin(OpKind::Create, ctx)?;
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
-        let result = self.create_unnamed_numbered(&call, dir, ino, (&new, how));
+        let result = self.create_unnamed_numbered(&call, dir, ino, &new, how);
         if let Err(why) = &result {
             self.give_number(&call, ino, why)?;
         }
@@ -68,7 +68,8 @@ impl Fs {
         call: &Call<'_>,
         dir: Node,
         ino: Ino,
-        (new, how): (&NewInode<'_>, Unnamed),
+        new: &NewInode<'_>,
+        how: Unnamed,
     ) -> Result<Attr> {
         if ino == dir.ino {
             // Unless it has been removed since, and its number is free.
@@ -83,9 +84,8 @@ impl Fs {
             return Err(Error::NotFound);
         }
         self.allow(call, dir.view.project(), 0, 1)?;
-        let (mode, xattrs) = self.inherit(call, &dir, (new.kind, new.mode & 0o7777), how.umask)?;
-        let (attrs, change, pending) =
-            new_inode(call, (&dir, &fresh), new, (mode, xattrs.set), None);
+        let (mode, xattrs) = self.inherit(call, &dir, new.kind, new.mode & 0o7777, how.umask)?;
+        let (attrs, change, pending) = new_inode(call, &dir, &fresh, new, mode, xattrs.set, None);
         let lane = match self.allocator.lane(self.arena(), &call.op, call.hint) {
             Ok(lane) => lane,
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
@@ -105,7 +105,8 @@ impl Fs {
             identity: None,
         }];
         // One fence in either form: until it has a name, any part of the file may be lost.
-        self.commit_many((call, &lane), JournalKind::Create, &mut parts, (pending, true)).end();
+        let owed = Owing { pending, single: true };
+        self.commit_many(call, &lane, JournalKind::Create, &mut parts, owed).end();
         drop(lane);
         let view = &fresh.view;
         view.publish(|| {

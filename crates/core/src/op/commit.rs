@@ -125,15 +125,26 @@ pub(crate) struct Part {
     pub(crate) identity: Option<[u8; 64]>,
 }
 
+/// What the record of several inodes has to be fenced with.
+#[derive(Debug)]
+pub(crate) struct Owing {
+    /// Stores that the commit needs, streamed or written back already.
+    pub(crate) pending: Flushed,
+    /// Whether the record's checksum covers them, so that one fence does for both.
+    pub(crate) single: bool,
+}
+
 /// Commits several inodes at once through the lane's journal.
 pub(crate) fn many(
     pm: &Pm,
-    (pool, session): (Seed, u32),
+    pool: Seed,
+    session: u32,
     lane: &Lane<'_>,
     kind: JournalKind,
     parts: &mut [Part],
-    (mut pending, single): (Flushed, bool),
+    owing: Owing,
 ) -> Durable {
+    let Owing { mut pending, single } = owing;
     let (page, seq) = lane.journal();
     let seq = seq + 1;
     let forgotten = seeded::is_on(Bug::OwnLinesForgotten);
@@ -143,7 +154,7 @@ pub(crate) fn many(
     if !single {
         pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
     }
-    let record = record((pool, session), lane, kind, seq, single, parts);
+    let record = record(pool, session, lane, kind, seq, single, parts);
     let (bytes, len) = record.encode(pool);
     let [first, second] = JOURNAL_OFFSETS;
     let at = page.add(if seq.is_multiple_of(2) { first } else { second });
@@ -161,7 +172,8 @@ pub(crate) fn many(
 }
 
 fn record(
-    (pool, session): (Seed, u32),
+    pool: Seed,
+    session: u32,
     lane: &Lane<'_>,
     kind: JournalKind,
     seq: u64,
@@ -228,17 +240,17 @@ impl Fs {
     /// Commits several inodes through the journal; the caller publishes.
     pub(crate) fn commit_many(
         &self,
-        (call, lane): (&Call<'_>, &Lane<'_>),
+        call: &Call<'_>,
+        lane: &Lane<'_>,
         kind: JournalKind,
         parts: &mut [Part],
-        (pending, single): (Flushed, bool),
+        owing: Owing,
     ) -> Durable {
         for part in parts.iter() {
             call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
         }
         call.op.set_phase(Phase::Committing);
-        let pool = (self.seed, self.session);
-        let durable = many(&self.pm, pool, lane, kind, parts, (pending, single));
+        let durable = many(&self.pm, self.seed, self.session, lane, kind, parts, owing);
         call.op.set_phase(Phase::Fenced);
         durable
     }

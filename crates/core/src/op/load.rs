@@ -27,7 +27,8 @@ pub(crate) fn load(
     pm: &Pm,
     arena: &Arena,
     view: &View<'_>,
-    (pool, unrecovered): (&InodePlace, &Unrecovered),
+    pool: &InodePlace,
+    unrecovered: &Unrecovered,
     id_of: &dyn Fn(u32) -> LogId,
 ) -> Result<()> {
     let ino = view.ino();
@@ -71,7 +72,7 @@ pub(crate) fn load(
         xattrs: XattrSet { root: identity.xattr_root, ..XattrSet::default() },
     };
     view.set_atime_ns(identity.birth_ns);
-    let has_redo = rebuild(pm, arena, view, (&id, identity.kind), line, &mut attrs)?;
+    let has_redo = rebuild(pm, arena, view, &id, identity.kind, line, &mut attrs)?;
     attrs.xattrs = XattrSet::read(pm, &id, attrs.xattrs.root)?;
     if identity.kind == FileKind::Directory {
         let names = dir_index::index_names(pm, arena, view)?;
@@ -120,7 +121,7 @@ pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     }
     view.set_data_pages(0);
     view.set_log_pages(0);
-    view.set_spare(PmAddr::NULL, 0);
+    view.set_spare(Extent::default());
     view.set_gc_cursor(PmAddr::NULL);
     view.set_attr_seq(0);
     view.set_parent(ParentWord::NONE);
@@ -135,7 +136,8 @@ fn rebuild(
     pm: &Pm,
     arena: &Arena,
     view: &View<'_>,
-    (id, kind): (&LogId, FileKind),
+    id: &LogId,
+    kind: FileKind,
     line: &CommitLine,
     attrs: &mut Attrs,
 ) -> Result<bool> {

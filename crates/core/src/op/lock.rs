@@ -80,7 +80,7 @@ impl Fs {
         ino: Ino,
         found: Option<View<'a>>,
     ) -> Result<Locked<'a>> {
-        let (view, guard) = self.lock_view(call, ino, (found, false))?;
+        let (view, guard) = self.lock_view(call, ino, found, false)?;
         self.loaded(call, ino, view, guard)
     }
 
@@ -111,10 +111,8 @@ impl Fs {
         let place = InodePlace::new(self.seed, ino, view.place());
         if view.kind().is_none() {
             self.unrecovered.check(ino)?;
-            let from = (&place, &self.unrecovered);
-            load::load(&self.pm, self.arena(), &view, from, &|generation| {
-                self.log_id(ino, generation)
-            })?;
+            let id_of = |generation| self.log_id(ino, generation);
+            load::load(&self.pm, self.arena(), &view, &place, &self.unrecovered, &id_of)?;
         }
         let Some(kind) = view.kind() else { return Err(Error::Stale) };
         if call.kind.counts_on() {
@@ -130,7 +128,8 @@ impl Fs {
         &'a self,
         call: &'a Call<'_>,
         ino: Ino,
-        (mut found, has_place): (Option<View<'a>>, bool),
+        mut found: Option<View<'a>>,
+        has_place: bool,
     ) -> Result<(View<'a>, LockGuard<'a>)> {
         for _ in 0..LOCK_TRIES {
             let view = match found.take() {

@@ -7,7 +7,7 @@ use novale_arena::Phase;
 use novale_layout::{FileKind, PAGE, PmAddr};
 
 use crate::base::error::Result;
-use crate::base::extent::{Extent, Extents};
+use crate::base::extent::Extents;
 use crate::fs::Fs;
 use crate::inode::state::LogId;
 use crate::inode::view::View;
@@ -110,9 +110,9 @@ impl Fs {
         if kind != FileKind::Directory {
             self.take_parked(view, &mut freed)?;
         }
-        let (spare, pages) = view.spare();
-        if pages > 0 {
-            freed.push(Extent { addr: spare, pages });
+        let spare = view.spare();
+        if spare.pages > 0 {
+            freed.push(spare);
         }
         note_free(call, &freed);
         self.count(view.project(), UsageChange::whole(view).back())?;

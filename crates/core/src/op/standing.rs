@@ -57,7 +57,7 @@ pub(crate) fn decide(
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, found));
     }
     let generation = media.identity.as_ref().map_or(0, |identity| identity.generation);
-    let own = choose_own(pm, crashed, journal, (ino, generation, place), &media)?;
+    let own = choose_own(pm, crashed, journal, ino, generation, place, &media)?;
     let from_record = records
         .iter()
         .filter(|(record, _)| journal.is_good_record(*record))
@@ -152,7 +152,9 @@ fn choose_own(
     pm: &Pm,
     crashed: Option<u32>,
     journal: &Journal,
-    (ino, generation, place): (Ino, u32, &InodePlace),
+    ino: Ino,
+    generation: u32,
+    place: &InodePlace,
     media: &MediaInode,
 ) -> Result<Own> {
     let [first, second] = &media.lines;

@@ -65,14 +65,15 @@ pub(crate) fn held_pages(arena: &Arena, off: Off) -> Result<u64> {
 impl<'a> Lane<'a> {
     pub(crate) fn new(
         arena: &'a Arena,
-        (index, off): (u16, Off),
+        index: u16,
+        off: Off,
         guard: LockGuard<'a>,
     ) -> Result<Self> {
         Ok(Self { index, words: arena.block(off)?, _guard: Some(guard) })
     }
 
     /// The lane that a dead client has locked, for whoever settles for it.
-    pub(crate) fn of_dead(arena: &'a Arena, (index, off): (u16, Off)) -> Result<Self> {
+    pub(crate) fn of_dead(arena: &'a Arena, index: u16, off: Off) -> Result<Self> {
         Ok(Self { index, words: arena.block(off)?, _guard: None })
     }
 
@@ -278,7 +279,7 @@ mod tests {
         let off = arena.alloc_table(LANE_WORDS.ilog2()).unwrap();
         let client = arena.attach(PidInfo::current()).unwrap();
         let op = client.op(1, 1);
-        let lane = Lane::new(&arena, (0, off), op.lock(off).unwrap()).unwrap();
+        let lane = Lane::new(&arena, 0, off, op.lock(off).unwrap()).unwrap();
         let reuse = |want| lane.reuse(&op, want).unwrap().map(|extent| (extent.addr, extent.pages));
         assert_eq!(reuse(1), None);
         assert!(lane.gather(Extent { addr: page(100), pages: 1 }));

@@ -107,8 +107,8 @@ impl Allocator {
         if at % lane::LANE_BYTES != 0 || index >= u64::from(self.lane_count) {
             return Ok(None);
         }
-        let at = self.lane_at(u32::try_from(index).unwrap_or(0));
-        Ok(Some(Lane::of_dead(arena, at)?))
+        let (index, off) = self.lane_at(u32::try_from(index).unwrap_or(0));
+        Ok(Some(Lane::of_dead(arena, index, off)?))
     }
 
     /// Whether an operation's record keeps this page for its next one.
@@ -156,8 +156,8 @@ impl Allocator {
         op: &'a Op<'_>,
         index: u32,
     ) -> Result<Lane<'a>> {
-        let at = self.lane_at(index);
-        Lane::new(arena, at, op.lock(at.1)?)
+        let (index, off) = self.lane_at(index);
+        Lane::new(arena, index, off, op.lock(off)?)
     }
 
     /// The lane for `hint`, locked; another one when it is taken.
@@ -176,9 +176,9 @@ impl Allocator {
         hint: u32,
     ) -> Result<Option<Lane<'a>>> {
         for step in 0..self.lane_count.min(4) {
-            let at = self.lane_at(hint.wrapping_add(step));
-            if let Some(guard) = op.try_lock(at.1)? {
-                return Ok(Some(Lane::new(arena, at, guard)?));
+            let (index, off) = self.lane_at(hint.wrapping_add(step));
+            if let Some(guard) = op.try_lock(off)? {
+                return Ok(Some(Lane::new(arena, index, off, guard)?));
             }
         }
         Ok(None)
@@ -279,7 +279,7 @@ impl Allocator {
             _ => self.slot_loads(arena)?,
         };
         let slot = self.policy.first(&loads, lane.next_turn());
-        let found = self.ranges.take(arena, op, (slot, lane.cursor()), target)?;
+        let found = self.ranges.take(arena, op, slot, lane.cursor(), target)?;
         let Some((extent, cursor)) = found else {
             return Ok(());
         };

@@ -328,7 +328,8 @@ impl Ranges {
         &self,
         arena: &Arena,
         op: &Op<'_>,
-        (slot, cursor): (usize, u64),
+        slot: usize,
+        cursor: u64,
         want: u64,
     ) -> Result<Option<(Extent, u64)>> {
         let Some(home) = self.slots.get(slot) else {

@@ -39,6 +39,13 @@ struct Append<'a> {
     single: bool,
 }
 
+/// The bytes of an append that go into the page in which the file ends, and where.
+#[derive(Clone, Copy)]
+struct Inside<'a> {
+    at: PmAddr,
+    bytes: &'a [u8],
+}
+
 fn in_page(offset: u64) -> usize {
     usize::try_from(offset % PAGE).unwrap_or(0)
 }
@@ -103,12 +110,12 @@ impl Fs {
         let (inside, beyond) = data.split_at(data.len().min(room));
         let first_page = offset.div_ceil(PAGE);
         let sum = if append.single { Some(self.end_sum(append)?) } else { None };
-        let inside = page.map(|page| (page.add(from as u64), inside));
+        let inside = page.map(|page| Inside { at: page.add(from as u64), bytes: inside });
         if let Some(inside) = inside
             && beyond.is_empty()
             && self.without_capability(locked)?.is_none()
         {
-            return self.append_inside(call, locked, inside, (end, sum));
+            return self.append_inside(call, locked, inside, end, sum);
         }
         let mut tx = FileTx::begin(self, call, locked);
         if !beyond.is_empty() {
@@ -117,8 +124,8 @@ impl Fs {
         }
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
         self.store_beyond(&mut tx, beyond);
-        if let Some((at, bytes)) = inside {
-            tx.also(self.store_inside(at, bytes));
+        if let Some(inside) = inside {
+            tx.also(self.store_inside(inside));
         }
         tx.sum(append.single);
         tx.room_to_map(first_page)?;
@@ -134,10 +141,11 @@ impl Fs {
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        (at, bytes): (PmAddr, &[u8]),
-        (end, sum): (u64, Option<(u32, u16)>),
+        inside: Inside<'_>,
+        end: u64,
+        sum: Option<(u32, u16)>,
     ) -> Result<()> {
-        let pending = self.store_inside(at, bytes);
+        let pending = self.store_inside(inside);
         let mut next = locked.next_state();
         (next.size, next.mtime_ns, next.ctime_ns) = (end, call.now_ns, call.now_ns);
         let rest = if let Some((crc, flags)) = sum {
@@ -154,7 +162,8 @@ impl Fs {
     }
 
     /// Streams what goes behind the end in place.
-    fn store_inside(&self, at: PmAddr, bytes: &[u8]) -> Flushed {
+    fn store_inside(&self, inside: Inside<'_>) -> Flushed {
+        let Inside { at, bytes } = inside;
         if seeded::is_on(Bug::AppendNotFlushed) {
             return seeded::stream_but_a_line(&self.pm, at, bytes, 0);
         }

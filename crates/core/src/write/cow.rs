@@ -301,7 +301,7 @@ mod tests {
             let taken = || {
                 let spare = view.spare();
                 let pages = fs.allocator.pages_free(fs.arena()).unwrap();
-                (pages + spare.1, view.log_pages())
+                (pages + spare.pages, view.log_pages())
             };
             let before = taken();
             let said = attempt(&fs, ino).unwrap_err().to_string();

@@ -149,7 +149,7 @@ impl Fs {
                 piece
             } else {
                 page = [0; PAGE_BYTES];
-                self.fill_page(&tx.view(), plan.first_page() + index, (from, piece), &mut page)?;
+                self.fill_page(&tx.view(), plan.first_page() + index, from, piece, &mut page)?;
                 &page[..]
             };
             let at = tx.page(index);
@@ -173,7 +173,8 @@ impl Fs {
         &self,
         view: &View<'_>,
         file_page: u64,
-        (from, piece): (usize, &[u8]),
+        from: usize,
+        piece: &[u8],
         page: &mut [u8; PAGE_BYTES],
     ) -> Result<()> {
         self.load_page(view, file_page, page)?;

@@ -31,8 +31,8 @@ pub(super) fn check(all: &mut Inventory) {
         }
     }
     let mut untraced = HashSet::new();
-    link_counts(all, &links, &subdirs, (&mut found, &mut untraced));
-    reachability(all, &subdirs, (&mut found, &mut untraced));
+    link_counts(all, &links, &subdirs, &mut found, &mut untraced);
+    reachability(all, &subdirs, &mut found, &mut untraced);
     if !untraced.is_empty() {
         found.push(format!(
             "{} inodes lack names or links, which may be in the {} damaged ones",
@@ -48,7 +48,8 @@ fn link_counts(
     all: &Inventory,
     links: &HashMap<Ino, u32>,
     subdirs: &HashMap<Ino, Vec<Ino>>,
-    (found, untraced): (&mut Vec<String>, &mut HashSet<Ino>),
+    found: &mut Vec<String>,
+    untraced: &mut HashSet<Ino>,
 ) {
     for (ino, seen) in &all.inodes {
         let names = links.get(ino).copied().unwrap_or(0);
@@ -78,7 +79,8 @@ fn link_counts(
 fn reachability(
     all: &Inventory,
     subdirs: &HashMap<Ino, Vec<Ino>>,
-    (found, untraced): (&mut Vec<String>, &mut HashSet<Ino>),
+    found: &mut Vec<String>,
+    untraced: &mut HashSet<Ino>,
 ) {
     if !all.inodes.contains_key(&Ino::ROOT) && !all.damaged.contains(&Ino::ROOT) {
         found.push("the root directory is gone".into());

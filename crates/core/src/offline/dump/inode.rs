@@ -202,7 +202,7 @@ impl Dump<'_> {
             Err(_) => self.generation_of_log(line.log_head),
         };
         let id = LogId::new(self.seed, ino, generation);
-        let mut log = self.log(&id, (line.log_head, line.log_tail), limits, &mut replay);
+        let mut log = self.log(&id, line.log_head, line.log_tail, limits, &mut replay);
         if line.nlink == 0 {
             log.end.push_str("; the inode has ended: its pages may be in use elsewhere");
         }

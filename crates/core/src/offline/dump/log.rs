@@ -59,7 +59,8 @@ impl Dump<'_> {
     pub(super) fn log(
         &self,
         id: &LogId,
-        (head, tail): (PmAddr, PmAddr),
+        head: PmAddr,
+        tail: PmAddr,
         limits: DumpLimits,
         replay: &mut ReplayedLog,
     ) -> LogDump {

@@ -6,6 +6,7 @@
 use novale_layout::{Ino, PAGE, RoFeature};
 
 use crate::base::error::{Error, Result};
+use crate::base::extent::ByteRange;
 use crate::base::types::{Ctx, Fallocate};
 use crate::fs::Fs;
 use crate::map::fill::{Bytes, InPlace, NewPages};
@@ -55,12 +56,13 @@ impl Fs {
         if how == Fallocate::Extend {
             self.unpark_below(&call, &locked, end)?;
         }
+        let range = ByteRange { offset, end };
         match how {
-            Fallocate::Extend => self.allocate(&call, &locked, (offset, end), true),
-            Fallocate::KeepSize => self.allocate(&call, &locked, (offset, end), false),
-            Fallocate::PunchHole => self.punch(&call, &locked, (offset, end)),
-            Fallocate::ZeroRange => self.zero(&call, &locked, (offset, end), true),
-            Fallocate::ZeroRangeKeepSize => self.zero(&call, &locked, (offset, end), false),
+            Fallocate::Extend => self.allocate(&call, &locked, range, true),
+            Fallocate::KeepSize => self.allocate(&call, &locked, range, false),
+            Fallocate::PunchHole => self.punch(&call, &locked, range),
+            Fallocate::ZeroRange => self.zero(&call, &locked, range, true),
+            Fallocate::ZeroRangeKeepSize => self.zero(&call, &locked, range, false),
             Fallocate::CollapseRange => self.collapse(&call, &locked, offset, len),
             Fallocate::InsertRange => self.insert(&call, &locked, offset, len),
         }
@@ -70,9 +72,10 @@ impl Fs {
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        (offset, end): (u64, u64),
+        range: ByteRange,
         extend: bool,
     ) -> Result<()> {
+        let ByteRange { offset, end } = range;
         let holes = self.holes(locked, offset / PAGE, end.div_ceil(PAGE))?;
         let pages = holes.iter().map(|(_, pages)| pages).sum();
         self.allow(call, locked.view.project(), pages, 0)?;

@@ -8,7 +8,7 @@
 use novale_layout::{Ino, PAGE};
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::pages_touched;
+use crate::base::extent::{ByteRange, pages_touched};
 use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::op::call::{Call, OpKind};
@@ -33,6 +33,13 @@ pub struct Place {
     pub ino: Ino,
     /// Bytes from its start.
     pub offset: u64,
+}
+
+/// Where bytes are copied from.
+#[derive(Clone, Copy)]
+struct CopySource<'a> {
+    locked: &'a Locked<'a>,
+    offset: u64,
 }
 
 impl Fs {
@@ -75,13 +82,14 @@ impl Fs {
         let len = len.min(COPY_BYTES_MAX);
         if len > 0 {
             let end = to.offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
-            let mut range = (to.offset, end.ok_or(Error::TooLarge)?);
-            let mut from = from.offset;
+            let mut range = ByteRange { offset: to.offset, end: end.ok_or(Error::TooLarge)? };
+            let mut from = CopySource { locked: source, offset: from.offset };
             if len > PAGE && seeded::is_on(Bug::CopyInTwo) {
-                self.copy_locked(&call, (source, from), target, (range.0, range.0 + PAGE))?;
-                (from, range.0) = (from + PAGE, range.0 + PAGE);
+                let first = ByteRange { end: range.offset + PAGE, ..range };
+                self.copy_locked(&call, from, target, first)?;
+                (from.offset, range.offset) = (from.offset + PAGE, range.offset + PAGE);
             }
-            self.copy_locked(&call, (source, from), target, range)?;
+            self.copy_locked(&call, from, target, range)?;
         }
         let state = source.view.state();
         Ok((len, (source.view.atime_ns(), state.mtime_ns, state.ctime_ns)))
@@ -90,14 +98,15 @@ impl Fs {
     fn copy_locked(
         &self,
         call: &Call<'_>,
-        source: (&Locked<'_>, u64),
+        source: CopySource<'_>,
         target: &Locked<'_>,
-        (offset, end): (u64, u64),
+        range: ByteRange,
     ) -> Result<()> {
+        let ByteRange { offset, end } = range;
         let view = &target.view;
         if view.is_dax() {
             let mut bytes = vec![0; bytes(end - offset)];
-            self.copy_out(&source.0.view, source.1, &mut bytes)?;
+            self.copy_out(&source.locked.view, source.offset, &mut bytes)?;
             return self.write_in_place(call, target, offset, &bytes);
         }
         let (first_page, pages) = (offset / PAGE, pages_touched(offset, end - offset));
@@ -106,7 +115,7 @@ impl Fs {
         let mut tx = FileTx::begin(self, call, target);
         tx.take(pages, need(replaces))?;
         tx.room_to_map(first_page)?;
-        self.copy_pages(source, target, (offset, end), &mut tx)?;
+        self.copy_pages(source, target, range, &mut tx)?;
         tx.zero_gap_before(offset)?;
         self.commit_written(tx, first_page, end, &[])
     }
@@ -114,11 +123,13 @@ impl Fs {
     /// Stores the new pages of `offset..end`, some at a time.
     fn copy_pages(
         &self,
-        (source, mut from): (&Locked<'_>, u64),
+        source: CopySource<'_>,
         target: &Locked<'_>,
-        (offset, end): (u64, u64),
+        range: ByteRange,
         tx: &mut FileTx<'_>,
     ) -> Result<()> {
+        let (CopySource { locked: source, offset: mut from }, ByteRange { offset, end }) =
+            (source, range);
         let mut buffer = vec![0; CHUNK_PAGES * PAGE_BYTES];
         let (base, mut at) = (offset / PAGE, offset);
         while at < end {

@@ -6,11 +6,13 @@
 //! tail; a crash before the commit line leaves the file as it was, behind it all of the hole is
 //! there. Pages are freed behind that. Zeroing is a write of zeros, in new pages all of them.
 
+use std::ops::Range;
+
 use novale_layout::{Entry, FilePage, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::Result;
-use crate::base::extent::{Extent, Extents, page_at};
+use crate::base::extent::{ByteRange, Extent, Extents, page_at};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::page_crc;
@@ -44,7 +46,7 @@ impl Fs {
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        range: (u64, u64),
+        range: ByteRange,
     ) -> Result<()> {
         let view = &locked.view;
         let holes = self.holes_to_punch(view, range)?;
@@ -72,9 +74,10 @@ impl Fs {
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        (offset, end): (u64, u64),
+        range: ByteRange,
         extend: bool,
     ) -> Result<()> {
+        let ByteRange { offset, end } = range;
         let view = &locked.view;
         let (first_page, stop) = (offset / PAGE, end.div_ceil(PAGE));
         let pages = stop - first_page;
@@ -84,18 +87,19 @@ impl Fs {
         let mut tx = FileTx::begin(self, call, locked);
         tx.take(pages, need(replaces))?;
         tx.room_to_map(first_page)?;
-        self.zero_edges(&mut tx, (offset, end))?;
+        self.zero_edges(&mut tx, range)?;
         if extend {
             tx.zero_gap_before(offset)?;
         }
-        self.zero_whole(&mut tx, (offset, end));
+        self.zero_whole(&mut tx, range);
         self.commit_written(tx, first_page, if extend { end } else { 0 }, &[])
     }
 
     /// Stores those of a range's new pages that it covers in part.
-    fn zero_edges(&self, tx: &mut FileTx<'_>, (offset, end): (u64, u64)) -> Result<()> {
+    fn zero_edges(&self, tx: &mut FileTx<'_>, range: ByteRange) -> Result<()> {
+        let ByteRange { offset, end } = range;
         for (file_page, from, to) in edges_of(offset, end) {
-            let edge = self.edge(&tx.view(), file_page, (from, to))?;
+            let edge = self.edge(&tx.view(), file_page, from..to)?;
             let addr = tx.page(file_page - offset / PAGE);
             let stored = if seeded::is_on(Bug::ZeroEdgeCached) {
                 seeded::stream_but_a_line(&self.pm, addr, &edge.bytes[..], 0)
@@ -108,7 +112,8 @@ impl Fs {
     }
 
     /// Zeroes those of a range's new pages that it covers whole.
-    fn zero_whole(&self, tx: &mut FileTx<'_>, (offset, end): (u64, u64)) {
+    fn zero_whole(&self, tx: &mut FileTx<'_>, range: ByteRange) {
+        let ByteRange { offset, end } = range;
         let base = offset / PAGE;
         let mut skip = offset.div_ceil(PAGE) - base;
         let mut left = (end / PAGE).saturating_sub(base + skip);
@@ -125,7 +130,8 @@ impl Fs {
         tx.also(pending);
     }
 
-    fn holes_to_punch(&self, view: &View<'_>, (offset, end): (u64, u64)) -> Result<Holes> {
+    fn holes_to_punch(&self, view: &View<'_>, range: ByteRange) -> Result<Holes> {
+        let ByteRange { offset, end } = range;
         let (arena, index) = (self.arena(), view.index());
         // Bytes behind the end of the file are nobody's: its last page may go as a whole.
         let end = if end >= view.size() { end.next_multiple_of(PAGE) } else { end };
@@ -134,7 +140,7 @@ impl Fs {
             if file_page * PAGE + from as u64 >= view.size() || index.get(arena, file_page)? == 0 {
                 continue;
             }
-            edges.push(self.edge(view, file_page, (from, to))?);
+            edges.push(self.edge(view, file_page, from..to)?);
         }
         let (mut page, stop) = (offset.div_ceil(PAGE), end / PAGE);
         let mut whole = Vec::new();
@@ -147,17 +153,17 @@ impl Fs {
         Ok(Holes { edges, whole })
     }
 
-    /// A page with zeros from one byte to another and behind the end of the file, and the file's
+    /// A page with zeros in a range of its bytes and behind the end of the file, and the file's
     /// bytes elsewhere.
     pub(crate) fn edge(
         &self,
         view: &View<'_>,
         file_page: u64,
-        (from, to): (usize, usize),
+        zeros: Range<usize>,
     ) -> Result<Edge> {
         let mut bytes = Box::new([0; PAGE_BYTES]);
         self.load_page(view, file_page, &mut bytes[..])?;
-        if let Some(range) = bytes.get_mut(from..to) {
+        if let Some(range) = bytes.get_mut(zeros) {
             range.fill(0);
         }
         Ok(Edge { file_page, bytes })
