@@ -42,12 +42,17 @@ refuses() { # COMMAND...: fails with a message and without a panic
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" = 0 ]; }
 
-install_packages() { # PACKAGE...: through apt as root, where that is possible
+install_packages() { # PACKAGE...: through apt as root, where that is possible; one at a time
   is_root && have apt-get || return 1
-  if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null 2>&1; then
-    apt-get update -qq >/dev/null 2>&1 || return 1
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null 2>&1
-  fi
+  mkdir -p "$target"
+  (
+    flock 7
+    export DEBIAN_FRONTEND=noninteractive
+    if ! apt-get install -y -qq "$@"; then
+      apt-get update -qq || exit 1
+      apt-get install -y -qq "$@"
+    fi
+  ) >/dev/null 2>&1 7>>"$target/packages.lock"
 }
 
 need() { # COMMAND PACKAGE...: succeeds once the command is there

@@ -7,49 +7,53 @@ cd "$root"
 
 logs=$target/test
 mkdir -p "$logs"
-export NOVALE_TALLY=$logs/tally
-total_passed=0 total_failed=0 total_skipped=0
+rm -f "$logs/total" "$logs"/*.tally "$logs"/*.count
 
-sum() { # passed|failed|skipped
-  awk -v kind="$1" '$1 == kind { n += $2 } END { print n + 0 }' "$NOVALE_TALLY"
+sum() { # passed|failed|skipped FILE
+  awk -v kind="$1" '$1 == kind { n += $2 } END { print n + 0 }' "$2"
 }
 
 part() { # NAME CPU-SECONDS COMMAND...
-  local name=$1 limit=$2 log=$logs/$1.log started=$SECONDS status=0 passed failed skipped
+  local name=$1 limit=$2 log=$logs/$1.log tally=$logs/$1.tally started=$SECONDS status=0
+  local passed failed skipped
   shift 2
-  : >"$NOVALE_TALLY"
-  scripts/patient.sh "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
-  passed=$(sum passed) failed=$(sum failed) skipped=$(sum skipped)
+  : >"$tally"
+  NOVALE_TALLY=$tally scripts/patient.sh "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
+  passed=$(sum passed "$tally") failed=$(sum failed "$tally") skipped=$(sum skipped "$tally")
   if [ "$status" = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
     passed=1
   elif [ "$status" != 0 ] && [ "$failed" = 0 ]; then
     failed=1
-    printf 'failed 1 %s ended with status %s\n' "$name" "$status" >>"$NOVALE_TALLY"
+    printf 'failed 1 %s ended with status %s\n' "$name" "$status" >>"$tally"
   fi
-  total_passed=$((total_passed + passed))
-  total_failed=$((total_failed + failed))
-  total_skipped=$((total_skipped + skipped))
-  printf '%-12s %4d passed, %d failed, %d skipped (%d s)\n' \
-    "$name" "$passed" "$failed" "$skipped" $((SECONDS - started))
-  sed -nE 's/^(failed|skipped) [0-9]+ /             \1: /p' "$NOVALE_TALLY"
-  if [ "$failed" != 0 ]; then
-    printf -- '--- the end of %s ---\n' "${log#"$root"/}"
-    tail -n 100 "$log"
-    printf -- '---\n'
-  fi
+  printf 'passed %d\nfailed %d\nskipped %d\n' "$passed" "$failed" "$skipped" >"$logs/$name.count"
+  {
+    flock 9
+    printf '%-13s %4d passed, %d failed, %d skipped (%d s)\n' \
+      "$name" "$passed" "$failed" "$skipped" $((SECONDS - started))
+    sed -nE 's/^(failed|skipped) [0-9]+ /             \1: /p' "$tally"
+    if [ "$failed" != 0 ]; then
+      printf -- '--- the end of %s ---\n' "${log#"$root"/}"
+      tail -n 100 "$log"
+      printf -- '---\n'
+    fi
+  } 9>>"$logs/print.lock"
 }
 
 finish() {
-  local total="$total_passed passed, $total_failed failed, $total_skipped skipped"
+  local passed failed skipped total
+  cat "$logs"/*.count >"$logs/counts"
+  passed=$(sum passed "$logs/counts") failed=$(sum failed "$logs/counts")
+  skipped=$(sum skipped "$logs/counts")
+  total="$passed passed, $failed failed, $skipped skipped"
   printf '%s\n' "$total" >"$logs/total"
   printf '%s\n' "$total"
-  [ "$total_failed" = 0 ]
+  [ "$failed" = 0 ]
 }
 
-rm -f "$logs/total"
 if ! need_toolchain; then
   echo 'no C compiler: rustc needs one to link (apt-get install gcc libc6-dev)'
-  total_failed=1
+  echo 'failed 1' >"$logs/toolchain.count"
   finish
   exit
 fi
@@ -73,31 +77,69 @@ if [ "${1:-}" = lint ]; then
   exit
 fi
 
-part cargo 4000 scripts/suites/cargo.sh
-# With the library that programs run with, which no program of this workspace depends on. The tests
-# are named so that dependencies keep the features they were just built with: without them, every
-# crate from core upwards is compiled once more.
+# Everything that the parts below run. With the library that programs run with, which no program of
+# this workspace depends on. The tests are named so that dependencies keep the features they were just
+# built with: without them, every crate from core upwards is compiled once more.
+part compile 3000 cargo test --quiet --workspace --no-run
 part build 1200 cargo build --quiet --workspace --lib --bins --tests
-part lab 800 scripts/suites/lab.sh
-if [ ! -x "$novale" ]; then
-  part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'
-  finish
-  exit
+
+# --- two lanes ---------------------------------------------------------------------------------
+# Most of these wait, or use one CPU. Each lane takes the next that is waiting, the longest first; what
+# must not run beside another, since both install mount(8)'s helper, is one of them.
+
+unit_tests() { part cargo 4000 scripts/suites/cargo.sh; }
+demo() { part demo 1800 scripts/demo.sh --once; }
+programs() {
+  part direct 1200 scripts/suites/direct.sh
+  part mapped 480 env NOVALE_MAP=dax scripts/suites/direct.sh fio sqlite
+}
+c_interface() { part capi 1200 scripts/suites/capi.sh; }
+kernel_view() {
+  part mount 600 scripts/suites/mount.sh
+  part xattr 240 scripts/suites/xattr.sh
+  part pjdfstest 1200 scripts/suites/pjdfstest.sh
+}
+crash_lab() { part lab 800 scripts/suites/lab.sh; }
+file_exerciser() { part fsx 1200 scripts/suites/fsx.sh; }
+failing_calls() { part calls 800 scripts/suites/calls.sh; }
+stress() {
+  part stress 480 scripts/suites/stress.sh 15
+  part stress-direct 480 scripts/suites/stress.sh 15 direct
+  part killed 480 scripts/suites/stress.sh 10 kill
+}
+table() { part table 800 scripts/suites/table.sh; }
+others() {
+  part nfs 480 scripts/suites/nfs.sh
+  part pages 240 scripts/suites/pages.sh
+  part readme 240 scripts/suites/readme.sh
+}
+unmounted() { part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'; }
+
+queue=(unit_tests crash_lab)
+if [ -x "$novale" ]; then
+  queue=(unit_tests demo programs c_interface kernel_view crash_lab file_exerciser failing_calls
+    stress table others)
+else
+  queue+=(unmounted)
 fi
-part mount 600 scripts/suites/mount.sh
-part xattr 240 scripts/suites/xattr.sh
-part calls 800 scripts/suites/calls.sh
-part capi 1200 scripts/suites/capi.sh
-part readme 240 scripts/suites/readme.sh
-part pjdfstest 1200 scripts/suites/pjdfstest.sh
-part fsx 1200 scripts/suites/fsx.sh
-part pages 240 scripts/suites/pages.sh
-part nfs 480 scripts/suites/nfs.sh
-part table 800 scripts/suites/table.sh
-part direct 1200 scripts/suites/direct.sh
-NOVALE_MAP=dax part mapped 480 scripts/suites/direct.sh fio sqlite
-part stress 480 scripts/suites/stress.sh 15
-part stress-direct 480 scripts/suites/stress.sh 15 direct
-part killed 480 scripts/suites/stress.sh 10 kill
-part demo 1800 scripts/demo.sh --once
+
+lane() {
+  local next
+  while
+    {
+      flock 8
+      read -r next <"$logs/queue" || next=
+      sed -i 1d "$logs/queue"
+    } 8>>"$logs/queue.lock"
+    [ -n "$next" ]
+  do
+    "$next"
+  done
+}
+
+trap 'trap - TERM; kill 0' INT TERM
+printf '%s\n' "${queue[@]}" >"$logs/queue"
+lane &
+lane
+wait
 finish

@@ -276,6 +276,18 @@ fn an_attribute_costs_its_page_and_a_fence_before_the_commit() {
 }
 
 #[test]
+fn commits_in_the_two_fence_form_are_counted() {
+    for (form, counted) in [(Form::Single, 0), (Form::Two, 2)] {
+        let world = World::with(options(form));
+        let before = world.fs.counters();
+        world.write(world.f, 0, PAGE);
+        world.rename((world.a, b"f"), (world.b, b"new"), RenameMode::Replace);
+        let done: Counters = &world.fs.counters() - &before;
+        assert_eq!(done.fences_before_commits, counted, "{form:?}");
+    }
+}
+
+#[test]
 fn a_new_log_page_costs_a_header_and_a_pointer() {
     check(&[
         Case {

@@ -5,10 +5,8 @@
 use std::collections::BTreeMap;
 
 use novale_lab::diff::{Budget, Length, Machine, NoSpace, now_ns_at, search};
-use novale_lab::workload::{Entry, Failure, Subject, parse_steps, print_steps};
-use novale_model::{
-    Atime, Attr, Error, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr, XattrMode,
-};
+use novale_lab::workload::{Action, Failure, Op, Outcome, Subject, parse_steps, print_steps};
+use novale_model::{Atime, Error, Ino, Model, RenameMode, SetAttr};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -51,22 +49,62 @@ impl Faulty {
 }
 
 impl Subject for Faulty {
-    fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure> {
-        assert!(self.fault != Fault::Panics || name.len() < 200, "name of {} bytes", name.len());
-        Subject::lookup(&mut self.model, parent, name)
+    fn apply(&mut self, op: &Op<'_>, now_ns: i64) -> Result<Outcome, Failure> {
+        match *op {
+            Op::Lookup { name, .. } => {
+                let panics = self.fault == Fault::Panics && name.len() >= 200;
+                assert!(!panics, "name of {} bytes", name.len());
+                self.model.apply(op, now_ns)
+            }
+            Op::Unlink { parent, name } => self.unlink(parent, name, now_ns),
+            Op::Rename { from, to, mode: RenameMode::Exchange }
+                if self.fault == Fault::SwapsFilesOnly
+                    && self.model.lookup(from.0, from.1).is_ok_and(|attr| attr.nlink > 1) =>
+            {
+                self.model.lookup(to.0, to.1)?;
+                Ok(Outcome::Done)
+            }
+            Op::On { ino, action: Action::Set(set) } => self.setattr(ino, set, now_ns),
+            Op::On { ino, action: Action::Write { offset, len, .. } } => {
+                let written = self.change().apply(op, now_ns)?;
+                let last = offset.saturating_add(u64::from(*len)).saturating_sub(1);
+                let is_torn = self.fault == Fault::TornWrite && *len > 1;
+                if is_torn && offset / 4096 != last / 4096 {
+                    self.model.write(ino, last, &[0], now_ns)?;
+                }
+                Ok(written)
+            }
+            Op::On { ino, action: Action::Seek { offset, data } } => {
+                self.seek(ino, *offset, *data).map(Outcome::Number)
+            }
+            Op::On { action: Action::Stat | Action::Read { .. } | Action::List { .. }, .. }
+            | Op::Hold(_)
+            | Op::Release(_)
+            | Op::Map(_)
+            | Op::Unmap(_) => self.model.apply(op, now_ns),
+            Op::Create { .. }
+            | Op::CreateUnnamed { .. }
+            | Op::Link { .. }
+            | Op::Rmdir { .. }
+            | Op::Rename { .. }
+            | Op::Copy { .. }
+            | Op::On { .. } => self.change().apply(op, now_ns),
+        }
     }
 
-    fn getattr(&mut self, ino: Ino) -> Result<Attr, Failure> {
-        Subject::getattr(&mut self.model, ino)
+    fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
+        Subject::limits(&mut self.model)
     }
+}
 
-    fn setattr(&mut self, ino: Ino, set: &SetAttr, now_ns: i64) -> Result<Attr, Failure> {
+impl Faulty {
+    fn setattr(&mut self, ino: Ino, set: &SetAttr, now_ns: i64) -> Result<Outcome, Failure> {
         let size = self.model.getattr(ino)?.size;
         let old = set.size.and_then(|cut| {
             let len = 4096_u64.saturating_sub(cut % 4096).min(size.saturating_sub(cut));
             self.model.read(ino, cut, usize::try_from(len).unwrap(), 0).ok().map(|old| (cut, old))
         });
-        let attr = Subject::setattr(self.change(), ino, set, now_ns)?;
+        let attr = self.change().setattr(ino, set, now_ns)?;
         if self.fault == Fault::UnclearedTail
             && let Some((cut, old)) = old
         {
@@ -76,40 +114,13 @@ impl Subject for Faulty {
                 self.model.setattr(ino, &again, now_ns)?;
             }
         }
-        Ok(attr)
+        Ok(Outcome::Attr(attr))
     }
 
-    fn readlink(&mut self, ino: Ino) -> Result<Vec<u8>, Failure> {
-        Subject::readlink(&mut self.model, ino)
-    }
-
-    fn create(
-        &mut self,
-        parent: Ino,
-        name: &[u8],
-        new: &NewInode,
-        now_ns: i64,
-    ) -> Result<Attr, Failure> {
-        Subject::create(self.change(), parent, name, new, now_ns)
-    }
-
-    fn create_unnamed(
-        &mut self,
-        parent: Ino,
-        new: &NewInode,
-        now_ns: i64,
-    ) -> Result<Attr, Failure> {
-        Subject::create_unnamed(self.change(), parent, new, now_ns)
-    }
-
-    fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure> {
-        Subject::link(self.change(), ino, parent, name, now_ns)
-    }
-
-    fn unlink(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
+    fn unlink(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<Outcome, Failure> {
         let old = self.model.getattr(parent).map(|attr| attr.mtime_ns).ok();
         let ino = self.model.lookup(parent, name).map(|attr| attr.ino).ok();
-        Subject::unlink(self.change(), parent, name, now_ns)?;
+        self.change().unlink(parent, name, now_ns)?;
         if self.fault == Fault::OldMtime {
             let set = SetAttr { mtime_ns: old, ..SetAttr::default() };
             self.model.setattr(parent, &set, now_ns)?;
@@ -117,86 +128,12 @@ impl Subject for Faulty {
         if let (Fault::LostWhenHeld, Some(ino)) = (self.fault, ino) {
             self.model.release(ino, 1);
         }
-        Ok(())
+        Ok(Outcome::Done)
     }
 
-    fn rmdir(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        Subject::rmdir(self.change(), parent, name, now_ns)
-    }
-
-    fn rename(
-        &mut self,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        let is_directory = self.model.lookup(from.0, from.1).is_ok_and(|attr| attr.nlink > 1);
-        if self.fault == Fault::SwapsFilesOnly && mode == RenameMode::Exchange && is_directory {
-            self.model.lookup(to.0, to.1)?;
-            return Ok(());
-        }
-        Subject::rename(self.change(), from, to, mode, now_ns)
-    }
-
-    fn read(&mut self, ino: Ino, offset: u64, len: usize, now_ns: i64) -> Result<Vec<u8>, Failure> {
-        Subject::read(&mut self.model, ino, offset, len, now_ns)
-    }
-
-    fn write(
-        &mut self,
-        ino: Ino,
-        offset: u64,
-        bytes: &[u8],
-        now_ns: i64,
-    ) -> Result<usize, Failure> {
-        let written = Subject::write(self.change(), ino, offset, bytes, now_ns)?;
-        let last = offset.saturating_add(bytes.len() as u64).saturating_sub(1);
-        if self.fault == Fault::TornWrite && written > 1 && offset / 4096 != last / 4096 {
-            Subject::write(&mut self.model, ino, last, &[0], now_ns)?;
-        }
-        Ok(written)
-    }
-
-    fn append(&mut self, ino: Ino, bytes: &[u8], now_ns: i64) -> Result<u64, Failure> {
-        Subject::append(self.change(), ino, bytes, now_ns)
-    }
-
-    fn fallocate(
-        &mut self,
-        ino: Ino,
-        extend: bool,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Subject::fallocate(self.change(), ino, extend, offset, len, now_ns)
-    }
-
-    fn range(
-        &mut self,
-        ino: Ino,
-        how: RangeOp,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Subject::range(self.change(), ino, how, offset, len, now_ns)
-    }
-
-    fn copy(
-        &mut self,
-        from: (Ino, u64),
-        to: (Ino, u64),
-        len: usize,
-        now_ns: i64,
-    ) -> Result<u64, Failure> {
-        Subject::copy(self.change(), from, to, len, now_ns)
-    }
-
-    fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure> {
+    fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<u64, Failure> {
         let size = self.model.getattr(ino)?.size;
-        Subject::seek(&mut self.model, ino, offset, data)?;
+        self.model.is_zero(ino, 0, 0)?;
         if offset >= size || data && self.model.is_zero(ino, offset, size)? {
             return Err(Error::NoSuchOffset.into());
         }
@@ -210,83 +147,7 @@ impl Subject for Faulty {
         while !data && at < size && !is_zero(at, at.saturating_add(4096))? {
             at = size.min(at.saturating_add(4096));
         }
-        Ok(Some(at))
-    }
-
-    fn readdir(&mut self, ino: Ino, at_a_time: usize, now_ns: i64) -> Result<Vec<Entry>, Failure> {
-        Subject::readdir(&mut self.model, ino, at_a_time, now_ns)
-    }
-
-    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure> {
-        Subject::getxattr(&mut self.model, ino, name)
-    }
-
-    fn setxattr(
-        &mut self,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Subject::setxattr(self.change(), ino, name, value, mode, now_ns)
-    }
-
-    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure> {
-        Subject::listxattr(&mut self.model, ino)
-    }
-
-    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        Subject::removexattr(self.change(), ino, name, now_ns)
-    }
-
-    fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {
-        Subject::parent(&mut self.model, ino)
-    }
-
-    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure> {
-        Subject::limit(self.change(), ino, inodes, now_ns)
-    }
-
-    fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
-        Subject::limits(&mut self.model)
-    }
-
-    fn hold(&mut self, ino: Ino) -> Result<(), Failure> {
-        Subject::hold(&mut self.model, ino)
-    }
-
-    fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        Subject::release(&mut self.model, ino, now_ns)
-    }
-
-    fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        Subject::sync(&mut self.model, ino, now_ns)
-    }
-
-    fn map(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        Subject::map(&mut self.model, ino, now_ns)
-    }
-
-    fn unmap(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        Subject::unmap(&mut self.model, ino, now_ns)
-    }
-
-    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure> {
-        Subject::store(self.change(), ino, offset, bytes, now_ns)
-    }
-
-    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure> {
-        Subject::flush(self.change(), ino, page, pages, now_ns)
-    }
-
-    fn write_scattered(
-        &mut self,
-        ino: Ino,
-        pieces: &[(u64, Vec<u8>)],
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Subject::write_scattered(self.change(), ino, pieces, now_ns)
+        Ok(at)
     }
 }
 

@@ -20,7 +20,7 @@ use novale_lab::diff::{
 use novale_lab::pool_file::PoolFile;
 use novale_lab::watchdog::Watchdog;
 use novale_lab::workload::{
-    Failure, Flavor, Generator, Outcome, Session, Step, Subject, print_steps, run_step,
+    Action, Failure, Flavor, Generator, Outcome, Session, Step, Subject, print_steps, run_step,
 };
 use novale_model::{Error, Ino, Kind};
 use novale_pm::PmOptions;
@@ -107,13 +107,17 @@ fn read_all(fs: &Fs, done: &AtomicBool, seen: &AtomicU64) -> Result<(), String> 
     while !done.load(Ordering::Relaxed) {
         let mut waiting = vec![Ino::ROOT];
         while let Some(directory) = waiting.pop() {
-            for entry in tolerate(corner.readdir(directory, 5, 0))?.unwrap_or_default() {
-                let Some(attr) = tolerate(corner.getattr(entry.ino))? else { continue };
+            let list = Action::List { at_a_time: 5 };
+            let listed = corner.on(directory, &list, 0).and_then(Outcome::entries);
+            for entry in tolerate(listed)?.unwrap_or_default() {
+                let stat = corner.on(entry.ino, &Action::Stat, 0).and_then(Outcome::attr);
+                let Some(attr) = tolerate(stat)? else { continue };
+                let read = Action::Read { offset: 0, len: 10_000 };
                 seen.fetch_add(1, Ordering::Relaxed);
                 match attr.kind {
                     Kind::Directory if waiting.len() < 10_000 => waiting.push(entry.ino),
-                    Kind::File => drop(tolerate(corner.read(entry.ino, 0, 10_000, 0))?),
-                    Kind::Symlink => drop(tolerate(corner.readlink(entry.ino))?),
+                    Kind::File => drop(tolerate(corner.on(entry.ino, &read, 0))?),
+                    Kind::Symlink => drop(tolerate(corner.on(entry.ino, &Action::Readlink, 0))?),
                     Kind::Directory
                     | Kind::Fifo
                     | Kind::Socket

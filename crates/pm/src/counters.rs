@@ -38,6 +38,8 @@ pub struct Counters {
     pub fences: u64,
     /// Fences with a write-back or streaming store of their thread before them: the ones that cost.
     pub fences_with_pending: u64,
+    /// Those of them that a commit waited for before it stored its line: commits in the two-fence form.
+    pub fences_before_commits: u64,
 }
 
 impl Default for Counters {
@@ -47,6 +49,7 @@ impl Default for Counters {
             slot_lines: [0; SLOTS_MAX],
             fences: 0,
             fences_with_pending: 0,
+            fences_before_commits: 0,
         }
     }
 }
@@ -113,6 +116,7 @@ impl Sub<&Counters> for &Counters {
         }
         left.fences -= earlier.fences;
         left.fences_with_pending -= earlier.fences_with_pending;
+        left.fences_before_commits -= earlier.fences_before_commits;
         left
     }
 }

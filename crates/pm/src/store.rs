@@ -143,6 +143,11 @@ impl Pm {
         Durable::new()
     }
 
+    /// Counts the fence before as one that a commit waited for before it stores its line.
+    pub fn count_fence_before_commit(&self) {
+        self.registry.shard().fenced_before_commit();
+    }
+
     /// Counts a plain store.
     #[inline(always)]
     pub(crate) fn count_stored(&self, addr: PmAddr, len: u64, purpose: Purpose) {

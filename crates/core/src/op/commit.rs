@@ -69,6 +69,7 @@ pub(crate) fn one(
         }
         Rest::Pending(pending) => {
             let durable = pm.fence(pending);
+            pm.count_fence_before_commit();
             line_behind(pm, session, place, next, durable)
         }
         Rest::Durable(durable) => line_behind(pm, session, place, next, durable),
@@ -153,6 +154,7 @@ pub(crate) fn many(
     }
     if !single {
         pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
+        pm.count_fence_before_commit();
     }
     let record = record(pool, session, lane, kind, seq, single, parts);
     let (bytes, len) = record.encode(pool);

@@ -3,7 +3,7 @@
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RenameMode, SetAttr};
 
 use crate::diff::{Machine, snapshot};
-use crate::workload::{Failure, Subject, fill_bytes};
+use crate::workload::{Action, Failure, Op, Subject, fill_bytes};
 
 /// Where fewer bytes are free, what makes something new may be refused.
 pub const BYTES_ROOMY: u64 = 1 << 20;
@@ -61,17 +61,19 @@ fn remove_all(subject: &mut impl Subject, now_ns: i64) -> Result<(), String> {
 
 fn use_new_files(subject: &mut impl Subject, now_ns: i64) -> Result<(), Failure> {
     let directory = create(subject, Ino::ROOT, b"probe", Kind::Directory, now_ns)?.ino;
-    let file = create(subject, directory, b"file", Kind::File, now_ns)?.ino;
-    let bytes = fill_bytes(4242, 9000);
-    subject.write(file, 100, &bytes, now_ns)?;
-    if subject.read(file, 100, bytes.len(), now_ns)? != bytes {
+    let ino = create(subject, directory, b"file", Kind::File, now_ns)?.ino;
+    let (offset, len, fill) = (100, 9000, 4242);
+    subject.on(ino, &Action::Write { offset, len, fill }, now_ns)?;
+    let read = subject.on(ino, &Action::Read { offset, len }, now_ns)?.bytes()?;
+    if read != fill_bytes(fill, len as usize) {
         return Err(Failure::Broken("other bytes than written".to_owned()));
     }
     let cut = SetAttr { size: Some(5000), ..SetAttr::default() };
-    subject.setattr(file, &cut, now_ns)?;
-    subject.link(file, Ino::ROOT, b"probe link", now_ns)?;
+    subject.on(ino, &Action::Set(cut), now_ns)?;
+    let link = Op::Link { ino, parent: Ino::ROOT, name: b"probe link" };
+    subject.apply(&link, now_ns)?;
     let (from, to) = ((directory, &b"file"[..]), (Ino::ROOT, &b"probe file"[..]));
-    subject.rename(from, to, RenameMode::Replace, now_ns)?;
+    subject.apply(&Op::Rename { from, to, mode: RenameMode::Replace }, now_ns)?;
     create(subject, directory, b"socket", Kind::Socket, now_ns)?;
     Ok(())
 }
@@ -84,13 +86,13 @@ fn create(
     now_ns: i64,
 ) -> Result<Attr, Failure> {
     let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: Vec::new() };
-    subject.create(parent, name, &new, now_ns)
+    subject.apply(&Op::Create { parent, name, new: &new }, now_ns)?.attr()
 }
 
 fn rewrite(subject: &mut impl Subject, path: &[u8], now_ns: i64) -> Result<(), Failure> {
     let ino = resolve(subject, path)?;
-    subject.write(ino, 10, b"probe", now_ns)?;
-    subject.append(ino, b"probe", now_ns)?;
+    subject.on(ino, &Action::Write { offset: 10, len: 5, fill: 1 }, now_ns)?;
+    subject.on(ino, &Action::Append { len: 5, fill: 2 }, now_ns)?;
     Ok(())
 }
 
@@ -99,11 +101,9 @@ fn remove(subject: &mut impl Subject, path: &[u8], kind: Kind, now_ns: i64) -> R
     let (parent, name) = path.split_at(slash);
     let parent = resolve(subject, parent)?;
     let name = name.get(1..).unwrap_or_default();
-    if kind == Kind::Directory {
-        subject.rmdir(parent, name, now_ns)
-    } else {
-        subject.unlink(parent, name, now_ns)
-    }
+    let is_dir = kind == Kind::Directory;
+    let op = if is_dir { Op::Rmdir { parent, name } } else { Op::Unlink { parent, name } };
+    subject.apply(&op, now_ns).map(drop)
 }
 
 fn resolve(subject: &mut impl Subject, path: &[u8]) -> Result<Ino, Failure> {

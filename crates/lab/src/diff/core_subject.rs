@@ -9,7 +9,7 @@ use novale_core::{
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
 use super::mapping::{self, Mappings};
-use crate::workload::{Entry, Failure, Subject};
+use crate::workload::{Action, Entry, Failure, Op, Outcome, Subject, fill_bytes};
 
 /// What has an open file system, or a directory of one that stands for its root.
 pub trait OnFs {
@@ -131,255 +131,34 @@ fn new_inode(new: &NewInode) -> novale_core::NewInode<'_> {
 }
 
 impl<T: OnFs> Subject for T {
-    fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure> {
-        self.fs()?
-            .lookup(&ctx(0), Node::current(to_fs(self, parent)), name)
-            .map(|found| attr(self, found))
-            .map_err(failed)
-    }
-
-    fn getattr(&mut self, ino: Ino) -> Result<Attr, Failure> {
-        self.fs()?.getattr(to_fs(self, ino)).map(|found| attr(self, found)).map_err(failed)
-    }
-
-    fn setattr(&mut self, ino: Ino, set: &SetAttr, now_ns: i64) -> Result<Attr, Failure> {
-        let set = FsSetAttr {
-            mode: set.mode,
-            uid: set.uid,
-            gid: set.gid,
-            size: set.size,
-            atime_ns: set.atime_ns,
-            mtime_ns: set.mtime_ns,
-            project: set.project,
-            clear_set_id: if set.clear_set_id {
-                ClearSetId::Executable
-            } else {
-                ClearSetId::Nothing
-            },
-        };
-        self.fs()?
-            .setattr(&ctx(now_ns), Node::current(to_fs(self, ino)), &set)
-            .map(|found| attr(self, found))
-            .map_err(failed)
-    }
-
-    fn readlink(&mut self, ino: Ino) -> Result<Vec<u8>, Failure> {
-        self.fs()?.readlink(Node::current(to_fs(self, ino))).map_err(failed)
-    }
-
-    fn create(
-        &mut self,
-        parent: Ino,
-        name: &[u8],
-        new: &NewInode,
-        now_ns: i64,
-    ) -> Result<Attr, Failure> {
-        let made = self.fs()?.create(
-            &ctx(now_ns),
-            Node::current(to_fs(self, parent)),
-            name,
-            &new_inode(new),
-        );
-        made.map(|found| attr(self, found)).map_err(failed)
-    }
-
-    fn create_unnamed(
-        &mut self,
-        parent: Ino,
-        new: &NewInode,
-        now_ns: i64,
-    ) -> Result<Attr, Failure> {
-        let (fs, how) = (self.fs()?, Unnamed { may_be_named: true, umask: 0 });
-        let made = fs.create_unnamed(
-            &ctx(now_ns),
-            Node::current(to_fs(self, parent)),
-            &new_inode(new),
-            how,
-        );
-        made.map(|found| attr(self, found)).map_err(failed)
-    }
-
-    fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure> {
-        let linked = self.fs()?.link(
-            &ctx(now_ns),
-            Node::current(to_fs(self, ino)),
-            Node::current(to_fs(self, parent)),
-            name,
-        );
-        linked.map(|found| attr(self, found)).map_err(failed)
-    }
-
-    fn unlink(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.unlink(&ctx(now_ns), Node::current(to_fs(self, parent)), name).map_err(failed)
-    }
-
-    fn rmdir(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.rmdir(&ctx(now_ns), Node::current(to_fs(self, parent)), name).map_err(failed)
-    }
-
-    fn rename(
-        &mut self,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        let mode = match mode {
-            RenameMode::Replace => novale_core::RenameMode::Replace,
-            RenameMode::NoReplace => novale_core::RenameMode::NoReplace,
-            RenameMode::Exchange => novale_core::RenameMode::Exchange,
-        };
-        let (from, to) = ((to_fs(self, from.0), from.1), (to_fs(self, to.0), to.1));
-        self.fs()?
-            .rename(&ctx(now_ns), Node::current(from.0), from.1, Node::current(to.0), to.1, mode)
-            .map_err(failed)
-    }
-
-    fn read(&mut self, ino: Ino, offset: u64, len: usize, now_ns: i64) -> Result<Vec<u8>, Failure> {
-        // What is not read must not show.
-        let mut bytes = vec![0xee; len];
-        let read = self.fs()?.read(&ctx(now_ns), to_fs(self, ino), offset, &mut bytes);
-        bytes.truncate(read.map_err(failed)?);
-        Ok(bytes)
-    }
-
-    fn write(
-        &mut self,
-        ino: Ino,
-        offset: u64,
-        bytes: &[u8],
-        now_ns: i64,
-    ) -> Result<usize, Failure> {
-        self.fs()?.write(&ctx(now_ns), to_fs(self, ino), offset, bytes).map_err(failed)
-    }
-
-    fn append(&mut self, ino: Ino, bytes: &[u8], now_ns: i64) -> Result<u64, Failure> {
-        self.fs()?.append(&ctx(now_ns), to_fs(self, ino), bytes).map_err(failed)
-    }
-
-    fn fallocate(
-        &mut self,
-        ino: Ino,
-        extend: bool,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        let how = if extend { Fallocate::Extend } else { Fallocate::KeepSize };
-        self.fs()?.fallocate(&ctx(now_ns), to_fs(self, ino), how, offset, len).map_err(failed)
-    }
-
-    fn range(
-        &mut self,
-        ino: Ino,
-        how: RangeOp,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        let how = match how {
-            RangeOp::Punch => Fallocate::PunchHole,
-            RangeOp::Zero => Fallocate::ZeroRange,
-            RangeOp::ZeroKeepSize => Fallocate::ZeroRangeKeepSize,
-            RangeOp::Collapse => Fallocate::CollapseRange,
-            RangeOp::Insert => Fallocate::InsertRange,
-        };
-        self.fs()?.fallocate(&ctx(now_ns), to_fs(self, ino), how, offset, len).map_err(failed)
-    }
-
-    fn copy(
-        &mut self,
-        from: (Ino, u64),
-        to: (Ino, u64),
-        len: usize,
-        now_ns: i64,
-    ) -> Result<u64, Failure> {
-        let place = |(ino, offset)| Place { ino: to_fs(self, ino), offset };
-        let copied = self.fs()?.copy_range(&ctx(now_ns), place(from), place(to), len as u64);
-        copied.map_err(failed)
-    }
-
-    fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure> {
-        let what = if data { Seek::Data } else { Seek::Hole };
-        self.fs()?.seek(to_fs(self, ino), offset, what).map(Some).map_err(failed)
-    }
-
-    fn readdir(&mut self, ino: Ino, at_a_time: usize, now_ns: i64) -> Result<Vec<Entry>, Failure> {
-        let (fs, ctx) = (self.fs()?, ctx(now_ns));
-        let mut entries = Vec::new();
-        let mut cookie = 0;
-        // Each turn adds an entry or ends.
-        loop {
-            let mut turn = 0;
-            let mut bad_cookie = false;
-            fs.readdir(&ctx, Node::current(to_fs(self, ino)), cookie, &mut |entry| {
-                bad_cookie |= entry.cookie < 16 || entry.cookie >= 1 << 63;
-                cookie = entry.cookie;
-                let (name, kind) = (entry.name.to_vec(), kind(entry.kind));
-                entries.push(Entry { name, ino: from_fs(self, entry.ino), kind });
-                turn += 1;
-                turn < at_a_time
-            })
-            .map_err(failed)?;
-            if bad_cookie {
-                return Err(Failure::Broken(format!("a cookie out of range: {cookie}")));
+    fn apply(&mut self, op: &Op<'_>, now_ns: i64) -> Result<Outcome, Failure> {
+        match *op {
+            Op::On { ino, action: Action::Store { offset, len, fill } } => {
+                store(self, ino, *offset, &fill_bytes(*fill, *len as usize), now_ns)
             }
-            if turn < at_a_time {
-                break;
+            Op::On { ino, action } => on(self, ino, action, now_ns),
+            Op::Map(ino) => {
+                let (fs, ino) = (self.fs()?, to_fs(self, ino));
+                let mapping = mapping::map(fs, &ctx(now_ns), ino).map_err(failed)?;
+                self.mappings().push(mapping);
+                Ok(Outcome::Done)
             }
-            if entries.len() > 1 << 20 {
-                return Err(Failure::Broken("readdir runs in circles".to_owned()));
+            Op::Unmap(ino) => {
+                let ino = to_fs(self, ino);
+                let mapping = self.mappings().take(ino).ok_or(Error::Invalid)?;
+                done(self.fs()?.open_release(&ctx(now_ns), mapping.hold()))
             }
+            Op::Lookup { .. }
+            | Op::Create { .. }
+            | Op::CreateUnnamed { .. }
+            | Op::Link { .. }
+            | Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Rename { .. }
+            | Op::Copy { .. }
+            | Op::Hold(_)
+            | Op::Release(_) => on_names(self, op, now_ns),
         }
-        entries.sort();
-        Ok(entries)
-    }
-
-    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure> {
-        self.fs()?.getxattr(Node::current(to_fs(self, ino)), name).map_err(failed)
-    }
-
-    fn setxattr(
-        &mut self,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        let mode = match mode {
-            XattrMode::Any => novale_core::XattrMode::Any,
-            XattrMode::Create => novale_core::XattrMode::Create,
-            XattrMode::Replace => novale_core::XattrMode::Replace,
-        };
-        let set = novale_core::SetXattr { name, value, mode, clear_set_gid: false };
-        self.fs()?.setxattr(&ctx(now_ns), Node::current(to_fs(self, ino)), &set).map_err(failed)
-    }
-
-    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure> {
-        let list = self.fs()?.listxattr(Node::current(to_fs(self, ino))).map_err(failed)?;
-        let names = list.split_inclusive(|byte| *byte == 0);
-        let mut names: Vec<_> =
-            names.map(|name| name.strip_suffix(&[0]).unwrap_or(name).to_vec()).collect();
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.removexattr(&ctx(now_ns), Node::current(to_fs(self, ino)), name).map_err(failed)
-    }
-
-    fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {
-        self.fs()?
-            .parent(Node::current(to_fs(self, ino)))
-            .map(|parent| from_fs(self, parent.ino))
-            .map_err(failed)
-    }
-
-    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure> {
-        let (fs, ino) = (self.fs()?, to_fs(self, ino));
-        let project = fs.getattr(ino).map_err(failed)?.project;
-        fs.set_quota(&ctx(now_ns), project, Usage { pages: 0, inodes }).map_err(failed)
     }
 
     fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
@@ -387,54 +166,211 @@ impl<T: OnFs> Subject for T {
         let limits = all.map(|(project, quota)| (project, quota.limit.inodes));
         Ok(limits.filter(|(_, inodes)| *inodes > 0).collect())
     }
+}
 
-    fn hold(&mut self, ino: Ino) -> Result<(), Failure> {
-        self.fs()?.hold(to_fs(self, ino)).map_err(failed)
-    }
+fn done(result: Result<(), FsError>) -> Result<Outcome, Failure> {
+    result.map(|()| Outcome::Done).map_err(failed)
+}
 
-    fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.release(&ctx(now_ns), to_fs(self, ino), 1).map_err(failed)
-    }
+fn shown(on: &impl OnFs, result: Result<novale_core::Attr, FsError>) -> Result<Outcome, Failure> {
+    result.map(|found| Outcome::Attr(attr(on, found))).map_err(failed)
+}
 
-    fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.sync(&ctx(now_ns), to_fs(self, ino)).map_err(failed)
+/// Operations on names, and those on whole inodes.
+fn on_names(subject: &impl OnFs, op: &Op<'_>, now_ns: i64) -> Result<Outcome, Failure> {
+    let (fs, ctx) = (subject.fs()?, ctx(now_ns));
+    let node = |ino| Node::current(to_fs(subject, ino));
+    match *op {
+        Op::Lookup { parent, name } => shown(subject, fs.lookup(&ctx, node(parent), name)),
+        Op::Create { parent, name, new } => {
+            shown(subject, fs.create(&ctx, node(parent), name, &new_inode(new)))
+        }
+        Op::CreateUnnamed { dir, new } => {
+            let how = Unnamed { may_be_named: true, umask: 0 };
+            shown(subject, fs.create_unnamed(&ctx, node(dir), &new_inode(new), how))
+        }
+        Op::Link { ino, parent, name } => {
+            shown(subject, fs.link(&ctx, node(ino), node(parent), name))
+        }
+        Op::Unlink { parent, name } => done(fs.unlink(&ctx, node(parent), name)),
+        Op::Rmdir { parent, name } => done(fs.rmdir(&ctx, node(parent), name)),
+        Op::Rename { from, to, mode } => {
+            let mode = match mode {
+                RenameMode::Replace => novale_core::RenameMode::Replace,
+                RenameMode::NoReplace => novale_core::RenameMode::NoReplace,
+                RenameMode::Exchange => novale_core::RenameMode::Exchange,
+            };
+            done(fs.rename(&ctx, node(from.0), from.1, node(to.0), to.1, mode))
+        }
+        Op::Copy { from, to, len } => {
+            let place = |(ino, offset)| Place { ino: to_fs(subject, ino), offset };
+            let copied = fs.copy_range(&ctx, place(from), place(to), u64::from(len));
+            copied.map(Outcome::Number).map_err(failed)
+        }
+        Op::Hold(ino) => done(fs.hold(to_fs(subject, ino))),
+        Op::Release(ino) => done(fs.release(&ctx, to_fs(subject, ino), 1)),
+        Op::On { .. } | Op::Map(_) | Op::Unmap(_) => {
+            Err(Failure::Broken(format!("no operation on names: {op:?}")))
+        }
     }
+}
 
-    fn map(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        let (fs, ino) = (self.fs()?, to_fs(self, ino));
-        let mapping = mapping::map(fs, &ctx(now_ns), ino).map_err(failed)?;
-        self.mappings().push(mapping);
-        Ok(())
-    }
+/// A store to a file that the steps have mapped.
+fn store(
+    subject: &mut impl OnFs,
+    ino: Ino,
+    offset: u64,
+    bytes: &[u8],
+    now_ns: i64,
+) -> Result<Outcome, Failure> {
+    let ino = to_fs(subject, ino);
+    // What is no file is refused as such.
+    subject.fs()?.is_mapped(&ctx(now_ns), ino).map_err(failed)?;
+    let mut mapping = subject.mappings().take(ino).ok_or(Error::Invalid)?;
+    let stored = mapping.store(subject.fs()?, &ctx(now_ns), offset, bytes);
+    subject.mappings().push(mapping);
+    stored.map(|()| Outcome::Done)
+}
 
-    fn unmap(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure> {
-        let ino = to_fs(self, ino);
-        let mapping = self.mappings().take(ino).ok_or(Error::Invalid)?;
-        self.fs()?.open_release(&ctx(now_ns), mapping.hold()).map_err(failed)
+fn on(subject: &impl OnFs, ino: Ino, action: &Action, now_ns: i64) -> Result<Outcome, Failure> {
+    let (fs, ctx, number) = (subject.fs()?, ctx(now_ns), to_fs(subject, ino));
+    let node = Node::current(number);
+    match action {
+        Action::Stat => shown(subject, fs.getattr(number)),
+        Action::Set(set) => shown(subject, fs.setattr(&ctx, node, &set_attr(set))),
+        Action::Readlink => fs.readlink(node).map(Outcome::Bytes).map_err(failed),
+        Action::List { at_a_time } => list(subject, node, *at_a_time as usize, &ctx),
+        Action::SetXattr { name, value, mode } => {
+            let mode = match mode {
+                XattrMode::Any => novale_core::XattrMode::Any,
+                XattrMode::Create => novale_core::XattrMode::Create,
+                XattrMode::Replace => novale_core::XattrMode::Replace,
+            };
+            let value = &value.bytes();
+            let set = novale_core::SetXattr { name, value, mode, clear_set_gid: false };
+            done(fs.setxattr(&ctx, node, &set))
+        }
+        Action::GetXattr(name) => fs.getxattr(node, name).map(Outcome::Bytes).map_err(failed),
+        Action::RemoveXattr(name) => done(fs.removexattr(&ctx, node, name)),
+        Action::ListXattr => {
+            let list = fs.listxattr(node).map_err(failed)?;
+            let names = list.split_inclusive(|byte| *byte == 0);
+            let mut names: Vec<_> =
+                names.map(|name| name.strip_suffix(&[0]).unwrap_or(name)).collect();
+            names.sort_unstable();
+            Ok(Outcome::Bytes(names.join(&0)))
+        }
+        Action::Limit { inodes } => {
+            let project = fs.getattr(number).map_err(failed)?.project;
+            done(fs.set_quota(&ctx, project, Usage { pages: 0, inodes: *inodes }))
+        }
+        Action::Parent => {
+            let parent = fs.parent(node).map_err(failed)?;
+            Ok(Outcome::Ino(from_fs(subject, parent.ino)))
+        }
+        Action::Sync => done(fs.sync(&ctx, number)),
+        Action::Read { .. }
+        | Action::Write { .. }
+        | Action::Append { .. }
+        | Action::Store { .. }
+        | Action::Flush { .. }
+        | Action::Scatter { .. }
+        | Action::Allocate { .. }
+        | Action::Range { .. }
+        | Action::Seek { .. } => on_data(fs, number, action, &ctx),
     }
+}
 
-    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure> {
-        let fs_ino = to_fs(self, ino);
-        // What is no file is refused as such.
-        self.fs()?.is_mapped(&ctx(now_ns), fs_ino).map_err(failed)?;
-        let mut mapping = self.mappings().take(fs_ino).ok_or(Error::Invalid)?;
-        let stored = mapping.store(self.fs()?, &ctx(now_ns), offset, bytes);
-        self.mappings().push(mapping);
-        stored
+/// Actions on a file's bytes.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others are not on data")]
+fn on_data(fs: &Fs, ino: novale_core::Ino, action: &Action, ctx: &Ctx) -> Result<Outcome, Failure> {
+    match action {
+        Action::Read { offset, len } => {
+            // What is not read must not show.
+            let mut bytes = vec![0xee; *len as usize];
+            let read = fs.read(ctx, ino, *offset, &mut bytes);
+            bytes.truncate(read.map_err(failed)?);
+            Ok(Outcome::Bytes(bytes))
+        }
+        Action::Write { offset, len, fill } => {
+            let written = fs.write(ctx, ino, *offset, &fill_bytes(*fill, *len as usize));
+            written.map(|bytes| Outcome::Number(bytes as u64)).map_err(failed)
+        }
+        Action::Append { len, fill } => {
+            let start = fs.append(ctx, ino, &fill_bytes(*fill, *len as usize));
+            start.map(Outcome::Number).map_err(failed)
+        }
+        Action::Flush { page, pages } => done(fs.map_flush(ctx, ino, *page, *pages)),
+        Action::Scatter { .. } => {
+            let pieces = action.pieces();
+            let pieces: Vec<Piece<'_>> =
+                pieces.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
+            done(fs.write_scattered(ctx, ino, &pieces))
+        }
+        Action::Allocate { extend, offset, len } => {
+            let how = if *extend { Fallocate::Extend } else { Fallocate::KeepSize };
+            done(fs.fallocate(ctx, ino, how, *offset, *len))
+        }
+        Action::Range { how, offset, len } => {
+            let how = match how {
+                RangeOp::Punch => Fallocate::PunchHole,
+                RangeOp::Zero => Fallocate::ZeroRange,
+                RangeOp::ZeroKeepSize => Fallocate::ZeroRangeKeepSize,
+                RangeOp::Collapse => Fallocate::CollapseRange,
+                RangeOp::Insert => Fallocate::InsertRange,
+            };
+            done(fs.fallocate(ctx, ino, how, *offset, *len))
+        }
+        Action::Seek { offset, data } => {
+            let what = if *data { Seek::Data } else { Seek::Hole };
+            fs.seek(ino, *offset, what).map(Outcome::Number).map_err(failed)
+        }
+        other => Err(Failure::Broken(format!("no action on data: {other:?}"))),
     }
+}
 
-    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure> {
-        self.fs()?.map_flush(&ctx(now_ns), to_fs(self, ino), page, pages).map_err(failed)
+fn set_attr(set: &SetAttr) -> FsSetAttr {
+    let clear_set_id = if set.clear_set_id { ClearSetId::Executable } else { ClearSetId::Nothing };
+    FsSetAttr {
+        mode: set.mode,
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        atime_ns: set.atime_ns,
+        mtime_ns: set.mtime_ns,
+        project: set.project,
+        clear_set_id,
     }
+}
 
-    fn write_scattered(
-        &mut self,
-        ino: Ino,
-        pieces: &[(u64, Vec<u8>)],
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        let pieces: Vec<Piece<'_>> =
-            pieces.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
-        self.fs()?.write_scattered(&ctx(now_ns), to_fs(self, ino), &pieces).map_err(failed)
+/// All entries in name order, got `at_a_time` entries a call.
+fn list(subject: &impl OnFs, node: Node, at_a_time: usize, ctx: &Ctx) -> Result<Outcome, Failure> {
+    let fs = subject.fs()?;
+    let mut entries = Vec::new();
+    let mut cookie = 0;
+    // Each turn adds an entry or ends.
+    loop {
+        let mut turn = 0;
+        let mut bad_cookie = false;
+        fs.readdir(ctx, node, cookie, &mut |entry| {
+            bad_cookie |= entry.cookie < 16 || entry.cookie >= 1 << 63;
+            cookie = entry.cookie;
+            let (name, kind) = (entry.name.to_vec(), kind(entry.kind));
+            entries.push(Entry { name, ino: from_fs(subject, entry.ino), kind });
+            turn += 1;
+            turn < at_a_time
+        })
+        .map_err(failed)?;
+        if bad_cookie {
+            return Err(Failure::Broken(format!("a cookie out of range: {cookie}")));
+        }
+        if turn < at_a_time {
+            break;
+        }
+        if entries.len() > 1 << 20 {
+            return Err(Failure::Broken("readdir runs in circles".to_owned()));
+        }
     }
+    entries.sort();
+    Ok(Outcome::Entries(entries))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use novale_model::{Attr, Contents, Error, Ino, Kind, Tree};
 
-use crate::workload::{Failure, Subject};
+use crate::workload::{Action, Failure, Outcome, Subject};
 
 /// Files up to this size are read whole; of larger ones what `seek` calls data.
 const WHOLE_BYTES_MAX: u64 = 16 << 20;
@@ -54,10 +54,12 @@ struct Shown {
 }
 
 fn node(subject: &mut impl Subject, ino: Ino, now_ns: i64) -> Result<Shown, Failure> {
-    let attr = subject.getattr(ino)?;
+    let attr = subject.on(ino, &Action::Stat, now_ns)?.attr()?;
     let mut xattrs = BTreeMap::new();
-    for name in subject.listxattr(ino)? {
-        let value = subject.getxattr(ino, &name)?;
+    let names = subject.on(ino, &Action::ListXattr, now_ns)?.bytes()?;
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let name = name.to_vec();
+        let value = subject.on(ino, &Action::GetXattr(name.clone()), now_ns)?.bytes()?;
         xattrs.insert(name, value);
     }
     let mut shown = Shown {
@@ -69,10 +71,11 @@ fn node(subject: &mut impl Subject, ino: Ino, now_ns: i64) -> Result<Shown, Fail
     };
     match attr.kind {
         Kind::File => shown.contents = contents(subject, ino, attr.size, now_ns)?,
-        Kind::Symlink => shown.target = subject.readlink(ino)?,
+        Kind::Symlink => shown.target = subject.on(ino, &Action::Readlink, now_ns)?.bytes()?,
         Kind::Directory => {
             shown.attr.size = 0;
-            let entries = subject.readdir(ino, usize::MAX, now_ns)?;
+            let list = Action::List { at_a_time: u32::MAX };
+            let entries = subject.on(ino, &list, now_ns)?.entries()?;
             let entries = entries.into_iter().map(|entry| (entry.name, entry.ino, entry.kind));
             shown.entries = entries.collect();
         }
@@ -92,16 +95,17 @@ fn contents(
     // Each turn reads at least a byte or ends.
     while at < size {
         let end = if size > WHOLE_BYTES_MAX {
-            let Some(data) = find(subject, ino, at, true)? else {
+            let Some(data) = find(subject, ino, at, true, now_ns)? else {
                 break;
             };
             at = data;
-            find(subject, ino, at, false)?.unwrap_or(size)
+            find(subject, ino, at, false, now_ns)?.unwrap_or(size)
         } else {
             size
         };
         let len = usize::try_from(end.saturating_sub(at)).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let bytes = subject.read(ino, at, len, now_ns)?;
+        let read = Action::Read { offset: at, len: u32::try_from(len).unwrap_or(u32::MAX) };
+        let bytes = subject.on(ino, &read, now_ns)?.bytes()?;
         if bytes.is_empty() {
             return Err(Failure::Broken(format!("no bytes at {at} of {size}, {len} asked")));
         }
@@ -117,11 +121,13 @@ fn find(
     ino: Ino,
     offset: u64,
     data: bool,
+    now_ns: i64,
 ) -> Result<Option<u64>, Failure> {
-    match subject.seek(ino, offset, data) {
+    match subject.on(ino, &Action::Seek { offset, data }, now_ns) {
         Err(Failure::Error(Error::NoSuchOffset)) => Ok(None),
+        Ok(Outcome::Number(found)) => Ok(Some(found)),
         // A subject that cannot tell has all bytes read.
-        Ok(None) => Ok(data.then_some(offset)),
-        found => found,
+        Ok(_) => Ok(data.then_some(offset)),
+        Err(failure) => Err(failure),
     }
 }

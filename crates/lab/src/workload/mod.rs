@@ -13,5 +13,5 @@ mod xattr_text;
 pub use bytes::fill_bytes;
 pub use generate::{Flavor, Generator};
 pub use step::{AclEntry, Action, Path, Step, StepKind, Target, Value};
-pub use subject::{Entry, Failure, Outcome, Session, Subject, run_step};
+pub use subject::{Entry, Failure, Op, Outcome, Session, Subject, run_step};
 pub use text::{parse_steps, print_steps};

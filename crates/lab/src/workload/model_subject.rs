@@ -2,205 +2,98 @@
 
 use std::collections::BTreeMap;
 
-use novale_model::{Attr, Ino, Model, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
+use novale_model::{Ino, Model};
 
-use super::subject::{Entry, Failure, Subject};
+use super::bytes::fill_bytes;
+use super::step::Action;
+use super::subject::{Entry, Failure, Op, Outcome, Subject};
 
 impl Subject for Model {
-    fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure> {
-        Ok(Self::lookup(self, parent, name)?)
-    }
-
-    fn getattr(&mut self, ino: Ino) -> Result<Attr, Failure> {
-        Ok(Self::getattr(self, ino)?)
-    }
-
-    fn setattr(&mut self, ino: Ino, set: &SetAttr, now_ns: i64) -> Result<Attr, Failure> {
-        Ok(Self::setattr(self, ino, set, now_ns)?)
-    }
-
-    fn readlink(&mut self, ino: Ino) -> Result<Vec<u8>, Failure> {
-        Ok(Self::readlink(self, ino)?)
-    }
-
-    fn create(
-        &mut self,
-        parent: Ino,
-        name: &[u8],
-        new: &NewInode,
-        now_ns: i64,
-    ) -> Result<Attr, Failure> {
-        Ok(Self::create(self, parent, name, new, now_ns)?)
-    }
-
-    fn create_unnamed(
-        &mut self,
-        parent: Ino,
-        new: &NewInode,
-        now_ns: i64,
-    ) -> Result<Attr, Failure> {
-        Ok(Self::create_unnamed(self, parent, new, now_ns)?)
-    }
-
-    fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure> {
-        Ok(Self::link(self, ino, parent, name, now_ns)?)
-    }
-
-    fn unlink(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        Ok(Self::unlink(self, parent, name, now_ns)?)
-    }
-
-    fn rmdir(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        Ok(Self::rmdir(self, parent, name, now_ns)?)
-    }
-
-    fn rename(
-        &mut self,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Ok(Self::rename(self, from, to, mode, now_ns)?)
-    }
-
-    fn read(&mut self, ino: Ino, offset: u64, len: usize, now_ns: i64) -> Result<Vec<u8>, Failure> {
-        Ok(Self::read(self, ino, offset, len, now_ns)?)
-    }
-
-    fn write(
-        &mut self,
-        ino: Ino,
-        offset: u64,
-        bytes: &[u8],
-        now_ns: i64,
-    ) -> Result<usize, Failure> {
-        Ok(Self::write(self, ino, offset, bytes, now_ns)?)
-    }
-
-    fn append(&mut self, ino: Ino, bytes: &[u8], now_ns: i64) -> Result<u64, Failure> {
-        Ok(Self::append(self, ino, bytes, now_ns)?)
-    }
-
-    fn fallocate(
-        &mut self,
-        ino: Ino,
-        extend: bool,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Ok(Self::fallocate(self, ino, extend, offset, len, now_ns)?)
-    }
-
-    fn range(
-        &mut self,
-        ino: Ino,
-        how: RangeOp,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Ok(Self::range(self, ino, how, offset, len, now_ns)?)
-    }
-
-    fn copy(
-        &mut self,
-        from: (Ino, u64),
-        to: (Ino, u64),
-        len: usize,
-        now_ns: i64,
-    ) -> Result<u64, Failure> {
-        Ok(Self::copy(self, from, to, len, now_ns)?)
-    }
-
-    /// The model does not tell data from holes; it only refuses what has neither.
-    fn seek(&mut self, ino: Ino, _: u64, _: bool) -> Result<Option<u64>, Failure> {
-        self.is_zero(ino, 0, 0)?;
-        Ok(None)
-    }
-
-    fn readdir(&mut self, ino: Ino, _: usize, _: i64) -> Result<Vec<Entry>, Failure> {
-        let entries = Self::readdir(self, ino)?.into_iter();
-        let entry = |(name, ino)| {
-            let kind = Self::getattr(self, ino)?.kind;
-            Ok(Entry { name, ino, kind })
+    fn apply(&mut self, op: &Op<'_>, now: i64) -> Result<Outcome, Failure> {
+        let shown = match *op {
+            Op::Lookup { parent, name } => Outcome::Attr(Self::lookup(self, parent, name)?),
+            Op::Create { parent, name, new } => Outcome::Attr(self.create(parent, name, new, now)?),
+            Op::CreateUnnamed { dir, new } => Outcome::Attr(self.create_unnamed(dir, new, now)?),
+            Op::Link { ino, parent, name } => Outcome::Attr(self.link(ino, parent, name, now)?),
+            Op::Copy { from, to, len } => {
+                Outcome::Number(self.copy(from, to, len as usize, now)?)
+            }
+            Op::On { ino, action } => return on(self, ino, action, now),
+            Op::Unlink { parent, name } => done(self.unlink(parent, name, now)?),
+            Op::Rmdir { parent, name } => done(self.rmdir(parent, name, now)?),
+            Op::Rename { from, to, mode } => done(self.rename(from, to, mode, now)?),
+            Op::Hold(ino) => done(self.hold(ino)?),
+            Op::Release(ino) => {
+                self.release(ino, 1);
+                Outcome::Done
+            }
+            Op::Map(ino) => done(self.map(ino)?),
+            Op::Unmap(ino) => {
+                self.unmap(ino);
+                Outcome::Done
+            }
         };
-        entries.map(entry).collect()
-    }
-
-    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure> {
-        Ok(Self::getxattr(self, ino, name)?)
-    }
-
-    fn setxattr(
-        &mut self,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Ok(Self::setxattr(self, ino, name, value, mode, now_ns)?)
-    }
-
-    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure> {
-        Ok(Self::listxattr(self, ino)?)
-    }
-
-    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure> {
-        Ok(Self::removexattr(self, ino, name, now_ns)?)
-    }
-
-    fn parent(&mut self, ino: Ino) -> Result<Ino, Failure> {
-        Ok(Self::parent(self, ino)?)
-    }
-
-    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure> {
-        Ok(Self::limit(self, ino, inodes, now_ns)?)
+        Ok(shown)
     }
 
     fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
         Ok(Self::limits(self).clone())
     }
+}
 
-    fn hold(&mut self, ino: Ino) -> Result<(), Failure> {
-        Ok(Self::hold(self, ino)?)
-    }
+fn done((): ()) -> Outcome {
+    Outcome::Done
+}
 
-    fn release(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {
-        Self::release(self, ino, 1);
-        Ok(())
-    }
-
-    fn sync(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {
-        Self::getattr(self, ino)?;
-        Ok(())
-    }
-
-    fn map(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {
-        Ok(Self::map(self, ino)?)
-    }
-
-    fn unmap(&mut self, ino: Ino, _: i64) -> Result<(), Failure> {
-        Self::unmap(self, ino);
-        Ok(())
-    }
-
-    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure> {
-        Ok(Self::store(self, ino, offset, bytes, now_ns)?)
-    }
-
-    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure> {
-        Ok(Self::flush(self, ino, page, pages, now_ns)?)
-    }
-
-    fn write_scattered(
-        &mut self,
-        ino: Ino,
-        pieces: &[(u64, Vec<u8>)],
-        now_ns: i64,
-    ) -> Result<(), Failure> {
-        Ok(Self::write_scattered(self, ino, pieces, now_ns)?)
-    }
+fn on(model: &mut Model, ino: Ino, action: &Action, now: i64) -> Result<Outcome, Failure> {
+    let shown = match action {
+        Action::Stat => Outcome::Attr(model.getattr(ino)?),
+        Action::Set(set) => Outcome::Attr(model.setattr(ino, set, now)?),
+        Action::Readlink => Outcome::Bytes(model.readlink(ino)?),
+        Action::Read { offset, len } => {
+            Outcome::Bytes(model.read(ino, *offset, *len as usize, now)?)
+        }
+        Action::Write { offset, len, fill } => {
+            let bytes = fill_bytes(*fill, *len as usize);
+            Outcome::Number(model.write(ino, *offset, &bytes, now)? as u64)
+        }
+        Action::Append { len, fill } => {
+            Outcome::Number(model.append(ino, &fill_bytes(*fill, *len as usize), now)?)
+        }
+        Action::Store { offset, len, fill } => {
+            done(model.store(ino, *offset, &fill_bytes(*fill, *len as usize), now)?)
+        }
+        Action::Flush { page, pages } => done(model.flush(ino, *page, *pages, now)?),
+        Action::Scatter { .. } => done(model.write_scattered(ino, &action.pieces(), now)?),
+        Action::Allocate { extend, offset, len } => {
+            done(model.fallocate(ino, *extend, *offset, *len, now)?)
+        }
+        Action::Range { how, offset, len } => done(model.range(ino, *how, *offset, *len, now)?),
+        // The model does not tell data from holes; it only refuses what has neither.
+        Action::Seek { .. } => {
+            model.is_zero(ino, 0, 0)?;
+            Outcome::Done
+        }
+        Action::List { .. } => {
+            let entry = |(name, ino)| {
+                let kind = model.getattr(ino)?.kind;
+                Ok(Entry { name, ino, kind })
+            };
+            let entries: Result<_, Failure> = model.readdir(ino)?.into_iter().map(entry).collect();
+            Outcome::Entries(entries?)
+        }
+        Action::SetXattr { name, value, mode } => {
+            done(model.setxattr(ino, name, &value.bytes(), *mode, now)?)
+        }
+        Action::GetXattr(name) => Outcome::Bytes(model.getxattr(ino, name)?),
+        Action::RemoveXattr(name) => done(model.removexattr(ino, name, now)?),
+        Action::ListXattr => Outcome::Bytes(model.listxattr(ino)?.join(&0)),
+        Action::Limit { inodes } => done(model.limit(ino, *inodes, now)?),
+        Action::Parent => Outcome::Ino(model.parent(ino)?),
+        Action::Sync => {
+            model.getattr(ino)?;
+            Outcome::Done
+        }
+    };
+    Ok(shown)
 }

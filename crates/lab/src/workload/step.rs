@@ -2,6 +2,8 @@
 
 use novale_model::{NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
+use super::bytes::fill_bytes;
+
 /// Names below the root directory; none of them: the root itself. A name may be an invalid one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Path(pub Vec<Vec<u8>>);
@@ -400,5 +402,18 @@ impl Action {
             | Self::Allocate { .. }
             | Self::Range { .. } => false,
         }
+    }
+}
+
+impl Action {
+    /// The places and bytes of a scattered write; none of another action.
+    #[must_use]
+    pub fn pieces(&self) -> Vec<(u64, Vec<u8>)> {
+        let Self::Scatter { offset, len, fill, count, apart } = self else { return Vec::new() };
+        let piece = |index: u32| {
+            let at = offset.saturating_add(apart.saturating_mul(u64::from(index)));
+            (at, fill_bytes(fill.saturating_add(index), *len as usize))
+        };
+        (0..*count).map(piece).collect()
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
+use novale_model::{Attr, Error, Ino, Kind, NewInode, RenameMode};
 
-use super::bytes::fill_bytes;
 use super::step::{Action, Path, Step, Target};
 
 /// Why an operation did not succeed.
@@ -33,94 +32,120 @@ pub struct Entry {
     pub kind: Kind,
 }
 
-/// A file system under test, in the model's types.
-#[allow(missing_docs, reason = "each does what the model's operation of that name does")]
-#[allow(clippy::missing_errors_doc, reason = "likewise")]
-pub trait Subject {
-    fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure>;
-    fn getattr(&mut self, ino: Ino) -> Result<Attr, Failure>;
-    fn setattr(&mut self, ino: Ino, set: &SetAttr, now_ns: i64) -> Result<Attr, Failure>;
-    fn readlink(&mut self, ino: Ino) -> Result<Vec<u8>, Failure>;
-    fn create(
-        &mut self,
+/// An operation by inode number.
+#[derive(Debug, Clone, Copy)]
+pub enum Op<'a> {
+    /// Find a name.
+    Lookup {
+        /// The directory.
         parent: Ino,
-        name: &[u8],
-        new: &NewInode,
-        now_ns: i64,
-    ) -> Result<Attr, Failure>;
-    /// The file is held once.
-    fn create_unnamed(&mut self, parent: Ino, new: &NewInode, now_ns: i64)
-    -> Result<Attr, Failure>;
-    fn link(&mut self, ino: Ino, parent: Ino, name: &[u8], now_ns: i64) -> Result<Attr, Failure>;
-    fn unlink(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure>;
-    fn rmdir(&mut self, parent: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure>;
-    fn rename(
-        &mut self,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
+        /// The name in it.
+        name: &'a [u8],
+    },
+    /// Make an inode.
+    Create {
+        /// The directory.
+        parent: Ino,
+        /// Its name there.
+        name: &'a [u8],
+        /// What.
+        new: &'a NewInode,
+    },
+    /// Make a file without a name, held once.
+    CreateUnnamed {
+        /// The directory that it is made in.
+        dir: Ino,
+        /// What.
+        new: &'a NewInode,
+    },
+    /// Give an inode another name.
+    Link {
+        /// The inode.
+        ino: Ino,
+        /// The directory of the new name.
+        parent: Ino,
+        /// The new name.
+        name: &'a [u8],
+    },
+    /// Remove a name of anything but a directory.
+    Unlink {
+        /// The directory.
+        parent: Ino,
+        /// The name in it.
+        name: &'a [u8],
+    },
+    /// Remove an empty directory.
+    Rmdir {
+        /// Its directory.
+        parent: Ino,
+        /// Its name there.
+        name: &'a [u8],
+    },
+    /// Move or swap names.
+    Rename {
+        /// The old directory and name.
+        from: (Ino, &'a [u8]),
+        /// The new ones.
+        to: (Ino, &'a [u8]),
+        /// What becomes of an existing target.
         mode: RenameMode,
-        now_ns: i64,
-    ) -> Result<(), Failure>;
-    fn read(&mut self, ino: Ino, offset: u64, len: usize, now_ns: i64) -> Result<Vec<u8>, Failure>;
-    fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64)
-    -> Result<usize, Failure>;
-    fn append(&mut self, ino: Ino, bytes: &[u8], now_ns: i64) -> Result<u64, Failure>;
-    fn fallocate(
-        &mut self,
-        ino: Ino,
-        extend: bool,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure>;
-    fn range(
-        &mut self,
-        ino: Ino,
-        how: RangeOp,
-        offset: u64,
-        len: u64,
-        now_ns: i64,
-    ) -> Result<(), Failure>;
-    fn copy(
-        &mut self,
+    },
+    /// Copy bytes.
+    Copy {
+        /// A file and an offset in it.
         from: (Ino, u64),
+        /// Likewise.
         to: (Ino, u64),
-        len: usize,
-        now_ns: i64,
-    ) -> Result<u64, Failure>;
-    /// `None` where the subject does not tell data from holes.
-    fn seek(&mut self, ino: Ino, offset: u64, data: bool) -> Result<Option<u64>, Failure>;
-    /// All entries in name order, got `at_a_time` entries a call.
-    fn readdir(&mut self, ino: Ino, at_a_time: usize, now_ns: i64) -> Result<Vec<Entry>, Failure>;
-    fn getxattr(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Failure>;
-    fn setxattr(
-        &mut self,
+        /// At most so many.
+        len: u32,
+    },
+    /// Do something with one inode.
+    On {
+        /// Which.
         ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        now_ns: i64,
-    ) -> Result<(), Failure>;
-    /// All names in order.
-    fn listxattr(&mut self, ino: Ino) -> Result<Vec<Vec<u8>>, Failure>;
-    fn removexattr(&mut self, ino: Ino, name: &[u8], now_ns: i64) -> Result<(), Failure>;
-    fn parent(&mut self, ino: Ino) -> Result<Ino, Failure>;
-    fn limit(&mut self, ino: Ino, inodes: u64, now_ns: i64) -> Result<(), Failure>;
+        /// What.
+        action: &'a Action,
+    },
+    /// Keep an inode, as an open file is kept.
+    Hold(Ino),
+    /// Give up one hold.
+    Release(Ino),
+    /// Map a file's own pages.
+    Map(Ino),
+    /// Give up a mapping.
+    Unmap(Ino),
+}
+
+/// A file system under test, in the model's types.
+pub trait Subject {
+    /// Does what the model's operation of that name does. A seek of a subject that does not tell data
+    /// from holes is [`Outcome::Done`].
+    ///
+    /// # Errors
+    /// Why it did not succeed.
+    fn apply(&mut self, op: &Op<'_>, now_ns: i64) -> Result<Outcome, Failure>;
+
     /// The limits of directory trees that have any.
+    ///
+    /// # Errors
+    /// Why they can't be told.
     fn limits(&mut self) -> Result<BTreeMap<u32, u64>, Failure>;
-    fn hold(&mut self, ino: Ino) -> Result<(), Failure>;
-    fn release(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
-    fn sync(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
-    fn map(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
-    fn unmap(&mut self, ino: Ino, now_ns: i64) -> Result<(), Failure>;
-    fn store(&mut self, ino: Ino, offset: u64, bytes: &[u8], now_ns: i64) -> Result<(), Failure>;
-    fn flush(&mut self, ino: Ino, page: u64, pages: u64, now_ns: i64) -> Result<(), Failure>;
-    fn write_scattered(
-        &mut self,
-        ino: Ino,
-        pieces: &[(u64, Vec<u8>)],
-        now_ns: i64,
-    ) -> Result<(), Failure>;
+
+    /// Does something with one inode.
+    ///
+    /// # Errors
+    /// Those of [`Subject::apply`].
+    fn on(&mut self, ino: Ino, action: &Action, now_ns: i64) -> Result<Outcome, Failure> {
+        self.apply(&Op::On { ino, action }, now_ns)
+    }
+
+    /// What a name leads to.
+    ///
+    /// # Errors
+    /// Those of [`Subject::apply`].
+    fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Attr, Failure> {
+        self.apply(&Op::Lookup { parent, name }, 0)?.attr()
+    }
 }
 
 /// What a step returned.
@@ -140,6 +165,41 @@ pub enum Outcome {
     Ino(Ino),
     /// No success.
     Failed(Failure),
+}
+
+impl Outcome {
+    /// The attributes that it shows.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] for another outcome.
+    pub fn attr(self) -> Result<Attr, Failure> {
+        let Self::Attr(attr) = self else {
+            return Err(Failure::Broken(format!("attributes expected: {self:?}")));
+        };
+        Ok(attr)
+    }
+
+    /// The entries that it shows.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] for another outcome.
+    pub fn entries(self) -> Result<Vec<Entry>, Failure> {
+        let Self::Entries(entries) = self else {
+            return Err(Failure::Broken(format!("entries expected: {self:?}")));
+        };
+        Ok(entries)
+    }
+
+    /// The bytes that it shows.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] for another outcome.
+    pub fn bytes(self) -> Result<Vec<u8>, Failure> {
+        let Self::Bytes(bytes) = self else {
+            return Err(Failure::Broken(format!("bytes expected: {self:?}")));
+        };
+        Ok(bytes)
+    }
 }
 
 /// What a sequence keeps between its steps, apart for each file system.
@@ -206,130 +266,64 @@ fn try_step<S: Subject>(
     step: &Step,
     now: i64,
 ) -> Result<Outcome, Failure> {
-    match step {
+    let op = match step {
         Step::Hold { path, slot } => {
             let ino = resolve(subject, path)?;
-            subject.hold(ino)?;
+            subject.apply(&Op::Hold(ino), now)?;
             session.put(subject, *slot, Held { ino, is_mapped: false }, now)?;
-            Ok(Outcome::Done)
+            return Ok(Outcome::Done);
         }
         Step::Unnamed { dir, new, slot } => {
             let dir = resolve(subject, dir)?;
-            let made = subject.create_unnamed(dir, new, now)?;
+            let made = subject.apply(&Op::CreateUnnamed { dir, new }, now)?.attr()?;
             session.put(subject, *slot, Held { ino: made.ino, is_mapped: false }, now)?;
-            Ok(Outcome::Attr(made))
+            return Ok(Outcome::Attr(made));
         }
         Step::Map { target, slot } => {
             let ino = find(subject, session, target)?;
-            subject.map(ino, now)?;
+            subject.apply(&Op::Map(ino), now)?;
             session.put(subject, *slot, Held { ino, is_mapped: true }, now)?;
-            Ok(Outcome::Done)
+            return Ok(Outcome::Done);
         }
         Step::Release(slot) => {
             let held = session.slots.remove(slot).ok_or(Error::NotFound)?;
             release(subject, held, now)?;
-            Ok(Outcome::Done)
+            return Ok(Outcome::Done);
         }
-        Step::Compare | Step::Remount | Step::Die => Ok(Outcome::Done),
+        Step::Compare | Step::Remount | Step::Die => return Ok(Outcome::Done),
         Step::Create { path, new } => {
             let (parent, name) = resolve_parent(subject, path)?;
-            subject.create(parent, name, new, now).map(Outcome::Attr)
+            Op::Create { parent, name, new }
         }
         Step::Link { target, path } => {
             let ino = find(subject, session, target)?;
             let (parent, name) = resolve_parent(subject, path)?;
-            subject.link(ino, parent, name, now).map(Outcome::Attr)
+            Op::Link { ino, parent, name }
         }
         Step::Unlink(path) => {
             let (parent, name) = resolve_parent(subject, path)?;
-            subject.unlink(parent, name, now).map(|()| Outcome::Done)
+            Op::Unlink { parent, name }
         }
         Step::Rmdir(path) => {
             let (parent, name) = resolve_parent(subject, path)?;
-            subject.rmdir(parent, name, now).map(|()| Outcome::Done)
+            Op::Rmdir { parent, name }
         }
         Step::Rename { from, to, mode } => {
             let from = resolve_parent(subject, from)?;
-            let to = resolve_parent(subject, to)?;
-            subject.rename(from, to, *mode, now).map(|()| Outcome::Done)
+            Op::Rename { from, to: resolve_parent(subject, to)?, mode: *mode }
         }
-        Step::On { target, action } => {
-            let ino = find(subject, session, target)?;
-            act(subject, ino, action, now)
-        }
+        Step::On { target, action } => Op::On { ino: find(subject, session, target)?, action },
         Step::Copy { from, from_offset, to, to_offset, len } => {
-            let from = find(subject, session, from)?;
-            let to = find(subject, session, to)?;
-            let (from, to) = ((from, *from_offset), (to, *to_offset));
-            subject.copy(from, to, *len as usize, now).map(Outcome::Number)
+            let from = (find(subject, session, from)?, *from_offset);
+            Op::Copy { from, to: (find(subject, session, to)?, *to_offset), len: *len }
         }
-    }
+    };
+    subject.apply(&op, now)
 }
 
 fn release<S: Subject>(subject: &mut S, held: Held, now_ns: i64) -> Result<(), Failure> {
-    if held.is_mapped { subject.unmap(held.ino, now_ns) } else { subject.release(held.ino, now_ns) }
-}
-
-fn act<S: Subject>(
-    subject: &mut S,
-    ino: Ino,
-    action: &Action,
-    now: i64,
-) -> Result<Outcome, Failure> {
-    match action {
-        Action::Stat => subject.getattr(ino).map(Outcome::Attr),
-        Action::Set(set) => subject.setattr(ino, set, now).map(Outcome::Attr),
-        Action::Readlink => subject.readlink(ino).map(Outcome::Bytes),
-        Action::Read { offset, len } => {
-            subject.read(ino, *offset, *len as usize, now).map(Outcome::Bytes)
-        }
-        Action::Write { offset, len, fill } => {
-            let bytes = fill_bytes(*fill, *len as usize);
-            let written = subject.write(ino, *offset, &bytes, now)?;
-            Ok(Outcome::Number(written as u64))
-        }
-        Action::Append { len, fill } => {
-            let bytes = fill_bytes(*fill, *len as usize);
-            subject.append(ino, &bytes, now).map(Outcome::Number)
-        }
-        Action::Store { offset, len, fill } => {
-            let bytes = fill_bytes(*fill, *len as usize);
-            subject.store(ino, *offset, &bytes, now).map(|()| Outcome::Done)
-        }
-        Action::Flush { page, pages } => {
-            subject.flush(ino, *page, *pages, now).map(|()| Outcome::Done)
-        }
-        Action::Scatter { offset, len, fill, count, apart } => {
-            let piece = |index: u32| {
-                let at = offset.saturating_add(apart.saturating_mul(u64::from(index)));
-                (at, fill_bytes(fill.saturating_add(index), *len as usize))
-            };
-            let pieces: Vec<_> = (0..*count).map(piece).collect();
-            subject.write_scattered(ino, &pieces, now).map(|()| Outcome::Done)
-        }
-        Action::Allocate { extend, offset, len } => {
-            subject.fallocate(ino, *extend, *offset, *len, now).map(|()| Outcome::Done)
-        }
-        Action::Range { how, offset, len } => {
-            subject.range(ino, *how, *offset, *len, now).map(|()| Outcome::Done)
-        }
-        Action::Seek { offset, data } => {
-            let found = subject.seek(ino, *offset, *data)?;
-            Ok(found.map_or(Outcome::Done, Outcome::Number))
-        }
-        Action::List { at_a_time } => {
-            subject.readdir(ino, *at_a_time as usize, now).map(Outcome::Entries)
-        }
-        Action::SetXattr { name, value, mode } => {
-            subject.setxattr(ino, name, &value.bytes(), *mode, now).map(|()| Outcome::Done)
-        }
-        Action::GetXattr(name) => subject.getxattr(ino, name).map(Outcome::Bytes),
-        Action::RemoveXattr(name) => subject.removexattr(ino, name, now).map(|()| Outcome::Done),
-        Action::ListXattr => subject.listxattr(ino).map(|names| Outcome::Bytes(names.join(&0))),
-        Action::Limit { inodes } => subject.limit(ino, *inodes, now).map(|()| Outcome::Done),
-        Action::Parent => subject.parent(ino).map(Outcome::Ino),
-        Action::Sync => subject.sync(ino, now).map(|()| Outcome::Done),
-    }
+    let op = if held.is_mapped { Op::Unmap(held.ino) } else { Op::Release(held.ino) };
+    subject.apply(&op, now_ns).map(drop)
 }
 
 fn find<S: Subject>(subject: &mut S, session: &Session, target: &Target) -> Result<Ino, Failure> {

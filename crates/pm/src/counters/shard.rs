@@ -73,6 +73,7 @@ pub(crate) struct Shard {
     /// Twice the fences that had something pending; the lowest bit: something is pending now.
     fences_with_pending: Count,
     fences_without: Count,
+    fences_before_commits: Count,
     /// By slot and purpose.
     tallies: Box<[[Tally; Purpose::ALL.len()]]>,
 }
@@ -82,6 +83,7 @@ impl Shard {
         Self {
             fences_with_pending: Count::default(),
             fences_without: Count::default(),
+            fences_before_commits: Count::default(),
             tallies: (0..slots).map(|_| Default::default()).collect(),
         }
     }
@@ -136,6 +138,12 @@ impl Shard {
         }
     }
 
+    /// The last fence was one that a commit waited for before it stores its line.
+    #[inline(always)]
+    pub(crate) fn fenced_before_commit(&self) {
+        self.fences_before_commits.add(1);
+    }
+
     /// Adds the counts so far to `sum`; `eadr`: what is stored reaches the slot.
     pub(crate) fn add_to(&self, sum: &mut Counters, eadr: bool) {
         for (of_slot, slot_lines) in self.tallies.iter().zip(&mut sum.slot_lines) {
@@ -152,6 +160,7 @@ impl Shard {
         let with_pending = self.fences_with_pending.get() / 2;
         sum.fences += with_pending + self.fences_without.get();
         sum.fences_with_pending += with_pending;
+        sum.fences_before_commits += self.fences_before_commits.get();
     }
 }
 
