@@ -13,12 +13,19 @@ sum() { # passed|failed|skipped FILE
   awk -v kind="$1" '$1 == kind { n += $2 } END { print n + 0 }' "$2"
 }
 
+# Each part has mounts of its own: a namespace that another one makes has a copy of none of them, which
+# would keep it from being unmounted.
+own_mounts=()
+if is_root && unshare --mount --propagation private true 2>/dev/null; then
+  own_mounts=(unshare --mount --propagation private --)
+fi
+
 part() { # NAME CPU-SECONDS COMMAND...
   local name=$1 limit=$2 log=$logs/$1.log tally=$logs/$1.tally started=$SECONDS status=0
   local passed failed skipped
   shift 2
   : >"$tally"
-  NOVALE_TALLY=$tally scripts/patient.sh "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
+  NOVALE_TALLY=$tally scripts/patient.sh "$limit" "${own_mounts[@]}" "$@" >"$log" 2>&1 </dev/null || status=$?
   passed=$(sum passed "$tally") failed=$(sum failed "$tally") skipped=$(sum skipped "$tally")
   if [ "$status" = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
     passed=1

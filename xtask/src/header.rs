@@ -8,8 +8,17 @@ use anyhow::{Context, Result};
 const FOLDER: &str = "crates/capi";
 const HEADER: &str = "crates/capi/include/novale.h";
 /// The files with declarations, in the order of the header.
-const SOURCES: &[&str] =
-    &["version", "text", "pool", "file", "map", "names", "directory", "attributes", "xattr"];
+const SOURCES: &[&str] = &[
+    "border/version",
+    "border/text",
+    "calls/pool",
+    "calls/file",
+    "calls/map",
+    "calls/names",
+    "calls/directory",
+    "calls/attributes",
+    "calls/xattr",
+];
 
 /// Writes the header.
 pub(crate) fn write(root: &Path) -> Result<()> {
@@ -56,7 +65,9 @@ mod tests {
     #[test]
     fn each_exported_call_is_in_the_header_and_the_manual() {
         let mut exported = BTreeSet::new();
-        for entry in fs::read_dir(workspace_root().join(FOLDER).join("src")).unwrap() {
+        let source = workspace_root().join(FOLDER).join("src");
+        let files = ["border", "calls"].map(|room| fs::read_dir(source.join(room)).unwrap());
+        for entry in files.into_iter().flatten() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
             let calls = text.split("no_mangle)]").skip(1);
             let name = |call: &str| call.split("fn ").nth(1)?.split('(').next().map(str::to_owned);

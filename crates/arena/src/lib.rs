@@ -7,7 +7,7 @@
 //!
 //! - [`Arena`]: the mapping, its header, blocks and their allocator ([`Class`]).
 //! - [`Client`] and [`Op`]: who uses the segment, and what each operation in flight is about to do.
-//! - [`Recovery`] and [`Record`]: what a dead client left, for whoever settles it.
+//! - [`Recovery`] and [`Record`]: what a dead client left, for the client that settles it.
 //! - [`LockGuard`] and [`SeqCount`]: locks that know their owner, and counters for readers
 //!   that take no lock.
 //! - [`Radix`] and [`NameTable`]: maps by number and by name hash.

@@ -1,4 +1,4 @@
-//! Processes are killed at random instants; whoever is left finds lists whole, locks settled, and
+//! Processes are killed at random instants; a client that is left finds lists whole, locks settled, and
 //! no more lost than a block a death.
 #![allow(
     clippy::unwrap_used,

@@ -120,7 +120,7 @@ fn an_ended_operation_leaves_nothing() {
 }
 
 /// Lists of any length come back whole and in order, and their further blocks are used again. They came
-/// back with the newest block in front, so that who went on behind so many of them skipped others.
+/// back with the newest block in front, so that who went on after so many of them skipped others.
 #[test]
 fn long_lists_of_extents_are_kept() {
     let arena = arena();

@@ -155,7 +155,7 @@ fn growing_to_many_and_shrinking_to_none_uses_the_same_memory_again() {
 }
 
 /// How it happened: buckets that were split far enough to take new tags, then merged, hold tags that
-/// begin one bit behind the one by which they are split next. That bit was looked for in the tag.
+/// begin one bit after the one by which they are split next. That bit was looked for in the tag.
 #[test]
 fn buckets_that_were_merged_can_be_split_again() {
     let arena = Arena::anonymous(64 << 20).unwrap();

@@ -131,7 +131,7 @@ fn check_run(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key: u
     }
 }
 
-/// Pages that lie one behind the other are told at once, over the ends of leaves, until one of them is
+/// Pages that lie one after the other are told at once, over the ends of leaves, until one of them is
 /// changed or goes.
 #[test]
 fn pages_in_a_row_are_one_run() {

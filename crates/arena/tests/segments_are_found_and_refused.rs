@@ -68,7 +68,7 @@ fn mapped(path: &Path) -> u64 {
 }
 
 /// A checker of memory that looks at all that is mapped (valgrind's, for leaks) met a bus error at
-/// each page behind the file's end, and went on for minutes.
+/// each page beyond the file's end, and went on for minutes.
 #[test]
 fn no_more_is_mapped_than_there_is() {
     let (_folder, path) = place();

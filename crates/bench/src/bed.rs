@@ -152,7 +152,7 @@ impl Bed {
         &self.pool.fs
     }
 
-    /// Where in the slot the read file lies, about: behind the overwritten one.
+    /// Where in the slot the read file lies, about: after the overwritten one.
     pub(crate) fn read_range(&self) -> Range<u64> {
         self.file_bytes..2 * self.file_bytes
     }
@@ -307,7 +307,7 @@ impl Bed {
     }
 }
 
-/// 0, as only whoever has read the bytes knows: all bytes of a file are the same.
+/// 0, as only the one who has read the bytes knows: all bytes of a file are the same.
 pub(crate) fn told_by(data: &[u8]) -> u64 {
     let first = std::hint::black_box(data.first().copied().unwrap_or(0));
     u64::from(first ^ data.get(1).copied().unwrap_or(first))

@@ -90,7 +90,7 @@ typedef struct novale_statfs_t {
 typedef struct novale_dirent_t {
     // The inode's number.
     uint64_t ino;
-    // For novale_seekdir: where to go on behind this entry.
+    // For novale_seekdir: where to go on after this entry.
     uint64_t cookie;
     // The inode's kind, DT_REG and so on of <dirent.h>.
     uint8_t kind;
@@ -246,7 +246,7 @@ ssize_t novale_write(const novale_file_t *file, const void *buffer, size_t bytes
 // As novale_write, at an offset in bytes, with O_APPEND too; the position stays.
 ssize_t novale_pwrite(const novale_file_t *file, const void *buffer, size_t bytes, int64_t to);
 
-// As novale_write, of up to 1024 buffers one behind the other, as one write: all of them or none.
+// As novale_write, of up to 1024 buffers one after the other, as one write: all of them or none.
 //
 // Errors: -EINVAL (too many buffers), -ENOMEM, and those of novale_write.
 ssize_t novale_writev(const novale_file_t *file, const struct iovec *buffers, int count);
@@ -404,11 +404,11 @@ int novale_opendir(const novale_t *pool,
 // Stores the next entry. "." and ".." are not among them. Names that go while a directory is listed
 // may be seen or not, names that come are not seen before it starts again, all others are seen once.
 //
-// Returns 1 for an entry, 0 behind the last one. Errors: -EFAULT, -EUCLEAN (damage).
+// Returns 1 for an entry, 0 after the last one. Errors: -EFAULT, -EUCLEAN (damage).
 int novale_readdir(const novale_dir_t *directory,
                    struct novale_dirent_t *entry);
 
-// Goes on behind the entry with this cookie, also of another listing of the same directory; 0 is
+// Goes on after the entry with this cookie, also of another listing of the same directory; 0 is
 // the start.
 //
 // Returns 0. Errors: those of every call.
@@ -513,7 +513,7 @@ int novale_fsetxattr(const novale_file_t *file,
                      size_t size,
                      int flags);
 
-// Stores the names of the extended attributes of what a path names, each with a NUL behind it. With
+// Stores the names of the extended attributes of what a path names, each with a NUL after it. With
 // size 0 only tells how many bytes they are.
 //
 // Returns the bytes of all names and NULs. Errors: -ERANGE (more than size), and others of

@@ -173,7 +173,7 @@ fn a_client_that_is_killed_disturbs_nobody() {
         assert!(eventually(|| scratch.in_dir("child").exists()));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Whatever it held is given back to whoever asks.
+        // Whatever it held is given back to the caller.
         let bytes = fs::read(scratch.in_dir("child")).unwrap();
         let first: [u8; 8] = *bytes.first_chunk().unwrap();
         assert_eq!(bytes, first.repeat(1000), "a write is seen whole");

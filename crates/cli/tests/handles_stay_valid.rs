@@ -117,7 +117,7 @@ fn of_what_is_removed_they_are_stale_also_when_its_number_is_used_again() {
     let inos = [number(&file), number(&folder)];
     fs::remove_file(&file).unwrap();
     fs::remove_dir(&folder).unwrap();
-    // The kernel has the inode until the release of the written file is answered, behind its close.
+    // The kernel has the inode until the release of the written file is answered, after its close.
     assert!(eventually(|| lead(&scratch, &handles) == ["ESTALE", "ESTALE"]));
     let again = |ino| {
         let names = (0..2000).map(|index| scratch.in_dir(&format!("again-{ino}-{index}")));

@@ -87,7 +87,7 @@ fn a_pool_is_mounted_on_two_directories() {
     assert!(line.contains("nosuid"), "{line}");
     novale(&["umount", &other]).refused(1, &["stays open", &dir]);
     novale(&["mount", &slot, &other]).ok();
-    // One behind the other: the pool is closed when the command returns.
+    // One after the other: the pool is closed when the command returns.
     novale(&["umount", &dir, &other]).ok();
     assert_eq!(facts(&slot)["clean"], true);
     fs::remove_dir(&other).unwrap();

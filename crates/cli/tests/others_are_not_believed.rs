@@ -1,7 +1,7 @@
 //! Promise: what other users and other containers do in `/dev/shm`, and what their mounts say, neither
 //! misleads a command nor keeps anybody from anything.
 //!
-//! The facts of a mount were files in `/dev/shm`. Whoever could write one had root's `novale umount`
+//! The facts of a mount were files in `/dev/shm`. A user who could write one had root's `novale umount`
 //! remove a file of root's, and root's `novale run` serve a user's mount from a pool of root's; a
 //! container's daemon removed those of living mounts; and the names could be taken by anybody before.
 

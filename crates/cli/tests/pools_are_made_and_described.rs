@@ -222,7 +222,7 @@ fn check_tells_clean_damaged_and_unreadable_by_its_exit_code() {
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!((report["inodes"].as_u64(), report["clean"].as_bool()), (Some(1), Some(true)));
     assert_eq!(report["errors"].as_array().map(Vec::len), Some(0));
-    // The identity line of the root: inode 1 of the chunk behind the first free page.
+    // The identity line of the root: inode 1 of the chunk after the first free page.
     patch(&slot, SeekFrom::Start((8 + 2) * 4096 + 256 + 8), b"damage");
     let damaged = novale(&["check", "--json", &slot]);
     let report: serde_json::Value = serde_json::from_str(&damaged.out).unwrap();
@@ -287,7 +287,7 @@ fn a_pool_without_room_leaves_the_size_as_it_was() {
     let new = scratch.slot("new");
     novale(&[&vast()[..], &[&new]].concat()).refused(1, &[&new, "no room", "--size"]);
     assert!(!fs::exists(&new).unwrap());
-    // What fails behind that, here the mapping, puts the length back too.
+    // What fails after that, here the mapping, puts the length back too.
     let limited = "ulimit -v 400000; exec \"$0\" mkfs --force --size 512M \"$1\"";
     let program = env!("CARGO_BIN_EXE_novale");
     let run = Command::new("sh").args(["-c", limited, program, &slot]).output().unwrap();

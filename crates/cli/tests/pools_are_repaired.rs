@@ -9,7 +9,7 @@ use std::io::SeekFrom;
 
 use support::{Scratch, novale, patch};
 
-/// The identity line of the root: inode 1 of the page behind the directory's.
+/// The identity line of the root: inode 1 of the page after the directory's.
 const ROOT_IDENTITY: u64 = (8 + 2) * 4096 + 256;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Promise: a directory with a quota holds no more than it, whoever writes, and says what it uses.
+//! Promise: a directory with a quota holds no more than it, no matter who writes, and says what it uses.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 

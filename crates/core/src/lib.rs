@@ -3,7 +3,7 @@
 //! them in with each call ([`Ctx`]), so that a run replays.
 //!
 //! A mutating operation reads top-down the same way everywhere: make room (all that can fail), store
-//! behind what is committed, commit (`op::commit`), publish to the view, free what fell out of use.
+//! after what is committed, commit (`op::commit`), publish to the view, free what fell out of use.
 
 mod attr;
 mod base;

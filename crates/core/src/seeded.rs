@@ -2,7 +2,7 @@
 //! system, found by others in published work, or a trap of this design; `novale-lab bugs` says which.
 //!
 //! Only the feature `seeded-bugs`, which nothing but the lab asks for, compiles them in. Without it
-//! `is_on` is a constant, and what stands behind it is gone.
+//! `is_on` is a constant, and what stands after it is gone.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -71,7 +71,7 @@ pub enum Bug {
     AcceptedNotFlushed,
     /// Recovery walks the logs of inodes that have ended.
     EndedLogWalked,
-    /// A gap behind the old end of a file is not zeroed.
+    /// A gap beyond the old end of a file is not zeroed.
     GapNotZeroed,
     /// State lines are always written to the same place.
     StateInPlace,
@@ -93,7 +93,7 @@ pub enum Bug {
     SessionFirst,
     /// A line that ends an inode is summed with the generation of its log.
     EndedWithGeneration,
-    /// A certificate takes the number of the line that it puts behind.
+    /// A certificate takes the number of the line that it replaces.
     CertificateSameNumber,
     /// Pages that move to other offsets stay mapped where they were.
     MovedPagesStay,
@@ -105,7 +105,7 @@ pub enum Bug {
     XattrsNotFenced,
     /// Recovery counts twice what directory trees use.
     TreesCountedTwice,
-    /// Both copies of the superblock are stored behind one fence.
+    /// Both copies of the superblock are stored after one fence.
     FeatureCopiesTogether,
     /// The first line of a zeroed range's first page stays in the cache.
     ZeroEdgeCached,
@@ -129,7 +129,7 @@ pub enum Bug {
     InPlaceCached,
     /// Pages that were cut off come back in a commit that is seen.
     UnparkedSeen,
-    /// Of pages that lie one behind the other a flush leaves the last one in the cache.
+    /// Of pages that lie one after the other a flush leaves the last one in the cache.
     FlushRunShort,
     /// What is published is a commit for each place.
     PublishInTwo,
@@ -141,6 +141,8 @@ pub enum Bug {
     AcceptedEndCached,
     /// Recovery does not erase torn records.
     TornRecordStays,
+    /// Recovery does not write back the state lines that it believes.
+    StateLinesCached,
     /// A write in place needs no certificate.
     InPlaceNotCertified,
     /// What a write by the log stores in place has no fence.

@@ -52,7 +52,7 @@ fn value(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 7 + len) % 251).unwrap()).collect()
 }
 
-/// Runs `check` on the file system as `make` leaves it, behind the loss of the view, and behind a
+/// Runs `check` on the file system as `make` leaves it, after the loss of the view, and after a
 /// clean close.
 fn thrice(form: Form, make: impl Fn(&Fs), check: impl Fn(&Fs)) {
     let fs = open(pool(16 * MB), form);

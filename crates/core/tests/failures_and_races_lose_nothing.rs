@@ -52,7 +52,7 @@ fn a_failed_create_keeps_the_numbers_generation() {
     fs.unlink(&ctx(22), Node::ROOT, b"g").unwrap();
     fs.close().unwrap();
     let fs = open(fs.into_pm());
-    // A create that fails behind the taking of the number.
+    // A create that fails after the taking of the number.
     fs.hold(d.ino).unwrap();
     fs.rmdir(&ctx(30), Node::ROOT, b"d").unwrap();
     assert!(matches!(
@@ -163,7 +163,7 @@ fn a_write_to_a_number_that_becomes_a_directorys_is_refused() {
     }
 }
 
-/// Two look-ups without a lock, one before and one behind the other's rename, looked like two names
+/// Two look-ups without a lock, one before and one after the other's rename, looked like two names
 /// of one inode, which is nothing to do and no error.
 #[test]
 fn one_of_two_renames_of_a_name_wins() {

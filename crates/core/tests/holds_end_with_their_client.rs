@@ -144,7 +144,7 @@ fn a_client_that_leaves_closes_what_it_has_open() {
     assert_eq!(bed.fs.clients(), 1);
 }
 
-/// Programs that are killed leave their slots to whoever needs one next.
+/// Programs that are killed leave their slots to a client that needs one next.
 #[test]
 fn more_clients_come_than_there_is_room_for_when_others_have_died() {
     let bed = Bed::new();

@@ -115,7 +115,7 @@ fn holes_leave_a_file_of_many_pieces() {
     assert!(before == after);
 }
 
-/// Each collapse and each insertion maps all pages behind it anew, and leaves them where older
+/// Each collapse and each insertion maps all pages after it anew, and leaves them where older
 /// entries say that they are: those look alive, and came at more pages a time than a step looks at.
 #[test]
 fn pages_that_move_about_their_file() {

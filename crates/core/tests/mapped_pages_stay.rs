@@ -132,7 +132,7 @@ fn change(random: &mut Rng, fs: &Fs, ino: Ino, model: &mut Vec<u8>) {
             grow(model, end);
         }
         _ => {
-            // From the front to behind the end of the longest.
+            // From the front to beyond the end of the longest.
             let to = Place { ino, offset: 200_000 };
             let done = fs.copy_range(&CTX, Place { ino, offset: 0 }, to, range.1).unwrap();
             let done = usize::try_from(done).unwrap();
@@ -322,7 +322,7 @@ fn who_can_gives_way_to_a_kernel() {
     for hold in [fixed, hold] {
         fs.open_release(&CTX, hold).unwrap();
     }
-    // What was said of others does not count for those who come behind the last of them.
+    // What was said of others does not count for those who come after the last of them.
     let hold = can().unwrap().unwrap();
     assert!(!fs.ask_to_map(&CTX, file.0).unwrap());
     fs.open_release(&CTX, hold).unwrap();

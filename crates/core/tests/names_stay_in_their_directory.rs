@@ -1,4 +1,4 @@
-//! What a walk has found stays told from what gets its number behind its removal.
+//! What a walk has found stays told from what gets its number after its removal.
 //!
 //! How it happened: operations named a directory by its number alone. One that was removed between the
 //! walk to it and the operation, its number used again for another, got the name that was meant for

@@ -1,4 +1,4 @@
-//! A directory's parent is found by its number alone, as file handles need it: behind a new opening,
+//! A directory's parent is found by its number alone, as file handles need it: after a new opening,
 //! moves and exchanges, and where the hint on media is missing or wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]

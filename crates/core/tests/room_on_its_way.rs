@@ -1,4 +1,4 @@
-//! Whoever finds no room learns whether a removed file that somebody holds is on its way out, and
+//! A client that finds no room learns whether a removed file that somebody holds is on its way out, and
 //! nobody waits for one twice in vain.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports, reason = "a test panics")]

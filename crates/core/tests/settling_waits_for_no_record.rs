@@ -1,4 +1,4 @@
-//! Whoever settles for the dead gets on, though all operation records are waited in.
+//! The client that settles for the dead gets on, though all operation records are waited in.
 //!
 //! To free the inode that a dead operation had taken the last name of, settling took a record like
 //! any operation; when the threads that waited for the dead one's locks had all of them, it slept for

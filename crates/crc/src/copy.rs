@@ -98,7 +98,7 @@ pub(crate) mod wide {
         Some(unsafe { crate::by_instruction(u32::MAX, &folded) })
     }
 
-    /// The CRC32C of what `crc` is of, and `bytes` behind it; none where they are short, or the CPU
+    /// The CRC32C of what `crc` is of, and `bytes` after it; none where they are short, or the CPU
     /// can't.
     pub(crate) fn sum(crc: u32, bytes: &[u8]) -> Option<u32> {
         let steps = bytes.len() / STEP;

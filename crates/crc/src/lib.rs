@@ -14,7 +14,7 @@ pub use copy::copy;
 /// From this length on, folding by carry-less multiplication beats the CRC32 instruction.
 const LONG: usize = 512;
 
-/// The CRC32C of what `crc` is of, and `bytes` behind it; `crc` is 0 for nothing.
+/// The CRC32C of what `crc` is of, and `bytes` after it; `crc` is 0 for nothing.
 #[inline]
 #[must_use]
 pub fn append(crc: u32, bytes: &[u8]) -> u32 {

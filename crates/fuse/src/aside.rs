@@ -16,9 +16,9 @@ use crate::service::{Errno, Reply, Service};
 /// How long a request waits: who has the file mapped may be stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the file is looked at though nobody has said that it is free: who should have may have
-/// died behind giving way.
+/// died after giving way.
 const TICK: Duration = Duration::from_millis(100);
-/// For so long behind a request that has waited in vain others for the same file do not wait: the
+/// For so long after a request that has waited in vain others for the same file do not wait: the
 /// kernel asks for a page more than once before it gives up.
 const LOST: Duration = Duration::from_secs(1);
 

@@ -2,12 +2,11 @@
 //!
 //! A program that has a file open without the kernel, and then does what only the kernel can do with
 //! it (pass the descriptor on, lock or map the file), opens `.novale/INO.GENERATION` for that: the
-//! same inode, whatever its names are by then, and whether it has one. Behind a colon the name may go on with
-//! anything: the kernel shows it where it shows what a descriptor leads to. The directory is the daemon's
-//! user's alone, as the arena is, since names and their permissions are passed by. It is on no
+//! same inode, whatever its names are by then, and whether it has one. After a colon the name may go on
+//! with anything: the kernel shows it where it shows what a descriptor leads to. The directory is the
+//! daemon's user's alone, as the arena is, since names and their permissions are passed by. It is on no
 //! media and in no listing; nothing can be made or changed in it, and what is removed is the kernel's
-//! memory of a name alone. A directory is not found
-//! so: the kernel allows it one place only.
+//! memory of a name alone. A directory is not found so: the kernel allows it one place only.
 
 use novale_core::{Attr, Ctx, FileKind, Ino};
 use novale_layout::INO_LIMIT;

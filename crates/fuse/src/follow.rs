@@ -1,6 +1,6 @@
 //! A mount's flags as they are now: the kernel tells no FUSE daemon of a remount.
 //!
-//! It does tell whoever polls the mount table that something in it has changed, so a thread looks at
+//! It does tell the one who polls the mount table that something in it has changed, so a thread looks at
 //! the mount's own line then, and access times go by what that says.
 
 use std::fs::File;

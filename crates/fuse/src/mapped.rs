@@ -2,7 +2,7 @@
 //!
 //! A mapping lives no longer than the open file that it was made of, whose end the kernel tells. A page
 //! of a mapping is read without an owner, by the page cache, as nothing else is where files bypass it:
-//! so a file is marked before its first page is handed out, whoever maps it, and the mark goes when
+//! so a file is marked before its first page is handed out, no matter who maps it, and the mark goes when
 //! the last open file has ended. Where the pool is mounted elsewhere too, that kernel's files are not
 //! known here, and the mark stays until nobody holds the inode.
 

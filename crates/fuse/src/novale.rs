@@ -46,7 +46,7 @@ type Report = Box<dyn Fn(&Error) + Send + Sync>;
 pub struct Settings {
     /// The access times that the file system was opened with; `Never` when it is read-only.
     pub atime: Atime,
-    /// There are no access control lists: `EOPNOTSUPP` for whoever asks.
+    /// There are no access control lists: `EOPNOTSUPP` for the caller.
     pub no_acl: bool,
     /// There are no attributes of users.
     pub no_user_xattr: bool,
@@ -604,7 +604,7 @@ impl Service for Novale {
 
     fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64> {
         let _pass = self.enter(&[from.ino, to.ino])?;
-        // Behind the copy the kernel drops its pages with all that was stored to them meanwhile; what
+        // After the copy the kernel drops its pages with all that was stored to them meanwhile; what
         // it is refused it reads and writes.
         if self.stores.may_store(to.ino) {
             return Err(Errno(libc::EOPNOTSUPP));

@@ -1,4 +1,4 @@
-//! The words behind `-o`: applied, known to be needless, or refused by name.
+//! The words after `-o`: applied, known to be needless, or refused by name.
 
 use rustix::mount::MountFlags;
 

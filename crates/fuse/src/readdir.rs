@@ -1,4 +1,4 @@
-//! Directory listings: `.` and `..` in front, the core's entries in batches behind.
+//! Directory listings: `.` and `..` in front, the core's entries in batches after.
 //!
 //! Invariants: nothing is looked up while the core lists, so a batch is copied out first. Who has a
 //! directory open reads to an end that is fixed with its first read from the start. An NFS server

@@ -1,5 +1,5 @@
 //! Requests that wait for room: the kernel gives up a removed file a moment after its program was told
-//! that it is closed and removed, by a request that comes behind others.
+//! that it is closed and removed, by a request that comes after others.
 //!
 //! They are put aside and tried again by a thread of their own, as what they wait for is a request that
 //! the serving threads must be there for. The thread is there while anything waits.

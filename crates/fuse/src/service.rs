@@ -105,7 +105,7 @@ pub struct Listed {
 /// A file system that the kernel can ask. Calls come from many threads at once.
 ///
 /// # Errors
-/// Every call fails with the errno that the system call behind it is to return: those of POSIX, and
+/// Every call fails with the errno that the system call is to return: those of POSIX, and
 /// `ESHUTDOWN` once the service is being shut down.
 #[expect(clippy::missing_errors_doc, reason = "said once for all calls")]
 pub trait Service: Send + Sync + 'static {
@@ -175,8 +175,8 @@ pub trait Service: Send + Sync + 'static {
     /// The kernel reads a page of a mapping of a shared file system's file. False while programs have
     /// the file's own pages mapped; `asks` has them give way.
     fn maps(&self, ino: Ino, asks: bool) -> Reply<bool>;
-    /// Whether a file that the kernel has mapped to run it may be run: not while a program has it open for
-    /// writing that the kernel knows nothing of.
+    /// Whether a file that the kernel has mapped to run it may be run: not while a program has it open
+    /// for writing that the kernel knows nothing of.
     fn may_run(&self, ino: Ino) -> Reply<()>;
     /// What [`Service::wait_for_mappings`] is to be told, before [`Service::maps`] is asked.
     fn mappings_turn(&self) -> u32;
@@ -194,7 +194,7 @@ pub trait Service: Send + Sync + 'static {
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize>;
     /// Makes a file or directory durable.
     fn fsync(&self, ino: Ino) -> Reply<()>;
-    /// Lists entries of an open directory behind a cookie, `.` and `..` first, until `take` says that
+    /// Lists entries of an open directory after a cookie, `.` and `..` first, until `take` says that
     /// it has no room. Those made since it was last read from the start are not among them.
     fn readdir(
         &self,

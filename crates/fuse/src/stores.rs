@@ -2,7 +2,7 @@
 //!
 //! Files that are open for writing bypass the kernel's page cache, which drops the pages of a write
 //! before and after it. A page that is mapped may come back in between: read before the write is
-//! applied, stored to, and written back behind it, as a whole, with the old bytes in the place of those
+//! applied, stored to, and written back after it, as a whole, with the old bytes in the place of those
 //! of the write. So of a page that the kernel has read, what a write replaces in it is kept, and of a
 //! page that is written back the bytes that are still the old ones are nobody's stores: the write's
 //! stay. Both are whole then, and the kernel reads the page anew, which ends this.
@@ -13,7 +13,7 @@
 //! the kernel has let go of the one before, and has written it back where it was stored to: what is
 //! kept of it is of no use any more. A byte that was stored to, seen by its being another than the old
 //! one, is the mapping's from there on, whatever it becomes. What a write keeps is of no use either
-//! once the kernel has dropped its pages behind it, which it does before the file's next write; so the
+//! once the kernel has dropped its pages after it, which it does before the file's next write; so the
 //! oldest are forgotten where there are many.
 //!
 //! Not covered: writes that the kernel itself makes beside each other (`io_uring`, `libaio`). It drops
@@ -135,7 +135,7 @@ pub(crate) type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> Reply<usize>;
 /// Says where a write begins.
 pub(crate) type AtOffset<'a> = &'a dyn Fn() -> Reply<u64>;
 
-/// A page of the file as it is, zeros behind its end.
+/// A page of the file as it is, zeros beyond its end.
 fn page_now(read: ReadAt<'_>, page: u64) -> Reply<[u8; PAGE_BYTES]> {
     let mut now = [0; PAGE_BYTES];
     let bytes = read(page * PAGE, &mut now)?;

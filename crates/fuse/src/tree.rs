@@ -1,5 +1,5 @@
 //! Directory trees and their quotas, as attributes that are not stored as such: for `novale quota`, and
-//! for whoever has setfattr. The kernel hands `trusted.` to the administrator alone, and no list
+//! for the one who has setfattr. The kernel hands `trusted.` to the administrator alone, and no list
 //! names them, so that no copy takes them along.
 //!
 //! `trusted.novale.project` is the number of the tree that an inode counts for, 0 for none;

@@ -56,7 +56,7 @@ fn call(target: &Path, flags: UnmountFlags) -> Result<(), MountError> {
 /// Lets the kernel write mapped pages back, as far as the daemon still answers.
 ///
 /// Who asks one that does not waits in the kernel and can't be killed, so a thread asks. It is left
-/// behind then, and ends when the connection is cut.
+/// after then, and ends when the connection is cut.
 pub(crate) fn write_back(target: &Path) {
     let target = target.to_owned();
     let (done, written) = channel();

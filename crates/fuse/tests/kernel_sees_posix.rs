@@ -474,7 +474,7 @@ fn a_file_handle_stays_valid_when_the_kernel_has_forgotten_the_inode() {
     };
     fs::create_dir(mount.path("d")).unwrap();
     fs::write(mount.path("d/f"), b"by handle").unwrap();
-    // After the unlink the kernel keeps the inode until the file's release, sent behind close, is
+    // After the unlink the kernel keeps the inode until the file's release, sent after close, is
     // answered: the handle dies soon, not at once.
     let script = "import ctypes,os,sys,struct\n\
         libc=ctypes.CDLL(None,use_errno=True)\n\

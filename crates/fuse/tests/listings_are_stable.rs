@@ -15,7 +15,7 @@ use novale_core::{Ctx, FileKind, Ino, NewInode, Node};
 use rustix::fs::{RawDir, SeekFrom, seek};
 use support::Mount;
 
-/// A name as a listing shows it, and the place behind it.
+/// A name as a listing shows it, and the place after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shown {
     name: String,
@@ -127,7 +127,7 @@ fn a_place_can_be_gone_back_to_when_names_have_come_and_gone() {
     let directory = File::open(&dir).unwrap();
     let before = rest(&directory, 2000);
     assert_eq!(before.len(), 302);
-    // Of every third name the place behind it is kept and the name removed.
+    // Of every third name the place after it is kept and the name removed.
     let is_kept = |shown: &Shown| shown.name.parse::<u32>().map_or(true, |index| index % 3 != 0);
     for shown in before.iter().filter(|shown| !is_kept(shown)) {
         fs::remove_file(dir.join(&shown.name)).unwrap();
@@ -137,7 +137,7 @@ fn a_place_can_be_gone_back_to_when_names_have_come_and_gone() {
     }
     for (index, shown) in before.iter().enumerate() {
         seek(&directory, SeekFrom::Start(shown.behind)).unwrap();
-        // What was made since the directory was read from its start is behind its end.
+        // What was made since the directory was read from its start is beyond its end.
         let expected = before.iter().skip(index + 1).find(|shown| is_kept(shown));
         let next = piece(&directory, 300).first().map(|shown| shown.name.clone());
         assert_eq!(next.as_ref(), expected.map(|shown| &shown.name), "behind {}", shown.name);

@@ -189,7 +189,7 @@ fn after_closing_everything_is_refused_and_nothing_breaks() {
 }
 
 /// The kernel reads a page for a mapping before a write is applied to it, and writes it back, with a
-/// store in it, behind that: the write was gone.
+/// store in it, after that: the write was gone.
 #[test]
 fn a_write_is_kept_beside_a_store_to_a_mapping_of_its_page() {
     let (_fs, service) = service();

@@ -57,7 +57,7 @@ struct Refusal {
     what: Refused,
     /// How many were asked for while this counts.
     asked: AtomicU64,
-    /// The first one that is refused, and the one behind the last.
+    /// The first one that is refused, and the one after the last.
     from: AtomicU64,
     to: AtomicU64,
     /// Stores and write-backs since the last fence.
@@ -108,8 +108,8 @@ impl Observer for Refusal {
     }
 }
 
-/// Refuses each allocation or read of `victim`, one after the other, behind `setup`; with `reopened`,
-/// behind closing and opening the pool as well, so that what it meets has to be loaded.
+/// Refuses each allocation or read of `victim`, one after the other, after `setup`; with `reopened`,
+/// after closing and opening the pool as well, so that what it meets has to be loaded.
 ///
 /// # Errors
 /// The first refusal that did harm, and what was wrong.

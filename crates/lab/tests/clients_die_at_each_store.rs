@@ -155,7 +155,7 @@ fn and_are_settled_for_between_stores_to_the_arena() {
     run(Form::Auto, 2, (Points::Arena, 3), false);
 }
 
-/// What a client has open is closed for it: by whoever settles, also for one that died settling.
+/// What a client has open is closed for it: by the client that settles, also for one that died settling.
 #[test]
 fn while_they_open_and_close_files() {
     let closes = Holding::OpensRemovesCloses;

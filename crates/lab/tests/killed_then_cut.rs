@@ -1,4 +1,4 @@
-//! The promise holds for a process that is killed, and for a power cut behind its recovery: what
+//! The promise holds for a process that is killed, and for a power cut after its recovery: what
 //! recovery accepted is durable, and what an operation cut off left behind a log's tail stays dead.
 
 #![allow(
@@ -115,7 +115,8 @@ fn a_lost_blank_line_uncovers_no_entry_of_a_cut_off_operation() {
         fs.create(&ctx(1), Node::ROOT, format!("x{index}").as_bytes(), &file).unwrap();
     }
     lab.settle();
-    // The operation that is cut off: delete at line 60, add at line 61. Its entries arrive, its record does not.
+    // The operation that is cut off: delete at line 60, add at line 61. Its entries arrive, its record
+    // does not.
     fs.rename(&ctx(2), Node::ROOT, b"a", Node::ROOT, b"phantom", RenameMode::Replace).unwrap();
     let mut hardware = lab.hardware.clone();
     for event in lab.recorder.take() {
@@ -144,7 +145,8 @@ fn a_lost_blank_line_uncovers_no_entry_of_a_cut_off_operation() {
         hardware.apply(&event);
     }
     drop(fs);
-    // The pending lines of the root's tail page: the blank line is the one at 61*64 in its page with all-zero bytes.
+    // The pending lines of the root's tail page: the blank line is the one at 61*64 in its page with
+    // all-zero bytes.
     let blank: Vec<LineKey> = hardware
         .pending()
         .iter()
@@ -209,7 +211,7 @@ fn kill_then_cut(form: Form, prepare: &dyn Fn(&Fs), last: &dyn Fn(&Fs)) -> Vec<S
         let found = tree(&fs);
         let recovery = recorder.take();
         drop(fs);
-        // Power cut behind the recovery, or at each of its fences.
+        // Power cut after the recovery, or at each of its fences.
         let mut points = Vec::new();
         let mut hw = hardware.clone();
         for event in &recovery {

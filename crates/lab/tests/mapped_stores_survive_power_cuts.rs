@@ -1,4 +1,4 @@
-//! Promise: behind a power cut a file whose pages are mapped has what was flushed of the mapping, and of
+//! Promise: after a power cut a file whose pages are mapped has what was flushed of the mapping, and of
 //! other stores any part; its size and all other files are as after one operation or another; and what
 //! an atomic mapping publishes is there all of it or not at all. `NOVALE_LAB_SECONDS` and
 //! `NOVALE_LAB_SEED` make it go on.

@@ -83,7 +83,7 @@ fn a_run_that_would_try_nothing_is_refused() {
     assert!(err.contains("name one with --corpus"), "{err}");
 }
 
-/// `clients` had a pool and an arena of half a gigabyte each in /dev/shm, and whoever ended it by a
+/// `clients` had a pool and an arena of half a gigabyte each in /dev/shm, and the one who ended it by a
 /// signal had them there for good.
 #[test]
 fn a_signal_ends_it_with_what_was_found_and_nothing_left() {

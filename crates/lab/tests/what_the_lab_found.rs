@@ -24,7 +24,7 @@ use novale_pm::{Observer, Pm, PmOptions, Purpose};
 const POOL_BYTES: u64 = 4 << 20;
 
 /// A process that wrote several inodes in a session died or lost power with a create's own line still
-/// pending and a write's checksum unmet. Recovery put both lines behind by certificates of one op_seq,
+/// pending and a write's checksum unmet. Recovery superseded both lines by certificates of one op_seq,
 /// was itself cut between the two, and the next one took the certificate for what stands while the
 /// loading of the inode took the rejected line: a size without its bytes.
 #[test]
@@ -52,9 +52,9 @@ fn a_recovery_cut_between_two_certificates_brings_no_rejected_write_back() {
     }
 }
 
-/// A power cut tore a create's journal record, which recovery took no notice of and left where it was. The
-/// next create in the same directory stored its record in the same place, and was torn, too: the one unit
-/// that arrived was just what the first one lacked, and the same in both. So the first create was
+/// A power cut tore a create's journal record, which recovery took no notice of and left where it was.
+/// The next create in the same directory stored its record in the same place, and was torn, too: the one
+/// unit that arrived was just what the first one lacked, and the same in both. So the first create was
 /// there again, and its name's place held the second one's: the pool did not open.
 #[test]
 fn a_torn_record_is_not_completed_by_the_next_in_its_place() {
@@ -100,7 +100,7 @@ fn create_recorded(fs: &Fs, recorder: &Recorder, name: &[u8]) -> (Vec<u8>, Vec<E
     (before, recorder.take())
 }
 
-/// Where the record of an operation is stored, and its bytes: the first store behind the first fence.
+/// Where the record of an operation is stored, and its bytes: the first store after the first fence.
 fn record_of(events: &[Event]) -> (PmAddr, &[u8]) {
     let behind = events.iter().skip_while(|event| !matches!(event.what, What::Fence));
     let mut stores = behind.filter_map(|event| match &event.what {
@@ -110,7 +110,8 @@ fn record_of(events: &[Event]) -> (PmAddr, &[u8]) {
     stores.next().unwrap()
 }
 
-/// What a power cut leaves while an operation's record is under way: all before it, and some of its units.
+/// What a power cut leaves while an operation's record is under way: all before it, and some of its
+/// units.
 fn cut_in_record(
     (before, events): &(Vec<u8>, Vec<Event>),
     is_kept: impl Fn(usize) -> bool,
@@ -166,7 +167,7 @@ fn a_file_without_a_name_leaves_no_torn_line_alone() {
     }
 }
 
-/// A write beyond the end zeroed the dead bytes behind the old end, and its process died before the
+/// A write beyond the end zeroed the dead bytes beyond the old end, and its process died before the
 /// fence. The next write beyond the end read zeros, from the cache, left them alone and was
 /// acknowledged; then the power went, and the gap held the old bytes again.
 #[test]
@@ -233,7 +234,7 @@ fn a_session_that_a_dead_process_began_does_not_part_slots_from_pool() {
     }
 }
 
-/// A file without a name was written to by whoever held it, and released; another file's write took
+/// A file without a name was written to by the one who held it, and released; another file's write took
 /// its page. So the checksum of the first one's newest line held no more, and recovery, cut off while
 /// it wrote a certificate there, left that line torn. The older line, without a name as well, was then
 /// asked for its own checksum, over the same page: neither line counted, and the pool did not open.
@@ -308,7 +309,7 @@ const MADE_TWICE: &str = "
     unlink /d
     create /d kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
 
-/// A journal record's checksum ran over its lines with their own checksums behind them, where a CRC is
+/// A journal record's checksum ran over its lines with their own checksums after them, where a CRC is
 /// the same for any line. Of a record that lay over an older one only the middle arrived: it passed, and
 /// a name led to an inode that was not there.
 #[test]
@@ -352,7 +353,7 @@ fn an_inode_that_was_never_made_stays_blank() {
 }
 
 /// A crash tore both of an inode's lines while a record in the journal stood for it. Recovery wrote one
-/// of them anew, and the other was damage to whoever loaded the inode.
+/// of them anew, and the other was damage to the one who loaded the inode.
 #[test]
 fn both_lines_that_a_crash_tore_are_written_anew() {
     let text = "
@@ -374,7 +375,7 @@ fn a_removed_files_pages_are_freed_once_when_its_client_dies_behind_that() {
 }
 
 /// A client noted what it was going to free, how far it had come, and was killed. Who settled for it
-/// went on behind so many extents of the list, which came back with the newest ones in front: some
+/// went on after so many extents of the list, which came back with the newest ones in front: some
 /// pages were freed again, others never.
 #[test]
 fn a_file_in_many_pieces_is_freed_once_when_its_client_dies_in_the_middle() {

@@ -1,4 +1,4 @@
-//! The fields of every structure by name and place, for whoever shows bytes as they lie on media.
+//! The fields of every structure by name and place, for the one who shows bytes as they lie on media.
 
 use crate::EntryKind;
 use crate::acl::{RawAclEntry, RawAclHeader};

@@ -8,7 +8,7 @@ use crate::number::decode_seq;
 use crate::raw::is_zero;
 use crate::{Crc32c, Ino, LayoutError, PmAddr, Seed};
 
-/// Lines of a log page behind its header.
+/// Lines of a log page after its header.
 pub const LOG_ENTRY_LINES: u64 = 63;
 /// The next pointer, in bytes from the start of the page.
 pub const LOG_NEXT_OFFSET: u64 = 24;

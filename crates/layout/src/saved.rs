@@ -32,7 +32,7 @@ pub struct SavedPageHeader {
     pub next: PmAddr,
     /// 0 for the first page, then rising by one.
     pub page_index: u32,
-    /// Bytes of payload behind the header, at most 4032.
+    /// Bytes of payload after the header, at most 4032.
     pub payload_bytes: u32,
 }
 

@@ -123,7 +123,7 @@ impl XattrNamespace {
         }
     }
 
-    /// Whether its names go on behind the prefix.
+    /// Whether its names go on after the prefix.
     #[must_use]
     pub const fn has_names(self) -> bool {
         matches!(self, Self::User | Self::Trusted | Self::Security)
@@ -145,7 +145,7 @@ pub struct XattrPageHeader {
     pub next: PmAddr,
     /// The operation that stored the chain; the same in all its pages.
     pub op_seq: u64,
-    /// Bytes of payload behind the header, 1 to 4032.
+    /// Bytes of payload after the header, 1 to 4032.
     pub payload_bytes: u32,
     /// CRC32C of those bytes, without a seed.
     pub payload_crc: u32,
@@ -312,7 +312,7 @@ impl XattrRecord {
         RECORD_BYTES + self.name.len() + behind
     }
 
-    /// Checks the first record of bytes that were read back; returns it and the bytes behind it.
+    /// Checks the first record of bytes that were read back; returns it and the bytes after it.
     ///
     /// # Errors
     /// [`LayoutError::Field`]: the first thing that is wrong.

@@ -45,7 +45,7 @@ impl Contents {
         out
     }
 
-    /// Puts `bytes` at `offset`; a gap behind the old end reads as zeros.
+    /// Puts `bytes` at `offset`; a gap beyond the old end reads as zeros.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.put(offset, bytes);
         self.settle(offset, offset.saturating_add(bytes.len() as u64));

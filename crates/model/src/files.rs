@@ -58,7 +58,7 @@ impl Model {
         Ok(bytes)
     }
 
-    /// Puts `bytes` at `offset`; a gap behind the end reads as zeros. No bytes: no change.
+    /// Puts `bytes` at `offset`; a gap beyond the end reads as zeros. No bytes: no change.
     ///
     /// # Errors
     /// Those of `read`; [`Error::TooLarge`].
@@ -119,7 +119,7 @@ impl Model {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a range of no bytes; to collapse or insert also for one that is not of
-    /// whole pages, that reaches the end, or that starts behind it. Those of `write`.
+    /// whole pages, that reaches the end, or that starts after it. Those of `write`.
     pub fn range(
         &mut self,
         ino: Ino,

@@ -13,7 +13,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 type Unit = [u8; 8];
 
 impl Contents {
-    /// Puts `bytes` at `offset` as a store to a mapping does, none behind the end: a crash may bring
+    /// Puts `bytes` at `offset` as a store to a mapping does, none beyond the end: a crash may bring
     /// back what was there.
     pub fn store(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset.saturating_add(bytes.len() as u64).min(self.size());

@@ -38,7 +38,7 @@ impl Model {
         self.inodes.values().any(|inode| inode.maps > 0)
     }
 
-    /// Stores to mapped pages, none behind the end, and says so by the ctime: a crash may bring back,
+    /// Stores to mapped pages, none beyond the end, and says so by the ctime: a crash may bring back,
     /// of each unit of eight bytes, what was there.
     ///
     /// # Errors

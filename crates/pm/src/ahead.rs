@@ -61,7 +61,7 @@ impl Pm {
             if asked.is_first(window) {
                 let offset = (window * WINDOW).saturating_sub(addr.byte());
                 let word = base.wrapping_add(to_usize(offset)).map_addr(|at| at & !7);
-                // SAFETY: `load_ptr` found `len` mapped bytes, at least one, and a window behind the
+                // SAFETY: `load_ptr` found `len` mapped bytes, at least one, and a window after the
                 // first one begins within them; the word around a byte is in its page.
                 let _mapped = unsafe { cpu::load_u64(word) };
             }

@@ -1,4 +1,4 @@
-//! The seam for whoever watches the stores: the crash lab's recorder, fault injection.
+//! The seam for the one who watches the stores: the crash lab's recorder, fault injection.
 
 use std::panic::Location;
 

@@ -108,7 +108,7 @@ pub struct PmOptions {
     /// Fault all pages in now, so that no access faults later.
     pub populate: bool,
     /// Ask for 2 MB pages; what the kernel refuses stays on 4 KB pages. A file of tmpfs that is new gets
-    /// them for whoever maps it later as well.
+    /// them for the one who maps it later as well.
     pub hugepages: bool,
     /// The write-back instruction; `None` takes the best that the CPU has.
     pub write_back: Option<WriteBackKind>,

@@ -103,7 +103,7 @@ impl Pm {
         self.write_back_range(dirty.addr, dirty.len, dirty.purpose)
     }
 
-    /// Starts the write-back of every line that `len` bytes from `addr` touch, whoever stored
+    /// Starts the write-back of every line that `len` bytes from `addr` touch, no matter who stored
     /// them: a fence completes its own thread's write-backs only, so what depends on another
     /// thread's stores writes them back again.
     ///

@@ -1,4 +1,4 @@
-//! Pieces of the pool shown one behind the other in memory, for a program that stores to them itself.
+//! Pieces of the pool shown one after the other in memory, for a program that stores to them itself.
 //!
 //! What is stored so no counter counts and no observer sees; it becomes durable by a write-back of the
 //! pool's own addresses ([`Pm::write_back_range`]) and a fence.
@@ -13,7 +13,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use crate::cpu::{self, Cpu};
 use crate::{PAGE, Pm, SlotKind, to_usize};
 
-/// Pieces of a pool's slots, mapped once more; unmapped when dropped. Whoever has one sees to it that
+/// Pieces of a pool's slots, mapped once more; unmapped when dropped. The one who has one sees to it that
 /// the pieces stay what they are meanwhile.
 #[derive(Debug)]
 pub struct Window {
@@ -29,7 +29,7 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Pm {
-    /// Maps pieces of the pool, each an address and its bytes in whole pages, one behind the other.
+    /// Maps pieces of the pool, each an address and its bytes in whole pages, one after the other.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for no pieces, or such as are not whole pages of a slot;
@@ -53,8 +53,8 @@ impl Pm {
             self.show(*addr, *len, window.base.wrapping_add(at).cast())?;
             at += to_usize(*len);
         }
-        // A child of fork is no client of the pool, and must not reach what may be another file's by then.
-        // SAFETY: the range is this window; nothing of it changes here.
+        // A child of fork is no client of the pool, and must not reach what may be another file's by
+        // then. SAFETY: the range is this window; nothing of it changes here.
         unsafe { madvise(base, len, Advice::LinuxDontFork) }?;
         Ok(window)
     }

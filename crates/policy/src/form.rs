@@ -8,7 +8,7 @@ pub enum Form {
     /// Single-fence where its checksum costs less than the fence that it saves, two-fence above.
     #[default]
     Auto,
-    /// One fence behind data, entries and commit line together; a checksum of the data in the
+    /// One fence after data, entries and commit line together; a checksum of the data in the
     /// commit line tells recovery whether all of it arrived. Writes above 8 KB take two all the
     /// same: their bytes are not copied, and may change while they are stored.
     Single,

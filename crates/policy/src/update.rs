@@ -18,10 +18,11 @@ pub struct WriteShape {
 pub enum Method {
     /// Whole new pages, mapped by one commit (NOVA 4.4).
     CopyOnWrite,
-    /// Behind the end of the file, in place as far as its last page goes and in new pages beyond: the
+    /// Beyond the end of the file, in place as far as its last page goes and in new pages beyond: the
     /// commit of the size makes them the file's.
     Append,
-    /// Over the old bytes: after a crash each aligned unit of 8 bytes is the old one or the new one (PMFS).
+    /// Over the old bytes: after a crash each aligned unit of 8 bytes is the old one or the new one
+    /// (PMFS).
     InPlace,
     /// To the log, by a commit, then over the old bytes: fine-grained redo logging (LAWN 2.2).
     FineLog,

@@ -13,7 +13,7 @@ pub const VERSION: u64 = 1;
 /// The directory, in the root of the mount.
 pub const DIRECTORY: &str = ".novale";
 
-/// A name may go on behind this with anything.
+/// A name may go on after this with anything.
 pub const SEPARATOR: u8 = b':';
 
 /// The name of one use of an inode's number.

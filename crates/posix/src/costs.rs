@@ -1,7 +1,7 @@
 //! What a fence and a checksum cost on this machine, measured before a pool is opened: the commit form
 //! goes by it ([`novale_core::Form::Auto`]).
 //!
-//! Measured are commits of a page as the two forms make them, with the locked instruction behind them that
+//! Measured are commits of a page as the two forms make them, with the locked instruction after them that
 //! ends an operation: on many processors the fence itself does not wait for the stores, and that one
 //! does. They go to the pool's own memory, to a page that this version of the format leaves blank; its
 //! bytes are stored again as they are, so that nothing changes, whenever the power fails.

@@ -159,7 +159,7 @@ impl File {
         Ok(Self::write_to(file, Target::Offset(offset), bytes)?.bytes)
     }
 
-    /// Writes several buffers one behind the other, as one write: all of them or nothing.
+    /// Writes several buffers one after the other, as one write: all of them or nothing.
     ///
     /// # Errors
     /// Those of [`File::write`]; `ENOMEM` where there is no memory for a buffer as long as all.
@@ -282,7 +282,7 @@ impl File {
         if same && from_offset.is_none() && to_offset.is_none() {
             return Err(FsError::Invalid("a copy of a file's bytes onto themselves").into());
         }
-        // Whoever locks both positions does it in the order of their addresses.
+        // The one who locks both positions does it in the order of their addresses.
         let (mut from_position, mut to_position);
         if Arc::as_ptr(&self.inner) < Arc::as_ptr(&target.inner) {
             from_position = from_offset.is_none().then(|| self.offset());
@@ -313,9 +313,9 @@ impl File {
         Ok(self.inner.shared.fs.sync(&self.inner.shared.ctx(), self.inner.ino)?)
     }
 
-    /// Lists an open directory behind the entry with `after` as its cookie, from the start with 0,
+    /// Lists an open directory after the entry with `after` as its cookie, from the start with 0,
     /// until `each` returns `false`. `.` and `..` are not among the entries, and none that is made
-    /// meanwhile; in several calls, a listing ends whatever others make when it stops behind
+    /// meanwhile; in several calls, a listing ends whatever others make when it stops after
     /// [`File::last_cookie`].
     ///
     /// # Errors

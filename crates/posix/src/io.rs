@@ -7,7 +7,7 @@ use novale_core::{Attr, Fallocate};
 use crate::{Fd, File, Files, OpenOptions, Result, Whence};
 
 impl Files {
-    /// The open file behind a descriptor.
+    /// The open file of a descriptor.
     ///
     /// # Errors
     /// `EBADF`.

@@ -1,7 +1,7 @@
-//! A directory's listing as programs see it: `.` and `..` in front, the core's entries behind.
+//! A directory's listing as programs see it: `.` and `..` in front, the core's entries after.
 //!
-//! Positions are the same for every client: whoever goes on where another one has stopped, as the kernel
-//! does with a directory that a program had open without it, gets what is left.
+//! Positions are the same for every client: the one who goes on where another one has stopped, as the
+//! kernel does with a directory that a program had open without it, gets what is left.
 
 use novale_core::{Ctx, DirEntry, Error, FileKind, Fs, Node, Result};
 
@@ -9,7 +9,7 @@ use novale_core::{Ctx, DirEntry, Error, FileKind, Fs, Node, Result};
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// `.` and `..` of a directory, as far as they come behind a cookie.
+/// `.` and `..` of a directory, as far as they come after a cookie.
 ///
 /// # Errors
 /// Those of [`Fs::parent`], but for a directory that was removed before anybody asked for its parent,
@@ -36,7 +36,7 @@ pub fn list_dots(fs: &Fs, node: Node, after: u64) -> Result<Vec<DirEntry<'static
     Ok(dots)
 }
 
-/// Where the core's entries go on behind a cookie of a listing.
+/// Where the core's entries go on after a cookie of a listing.
 #[must_use]
 pub fn after_dots(after: u64) -> u64 {
     if after <= DOT_DOT { 0 } else { after }
@@ -49,7 +49,7 @@ pub fn after_dots(after: u64) -> u64 {
 /// `rewinddir` leads to again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Those behind this cookie; 0 is the start.
+    /// Those after this cookie; 0 is the start.
     pub after: u64,
     /// None above this one; 0 where that is not fixed yet.
     pub end: u64,

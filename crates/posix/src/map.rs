@@ -24,8 +24,8 @@ pub struct Map {
 }
 
 impl File {
-    /// Maps `len` bytes from `offset` on, a whole page each, which must lie before the end of the file but
-    /// for the last page. Holes get pages.
+    /// Maps `len` bytes from `offset` on, a whole page each, which must lie before the end of the file
+    /// but for the last page. Holes get pages.
     ///
     /// # Errors
     /// `EBADF` unless the file is open for reading and writing; `EINVAL` for another range; `EBUSY`
@@ -164,7 +164,7 @@ impl DerefMut for Replica {
 impl Replica {
     /// Writes what was changed since the last time to the file, in one commit: after a crash all of it is
     /// there, or none. Of a page the bytes between the first and the last changed one are written; what
-    /// lies behind the end of the file is not.
+    /// lies beyond the end of the file is not.
     ///
     /// # Errors
     /// Those of [`novale_core::Fs::write_scattered`]; nothing is published then.

@@ -11,9 +11,9 @@ pub enum Whence {
     Current(i64),
     /// The end of the file.
     End(i64),
-    /// The next stored byte at or behind an offset.
+    /// The next stored byte at or after an offset.
     Data(u64),
-    /// The next hole at or behind an offset.
+    /// The next hole at or after an offset.
     Hole(u64),
 }
 
@@ -21,8 +21,8 @@ impl Whence {
     /// What a call of lseek(2) with these arguments asks for.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown `whence` and a position before the start; [`Error::NoSuchOffset`] for
-    /// data or a hole there.
+    /// [`Error::Invalid`] for an unknown `whence` and a position before the start;
+    /// [`Error::NoSuchOffset`] for data or a hole there.
     pub fn of_call(given: i64, whence: i32) -> Result<Self> {
         let start = u64::try_from(given);
         match whence {
@@ -58,7 +58,7 @@ pub fn sought(fs: &Fs, ino: Ino, position: u64, whence: Whence) -> Result<u64> {
 pub enum Target {
     /// To an offset in bytes.
     Offset(u64),
-    /// Behind what the file holds at that moment (`O_APPEND`, `RWF_APPEND`).
+    /// After what the file holds at that moment (`O_APPEND`, `RWF_APPEND`).
     End,
 }
 

@@ -1,8 +1,8 @@
-//! What `novale run --report` counts: calls and bytes that programs served themselves, and those that went
-//! through the mount, with the reason.
+//! What `novale run --report` counts: calls and bytes that programs served themselves, and those that
+//! went through the mount, with the reason.
 //!
-//! All programs of a run share one memory of [`WORDS`] words, zeroes but for the first, to which each only
-//! adds:
+//! All programs of a run share one memory of [`WORDS`] words, zeroes but for the first, to which each
+//! only adds:
 //!
 //! | words | what |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | `CALL_WORDS` for each of [`CALLS_MAX`] calls | its name, then calls and bytes for each way |
 //! | `PROGRAM_WORDS` for each of [`PROGRAMS_MAX`] programs | state, starts, path |
 //!
-//! A call's first way is the direct one; the others are through the mount, one for each [`Why`]. Names and
-//! paths end with a NUL.
+//! A call's first way is the direct one; the others are through the mount, one for each [`Why`]. Names
+//! and paths end with a NUL.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -195,7 +195,7 @@ fn way_at(call: usize, way: Result<(), Why>) -> usize {
     CALLS_AT + call * CALL_WORDS + NAME_WORDS + way * 2
 }
 
-/// A text cut to so many words, with a NUL behind it.
+/// A text cut to so many words, with a NUL after it.
 fn text_words(text: &[u8], words: usize) -> impl Iterator<Item = u64> + '_ {
     let text = text.get(..words * 8 - 1).unwrap_or(text);
     (0..words).map(|word| {

@@ -1,4 +1,4 @@
-//! Several buffers as one operation: gathered before a write, scattered behind a read.
+//! Several buffers as one operation: gathered before a write, scattered after a read.
 
 use std::io::{IoSlice, IoSliceMut};
 

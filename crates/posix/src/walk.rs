@@ -96,8 +96,8 @@ pub(crate) fn walk<'p>(fs: &Fs, ctx: &Ctx, path: &'p [u8], follow: Follow) -> Re
 /// [`Error::Leaves`] where it goes above the root, and at another user's link in a sticky directory that
 /// everybody may write, unless that user owns the directory too: the kernel is to judge it
 /// (`fs.protected_symlinks`). [`Error::LeavesTo`] where it follows a symbolic link that starts with a
-/// slash: the rest need not be this file system's. [`FsError::Stale`] where a directory went away under the
-/// walk, which is to begin again. Those of the walk.
+/// slash: the rest need not be this file system's. [`FsError::Stale`] where a directory went away under
+/// the walk, which is to begin again. Those of the walk.
 pub fn walk_from<'p>(
     fs: &Fs,
     ctx: &Ctx,
@@ -110,7 +110,7 @@ pub fn walk_from<'p>(
 }
 
 /// As [`walk_from`], for an operation that looks the last name up itself: [`Found::attr`] is none there
-/// whether there is such a name or not. With a slash behind it, and for what is no name, it is as
+/// whether there is such a name or not. With a slash after it, and for what is no name, it is as
 /// elsewhere.
 ///
 /// # Errors

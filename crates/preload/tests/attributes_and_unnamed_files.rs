@@ -17,7 +17,7 @@ promises! {
     attributes_of_the_kernel_are_left_to_it: runs_with_the_daemon by_kernel;
     files_without_a_name_need_no_daemon: runs_without_the_daemon unnamed;
     children_use_files_without_a_name: runs_with_the_daemon inherited;
-    /// Whoever is not root may not open files by number: what a program had open when it gave up its
+    /// The one who is not root may not open files by number: what a program had open when it gave up its
     /// rights could not be locked or inherited any more.
     who_gives_up_rights_keeps_files: runs_with_the_daemon rights;
 }

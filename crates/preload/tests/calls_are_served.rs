@@ -33,24 +33,26 @@ promises! {
     data_is_read_and_written_without_the_daemon: runs_without_the_daemon data;
     names_and_attributes_change_without_the_daemon: runs_without_the_daemon names;
     threads_share_files_without_the_daemon: runs_without_the_daemon threads;
-    /// The first call of a thread ran on the program's stack, where glibc's asynchronous writes leave 20 KB.
+    /// The first call of a thread ran on the program's stack, where glibc's asynchronous writes leave 20
+    /// KB.
     threads_with_small_stacks_write: runs_without_the_daemon small_stacks;
-    /// What a name led to went before it was used: `link` said that it is stale, which no program expects.
+    /// What a name led to went before it was used: `link` said that it is stale, which no program
+    /// expects.
     names_may_go_at_any_time: runs_without_the_daemon going;
     bad_pointers_are_errors: runs_without_the_daemon pointers;
     signal_handlers_may_write: runs_without_the_daemon signals;
     /// A thread that had a file locked took memory of the program's, and waited there for a thread that a
     /// signal had interrupted, whose handler waited for the file.
     signals_may_interrupt_what_takes_memory: runs_without_the_daemon memory;
-    /// The call that ends a process was made on the way out of the library, behind a door that was shut
+    /// The call that ends a process was made on the way out of the library, after a door that was shut
     /// for good: a handler that ran there and wrote waited for ever.
     signals_do_not_keep_a_process_from_ending: runs_without_the_daemon ends;
     descriptors_keep_the_kernels_rules: runs_with_the_daemon descriptors;
     numbers_are_the_lowest_free_ones: runs_with_the_daemon numbers;
     a_number_is_one_threads_at_a_time: runs_without_the_daemon numbers_of_threads;
     /// A program without a free number took all other clients for dead, since it could not open what says
-    /// that they live: it closed the pool and removed the arena under them. What it had open was not handed
-    /// to its children.
+    /// that they live: it closed the pool and removed the arena under them. What it had open was not
+    /// handed to its children.
     who_has_all_its_numbers_in_use_can_fork: runs_with_the_daemon limit;
     children_share_positions: runs_with_the_daemon children;
     programs_inherit_descriptors: runs_with_the_daemon programs;
@@ -59,8 +61,8 @@ promises! {
     directories_are_read_and_entered: runs_with_the_daemon directories;
 }
 
-/// The library opened a FIFO itself, with all signals blocked: whoever waited for a partner that never
-/// came could be ended by SIGKILL alone.
+/// The library opened a FIFO itself, with all signals blocked: the one who waited for a partner that
+/// never came could be ended by SIGKILL alone.
 #[test]
 fn who_waits_at_a_fifo_can_be_interrupted() {
     let Some((scratch, slot)) = mounted("who_waits_at_a_fifo") else { return };

@@ -1,6 +1,6 @@
 //! Promise: a descriptor leads to the file that it was made for, whatever other threads close and open
-//! meanwhile; what counts from its position or from the end of its file does so, whoever serves it; and
-//! what can be refused or moved without the kernel is.
+//! meanwhile; what counts from its position or from the end of its file does so, no matter who serves it;
+//! and what can be refused or moved without the kernel is.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -21,8 +21,8 @@ promises! {
     duplicates_lead_where_their_originals_did: runs_with_the_daemon duplicates;
     /// The kernel counted from a position that it did not know.
     locks_count_from_the_position_and_the_end: runs_with_the_daemon locks;
-    /// A clone request, which no file of a mount can fulfil, had the kernel open the file, and so had each
-    /// copy by the kernel.
+    /// A clone request, which no file of a mount can fulfil, had the kernel open the file, and so had
+    /// each copy by the kernel.
     copies_are_made_and_clones_refused_without_the_daemon: runs_without_the_daemon copies;
     /// Placeholders are duplicates of one descriptor, and all were said to be one file.
     questions_about_descriptors_are_answered: runs_with_the_daemon queries;
@@ -30,8 +30,8 @@ promises! {
     openings_break_leases: runs_with_the_daemon leases;
 }
 
-/// The kernel drops what it is told of a file's length when it has been told something else in the meantime:
-/// a position from the end lay before records that had been written, which were overwritten.
+/// The kernel drops what it is told of a file's length when it has been told something else in the
+/// meantime: a position from the end lay before records that had been written, which were overwritten.
 #[test]
 fn the_end_of_a_file_is_where_it_is() {
     let Some((scratch, slot)) = mounted("the_end_of_a_file") else { return };

@@ -19,11 +19,11 @@ promises! {
     /// Each name that was moved came again at the end of the listing, which so had none.
     who_moves_what_it_reads_comes_to_an_end: runs_without_the_daemon moves;
     what_is_no_directory_is_told: runs_without_the_daemon refusals;
-    /// The kernel found the mount's root behind each number whose directory it had not been given.
+    /// The kernel found the mount's root of each number whose directory it had not been given.
     the_kernel_starts_from_directories_too: runs_with_the_daemon kernel;
     children_go_on_in_a_listing: runs_with_the_daemon children;
     /// The kernel keeps a mount point from being removed, and a program that runs from being written
-    /// to: both were done behind its back.
+    /// to: both were done after its back.
     what_the_kernel_keeps_is_kept: runs_with_the_daemon kept;
 }
 
@@ -200,7 +200,7 @@ mod tasks {
             let (name, _, _, position) = listing.next().unwrap();
             half = position;
             seen.push(name);
-            // Names in front and behind go, and others come.
+            // Names in front and after go, and others come.
             fs::remove_file(directory.join(old)).unwrap();
             fs::write(directory.join(format!("new {index}")), b"").unwrap();
         }

@@ -52,7 +52,7 @@ fn succeeds(output: &Output) -> String {
 fn stores_are_seen_by_all_and_go_to_no_other_file() {
     let Some((scratch, slot)) = mounted("stores_are_seen") else { return };
     succeeds(&task(&scratch, Some("dax"), "own_pages").output().unwrap());
-    // Behind the mapping the mount reads what was stored.
+    // After the mapping the mount reads what was stored.
     let bytes = fs::read(scratch.in_dir("kept")).unwrap();
     assert_eq!(&bytes[PAGE..PAGE + 6], b"stored");
     is_whole(&scratch, &slot);

@@ -51,7 +51,7 @@ impl Peer {
         Self { child, says }
     }
 
-    /// Waits until it says a word; returns what it says behind it.
+    /// Waits until it says a word; returns what it says after it.
     fn heard(&mut self, word: &str) -> String {
         let mut line = String::new();
         loop {
@@ -286,8 +286,9 @@ fn private_mappings_give_way_too() {
     is_whole(&scratch, &slot);
 }
 
-/// `mremap` put memory of the program's own over a mapping, which the file took when it gave way. A second
-/// mapping of a first is the kernel's, since it may be longer, and would show what lies behind in the pool.
+/// `mremap` put memory of the program's own over a mapping, which the file took when it gave way. A
+/// second mapping of a first is the kernel's, since it may be longer, and would show what lies after in
+/// the pool.
 #[test]
 fn what_mremap_has_made_of_mappings_is_known() {
     let Some((scratch, slot)) = with_file("remapped") else { return };
@@ -302,8 +303,8 @@ fn what_mremap_has_made_of_mappings_is_known() {
     is_whole(&scratch, &slot);
 }
 
-/// A futex in a mapping is known by the file: whoever sleeps on it when that becomes another is reached
-/// all the same.
+/// A futex in a mapping is known by the file: the one who sleeps on it when that becomes another is
+/// reached all the same.
 #[test]
 fn who_sleeps_in_the_mapping_can_still_be_woken() {
     let Some((scratch, slot)) = with_file("sleepers") else { return };
@@ -359,8 +360,8 @@ mod tasks {
         unsafe { libc::poll(&raw mut stdin, 1, 0) == 1 }
     }
 
-    /// Counts in the mapping until it is told to end, and until the mapping is the kernel's; not for ever,
-    /// if that does not come.
+    /// Counts in the mapping until it is told to end, and until the mapping is the kernel's; not for
+    /// ever, if that does not come.
     fn count(map: *mut u64) {
         println!("mapped {}", shown(map));
         let word = unsafe { map.byte_add(slot()) };

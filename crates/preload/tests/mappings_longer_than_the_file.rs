@@ -1,5 +1,5 @@
 //! Promise: under `novale run --map=dax` a mapping that is longer than its file shows what the file gets
-//! later, whoever makes it longer, and gives SIGBUS behind the file's last page.
+//! later, no matter who makes it longer, and gives SIGBUS after the file's last page.
 //!
 //! Such mappings were the kernel's. LMDB maps as much as its database may ever hold, and then writes to
 //! the file: each of its transactions went through the daemon several times.
@@ -138,7 +138,7 @@ fn the_file_grows_by_others() {
     is_whole(&scratch, &slot);
 }
 
-/// The kernel knew a shorter file when it was mapped: behind its end the mapping that took the place of
+/// The kernel knew a shorter file when it was mapped: beyond its end the mapping that took the place of
 /// the file's own pages gave SIGBUS.
 #[test]
 fn it_gives_way_with_all_that_the_file_has_got() {
@@ -421,7 +421,7 @@ mod tasks {
         let map = Map::shared(&file);
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         unsafe {
-            // A page behind the end unmapped, one covered, one made to be read alone.
+            // A page beyond the end unmapped, one covered, one made to be read alone.
             assert_eq!(libc::munmap(at(map, 4 * PAGE), PAGE), 0);
             assert_eq!(
                 libc::mmap(at(map, 5 * PAGE), PAGE, BOTH, anonymous, -1, 0),

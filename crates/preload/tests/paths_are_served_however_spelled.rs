@@ -195,7 +195,7 @@ mod tasks {
         fs::write(above.join("done"), "").unwrap();
     }
 
-    /// `..` behind a symbolic link is not where the link is, and a name elsewhere is not the mount's.
+    /// `..` after a symbolic link is not where the link is, and a name elsewhere is not the mount's.
     #[test]
     #[ignore = "a task of another test"]
     fn elsewhere() {

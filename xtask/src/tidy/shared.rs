@@ -1,6 +1,6 @@
 //! What processes share is versioned by meaning: a number in the source, raised by hand. This rule sees
 //! to it that nobody forgets: the constants and enumerations of the files that say what the shared words
-//! are have a fingerprint, and whoever changes one decides anew. Comments and functions don't count.
+//! are have a fingerprint, and the one who changes one decides anew. Comments and functions don't count.
 
 use super::source::SourceFile;
 use super::tokens::Token;
@@ -10,7 +10,7 @@ use super::{Finding, Tree};
 struct Shared {
     /// Where the number is, and its name.
     number: (&'static str, &'static str),
-    /// Files, and folders with a slash behind.
+    /// Files, and folders with a slash after.
     of: &'static [&'static str],
     fingerprint: u64,
 }

@@ -36,12 +36,12 @@ impl PidInfo {
     }
 
     /// True if the process is there and may still run its program. A zombie may not, unless other
-    /// threads of it go on; nor may one that is being killed and waits in the kernel with all threads that
-    /// are left. Such a one may wait for whoever asks here: for a mount's daemon, which waits for a
+    /// threads of it go on; nor may one that is being killed and waits in the kernel with all threads
+    /// that are left. Such a one may wait for the caller here: for a mount's daemon, which waits for a
     /// lock of a thread that was killed already.
     ///
-    /// What can't be seen is taken for alive: whoever has no descriptor left to look with must not settle
-    /// for all the others, nor be the last one who closes the pool.
+    /// What can't be seen is taken for alive: a client that has no descriptor left to look with must not
+    /// settle for all the others, nor be the last one who closes the pool.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.is_there() && (self.pid == std::process::id() || !is_being_killed(self.pid))
@@ -88,7 +88,7 @@ fn is_being_killed(pid: u32) -> bool {
 }
 
 fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
-    // Not by std, which would have libc take memory: whoever asks may stand in a program's way to it.
+    // Not by std, which would have libc take memory: the caller may stand in a program's way to it.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let threads = rustix::fs::open(format!("/proc/{pid}/task"), flags, Mode::empty()).ok()?;
     for thread in Dir::new(threads).ok()? {
@@ -122,8 +122,8 @@ fn runs_no_more(status: &str) -> bool {
     }
 }
 
-/// A file of `/proc`, by as few calls as can be: how long it is nobody knows, and std would ask for it, and
-/// read a few bytes at a time.
+/// A file of `/proc`, by as few calls as can be: how long it is nobody knows, and std would ask for it,
+/// and read a few bytes at a time.
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(PROC_BYTES);
     File::open(path)?.take(u64::MAX).read_to_end(&mut text)?;

@@ -39,7 +39,7 @@ impl Off {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// The offset of the `index`-th word behind this one.
+    /// The offset of the `index`-th word after this one.
     #[must_use]
     pub const fn word(self, index: u64) -> Self {
         self.add(index.wrapping_mul(8))

@@ -107,7 +107,7 @@ fn lock_contended(
         }
         std::hint::spin_loop();
     }
-    // Whoever has slept cannot know whether others still do, so it takes the lock as contended:
+    // A client that has slept cannot know whether others still do, so it takes the lock as contended:
     // its own unlock then wakes the next. One wake-up too many is possible, one too few is not.
     let mut mine = owner.0;
     loop {
@@ -219,7 +219,7 @@ impl<'a> SeqCount<'a> {
     }
 
     /// Starts a change: the counter is odd until `write_end`. On a counter that a dead writer left
-    /// odd it changes nothing, so that whoever settles for it goes through the same two calls.
+    /// odd it changes nothing, so that the client that settles for it goes through the same two calls.
     #[inline]
     pub fn write_begin(self) {
         let now = self.0.load(Relaxed);
@@ -314,7 +314,7 @@ mod tests {
         assert_ne!(Owner::new(1, 0, 0), Owner::new(0, 63, 0));
     }
 
-    /// Three words written together; whoever validates must have read them together.
+    /// Three words written together; a client that validates must have read them together.
     #[test]
     fn a_valid_read_is_a_whole_one() {
         const WRITES: u64 = 200_000;

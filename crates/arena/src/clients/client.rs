@@ -46,7 +46,7 @@ const RECORDS_CLASS: Class = Class::internal(129, 64 * 96);
 const _: () = assert!(RECORDS * RECORD_WORDS == 64 * 96);
 
 /// How long one waits for a free record before looking again: the wake-up can be missed, as
-/// whoever ends an operation does not pay for a fence.
+/// a client that ends an operation does not pay for a fence.
 const RECORD_WAIT: Duration = Duration::from_millis(1);
 
 /// A client of the segment; dropping it gives its slot back. Threads share it; a forked child
@@ -83,7 +83,7 @@ impl Arena {
         self.attach_in(process, 0..CLIENTS - 1)
     }
 
-    /// As [`Arena::attach`], in a slot that is kept for whoever finds all others taken, perhaps by
+    /// As [`Arena::attach`], in a slot that is kept for a client that finds all others taken, perhaps by
     /// clients that died: to settle for those, and leave.
     ///
     /// # Errors
@@ -149,7 +149,8 @@ impl Arena {
         !client.process.is_alive() && !self.alive_probe().is_some_and(|alive| alive(client))
     }
 
-    /// As [`Arena::is_dead_client`], by fewer calls: one that is being killed may be taken for one that lives.
+    /// As [`Arena::is_dead_client`], by fewer calls: one that is being killed may be taken for one that
+    /// lives.
     #[must_use]
     pub fn is_gone_client(&self, client: &ClientInfo) -> bool {
         !client.process.is_there() && !self.alive_probe().is_some_and(|alive| alive(client))

@@ -1,5 +1,5 @@
-//! What a client holds beyond its operations: a word for each thing held, so that whoever settles for
-//! it, when it is dead, can give just that back.
+//! What a client holds beyond its operations: a word for each thing held, so that the client that settles
+//! for it, when it is dead, can give just that back.
 //!
 //! The words lie in blocks that belong to a client slot, in a chain, as its records do: made when they
 //! are needed, kept for the slot's next client. A word is 0 or a key of the caller's; it changes

@@ -94,7 +94,8 @@ impl<'a> Op<'a> {
 
     /// As [`Op::lock`], for as long as `wanted` says yes, which is asked now and then while others
     /// have the lock; none once it says no. For the lock of a block that may be used for something
-    /// else meanwhile: whoever waits for it could otherwise wait for a lock that comes before its own.
+    /// else meanwhile: a client that waits for it could otherwise wait for a lock that comes before its
+    /// own.
     ///
     /// # Errors
     /// As [`Op::lock`].

@@ -1,6 +1,6 @@
 //! Operation records: what an operation is about to do, written before it does it.
 //!
-//! Whoever finds a dead owner reads its records and settles: so each fact is stored before the act
+//! A client that finds a dead owner reads its records and settles: so each fact is stored before the act
 //! that it announces. A record belongs to one operation at a time, and only that writes it. Counts
 //! are published after what they count, so a settler reads whole entries only.
 //!

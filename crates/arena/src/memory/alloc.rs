@@ -85,7 +85,7 @@ impl Arena {
         self.take(class.id, u64::from(class.words), false)
     }
 
-    /// Gives a block back, for other blocks of its class. Whoever still reads it sees its words
+    /// Gives a block back, for other blocks of its class. A client that still reads it sees its words
     /// change, and must notice by a sequence counter. Null is ignored.
     #[inline]
     pub fn free(&self, class: Class, off: Off) {

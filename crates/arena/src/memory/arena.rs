@@ -124,7 +124,7 @@ impl Arena {
         Self::open_file(file, identity)
     }
 
-    /// The segment in a file that is open for reading and writing: whoever has looked at its owner.
+    /// The segment in a file that is open for reading and writing: a client that has looked at its owner.
     ///
     /// # Errors
     /// As [`Arena::open`].
@@ -369,7 +369,7 @@ impl Arena {
         &self.bump_line()[0]
     }
 
-    /// The bump pointer, and behind it a bit for each class that has had a block given back.
+    /// The bump pointer, and after it a bit for each class that has had a block given back.
     #[inline]
     pub(crate) fn bump_line(&self) -> &[AtomicU64; 8] {
         self.segment().fixed::<BUMP_AT, 8>()

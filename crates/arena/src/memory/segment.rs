@@ -2,8 +2,8 @@
 //!
 //! Invariants: `base` is page-aligned and maps `len` bytes for as long as the `Segment` lives; the
 //! first `limit` of them are really allocated, so touching them cannot fault as long as nobody
-//! shortens the file; `limit` only grows and never exceeds `len`. All access is through `AtomicU64`, so any other process may write at
-//! any time.
+//! shortens the file; `limit` only grows and never exceeds `len`. All access is through `AtomicU64`, so
+//! any other process may write at any time.
 
 use std::fs::File;
 use std::io;
@@ -22,8 +22,8 @@ use crate::base::word::AtomicU64;
 /// Segments are as long as so many of these bytes.
 pub(crate) const STEP: u64 = 2 << 20;
 
-/// Memory is allocated for real in steps of this many bytes: whoever needs it waits until the kernel
-/// has cleared them, 4 us a page.
+/// Memory is allocated for real in steps of this many bytes: a client that needs it waits until the
+/// kernel has cleared them, 4 us a page.
 const GROWTH: u64 = 256 << 10;
 
 /// The least segment: one step, of which the header takes [`FIXED`] bytes.
@@ -263,7 +263,7 @@ impl Segment {
         Err(full)
     }
 
-    /// The file behind the mapping; none for an anonymous segment.
+    /// The file after the mapping; none for an anonymous segment.
     pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }

@@ -1,7 +1,7 @@
 //! A word by which clients tell each other that mappings of files change hands.
 //!
 //! It says nothing itself: who sees it change looks at what it waits for. It only rises, so that a death
-//! behind any store leaves it as good as it was; a wake-up that a dead client owed is made good by the
+//! after any store leaves it as good as it was; a wake-up that a dead client owed is made good by the
 //! sleeper's own time-out.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};

@@ -18,7 +18,7 @@ pub(crate) struct Listing {
     /// None above this cookie is listed: what is made later would have it go on for ever. Fixed with
     /// the first entry, and anew when the listing starts again.
     last: Option<u64>,
-    /// Nothing was behind it when it was read.
+    /// Nothing was after it when it was read.
     ended: bool,
 }
 

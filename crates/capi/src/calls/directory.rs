@@ -17,7 +17,7 @@ use crate::border::reply::{Result, call};
 pub struct Dirent {
     /// The inode's number.
     pub ino: u64,
-    /// For novale_seekdir: where to go on behind this entry.
+    /// For novale_seekdir: where to go on after this entry.
     pub cookie: u64,
     /// The inode's kind, DT_REG and so on of <dirent.h>.
     pub kind: u8,
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn novale_opendir(
 /// Stores the next entry. "." and ".." are not among them. Names that go while a directory is listed
 /// may be seen or not, names that come are not seen before it starts again, all others are seen once.
 ///
-/// Returns 1 for an entry, 0 behind the last one. Errors: -EFAULT, -EUCLEAN (damage).
+/// Returns 1 for an entry, 0 after the last one. Errors: -EFAULT, -EUCLEAN (damage).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn novale_readdir(directory: *const Directory, entry: *mut Dirent) -> c_int {
     // SAFETY: the header asks the caller for it.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn novale_readdir(directory: *const Directory, entry: *mut
     }
 }
 
-/// Goes on behind the entry with this cookie, also of another listing of the same directory; 0 is
+/// Goes on after the entry with this cookie, also of another listing of the same directory; 0 is
 /// the start.
 ///
 /// Returns 0. Errors: those of every call.

@@ -193,7 +193,7 @@ pub unsafe extern "C" fn novale_pwrite(
     }
 }
 
-/// As novale_write, of up to 1024 buffers one behind the other, as one write: all of them or none.
+/// As novale_write, of up to 1024 buffers one after the other, as one write: all of them or none.
 ///
 /// Errors: -EINVAL (too many buffers), -ENOMEM, and those of novale_write.
 #[unsafe(no_mangle)]

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn novale_fsetxattr(
     unsafe { call(|caller| Target::file(caller, file)?.set(caller, name, (value, size), flags)) }
 }
 
-/// Stores the names of the extended attributes of what a path names, each with a NUL behind it. With
+/// Stores the names of the extended attributes of what a path names, each with a NUL after it. With
 /// size 0 only tells how many bytes they are.
 ///
 /// Returns the bytes of all names and NULs. Errors: -ERANGE (more than size), and others of

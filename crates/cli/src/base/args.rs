@@ -120,12 +120,12 @@ pub(crate) struct MkfsArgs {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
-    /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr threads=N
-    /// grace=SECONDS, and for fstab log=FILE
-    /// arena_max=SIZE index_memory=SIZE form=FORM method=METHOD populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
-    /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins over the
-    /// word that asks for the same. With ro nothing is
-    /// written to the pool: one that was not closed clean shows what recovery would leave.
+    /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
+    /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
+    /// method=METHOD populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
+    /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins
+    /// over the word that asks for the same. With ro nothing is written to the pool: one that was not
+    /// closed clean shows what recovery would leave.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
     /// Serve from this process instead of the background, until a signal or an unmount.
@@ -137,7 +137,7 @@ pub(crate) struct MountArgs {
     /// Threads that serve [default: the CPUs, 4 to 64].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// How commits are ordered: by a checksum behind one fence, by two fences, or as each pays.
+    /// How commits are ordered: by a checksum after one fence, by two fences, or as each pays.
     /// [default: auto]
     #[arg(long, value_enum)]
     pub(crate) form: Option<FormArg>,
@@ -206,7 +206,8 @@ pub(crate) enum MethodArg {
     Cow,
     /// Overwrites in place, as PMFS: after a crash any 8 bytes of one may be old or new.
     Inplace,
-    /// Overwrites first to the file's log, then in place: the fine-grained redo log that LAWN is compared with.
+    /// Overwrites first to the file's log, then in place: the fine-grained redo log that LAWN is compared
+    /// with.
     Finelog,
 }
 
@@ -264,9 +265,9 @@ pub(crate) struct RunArgs {
     /// shared mounts whose pools the caller may use].
     #[arg(long = "mount", value_name = "DIR")]
     pub(crate) mounts: Vec<PathBuf>,
-    /// Fail where the program could only run through the mount, or uses another Novale mount that can't be
-    /// used directly; a program that can't join a pool later ends with 125. Calls that only the kernel can
-    /// do, locks above all, go through the mount all the same.
+    /// Fail where the program could only run through the mount, or uses another Novale mount that can't
+    /// be used directly; a program that can't join a pool later ends with 125. Calls that only the kernel
+    /// can do, locks above all, go through the mount all the same.
     #[arg(long)]
     pub(crate) strict: bool,
     /// Say of every shared mount that can't be used directly why that is, and not only of those that the
@@ -280,9 +281,10 @@ pub(crate) struct RunArgs {
     /// by -o map=WHAT, or the kernel's].
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) map: Option<MapKind>,
-    /// Count the calls on files of shared mounts, direct ones and those through the mount with the reason, in
-    /// the program and all that it starts, and show them on standard error when it ends; as JSON in FILE
-    /// where one is given. The program runs as a child then, which gets the signals sent to this one.
+    /// Count the calls on files of shared mounts, direct ones and those through the mount with the
+    /// reason, in the program and all that it starts, and show them on standard error when it ends; as
+    /// JSON in FILE where one is given. The program runs as a child then, which gets the signals sent to
+    /// this one.
     #[arg(
         long,
         value_name = "FILE",
@@ -395,7 +397,7 @@ pub(crate) struct DumpArgs {
     /// Of a page, what is in it.
     #[arg(long)]
     pub(crate) hex: bool,
-    /// Of an inode, what lies behind the committed tail of its log.
+    /// Of an inode, what lies after the committed tail of its log.
     #[arg(long)]
     pub(crate) behind: bool,
     /// Log entries, names and extents that are shown, of each so many.

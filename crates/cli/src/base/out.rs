@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 
-/// Says why a command failed; whoever asked for JSON gets an object with `error` too.
+/// Says why a command failed; the one who asked for JSON gets an object with `error` too.
 pub(crate) fn fail(error: &anyhow::Error, json: bool) {
     if json {
         let _unheard = say!("{}", serde_json::json!({ "error": in_words(error) }));

@@ -1,4 +1,4 @@
-//! The words behind `-o`: the mount's own, and those for the daemon, which fstab has no other place
+//! The words after `-o`: the mount's own, and those for the daemon, which fstab has no other place
 //! for.
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::base::size::parse_size;
 
 /// The word of a mount that others may use the pool beside.
 pub(crate) const DIRECT: &str = "direct";
-/// The word of whoever knows what the pool's memory does not survive.
+/// The word of the user who knows what the pool's memory does not survive.
 pub(crate) const QUIET: &str = "quiet";
 /// The word that says what mappings are to programs that are run directly.
 pub(crate) const MAP: &str = "map";

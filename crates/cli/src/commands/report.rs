@@ -79,7 +79,7 @@ fn read(memory: &File) -> Result<Report> {
 /// Hands signals on to the program until this one ends.
 fn hand_on(mut signals: Signals, pid: u32) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("the program's number")?;
-    // By the number alone one might come to another process behind its end.
+    // By the number alone one might come to another process beyond its end.
     let program = rustix::process::pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
     std::thread::spawn(move || {
         for number in signals.forever().filter(|number| HANDED_ON.contains(number)) {

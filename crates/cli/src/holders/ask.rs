@@ -1,6 +1,6 @@
 //! What a live mount says of itself, asked so that a stuck daemon holds up nobody.
 //!
-//! Whoever asks such a daemon may wait in the kernel and cannot be killed, and a process with a
+//! The caller such a daemon may wait in the kernel and cannot be killed, and a process with a
 //! thread that waits so does not end. So a child asks: this program once more. When it does not
 //! answer in time it is left behind, and ends as soon as the daemon answers or dies.
 

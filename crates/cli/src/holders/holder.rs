@@ -1,9 +1,10 @@
 //! Who uses a pool.
 //!
-//! Whoever has a pool open keeps flock(2) locks on the files of all its slots: exclusive ones to make,
-//! check or open it, shared ones where it is open for others to join (`novale_posix::join`). The
-//! kernel drops them with the last descriptor, so a dead process holds none, and closing other descriptors of the file does not (as it would with POSIX record
-//! locks). `/proc/locks` names the process. Looking takes no lock, so it disturbs nobody.
+//! The one who has a pool open keeps flock(2) locks on the files of all its slots: exclusive ones to
+//! make, check or open it, shared ones where it is open for others to join (`novale_posix::join`). The
+//! kernel drops them with the last descriptor, so a dead process holds none, and closing other
+//! descriptors of the file does not (as it would with POSIX record locks). `/proc/locks` names the
+//! process. Looking takes no lock, so it disturbs nobody.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ use crate::pools::slots::split_source;
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
-/// How often whoever waits for that looks.
+/// How often the one who waits for that looks.
 const CLOSING_STEP: Duration = Duration::from_millis(10);
 /// Looks at the kernel's list of locks before a file counts as locked by nobody.
 const LOOKS: usize = 32;
@@ -94,7 +95,7 @@ pub(crate) fn while_closing(
         match holder {
             // It may close the pool without ending.
             Some(holder) => holder.wait(CLOSING_STEP).map(drop)?,
-            // Whoever held it has let go of it.
+            // The one who held it has let go of it.
             None => std::thread::yield_now(),
         }
     }

@@ -92,7 +92,7 @@ fn user_of(pid: u32) -> Option<u32> {
 fn fuse_descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     open.filter(|link| {
-        // Not looked at any closer: behind another one may be a mount that does not answer.
+        // Not looked at any closer: after another one may be a mount that does not answer.
         fs::read_link(link.path()).is_ok_and(|to| to.as_os_str().as_bytes().ends_with(DEVICE))
     })
     .map(move |link| Path::new(&format!("/proc/{pid}/fdinfo")).join(link.file_name()))

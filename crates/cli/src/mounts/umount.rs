@@ -28,7 +28,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long another mount namespace may have the mount before this command gives up: programs that
 /// come and go have one, too.
 const ELSEWHERE_MAX: Duration = Duration::from_secs(30);
-/// What closing a small pool takes; behind it a copy of the mount elsewhere is looked for.
+/// What closing a small pool takes; after it a copy of the mount elsewhere is looked for.
 const SOON: Duration = Duration::from_millis(300);
 /// Longer than this it does not wait without a word.
 const QUIET_MAX: Duration = Duration::from_secs(5);

@@ -67,7 +67,7 @@ pub(crate) fn absolute(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     given.iter().map(absolute).collect()
 }
 
-/// Opens slots as they are given; whoever opens them for writing holds their locks.
+/// Opens slots as they are given; the one who opens them for writing holds their locks.
 pub(crate) fn open(paths: &[PathBuf], options: PmOptions) -> Result<Pm> {
     let specs: Vec<SlotSpec> = paths.iter().map(SlotSpec::new).collect();
     Ok(Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..options })?)
@@ -201,7 +201,8 @@ pub(crate) fn device_len(path: &Path) -> Result<u64> {
     Ok(open(&[path.to_owned()], reading())?.slot_len(0))
 }
 
-/// A slot's first bytes, those that tell what it holds. A file too short to be a slot is read all the same.
+/// A slot's first bytes, those that tell what it holds. A file too short to be a slot is read all the
+/// same.
 pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
     if file_len(path).is_some_and(|len| len < PAGE) {
         return fs::read(path).with_context(|| path.display().to_string());

@@ -1,7 +1,7 @@
 //! Changes of attributes and of a file's length.
 //!
 //! One commit: an attributes entry where mode, owner or access time change, a hole entry where
-//! pages fall behind the new end, and the commit line with size, times and link count. A crash
+//! pages fall beyond the new end, and the commit line with size, times and link count. A crash
 //! leaves all of it or nothing.
 
 use novale_layout::{FileKind, PAGE, PmAddr, RoFeature};

@@ -53,7 +53,7 @@ impl Acl {
         (perm(AclTag::Owner) << 6 | group << 3 | perm(AclTag::Other), self.0.len() == 3)
     }
 
-    /// The list behind a change of the permission bits: a mask stands for the group's.
+    /// The list after a change of the permission bits: a mask stands for the group's.
     pub(crate) fn with_mode(mut self, mode: u32) -> Self {
         let group = self.group_tag();
         for entry in &mut self.0 {

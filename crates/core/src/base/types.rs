@@ -14,7 +14,7 @@ pub struct Ctx {
 }
 
 /// One use of an inode number: the number and its generation. What a walk has found stays told from
-/// what gets its number behind its removal: every operation on names asks for this, and ends with
+/// what gets its number after its removal: every operation on names asks for this, and ends with
 /// [`crate::Error::Stale`] where the number is another one's by then.
 #[derive(Debug, Clone, Copy)]
 pub struct Node {
@@ -192,7 +192,7 @@ pub enum RenameMode {
 /// One entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct DirEntry<'a> {
-    /// Where to go on after this entry: the next `readdir` starts behind it.
+    /// Where to go on after this entry: the next `readdir` starts after it.
     pub cookie: u64,
     /// The inode it names.
     pub ino: Ino,
@@ -230,7 +230,7 @@ pub enum Fallocate {
     /// Take the range out of the file: what follows moves to its start. Of whole pages, and it ends
     /// before the file does; anything else is [`crate::Error::Invalid`].
     CollapseRange,
-    /// Make a hole of that length, what was there moves behind it. Of whole pages, and it starts
+    /// Make a hole of that length, what was there moves after it. Of whole pages, and it starts
     /// before the file ends; anything else is [`crate::Error::Invalid`].
     InsertRange,
 }
@@ -285,7 +285,7 @@ pub struct OpenReport {
     pub pages_used: u64,
     /// Log entries scanned.
     pub log_entries: u64,
-    /// Inodes whose state was taken from the journal, or put behind a rejected line.
+    /// Inodes whose state was taken from the journal, or replaced since its newest line was rejected.
     pub lines_installed: u64,
     /// Commit lines whose data had not arrived.
     pub lines_rejected: u64,

@@ -15,10 +15,10 @@
 //! to the end of the file lies between: the newest such hole is known of every file ([`View::cut`]).
 //! Without that a file whose pages move to and fro would have each move alive.
 //!
-//! Crash argument. The new pages and, behind the head, a certificate (the newest commit's checksum
+//! Crash argument. The new pages and, after the head, a certificate (the newest commit's checksum
 //! may cover entries in the window) are fenced. Then one store switches: the commit line with the
 //! new head, or the 8-byte next pointer of the page before the window; either way the log reads the
-//! same before and behind it. Behind that fence the old pages are freed.
+//! same before and after it. After that fence the old pages are freed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -124,7 +124,7 @@ struct Switch {
     first: PmAddr,
     /// Pages that the list loses.
     reclaimed: u64,
-    /// Behind which page the next step starts.
+    /// After which page the next step starts.
     cursor: PmAddr,
 }
 
@@ -133,7 +133,7 @@ struct Span {
     /// The page before it; null when it starts at the head.
     before: PmAddr,
     pages: Vec<PmAddr>,
-    /// The page behind it.
+    /// The page after it.
     end: PmAddr,
 }
 
@@ -141,7 +141,7 @@ struct Window {
     /// The page before it; null when it starts at the head.
     before: PmAddr,
     pages: Vec<WindowPage>,
-    /// The page behind it.
+    /// The page after it.
     end: PmAddr,
     live_lines: u64,
 }
@@ -159,7 +159,7 @@ impl Fs {
     /// Takes collection steps if the append that was just committed took new pages: twice as many
     /// pages are looked at as a log takes at once, or what each pass leaves would never be seen again.
     /// What fails here does not fail the operation, which is durable: a log that can't be read is told
-    /// by whoever needs what it says.
+    /// by a client that needs what it says.
     pub(crate) fn collect_if_grown(
         &self,
         call: &Call<'_>,
@@ -205,7 +205,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The window behind the cursor; none when the tail's page follows it.
+    /// The window after the cursor; none when the tail's page follows it.
     fn span(&self, locked: &Locked<'_>) -> Result<Option<Span>> {
         let (view, id) = (&locked.view, &locked.id);
         let state = view.state();
@@ -418,7 +418,7 @@ impl Fs {
 }
 
 impl Span {
-    /// There is nothing to gain: the next step goes on behind the window.
+    /// There is nothing to gain: the next step goes on after the window.
     fn skip(&self, view: &View<'_>) {
         let last = self.pages.last().copied().unwrap_or(PmAddr::NULL);
         let at_tail = self.end == page_of(view.log_tail());
@@ -437,7 +437,7 @@ impl Window {
     fn drop_overridden(&mut self, has_gap: impl Fn(u64, u64) -> Result<bool>) -> Result<()> {
         let mut holes: Vec<Range<u64>> = Vec::new();
         let mut pieces = Pieces::for_count(self.kept().count());
-        // Behind this page the window has a later hole to the end of the file.
+        // After this page the window has a later hole to the end of the file.
         let mut cut_from = u64::MAX;
         for page in self.pages.iter_mut().rev() {
             for index in (0..page.kept.len()).rev() {
@@ -655,7 +655,7 @@ fn without(range: Range<u64>, other: &Range<u64>) -> impl Iterator<Item = Range<
     [before, behind].into_iter().filter(|part| part.start < part.end)
 }
 
-/// What a later cut of the file leaves of a write. The pages behind it may be mapped again just as the
+/// What a later cut of the file leaves of a write. The pages after it may be mapped again just as the
 /// write says, since they moved back or came back, but by a later entry.
 fn uncut(view: &View<'_>, op_seq: u64, first_page: u64, extent: Extent) -> Extent {
     let (cut_seq, from) = view.cut();

@@ -2,14 +2,14 @@
 //!
 //! Each operation that begins under pressure looks at a few views, before it has any lock: a hand goes
 //! round all of them, and of those that nobody has used since it last came by (of others where there
-//! are none) it drops the contents (page index, name table), to be built again from the log by whoever
-//! comes next. The block goes too,
-//! unless the inode is held or is a directory, whose parent it alone knows.
+//! are none) it drops the contents (page index, name table), to be built again from the log by a client
+//! that comes next. The block goes too, unless the inode is held or is a directory, whose parent it alone
+//! knows.
 //!
 //! Readers have no lock: they see the counter move, or a block that is another inode's or nobody's.
 //! Blocks are used again for views alone, keep their counter and their lock word, and say whose they
-//! are only when they can be found. Whoever locked a block that had been dropped sees that it is not
-//! what it sought, and seeks again.
+//! are only when they can be found. A client that locked a block that had been dropped sees that it is
+//! not what it sought, and seeks again.
 //!
 //! Death. The record says that the operation loads, and nothing else. Until the number is taken off the
 //! block, settling finds an inode that was locked, judges it and drops the rest of its view; from then

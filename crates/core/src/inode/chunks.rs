@@ -66,7 +66,7 @@ impl Chunks {
             let numbers = first * INODES_PER_CHUNK..(first + WORDS_PER_PAGE) * INODES_PER_CHUNK;
             let end = numbers.end;
             let Some(page) = this.table(pm, marks, word, numbers) else {
-                // Those behind it keep their numbers.
+                // Those after it keep their numbers.
                 this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
                 continue;
             };

@@ -12,7 +12,7 @@
 //! one `and`. Numbers in use are counted by lane.
 //!
 //! Crash argument of new inode pages: they are zeroed and fenced, then 8-byte stores into the table
-//! name them. Before its store a page is free; behind it the page holds no inode. A new table (and a
+//! name them. Before its store a page is free; after it the page holds no inode. A new table (and a
 //! new page of the directory) comes about the same way, from the bottom up.
 
 use std::sync::atomic::{Ordering, fence};
@@ -49,7 +49,7 @@ const MAP: usize = 1;
 const CHUNKS: usize = 2;
 const USED: usize = 3;
 const MADE: usize = 4;
-/// Where the bits of the chunks with free numbers lie: a word for 64 chunks, and behind those a word
+/// Where the bits of the chunks with free numbers lie: a word for 64 chunks, and after those a word
 /// for 64 words.
 const ROOMY: usize = 5;
 const ROOMY_WORDS: u64 = 4096;
@@ -276,8 +276,8 @@ impl Inodes {
         Ok(())
     }
 
-    /// Takes all free numbers of one word: of a chunk at or behind a certain one if possible, and
-    /// there of a word at or behind a certain one.
+    /// Takes all free numbers of one word: of a chunk at or after a certain one if possible, and
+    /// there of a word at or after a certain one.
     fn take_word(&self, arena: &Arena, start: u64, first: u64) -> Result<Option<(u64, u64)>> {
         let (chunks, roomy) = (self.chunk_count(arena)?, self.roomy(arena)?);
         let mut from = start % chunks.max(1);
@@ -297,7 +297,7 @@ impl Inodes {
             let mut taken = take_free(words, first);
             if taken.is_none() {
                 roomy.clear(number);
-                // Whoever gives one back sets the bit behind it, and may have found it still set.
+                // A client that gives one back sets the bit after it, and may have found it still set.
                 fence(Ordering::SeqCst);
                 taken = take_free(words, first);
                 if taken.is_some() {
@@ -317,8 +317,8 @@ impl Inodes {
         match allocator.free_lane(arena, op, hint)? {
             Some(lane) if lane.give_ino(ino) => return Ok(()),
             Some(_) => {}
-            // Whoever settles for a dead client may not wait for its lanes. Others come here too, when
-            // all lanes that they try are in use.
+            // The client that settles for a dead client may not wait for its lanes. Others come here too,
+            // when all lanes that they try are in use.
             None => drop(self.table(arena)?[USED].fetch_sub(1, Ordering::Relaxed)),
         }
         self.clear(arena, ino.chunk(), ino.index() / 64, 1 << (ino.index() % 64))
@@ -407,7 +407,7 @@ fn bit_at(words: &[AtomicU64], index: u64) -> Option<(&AtomicU64, u64)> {
     Some((words.get(usize::try_from(index / 64).ok()?)?, 1 << (index % 64)))
 }
 
-/// The first bit at or behind `from` in its word.
+/// The first bit at or after `from` in its word.
 fn next_in_word(words: &[AtomicU64], from: u64) -> Option<u64> {
     let (word, _) = bit_at(words, from)?;
     let left = word.load(Ordering::Acquire) & u64::MAX << (from % 64);
@@ -439,7 +439,7 @@ impl Roomy<'_> {
         }
     }
 
-    /// The first chunk with free numbers at or behind `from`.
+    /// The first chunk with free numbers at or after `from`.
     fn next(&self, from: u64) -> Option<u64> {
         if let Some(found) = next_in_word(self.chunks, from) {
             return Some(found);
@@ -476,7 +476,7 @@ fn take_zeroed(env: &PageSource<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
     } else {
         pm.fence(pending).end();
     }
-    // They are named next, on media: whoever settles for a dead owner must not give them back.
+    // They are named next, on media: the client that settles for a dead owner must not give them back.
     op.forget_taken();
     Ok(extents)
 }

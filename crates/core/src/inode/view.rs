@@ -2,7 +2,7 @@
 //!
 //! Writers hold the inode's lock. Readers take none: they read words between
 //! [`View::read_begin`] and [`View::read_valid`] and try again when a writer published meanwhile.
-//! Words change only behind the fence of the commit that they show, so that no read returns what
+//! Words change only after the fence of the commit that they show, so that no read returns what
 //! a crash would take back.
 
 use std::sync::atomic::Ordering;
@@ -179,7 +179,7 @@ impl<'a> View<'a> {
         self.words[INO].fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0
     }
 
-    /// Makes the block nobody's: whoever locks it from here on finds that it is not what it sought.
+    /// Makes the block nobody's: a client that locks it from here on finds that it is not what it sought.
     pub(crate) fn set_nobodys(&self) {
         self.set(INO, 0);
     }
@@ -412,7 +412,7 @@ impl<'a> View<'a> {
         self.set(SPARE_PAGES, spare.pages);
     }
 
-    /// The log page behind which collection goes on; null: at the head.
+    /// The log page after which collection goes on; null: at the head.
     pub(crate) fn gc_cursor(&self) -> PmAddr {
         PmAddr::from_raw(self.get(GC_CURSOR))
     }
@@ -487,7 +487,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn set_cut(&self, op_seq: u64, from: u64) {
-        // One behind 16 TB is not worth a word.
+        // One after 16 TB is not worth a word.
         let Ok(from) = u32::try_from(from) else { return };
         self.set(CUT_SEQ, op_seq);
         self.set(LOG_PAGES, pair(from, halves(self.get(LOG_PAGES)).1));
@@ -578,7 +578,7 @@ impl Views {
     }
 
     /// The view of an inode, where there is one. It may be dropped from here on: readers ask it
-    /// again whose it is while its counter is even, others behind its lock.
+    /// again whose it is while its counter is even, others after its lock.
     #[inline]
     pub(crate) fn find<'a>(&self, arena: &'a Arena, ino: Ino) -> Result<Option<View<'a>>> {
         match self.walk(arena.known(), ino) {
@@ -633,7 +633,7 @@ impl Views {
         if let Some(words) = arena.block(off) {
             let view = View { words, off };
             let begun = view.read_begin()?;
-            // Whose it is counts behind the count alone: before, it may have been another's.
+            // Whose it is counts after the count alone: before, it may have been another's.
             if view.get(INO) == ino.get() | TOUCHED {
                 return Some((view, begun));
             }
@@ -666,13 +666,13 @@ impl Views {
         if off != 0 {
             let view = View::at(arena, Off::from_raw(off))?;
             if !view.is_of(ino) {
-                // Whoever made or dropped it died before it said whose it is.
+                // A client that made or dropped it died before it said whose it is.
                 view.set(INO, ino.get());
             }
             return Ok(view);
         }
-        // Not cleared: whoever still reads what the block was before must see its counter rise, and
-        // whoever still waits for its lock must be able to take it.
+        // Not cleared: a client that still reads what the block was before must see its counter rise, and
+        // a client that still waits for its lock must be able to take it.
         let off = arena.alloc_uncleared(VIEW_CLASS)?;
         let view = View::at(arena, off)?;
         view.publish(|| (INO..WORDS).for_each(|word| view.set(word, 0)));
@@ -704,7 +704,7 @@ impl Views {
         Ok(())
     }
 
-    /// Visits up to `count` views behind the place where the last such visit ended, round and round,
+    /// Visits up to `count` views after the place where the last such visit ended, round and round,
     /// until `visit` says that it is enough. Others are at work: a view may go meanwhile.
     pub(crate) fn visit_some(
         &self,

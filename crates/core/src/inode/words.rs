@@ -4,7 +4,7 @@ use novale_layout::{INO_LIMIT, Ino, PmAddr};
 
 /// A directory's parent: its number, and above it what there is room for of its generation, 24 bits. A
 /// removed directory that somebody has open leads to its parent as long as there is one, and not to
-/// what has the parent's number behind that.
+/// what has the parent's number after that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParentWord(u64);
 

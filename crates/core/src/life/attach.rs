@@ -238,7 +238,7 @@ impl Fs {
         self.arena().root()[MANNERS].store(word, Ordering::Relaxed);
     }
 
-    /// The lock under which clients come and go: the word behind the one for renaming.
+    /// The lock under which clients come and go: the word after the one for renaming.
     fn clients_lock(&self) -> Off {
         self.rename_lock.add(8)
     }
@@ -280,8 +280,8 @@ impl Fs {
             let going = call.op.lock(self.clients_lock())?;
             let others =
                 || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
-            // Looking ends at the first who lives: that one settles for the dead. One that is being killed
-            // counts as such: it might as well be killed when this client has left.
+            // Looking ends at the first who lives: that one settles for the dead. One that is being
+            // killed counts as such: it might as well be killed when this client has left.
             let is_last = others().next().is_none();
             if is_last || others().any(|other| !arena.is_gone_client(&other)) {
                 set_left(arena, me, true);

@@ -62,7 +62,7 @@ pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
     let mut pending = pm.stream_zero(upper, fixed * PAGE, Purpose::Inode);
     pending = pending.and(write_lanes(pm, options.lanes, &pages, lanes_at));
     let root = InodePlace::new(seed, Ino::ROOT, inodes.add(Ino::ROOT.index() * INODE_SIZE));
-    // Zeroes are streamed; what is stored over them must come behind.
+    // Zeroes are streamed; what is stored over them must come after them.
     pm.fence(pending).end();
     let mut pending = write_root(pm, &root, options);
     let word =
@@ -221,7 +221,7 @@ fn write_slot(
     pending
 }
 
-/// The superblock and its replica: behind either there is a pool.
+/// The superblock and its replica: after either there is a pool.
 fn write_superblock(pm: &Pm, options: &MkfsOptions, pages: &[u64]) {
     let last_slot = pm.slot_count() - 1;
     let superblock = Superblock {

@@ -1,7 +1,8 @@
 //! The life of a pool: made, opened, recovered, saved, attached by clients, settled after a client dies.
 //!
-//! In: the memory of a pool and an arena. Out: an open [`crate::Fs`], or an error that says what is damaged.
-//! Called once for each mount and each client, and by whoever meets the lock of a dead client.
+//! In: the memory of a pool and an arena. Out: an open [`crate::Fs`], or an error that says what is
+//! damaged. Called once for each mount and each client, and by a client that meets the lock of a dead
+//! client.
 //!
 //! Never here: what a running operation needs.
 

@@ -204,22 +204,23 @@ impl Opened {
 /// Makes media say by its own lines what stands, so that the next session needs no judgement. The
 /// own lines are durable with the caller's next fence.
 ///
-/// Rejected records go first and durably: a certificate has the op_seq of the record that it puts
-/// behind, and a recovery cut off between the two would take it for the proof that the record had
+/// Rejected records go first and durably: a certificate has the op_seq of the record that it
+/// replaces, and a recovery cut off between the two would take it for the proof that the record had
 /// been committed. Without the record the pool reads as if it had never arrived. Torn ones go as well:
 /// a later record in the same place, torn in its turn, may bring just what they lack, when what they
 /// rest on is long another's. The state lines are
 /// written back by then as well: the process that stored them may have died before its fence, and the
 /// session's new ones take the place of the older two.
 fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
-    let mut pending = pool.write_back(pm);
+    let cached = seeded::is_on(Bug::StateLinesCached);
+    let mut pending = if cached { Flushed::none() } else { pool.write_back(pm) };
     let stay = seeded::is_on(Bug::RejectedRecordStays);
     let torn_stay = seeded::is_on(Bug::TornRecordStays);
     let rejected = opened.rejected_records.iter().filter(|_| !stay);
     for at in rejected.chain(opened.torn_records.iter().filter(|_| !torn_stay)) {
         pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
     }
-    // A certificate puts the entries behind that have these bytes.
+    // A certificate supersedes the entries that have these bytes.
     for Owed { at, bytes, .. } in opened.found.owed.values().flatten() {
         pending = pending.and(pm.stream(*at, bytes, Purpose::Data));
     }
@@ -371,7 +372,7 @@ impl Fs {
         } else {
             saved::write(self, op, &pool)?
         };
-        // The own lines behind the last record of each lane are still in the caches.
+        // The own lines after the last record of each lane are still in the caches.
         for lane in 0..self.allocator.lane_count() {
             let lane = self.allocator.lock_lane(self.arena(), op, lane)?;
             for addr in lane.own_lines() {

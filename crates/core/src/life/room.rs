@@ -2,7 +2,7 @@
 //!
 //! A file that was removed keeps its pages until the last who holds it gives it up. Of a kernel that is
 //! a moment later than its program's `close` or `unlink` has returned, so that who fills a file system
-//! to the last page, removes a file and writes the next one would meet a full one. Whoever finds no
+//! to the last page, removes a file and writes the next one would meet a full one. A client that finds no
 //! room therefore asks whether some is on its way, and tries again when it has come.
 //!
 //! Two words of the arena count the inodes that stayed so, and those of them that have gone since. They

@@ -1,6 +1,6 @@
 //! The allocator's state across a clean close: the bitmaps of pages and inode numbers and what
-//! directory trees with a quota use, as words, in a chain of pages that the saved state itself counts as free. They are read before anything is
-//! stored, and the clean flag falls before anything is allocated.
+//! directory trees with a quota use, as words, in a chain of pages that the saved state itself counts as
+//! free. They are read before anything is stored, and the clean flag falls before anything is allocated.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
     Ok(Some(Saved { words, slots, inodes, projects }))
 }
 
-/// Words behind those of the bitmaps: there are no more projects than inodes.
+/// Words after those of the bitmaps: there are no more projects than inodes.
 fn project_words(state: &PoolState, bitmaps: usize, chunks: usize) -> Result<usize> {
     let words = usize::try_from(state.saved_bytes / 8).unwrap_or(usize::MAX).checked_sub(bitmaps);
     let is_whole = |words: &usize| {
@@ -150,7 +150,7 @@ pub(crate) fn without(pool: &Pool) -> PoolState {
 }
 
 /// Writes the bitmaps into free pages; returns the clean state line that names them, to be stored
-/// behind a fence. A pool too full for them is clean without: the next opening scans.
+/// after a fence. A pool too full for them is clean without: the next opening scans.
 pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<(PoolState, Flushed)> {
     let clean = without(pool);
     let bytes = encode_words(&snapshot(fs)?);
@@ -232,7 +232,7 @@ pub fn space(pm: &Pm) -> Result<Option<Space>> {
     for (slot, (header, _)) in pool.slots.iter().enumerate() {
         pages += header.pages;
         usable += header.pages.saturating_sub(FIRST_FREE_PAGE + 1);
-        // The last word's bits behind the slot's end are no pages.
+        // The last word's bits after the slot's end are no pages.
         let bits = |word: u64| u64::MAX >> (64 - (header.pages - word * 64).min(64));
         let words = 0..header.pages.div_ceil(64);
         used += words.map(|word| ones(saved.page_word(slot, word) & bits(word))).sum::<u64>();

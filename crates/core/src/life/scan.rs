@@ -167,7 +167,7 @@ impl Scan<'_> {
         Ok(pending)
     }
 
-    /// Starts to bring the first lines of a log into the cache. Inodes lie one behind the other, and
+    /// Starts to bring the first lines of a log into the cache. Inodes lie one after the other, and
     /// the CPU reads ahead by itself; their logs lie anywhere.
     fn prefetch_log(&self, ino: Ino) {
         let Some(inode) = self.chunks.addr(ino) else { return };
@@ -508,7 +508,7 @@ impl<'a> Accepted<'a> {
         (self.page_before, self.page) = (self.page, addr);
     }
 
-    /// An entry of the line that stands, with the blank lines that end a page: behind the tail nothing is
+    /// An entry of the line that stands, with the blank lines that end a page: after the tail nothing is
     /// read.
     fn entry(&mut self, at: &Logged<'_>) {
         if at.header.op_seq == self.op_seq {

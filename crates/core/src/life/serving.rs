@@ -1,9 +1,9 @@
 //! Which mounts a pool's clients serve, said in the arena.
 //!
 //! A mount's device number is the kernel's word for it, and no other's as long as the mount is there.
-//! A client that serves one says so in its slot of the arena, which is its user's alone. Whoever comes
-//! by a mount to a pool finds there whether the two belong together: what the mount table shows of a
-//! mount's source is the word of whoever mounted.
+//! A client that serves one says so in its slot of the arena, which is its user's alone. A client that
+//! comes by a mount to a pool finds there whether the two belong together: what the mount table shows of
+//! a mount's source is the word of the user who mounted.
 
 use novale_arena::{Arena, ClientInfo};
 

@@ -1,10 +1,11 @@
 //! Settling for clients that died: their operations end, their locks are free again.
 //!
-//! Whoever waits for a lock whose owner is dead settles for all dead clients. An operation that died
-//! is judged as recovery judges it after a crash, for the inodes that it had locked and no others:
+//! A client that waits for a lock whose owner is dead settles for all dead clients. An operation that
+//! died is judged as recovery judges it after a crash, for the inodes that it had locked and no others:
 //! nobody else changes those meanwhile. What stands is written back, a record that does not count is
-//! erased, and a certificate ends every op_seq that was seen and does not stand. The inodes' views are dropped, to be built again from their logs: nothing has to be known
-//! of how far the operation had come in publishing.
+//! erased, and a certificate ends every op_seq that was seen and does not stand. The inodes' views are
+//! dropped, to be built again from their logs: nothing has to be known of how far the operation had come
+//! in publishing.
 //!
 //! Pages that the operation had noted as taken, and that neither the logs nor its lanes hold, are
 //! free again. Pages that it was giving back are given from where it stopped, where there were many;
@@ -79,7 +80,7 @@ impl Settler for Fs {
 }
 
 impl Fs {
-    /// Ends the operations of all clients that died and frees their locks. Whoever waits for such a
+    /// Ends the operations of all clients that died and frees their locks. A client that waits for such a
     /// lock does it by itself; returns the number of clients settled for.
     ///
     /// # Errors

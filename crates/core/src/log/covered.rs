@@ -1,6 +1,6 @@
 //! What a commit line's data checksum covers (docs/SPEC.md, "Data checksum"): the new entries, and of
 //! the data either the pages that they map, or the bytes at the end of the file, whatever entry maps
-//! them, so that an append can store behind the end in place without an entry of its own.
+//! them, so that an append can store beyond the end in place without an entry of its own.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ impl View<'_> {
         self.line_flags() & (CommitLine::HAS_DATA_CRC | State::REDO) != 0
     }
 
-    /// Whether it is of whole pages: also of what lies in them behind the end of the file.
+    /// Whether it is of whole pages: also of what lies in them beyond the end of the file.
     pub(crate) fn sums_pages(&self) -> bool {
         self.line_flags() == CommitLine::HAS_DATA_CRC
     }
@@ -141,7 +141,7 @@ impl CoveredEnd {
         }
     }
 
-    /// Where the bytes lie, one behind the other; null for those in a hole.
+    /// Where the bytes lie, one after the other; null for those in a hole.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (PmAddr, u64)> {
         (self.bytes.start / PAGE..).zip(&self.pages).map(|(page, addr)| {
             let from = self.bytes.start.max(page * PAGE);

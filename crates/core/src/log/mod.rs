@@ -1,7 +1,7 @@
 //! Inode logs: linked lists of 4 KB pages, walked from the head to the committed tail and
-//! appended to behind it (NOVA 3 and 4.1).
+//! appended to after it (NOVA 3 and 4.1).
 //!
-//! Nothing behind the tail is ever read, so entries may be stored there before their commit. A
+//! Nothing after the tail is ever read, so entries may be stored there before their commit. A
 //! blank line ends a page early, where the next entry does not fit. Pages that a log will need
 //! are taken ahead, doubling its length up to a step of 16, and linked only when used.
 
@@ -155,7 +155,7 @@ pub(crate) fn decode_header(bytes: &[u8], id: &LogId, page: PmAddr) -> Result<Lo
         .map_err(|error| Error::damaged_inode(id.ino, "log page", page, error))
 }
 
-/// Visits a page's entries; returns the offset behind the last one.
+/// Visits a page's entries; returns the offset after the last one.
 fn walk_page(
     pm: &Pm,
     trusted: bool,
@@ -321,7 +321,7 @@ impl LogRoom {
     }
 }
 
-/// Stores entries behind a log's tail. Nothing is committed by it.
+/// Stores entries after a log's tail. Nothing is committed by it.
 pub(crate) struct Appender<'a> {
     pm: &'a Pm,
     id: LogId,
@@ -417,7 +417,7 @@ impl<'a> Appender<'a> {
         }
     }
 
-    /// Links the next page of the room behind the tail's page; the tail moves to its header.
+    /// Links the next page of the room after the tail's page; the tail moves to its header.
     fn link_page(&mut self) {
         let mut index = self.taken;
         let pages = || self.room.grown.iter().flat_map(|grown| grown.pages.iter());

@@ -134,7 +134,7 @@ fn check_entry(
     Ok(())
 }
 
-/// The file page behind the last one that a write entry is about.
+/// The file page after the last one that a write entry is about.
 fn write_end(first: u64, count: u32) -> u64 {
     if count == u32::MAX { FILE_PAGES_MAX } else { first + u64::from(count) }
 }

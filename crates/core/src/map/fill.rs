@@ -6,18 +6,18 @@
 //!   truncation cuts off is *parked*: in no log, free to nobody, and the same page again where the
 //!   file grows there. The last such hold frees what is parked. Nothing else moves data: collection
 //!   copies entries; collapsing and inserting are refused.
-//! - *No data checksum covers a page of the file*, whose bytes change behind it: the first hold makes a
+//! - *No data checksum covers a page of the file*, whose bytes change after it: the first hold makes a
 //!   certificate durable before it counts, and commits that map pages take the two-fence form.
 //! - *No kernel may map the file*, and where one has it mapped there is no such hold: what is stored
 //!   in the one kind of mapping would not be seen in the other. A kernel that is to map it waits until
 //!   the last one is given up ([`Fs::ask_to_map`]), where all of them can be.
 //!
-//! Crash points. New pages of a write are stored behind the log's tail, as always, and what is stored
-//! in place is written back, behind one fence; then the commit line. So size, times and map are all
+//! Crash points. New pages of a write are stored after the log's tail, as always, and what is stored
+//! in place is written back, after one fence; then the commit line. So size, times and map are all
 //! or nothing; bytes that were the file's before are the new or the old ones, by units of 8, as
 //! those that a program stores itself. A crash frees what is parked, which no log names.
 //!
-//! Death. A page is taken out of what is parked before the commit that maps it, and put there behind
+//! Death. A page is taken out of what is parked before the commit that maps it, and put there after
 //! the one that cuts it off: who dies between loses it until the pool is opened again, and it is never
 //! two things. What a dead client was storing in place may be there in part, as after a crash.
 
@@ -45,7 +45,7 @@ use crate::space::Need;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Pages of a file that lie one behind the other in the pool.
+/// Pages of a file that lie one after the other in the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappedRun {
     /// The first page of the file.
@@ -155,7 +155,7 @@ impl Fs {
                 return Err(Error::Mapped);
             }
             if !locked.view.is_dax() {
-                // A mapping shows what lies behind the end, too: an append that did not commit, or what
+                // A mapping shows what lies beyond the end, too: an append that did not commit, or what
                 // a truncation has left.
                 let page_end = locked.view.size().next_multiple_of(PAGE);
                 if let Some(gap) = self.zero_gap(locked, page_end)? {
@@ -285,8 +285,9 @@ impl Fs {
         Ok(pages)
     }
 
-    /// Zeroes what a file that grows to `to` has reserved behind its last page: whoever mapped it when the
-    /// file was longer may have stored there, in this session or before a crash. None where there is nothing.
+    /// Zeroes what a file that grows to `to` has reserved after its last page: a client that mapped it
+    /// when the file was longer may have stored there, in this session or before a crash. None where
+    /// there is nothing.
     pub(crate) fn zero_reserved(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
         let (first, end) = (locked.view.size().div_ceil(PAGE), to.div_ceil(PAGE));
         if end <= first || seeded::is_on(Bug::CutPagesStay) {
@@ -419,9 +420,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Gives a file that grows to `size` bytes back what is parked below, zeroed: whoever has it mapped
-    /// sees the file there. In a commit of its own, which only reserves it behind the end: nobody sees
-    /// it, and it changes neither times nor capabilities.
+    /// Gives a file that grows to `size` bytes back what is parked below, zeroed: a client that has it
+    /// mapped sees the file there. In a commit of its own, which only reserves it beyond the end: nobody
+    /// sees it, and it changes neither times nor capabilities.
     pub(crate) fn unpark_below(
         &self,
         call: &Call<'_>,

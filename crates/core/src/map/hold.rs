@@ -93,16 +93,16 @@ impl Fs {
         self.hold_or_give_slot(&call, generation, hold, |_| Ok(()))
     }
 
-    /// Says of a hold of this client's that its file is open for writing: nobody is to run it then. Who has
-    /// it run says first that a kernel has it mapped, and looks for such holds behind that; who writes
-    /// says so here, and looks behind that whether it is mapped ([`Fs::is_mapped`]). One of them sees the
+    /// Says of a hold of this client's that its file is open for writing: nobody is to run it then. Who
+    /// has it run says first that a kernel has it mapped, and looks for such holds after that; who writes
+    /// says so here, and looks after that whether it is mapped ([`Fs::is_mapped`]). One of them sees the
     /// other.
     ///
     /// # Errors
     /// [`Error::BadArena`]: damage.
     pub fn hold_to_write(&self, hold: HoldId) -> Result<HoldId> {
         let hold = HoldId { writes: true, ..hold };
-        // A word of one's own: whoever settles for this client takes it as it is.
+        // A word of one's own: the client that settles for this client takes it as it is.
         self.arena().hold_word(hold.slot)?.swap(hold.key(), Ordering::SeqCst);
         Ok(hold)
     }

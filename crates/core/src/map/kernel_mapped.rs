@@ -1,8 +1,8 @@
 //! Files that a kernel has mapped, through a mount.
 //!
 //! What a program stores in such a mapping is in the kernel's pages first, and what others write to the
-//! pool is not in them. So from before a page is mapped until the last mapping is gone, whoever would
-//! read or change the file's data without that kernel is refused, where it has asked for that
+//! pool is not in them. So from before a page is mapped until the last mapping is gone, a client that
+//! would read or change the file's data without that kernel is refused, where it has asked for that
 //! ([`Fs::refuse_mapped`]), and makes the call through the mount instead.
 //!
 //! The mark is in the inode's view and changes under its lock, with its counter odd: a reader that
@@ -120,7 +120,7 @@ impl Fs {
             return Err(Error::Pinned);
         }
         locked.view.kind_word().store(word | WANTED, Ordering::Release);
-        // Also where it was wanted before: who has said so may have died behind that.
+        // Also where it was wanted before: who has said so may have died after that.
         self.arena().next_mappings_turn();
         Ok(false)
     }
@@ -187,8 +187,8 @@ impl Fs {
     }
 
     /// Whether an inode has lost its last name, and is still there because a kernel may know it: that
-    /// one gives it up when it looks for the name again, so whoever took the name without it makes it
-    /// look, or the space comes back only when the kernel is short of memory.
+    /// one gives it up when it looks for the name again, so a client that took the name without it makes
+    /// it look, or the space comes back only when the kernel is short of memory.
     ///
     /// # Errors
     /// Those of reading the inode, but for one that is gone.

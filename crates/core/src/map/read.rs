@@ -172,10 +172,10 @@ impl Fs {
         Ok(())
     }
 
-    /// The next data or hole at or behind `offset`.
+    /// The next data or hole at or after `offset`.
     ///
     /// # Errors
-    /// [`Error::NoSuchOffset`] behind the end of the file, or where no data follows;
+    /// [`Error::NoSuchOffset`] beyond the end of the file, or where no data follows;
     /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
         self.read_view(0, ino, |view, kind| {

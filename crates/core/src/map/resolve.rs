@@ -20,8 +20,8 @@ impl Fs {
         Ok(Some(addr).filter(|addr| !addr.is_null()))
     }
 
-    /// Fills the start of `page_bytes`, which are zeros, with what the file has of a page: none of it in a
-    /// hole, nor behind the end of the file. What lies there in the pool is nobody's.
+    /// Fills the start of `page_bytes`, which are zeros, with what the file has of a page: none of it in
+    /// a hole, nor beyond the end of the file. What lies there in the pool is nobody's.
     #[inline]
     pub(crate) fn load_page(
         &self,
@@ -51,7 +51,7 @@ impl Fs {
         let mut at = offset;
         let index = view.index();
         while !rest.is_empty() {
-            // Pages that lie one behind the other are copied at once.
+            // Pages that lie one after the other are copied at once.
             let (from, most) = (at % PAGE, pages_touched(at, rest.len() as u64));
             let (first, pages) = index.run(self.arena(), at / PAGE, most, PAGE)?;
             let now = usize::try_from(pages * PAGE - from).unwrap_or(usize::MAX).min(rest.len());

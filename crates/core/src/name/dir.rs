@@ -53,7 +53,7 @@ impl FoundName {
 }
 
 /// Tells a name that somebody removes again and again from one that leads nowhere. An inode is gone
-/// only when its name is: the same name, found again behind that, is damaged.
+/// only when its name is: the same name, found again after that, is damaged.
 #[derive(Debug, Default)]
 pub(crate) struct Stale(Option<u64>);
 
@@ -174,7 +174,7 @@ impl Fs {
         })
     }
 
-    /// Lists a directory's names behind the one with `after_cookie` (0: from the start), in the
+    /// Lists a directory's names after the one with `after_cookie` (0: from the start), in the
     /// order of their making, until `each` returns `false`. `.` and `..` are not among them.
     /// Names that go meanwhile may or may not be seen, names that come are not, so that it ends
     /// whatever others make; all others are seen once.

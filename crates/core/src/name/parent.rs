@@ -1,7 +1,7 @@
 //! Which directory names a directory.
 //!
 //! A directory's names are the truth, and the arena notes the parent that a look-up passed. A caller
-//! that comes by an inode number alone (a file handle of NFS, say, behind a new mount) has passed
+//! that comes by an inode number alone (a file handle of NFS, say, after a new mount) has passed
 //! none. For it each directory keeps a hint beside its access time, stored ahead of the commit that
 //! names the directory and made durable by the same fence. The hint is believed only where the
 //! directory that it points to has the name; otherwise all directories are searched.
@@ -39,7 +39,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; [`Error::NotFound`] for a directory that was removed before its parent
-    /// was known, or whose parent was removed behind it; [`Error::Stale`].
+    /// was known, or whose parent was removed after it; [`Error::Stale`].
     pub fn parent(&self, node: Node) -> Result<Node> {
         self.parent_by(0, node)
     }

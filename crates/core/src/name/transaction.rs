@@ -2,7 +2,7 @@
 //!
 //! Crash points. Identity lines and log entries are stored where nothing reads them; then the
 //! lane's journal record commits all inodes at once ([`crate::op::commit::many`]). Before it is durable
-//! every line that stands is the old one; behind it recovery finds all new lines in the record.
+//! every line that stands is the old one; after it recovery finds all new lines in the record.
 
 use arrayvec::ArrayVec;
 use novale_arena::Phase;

@@ -5,15 +5,15 @@
 //! [`Fs::link`].
 //!
 //! Crash points. The identity line, the pages of inherited attributes, and a journal record of the file
-//! alone, its line without links and log, behind one fence. Before and behind it the number is free, so
+//! alone, its line without links and log, after one fence. Before and after it the number is free, so
 //! that it is all the same which of them a crash keeps. The line comes by a record since a number
 //! that was never used has no other line to fall back on: torn by a crash, it would be damage. It is
-//! there for the writes to fall back on, for whoever reads the inode again while it is held, and for
-//! the numbers: what an earlier use of them left is older. Writes commit as ever, in lines without
-//! links. The first name is one journal record, of the directory and of the file with one
-//! link, under an op_seq above all of its own lines: before the record is durable there is neither name
-//! nor file, behind it both. All that the file's line in the record needs was durable before: each
-//! commit of the file behind its own fence, the identity line behind the one here.
+//! there for the writes to fall back on, for a client that reads the inode again while it is held, and
+//! for the numbers: what an earlier use of them left is older. Writes commit as ever, in lines without
+//! links. The first name is one journal record, of the directory and of the file with one link, under an
+//! op_seq above all of its own lines: before the record is durable there is neither name nor file, after
+//! it both. All that the file's line in the record needs was durable before: each commit of the file
+//! after its own fence, the identity line after the one here.
 
 use std::sync::atomic::Ordering;
 

@@ -8,7 +8,7 @@
 //!
 //! Several inodes. The lane's record carries each inode's new line. Single-fence form: entries,
 //! identity lines and record, fence; the record's checksum covers them. Two-fence form: a fence
-//! before the record. Behind the fence the operation stores each inode's own line as well, and
+//! before the record. After the fence the operation stores each inode's own line as well, and
 //! leaves it in the cache: until they are durable the record stands for them. A lane has two records
 //! in turn; a record's space is used again only when the own lines of its inodes are durable: those
 //! of the last record are written back by the next one on the lane, whose fence completes them.
@@ -53,7 +53,7 @@ impl Rest {
 
 /// Commits one inode's `next` state; `next.slot` is the line that stands now and, on return, the
 /// one written. Crash points: before the line (or its rest, checksummed) is durable the old line
-/// stands; behind it the new one.
+/// stands; after it the new one.
 pub(crate) fn one(
     pm: &Pm,
     session: u32,
@@ -233,8 +233,8 @@ impl Fs {
         // The pages are in the log and the index now.
         call.op.clear_notes();
         call.op.set_phase(Phase::Published);
-        // Not by `and`, which moves an error's bytes where there is none: such a load of what was
-        // stored lately in other pieces waits behind the fence for all that was streamed.
+        // `?`, not `and`: `and` copies the error's bytes even on success, and that load stalls until the
+        // streaming stores have drained.
         published?;
         self.recount(before, &locked.view)
     }

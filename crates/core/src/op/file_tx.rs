@@ -6,12 +6,12 @@
 //!    streamed to them.
 //! 2. [`FileTx::change_attrs`] and [`FileTx::strip`] take the pages of changed extended attributes.
 //! 3. [`FileTx::room`] takes the log pages for the entries.
-//! 4. [`FileTx::map`], [`FileTx::entry`] and [`FileTx::cover_end`] append entries behind the log's tail.
+//! 4. [`FileTx::map`], [`FileTx::entry`] and [`FileTx::cover_end`] append entries after the log's tail.
 //! 5. [`FileTx::commit`] makes the commit line durable, shows the change to readers and frees what fell
 //!    out of use.
 //!
 //! The way back of every change is here alone. A transaction that is dropped before its commit fences
-//! what it streamed, then gives all pages back: whoever gets them next must not be overtaken by its
+//! what it streamed, then gives all pages back: a client that gets them next must not be overtaken by its
 //! stores. A panic gives nothing back: what stands then is judged as after a death.
 //!
 //! Crash points. Pages, attribute chains and entries lie where nothing leads before the commit line is
@@ -78,7 +78,7 @@ impl<'a> Taken<'a> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if !self.is_named && !self.extents.is_empty() && !std::thread::panicking() {
-            // A fence completes all that this thread has streamed, whoever had the token of it.
+            // A fence completes all that this thread has streamed, no matter who had the token of it.
             self.fs.pm.fence(Flushed::none()).end();
             // What fails here is the arena, and the next operation says so.
             let _damage = self.fs.give(self.call, &self.extents);

@@ -171,7 +171,7 @@ impl Fold for Rebuild<'_> {
     fn page(&mut self, addr: PmAddr, seq: u64) -> Result<()> {
         let (view, pages) = (self.view, self.log_pages);
         view.set_tail_page_seq(seq);
-        // Collection goes on behind any page but the tail's, each as likely: from the head each
+        // Collection goes on after any page but the tail's, each as likely: from the head each
         // time, it would never come to the rest of a log whose view is dropped often.
         if pages > 0 && scattered(self.op_seq, pages).is_multiple_of(pages + 1) {
             view.set_gc_cursor(self.last);

@@ -1,7 +1,7 @@
 //! Pages that an operation takes from the allocator and frees.
 //!
-//! What is about to be freed is noted in the operation record, where it is much: whoever settles for a
-//! client that dies goes on where it stopped.
+//! What is about to be freed is noted in the operation record, where it is much: the client that settles
+//! for a client that dies goes on where it stopped.
 
 use novale_arena::Phase;
 use novale_layout::{FileKind, PAGE, PmAddr};
@@ -24,8 +24,8 @@ const UNNOTED_PAGES_MAX: u64 = 64;
 /// The word of an operation's record that counts the extents of its list that it began to give.
 pub(crate) const GIVEN: usize = 0;
 
-/// Notes pages that are going to be freed, if they are many: whoever settles for this client, if it
-/// dies, goes on where it stopped.
+/// Notes pages that are going to be freed, if they are many: the client that settles for this client, if
+/// it dies, goes on where it stopped.
 fn note_free(call: &Call<'_>, extents: &Extents) {
     call.op.clear_notes();
     if extents.pages() > UNNOTED_PAGES_MAX {
@@ -83,7 +83,7 @@ impl Fs {
         self.reclaim_view(call, &locked.view, &locked.id, locked.kind)
     }
 
-    /// As [`Fs::reclaim`], for whoever has the lock in another way.
+    /// As [`Fs::reclaim`], for a client that has the lock in another way.
     pub(crate) fn reclaim_view(
         &self,
         call: &Call<'_>,
@@ -121,8 +121,8 @@ impl Fs {
             load::reset(arena, view)
         })?;
         self.give_noted(call, &freed)?;
-        // The phase stays: whoever settles for a death from here on must not do this again while the
-        // inode is locked. Its number is lost until the pool is opened again then.
+        // The phase stays: the client that settles for a death from here on must not do this again while
+        // the inode is locked. Its number is lost until the pool is opened again then.
         self.inodes.give(&self.env(call), view.ino())
     }
 }

@@ -4,7 +4,7 @@
 //! which a new inode has from its parent. What counts for the tree that it lies in can't be moved or
 //! linked into another one; the top of a tree, which lies outside of it, can be moved.
 //!
-//! Counts live in the arena, one block a tree, and are changed where the views are, behind the fence
+//! Counts live in the arena, one block a tree, and are changed where the views are, after the fence
 //! of each commit. A clean close saves them with the allocator; after a crash the scan counts anew. A
 //! death in between leaves them a little wrong until then, as it does the allocator's. Limits are
 //! looked at before anything is taken, so what runs at the same moment may exceed them together. They

@@ -81,8 +81,8 @@ pub(crate) fn decide(
         }
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, "neither validates"));
     };
-    // Every op_seq ends: what was seen and does not stand is put behind by a certificate, under a
-    // number of its own: two lines of one number, the certificate and what it puts behind, would
+    // Every op_seq ends: what was seen and does not stand is replaced by a certificate, under a
+    // number of its own: two lines of one number, the certificate and what it replaces, would
     // leave it open which one stands. And a line that a crash tore is overwritten, so that one
     // found later is damage.
     let torn = media.torn_line();

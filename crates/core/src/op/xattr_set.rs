@@ -3,7 +3,7 @@
 //!
 //! Crash points. A new chain, and the pages of new values, are stored to pages that nothing names,
 //! and fenced before the commit that names their root is stored. Before that commit is durable the old
-//! root stands, with all its pages; behind it the new one, and only then are the pages free that it
+//! root stands, with all its pages; after it the new one, and only then are the pages free that it
 //! does not share.
 
 use novale_layout::{

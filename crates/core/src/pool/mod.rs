@@ -182,8 +182,8 @@ impl Pool {
         self.repair_copies(pm);
         let first = PmAddr::new(0, 0);
         if self.superblock.features_ro_compat & feature.bit() != 0 {
-            // Whoever stored it may have died before its fence. Its line is enough: without the other
-            // lines the first copy does not stand, and the replica has the bit durably.
+            // A client that stored it may have died before its fence. Its line is enough: without the
+            // other lines the first copy does not stand, and the replica has the bit durably.
             return pm.fence(pm.write_back_range(first, LINE, Purpose::Other)).end();
         }
         self.superblock.features_ro_compat |= feature.bit();
@@ -209,7 +209,7 @@ impl Pool {
         }
     }
 
-    /// Writes the state lines and the superblock's features back, whoever stored them.
+    /// Writes the state lines and the superblock's features back, no matter who stored them.
     pub(crate) fn write_back(&self, pm: &Pm) -> Flushed {
         let slots = self.slots.iter().flat_map(|(header, _)| {
             SLOT_STATE_OFFSETS.map(|offset| PmAddr::new(header.index, offset))

@@ -15,7 +15,7 @@ impl Bits {
         self.0.iter().map(|word| u64::from(word.count_zeros())).sum()
     }
 
-    /// Position of the first bit at or behind `from` that is set (`true`) or clear.
+    /// Position of the first bit at or after `from` that is set (`true`) or clear.
     fn next(&self, from: u64, set: bool) -> u64 {
         let mut at = from;
         while let Some(word) = usize::try_from(at / 64).ok().and_then(|index| self.0.get(index)) {
@@ -46,7 +46,7 @@ impl Bits {
         self.next(first + count, true) - self.end_of_set(first)
     }
 
-    /// Position behind the last set bit before `to`.
+    /// Position after the last set bit before `to`.
     fn end_of_set(&self, to: u64) -> u64 {
         let mut to = to.min(RANGE_PAGES);
         while to > 0 {

@@ -72,7 +72,7 @@ impl<'a> Lane<'a> {
         Ok(Self { index, words: arena.block(off)?, _guard: Some(guard) })
     }
 
-    /// The lane that a dead client has locked, for whoever settles for it.
+    /// The lane that a dead client has locked, for the client that settles for it.
     pub(crate) fn of_dead(arena: &'a Arena, index: u16, off: Off) -> Result<Self> {
         Ok(Self { index, words: arena.block(off)?, _guard: None })
     }

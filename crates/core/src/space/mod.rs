@@ -100,7 +100,7 @@ impl Allocator {
         [lanes, lane_count, free, table, summaries, groups]
     }
 
-    /// The lane whose lock is at `lock`, if it is one's, for whoever settles for its dead owner.
+    /// The lane whose lock is at `lock`, if it is one's, for the client that settles for its dead owner.
     pub(crate) fn lane_of_lock<'a>(&self, arena: &'a Arena, lock: Off) -> Result<Option<Lane<'a>>> {
         let Some(at) = lock.raw().checked_sub(self.lanes.raw()) else { return Ok(None) };
         let index = at / lane::LANE_BYTES;

@@ -2,7 +2,7 @@
 //! own, with a summary (free pages, longest run) that is searched without locks, and the free
 //! pages of each 64 ranges above it.
 //!
-//! A change of a range's bitmap is noted first (which word, its new value), so that whoever finds
+//! A change of a range's bitmap is noted first (which word, its new value), so that a client that finds
 //! a dead owner redoes it; the summary is derived from the words and needs no note.
 
 use std::sync::atomic::Ordering;
@@ -323,7 +323,7 @@ impl Ranges {
     }
 
     /// Takes up to `want` contiguous pages, searching from range `cursor` of slot `slot` on and
-    /// through all other slots behind it. Returns the extent and where to go on next time.
+    /// through all other slots after it. Returns the extent and where to go on next time.
     pub(super) fn take(
         &self,
         arena: &Arena,

@@ -1,8 +1,8 @@
 //! Small appends: in place as far as the file's last page goes, in new pages beyond; one commit of the
 //! size makes both the file's (docs/DESIGN.md, "Appends in place").
 //!
-//! Crash points. What lies behind the end of the file is nobody's: a crash before the commit line
-//! leaves bytes there that no read returns, and whoever raises the end over them later zeroes them
+//! Crash points. What lies beyond the end of the file is nobody's: a crash before the commit line
+//! leaves bytes there that no read returns, and a client that raises the end over them later zeroes them
 //! first. Single-fence form: the line counts only with the bytes from the old end to the new one as its
 //! checksum says. No checksum that recovery may still ask for covers them before: where the line that
 //! stands has summed pages whole, the page is copied instead, and from then on it has not.
@@ -26,7 +26,7 @@ const PAGE_BYTES: usize = 4096;
 /// Bytes of the unit in which what is covered begins.
 const UNIT: usize = 8;
 
-/// Bytes that go behind the end of a file, or from the start of its last page on, which is copied.
+/// Bytes that go beyond the end of a file, or from the start of its last page on, which is copied.
 struct Append<'a> {
     offset: u64,
     end: u64,
@@ -87,7 +87,7 @@ impl Fs {
         self.store_append(call, locked, &append)
     }
 
-    /// The page in which a file ends, where bytes behind the end may change; none where it is a hole,
+    /// The page in which a file ends, where bytes beyond the end may change; none where it is a hole,
     /// or the standing checksum covers them.
     fn page_of_end(&self, view: &View<'_>) -> Result<Option<PmAddr>> {
         let is_summed = view.sums_pages() && !seeded::is_on(Bug::AppendOverSummed);
@@ -161,7 +161,7 @@ impl Fs {
         self.commit(call, locked, next, rest, || Ok(()))
     }
 
-    /// Streams what goes behind the end in place.
+    /// Streams what goes beyond the end in place.
     fn store_inside(&self, inside: Inside<'_>) -> Flushed {
         let Inside { at, bytes } = inside;
         if seeded::is_on(Bug::AppendNotFlushed) {
@@ -170,7 +170,7 @@ impl Fs {
         self.pm.stream(at, bytes, Purpose::Data)
     }
 
-    /// Streams what goes to new pages, with zeros behind it.
+    /// Streams what goes to new pages, with zeros after it.
     fn store_beyond(&self, tx: &mut FileTx<'_>, beyond: &[u8]) {
         for (index, piece) in (0..).zip(beyond.chunks(PAGE_BYTES)) {
             let at = tx.page(index);
@@ -235,7 +235,7 @@ mod tests {
         PmAddr::from_raw(view.index().get(fs.arena(), page).unwrap())
     }
 
-    /// Stores behind the end of the file, as an append whose commit line did not arrive.
+    /// Stores beyond the end of the file, as an append whose commit line did not arrive.
     fn leave_behind(fs: &Fs, ino: Ino) {
         let len = fs.getattr(ino).unwrap().size % PAGE;
         let at = page(fs, ino, 0).add(len);
@@ -313,7 +313,7 @@ mod tests {
                 assert_eq!(page(&fs, ino, 0), first, "{start} {len}");
                 let expected = [vec![1; start], vec![2; len]].concat();
                 assert_eq!(contents(&fs, ino), expected, "{start} {len}");
-                // As a power cut behind it: the checksum is asked for.
+                // As a power cut after it: the checksum is asked for.
                 let fs = open(fs.into_pm());
                 assert_eq!(fs.opened().lines_rejected, 0, "{start} {len}");
                 assert_eq!(contents(&fs, ino), expected, "{start} {len}");

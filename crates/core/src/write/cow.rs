@@ -1,13 +1,14 @@
 //! Copy-on-write: a write goes to whole new pages, which one commit maps (NOVA 4.4).
 //!
-//! Crash points. Pages and entries are stored behind the log's tail: a crash before the commit
+//! Crash points. Pages and entries are stored after the log's tail: a crash before the commit
 //! line frees them. Single-fence form: the line counts only with entries and data that match its
-//! checksum. Behind the line the new pages stand, and only then the old ones are freed.
+//! checksum. After the line the new pages stand, and only then the old ones are freed.
 //!
-//! User memory is never touched under the inode's lock. A small write is copied first ([`crate::write::small`]).
-//! Of a large one whole pages go straight from the user's memory to their new place before the lock is
-//! taken, and the ends of one that is not page-aligned to a buffer that is filled up under it. It takes
-//! the two-fence form: its bytes may change while they are read, so a checksum of them means nothing.
+//! User memory is never touched under the inode's lock. A small write is copied first
+//! ([`crate::write::small`]). Of a large one whole pages go straight from the user's memory to their new
+//! place before the lock is taken, and the ends of one that is not page-aligned to a buffer that is
+//! filled up under it. It takes the two-fence form: its bytes may change while they are read, so a
+//! checksum of them means nothing.
 
 use novale_layout::{Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
@@ -71,7 +72,7 @@ impl Fs {
             }
             plan = now;
         }
-        // In place, or behind an end that others move all the time: over a copy, since no user memory is
+        // In place, or beyond an end that others move all the time: over a copy, since no user memory is
         // touched under the lock.
         let data = data.to_vec();
         let locked = self.lock_file(call, ino)?;
@@ -197,7 +198,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Fills a partial page: the file's bytes up to its end, zeros behind it.
+    /// Fills a partial page: the file's bytes up to its end, zeros after it.
     fn fill(&self, view: &View<'_>, file_page: u64, part: &mut Partial) -> Result<()> {
         let live = live_bytes(view, file_page);
         let Some(addr) = self.page_addr(view, file_page)?.filter(|_| live > 0) else {
@@ -214,12 +215,12 @@ impl Fs {
         Ok(())
     }
 
-    /// Whoever raises the end of the file zeroes the bytes between the old end and what it writes,
+    /// A client that raises the end of the file zeroes the bytes between the old end and what it writes,
     /// as far as the old last page holds others, and makes sure of the zeros that it holds. They are
     /// dead until the commit, so they change in place.
     ///
     /// No certificate is needed first: what the last commit's checksum covers of a page that it maps
-    /// are zeros behind the end of the file. Others lie there only since a later commit has cut the
+    /// are zeros beyond the end of the file. Others lie there only since a later commit has cut the
     /// file, and that one covers no page.
     pub(crate) fn zero_gap(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
         let gap = self.zero_last_page(locked, to)?;
@@ -241,7 +242,7 @@ impl Fs {
         let gap = bytes.get_mut(..len).unwrap_or_default();
         self.pm.load(addr.add(from as u64), gap)?;
         if gap.iter().all(|byte| *byte == 0) {
-            // Zeros that are seen need not be durable: whoever stored them may have died before its
+            // Zeros that are seen need not be durable: a client that stored them may have died before its
             // fence, and nothing committed made recovery look at them.
             let shown = self.pm.write_back_range(addr.add(from as u64), len as u64, Purpose::Data);
             return Ok(Some(shown));

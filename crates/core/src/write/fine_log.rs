@@ -1,8 +1,8 @@
 //! Overwrites by fine-grained redo logging, the baseline of LAWN (2.2): the bytes go to the file's log, a
 //! commit makes them count, then they are stored over the old ones.
 //!
-//! Crash points. The entries are stored behind the log's tail: a crash before the commit line leaves the
-//! old bytes. Behind it the entries are of the line that stands, and recovery, or who settles for a dead
+//! Crash points. The entries are stored after the log's tail: a crash before the commit line leaves the
+//! old bytes. After it the entries are of the line that stands, and recovery, or who settles for a dead
 //! client, stores them where they belong. What is stored there is fenced before the lock is released, so
 //! before any later line of the inode: entries of an older operation than the newest say nothing.
 //!
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(fs.getattr(ino).unwrap().size, 20_010);
     }
 
-    /// What a program stores in mapped pages is not taken back, though no commit follows it: the clock has
-    /// not moved.
+    /// What a program stores in mapped pages is not taken back, though no commit follows it: the clock
+    /// has not moved.
     #[test]
     fn what_a_mapping_stores_is_not_redone() {
         let (fs, ino) = half_done();

@@ -40,7 +40,7 @@ pub(crate) struct WritePlan {
     pub(crate) method: Method,
     /// The first byte written.
     pub(crate) offset: u64,
-    /// The byte behind the last one.
+    /// The byte after the last one.
     pub(crate) end: u64,
     /// Whether the commit takes the single-fence form.
     pub(crate) is_single: bool,
@@ -192,8 +192,8 @@ impl Fs {
         Ok(plan)
     }
 
-    /// What new pages for so many of a file are wanted for. Overwrites may use the reserve: they give back
-    /// as much as they take.
+    /// What new pages for so many of a file are wanted for. Overwrites may use the reserve: they give
+    /// back as much as they take.
     pub(crate) fn need_of(&self, view: &View<'_>, first: u64, pages: u64) -> Result<Need> {
         let is_growth = pages > OVERWRITE_PAGES_MAX
             || self.allocator.is_roomy(self.arena())?

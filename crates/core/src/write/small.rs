@@ -160,7 +160,7 @@ impl Fs {
             };
             tx.also(stored);
             if plan.is_single {
-                // Behind the stores: they drain meanwhile.
+                // After the stores: they drain meanwhile.
                 *crc = sums.next().copied().unwrap_or_else(|| page_crc(bytes));
             }
             (rest, from) = (later, 0);

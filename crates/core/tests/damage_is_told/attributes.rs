@@ -78,7 +78,7 @@ fn change_records(pm: &Pm, change_one: impl Fn(&mut Vec<XattrRecord>)) {
     change(pm, second, |_, payload| *payload = behind.to_vec());
 }
 
-/// The inode with the damage is told, by check and by whoever asks; another is as it was. After a
+/// The inode with the damage is told, by check and by the caller; another is as it was. After a
 /// crash nobody may write.
 fn is_told(wound: impl Fn(&Pm), text: &str) {
     let damaged = || {
@@ -153,7 +153,7 @@ fn of_records() {
     );
 }
 
-/// What the pages of a value hold is read by check and by whoever asks for it, and by nobody else.
+/// What the pages of a value hold is read by check and by the call that asks for it, and by no other.
 #[test]
 fn of_a_value() {
     let pm = with_attributes();

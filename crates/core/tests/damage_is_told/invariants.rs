@@ -67,7 +67,7 @@ fn of_words_that_name_tables() {
     }
 }
 
-/// A word behind the end of a level, which names nothing, made all before it seem lost.
+/// A word beyond the end of a level, which names nothing, made all before it seem lost.
 #[test]
 fn of_words_behind_the_end() {
     for level in [0, 1] {

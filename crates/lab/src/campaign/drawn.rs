@@ -128,7 +128,7 @@ fn beside(step: &Step) -> Step {
     step
 }
 
-/// The same behind a past of thousands of steps, in depth at its end.
+/// The same after a past of thousands of steps, in depth at its end.
 pub(super) fn long(seed: u64) -> Case {
     const PAST: usize = 3000;
     let mut case = random_on(seed, Form::Auto, vec![12 * MB]);

@@ -195,8 +195,8 @@ const FILES: [&str; 6] = [
      allocate /f extend=0 offset=0 len=12288",
 ];
 
-/// How each is changed: written, cut or extended, reserved, appended to behind a cut, written to
-/// without a name, punched, zeroed, copied to from behind.
+/// How each is changed: written, cut or extended, reserved, appended to after a cut, written to
+/// without a name, punched, zeroed, copied to.
 const CHANGES: u64 = 8;
 
 /// Every offset and length, on every file, in every way.
@@ -231,7 +231,7 @@ const ENDS: [u64; 8] = [1, 8, 63, 100, 4032, 4090, 4096, 5000];
 /// How much is appended.
 const APPENDED: [u64; 7] = [1, 7, 8, 64, 100, 4096, 8192];
 
-/// What comes behind an append: all that raises the end over what one that was cut off has left, what
+/// What comes after an append: all that raises the end over what one that was cut off has left, what
 /// moves its page or copies it, and what has its page summed whole.
 const BEHIND_APPENDS: [&str; 12] = [
     "set /f size=9000",
@@ -248,7 +248,7 @@ const BEHIND_APPENDS: [&str; 12] = [
     "link /f /g\nset /g size=7000",
 ];
 
-/// Every append to every file, and what comes behind it; every other operation is cut off.
+/// Every append to every file, and what comes after it; every other operation is cut off.
 pub(super) fn appends_count() -> u64 {
     (ENDS.len() * APPENDED.len() * BEHIND_APPENDS.len()) as u64 * 2
 }
@@ -276,7 +276,7 @@ const METHODS: [UpdatePolicy; 3] =
 const OVERWRITTEN: [u64; 5] = [0, 7, 60, 4092, 5000];
 const OVERWRITES: [u64; 6] = [1, 8, 64, 100, 4096, 8192];
 
-/// What comes behind an overwrite: all that moves, copies, cuts, sums or maps what it stored to.
+/// What comes after an overwrite: all that moves, copies, cuts, sums or maps what it stored to.
 const BEHIND_OVERWRITES: [&str; 12] = [
     "write /f offset=40 len=100 fill=2",
     "write /f offset=4000 len=200 fill=2\nwrite /f offset=4000 len=200 fill=3",
@@ -292,7 +292,7 @@ const BEHIND_OVERWRITES: [&str; 12] = [
     "die\nwrite /f offset=1 len=64 fill=2",
 ];
 
-/// Every overwrite by every method, and what comes behind it; every other operation is cut off.
+/// Every overwrite by every method, and what comes after it; every other operation is cut off.
 pub(super) fn overwrites_count() -> u64 {
     let kinds = OVERWRITTEN.len() * OVERWRITES.len() * BEHIND_OVERWRITES.len() * METHODS.len();
     kinds as u64 * 2

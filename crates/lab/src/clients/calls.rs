@@ -1,5 +1,5 @@
 //! Every system call that a client makes fails in turn, by strace: the client must end with a message,
-//! or go on, and whoever is left finds what it had acknowledged, and a pool in order.
+//! or go on, and the one who is left finds what it had acknowledged, and a pool in order.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -53,7 +53,7 @@ pub struct DeathOptions {
 pub struct DeathSummary {
     /// Deaths.
     pub deaths: u64,
-    /// Images of power failures while a survivor settled, or behind it.
+    /// Images of power failures while a survivor settled, or after it.
     pub images: u64,
     /// Deaths whose operation was found done.
     pub done: u64,
@@ -70,7 +70,7 @@ impl std::ops::AddAssign for DeathSummary {
     }
 }
 
-/// Lets a client die at each point of `victim`, one after the other, behind `setup`.
+/// Lets a client die at each point of `victim`, one after the other, after `setup`.
 ///
 /// # Errors
 /// The point of the first death that was not settled rightly, and what was wrong.
@@ -229,7 +229,7 @@ impl Death {
         self.start_act(act, (points, Some(point)), ended_process())
     }
 
-    /// Lets a client of a process die at a point of what it does, or behind all of it; none if there is
+    /// Lets a client of a process die at a point of what it does, or after all of it; none if there is
     /// no such point.
     pub(super) fn start_act(
         &self,
@@ -303,7 +303,7 @@ impl Death {
         summary: &mut DeathSummary,
     ) -> Result<(), String> {
         let fs = self.machine.fs().map_err(|why| format!("{why:?}"))?;
-        // Whoever needed a lock of its has settled for it already.
+        // The one who needed a lock of its has settled for it already.
         fs.settle_dead().map_err(|why| format!("settling: {why}"))?;
         if !options.power {
             self.recorded();

@@ -22,7 +22,7 @@ use crate::diff::panic_text;
 pub enum Points {
     /// Before each store, write-back and fence of the pool.
     Pool,
-    /// Before each store to the arena, and behind the last one.
+    /// Before each store to the arena, and after the last one.
     Arena,
 }
 
@@ -42,13 +42,13 @@ pub(super) struct Fate {
     recorder: Arc<Recorder>,
     points: Points,
     left: AtomicU64,
-    /// It dies behind all that it does.
+    /// It dies after all that it does.
     behind: bool,
     is_dead: AtomicBool,
 }
 
 impl Fate {
-    /// Death before an event of these, by its number; behind all of them where there is no number.
+    /// Death before an event of these, by its number; after all of them where there is no number.
     pub(super) fn new(recorder: Arc<Recorder>, points: Points, point: Option<u64>) -> Self {
         let left = AtomicU64::new(point.unwrap_or(u64::MAX));
         let behind = point.is_none();

@@ -1,5 +1,5 @@
 //! Clients that die while they take and give up holds, at each store to the arena of it, and while they
-//! settle for one that had files open: whoever settles gives back just what they held.
+//! settle for one that had files open: the client that settles gives back just what they held.
 
 use std::process::{Command, Stdio};
 
@@ -163,7 +163,7 @@ fn one(
                 open(fs, ino, generation)?;
                 open(fs, ino, generation)
             });
-            // It dies behind all that it does.
+            // It dies after all that it does.
             dead.push(
                 death
                     .start_act(opens, (Points::Arena, None), ended_process())?

@@ -1,5 +1,5 @@
-//! What a survivor does for one client that died, event by event, for whoever wants to take some of it
-//! away.
+//! What a survivor does for one client that died, event by event, for the one who wants to take some of
+//! it away.
 
 use novale_model::{Model, Tree};
 
@@ -35,7 +35,7 @@ pub const SETUP: &str = "
 /// A death that a survivor settled for.
 #[derive(Debug)]
 pub struct Settled {
-    /// The memory behind the death.
+    /// The memory after the death.
     pub before: Hardware,
     /// The settling, then what the survivor did next.
     pub acts: Vec<SettledAct>,
@@ -50,9 +50,9 @@ pub struct SettledAct {
     pub events: Vec<Event>,
     /// What a crash in the middle may show.
     pub during: Vec<State>,
-    /// What one behind it shows.
+    /// What one after it shows.
     pub after: State,
-    /// The model behind it.
+    /// The model after it.
     pub model: Model,
 }
 

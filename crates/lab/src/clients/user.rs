@@ -63,7 +63,7 @@ pub(super) fn work_on_files(args: &WorkerArgs) -> Result<(), String> {
     })
 }
 
-/// Kills this process, and what it has started, behind some time.
+/// Kills this process, and what it has started, after some time.
 fn die_behind(time: Duration, ended: &AtomicBool) {
     let start = std::time::Instant::now();
     while start.elapsed() < time {
@@ -139,7 +139,7 @@ impl<'w> FileWorker<'w> {
         if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
     }
 
-    /// Makes and removes what nobody looks for behind a death.
+    /// Makes and removes what nobody looks for after a death.
     fn aside(&mut self, seed: u64, index: u64) -> io::Result<()> {
         let home = self.home;
         if index.is_multiple_of(4) {

@@ -1,6 +1,7 @@
-//! An operation that is cut off for good: the sequence goes on with what is recovered.
+//! An operation, an opening or a closing that is cut off for good: the sequence goes on with what is
+//! recovered.
 //!
-//! Two ways to go: the power fails at some event of the operation, and memory keeps one of the images
+//! Two ways to go: the power fails at some event of it, and memory keeps one of the images
 //! of that point; or the process dies there, and memory shows all that it stored, of which nothing
 //! more becomes durable but by others.
 
@@ -15,44 +16,89 @@ use super::judge::Wrong;
 use super::record::{Event, What};
 use super::recover::{Allowed, State, look, put_lines};
 
+/// What came of something that was cut off, once it was recovered.
+struct CutOff {
+    /// Whether it is the state before.
+    is_before: bool,
+    /// What was found.
+    found: Tree,
+    /// Whether the power has gone, and with it what was in the caches.
+    is_lost: bool,
+    /// Where it was cut off, and how.
+    place: String,
+}
+
 impl Explorer<'_> {
     /// Goes back to some event of the operation that has just run, lets the cut happen there, and
-    /// opens the pool again: it must show the state before or behind the operation.
-    pub(super) fn cut_off(
+    /// opens the pool again: it must show the state before or after the operation.
+    pub(super) fn cut_off_operation(
         &mut self,
         events: &[Event],
         before: &Model,
         after: &State,
         now_ns: i64,
     ) -> Result<(), Wrong> {
-        self.judge.summary.cut_off += 1;
         let allowed = Allowed { states: vec![self.state()?.named("before"), after.named("after")] };
-        self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
-        let (done, undone) = events.split_at(self.end_of(events));
-        self.cut_events(done, &allowed, "the operation")?;
-        let dies = !self.options.by_units && self.random.bool();
-        let how = if dies { self.die(undone) } else { self.lose_power(undone) };
-        let how = how.map_err(|why| ("in cutting off".to_owned(), why))?;
-        let at =
-            |what: &str| format!("{what} behind event {} of {}, {how}", done.len(), events.len());
-
-        self.check_recording().map_err(|why| (at("cut off"), why))?;
-        let (is_before, found) =
-            self.reopen_as(&allowed, now_ns).map_err(|why| (at("recovery"), why))?;
-        let recovery = self.recorder.take();
-        self.cut_events(&recovery, &allowed, &at("the recovery"))?;
-        // It has been seen now: nothing else may be seen any more, but for what a process stored to
-        // mapped pages, which its death leaves in the caches.
-        if is_before {
+        let cut = self.cut_off(events, "the operation", &allowed, now_ns)?;
+        if cut.is_before {
             self.model = before.becoming(&self.model);
         }
-        self.model.turn_out(&found, !dies);
+        self.go_on(&cut)
+    }
+
+    /// The same of an opening or a closing, which changes nothing that a user sees.
+    pub(super) fn cut_off_life(
+        &mut self,
+        events: &[Event],
+        during: &str,
+        allowed: &Allowed,
+        now_ns: i64,
+    ) -> Result<(), Wrong> {
+        let cut = self.cut_off(events, during, allowed, now_ns)?;
+        self.go_on(&cut)
+    }
+
+    /// What was found has been seen now: nothing else may be seen any more, but for what a process
+    /// stored to mapped pages, which its death leaves in the caches.
+    fn go_on(&mut self, cut: &CutOff) -> Result<(), Wrong> {
+        self.model.turn_out(&cut.found, cut.is_lost);
         self.model.release_all();
         self.machine_session.forget_all();
         self.model_session.forget_all();
         self.state = None;
         let states = vec![self.state()?.named("found")];
-        self.cut(&at("behind the recovery"), &Allowed { states })
+        self.cut(&format!("after the recovery, {}", cut.place), &Allowed { states })
+    }
+
+    /// Cuts it off at some event. The recovery of one in four is itself cut off, and so on.
+    fn cut_off(
+        &mut self,
+        events: &[Event],
+        during: &str,
+        allowed: &Allowed,
+        now_ns: i64,
+    ) -> Result<CutOff, Wrong> {
+        self.judge.summary.cut_off += 1;
+        self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
+        let (done, undone) = events.split_at(self.end_of(events));
+        self.cut_events(done, allowed, during)?;
+        let dies = !self.options.by_units && self.random.bool();
+        let how = if dies { self.die(undone) } else { self.lose_power(undone) };
+        let how = how.map_err(|why| ("in cutting off".to_owned(), why))?;
+        let place =
+            format!("{during} cut off after event {} of {}, {how}", done.len(), events.len());
+        let at = |what: &str| format!("{what}, {place}");
+
+        self.check_recording().map_err(|why| (at("cut off"), why))?;
+        let (is_before, found) =
+            self.reopen_as(allowed, now_ns).map_err(|why| (at("recovery"), why))?;
+        let recovery = self.recorder.take();
+        if !recovery.is_empty() && self.random.u32(..).is_multiple_of(4) {
+            let again = self.cut_off(&recovery, &at("the recovery"), allowed, now_ns)?;
+            return Ok(CutOff { is_lost: again.is_lost || !dies, ..again });
+        }
+        self.cut_events(&recovery, allowed, &at("the recovery"))?;
+        Ok(CutOff { is_before, found, is_lost: !dies, place })
     }
 
     /// How many events happen before the end.
@@ -104,7 +150,7 @@ impl Explorer<'_> {
         Ok(format!("by a power cut that kept {}", image.choice))
     }
 
-    /// Takes back what the operation stored behind the cut.
+    /// Takes back what the operation stored after the cut.
     fn rewind(&mut self, undone: &[Event]) -> Result<(), String> {
         let lines: BTreeSet<LineKey> = undone.iter().flat_map(Event::stored_lines).collect();
         self.put_shown(lines.into_iter())

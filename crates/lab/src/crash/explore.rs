@@ -1,4 +1,4 @@
-//! A sequence with a power cut at every fence and behind every operation.
+//! A sequence with a power cut at every fence and after every operation.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,11 +29,12 @@ pub struct CrashOptions {
     /// One in so many recoveries is itself cut at each of its fences, some of those recoveries too;
     /// 0: none.
     pub nested_one_in: u64,
-    /// One in so many operations is cut off for good, by a power cut or by the death of the process
-    /// between two stores, and the sequence goes on with what is recovered then; 0: none.
+    /// One in so many operations, openings and closings is cut off for good, by a power cut or by the
+    /// death of the process between two stores, and the sequence goes on with what is recovered then;
+    /// 0: none.
     pub cut_off_one_in: u32,
-    /// Whether what is cut off for good is so by a power cut at a fence, that tears a line of metadata by a
-    /// unit or leaves a unit of it alone; what is not is cut so, too.
+    /// Whether what is cut off for good is so by a power cut at a fence, that tears a line of metadata by
+    /// a unit or leaves a unit of it alone; what is not is cut so, too.
     pub by_units: bool,
     /// Whether operations are done by several threads in turn, some of which never fence again.
     pub many_threads: bool,
@@ -86,7 +87,7 @@ pub struct CrashSummary {
     pub new_places: u64,
 }
 
-/// An image that is neither the state before the operation nor the one behind it.
+/// An image that is neither the state before the operation nor the one after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrashFailure {
     /// Index of the step.

@@ -31,7 +31,7 @@ pub(super) struct Explorer<'o> {
     pub(super) machine_session: Session,
     pub(super) model: Model,
     pub(super) model_session: Session,
-    /// The state behind the last operation, as a crash shows it; `None` where nobody asked yet.
+    /// The state after the last operation, as a crash shows it; `None` where nobody asked yet.
     pub(super) state: Option<State>,
     pub(super) hardware: Hardware,
     pub(super) judge: Judge<'o>,
@@ -46,7 +46,7 @@ pub(super) struct Explorer<'o> {
 pub(super) enum Live {
     Open(Box<CoreMachine>),
     Closed(Pm, Arena),
-    /// Between the two, and behind a failure.
+    /// Between the two, and after a failure.
     Gone,
 }
 
@@ -88,7 +88,7 @@ impl<'o> Explorer<'o> {
     /// Opens the live pool, with cuts on the way.
     fn open(&mut self, now_ns: i64) -> Result<(), Wrong> {
         self.live.open(self.options, now_ns).map_err(|why| ("in opening".to_owned(), why))?;
-        self.cut_each_fence("opening")
+        self.cut_each_fence("the opening", now_ns)
     }
 
     /// What was seen so far.
@@ -117,8 +117,7 @@ impl<'o> Explorer<'o> {
     }
 
     fn operate(&mut self, step: &Step, now_ns: i64) -> Result<(), Wrong> {
-        let one_in = self.options.cut_off_one_in;
-        let cut_off = one_in > 0 && self.random.u32(..).is_multiple_of(one_in) && self.cuts;
+        let cut_off = self.cuts_off();
         if self.cuts {
             self.state()?;
         }
@@ -168,7 +167,7 @@ impl<'o> Explorer<'o> {
                 Some(visible_after_crash(&before.becoming(&self.model)).map_err(in_model)?);
         }
         match before.filter(|_| cut_off) {
-            Some(before) => self.cut_off(&events, &before, &after, now_ns),
+            Some(before) => self.cut_off_operation(&events, &before, &after, now_ns),
             None => self.cut_between(&events, &after),
         }
     }
@@ -178,7 +177,7 @@ impl<'o> Explorer<'o> {
             if let Live::Open(machine) = &self.live {
                 machine.close().map_err(|why| ("in closing".to_owned(), why))?;
             }
-            self.cut_each_fence("closing")?;
+            self.cut_each_fence("the closing", now_ns)?;
         }
         self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
         let drained = self.hardware.forget_threads();
@@ -191,7 +190,7 @@ impl<'o> Explorer<'o> {
         self.open(now_ns)
     }
 
-    /// Cuts at the points of an operation between two states, then behind it, where only the second
+    /// Cuts at the points of an operation between two states, then after it, where only the second
     /// is allowed.
     fn cut_between(&mut self, events: &[Event], after: &State) -> Result<(), Wrong> {
         let before = self.state()?;
@@ -199,6 +198,12 @@ impl<'o> Explorer<'o> {
         let states = vec![before.named("before"), after.named("after")];
         self.cut_events(events, &Allowed { states }, "the operation")?;
         self.cut("behind the operation", &Allowed { states: vec![after.named("after")] })
+    }
+
+    /// Whether what has just run is cut off for good.
+    fn cuts_off(&mut self) -> bool {
+        let one_in = self.options.cut_off_one_in;
+        one_in > 0 && self.random.u32(..).is_multiple_of(one_in) && self.cuts
     }
 
     /// What the recording says of the memory must be what is in it: no store went unseen.
@@ -215,17 +220,20 @@ impl<'o> Explorer<'o> {
     }
 
     /// Cuts at the points of what changes nothing that a user sees.
-    fn cut_each_fence(&mut self, during: &str) -> Result<(), Wrong> {
+    fn cut_each_fence(&mut self, during: &str, now_ns: i64) -> Result<(), Wrong> {
         let events = self.recorder.take();
         if !self.cuts {
             return self.let_happen(&events);
         }
         let allowed = Allowed { states: vec![self.state()?.named("unchanged")] };
+        if self.cuts_off() && !events.is_empty() {
+            return self.cut_off_life(&events, during, &allowed, now_ns);
+        }
         self.cut_events(&events, &allowed, during)?;
-        self.cut(&format!("behind {during}"), &allowed)
+        self.cut(&format!("after {during}"), &allowed)
     }
 
-    /// The state behind the last operation.
+    /// The state after the last operation.
     pub(super) fn state(&mut self) -> Result<State, Wrong> {
         if let Some(state) = &self.state {
             return Ok(state.clone());

@@ -155,7 +155,7 @@ impl Hardware {
         self.durable.slots()
     }
 
-    /// A copy of the durable bytes of each slot; of [`Self::after_cut`], those behind the cut.
+    /// A copy of the durable bytes of each slot; of [`Self::after_cut`], those after the cut.
     #[must_use]
     pub fn durable_copy(&self) -> Vec<Vec<u8>> {
         self.durable.copy()

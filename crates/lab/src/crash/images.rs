@@ -149,7 +149,7 @@ pub fn images_by_units(hardware: &Hardware) -> Vec<Image> {
     choosing.images
 }
 
-/// The images to try behind a store: what it stored against all else that is pending.
+/// The images to try after a store: what it stored against all else that is pending.
 #[must_use]
 pub fn images_at_store(
     hardware: &Hardware,

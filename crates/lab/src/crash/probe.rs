@@ -48,7 +48,7 @@ pub fn probe_below(machine: &mut impl Subject, is_roomy: bool, now_ns: i64) -> R
 
 fn remove_all(subject: &mut impl Subject, now_ns: i64) -> Result<(), String> {
     let tree = snapshot(subject, now_ns)?;
-    // Children come behind their parents in byte order, so they are removed first.
+    // Children come after their parents in byte order, so they are removed first.
     let mut paths: Vec<_> = tree.nodes().map(|(path, node)| (path, node.attr.kind)).collect();
     paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.split(|byte| *byte == b'/').count()));
     for (path, kind) in paths.into_iter().filter(|(path, _)| !path.is_empty()) {

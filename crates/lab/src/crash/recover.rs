@@ -93,7 +93,7 @@ impl Allowed {
 pub enum Depth {
     /// Recovered, checked, compared.
     Once,
-    /// Shown read-only before; the same again after a death right behind the recovery, then used in
+    /// Shown read-only before; the same again after a death right after the recovery, then used in
     /// every way.
     Used,
 }
@@ -113,7 +113,7 @@ pub struct Judged {
 /// bytes.
 #[derive(Debug)]
 pub struct Bench {
-    /// `None` only while a file system has it, and behind a failure.
+    /// `None` only while a file system has it, and after a failure.
     pm: Option<Pm>,
     arena: Option<Arena>,
     recorder: Arc<Recorder>,
@@ -215,7 +215,7 @@ impl Bench {
         }
     }
 
-    /// Dies behind the recovery, recovers again, uses everything, empties it and closes it.
+    /// Dies after the recovery, recovers again, uses everything, empties it and closes it.
     fn again_and_use(&mut self, allowed: &Allowed, found: &Seen<'_>) -> Result<(), String> {
         let mut machine = self.open().map_err(|why| format!("second time: {why}"))?;
         let again = look(&mut machine, allowed, self.now_ns)

@@ -1,8 +1,8 @@
-//! What a recovery saw of a crash image: the lines that it, the check and the look behind it loaded.
+//! What a recovery saw of a crash image: the lines that it, the check and the look after it loaded.
 //!
 //! All of them are a function of these lines' bytes alone. An image that agrees in them with one that
 //! was judged is recovered alike, whatever its other lines hold (pages that nothing names, the rest of
-//! a page behind a tail): it need not be judged, and is no crash state of its own.
+//! a page after a tail): it need not be judged, and is no crash state of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -59,7 +59,7 @@ impl Tracker {
     }
 
     /// Crash states judged so far that differ in a line at which recovery, the check or the look
-    /// behind them looked.
+    /// after them looked.
     #[must_use]
     pub fn distinct(&self) -> u64 {
         self.distinct.load(Ordering::Relaxed)

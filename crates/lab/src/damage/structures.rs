@@ -166,7 +166,7 @@ impl Surgeon<'_> {
         states.max_by_key(|(_, state)| state.seq)
     }
 
-    /// A page header of the saved allocator, or a word behind it with the pool state's checksum
+    /// A page header of the saved allocator, or a word after it with the pool state's checksum
     /// right: what the bitmaps say.
     fn saved(&self, random: &mut Rng) -> Option<String> {
         let (at, mut state) = self.saving_state()?;

@@ -45,7 +45,7 @@ impl Mapping {
         self.hold
     }
 
-    /// Stores bytes as the program does, and notes the time. Pages behind the end are stored to if they
+    /// Stores bytes as the program does, and notes the time. Pages beyond the end are stored to if they
     /// were touched before: the program has them still.
     pub(super) fn store(
         &mut self,
@@ -68,7 +68,7 @@ impl Mapping {
             let [start, end] =
                 [from - offset, to - offset].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
             let bytes = bytes.get(start..end).unwrap_or_default();
-            // Whoever stores to a mapping owes nothing.
+            // The one who stores to a mapping owes nothing.
             drop(fs.pm().store(addr.add(from % PAGE), bytes, Purpose::Data));
         }
         let attr = fs.getattr(self.hold.ino()).map_err(failed)?;

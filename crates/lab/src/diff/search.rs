@@ -23,7 +23,7 @@ pub struct Budget {
 /// Where a search ends.
 #[derive(Debug, Clone, Copy)]
 pub enum Length {
-    /// Behind so many sequences, however long they take: the same work on any machine.
+    /// After so many sequences, however long they take: the same work on any machine.
     Sequences(u64),
     /// No sequence starts later than this.
     Time(Duration),
@@ -59,7 +59,7 @@ impl Budget {
         }
     }
 
-    /// Whether one more comes behind `done`, the first of which began at `start`. The first always does.
+    /// Whether one more comes after `done`, the first of which began at `start`. The first always does.
     ///
     /// # Panics
     /// When so many sequences take longer than a quarter of an hour.

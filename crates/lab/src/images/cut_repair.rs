@@ -86,7 +86,7 @@ impl CutRepair {
         Ok(Some(Self { effort, events, before, after, changes, is_clean }))
     }
 
-    /// Cuts it at its fences, of these slots, and behind it; returns how often. Of the images at a fence
+    /// Cuts it at its fences, of these slots, and after it; returns how often. Of the images at a fence
     /// so many are repaired, drawn from all.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl CutRepair {
         }
     }
 
-    /// What the repair, behind which the power went, must have left as it was.
+    /// What the repair, after which the power went, must have left as it was.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -30,7 +30,7 @@ fn without_numbers(text: &str) -> String {
         } else if !digit {
             words.push(letter);
         }
-        // A hexadecimal number goes on behind its x.
+        // A hexadecimal number goes on after its x.
         in_number = digit || in_number && letter == 'x';
     }
     words

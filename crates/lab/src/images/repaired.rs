@@ -30,7 +30,7 @@ pub struct Repaired {
     pub report: Option<RepairReport>,
     /// Why it could not begin, or ended.
     pub error: Option<Error>,
-    /// What can be read behind it, where it came to its end.
+    /// What can be read after it, where it came to its end.
     pub after: Readable,
     /// What was wrong with that.
     pub wrong: Vec<String>,

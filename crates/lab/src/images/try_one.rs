@@ -1,6 +1,6 @@
-//! What an image is put through: described, checked, dumped, repaired, shown, used and emptied, opened again. Errors
-//! are welcome that say what is damaged and where; a panic is not, nor an error that blames the
-//! arena, or nobody.
+//! What an image is put through: described, checked, dumped, repaired, shown, used and emptied, opened
+//! again. Errors are welcome that say what is damaged and where; a panic is not, nor an error that blames
+//! the arena, or nobody.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -44,7 +44,7 @@ pub struct Outcome {
     pub wounds: Vec<String>,
     /// What was wrong with the answer.
     pub wrong: Vec<String>,
-    /// The kinds of messages, each behind the stage that it came in.
+    /// The kinds of messages, each after the stage that it came in.
     pub messages: BTreeSet<String>,
     /// It was opened for writing.
     pub opened: bool,

@@ -109,7 +109,7 @@ pub enum How {
     Removed,
     /// A streaming store goes to the cache and is not written back.
     Cached,
-    /// It happens, as often as it does in a row, behind what the thread does next, where that is this.
+    /// It happens, as often as it does in a row, after what the thread does next, where that is this.
     Behind(Key),
 }
 
@@ -207,7 +207,8 @@ impl Keyed {
             && before.is_none_or(|other| matches!(other.what, What::Fence))
     }
 
-    /// The event behind which this one, with its equals in a row, can be put, if that makes a difference to the memory.
+    /// The event after which this one, with its equals in a row, can be put, if that makes a difference
+    /// to the memory.
     fn pair(&self, index: usize) -> Option<(usize, Key)> {
         let next = self.next.get(index).copied().flatten()?;
         if self.waits_for_nothing(index) || self.waits_for_nothing(next) {
@@ -252,7 +253,7 @@ impl Keyed {
     }
 }
 
-/// Whether putting the first of two neighbours of a thread behind the second can lose anything. Without
+/// Whether putting the first of two neighbours of a thread after the second can lose anything. Without
 /// a fence between them nothing orders stores to different lines; and a write-back that comes earlier,
 /// as a cache may do it at any time, only makes durable what may be durable anyway.
 fn order_matters(first: &What, second: &What) -> bool {

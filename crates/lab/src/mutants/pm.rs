@@ -1,7 +1,7 @@
 //! The mutants of `pm` itself: each instruction that it executes left out, cut short, left in the cache
-//! or put behind the next, at every place of a line that a call can begin and end at.
+//! or stored after the next one, at every place of a line that a call can begin and end at.
 //!
-//! What a call owes is simple enough to need no recovery: behind its fence the range holds what was
+//! What a call owes is simple enough to need no recovery: after its fence the range holds what was
 //! asked for, its neighbours what they held, and no line of it is still on its way.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use super::key::Site;
 use super::sites::Call;
 
 /// Bytes of the pool: the places tried lie around the border of its first two pages, and what is
-/// copied behind them.
+/// copied after them.
 const POOL_BYTES: u64 = 4 * PAGE;
 const PAGE: u64 = 4096;
 const LINE: usize = 64;
@@ -282,7 +282,7 @@ impl Case<'_> {
         Ok(trace)
     }
 
-    /// Whether behind all that was executed each line of the range is durable.
+    /// Whether after all that was executed each line of the range is durable.
     fn check_durable(&self, trace: &[Noted], start: usize) -> Result<(), String> {
         let lines = |at: usize, len: usize| {
             let end = if len == 0 { 0 } else { (at + len).div_ceil(LINE) };

@@ -51,10 +51,10 @@ pub(super) struct Act {
     pub(super) keyed: Keyed,
     /// The process that did what came before has died without a power cut.
     pub(super) behind_death: bool,
-    /// What an image in the middle may show, and one behind it.
+    /// What an image in the middle may show, and one after it.
     pub(super) during: Expected,
     pub(super) after: Expected,
-    /// The model before and behind it.
+    /// The model before and after it.
     pub(super) models: [Arc<Model>; 2],
     pub(super) now_ns: i64,
 }

@@ -20,7 +20,7 @@ use crate::clients::{Points, VICTIMS};
 use crate::diff::now_ns_at;
 use crate::images::Pools;
 
-/// Acts behind the mutated one in which its consequences may show.
+/// Acts after the mutated one in which its consequences may show.
 const ACTS_AHEAD: usize = 10;
 /// Places of one run at which a mutant is tried, those in its recoveries included.
 const TRIES_A_RUN: u32 = 6;

@@ -169,7 +169,7 @@ const FIXED: [fn(Form) -> Plan; 28] = [
 /// Number of runs that are always the same.
 pub(super) const FIXED_COUNT: usize = 2 * FIXED.len();
 
-/// Behind the fixed runs, one in so many is of repairs.
+/// After the fixed runs, one in so many is of repairs.
 const REPAIRS_ONE_IN: usize = 4;
 /// And one in so many, of the others, settles: its clients die elsewhere each time.
 const SETTLING_ONE_IN: usize = 7;
@@ -348,7 +348,7 @@ const IN_TURN: &str = "
     rmdir /C
 ";
 
-/// Overwrites, and what comes behind them.
+/// Overwrites, and what comes after them.
 const METHODS: &str = "
     create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
     write /f offset=0 len=9000 fill=1
@@ -405,7 +405,7 @@ fn access_times(form: Form) -> Plan {
     Plan { strict_atime: true, ends: Ends::Never, ..plan }
 }
 
-/// The first use of a feature, of which a pool has one in its life, and of the others behind it.
+/// The first use of a feature, of which a pool has one in its life, and of the others after it.
 fn first_use(form: Form, name: &str, step: &str) -> Plan {
     let setup = "
         create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
@@ -461,7 +461,7 @@ fn without_names(form: Form) -> Plan {
 }
 
 /// Names that go one after the other, so that no number is used again, in directories whose logs are
-/// about to grow by a page, and have a dead one behind a living one.
+/// about to grow by a page, and have a dead one after a living one.
 fn removals(form: Form) -> Plan {
     let (mut setup, mut text) = (String::new(), String::new());
     for dir in 0..6 {
@@ -519,7 +519,7 @@ fn names_in_little_space(form: Form) -> Plan {
     Plan { setup: ballast.into_iter().chain(plan.setup).collect(), ..plan }
 }
 
-/// Names that come and go behind many that stay, in little space: collection starts in the middle of
+/// Names that come and go after many that stay, in little space: collection starts in the middle of
 /// the log.
 fn names_behind_names(form: Form) -> Plan {
     let kind = "kind=fifo mode=644 uid=0 gid=0 rdev=0 target=%";

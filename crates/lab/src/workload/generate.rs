@@ -481,7 +481,7 @@ impl Generator {
         if size > FILE_BYTES_AIMED { len.min(4097) } else { len }
     }
 
-    /// An offset near the start, the end, a border of pages, or far behind the end.
+    /// An offset near the start, the end, a border of pages, or far beyond the end.
     fn offset(&mut self, size: u64) -> u64 {
         let size = size.min(FILE_BYTES_AIMED);
         let near = self.random.u64(0..20);

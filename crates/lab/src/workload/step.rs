@@ -179,7 +179,7 @@ impl Step {
     }
 }
 
-/// What a step is to whoever runs it.
+/// What a step is to the one who runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
     /// Nothing happens; the two sides are compared.
@@ -193,7 +193,7 @@ pub enum StepKind {
 }
 
 impl Step {
-    /// What it is to whoever runs it.
+    /// What it is to the one who runs it.
     #[must_use]
     pub fn kind(&self) -> StepKind {
         match self {
@@ -291,7 +291,7 @@ pub enum Action {
         /// These: see [`super::fill_bytes`].
         fill: u32,
     },
-    /// Store bytes to mapped pages of the file, none behind its end, and note the time.
+    /// Store bytes to mapped pages of the file, none beyond its end, and note the time.
     Store {
         /// From here, in bytes.
         offset: u64,

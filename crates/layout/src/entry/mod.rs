@@ -110,7 +110,7 @@ impl Entry {
 
     /// Puts the bytes to store at the start of `out` and returns how many, a multiple of 64.
     ///
-    /// What `out` holds behind them stays as it was.
+    /// What `out` holds after them stays as it was.
     #[inline]
     pub fn encode(&self, op_seq: u64, seed: Seed, out: &mut [u8; ENTRY_BYTES_MAX]) -> usize {
         let line = match self {

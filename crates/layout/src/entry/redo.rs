@@ -1,4 +1,4 @@
-//! Redo entries: bytes of the file that go where they lie behind the commit.
+//! Redo entries: bytes of the file that go where they lie after the commit.
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::transmute;

@@ -78,7 +78,7 @@ proptest! {
     }
 }
 
-/// Lines of a record are decoded behind its own checksum; each must be judged by its own as well.
+/// Lines of a record are decoded after its own checksum; each must be judged by its own as well.
 #[test]
 fn a_record_with_a_bad_line_is_refused() {
     let home = crate::structures::Home {

@@ -78,7 +78,7 @@ pub(crate) trait Structure: Debug + Clone + PartialEq {
         !Self::CRC.contains(&index) && !Self::OPEN.contains(&index)
     }
     fn any(home: Home) -> BoxedStrategy<Self>;
-    /// The bytes to store, without what lies behind them.
+    /// The bytes to store, without what lies after them.
     fn encode(&self, home: &Home) -> Vec<u8>;
     fn decode(bytes: &[u8], home: &Home) -> Result<Self, LayoutError>;
 }
@@ -473,7 +473,7 @@ impl Structure for JournalRecord {
         further_inodes || index % 64 < 60
     }
 
-    /// Behind the used bytes lies what an earlier, longer record left.
+    /// After the used bytes lies what an earlier, longer record left.
     fn decode(bytes: &[u8], home: &Home) -> Result<Self, LayoutError> {
         let mut record = [0xa5; 1024];
         record[..bytes.len()].copy_from_slice(bytes);
@@ -500,7 +500,7 @@ impl Structure for Logged {
         out[..used].to_vec()
     }
 
-    /// Behind the entry lies the rest of its page.
+    /// After the entry lies the rest of its page.
     fn decode(bytes: &[u8], home: &Home) -> Result<Self, LayoutError> {
         let mut page = bytes.to_vec();
         page.extend([0x5a; 320]);

@@ -1,6 +1,6 @@
 //! The instructions of this CPU, each noted before it is executed: no counter or observer can tell
 //! whether a write-back or fence that was counted was executed too. And, on request, one of them left
-//! out, cut short or put behind the next: what this crate would do without it.
+//! out, cut short or moved after the next one: what this crate would do without it.
 //!
 //! For this crate's tests and the lab (feature `lab`). Trace and mutation are a thread's own.
 
@@ -50,7 +50,7 @@ pub enum How {
     WithoutLast,
     /// What it streams goes to the cache, and is not written back.
     Cached,
-    /// It is executed behind the thread's next one.
+    /// It is executed after the thread's next one.
     Behind,
 }
 

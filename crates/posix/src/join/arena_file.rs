@@ -4,8 +4,8 @@
 //! and may be open beside it. The file is its owner's alone, with mode 0600: clients trust what they
 //! read there.
 //!
-//! Anybody may make files in the folder, and so take a name before. Such a name is left to whoever has
-//! it: the arena has a dot and a random number behind its own then, and who looks for it finds it in a
+//! Anybody may make files in the folder, and so take a name before. Such a name is left to the one who
+//! has it: the arena has a dot and a random number after its own then, and who looks for it finds it in a
 //! pass through the folder, as long as that is, by its owner. Only then is the folder read.
 
 use std::ffi::OsStr;
@@ -38,7 +38,7 @@ const NAMES_MAX: u32 = 8;
 /// one asks another's mount for an inode.
 pub const ABI: u64 = ARENA_ABI ^ by_number::VERSION << 56;
 
-/// The name of a pool's arena. Whoever makes or removes the file holds the locks of the pool.
+/// The name of a pool's arena. The one who makes or removes the file holds the locks of the pool.
 #[derive(Debug, Clone)]
 pub struct ArenaFile {
     /// The name that it has where nobody else has taken it.

@@ -80,9 +80,9 @@ impl Joined {
 }
 
 /// Joins those who have a pool open. `slots` are all of its slots; in the pool's order it is quickest.
-/// Takes about as long as the system calls behind it: nothing is read of the files in the pool.
+/// Takes about as long as the system calls after it: nothing is read of the files in the pool.
 ///
-/// The access times and the commit form are those of whoever opened the pool.
+/// The access times and the commit form are those of the one who opened the pool.
 ///
 /// # Errors
 /// [`JoinError`] says why not, and what to do about it.
@@ -124,7 +124,7 @@ pub fn served(
     Ok(mount_served(&arena, device).map(|served| (slots, served)))
 }
 
-/// How a pool is opened by whoever comes first.
+/// How a pool is opened by the one who comes first.
 #[derive(Debug, Default)]
 pub struct Opening {
     /// How its slots are mapped; `lock` is chosen here.

@@ -8,7 +8,7 @@ use novale_pm::{Pm, PmOptions, SlotSpec};
 use super::JoinError;
 
 /// Maps the slots of a pool and puts them in order. Slots that do not belong together are refused by
-/// whoever reads the pool next.
+/// the one who reads the pool next.
 pub(super) fn open(
     paths: &[PathBuf],
     options: &PmOptions,

@@ -9,7 +9,7 @@ use std::arch::global_asm;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Shows what lies behind the end of what a mapping shows; false where there is nothing.
+/// Shows what lies beyond the end of what a mapping shows; false where there is nothing.
 pub(crate) type Show = fn(u64, usize) -> bool;
 static SHOW: OnceLock<Show> = OnceLock::new();
 
@@ -95,7 +95,7 @@ fn each_page(at: usize, len: usize, mut probe: impl FnMut(usize) -> bool) -> boo
 }
 
 /// Memory of the program that can be read; `None` where some of it can't. Not with the mappings' lock,
-/// since what is behind the end of what a mapping shows may be shown first.
+/// since what is beyond the end of what a mapping shows may be shown first.
 pub(crate) fn readable<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
     readable_now(at, len).or_else(|| show(at, len).then(|| readable_now(at, len)).flatten())
 }

@@ -19,7 +19,7 @@ pub(crate) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by whoever has the lock, one thread at a time.
+// SAFETY: the value is reached by the one who has the lock, one thread at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -67,7 +67,7 @@ impl<T> Lock<T> {
         unsafe { *self.value.get() = value };
     }
 
-    /// Makes the lock free, whoever has it; the value stays.
+    /// Makes the lock free, no matter who has it; the value stays.
     ///
     /// # Safety
     /// There is no other thread: who has it does not exist in this process, a child made by fork.

@@ -1,7 +1,7 @@
 //! What `novale run --report` is told: of each call on a mount's file whether it was served here, and why
 //! not ([`novale_posix::report`]).
 //!
-//! The decisions stay where they are. Behind each call it is asked whether it was about a file of a mount,
+//! The decisions stay where they are. After each call it is asked whether it was about a file of a mount,
 //! and, of one that the kernel makes, what the process and the file are like. What can't be seen so
 //! is noted where it is decided ([`because`]). Without a report all this is one look at a pointer.
 

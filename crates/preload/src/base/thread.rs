@@ -32,14 +32,15 @@ pub(crate) struct Thread {
     pub(crate) hint: AtomicU64,
     /// Room for a description that the thread has ended last, plus 1.
     spare: AtomicU64,
-    /// Why the kernel makes the call, plus 1, as [`crate::base::report`] is told; 0 where nobody has said.
+    /// Why the kernel makes the call, plus 1, as [`crate::base::report`] is told; 0 where nobody has
+    /// said.
     pub(crate) why: AtomicU32,
     _pad_why: u32,
-    /// What is to be called when the thread ends, and with what; nulls behind the last.
+    /// What is to be called when the thread ends, and with what; nulls after the last.
     ends: [[AtomicU64; 2]; ENDS],
     /// The environment made for a child's next program: start and bytes ([`crate::process::exec`]).
     pub(crate) given: [AtomicU64; 2],
-    /// The address of the last fault behind which an instruction was run again without anything having
+    /// The address of the last fault after which an instruction was run again without anything having
     /// been done for it, and a number of that time.
     pub(crate) fault: [AtomicU64; 2],
 }
@@ -72,8 +73,8 @@ global_asm!(
 );
 
 /// What Rust's thread-local values ask for in libc's place, whose own function takes memory of the
-/// program's: a thread that a signal has interrupted in there waits for a lock that the one which asks has.
-/// One that finds no room is not dropped.
+/// program's: a thread that a signal has interrupted in there waits for a lock that the one which asks
+/// has. One that finds no room is not dropped.
 extern "C" fn at_end(call: u64, with: u64, _: u64) -> i32 {
     let ends = &current().ends;
     if let Some([to_call, argument]) =
@@ -149,8 +150,8 @@ impl Thread {
         }
     }
 
-    /// In the child of a fork: what thread-local values would do when the thread ends concerns what was the
-    /// parent's, which another thread may have had locked.
+    /// In the child of a fork: what thread-local values would do when the thread ends concerns what was
+    /// the parent's, which another thread may have had locked.
     pub(crate) fn forget_ends(&self) {
         self.ends.iter().for_each(|[call, _]| call.store(0, Ordering::Relaxed));
     }

@@ -34,7 +34,7 @@ pub(crate) struct File {
     pub(crate) fs: &'static Fs,
 }
 
-/// The regular file behind a descriptor, unless all of it is the kernel's.
+/// The regular file of a descriptor, unless all of it is the kernel's.
 pub(crate) fn file(fd: u64) -> Option<File> {
     let fd = descriptor(fd);
     let description = table::get(fd)?;
@@ -88,7 +88,7 @@ impl File {
         Ok(self.fs.read(&ctx(), self.description.ino(), offset, buf)?)
     }
 
-    /// Without memory to read to: behind the end there is nothing to be put there.
+    /// Without memory to read to: beyond the end there is nothing to be put there.
     #[cold]
     fn read_nowhere(&self, offset: u64) -> Result<usize, Refused> {
         let size = self.fs.getattr(self.description.ino())?.size;
@@ -359,7 +359,7 @@ pub(crate) fn readv(args: &Args) -> Served {
     readv_at(fd, (at, count), At::Position)
 }
 
-/// `preadv(fd, iov, count, low, high)`, and `preadv2` with flags behind it.
+/// `preadv(fd, iov, count, low, high)`, and `preadv2` with flags after it.
 pub(crate) fn preadv(args: &Args, has_flags: bool) -> Served {
     let [fd, at, count, offset, _, flags] = *args;
     let flags = if has_flags { flags } else { 0 };
@@ -377,7 +377,7 @@ pub(crate) fn writev(args: &Args) -> Served {
     writev_at(fd, (at, count), At::Position, false)
 }
 
-/// `pwritev(fd, iov, count, low, high)`, and `pwritev2` with flags behind it.
+/// `pwritev(fd, iov, count, low, high)`, and `pwritev2` with flags after it.
 pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let [fd, at, count, offset, _, flags] = *args;
     let flags = if has_flags { flags } else { 0 };
@@ -401,7 +401,7 @@ pub(crate) fn lseek(args: &Args) -> Served {
         return super::directories::seek(&directory, offset.cast_signed(), whence as i32);
     }
     let description = table::get(descriptor(fd)).filter(|found| !found.is(DIRECTORY))?;
-    // The kernel may have an old idea of where a file ends, whoever's the position is.
+    // The kernel may have an old idea of where a file ends, no matter whose the position is.
     let is_from_end = whence as i32 == libc::SEEK_END;
     if description.is(MAPPED) && !is_from_end {
         return None;
@@ -493,7 +493,7 @@ pub(crate) fn fallocate(args: &Args) -> Served {
         return Some(fail(libc::EINVAL));
     }
     if !file.description.writes() {
-        // The kernel has modes that are not known here, and asks for the right to write behind those.
+        // The kernel has modes that are not known here, and asks for the right to write after those.
         drop(file);
         return other(args);
     }
@@ -526,7 +526,8 @@ pub(crate) fn readahead(args: &Args) -> Served {
     file(args[0]).map(|file| if file.description.reads() { 0 } else { fail(libc::EBADF) })
 }
 
-/// Any call on a descriptor that has no way of its own here: the kernel's, on its own description of the file.
+/// Any call on a descriptor that has no way of its own here: the kernel's, on its own description of the
+/// file.
 pub(crate) fn other(args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
     if description.is(DIRECTORY) || kernel::take(&description) {

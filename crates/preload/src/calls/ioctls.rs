@@ -1,8 +1,8 @@
 //! `ioctl`: what it asks of a file here, and the descriptors that its argument names.
 //!
-//! Programs that copy files ask first whether the file can be cloned, and tools whether it has flags. What the
-//! kernel would answer without a look at the file is answered here: handing the file over takes longer
-//! than copying most of them.
+//! Programs that copy files ask first whether the file can be cloned, and tools whether it has flags.
+//! What the kernel would answer without a look at the file is answered here: handing the file over takes
+//! longer than copying most of them.
 
 use crate::base::guard;
 use crate::base::sys::{Args, Served, fail};
@@ -99,7 +99,7 @@ fn clone(file: &InUse, (to, from): (i32, i32)) -> Served {
     }
 }
 
-/// How many bytes lie behind the position.
+/// How many bytes lie after the position.
 fn rest(fd: i32, file: &InUse, at: u64) -> Served {
     if file.is(SHARED) {
         kernel::know_length(fd, file);

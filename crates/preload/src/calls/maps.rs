@@ -89,7 +89,7 @@ pub(crate) fn munmap(args: &Args) -> Served {
     unmap(&pages(at, len)?, || sys!(libc::SYS_munmap, at, len))
 }
 
-/// `mremap(at, len, new_len, flags, to)`: the kernel would go on behind a piece of the pool with what
+/// `mremap(at, len, new_len, flags, to)`: the kernel would go on after a piece of the pool with what
 /// lies there, so what moves or grows is mapped anew.
 pub(crate) fn mremap(args: &Args) -> Served {
     let [at, len, new_len, flags, to, _] = *args;
@@ -189,7 +189,7 @@ pub(crate) fn mprotect(args: &Args) -> Served {
     pieces.retain(|part| part.of.base.is_none());
     let mut ended = Vec::new();
     for part in pieces.iter().filter(|part| stores && !part.shared) {
-        // What is behind the end of the file stays so: whether a private mapping shows what the file gets
+        // What is beyond the end of the file stays so: whether a private mapping shows what the file gets
         // later nobody says.
         let shown = part.offset..part.shown.end.min(part.offset + part.len);
         let copied = Part { len: shown.end.saturating_sub(shown.start), ..part.clone() };

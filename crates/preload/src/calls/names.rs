@@ -12,7 +12,7 @@ use crate::fds::{kernel, shown};
 use crate::mounts::state::{self, Rights};
 use crate::paths::{Place, W, descriptor, named_descriptor, place, refused};
 
-/// The place of a name that is to be made, moved or removed. With a slash behind it it is the kernel's,
+/// The place of a name that is to be made, moved or removed. With a slash after it it is the kernel's,
 /// whose answers then depend on what is there, and on the call.
 fn name_here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
     let place = here(dir, path, buffer)?;

@@ -96,7 +96,7 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
         flags |= libc::O_DSYNC;
     }
     let unnamed = flags & TMPFILE != 0;
-    // A file with a slash behind its name the kernel has its own word for.
+    // A file with a slash after its name the kernel has its own word for.
     let is_folders = flags & libc::O_CREAT != 0 && place.has_slash();
     let special = is_folders || flags & both == both || unnamed && flags & libc::O_DIRECTORY == 0;
     if special || place.rights == Rights::Kernel || left::needs_all() {
@@ -149,8 +149,8 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         Some(_) if flags & libc::O_PATH != 0 => return Opened::ByKernel,
         Some(attr) if attr.kind == FileKind::Symlink => return refuse(libc::ELOOP),
         Some(attr) if attr.kind != FileKind::File => return Opened::ByKernel,
-        // Who writes to a program that runs is told so by the kernel, which has it mapped; who has a lease
-        // of a file is told of all that open it.
+        // Who writes to a program that runs is told so by the kernel, which has it mapped; who has a
+        // lease of a file is told of all that open it.
         Some(attr) if place.fs.is_mapped(&place.ctx, attr.ino).is_ok_and(|mapped| mapped) => {
             return Opened::ByKernel;
         }
@@ -190,8 +190,8 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     }
 }
 
-/// Whether the kernel may refuse to open this file for whom it would have been made: one of another user's
-/// in a sticky directory that others may write (`fs.protected_regular`).
+/// Whether the kernel may refuse to open this file for whom it would have been made: one of another
+/// user's in a sticky directory that others may write (`fs.protected_regular`).
 fn is_protected(place: &Place<'_>, parent: Node, attr: &Attr) -> bool {
     if attr.uid == state::owner().0 {
         return false;
@@ -466,7 +466,7 @@ pub(crate) fn received(fd: i32) {
     }
 }
 
-/// Whether what lies behind a descriptor may be changed, as far as its mount goes.
+/// Whether what lies of a descriptor may be changed, as far as its mount goes.
 fn may_be_changed(fd: i32) -> bool {
     let flags = libc::AT_EMPTY_PATH;
     sys!(libc::SYS_faccessat2, fd, c"".as_ptr(), libc::W_OK, flags) == 0

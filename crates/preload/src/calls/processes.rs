@@ -47,8 +47,8 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
 }
 
 /// Has the kernel copy the process. Of its threads the child has this one alone, so what another one has
-/// locked stays so there for ever, and what it was changing stays half changed. So nobody else is inside at
-/// that moment: whoever is comes out first, and has no lock then.
+/// locked stays so there for ever, and what it was changing stays half changed. So nobody else is inside
+/// at that moment: the one who is comes out first, and has no lock then.
 ///
 /// | what a fork could copy held | what keeps it from that |
 /// | --- | --- |
@@ -58,8 +58,8 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
 /// | joining, handing over, limits, numbers, descriptions, hazards, stacks, lists of locks and of mappings, handlers, the heap | taken here by the thread that forks, for those who are not inside: one that begins or ends, helpers |
 /// | hazards of other threads, counts of those without one | the child wipes them |
 ///
-/// A thread that does not come out, as it waits for a client that is stopped, is not waited for without an
-/// end: then what the child frees and forgets is what counts.
+/// A thread that does not come out, as it waits for a client that is stopped, is not waited for without
+/// an end: then what the child frees and forgets is what counts.
 fn fork(number: i64, args: &Args) -> Ret {
     let quiet = Quiet::of_call();
     let _all_are_out = quiet.wait();
@@ -175,7 +175,7 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
     Some(result)
 }
 
-/// Calls behind which paths may mean something else.
+/// Calls after which paths may mean something else.
 pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     if result == 0 {

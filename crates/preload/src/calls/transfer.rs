@@ -1,8 +1,10 @@
-//! `sendfile` and `copy_file_range`: the bytes of files are moved here. The kernel would need both files for
-//! it, and their positions, and where a file's own pages are mapped it would map them itself to read them.
+//! `sendfile` and `copy_file_range`: the bytes of files are moved here. The kernel would need both files
+//! for it, and their positions, and where a file's own pages are mapped it would map them itself to read
+//! them.
 //!
-//! What is served is what both calls are made for: files on both sides. Whatever may wait for others, a pipe
-//! or a socket, the kernel moves, so that a signal ends it; what cannot work is refused, as it would be.
+//! What is served is what both calls are made for: files on both sides. Whatever may wait for others, a
+//! pipe or a socket, the kernel moves, so that a signal ends it; what cannot work is refused, as it would
+//! be.
 
 use novale_core::{Error, Place};
 
@@ -22,7 +24,7 @@ const MOST: u64 = 0x7fff_f000;
 /// What the kernel calls file systems that a daemon serves: it copies between two of them.
 const FUSE: i64 = 0x6573_5546;
 
-/// What another file system has behind a descriptor.
+/// What another file system has of a descriptor.
 struct Foreign {
     kind: u32,
     device: u64,
@@ -56,8 +58,8 @@ impl Foreign {
     }
 }
 
-/// What two files that bytes are to go between say to it, as the kernel looks at them for copies: `Ok(false)`
-/// where they are of two file systems, so that it can't be.
+/// What two files that bytes are to go between say to it, as the kernel looks at them for copies:
+/// `Ok(false)` where they are of two file systems, so that it can't be.
 pub(crate) fn are_on_one_mount(from: i32, to: i32) -> Result<bool, Served> {
     let (source, target) = (Side::of(from)?, Side::of(to)?);
     may_go_between(&source, &target)?;

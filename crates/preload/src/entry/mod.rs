@@ -1,10 +1,10 @@
 //! The way from a system call of the program into this library and back.
 //!
-//! Comes in: the call's number and arguments in their registers, the address behind the `syscall`
+//! Comes in: the call's number and arguments in their registers, the address after the `syscall`
 //! in r11, the program's stack. A few instructions decide that the kernel is to do it, for all but
-//! the calls that [`CLASSES`] names; then nothing else has been touched. The others save what libc expects
-//! to find unchanged, mark the thread as inside, and go on on a stack of this library's own, since a
-//! program's may be small.
+//! the calls that [`CLASSES`] names; then nothing else has been touched. The others save what libc
+//! expects to find unchanged, mark the thread as inside, and go on on a stack of this library's own,
+//! since a program's may be small.
 
 pub(crate) mod counted;
 pub(crate) mod dispatch;
@@ -34,8 +34,8 @@ struct Frame {
 /// negative, stands above the number.
 const LOOKED_AT: u64 = 1 << 63;
 
-/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, and 2
-/// when what comes of that is to be looked at.
+/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, and
+/// 2 when what comes of that is to be looked at.
 #[unsafe(no_mangle)]
 extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;

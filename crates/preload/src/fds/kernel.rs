@@ -1,8 +1,8 @@
 //! Descriptors handed over to the kernel, for all that is not served here.
 //!
 //! A number in the table is at first a placeholder in the kernel: a descriptor that can do nothing,
-//! so that whatever overlooks this library fails and does not go wrong. To *take* a description is to open
-//! its file through the mount, by its inode number, and to put that over all its numbers. From then
+//! so that whatever overlooks this library fails and does not go wrong. To *take* a description is to
+//! open its file through the mount, by its inode number, and to put that over all its numbers. From then
 //! on the kernel can do anything with it; this library goes on to read and write it directly. Once
 //! another process may have it too, the position is the kernel's.
 
@@ -274,9 +274,9 @@ pub(crate) fn ask(fs: &Fs, ino: Ino) -> bool {
     asked.unwrap_or(false)
 }
 
-/// Has the kernel know the length of a file that its mapping has just been put in the place of another: it
-/// asks for it when a path leads to the file, and not for a page of a mapping, which it would say lies
-/// behind the end.
+/// Has the kernel know the length of a file that its mapping has just been put in the place of another:
+/// it asks for it when a path leads to the file, and not for a page of a mapping, which it would say lies
+/// beyond the end.
 pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
     let Some(mount) = mounts::all().get(mount) else { return };
     let name = by_number::name(ino, generation);
@@ -297,7 +297,7 @@ fn ask_length(dir: i32, path: *const u8, flags: i32) {
 
 /// Has the kernel learn how long a file is. What it is told while it has been told something else in the
 /// meantime, it drops: an answer that was on its way since before the file grew may come in between, by
-/// a look at one of the file's names in another process. Whatever it takes behind the first answer is
+/// a look at one of the file's names in another process. Whatever it takes after the first answer is
 /// newer than this question, so it is asked twice, and until its own idea is as long as the file was.
 pub(crate) fn know_length(fd: i32, description: &InUse) {
     let Some(fs) = mounts::fs(description.mount()) else { return };

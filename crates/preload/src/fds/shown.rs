@@ -21,7 +21,7 @@ use crate::numbers::words;
 const NAME_MAX: usize = 255;
 /// Bytes of a name that is noted; of a longer one only the directory is.
 const NOTED_MAX: usize = 247;
-/// What the kernel shows behind the path of a file that has lost its name.
+/// What the kernel shows of the path of a file that has lost its name.
 const DELETED: &[u8] = b" (deleted)";
 
 /// A note's memory, all zeroes at first.

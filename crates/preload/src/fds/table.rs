@@ -1,4 +1,4 @@
-//! Which of a program's descriptors are Novale's, and the open file descriptions behind them.
+//! Which of a program's descriptors are Novale's, and the open file descriptions after them.
 //!
 //! Invariants: the kernel has each number in the table too, as a placeholder or as the file itself
 //! through the mount, so numbers never clash; a word of the table is cleared before the kernel may
@@ -36,7 +36,7 @@ struct Free {
     retired: Vec<u32>,
 }
 
-/// The file itself stands behind the number in the kernel too.
+/// The file itself stands of the number in the kernel too.
 pub(crate) const IN_KERNEL: u32 = 1;
 /// Another process may have it too: the position is the kernel's.
 pub(crate) const SHARED: u32 = 2;
@@ -268,7 +268,7 @@ fn first_seen(fd: i32, word: &AtomicU32) -> u32 {
         note_number(fd);
         Some(word_of(index, new.stays))
     });
-    // Who closes the number meanwhile, or puts something else behind it, changes the word.
+    // Who closes the number meanwhile, or puts something else after it, changes the word.
     let seen = seen.unwrap_or(0);
     match word.compare_exchange(UNSEEN, seen, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => seen,
@@ -279,8 +279,8 @@ fn first_seen(fd: i32, word: &AtomicU32) -> u32 {
     }
 }
 
-/// As [`index_of`]; a number in stock is closed for good, since somebody looks at it, and who is closing one
-/// is waited for.
+/// As [`index_of`]; a number in stock is closed for good, since somebody looks at it, and who is closing
+/// one is waited for.
 fn named(word: u32) -> Option<u32> {
     if word == STOCKED {
         numbers::settle();
@@ -288,7 +288,7 @@ fn named(word: u32) -> Option<u32> {
     index_of(word)
 }
 
-/// Puts a new description behind a descriptor that was given out just now; false when there is no
+/// Puts a new description of a descriptor that was given out just now; false when there is no
 /// room.
 pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
     let (Some(word), Some(index)) = (word(fd), take_slot()) else { return false };
@@ -336,10 +336,10 @@ fn give_slot(index: u32) {
     }
 }
 
-/// Has the kernel duplicate `fd`, over another number where that is said, and lets the duplicate share the
-/// description that `fd` leads to, if any. All numbers are locked meanwhile: nobody closes the number, gives it
-/// to another file or puts the file itself over its descriptors before the duplicate is among them. A
-/// placeholder that stands for nothing is not duplicated.
+/// Has the kernel duplicate `fd`, over another number where that is said, and lets the duplicate share
+/// the description that `fd` leads to, if any. All numbers are locked meanwhile: nobody closes the
+/// number, gives it to another file or puts the file itself over its descriptors before the duplicate is
+/// among them. A placeholder that stands for nothing is not duplicated.
 pub(crate) fn duplicate(
     fd: i32,
     over: Option<i32>,
@@ -384,7 +384,7 @@ pub(crate) fn duplicate(
 /// What came of a close.
 pub(crate) struct Closed {
     pub(crate) result: Ret,
-    /// The mount and the inode of the file, where the kernel had it behind the number.
+    /// The mount and the inode of the file, where the kernel had it of the number.
     pub(crate) file: Option<(usize, Ino)>,
 }
 
@@ -420,7 +420,7 @@ fn close_in_kernel(fd: i32) -> Ret {
     result
 }
 
-/// Takes back a number that nothing was put behind.
+/// Takes back a number that got no file.
 pub(crate) fn give_back(fd: i32) {
     numbers::lock().end(fd);
 }
@@ -461,7 +461,7 @@ pub(crate) fn leads_to(fd: i32, description: &InUse) -> bool {
 }
 
 /// Has the kernel do something with a descriptor of a description: `fd` or, where another thread has put
-/// something else behind that, any other one. It stays one meanwhile, so the call must not wait for
+/// something else after that, any other one. It stays one meanwhile, so the call must not wait for
 /// others. `None` without any.
 pub(crate) fn with_number<T>(
     fd: i32,
@@ -665,7 +665,7 @@ impl Quiet {
         Self { unnamed: 0 }
     }
 
-    /// For a thread that serves a call: whoever keeps threads out now may wait for it.
+    /// For a thread that serves a call: the one who keeps threads out now may wait for it.
     pub(crate) fn of_call() -> Self {
         outside(|| QUIETING.take());
         Self { unnamed: unnamed_here() }

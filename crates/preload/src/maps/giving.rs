@@ -7,7 +7,7 @@
 //! 1. waits until no thread is inside this library: a call may be copying from or to the mapping, with
 //!    a lock of the very file;
 //! 2. moves a mapping of the kernel's over each part, as `mremap` does it: whatever another thread
-//!    stores goes to the file's own pages before, or waits for the page cache behind it;
+//!    stores goes to the file's own pages before, or waits for the page cache after it;
 //! 3. writes back and fences what was stored before, since a later `msync` is the kernel's and knows
 //!    nothing of it;
 //! 4. wakes threads that sleep on a futex in the mapping, which is another one now;
@@ -34,7 +34,7 @@ use crate::numbers;
 
 /// How long the helper sleeps at most: a wake-up that a dead client owed is made good then.
 const SLEEP: Duration = Duration::from_secs(10);
-/// The same behind an attempt that a thread inside a call has stopped.
+/// The same after an attempt that a thread inside a call has stopped.
 const SOON: Duration = Duration::from_millis(5);
 
 /// A page of a file in the kernel's way, inaccessible.
@@ -161,8 +161,8 @@ fn give_way(mount: usize) -> bool {
     done
 }
 
-/// Makes all mappings of a mount's files the kernel's that can be, whoever wants them. No other thread is
-/// inside, and the caller keeps them out.
+/// Makes all mappings of a mount's files the kernel's that can be, no matter who wants them. No other
+/// thread is inside, and the caller keeps them out.
 pub(crate) fn give_all(mount: usize) {
     let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return };
     let mut ended = Vec::new();
@@ -189,7 +189,8 @@ fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
     }
 }
 
-/// Wakes threads of this process that sleep on a futex in a source's parts: from now on it is another one.
+/// Wakes threads of this process that sleep on a futex in a source's parts: from now on it is another
+/// one.
 fn wake_sleepers(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
     let Some(hold) = source.hold() else { return };
     let futexes = sleepers::futexes();

@@ -1,12 +1,12 @@
 //! Mappings that are longer than their file: what the file gets there is shown as it grows.
 //!
-//! A part shows the file's own pages up to the file's last one. The addresses behind it belong to the
-//! mapping too, and show a file without a byte: who touches them gets SIGBUS, as behind the end of any
+//! A part shows the file's own pages up to the file's last one. The addresses after it belong to the
+//! mapping too, and show a file without a byte: who touches them gets SIGBUS, as beyond the end of any
 //! mapped file. Pages that the file gets are shown there
 //! - before the call returns, when this process makes the file longer;
 //! - when this process asks how long the file is, hands a call such an address, or touches it, when
-//!   others have made it longer: the handler of SIGBUS ([`crate::process::signals`]) has the pages shown and the
-//!   instruction run again. What is behind the end all the same is the program's own SIGBUS.
+//!   others have made it longer: the handler of SIGBUS ([`crate::process::signals`]) has the pages shown
+//!   and the instruction run again. What is beyond the end all the same is the program's own SIGBUS.
 //!
 //! What is shown once stays: a page that a truncation cuts off keeps its place as long as the file is
 //! held (`Fs::map_hold`), and is the file's again where it grows. What can't be shown, since it is in too
@@ -30,7 +30,7 @@ use crate::numbers;
 pub(crate) struct Shown {
     /// Where in the file it ends, in bytes.
     pub(crate) end: u64,
-    /// The address in the pool behind the last page.
+    /// The address in the pool after the last page.
     next: u64,
     /// Pieces of the pool, at most.
     pub(crate) pieces: usize,
@@ -65,7 +65,7 @@ static LACKING: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicBool = AtomicBool::new(false);
 /// Counts what has changed about what is mapped, from 1 on.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
-/// A page behind the end of a file without a byte, inaccessible; 0 before there is one. Set with the
+/// A page beyond the end of a file without a byte, inaccessible; 0 before there is one. Set with the
 /// mappings' lock.
 static NOTHING: AtomicU64 = AtomicU64::new(0);
 
@@ -154,8 +154,8 @@ fn show_grown(mount: usize, ino: Ino, to: u64) {
     }
 }
 
-/// Has the kernel map a file of which more can't be shown. Where that is not possible either, what is behind
-/// stays as it is.
+/// Has the kernel map a file of which more can't be shown. Where that is not possible either, what is
+/// beyond stays as it is.
 fn give_way(fs: &Fs, file: (usize, Ino)) {
     if !kernel::ask(fs, file.1) {
         let is_of = |part: &Part| (part.of.mount, part.of.ino) == file && part.lacks();
@@ -215,12 +215,12 @@ fn is_there_now(at: u64) -> bool {
     if !good {
         give_way(fs, file);
     }
-    // The kernel says what is behind the end of its own mapping.
+    // The kernel says what is beyond the end of its own mapping.
     is_shown || !good && is_first(at)
 }
 
 /// Whether this thread has touched an address for the first time since anything was mapped in another's
-/// place: another thread may have had it shown, or the kernel's mapping may have come there, behind the
+/// place: another thread may have had it shown, or the kernel's mapping may have come there, after the
 /// fault.
 fn is_first(at: u64) -> bool {
     let changes = CHANGES.load(Ordering::Acquire);

@@ -3,8 +3,9 @@
 //! A mapping is in parts, each a piece of the address space that shows one piece of a file: as it was
 //! made, or what `munmap` and `mremap` have left of it. It shows the file's own pages in the pool,
 //! which stay where they are as long as it holds the file (`Fs::map_hold`), or a replica
-//! ([`crate::maps::replicas`]). It may be longer than its file ([`crate::maps::growing`]). All of the address space that the kernel changes while there are any parts
-//! is changed under one lock, so that the table never lags behind.
+//! ([`crate::maps::replicas`]). It may be longer than its file ([`crate::maps::growing`]). All of the
+//! address space that the kernel changes while there are any parts is changed under one lock, so that the
+//! table never lags behind.
 //!
 //! A child of `fork` has the same mappings, and is another client: its parent waits until it holds the
 //! files itself. Where that can't be, its mappings become inaccessible: what they show may go to
@@ -406,8 +407,8 @@ impl Asked {
     }
 }
 
-/// Maps the file's own pages; nothing where that is not possible, or they could not be given up again when
-/// a kernel is to map the file.
+/// Maps the file's own pages; nothing where that is not possible, or they could not be given up again
+/// when a kernel is to map the file.
 pub(crate) fn map_own(fd: i32, description: &InUse, asked: &Asked) -> Option<Ret> {
     // What a program stores to its own copy is in no way to be kept.
     if !asked.shared() && asked.writes() {
@@ -514,7 +515,7 @@ fn has_few_holes(fs: &Fs, ino: Ino, range: &Range<u64>) -> bool {
     }
     let Ok(attr) = fs.getattr(ino) else { return true };
     let (mut from, end, mut holes) = (range.start, range.end.min(attr.size), 0);
-    // Ends: each turn goes on behind a hole.
+    // Ends: each turn goes on after a hole.
     for _ in 0..RUNS_MAX {
         let Ok(hole) = fs.seek(ino, from, Seek::Hole) else { return true };
         if hole >= end {

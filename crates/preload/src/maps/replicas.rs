@@ -54,7 +54,7 @@ impl Drop for Base {
 }
 
 impl Base {
-    /// The bytes `offset..offset + len` of a file, zeros behind its end, in memory of its own.
+    /// The bytes `offset..offset + len` of a file, zeros beyond its end, in memory of its own.
     pub(crate) fn new(fs: &Fs, ino: Ino, (offset, len): (u64, u64)) -> Option<(Self, Memory)> {
         let made = sys!(libc::SYS_memfd_create, c"novale".as_ptr(), libc::MFD_CLOEXEC);
         let memory = Memory::of(made)?;
@@ -149,7 +149,7 @@ pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
         let mut found: Vec<(&Part, Change)> = Vec::new();
         for part in parts {
             for mut change in changes(part, range) {
-                // What lies behind the end of the file is no part of it.
+                // What lies beyond the end of the file is no part of it.
                 let left =
                     usize::try_from(size.saturating_sub(change.offset)).unwrap_or(usize::MAX);
                 change.bytes.truncate(left);
@@ -207,7 +207,7 @@ pub(crate) fn wrote(maps: &Maps, file: (usize, Ino), offset: u64, bytes: &[u8]) 
     }
 }
 
-/// This process has cut a file: its replicas have zeros behind the end.
+/// This process has cut a file: its replicas have zeros beyond the end.
 pub(crate) fn cut(maps: &Maps, file: (usize, Ino), size: u64) {
     for part in maps.parts().iter().filter(|part| file_of(part) == file) {
         let (mut at, end) = (size.max(part.offset), part.offset + part.len);

@@ -46,7 +46,7 @@ pub(crate) fn futexes() -> Vec<u64> {
     found
 }
 
-/// The name of the first directory entry, and the entries behind it.
+/// The name of the first directory entry, and the entries after it.
 fn entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = entries.get(LENGTH_AT..LENGTH_AT + 2)?.try_into().ok()?;
     let (entry, next) = entries.split_at_checked(usize::from(u16::from_le_bytes(len)))?;

@@ -37,7 +37,7 @@ const NO_SYM_FOLLOW: u64 = 0x20_0000;
 pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// How a program ends that is not to go through the mount, as `novale run --strict` does.
 const UNABLE: i32 = 125;
-/// Said of a mount behind its slots.
+/// Said of a mount after its slots.
 const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
 
 /// A mount as it is named in the environment.
@@ -404,7 +404,7 @@ fn flags(mount: &Mount) -> Option<(u64, u64)> {
     (got == 0).then_some((*of_mount, of_file_system))
 }
 
-/// The number of the inode behind a descriptor that the kernel has opened, if it is this mount's.
+/// The number of the inode of a descriptor that the kernel has opened, if it is this mount's.
 pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;

@@ -11,12 +11,12 @@ const BELOW_LIMIT: u64 = 128;
 /// Where the limit is far away: the kernel's own table grows with the highest number.
 const DENSE: u64 = 4096;
 
-/// Whoever changes the limit of descriptors.
+/// The one who changes the limit of descriptors.
 static LIMITS: Lock<()> = Lock::new(());
 
-/// Makes descriptors of this library's, given the number from which on they are: above those that the program
-/// may have, as a descriptor stays valid behind a limit that is lowered. Where the limit is far away, or
-/// may not be raised for the moment, they are below it: programs look at the lowest ones.
+/// Makes descriptors of this library's, given the number from which on they are: above those that the
+/// program may have, as a descriptor stays valid when the limit is lowered below it. Where the limit is
+/// far away, or may not be raised for the moment, they are below it: programs look at the lowest ones.
 pub(crate) fn out_of_the_way<T>(make: impl FnOnce(u32) -> T) -> T {
     let _one = LIMITS.lock();
     let mut limit = [0u64; 2];

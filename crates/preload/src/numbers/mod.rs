@@ -3,7 +3,7 @@
 //!
 //! A program is owed the lowest number that it has free. Invariants, all under one lock: the kernel has
 //! each number below [`Numbers::full`] in use, and what is in stock lies below that; so the lowest in
-//! stock is the lowest that the program has free. What frees a number in the kernel says so behind
+//! stock is the lowest that the program has free. What frees a number in the kernel says so after
 //! it ([`freed`]); what takes one there has the stock emptied before ([`clear`]). So does whatever
 //! names a number in stock: the program has closed it, and the kernel is to say so.
 
@@ -143,7 +143,7 @@ pub(crate) fn take(placeholder: impl FnOnce() -> Ret) -> Ret {
     made
 }
 
-/// The kernel may have freed this number: behind the call that did.
+/// The kernel may have freed this number: after the call that did.
 pub(crate) fn freed(number: i32) {
     lock().freed(number);
 }
@@ -165,7 +165,7 @@ pub(crate) fn settle() {
     lock().lower(0);
 }
 
-/// Makes a call of the kernel's that puts a file behind a number of the program's choice, or closes many:
+/// Makes a call of the kernel's that puts a file of a number of the program's choice, or closes many:
 /// nothing comes into stock meanwhile.
 pub(crate) fn pause<T>(call: impl FnOnce() -> T) -> T {
     stop();

@@ -194,7 +194,7 @@ fn directory(fd: i32, path: &[u8]) -> Option<(&'static Way, usize)> {
     })
 }
 
-/// Notes the working directory as the kernel names it, with a NUL behind it, where it is outside of all
+/// Notes the working directory as the kernel names it, with a NUL after it, where it is outside of all
 /// mounts; nothing where that is another directory than what has the name now.
 pub(crate) fn note_working_directory(path: Option<&[u8]>) {
     let named = path.filter(|path| path.starts_with(b"/") && path.len() < PATH_MAX);

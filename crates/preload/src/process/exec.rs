@@ -2,13 +2,13 @@
 //!
 //! - One that can't load it: its name is taken out of what is to be preloaded. Its loader would say of it
 //!   that it is of another kind, or is not there, and some would not start.
-//! - One that can: library and mounts are put back, as `novale run` named them, where a program has replaced
-//!   `LD_PRELOAD` or emptied the environment. Who sets `NOVALE_DIRECT` empty leaves a program, and what it
-//!   starts, to the mount. A program that has confined itself puts nothing back.
+//! - One that can: library and mounts are put back, as `novale run` named them, where a program has
+//!   replaced `LD_PRELOAD` or emptied the environment. Who sets `NOVALE_DIRECT` empty leaves a program,
+//!   and what it starts, to the mount. A program that has confined itself puts nothing back.
 //!
 //! This runs in children made by `vfork` too, in their parent's memory and on a stack of its making: it
-//! takes no lock, and little stack. What is made for the next program lies in a mapping of its own, which the
-//! parent's thread gives back with its next one.
+//! takes no lock, and little stack. What is made for the next program lies in a mapping of its own, which
+//! the parent's thread gives back with its next one.
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -163,7 +163,7 @@ impl Preloaded {
             let stays = |library: &[u8]| !is_own(library) || matches!(self, Self::Mounts);
             each(preload, |library| if stays(library) { name(library) } else { Some(()) })?;
         }
-        // Behind the others: some have to be the first.
+        // After the others: some have to be the first.
         if matches!(self, Self::PutIn) {
             name(own_path()?)?;
         }

@@ -3,8 +3,8 @@
 //! A handler that reads or writes while its thread has a lock of the file system would wait for
 //! itself. So each handler that a program installs is wrapped: a signal that comes inside is noted,
 //! all others are blocked on return, and on the way out it is queued again and the old mask set.
-//! The kernel then delivers it as if it had come a little later. What an instruction has caused is not put
-//! off.
+//! The kernel then delivers it as if it had come a little later. What an instruction has caused is not
+//! put off.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,7 +200,7 @@ pub(crate) fn before_exec() {
 
 /// The program's alternate stack, set aside while a call that was made on it is served: it may be small,
 /// so the library runs on its own, and the kernel would start at the top of the other again for a signal
-/// that comes meanwhile, over the frames of who has called. From before the change of stacks until behind
+/// that comes meanwhile, over the frames of who has called. From before the change of stacks until after
 /// the change back all signals are blocked ([`novale_block`]); in between those of faults are not.
 pub(crate) struct SetAside(Option<libc::stack_t>);
 
@@ -281,7 +281,7 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
     pass_on(signal, info, context);
 }
 
-/// Whether what an instruction of the program has touched behind the end of what a mapping shows is the
+/// Whether what an instruction of the program has touched beyond the end of what a mapping shows is the
 /// file's by now, and shown: it is run again.
 fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
     if thread.depth.load(Ordering::Relaxed) != 0 || !growing::is_used() {

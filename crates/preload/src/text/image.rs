@@ -3,7 +3,7 @@
 //! is started and, as page tables, in each that forks.
 //!
 //! The file has the sites' own code, in [`CODE_BYTES`], and then the text. The code is mapped a fixed
-//! distance below the text, so that the jumps between them are the same in every process, and behind a
+//! distance below the text, so that the jumps between them are the same in every process, and after a
 //! page with the words that are each process' own. Where something is in the way, or the file can't be
 //! made, believed ([`kept`]) or mapped, the text is written to ([`patch::all`]).
 
@@ -63,7 +63,7 @@ impl Text<'_> {
         self.pages().end - self.pages().start
     }
 
-    /// Where the words are; the code is behind their page.
+    /// Where the words are; the code is after their page.
     fn words(&self) -> Option<u64> {
         self.pages().start.checked_sub(DISTANCE)
     }
@@ -78,8 +78,8 @@ impl Text<'_> {
     }
 }
 
-/// Maps the image over a text whose code nobody runs; false where it stays as it is. `sites` are looked for
-/// only where the image is to be made.
+/// Maps the image over a text whose code nobody runs; false where it stays as it is. `sites` are looked
+/// for only where the image is to be made.
 pub(crate) fn map(text: &Text<'_>, sites: impl FnOnce() -> Vec<Site>) -> bool {
     let name = text.name();
     let len = CODE_BYTES + text.len();

@@ -1,4 +1,5 @@
-//! Tables of the sites of system calls, and images of texts, kept in files by the build of what they are of.
+//! Tables of the sites of system calls, and images of texts, kept in files by the build of what they are
+//! of.
 //!
 //! `novale run` names the folder once for all that it starts, whatever becomes of their `HOME`. A file
 //! is believed of the administrator and of the process' own user alone: it says where code is written to,
@@ -117,7 +118,7 @@ fn keep(file: &Path, all: &[Site]) -> Option<()> {
     put(file, |file| file.write_all(&bytes).ok())
 }
 
-/// Puts a file there, all at once for whoever reads it.
+/// Puts a file there, all at once for the one who reads it.
 fn put(file: &Path, make: impl FnOnce(&mut File) -> Option<()>) -> Option<()> {
     let fresh = file.with_extension(std::process::id().to_string());
     let mut open = File::create(&fresh).ok()?;

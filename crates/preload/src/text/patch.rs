@@ -3,7 +3,7 @@
 //! Each site gets a few lines of its own near the text: the instructions that stood before its
 //! `syscall`, a jump to the common entry with the address of what follows in r11 (which a system
 //! call destroys anyway), the `syscall` itself for what goes to the kernel, the instructions that
-//! stood behind it, and a jump back. What differs from process to process stands in words beside
+//! stood after it, and a jump back. What differs from process to process stands in words beside
 //! them ([`WORDS_BYTES`]), so that they can be kept ([`crate::text::image`]).
 
 use crate::base::sys::sys;
@@ -141,7 +141,8 @@ pub(crate) struct Replacement {
     pub(crate) over: Vec<u8>,
 }
 
-/// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the words at `words`.
+/// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the words at
+/// `words`.
 pub(crate) fn replacement(
     at: u64,
     old: &[u8],
@@ -153,7 +154,7 @@ pub(crate) fn replacement(
     let after = rest.strip_prefix(&[0x0f, 0x05])?;
     let mut made = Code { at: code, bytes: Vec::with_capacity(SITE_BYTES) };
     made.put(before);
-    // lea r11, [rip + what lies between here and behind the syscall below]
+    // lea r11, [rip + what lies between here and after the syscall below]
     made.put(&[0x4c, 0x8d, 0x1d]);
     let to_tail: u32 = 6 + 2;
     made.put(&to_tail.to_le_bytes());
@@ -177,7 +178,7 @@ fn makes_processes(number: u16) -> bool {
     [libc::SYS_clone, libc::SYS_vfork, libc::SYS_clone3].contains(&i64::from(number))
 }
 
-/// Behind the call that made a child which uses this memory: in the parent, which goes on only when
+/// After the call that made a child which uses this memory: in the parent, which goes on only when
 /// the child is done with it, the thread is no longer borrowed. No stack is used, since the child may
 /// have another one or the same.
 fn end_of_borrowing(made: &mut Code, word: u64) -> Option<()> {

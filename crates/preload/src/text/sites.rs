@@ -23,7 +23,7 @@ pub(crate) struct Site {
     pub(crate) start: u32,
     /// Bytes replaced.
     pub(crate) len: u8,
-    /// Offset of the `syscall` behind `start`.
+    /// Offset of the `syscall` after `start`.
     pub(crate) at: u8,
     /// The call's number; `None` where it is known only when it runs.
     pub(crate) number: Option<u16>,
@@ -107,7 +107,7 @@ fn branch_target(instruction: &Instruction) -> Option<u64> {
 /// The shortest run of instructions around a `syscall` that a jump fits over.
 fn site(all: &[Instruction], index: usize, targets: &HashSet<u64>) -> Option<Site> {
     let syscall = all.get(index)?;
-    // Those before come first: what is behind may be a place to return to.
+    // Those before come first: what is after may be a place to return to.
     for before in 0..=NEIGHBOURS {
         for after in 0..=NEIGHBOURS {
             let first = index.checked_sub(before)?;

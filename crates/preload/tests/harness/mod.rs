@@ -95,7 +95,7 @@ pub(crate) fn runs_without_the_daemon(name: &str) {
     is_whole(&scratch, &slot);
 }
 
-/// Runs a task with the daemon at work, and checks the pool behind it.
+/// Runs a task with the daemon at work, and checks the pool after it.
 pub(crate) fn runs_with_the_daemon(name: &str) {
     let Some((scratch, slot)) = mounted(name) else { return };
     succeeds(&task(&scratch, name).output().unwrap());

@@ -3,7 +3,7 @@
 //! Extendible hashing in levels: the hash's first bits choose a word of the directory, which names a
 //! bucket; a bucket that fills up is split in two by the next bit, and only when it used all of the
 //! directory's bits already that is copied to twice its size. A directory has 12 bits at most: where
-//! a bucket would need more, its word names a directory of the next level, for the bits behind. So
+//! a bucket would need more, its word names a directory of the next level, for the bits after. So
 //! nothing takes longer than copying 32 KB, however large the table. A table with one bucket has no
 //! directory. Entries keep 14 bits of their hash, from a bit on that their bucket names (its
 //! `base`): they serve as filter, and as next bits when it is split. When few are left, the
@@ -29,7 +29,7 @@ use crate::base::word::AtomicU64;
 use crate::memory::arena::Arena;
 use bucket::{BucketRef, VALUE};
 
-/// Bits of the hash that choose a bucket, at most: the tag's bits behind them end before the low bits
+/// Bits of the hash that choose a bucket, at most: the tag's bits after them end before the low bits
 /// that choose the line.
 const DEPTH_MAX: u32 = 32;
 /// Bits that one directory decides, at most.
@@ -358,7 +358,7 @@ fn for_each_below(
     let mut index = 0;
     while index < 1_u64 << depth && above < DEPTH_MAX {
         let word = arena.word(off.word(index))?.load(Acquire);
-        // The words behind that share a bucket are skipped.
+        // The words after that share a bucket are skipped.
         let unused = match Node::decode(word) {
             Node::Bucket(found) => (above + depth).saturating_sub(found.local).min(depth),
             Node::Empty | Node::Directory { .. } => 0,

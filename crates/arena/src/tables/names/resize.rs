@@ -196,7 +196,7 @@ fn share_out(
     rehash: &mut dyn FnMut(u64) -> u64,
 ) -> Result<(), ArenaError> {
     bucket::for_each::<ArenaError>(arena, old.off, &mut |home, entry| {
-        // After a merge the tags may start behind the bit that is needed now.
+        // After a merge the tags may start after the bit that is needed now.
         let in_tag = low.base == old.base && old.base <= old.local;
         let (entry, bit) = if in_tag {
             (entry, entry << (old.local - old.base) >> 63)

@@ -4,8 +4,8 @@
 //! height in the low 6 bits, bit 63. A node is a line of header and 64 slots; word 0 of the header
 //! has a bit for each slot in use or reserved: a slot that holds something always has its bit, so a
 //! node whose header is 0 is empty and can go, and nodes with reserved slots stay. A node above leaves
-//! also says of each which is a *run*, 64 pages one behind the other, so that finding one of them takes
-//! no look at the leaf; whoever changes a leaf takes that back first.
+//! also says of each which is a *run*, 64 pages one after the other, so that finding one of them takes
+//! no look at the leaf; a client that changes a leaf takes that back first.
 //!
 //! Writers are serialised by the caller. Readers take no lock: each word is read once, every offset
 //! is checked, no walk is longer than the height. What a reader finds while a writer is at work may
@@ -83,7 +83,7 @@ impl<'a> Radix<'a> {
         Some(at)
     }
 
-    /// As [`Radix::known`], in a map of pages: quicker where they lie one behind the other.
+    /// As [`Radix::known`], in a map of pages: quicker where they lie one after the other.
     #[inline(always)]
     #[must_use]
     pub fn known_page(self, arena: Known<'_>, key: u64) -> Option<u64> {
@@ -283,7 +283,7 @@ impl<'a> Radix<'a> {
                 value = value.wrapping_add(stride);
                 report(key, old, replaced);
             }
-            // Told once, by whoever fills it up, as a file mostly grows.
+            // Told once, by a client that fills it up, as a file mostly grows.
             if stride == RUN_STRIDE && end.is_multiple_of(64) {
                 note_run(leaf, run);
             }
@@ -368,7 +368,7 @@ fn leaf_of(arena: &Arena, root: Off, height: u32, key: u64) -> Result<Option<Nod
 }
 
 /// The value at `key`, in a run that begins with `first`, and how many keys from there on, at most
-/// `most`, follow it in this run and those behind it.
+/// `most`, follow it in this run and those after it.
 #[inline]
 fn run_of_leaves(parent: Parent<'_>, first: u64, key: u64, most: u64) -> (u64, u64) {
     let (value, mut count) = (in_run(first, key), 64 - key % 64);

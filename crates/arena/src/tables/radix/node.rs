@@ -27,7 +27,7 @@ const NODE: Class = Class::internal(131, 72);
 pub(super) const PARENT_WORDS: usize = NODE_WORDS + 64;
 const PARENT: Class = Class::internal(134, 136);
 const RUNS: usize = NODE_WORDS;
-/// What values that lie one behind the other rise by: the bytes of a page.
+/// What values that lie one after the other rise by: the bytes of a page.
 pub(super) const RUN_STRIDE: u64 = 4096;
 
 /// The root word is a node.

@@ -78,7 +78,7 @@ impl Radix<'_> {
 }
 
 /// Looks for the first mapped key at or above `key` on the way down to it; else gives the first key
-/// behind the node that it ran out of.
+/// after the node that it ran out of.
 #[inline]
 fn next_below(
     arena: &Arena,

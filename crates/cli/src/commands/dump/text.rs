@@ -169,7 +169,7 @@ fn page(page: &PageDump, hex: bool) -> Result<()> {
     if hex { hex_dump(page.at, &page.bytes) } else { Ok(()) }
 }
 
-/// Sixteen bytes a line with their address; lines of zeros are left out behind the first.
+/// Sixteen bytes a line with their address; lines of zeros are left out after the first.
 fn hex_dump(at: PmAddr, bytes: &[u8]) -> Result<()> {
     let mut zeros = 0;
     for (index, line) in (0..).zip(bytes.chunks(HEX_BYTES)) {

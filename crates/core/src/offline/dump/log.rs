@@ -1,6 +1,6 @@
-//! An inode's log, page by page and entry by entry, and what lies behind its tail.
+//! An inode's log, page by page and entry by entry, and what lies after its tail.
 //!
-//! A log that is sound is read as the file system reads it. Behind what is refused the look goes on,
+//! A log that is sound is read as the file system reads it. After what is refused the look goes on,
 //! line by line and by the next pointers as they lie there: what it shows then is raw, and says so.
 
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::offline::dump::shown::Shown;
 use crate::offline::dump::{Dump, DumpLimits};
 
 const LINE_BYTES: usize = 64;
-/// Pages behind the tail's that are looked at: as many as a log grows by at once.
+/// Pages after the tail's that are looked at: as many as a log grows by at once.
 const BEHIND_PAGES_MAX: usize = 16;
 
 /// A log.
@@ -29,7 +29,7 @@ pub struct LogDump {
     pub left_out: u64,
     /// How it ends.
     pub end: String,
-    /// What lies behind the tail, uncommitted or left over: asked for by [`DumpLimits::behind`].
+    /// What lies after the tail, uncommitted or left over: asked for by [`DumpLimits::after`].
     pub behind: Vec<LogPageDump>,
 }
 
@@ -200,7 +200,7 @@ impl Walk<'_> {
         (shown, next)
     }
 
-    /// What lies behind the tail, in its page and in those that its next pointer leads to.
+    /// What lies after the tail, in its page and in those that its next pointer leads to.
     fn behind(&mut self, tail: PmAddr) -> Vec<LogPageDump> {
         self.seen.clear();
         (self.last_seq, self.shown) = (None, 0);

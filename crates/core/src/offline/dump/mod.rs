@@ -3,8 +3,8 @@
 //! Comes in: a pool's memory, sound or not, whole or not, perhaps in use. Goes out: structures with
 //! all their fields, whether each is refused and why, what stands and why the other does not. Called
 //! by `novale dump`. `shown` is one structure; `pool`, `lanes`, `inode`, `log`, `xattrs`, `saved`
-//! and `owner` are what can be looked at. Never in here: a store. A part that can't be read ends no look at the
-//! rest, every walk is bounded by the pool's pages, and what is kept of it by [`DumpLimits`].
+//! and `owner` are what can be looked at. Never in here: a store. A part that can't be read ends no look
+//! at the rest, every walk is bounded by the pool's pages, and what is kept of it by [`DumpLimits`].
 
 mod inode;
 mod lanes;
@@ -40,7 +40,7 @@ pub use crate::offline::dump::xattrs::XattrsDump;
 pub struct DumpLimits {
     /// Log entries, names and extents, of each so many.
     pub items: usize,
-    /// Whether what lies behind a log's tail is looked at.
+    /// Whether what lies after a log's tail is looked at.
     pub behind: bool,
 }
 

@@ -50,7 +50,7 @@ impl Dump<'_> {
                 let taken = if self.is_clean() { "taken" } else { "not taken: the pool is in use" };
                 dump.verdict = taken.into();
                 let words = |slot: usize, pages: u64| {
-                    // Bits behind a slot's end are set, and are no pages.
+                    // Bits after a slot's end are set, and are no pages.
                     let bits = |word: u64| u64::MAX >> (64 - (pages - word * 64).min(64));
                     let of = |word| (saved.page_word(slot, word) & bits(word)).count_ones();
                     (0..pages.div_ceil(64)).map(|word| u64::from(of(word))).sum()

@@ -133,7 +133,7 @@ impl Shown {
         this
     }
 
-    /// A name goes on behind its structure's first line.
+    /// A name goes on after its structure's first line.
     fn whole_name(&mut self, bytes: &[u8]) {
         let offset = Structure::DentryAdd.fields().iter().find(|field| field.name == "name");
         let len = self.number("name_length").and_then(|len| usize::try_from(len).ok());

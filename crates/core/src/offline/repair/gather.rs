@@ -160,7 +160,7 @@ pub(super) enum Damage {
     /// A state stands, and something contradicts it.
     Doubted(Error),
     Identity(Error),
-    /// The log, behind `read_to`.
+    /// The log, after `read_to`.
     Log(Error),
     Xattrs(Error),
 }

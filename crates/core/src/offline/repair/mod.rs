@@ -3,9 +3,10 @@
 //! Comes in: a pool that nobody else has open, and how far to go. Goes out: each change, and what is
 //! left. Called by `novale check --repair`, and on a scratch mapping for its dry run. The steps, and
 //! why a crash between any two of them loses nothing, are in docs/DESIGN.md, "Repair": `gather` reads
-//! everything, `tables` and `words` put the inode directory right, `salvage` gives each damaged inode a state that stands, `tree` decides on names and
-//! links, `amend` carries that out, `write` has the stores. Never in here: an allocation while
-//! anything is damaged of which the owner is not known, but what a salvage needs.
+//! everything, `tables` and `words` put the inode directory right, `salvage` gives each damaged inode a
+//! state that stands, `tree` decides on names and links, `amend` carries that out, `write` has the
+//! stores. Never in here: an allocation while anything is damaged of which the owner is not known, but
+//! what a salvage needs.
 
 mod amend;
 mod gather;
@@ -59,7 +60,7 @@ pub struct RepairReport {
     pub needs_salvage: Vec<String>,
     /// Damage that no repair can do anything about, and that keeps it from changing anything.
     pub beyond: Vec<String>,
-    /// What a check finds behind the repair.
+    /// What a check finds after the repair.
     pub left: CheckReport,
 }
 
@@ -95,9 +96,9 @@ impl std::fmt::Debug for Help<'_> {
 /// Mends a pool. A pool that a check finds sound is not touched.
 ///
 /// # Errors
-/// [`crate::Error::BadPool`] and [`crate::Error::Damaged`] where too little can be read to repair the rest;
-/// [`crate::Error::NoSpace`] where a repair needs more pages than are free: it can be run again then, as
-/// after a crash; [`crate::Error::NotKept`] where a piece could not be kept.
+/// [`crate::Error::BadPool`] and [`crate::Error::Damaged`] where too little can be read to repair the
+/// rest; [`crate::Error::NoSpace`] where a repair needs more pages than are free: it can be run again
+/// then, as after a crash; [`crate::Error::NotKept`] where a piece could not be kept.
 pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairReport> {
     let before = check(pm, help.exec, help.progress)?;
     let mut this = Repair { pm, changes: Vec::new(), help };
@@ -181,7 +182,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// The steps behind the copies, each of which leaves a pool that the whole can be run on again.
+    /// The steps after the copies, each of which leaves a pool that the whole can be run on again.
     fn mend(&mut self, pool: &mut Pool, mut all: Gathered, held: &HeldPages) -> Result<()> {
         let root = pool.state.saved_root;
         if pool.is_clean() && !root.is_null() {

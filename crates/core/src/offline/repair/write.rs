@@ -1,8 +1,8 @@
-//! The stores of a repair: entries behind a log's tail, and a commit line in the place of the one that
+//! The stores of a repair: entries after a log's tail, and a commit line in the place of the one that
 //! does not stand. Two fences a commit, as every operation in the two-fence form.
 //!
-//! Crash points. Before the line is durable the old one stands, and what was stored behind the tail
-//! and into free pages means nothing. Behind it the new one stands. Behind recovery a record in the
+//! Crash points. Before the line is durable the old one stands, and what was stored after the tail
+//! and into free pages means nothing. After it the new one stands. After recovery a record in the
 //! journal comes first: a line that a crash tears could be taken for a newer state that was lost, of
 //! an inode that shares pages, and a new inode has no other line.
 
@@ -58,7 +58,7 @@ impl<'a> Writer<'a> {
         Err(Error::NoSpace)
     }
 
-    /// Commits `entries` behind an inode's log, and what `change` makes of its line.
+    /// Commits `entries` after an inode's log, and what `change` makes of its line.
     pub(super) fn commit(
         &mut self,
         inode: &mut Inode,
@@ -71,7 +71,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The same behind a record, in a pool that recovery has seen to: no other record is needed any
+    /// The same after a record, in a pool that recovery has seen to: no other record is needed any
     /// more.
     pub(super) fn commit_recorded(
         &mut self,
@@ -133,7 +133,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Stores entries behind the tail of `line`, which goes with them.
+    /// Stores entries after the tail of `line`, which goes with them.
     fn append(
         &mut self,
         inode: &mut Inode,
@@ -168,7 +168,7 @@ impl<'a> Writer<'a> {
         Ok(pending)
     }
 
-    /// A new page behind the log's last one.
+    /// A new page after the log's last one.
     fn link_page(
         &mut self,
         inode: &mut Inode,

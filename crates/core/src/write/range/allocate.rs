@@ -1,7 +1,7 @@
 //! `fallocate`: which operation a mode is, and reserving pages, which is the plain one.
 //!
 //! Reserving. Every hole of the range gets zeroed pages, all in one commit. Crash points: pages and
-//! entries are stored behind the log's tail; before the commit line is durable a crash frees them.
+//! entries are stored after the log's tail; before the commit line is durable a crash frees them.
 
 use novale_layout::{Ino, PAGE, RoFeature};
 

@@ -156,7 +156,7 @@ impl Fs {
         Ok(())
     }
 
-    /// What a page of a file holds, zeros behind its end.
+    /// What a page of a file holds, zeros beyond its end.
     fn old_page(&self, locked: &Locked<'_>, page: u64, into: Option<&mut [u8]>) -> Result<()> {
         let into = into.unwrap_or_default();
         into.fill(0);

@@ -2,9 +2,9 @@
 //!
 //! Punching: whole pages go by a hole entry; the pages that the range covers in part are replaced
 //! copy-on-write, with zeros in the range. What is replaced or goes gives back as much as is taken,
-//! so a full pool's reserve serves. Crash points: new pages and entries are stored behind the log's
-//! tail; a crash before the commit line leaves the file as it was, behind it all of the hole is
-//! there. Pages are freed behind that. Zeroing is a write of zeros, in new pages all of them.
+//! so a full pool's reserve serves. Crash points: new pages and entries are stored after the log's
+//! tail; a crash before the commit line leaves the file as it was, after it all of the hole is
+//! there. Pages are freed after that. Zeroing is a write of zeros, in new pages all of them.
 
 use std::ops::Range;
 
@@ -133,7 +133,7 @@ impl Fs {
     fn holes_to_punch(&self, view: &View<'_>, range: ByteRange) -> Result<Holes> {
         let ByteRange { offset, end } = range;
         let (arena, index) = (self.arena(), view.index());
-        // Bytes behind the end of the file are nobody's: its last page may go as a whole.
+        // Bytes beyond the end of the file are nobody's: its last page may go as a whole.
         let end = if end >= view.size() { end.next_multiple_of(PAGE) } else { end };
         let mut edges = Vec::new();
         for (file_page, from, to) in edges_of(offset, end) {
@@ -153,7 +153,7 @@ impl Fs {
         Ok(Holes { edges, whole })
     }
 
-    /// A page with zeros in a range of its bytes and behind the end of the file, and the file's
+    /// A page with zeros in a range of its bytes and beyond the end of the file, and the file's
     /// bytes elsewhere.
     pub(crate) fn edge(
         &self,

@@ -1,8 +1,8 @@
 //! Writes to several places of a file as one operation: what an atomic mapping publishes (NOVA 4.5).
 //!
 //! It is a copy-on-write of all the pages that are touched, with one commit for all of them: an entry
-//! for each run of pages that lie one behind the other in the file and in the pool. Crash points as
-//! of any write (`write::cow`): before the commit line is durable nothing of it is there, behind it
+//! for each run of pages that lie one after the other in the file and in the pool. Crash points as
+//! of any write (`write::cow`): before the commit line is durable nothing of it is there, after it
 //! all of it.
 
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ impl Fs {
     }
 }
 
-/// How far what the last page holds behind the end of the file is to be zeroed; not where it is replaced.
+/// How far what the last page holds beyond the end of the file is to be zeroed; not where it is replaced.
 fn gap_end(locked: &Locked<'_>, pages: &Pages) -> Option<u64> {
     let last = locked.view.size() / PAGE;
     let (page, _) = pages.last_key_value()?;

@@ -1,4 +1,4 @@
-//! Collapsing a range out of a file, and inserting one: what lies behind it gets other offsets.
+//! Collapsing a range out of a file, and inserting one: what lies after it gets other offsets.
 //!
 //! Pages keep their place in the pool. One commit takes everything from the range on out, by a hole
 //! entry to the end of the file, and maps each run of pages anew where it belongs, by a write entry
@@ -7,8 +7,8 @@
 //! keeps of a write what the file maps just there. The hole says for every page that is not mapped
 //! any more that it is not, so it stays in the log as any other hole does.
 //!
-//! Crash points: entries are stored behind the log's tail; before the commit line is durable the
-//! file is as it was. No page of data is stored to. The pages of a collapsed range are freed behind
+//! Crash points: entries are stored after the log's tail; before the commit line is durable the
+//! file is as it was. No page of data is stored to. The pages of a collapsed range are freed after
 //! the line's fence, as those of a truncation.
 
 use novale_layout::{PAGE, PmAddr};
@@ -26,7 +26,7 @@ use crate::seeded::{self, Bug};
 use crate::space::Need;
 use crate::write::plan::FILE_BYTES_MAX;
 
-/// Pages that lie one behind the other in the file as in the pool: those of one entry.
+/// Pages that lie one after the other in the file as in the pool: those of one entry.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     file_page: u64,
@@ -69,7 +69,7 @@ impl Fs {
         self.shift(call, locked, &Shift { from, runs, freed, size, need: Need::Release })
     }
 
-    /// Makes a hole of `len` bytes at `offset`; what was there moves behind it.
+    /// Makes a hole of `len` bytes at `offset`; what was there moves after it.
     pub(crate) fn insert(
         &self,
         call: &Call<'_>,
@@ -83,7 +83,7 @@ impl Fs {
         for run in &mut runs {
             run.file_page += pages;
         }
-        // Pages may be reserved behind the end of the file.
+        // Pages may be reserved beyond the end of the file.
         let end = runs.last().map_or(0, |run| run.file_page + run.extent.pages);
         if end > FILE_PAGES_MAX {
             return Err(Error::TooLarge);

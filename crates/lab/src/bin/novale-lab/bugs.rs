@@ -14,7 +14,7 @@ use super::{Verdict, beside, seconds};
 
 /// Switch known bugs on, one by one: is each found by the sequence kept for it?
 ///
-/// A signal ends it behind the bug that is being tried, with a report of those that were.
+/// A signal ends it after the bug that is being tried, with a report of those that were.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A bug by its name; may be given several times [default: all].
