@@ -83,6 +83,9 @@ impl Explorer<'_> {
         let (done, undone) = events.split_at(self.end_of(events));
         self.cut_events(done, allowed, during)?;
         let dies = !self.options.by_units && self.random.bool();
+        if let Some(part) = undone.first().filter(|_| dies).and_then(|next| self.part_of(next)) {
+            self.let_happen(&[part])?;
+        }
         let how = if dies { self.die(undone) } else { self.lose_power(undone) };
         let how = how.map_err(|why| ("in cutting off".to_owned(), why))?;
         let place =
@@ -109,6 +112,13 @@ impl Explorer<'_> {
             return self.random.choice(fences).unwrap_or(events.len());
         }
         self.random.usize(0..=events.len())
+    }
+
+    /// The first units of a store, in the middle of which one process in three dies.
+    fn part_of(&mut self, event: &Event) -> Option<Event> {
+        let units = event.units();
+        let in_part = units > 1 && self.random.u32(..).is_multiple_of(3);
+        in_part.then(|| event.first_units(self.random.usize(1..units)))
     }
 
     /// Whether it is the state before, and what was found.

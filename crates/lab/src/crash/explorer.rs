@@ -244,7 +244,7 @@ impl<'o> Explorer<'o> {
     }
 
     /// Lets events happen to the memory, with no cut.
-    fn let_happen(&mut self, events: &[Event]) -> Result<(), Wrong> {
+    pub(super) fn let_happen(&mut self, events: &[Event]) -> Result<(), Wrong> {
         for event in events {
             let changed = self.hardware.apply(event);
             let updated = self.judge.bench.update(&self.hardware, &changed);

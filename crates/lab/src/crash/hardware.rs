@@ -401,6 +401,17 @@ impl Event {
             What::WriteBack { .. } | What::Fence => 0,
         }
     }
+
+    /// The same of a store's first `count` units alone: a process that dies in the middle of it.
+    #[must_use]
+    pub fn first_units(&self, count: usize) -> Self {
+        let mut part = self.clone();
+        if let What::Store { addr, bytes, .. } = &mut part.what {
+            let len = units(*addr, bytes).take(count).map(|(_, unit)| unit.len).sum();
+            bytes.truncate(len);
+        }
+        part
+    }
 }
 
 /// A store's parts by the units of memory.

@@ -10,6 +10,9 @@ use super::durable::StateHash;
 use super::hardware::{Hardware, LineBytes, LineKey, Pending};
 use super::record::Event;
 
+/// Lines of a page of the pool.
+const LINES_PER_PAGE: u64 = 64;
+
 /// What a crash leaves in the lines that were not durable; lines left out keep durable bytes.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -46,6 +49,12 @@ pub enum Choice {
     OnlyUnit(LineKey, usize),
     /// What so many calls stored, as a killed process leaves it.
     Calls(usize),
+    /// What one call stored alone, by its number among those with pending stores.
+    OnlyCall(usize),
+    /// All but what one call stored.
+    AllButCall(usize),
+    /// All but the stores to one page, which this line is of.
+    AllButPage(LineKey),
     /// A subset of whole lines, by the bits of a number.
     Lines(u64),
     /// A subset of the lines of metadata, and of the data all or nothing.
@@ -79,6 +88,9 @@ impl fmt::Display for Choice {
                 write!(f, "store {index} of the line at {} alone", at(key))
             }
             Self::Calls(count) => write!(f, "what the first {count} calls stored"),
+            Self::OnlyCall(index) => write!(f, "what call {index} stored alone"),
+            Self::AllButCall(index) => write!(f, "all but what call {index} stored"),
+            Self::AllButPage(key) => write!(f, "all but the page of the line at {}", at(key)),
             Self::Lines(bits) => write!(f, "the pending lines of the bits {bits:#b}"),
             Self::Metadata(bits, data) => {
                 let data = if *data { "all" } else { "no" };
@@ -98,7 +110,7 @@ pub struct Effort {
     pub subset_lines_max: usize,
     /// Lines of data that are tried one by one; others are tried all.
     pub data_lines_max: usize,
-    /// Pairs of lines that are kept alone, and left out.
+    /// Pairs of lines that are kept alone, and left out; as many calls, and pages that are left out.
     pub pairs: usize,
     /// Random subsets of 8-byte units.
     pub random: usize,
@@ -121,6 +133,7 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
     choosing.all_and_nothing();
     choosing.subsets(effort.subset_lines_max);
     choosing.calls();
+    choosing.calls_and_pages_apart(effort.pairs, random);
     let lines = chosen_lines(hardware, effort, random);
     for key in &lines {
         choosing.alone_and_missing(*key);
@@ -330,6 +343,27 @@ impl<'h> Choosing<'h> {
         let calls: BTreeSet<u64> = stores.map(|store| store.call).collect();
         for (count, last) in (1..).zip(&calls) {
             self.add(Choice::Calls(count), |_, _, store| store.call <= *last);
+        }
+    }
+
+    /// Some calls alone and left out, and some pages left out: where more lines are pending than are
+    /// tried one by one, what was stored together is lost together.
+    fn calls_and_pages_apart(&mut self, count: usize, random: &mut Rng) {
+        let stores = self.hardware.pending().values().flatten();
+        let calls: BTreeSet<u64> = stores.map(|store| store.call).collect();
+        for (index, call) in random.choose_multiple(calls.iter().enumerate(), count) {
+            self.add(Choice::OnlyCall(index), |_, _, store| store.call == *call);
+            self.add(Choice::AllButCall(index), |_, _, store| store.call != *call);
+        }
+        let page_of = |key: LineKey| (key.slot, key.line / LINES_PER_PAGE);
+        let pages: BTreeSet<(u8, u64)> =
+            self.hardware.pending().keys().map(|key| page_of(*key)).collect();
+        if pages.len() < 2 {
+            return;
+        }
+        for (slot, page) in random.choose_multiple(pages, count) {
+            let first = LineKey { slot, line: page * LINES_PER_PAGE };
+            self.add(Choice::AllButPage(first), |key, _, _| page_of(key) != (slot, page));
         }
     }
 

@@ -29,7 +29,7 @@ pub struct LogDump {
     pub left_out: u64,
     /// How it ends.
     pub end: String,
-    /// What lies after the tail, uncommitted or left over: asked for by [`DumpLimits::after`].
+    /// What lies after the tail, uncommitted or left over: asked for by [`DumpLimits::behind`].
     pub behind: Vec<LogPageDump>,
 }
 
