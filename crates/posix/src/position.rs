@@ -82,3 +82,23 @@ pub fn write(fs: &Fs, ctx: &Ctx, ino: Ino, to: Target, bytes: &[u8]) -> Result<W
     };
     Ok(Written { bytes, end: offset + bytes as u64 })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_lseek_is_told_or_refused() {
+        let told = |given, whence| Whence::of_call(given, whence).unwrap();
+        assert_eq!(told(7, libc::SEEK_SET), Whence::Start(7));
+        assert_eq!(told(-7, libc::SEEK_CUR), Whence::Current(-7));
+        assert_eq!(told(-7, libc::SEEK_END), Whence::End(-7));
+        assert_eq!(told(0, libc::SEEK_DATA), Whence::Data(0));
+        assert_eq!(told(9, libc::SEEK_HOLE), Whence::Hole(9));
+        let refused = |given, whence| crate::errno(&Whence::of_call(given, whence).unwrap_err());
+        assert_eq!(refused(-1, libc::SEEK_SET), libc::EINVAL);
+        assert_eq!(refused(-1, libc::SEEK_DATA), libc::ENXIO);
+        assert_eq!(refused(-1, libc::SEEK_HOLE), libc::ENXIO);
+        assert_eq!(refused(0, 99), libc::EINVAL);
+    }
+}

@@ -1,10 +1,9 @@
 //! Dropping views that nobody has used lately, when the arena holds more than is wanted.
 //!
-//! Each operation that begins under pressure looks at a few views, before it has any lock: a hand goes
-//! round all of them, and of those that nobody has used since it last came by (of others where there
-//! are none) it drops the contents (page index, name table), to be built again from the log by a client
-//! that comes next. The block goes too, unless the inode is held or is a directory, whose parent it alone
-//! knows.
+//! CLOCK eviction: each operation that begins under pressure, before it has any lock, sweeps a few views
+//! and drops the contents (page index, name table) of those not used since the last sweep, or of others
+//! where there are none. The next user builds them again from the log. The block goes too, unless the
+//! inode is held or is a directory, whose parent the block alone knows.
 //!
 //! Readers have no lock: they see the counter move, or a block that is another inode's or nobody's.
 //! Blocks are used again for views alone, keep their counter and their lock word, and say whose they

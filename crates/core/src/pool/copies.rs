@@ -121,6 +121,11 @@ enum NoCopy {
     Version(u64),
     #[error("its {what} is damaged ({first}), and so is the replica: restore the slot from a copy")]
     Damaged { what: &'static str, first: LayoutError },
+    #[error(
+        "its superblock is blank, and so is the replica: either mkfs was cut off (make one with mkfs), \
+         or both were erased (restore the slot from a copy)"
+    )]
+    CutOff,
 }
 
 fn choose<T: Copy + PartialEq>(
@@ -141,6 +146,11 @@ fn choose<T: Copy + PartialEq>(
         (Err(error), Ok(stands)) => Ok((*stands, bad(first, error.to_string(), stands))),
         (Err(first), Err(replica)) => Err(match (version(first), version(replica)) {
             (Some(one), Some(other)) if one == other => NoCopy::Version(one),
+            _ if what == SUPERBLOCK
+                && (first, replica) == (&LayoutError::Blank, &LayoutError::Blank) =>
+            {
+                NoCopy::CutOff
+            }
             _ => NoCopy::Damaged { what, first: *first },
         }),
     }
