@@ -110,7 +110,11 @@ fn check_around(arena: &Arena, radix: Radix<'_>, model: &BTreeMap<u64, u64>, key
         let next = model.range(key..).next().map(|(k, v)| (*k, *v));
         assert_eq!(radix.next(arena, key).unwrap(), next, "next from {key}");
         let gap = (key..=KEY_MAX + 1).find(|k| !model.contains_key(k)).unwrap();
-        assert_eq!(radix.next_gap(arena, key).unwrap(), gap, "gap from {key}");
+        assert_eq!(radix.next_gap(arena, key, u64::MAX).unwrap(), gap, "gap from {key}");
+        for stop in [key, key + 1, gap, gap + 1, key + 70] {
+            let found = radix.next_gap(arena, key, stop).unwrap();
+            assert_eq!(found, gap.min(stop), "gap from {key} to {stop}");
+        }
         check_run(arena, radix, model, key);
     }
 }
@@ -210,7 +214,7 @@ fn a_single_page_needs_no_node() {
     radix.reserve(&arena, 0, 1).unwrap();
     radix.set_range(&arena, 0, 1, 77 << 12, 4096).unwrap();
     assert_eq!(radix.get(&arena, 0).unwrap(), 77 << 12);
-    assert_eq!(radix.next_gap(&arena, 0).unwrap(), 1);
+    assert_eq!(radix.next_gap(&arena, 0, u64::MAX).unwrap(), 1);
     assert_eq!(arena.used_bytes(), before);
 }
 
@@ -249,7 +253,7 @@ fn a_reservation_outlasts_the_removal_of_all_other_keys() {
         exhaust(&arena);
         for key in &others {
             radix.remove(&arena, *key).unwrap();
-            assert_eq!(radix.next_gap(&arena, reserved).unwrap(), reserved);
+            assert_eq!(radix.next_gap(&arena, reserved, u64::MAX).unwrap(), reserved);
         }
         assert_eq!(radix.next(&arena, 0).unwrap(), None);
         // Another thread may take what the removals have freed.
@@ -381,7 +385,7 @@ fn read_whole_states(
         let (write, spread) = (now >> 16, now & 0xffff);
         let got = radix.get(arena, key * spread);
         let next = radix.next(arena, key * spread + 1);
-        let gap = radix.next_gap(arena, key * spread);
+        let gap = radix.next_gap(arena, key * spread, u64::MAX);
         if !start.is_some_and(|start| seq.read_valid(start)) || write == 0 {
             continue;
         }

@@ -190,7 +190,8 @@ impl Fs {
             return Ok(());
         }
         let mut window = self.window(locked, &span)?;
-        window.drop_overridden(|from, to| Ok(view.index().next_gap(self.arena(), from)? < to))?;
+        window
+            .drop_overridden(|from, to| Ok(view.index().next_gap(self.arena(), from, to)? < to))?;
         window.drop_cancelled();
         let pages = window.pages.len() as u64;
         window.live_lines = window.kept().map(|kept| u64::from(kept.lines)).sum();

@@ -34,6 +34,7 @@ use crate::base::types::{Ctx, SetAttr};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::inode::words::DAX_HOLD;
+use crate::log::FILE_PAGES_MAX;
 use crate::map::hold::HoldId;
 use crate::op::call::{Call, OpKind};
 use crate::op::commit::Rest;
@@ -194,7 +195,7 @@ impl Fs {
         if first >= stop {
             return Ok(Vec::new());
         }
-        if locked.view.index().next_gap(self.arena(), first)? < stop {
+        if locked.view.index().next_gap(self.arena(), first, stop)? < stop {
             let range = ByteRange { offset: first * PAGE, end: stop * PAGE };
             self.allocate(&call, &locked, range, false)?;
         }
@@ -435,7 +436,7 @@ impl Fs {
         }
         let mut next = view.parked().next(self.arena(), 0)?;
         while let Some((first, _)) = next.filter(|(first, _)| *first < stop) {
-            let end = view.parked().next_gap(self.arena(), first)?.min(stop);
+            let end = view.parked().next_gap(self.arena(), first, stop)?;
             let holes = self.holes(locked, first, end)?;
             self.allow(call, view.project(), holes.iter().map(|(_, pages)| pages).sum(), 0)?;
             let mut tx = FileTx::begin(self, call, locked);
@@ -455,7 +456,7 @@ impl Fs {
         let (arena, index) = (self.arena(), view.index());
         let mut next = index.next(arena, page)?;
         while let Some((first, _)) = next {
-            let end = index.next_gap(arena, first)?;
+            let end = index.next_gap(arena, first, FILE_PAGES_MAX)?;
             view.parked().reserve(arena, first, end - first)?;
             next = index.next(arena, end)?;
         }

@@ -191,7 +191,7 @@ impl Fs {
                     _ => Err(Error::NoSuchOffset),
                 },
                 Seek::Hole => {
-                    let hole = view.index().next_gap(arena, page)? * PAGE;
+                    let hole = view.index().next_gap(arena, page, size.div_ceil(PAGE))? * PAGE;
                     Ok(hole.max(offset).min(size))
                 }
             }

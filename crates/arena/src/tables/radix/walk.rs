@@ -35,32 +35,31 @@ impl Radix<'_> {
         Ok(None)
     }
 
-    /// The smallest key at or above `from` that is not mapped.
+    /// The smallest key at or above `from` and below `stop` that is not mapped; `stop` where there is
+    /// none. What lies from `stop` on is not looked at: a map may be long.
     ///
     /// # Errors
     /// [`BadOffset`]: damage, or a writer at work.
-    pub fn next_gap(self, arena: &Arena, from: u64) -> Result<u64, BadOffset> {
+    pub fn next_gap(self, arena: &Arena, from: u64, stop: u64) -> Result<u64, BadOffset> {
         let (off, height) = match self.root() {
-            Root::Empty => return Ok(from),
-            Root::Value(_) => return Ok(from.max(1)),
+            Root::Empty => return Ok(from.min(stop)),
+            Root::Value(_) => return Ok(from.max(1).min(stop)),
             Root::Node { off, height } => (off, height),
         };
         let mut key = from;
         for _ in 0..=rounds_max(arena) {
-            if !covers(height, key) {
-                return Ok(key);
+            if key >= stop || !covers(height, key) {
+                break;
             }
-            let Some(leaf) = leaf_of(arena, off, height, key)? else {
-                return Ok(key);
-            };
+            let Some(leaf) = leaf_of(arena, off, height, key)? else { break };
             // Not by the header: it counts reserved slots as used.
-            let end = (key | 63) + 1;
+            let end = ((key | 63) + 1).min(stop);
             if let Some(gap) = (key..end).find(|key| slot(leaf, *key, 0).load(Acquire) == 0) {
                 return Ok(gap);
             }
             key = end;
         }
-        Ok(key)
+        Ok(key.min(stop))
     }
 
     /// Gives all keys and values to `visit`, in order of the keys.

@@ -93,7 +93,7 @@ impl Fs {
         let mut at = from;
         let mut total = 0;
         while at < to {
-            let first = index.next_gap(arena, at)?;
+            let first = index.next_gap(arena, at, to)?;
             if first >= to {
                 break;
             }

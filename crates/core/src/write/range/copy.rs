@@ -110,8 +110,9 @@ impl Fs {
             return self.write_in_place(call, target, offset, &bytes);
         }
         let (first_page, pages) = (offset / PAGE, pages_touched(offset, end - offset));
+        let stop = first_page + pages;
         // What replaces gives back as much as it takes.
-        let replaces = view.index().next_gap(self.arena(), first_page)? >= first_page + pages;
+        let replaces = view.index().next_gap(self.arena(), first_page, stop)? >= stop;
         let mut tx = FileTx::begin(self, call, target);
         tx.take(pages, need(replaces))?;
         tx.room_to_map(first_page)?;

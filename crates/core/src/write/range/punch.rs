@@ -83,7 +83,7 @@ impl Fs {
         let pages = stop - first_page;
         self.check_possible(pages)?;
         // What replaces gives back as much as it takes.
-        let replaces = view.index().next_gap(self.arena(), first_page)? >= stop;
+        let replaces = view.index().next_gap(self.arena(), first_page, stop)? >= stop;
         let mut tx = FileTx::begin(self, call, locked);
         tx.take(pages, need(replaces))?;
         tx.room_to_map(first_page)?;
