@@ -23,6 +23,7 @@
 use std::time::Duration;
 
 use novale_core::{Attr, FileKind};
+use novale_posix::SET_ID;
 
 use crate::{OpenRequest, Opened};
 
@@ -44,7 +45,6 @@ impl Atime {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
-const SET_ID_BITS: u32 = 0o6000;
 
 /// How long the kernel may keep what it is told.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ impl Keeps {
 
     /// Attributes.
     pub(crate) fn attr(self, attr: &Attr) -> Duration {
-        let set_id = attr.kind == FileKind::File && attr.mode & SET_ID_BITS != 0;
+        let set_id = attr.kind == FileKind::File && attr.mode & SET_ID != 0;
         if set_id || self.shared { Duration::ZERO } else { DAY }
     }
 }

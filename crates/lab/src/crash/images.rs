@@ -338,9 +338,13 @@ impl<'h> Choosing<'h> {
         }
     }
 
+    /// The calls with pending stores, in their order.
+    fn pending_calls(&self) -> BTreeSet<u64> {
+        self.hardware.pending().values().flatten().map(|store| store.call).collect()
+    }
+
     fn calls(&mut self) {
-        let stores = self.hardware.pending().values().flatten();
-        let calls: BTreeSet<u64> = stores.map(|store| store.call).collect();
+        let calls = self.pending_calls();
         for (count, last) in (1..).zip(&calls) {
             self.add(Choice::Calls(count), |_, _, store| store.call <= *last);
         }
@@ -349,8 +353,7 @@ impl<'h> Choosing<'h> {
     /// Some calls alone and left out, and some pages left out: where more lines are pending than are
     /// tried one by one, what was stored together is lost together.
     fn calls_and_pages_apart(&mut self, count: usize, random: &mut Rng) {
-        let stores = self.hardware.pending().values().flatten();
-        let calls: BTreeSet<u64> = stores.map(|store| store.call).collect();
+        let calls = self.pending_calls();
         for (index, call) in random.choose_multiple(calls.iter().enumerate(), count) {
             self.add(Choice::OnlyCall(index), |_, _, store| store.call == *call);
             self.add(Choice::AllButCall(index), |_, _, store| store.call != *call);
