@@ -49,6 +49,7 @@ sound() { # STATUS OUTPUT KIND: how a command may end whose call failed
 patience=600 # seconds that a run may take
 fail_each() { # RUN JUDGE: RUN's arguments are strace's
   local kind count first number status failures=0 runs=0
+  : >"$pools/failures"
   "$1" -f -qq -o "$pools/trace" >/dev/null 2>&1 || return 1
   while read -r kind count; do
     # Of a futex call that fails a waker may not know, and the sleeper sleeps on.
@@ -61,13 +62,16 @@ fail_each() { # RUN JUDGE: RUN's arguments are strace's
         -e "inject=$kind:error=$(error_of "$kind"):when=$number" >"$pools/said" 2>&1 || status=$?
       runs=$((runs + 1))
       if ! sound "$status" "$pools/said" "$kind" || ! "$2"; then
-        printf '%s number %s failed: exit status %s:\n' "$kind" "$number" "$status"
-        cat "$pools/said"
+        {
+          printf '%s number %s failed: exit status %s:\n' "$kind" "$number" "$status"
+          cat "$pools/said"
+        } >>"$pools/failures"
         failures=$((failures + 1))
       fi
     done
   done < <(count_calls "$pools/trace")
   printf '%s calls failed in turn\n' "$runs"
+  [ "$failures" = 0 ] || cat "$pools/failures"
   [ "$failures" = 0 ] && [ "$runs" -gt 0 ]
 }
 
@@ -108,15 +112,21 @@ run_mount() { # mounts, writes a file, unmounts; the daemon's exit status
     timeout 600 "$novale" umount "$dir" || umount -l "$dir" || true
   fi
   wait "$pid" || status=$?
+  # Out of time: strace has ended, and a daemon whose thread was never woken is still there.
+  [ "$status" != 124 ] || kill_daemons "$pool" || true
   ! mounted "$dir" || umount -l "$dir"
   return "$status"
 }
 kept() { # what was acknowledged is there
   local status=0
-  await 10 no_daemons "$pool" && whole || return 1
+  await 60 no_daemons "$pool" || { echo 'a daemon is left' >>"$pools/failures" && return 1; }
+  whole || { cat "$pools/checked" >>"$pools/failures" && return 1; }
   [ -n "$acknowledged" ] || return 0
   "$novale" mount "$pool" "$dir" || return 1
-  [ "$(sha256sum <"$dir/file")" = "$acknowledged" ] || status=1
+  [ "$(sha256sum <"$dir/file")" = "$acknowledged" ] || {
+    echo 'what was acknowledged is not there' >>"$pools/failures"
+    status=1
+  }
   "$novale" umount "$dir" && return "$status"
 }
 check 'mount' fail_each run_mount kept
