@@ -151,6 +151,18 @@ pub enum Bug {
     RedoTooEarly,
     /// Recovery and settling do not redo what a log has.
     RedoForgotten,
+    /// A paired write stores over the lines that are current.
+    PairInPlace,
+    /// The first line that a paired write stores stays in the cache.
+    PairLineCached,
+    /// Recovery does not know of the second copies of pages.
+    PartnerForgotten,
+    /// What recovery and settling accept of paired pages is not written back.
+    AcceptedPairCached,
+    /// A page that is mapped anew keeps its pair when the log is read.
+    PairOutlivesPage,
+    /// The partner of a page that is mapped anew is not freed.
+    PartnerLost,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -171,6 +171,11 @@ fn what_another_program_would_misread_is_said_before_its_first_use() {
     let options = OpenOptions { update: UpdatePolicy::FineLog, ..OpenOptions::default() };
     let fs = support::open_as(fs.into_pm(), &options);
     fs.write(&ctx, ino, 0, &[2; 50]).unwrap();
+    bits |= RoFeature::Redo.bit();
+    assert_eq!(said(&fs), [bits; 2]);
+    fs.close().unwrap();
+    let fs = support::open_as(fs.into_pm(), &OpenOptions::default());
+    fs.write(&ctx, ino, 0, &[2; 50]).unwrap();
     assert_eq!(said(&fs), [RoFeature::KNOWN; 2]);
     fs.close().unwrap();
     assert_eq!(findings(fs.pm()), []);

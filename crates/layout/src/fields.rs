@@ -3,8 +3,7 @@
 use crate::EntryKind;
 use crate::acl::{RawAclEntry, RawAclHeader};
 use crate::entry::{
-    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawRedo, RawWordChange, RawWords,
-    RawWrite,
+    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawPair, RawRedo, RawWrite,
 };
 use crate::inode::{RawCommitLine, RawIdentityLine, RawVolatileLine};
 use crate::journal::{RawJournalHeader, RawJournalInos};
@@ -108,10 +107,8 @@ structures! {
     EntryHeader: RawEntryHeader,
     /// [`crate::Entry::Write`].
     Write: RawWrite,
-    /// [`crate::WordChange`].
-    WordChange: RawWordChange,
-    /// [`crate::Entry::Words`].
-    Words: RawWords,
+    /// [`crate::Entry::Pair`].
+    Pair: RawPair,
     /// [`crate::Entry::Attributes`].
     Attributes: RawAttributes,
     /// [`crate::Entry::DentryAdd`].
@@ -121,7 +118,7 @@ structures! {
     /// [`crate::Entry::Redo`].
     Redo: RawRedo,
     /// [`crate::PairLine`].
-    Pair: RawPairLine,
+    PairLine: RawPairLine,
     /// The first line of a [`crate::JournalRecord`].
     JournalHeader: RawJournalHeader,
     /// The second line of a [`crate::JournalRecord`] of more than four inodes.
@@ -148,7 +145,7 @@ impl Structure {
     pub const fn of_entry(kind: EntryKind) -> Self {
         match kind {
             EntryKind::Write => Self::Write,
-            EntryKind::Words => Self::Words,
+            EntryKind::Pair => Self::Pair,
             EntryKind::Attributes => Self::Attributes,
             EntryKind::DentryAdd => Self::DentryAdd,
             EntryKind::DentryDelete => Self::DentryDelete,

@@ -40,8 +40,8 @@ pub use directory::{
     JOURNAL_OFFSETS, MAX_CHUNKS, MAX_LANES, WORDS_PER_PAGE, chunk_slot, decode_page_word,
 };
 pub use entry::{
-    Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, REDO_BYTES_MAX, Redo,
-    WordChange,
+    Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, Pair, REDO_BYTES_MAX,
+    Redo,
 };
 pub use error::LayoutError;
 pub use fields::{Field, Structure};

@@ -97,7 +97,7 @@ fn every_raw_structure_is_compared() {
         "entry/dentry.rs",
         "entry/header.rs",
         "entry/redo.rs",
-        "entry/words.rs",
+        "entry/pair.rs",
         "entry/write.rs",
         "inode/commit.rs",
         "inode/identity.rs",

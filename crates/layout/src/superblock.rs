@@ -64,12 +64,15 @@ pub enum RoFeature {
     /// A log may hold bytes of the file that are newer than those where they lie: another program would
     /// show the older ones after a crash.
     Redo,
+    /// A page of a file may have two copies: another program would take the second for free, and show
+    /// older bytes.
+    Pairs,
 }
 
 impl RoFeature {
     /// All of them, in the order of their bits.
-    pub const ALL: [Self; 5] =
-        [Self::Xattrs, Self::Trees, Self::MovedPages, Self::Appends, Self::Redo];
+    pub const ALL: [Self; 6] =
+        [Self::Xattrs, Self::Trees, Self::MovedPages, Self::Appends, Self::Redo, Self::Pairs];
     /// The bits of all of them.
     pub const KNOWN: u64 = (1 << Self::ALL.len()) - 1;
 

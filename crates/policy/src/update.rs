@@ -26,15 +26,22 @@ pub enum Method {
     InPlace,
     /// To the log, by a commit, then over the old bytes: fine-grained redo logging (LAWN 2.2).
     FineLog,
+    /// Each line to that of a page's two copies in which it is not current, then a commit says that it is
+    /// (LAWN's alternate writing, atomic for the write).
+    Paired,
 }
 
 /// The longest write that goes to the log, in bytes.
 pub const FINE_LOG_BYTES_MAX: u64 = 8192;
+/// The longest write that goes to paired pages, in bytes.
+pub const PAIRED_BYTES_MAX: u64 = 8192;
+const PAGE: u64 = 4096;
 
 /// Which methods writes take; names are those of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpdatePolicy {
-    /// Appends in place, as far as the last page goes, and copy-on-write for all else.
+    /// Appends in place, as far as the last page goes; overwrites of up to [`PAIRED_BYTES_MAX`] that
+    /// cover a page in part by paired pages; copy-on-write for all else.
     #[default]
     Auto,
     /// Copy-on-write for every write, as NOVA does.
@@ -43,11 +50,13 @@ pub enum UpdatePolicy {
     InPlace,
     /// Overwrites of up to [`FINE_LOG_BYTES_MAX`] by the log; else as `Auto`.
     FineLog,
+    /// Overwrites of up to [`PAIRED_BYTES_MAX`] by paired pages, of whole pages too; else as `Auto`.
+    Paired,
 }
 
 impl UpdatePolicy {
     /// All of them, by number.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog];
+    pub const ALL: [Self; 5] = [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog, Self::Paired];
 
     /// What the command line calls it.
     #[must_use]
@@ -57,6 +66,7 @@ impl UpdatePolicy {
             Self::Cow => "cow",
             Self::InPlace => "inplace",
             Self::FineLog => "finelog",
+            Self::Paired => "paired",
         }
     }
 
@@ -78,7 +88,11 @@ impl UpdatePolicy {
             _ if offset == size => Method::Append,
             Self::InPlace if is_inside => Method::InPlace,
             Self::FineLog if is_inside && len <= FINE_LOG_BYTES_MAX => Method::FineLog,
-            Self::Auto | Self::InPlace | Self::FineLog => Method::CopyOnWrite,
+            Self::Paired | Self::Auto if is_inside && len <= PAIRED_BYTES_MAX => {
+                let is_whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+                if is_whole && self == Self::Auto { Method::CopyOnWrite } else { Method::Paired }
+            }
+            Self::Auto | Self::InPlace | Self::FineLog | Self::Paired => Method::CopyOnWrite,
         }
     }
 }
@@ -87,24 +101,26 @@ impl UpdatePolicy {
 mod tests {
     use super::*;
 
-    fn methods(policy: UpdatePolicy, is_mapped: bool) -> [Method; 4] {
+    fn methods(policy: UpdatePolicy, is_mapped: bool) -> [Method; 5] {
         let at = |offset, len| WriteShape { offset, len, size: 10_000, is_mapped };
-        // At the end; within; within, and long; over the end.
-        [at(10_000, 1), at(1000, 64), at(0, 9000), at(9990, 20)].map(|shape| policy.method(&shape))
+        // At the end; within; a page; within, and long; over the end.
+        [at(10_000, 1), at(1000, 64), at(4096, 4096), at(0, 9000), at(9990, 20)]
+            .map(|shape| policy.method(&shape))
     }
 
     #[test]
     fn each_policy_has_its_methods() {
-        use Method::{Append, CopyOnWrite, FineLog, InPlace};
+        use Method::{Append, CopyOnWrite, FineLog, InPlace, Paired};
         let expected = [
-            (UpdatePolicy::Auto, [Append, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
-            (UpdatePolicy::Cow, [CopyOnWrite; 4]),
-            (UpdatePolicy::InPlace, [Append, InPlace, InPlace, CopyOnWrite]),
-            (UpdatePolicy::FineLog, [Append, FineLog, CopyOnWrite, CopyOnWrite]),
+            (UpdatePolicy::Auto, [Append, Paired, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
+            (UpdatePolicy::Cow, [CopyOnWrite; 5]),
+            (UpdatePolicy::InPlace, [Append, InPlace, InPlace, InPlace, CopyOnWrite]),
+            (UpdatePolicy::FineLog, [Append, FineLog, FineLog, CopyOnWrite, CopyOnWrite]),
+            (UpdatePolicy::Paired, [Append, Paired, Paired, CopyOnWrite, CopyOnWrite]),
         ];
         for (policy, expected) in expected {
             assert_eq!(methods(policy, false), expected, "{policy:?}");
-            assert_eq!(methods(policy, true), [InPlace; 4], "{policy:?}");
+            assert_eq!(methods(policy, true), [InPlace; 5], "{policy:?}");
         }
         let far = WriteShape { offset: u64::MAX, len: 2, size: 1, is_mapped: false };
         assert_eq!(UpdatePolicy::InPlace.method(&far), CopyOnWrite);

@@ -200,7 +200,7 @@ pub(crate) enum FormArg {
 /// The methods of writes on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MethodArg {
-    /// Appends in place, all else copy-on-write.
+    /// Appends in place, small overwrites of parts of pages by paired pages, all else copy-on-write.
     Auto,
     /// Copy-on-write alone, as NOVA.
     Cow,
@@ -209,6 +209,9 @@ pub(crate) enum MethodArg {
     /// Overwrites first to the file's log, then in place: the fine-grained redo log that LAWN is compared
     /// with.
     Finelog,
+    /// Overwrites up to 8 KB by paired pages, LAWN's alternate writing: each line to that of a page's two
+    /// copies in which it is not current.
+    Paired,
 }
 
 impl MethodArg {
@@ -218,6 +221,7 @@ impl MethodArg {
             Self::Cow => UpdatePolicy::Cow,
             Self::Inplace => UpdatePolicy::InPlace,
             Self::Finelog => UpdatePolicy::FineLog,
+            Self::Paired => UpdatePolicy::Paired,
         }
     }
 }

@@ -9,4 +9,5 @@ pub(crate) mod acl;
 pub(crate) mod error;
 pub(crate) mod exec;
 pub(crate) mod extent;
+pub(crate) mod lines;
 pub(crate) mod types;

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 use novale_arena::Arena;
 use novale_layout::{
     Attributes, DentryRef, ENTRY_BYTES_MAX, EntryHeader, EntryKind, FileKind, LOG_ENTRY_LINES,
-    LOG_NEXT_OFFSET, LogPageHeader, PAGE, PmAddr, Redo, Seed,
+    LOG_NEXT_OFFSET, LogPageHeader, PAGE, Pair, PmAddr, Redo, Seed,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -100,6 +100,7 @@ enum What {
         end: u64,
     },
     Attributes,
+    Pair,
     /// A name, by where its dentry lies now.
     Dentry(PmAddr),
     Delete {
@@ -459,7 +460,10 @@ impl Window {
                         holes.extend(needed.then_some(hole));
                         needed
                     }
-                    None | Some(What::Attributes | What::Dentry(_) | What::Delete { .. }) => true,
+                    None
+                    | Some(What::Attributes | What::Pair | What::Dentry(_) | What::Delete { .. }) => {
+                        true
+                    }
                 };
                 if !needed {
                     page.kept.remove(index);
@@ -476,7 +480,7 @@ impl Window {
         for page in &mut self.pages {
             dead.extend(&page.dead_adds);
             page.kept.retain(|kept| match kept.what {
-                What::Piece { .. } | What::Attributes | What::Dentry(_) => true,
+                What::Piece { .. } | What::Attributes | What::Pair | What::Dentry(_) => true,
                 What::Hole { .. } => !at_head,
                 What::Delete { cookie } => !(at_head || dead.contains(&cookie)),
             });
@@ -568,6 +572,16 @@ impl Fold for Sorting<'_> {
 
     fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
         // The bytes lie where they belong, durably, and a newer line comes before the window goes.
+        Ok(())
+    }
+
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        // Of each page the newest entry counts alone, until the page is mapped anew.
+        let newest = self.view.pair(self.arena, pair.file_page.get())?;
+        if newest.is_some_and(|newest| newest.op_seq == at.header.op_seq) {
+            self.page.live = true;
+            self.page.keep(at, What::Pair);
+        }
         Ok(())
     }
 

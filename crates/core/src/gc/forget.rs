@@ -18,6 +18,7 @@
 use std::sync::atomic::Ordering;
 
 use novale_arena::Op;
+use novale_layout::{FileKind, Ino};
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
@@ -42,19 +43,31 @@ impl Fs {
         op.set_settler(self);
         // Where all have been used since the hand came by, some go all the same: what is taken beyond
         // what is wanted would rise for ever.
-        if self.forget_round(&op, false) == 0 {
-            self.forget_round(&op, true);
+        let mut paired = Vec::new();
+        if self.forget_round(&op, false, &mut paired) == 0 {
+            self.forget_round(&op, true, &mut paired);
+        }
+        drop(op);
+        // Pairs are of files that are loaded: the next round drops these.
+        for ino in paired {
+            // Who needs the file is told what is wrong with it.
+            let _damage = self.unpair_file(hint, ino);
         }
     }
 
-    /// Looks at some views and drops of them what is asked for; returns how many.
-    fn forget_round(&self, op: &Op<'_>, used_too: bool) -> usize {
+    /// Looks at some views and drops of them what is asked for; returns how many. Files with pairs stay,
+    /// and go to `paired`.
+    fn forget_round(&self, op: &Op<'_>, used_too: bool, paired: &mut Vec<Ino>) -> usize {
         let arena = self.arena();
         let wanted = arena.pressure();
         let (mut dropped, mut freed) = (0, 0);
         let _stopped = self.views.visit_some(arena, VIEWS_A_STEP, &mut |view| {
             if view.take_touched() && !used_too {
                 return false;
+            }
+            if view.kind() == Some(FileKind::File) && view.has_pairs() && !self.options.read_only {
+                paired.push(view.ino());
+                return paired.len() == DROPS_A_STEP;
             }
             let Ok(bytes) = self.forget_view(op, &view) else { return true };
             dropped += usize::from(bytes > 0);

@@ -384,6 +384,11 @@ impl<'a> View<'a> {
         &self.words[NAMES]
     }
 
+    /// The root of the file's pairs ([`crate::inode::pairs`]): a file has no names.
+    pub(crate) fn pairs_word(&self) -> &'a AtomicU64 {
+        &self.words[NAMES + 1]
+    }
+
     // What only holders of the lock use.
 
     pub(crate) fn holds(&self) -> &'a AtomicU64 {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use novale_arena::{Arena, PidInfo};
-use novale_layout::{COMMIT_OFFSETS, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
+use novale_layout::{COMMIT_OFFSETS, FileKind, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
 use novale_pm::{Flushed, Pm, Purpose};
 use novale_policy::Spread;
 
@@ -310,6 +310,7 @@ fn build(
     fs.install_lanes(lanes, &opened.last_seq)?;
     fs.getattr(Ino::ROOT)?;
     fs.load_limits()?;
+    fs.load_paired(&opened.found.paired);
     fs.announce();
     Ok(fs)
 }
@@ -400,9 +401,25 @@ impl Fs {
                 let locked = self.lock(call, ino)?;
                 return self.reclaim(call, &locked);
             }
+            if view.kind() == Some(FileKind::File) && view.has_pairs() {
+                let locked = self.lock(call, ino)?;
+                match self.unpair_all(call, &locked) {
+                    // They stay, where there is no room for a copy.
+                    Ok(()) | Err(Error::NoSpace) => {}
+                    Err(error) => return Err(error),
+                }
+            }
             let spare = view.spare();
             view.set_spare(Extent::default());
             self.allocator.give_extent(self.arena(), &call.op, spare)
         })
+    }
+
+    /// Loads the files whose pages a crash left with two copies, so that these are known.
+    fn load_paired(&self, inos: &BTreeSet<Ino>) {
+        for ino in inos {
+            // What can't be read is told to those who use it.
+            let _damage = self.read_view(0, *ino, |_, _| Ok(()));
+        }
     }
 }

@@ -9,6 +9,8 @@
 //! are a hint: a client that dies between a change and its count leaves them wrong, and one may hold a
 //! removed file for as long as it likes. So nobody waits for longer than he says, and nobody again
 //! where it was in vain and no further inode has lost its names since.
+//!
+//! Pages with two copies ([`crate::write::paired`]) are room as well, at once: a copy of each goes back.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use novale_arena::AtomicU64;
 
 use crate::fs::Fs;
+use crate::inode::pairs::pair_count;
 
 // Words of the arena's root block.
 const KEPT: usize = 28;
@@ -74,11 +77,16 @@ impl Fs {
         let kept = self.kept().load(Ordering::Relaxed);
         let in_vain = self.room_in_vain.load(Ordering::Relaxed) == kept;
         let turn = RoomTurn { kept, freed: low(freed) };
-        (kept != freed && !in_vain).then_some(turn)
+        let is_paired = pair_count(self.arena()) > 0 && !self.options.read_only;
+        (kept != freed && !in_vain || is_paired).then_some(turn)
     }
 
-    /// Sleeps until an inode that was held has gone since `turn`, `timeout` at most; says whether.
+    /// Takes pages with two copies apart; where there are none, sleeps until an inode that was held has
+    /// gone since `turn`, `timeout` at most. Says whether there is room. The caller has no lock.
     pub fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) -> bool {
+        if self.unpair_for_room() {
+            return true;
+        }
         let freed = self.freed();
         self.sleepers().fetch_add(1, Ordering::AcqRel);
         novale_arena::sleep_while(freed, turn.freed, timeout);

@@ -2,14 +2,14 @@
 //!
 //! Damage of an inode is noted and ends nothing: what becomes of the pool then is the caller's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
     Attributes, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind, INODE_SIZE,
-    INODES_PER_CHUNK, Ino, LINE, PAGE, PmAddr, Redo, Seed,
+    INODES_PER_CHUNK, Ino, LINE, PAGE, Pair, PmAddr, Redo, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -20,7 +20,8 @@ use crate::inode::chunks::Chunks;
 use crate::inode::state::{InodePlace, LogId};
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, Mappings, resolve};
-use crate::log::covered::CoveredEnd;
+use crate::log::covered::{CoveredEnd, changed_lines};
+use crate::log::pairs::LoggedPairs;
 use crate::log::redo::{Owed, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
@@ -74,6 +75,8 @@ pub(crate) struct ScanFound {
     pub(crate) projects: BTreeMap<u32, Usage>,
     /// Bytes that logs have, and that do not lie where they belong.
     pub(crate) owed: BTreeMap<Ino, Vec<Owed>>,
+    /// Inodes of which a page has two copies.
+    pub(crate) paired: BTreeSet<Ino>,
     /// Inodes that can't be believed, and why.
     pub(crate) damaged: BTreeMap<Ino, Error>,
     /// Inodes put off for the last pass.
@@ -246,11 +249,13 @@ impl Scan<'_> {
             accepted: recent.then(|| Accepted::of(self.pm, line)),
             entries: 0,
             mappings: Mappings::default(),
+            pairs: LoggedPairs::default(),
             xattr_root: identity.xattr_root,
             project: identity.project,
         };
         replay(self.pm, &id, Some(identity.kind), line, &mut log)?;
-        let ScannedLog { mut taking, accepted, entries, mappings, xattr_root, project } = log;
+        let ScannedLog { mut taking, accepted, entries, mappings, pairs, xattr_root, project } =
+            log;
         let mut pending = Flushed::none();
         if let Some(accepted) = accepted {
             let (accepted, owed) = accepted.finish(&id, &mappings, line.size)?;
@@ -260,7 +265,15 @@ impl Scan<'_> {
             }
         }
         if identity.kind != FileKind::Directory {
-            resolve(mappings.all(), &mut |_, extent| taking.take(extent))?;
+            let mut has_pairs = false;
+            resolve(mappings.all(), &mut |first, extent| {
+                for (_, pair) in pairs.of(first, extent) {
+                    has_pairs = true;
+                    taking.take(Extent { addr: pair.partner, pages: 1 })?;
+                }
+                taking.take(extent)
+            })?;
+            found.paired.extend(has_pairs.then_some(ino));
         }
         // They were durable before the line that names them was stored.
         if !xattr_root.is_null() {
@@ -292,6 +305,7 @@ struct ScannedLog<'a> {
     accepted: Option<Accepted<'a>>,
     entries: u64,
     mappings: Mappings,
+    pairs: LoggedPairs,
     xattr_root: PmAddr,
     project: u32,
 }
@@ -338,8 +352,19 @@ impl Fold for ScannedLog<'_> {
 
     fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
         self.mappings.push(Mapping::of(first, extent));
+        self.pairs.map(first..first + extent.pages);
         if let Some(accepted) = &mut self.accepted {
             accepted.map(at, first, extent);
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        if !seeded::is_on(Bug::PartnerForgotten) {
+            self.pairs.pair(pair);
+        }
+        if let Some(accepted) = &mut self.accepted {
+            accepted.pair(at, pair);
         }
         Ok(())
     }
@@ -348,6 +373,7 @@ impl Fold for ScannedLog<'_> {
         if let Some(accepted) = &mut self.accepted {
             accepted.unmap(pages.clone());
         }
+        self.pairs.map(pages.clone());
         self.mappings.push(Mapping::hole(pages));
         Ok(())
     }
@@ -452,6 +478,12 @@ impl Fold for Settled<'_> {
         Ok(())
     }
 
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        self.own(Extent { addr: pair.partner, pages: 1 });
+        self.accepted.pair(at, pair);
+        Ok(())
+    }
+
     fn attributes(&mut self, _at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
         self.xattr_root = attributes.xattr_root;
         Ok(())
@@ -527,6 +559,15 @@ impl<'a> Accepted<'a> {
         }
     }
 
+    /// Lines that an entry's operation stored to either copy of a page.
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) {
+        if at.header.op_seq == self.op_seq && !seeded::is_on(Bug::AcceptedPairCached) {
+            for (addr, len) in changed_lines(pair) {
+                self.write_back(addr, len, Purpose::Data);
+            }
+        }
+    }
+
     fn unmap(&mut self, pages: Range<u64>) {
         if let Some(end) = &mut self.end {
             end.note(&Mapping::hole(pages));
@@ -572,6 +613,7 @@ impl ScanFound {
             self.projects.entry(project).or_default().add(used);
         }
         self.owed.extend(other.owed);
+        self.paired.extend(other.paired);
         self.damaged.extend(other.damaged);
         self.torn.extend(other.torn);
     }

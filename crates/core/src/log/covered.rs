@@ -5,11 +5,12 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use novale_layout::{Attributes, CommitLine, DataCrc, Ino, PAGE, PmAddr, Redo, Seed};
+use novale_layout::{Attributes, CommitLine, DataCrc, Ino, PAGE, Pair, PmAddr, Redo, Seed};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
+use crate::base::lines::{LineRun, line_runs};
 use crate::inode::state::{LogId, State};
 use crate::inode::view::View;
 use crate::log::Logged;
@@ -88,6 +89,13 @@ impl Fold for Summing<'_> {
         Ok(())
     }
 
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        if at.header.op_seq == self.op_seq && self.sums_data {
+            self.crc.crc(changed_crc(self.pm, pair)?);
+        }
+        Ok(())
+    }
+
     fn attributes(&mut self, _at: &Logged<'_>, _attributes: &Attributes) -> Result<()> {
         Ok(())
     }
@@ -113,6 +121,29 @@ fn cover_pages(pm: &Pm, crc: &mut DataCrc, extent: Extent) -> Result<()> {
         crc.crc(log::page_crc(&page));
     }
     Ok(())
+}
+
+/// Where the lines lie that a pair entry's operation stored, in order, and how many bytes.
+pub(crate) fn changed_lines(pair: &Pair) -> impl Iterator<Item = (PmAddr, u64)> {
+    let Pair { home, partner, word, changed, .. } = *pair;
+    let changed = line_runs(changed, 0..PAGE).filter(|run| run.in_partner);
+    let runs = changed.flat_map(move |run| line_runs(word, run.bytes));
+    runs.map(move |LineRun { in_partner, bytes }| {
+        let copy = if in_partner { partner } else { home };
+        (copy.add(bytes.start), bytes.end - bytes.start)
+    })
+}
+
+/// Their checksum, without a seed.
+fn changed_crc(pm: &Pm, pair: &Pair) -> Result<u32> {
+    let (mut sum, mut page) = (0, [0; PAGE_BYTES]);
+    for (at, len) in changed_lines(pair) {
+        let len = usize::try_from(len).unwrap_or(0);
+        let bytes = page.get_mut(..len).unwrap_or_default();
+        pm.load(at, bytes)?;
+        sum = novale_crc::append(sum, bytes);
+    }
+    Ok(sum)
 }
 
 /// The bytes at the end of a file that its line's data checksum covers, and where they lie: what the

@@ -4,6 +4,7 @@ use novale_layout::{Attributes, Entry, FilePage, PmAddr};
 
 use crate::base::extent::Extent;
 use crate::inode::state::Attrs;
+use crate::log::FILE_PAGES_MAX;
 
 /// The entry that maps an extent.
 pub(crate) fn write_entry(file_page: u64, extent: Extent) -> Entry {
@@ -38,4 +39,9 @@ pub(crate) fn attributes_entry(attrs: &Attrs, atime_ns: i64) -> Attributes {
         xattr_root: attrs.xattrs.root,
         atime_ns,
     }
+}
+
+/// The file page after the last one that a write entry is about.
+pub(crate) fn write_end(first: u64, count: u32) -> u64 {
+    if count == u32::MAX { FILE_PAGES_MAX } else { first + u64::from(count) }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod coverage;
 pub(crate) mod covered;
 pub(crate) mod entries;
+pub(crate) mod pairs;
 pub(crate) mod redo;
 pub(crate) mod replay;
 

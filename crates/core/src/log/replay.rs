@@ -7,13 +7,14 @@
 use std::ops::Range;
 
 use novale_layout::{
-    Attributes, CommitLine, Entry, EntryHeader, FileKind, Ino, Name, PAGE, PmAddr, Redo,
+    Attributes, CommitLine, Entry, EntryHeader, FileKind, Ino, Name, PAGE, Pair, PmAddr, Redo,
 };
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::inode::state::LogId;
+use crate::log::entries::write_end;
 use crate::log::{FILE_PAGES_MAX, Item, Logged, walk};
 
 /// A name that an entry adds to a directory.
@@ -46,6 +47,9 @@ pub(crate) trait Fold {
 
     /// These bytes are the file's, where it has its own.
     fn redo(&mut self, at: &Logged<'_>, redo: &Redo) -> Result<()>;
+
+    /// A page of the file has two copies, if it lies where the entry says.
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()>;
 
     /// The inode has these attributes.
     fn attributes(&mut self, at: &Logged<'_>, attributes: &Attributes) -> Result<()>;
@@ -94,8 +98,7 @@ pub(crate) fn say(at: &Logged<'_>, entry: &Entry, fold: &mut impl Fold) -> Resul
             fold.name(at, &NameSaid { ino, generation, kind, cookie, name })
         }
         Entry::DentryDelete { cookie, .. } => fold.unname(at, cookie),
-        // No method of this version writes them, and a known kind of inode refuses them.
-        Entry::Words(_) => Ok(()),
+        Entry::Pair(ref pair) => fold.pair(at, pair),
     }
 }
 
@@ -114,11 +117,7 @@ fn check_entry(
     }
     let of_directories = match entry {
         Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
-        Entry::Write { .. } | Entry::Redo(_) => false,
-        Entry::Words(_) => {
-            let found = "words of a paired page, which no method of this version writes";
-            return Err(Error::damaged_inode(ino, "log entry", at, found));
-        }
+        Entry::Write { .. } | Entry::Redo(_) | Entry::Pair(_) => false,
         Entry::Attributes(_) => return Ok(()),
     };
     if of_directories != (kind == FileKind::Directory) {
@@ -134,13 +133,16 @@ fn check_entry(
     Ok(())
 }
 
-/// The file page after the last one that a write entry is about.
-fn write_end(first: u64, count: u32) -> u64 {
-    if count == u32::MAX { FILE_PAGES_MAX } else { first + u64::from(count) }
-}
-
 /// A write's pages must lie in the pool and in the range of a file.
 pub(super) fn check_extent(pm: &Pm, id: &LogId, at: PmAddr, entry: &Entry) -> Result<()> {
+    if let Entry::Pair(Pair { file_page, home, partner, .. }) = *entry {
+        let placed = pm.contains(home, PAGE) && pm.contains(partner, PAGE);
+        if placed && file_page.get() < FILE_PAGES_MAX {
+            return Ok(());
+        }
+        let found = format!("copies at {home} and {partner} of file page {}", file_page.get());
+        return Err(Error::damaged_inode(id.ino, "pair entry", at, found));
+    }
     let Entry::Write { file_page, addr, count, .. } = *entry else {
         return Ok(());
     };

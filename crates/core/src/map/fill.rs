@@ -155,6 +155,8 @@ impl Fs {
             if locked.view.is_kernels() {
                 return Err(Error::Mapped);
             }
+            // A mapping shows one copy of a page.
+            self.unpair_all(&call, locked)?;
             if !locked.view.is_dax() {
                 // A mapping shows what lies beyond the end, too: an append that did not commit, or what
                 // a truncation has left.

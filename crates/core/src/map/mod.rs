@@ -10,3 +10,4 @@ pub(crate) mod hold;
 pub(crate) mod kernel_mapped;
 pub(crate) mod read;
 pub(crate) mod resolve;
+pub(crate) mod unpair;

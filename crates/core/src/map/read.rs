@@ -58,7 +58,7 @@ impl Fs {
         let left = view.size().saturating_sub(offset);
         let len = left.min(buffer.len() as u64);
         let from = offset % PAGE;
-        let count = if len > 0 && len <= PAGE - from {
+        let count = if len > 0 && len <= PAGE - from && !view.has_pairs() {
             let page = PmAddr::from_raw(view.index().known_page(arena, offset / PAGE)?);
             let piece = buffer.get_mut(..usize::try_from(len).ok()?)?;
             if page.is_null() {

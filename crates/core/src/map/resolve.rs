@@ -2,17 +2,20 @@
 //!
 //! The rest of core asks here and nowhere else for the address of a page of a file, and for the old bytes
 //! around a part of a page that is written. A method that keeps newer bytes beside a page's place is
-//! overlaid here.
+//! overlaid here: of a page with two copies the lines that are current in the second.
+
+use std::ops::Range;
 
 use novale_layout::{PAGE, PmAddr};
 
 use crate::base::error::Result;
 use crate::base::extent::pages_touched;
+use crate::base::lines::line_runs;
 use crate::fs::Fs;
 use crate::inode::view::View;
 
 impl Fs {
-    /// Where a page of a file lies; none for a hole.
+    /// Where a page of a file lies; none for a hole. Of a page with two copies it is the first.
     #[allow(clippy::inline_always, reason = "what it returns is made where it stays")]
     #[inline(always)]
     pub(crate) fn page_addr(&self, view: &View<'_>, page: u64) -> Result<Option<PmAddr>> {
@@ -32,10 +35,58 @@ impl Fs {
         let live = live_bytes(view, page);
         match self.page_addr(view, page)? {
             Some(addr) if live > 0 => {
-                Ok(self.pm.load(addr, page_bytes.get_mut(..live).unwrap_or_default())?)
+                let bytes = page_bytes.get_mut(..live).unwrap_or_default();
+                self.pm.load(addr, bytes)?;
+                self.lay_partners(view, page * PAGE, bytes)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Puts over bytes of a file, which are those of its pages' first copies, the lines of which the
+    /// second is current.
+    #[inline]
+    fn lay_partners(&self, view: &View<'_>, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        if view.has_pairs() { self.lay_partners_over(view, offset, bytes) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn lay_partners_over(&self, view: &View<'_>, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let arena = self.arena();
+        let end = offset + bytes.len() as u64;
+        let mut next = view.next_pair(arena, offset / PAGE)?;
+        while let Some(page) = next.filter(|page| page * PAGE < end) {
+            next = view.next_pair(arena, page + 1)?;
+            let Some(pair) = view.pair(arena, page)? else { continue };
+            let start = page * PAGE;
+            let inside = offset.max(start) - start..end.min(start + PAGE) - start;
+            for run in line_runs(pair.word, inside).filter(|run| run.in_partner) {
+                let [from, to] = [run.bytes.start, run.bytes.end]
+                    .map(|byte| usize::try_from(start + byte - offset).unwrap_or(usize::MAX));
+                let lines = bytes.get_mut(from..to).unwrap_or_default();
+                self.pm.load(pair.partner.add(run.bytes.start), lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the place and length of each run of current bytes of a page that lies at `home`.
+    pub(crate) fn each_current(
+        &self,
+        view: &View<'_>,
+        page: u64,
+        home: PmAddr,
+        bytes: Range<u64>,
+        mut each: impl FnMut(PmAddr, u64) -> Result<()>,
+    ) -> Result<()> {
+        let Some(pair) = view.pair(self.arena(), page)? else {
+            return each(home.add(bytes.start), bytes.end - bytes.start);
+        };
+        for run in line_runs(pair.word, bytes) {
+            let copy = if run.in_partner { pair.partner } else { home };
+            each(copy.add(run.bytes.start), run.bytes.end - run.bytes.start)?;
+        }
+        Ok(())
     }
 
     /// Copies a file's bytes out; the caller validates the view afterwards.
@@ -64,7 +115,9 @@ impl Fs {
             at += now as u64;
             rest = later;
         }
-        self.unrecovered.lay_over(view.ino(), offset, buffer.get_mut(..count).unwrap_or_default());
+        let read = buffer.get_mut(..count).unwrap_or_default();
+        self.lay_partners(view, offset, read)?;
+        self.unrecovered.lay_over(view.ino(), offset, read);
         Ok(count)
     }
 }

@@ -22,7 +22,9 @@
 //! ([`FileTx::strip`]): the commit has an attributes entry for that. The pages of the attributes that
 //! stay are in no data checksum. A file without capabilities costs one load.
 
-use novale_layout::{Entry, PAGE, PmAddr};
+use std::ops::Range;
+
+use novale_layout::{Entry, PAGE, Pair, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::Result;
@@ -31,7 +33,7 @@ use crate::fs::Fs;
 use crate::inode::state::{Attrs, State};
 use crate::inode::view::View;
 use crate::log::covered::covered_crc;
-use crate::log::entries::{attributes_entry, write_entry};
+use crate::log::entries::{attributes_entry, write_end, write_entry};
 use crate::log::{Appender, LogRoom};
 use crate::op::call::Call;
 use crate::op::commit::Rest;
@@ -98,6 +100,8 @@ pub(crate) struct FileTx<'a> {
     freed: Extents,
     attrs: Option<Box<NewAttrs>>,
     log: Option<Appender<'a>>,
+    /// Pages that its entries map or take out, of a file with pairs: those end.
+    unpaired: Vec<Range<u64>>,
     /// The checksum of the end of the file, where the line's is of that.
     end_crc: Option<u32>,
     /// The line rests on something that was stored.
@@ -132,6 +136,7 @@ impl<'a> FileTx<'a> {
             freed: Extents::default(),
             attrs: None,
             log: None,
+            unpaired: Vec::new(),
             end_crc: None,
             has_rest: !taken.extents.is_empty(),
             is_single: false,
@@ -300,8 +305,27 @@ impl<'a> FileTx<'a> {
     pub(crate) fn entry(&mut self, entry: &Entry) {
         self.has_rest = true;
         self.store_attrs();
+        if let Entry::Write { file_page, count, .. } = *entry {
+            self.ends_pairs(file_page.get()..write_end(file_page.get(), count));
+        }
         if let Some(log) = &mut self.log {
             log.push(entry);
+        }
+    }
+
+    /// Notes pages of the file whose pairs end with the commit.
+    #[inline]
+    fn ends_pairs(&mut self, pages: Range<u64>) {
+        if self.file.view.has_pairs() {
+            self.unpaired.push(pages);
+        }
+    }
+
+    /// Appends the entry of a page with two copies; `sum` is of the lines that were stored.
+    pub(crate) fn pair(&mut self, pair: &Pair, sum: u32) {
+        self.entry(&Entry::Pair(*pair));
+        if let Some(log) = self.log.as_mut().filter(|_| self.is_single) {
+            log.cover_page(sum);
         }
     }
 
@@ -320,6 +344,7 @@ impl<'a> FileTx<'a> {
     pub(crate) fn map_taken(&mut self, mut file_page: u64, mut sums: &[u32]) {
         self.store_attrs();
         self.has_rest = true;
+        self.ends_pairs(file_page..file_page + self.taken.extents.pages());
         let Some(log) = &mut self.log else { return };
         for extent in self.taken.extents.iter() {
             log.push(&write_entry(file_page, extent));
@@ -383,6 +408,7 @@ impl<'a> FileTx<'a> {
         // From here on the pages are the file's, or the commit's to free.
         self.taken.is_named = true;
         let new = self.attrs.take();
+        let unpaired = std::mem::take(&mut self.unpaired);
         let (taken, freed) = (&self.taken.extents, &mut self.freed);
         fs.commit(call, file, self.next, rest, || {
             if let Some(appended) = &appended {
@@ -393,7 +419,15 @@ impl<'a> FileTx<'a> {
                 view.set_atime_ns(new.atime_ns);
                 view.set_attr_seq(op_seq);
             }
-            show(taken, freed)
+            show(taken, freed)?;
+            for pages in unpaired {
+                view.end_pairs(fs.arena(), pages, |partner| {
+                    if !seeded::is_on(Bug::PartnerLost) {
+                        freed.push_page(partner);
+                    }
+                })?;
+            }
+            Ok(())
         })?;
         if let Some(xattrs) = new.and_then(|new| new.xattrs) {
             self.free(&xattrs.freed);

@@ -7,19 +7,21 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use novale_arena::Arena;
-use novale_layout::{Attributes, CommitLine, FileKind, PAGE, PmAddr, Redo};
+use novale_layout::{Attributes, CommitLine, FileKind, PAGE, Pair, PmAddr, Redo};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::inode::dir_index;
 use crate::inode::media::MediaInode;
+use crate::inode::pairs::Paired;
 use crate::inode::state::{Attrs, InodePlace, LogId, State};
 use crate::inode::view::View;
 use crate::inode::words::{ParentWord, XattrSet};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::log::{FILE_PAGES_MAX, Logged};
 use crate::op::unrecovered::Unrecovered;
+use crate::seeded::{self, Bug};
 
 /// Loads an inode into its view. The caller holds its lock. Fails with [`Error::Stale`] for one
 /// that is not in use.
@@ -118,6 +120,8 @@ pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     // Of a file the words hold what is parked, which stays until nobody has it mapped.
     if view.was_directory() {
         view.names().clear(arena)?;
+    } else {
+        view.end_pairs(arena, 0..FILE_PAGES_MAX, |_| ())?;
     }
     view.set_data_pages(0);
     view.set_log_pages(0);
@@ -147,7 +151,7 @@ fn rebuild(
     let mut rebuild =
         Rebuild { arena, view, op_seq, attrs, has_redo, data_pages: 0, log_pages: 0, last };
     replay(pm, id, Some(kind), line, &mut rebuild)?;
-    view.set_data_pages(rebuild.data_pages);
+    view.set_data_pages(view.data_pages() + rebuild.data_pages);
     view.set_log_pages(rebuild.log_pages);
     Ok(rebuild.has_redo)
 }
@@ -161,6 +165,7 @@ struct Rebuild<'a> {
     attrs: &'a mut Attrs,
     /// The newest operation has redo entries.
     has_redo: bool,
+    /// Pages that the file maps so far; partners the view counts itself.
     data_pages: u64,
     /// Pages of the log so far, and the last of them.
     log_pages: u64,
@@ -184,8 +189,11 @@ impl Fold for Rebuild<'_> {
         let (index, data_pages) = (self.view.index(), &mut self.data_pages);
         *data_pages += extent.pages;
         let (pages, addr) = (first..first + extent.pages, extent.addr.raw());
-        index.replace_range(self.arena, pages, addr, PAGE, &mut |_, _| *data_pages -= 1)?;
-        Ok(())
+        index.replace_range(self.arena, pages.clone(), addr, PAGE, &mut |_, _| *data_pages -= 1)?;
+        if seeded::is_on(Bug::PairOutlivesPage) {
+            return Ok(());
+        }
+        self.view.end_pairs(self.arena, pages, |_| ())
     }
 
     fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
@@ -194,7 +202,16 @@ impl Fold for Rebuild<'_> {
         }
         let (index, data_pages) = (self.view.index(), &mut self.data_pages);
         index.remove_range(self.arena, pages.start, pages.end, &mut |_, _| *data_pages -= 1)?;
-        Ok(())
+        self.view.end_pairs(self.arena, pages, |_| ())
+    }
+
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        let Pair { file_page, home, partner, word, .. } = *pair;
+        if self.view.index().get(self.arena, file_page.get())? != home.raw() {
+            return Ok(());
+        }
+        let paired = Paired { partner, word, op_seq: at.header.op_seq };
+        self.view.set_pair(self.arena, file_page.get(), &paired)
     }
 
     fn redo(&mut self, at: &Logged<'_>, _redo: &Redo) -> Result<()> {

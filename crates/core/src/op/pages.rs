@@ -98,6 +98,7 @@ impl Fs {
             view.index().for_each(arena, &mut |_, addr| {
                 freed.push_page(PmAddr::from_raw(addr));
             })?;
+            view.for_each_partner(arena, |partner| freed.push_page(partner))?;
         }
         crate::log::pages(&self.pm, id, state.log_head, state.log_tail, &mut |page| {
             freed.push_page(page);

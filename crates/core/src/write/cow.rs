@@ -18,7 +18,6 @@ use crate::base::error::Result;
 use crate::base::extent::Extents;
 use crate::fs::Fs;
 use crate::inode::view::View;
-use crate::map::resolve::live_bytes;
 use crate::op::call::Call;
 use crate::op::file_tx::{FileTx, Taken};
 use crate::op::lock::Locked;
@@ -200,17 +199,11 @@ impl Fs {
 
     /// Fills a partial page: the file's bytes up to its end, zeros after it.
     fn fill(&self, view: &View<'_>, file_page: u64, part: &mut Partial) -> Result<()> {
-        let live = live_bytes(view, file_page);
-        let Some(addr) = self.page_addr(view, file_page)?.filter(|_| live > 0) else {
-            return Ok(());
-        };
-        let (before, rest) = part.bytes.split_at_mut(part.from);
-        let count = before.len().min(live);
-        self.pm.load(addr, before.get_mut(..count).unwrap_or_default())?;
-        let behind = rest.get_mut(part.to - part.from..).unwrap_or_default();
-        if live > part.to {
-            let behind = behind.get_mut(..live - part.to).unwrap_or_default();
-            self.pm.load(addr.add(part.to as u64), behind)?;
+        let mut old = [0; PAGE_BYTES];
+        self.load_page(view, file_page, &mut old)?;
+        for around in [0..part.from, part.to..PAGE_BYTES] {
+            let bytes = old.get(around.clone()).unwrap_or_default();
+            part.bytes.get_mut(around).unwrap_or_default().copy_from_slice(bytes);
         }
         Ok(())
     }
@@ -237,17 +230,27 @@ impl Fs {
             return Ok(None);
         }
         let Some(addr) = self.page_addr(&locked.view, size / PAGE)? else { return Ok(None) };
-        let len = usize::try_from((to - size).min(PAGE - size % PAGE)).unwrap_or(0);
+        let gap = from as u64..(to - size / PAGE * PAGE).min(PAGE);
+        let mut zeroed = Flushed::none();
+        self.each_current(&locked.view, size / PAGE, addr, gap, |at, len| {
+            let piece = self.zero_piece(at, len)?;
+            zeroed = std::mem::replace(&mut zeroed, Flushed::none()).and(piece);
+            Ok(())
+        })?;
+        Ok(Some(zeroed))
+    }
+
+    /// Zeroes bytes within a page.
+    fn zero_piece(&self, at: PmAddr, len: u64) -> Result<Flushed> {
         let mut bytes = [0; PAGE_BYTES];
-        let gap = bytes.get_mut(..len).unwrap_or_default();
-        self.pm.load(addr.add(from as u64), gap)?;
-        if gap.iter().all(|byte| *byte == 0) {
+        let old = bytes.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
+        self.pm.load(at, old)?;
+        if old.iter().all(|byte| *byte == 0) {
             // Zeros that are seen need not be durable: a client that stored them may have died before its
             // fence, and nothing committed made recovery look at them.
-            let shown = self.pm.write_back_range(addr.add(from as u64), len as u64, Purpose::Data);
-            return Ok(Some(shown));
+            return Ok(self.pm.write_back_range(at, len, Purpose::Data));
         }
-        Ok(Some(self.pm.stream_zero(addr.add(from as u64), len as u64, Purpose::Data)))
+        Ok(self.pm.stream_zero(at, len, Purpose::Data))
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod append;
 pub(crate) mod cow;
 pub(crate) mod fine_log;
 pub(crate) mod in_place;
+pub(crate) mod paired;
 pub(crate) mod plan;
 pub(crate) mod range;
 pub(crate) mod small;

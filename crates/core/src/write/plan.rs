@@ -67,6 +67,11 @@ pub(crate) struct FoundFile<'a> {
     pub(crate) view: Option<View<'a>>,
 }
 
+/// Whether a write may go to paired pages, as far as is known before its file is found.
+fn may_pair(at: At, len: usize) -> bool {
+    matches!(at, At::Offset(_)) && (1..=SMALL_BYTES_MAX).contains(&len)
+}
+
 /// What a policy is to see of a write to a file that is so just now.
 #[inline]
 fn shape(view: &View<'_>, at: At, len: u64) -> WriteShape {
@@ -108,8 +113,15 @@ impl Fs {
     /// Writes, and returns where that was.
     fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, data: &[u8]) -> Result<u64> {
         self.may_append(ctx, data.len())?;
-        if self.options.update == UpdatePolicy::FineLog {
-            self.use_feature(ctx, RoFeature::Redo)?;
+        match self.options.update {
+            UpdatePolicy::FineLog => self.use_feature(ctx, RoFeature::Redo)?,
+            UpdatePolicy::Auto | UpdatePolicy::Paired if may_pair(at, data.len()) => {
+                self.use_feature(ctx, RoFeature::Pairs)?;
+            }
+            UpdatePolicy::Auto
+            | UpdatePolicy::Cow
+            | UpdatePolicy::InPlace
+            | UpdatePolicy::Paired => {}
         }
         let call = self.begin(OpKind::Write, ctx)?;
         let (file, shape) = self.find_file(&call, ino, at, data.len() as u64)?;
@@ -159,10 +171,15 @@ impl Fs {
         plan.is_single = len <= SMALL_BYTES_MAX as u64
             && match method {
                 Method::CopyOnWrite => self.is_single(plan.pages() * PAGE),
-                Method::Append | Method::FineLog => self.is_single(len),
+                Method::Append | Method::FineLog | Method::Paired => self.is_single(len),
                 Method::InPlace => false,
             };
         Ok(plan)
+    }
+
+    /// The same write by copies of its pages.
+    pub(crate) fn as_copy(&self, plan: &WritePlan) -> Result<WritePlan> {
+        self.plan_by(Method::CopyOnWrite, plan.shape)
     }
 
     /// How a write is made, now that its file is locked; none where that is as `expected` before.
@@ -174,7 +191,12 @@ impl Fs {
         expected: &WritePlan,
     ) -> Result<Option<WritePlan>> {
         let shape = shape(view, at, expected.shape.len);
-        if shape == expected.shape && expected.method != Method::FineLog {
+        let stands = match expected.method {
+            Method::FineLog => false,
+            Method::InPlace => !view.has_pairs(),
+            Method::CopyOnWrite | Method::Append | Method::Paired => true,
+        };
+        if shape == expected.shape && stands {
             return Ok(None);
         }
         self.plan_anew(view, shape).map(Some)
@@ -183,13 +205,25 @@ impl Fs {
     #[cold]
     fn plan_anew(&self, view: &View<'_>, shape: WriteShape) -> Result<WritePlan> {
         let plan = self.plan(shape)?;
-        if plan.method == Method::FineLog
-            && !self.is_whole(view, plan.first_page(), plan.pages())?
-        {
+        let (first, pages) = (plan.first_page(), plan.pages());
+        let is_copied = match plan.method {
             // A hole has no bytes to go over.
-            return self.plan_by(Method::CopyOnWrite, shape);
+            Method::FineLog => {
+                !self.is_whole(view, first, pages)? || self.is_paired(view, first, pages)?
+            }
+            Method::InPlace => self.is_paired(view, first, pages)?,
+            Method::CopyOnWrite | Method::Append | Method::Paired => false,
+        };
+        if is_copied { self.plan_by(Method::CopyOnWrite, shape) } else { Ok(plan) }
+    }
+
+    /// Whether any of these pages of a file has two copies.
+    fn is_paired(&self, view: &View<'_>, first: u64, pages: u64) -> Result<bool> {
+        if !view.has_pairs() {
+            return Ok(false);
         }
-        Ok(plan)
+        let next = view.next_pair(self.arena(), first)?;
+        Ok(next.is_some_and(|page| page < first + pages))
     }
 
     /// What new pages for so many of a file are wanted for. Overwrites may use the reserve: they give

@@ -59,7 +59,7 @@ impl Fs {
             Method::CopyOnWrite => {
                 (PAGE_BYTES, expected.is_single && expected.offset.is_multiple_of(PAGE))
             }
-            Method::InPlace | Method::FineLog => (data.len(), false),
+            Method::InPlace | Method::FineLog | Method::Paired => (data.len(), false),
         };
         let chunks = if is_summed { data.len() / chunk } else { 0 };
         let sums = sums.get_mut(..chunks).unwrap_or_default();
@@ -80,6 +80,7 @@ impl Fs {
             }
             Method::InPlace => self.write_in_place(call, &locked, plan.offset, data)?,
             Method::FineLog => self.write_fine_log(call, &locked, plan, data)?,
+            Method::Paired => self.write_paired(call, &locked, plan, data)?,
         }
         Ok(plan.offset)
     }
@@ -106,6 +107,18 @@ impl Fs {
                 self.pm.prefetch_range(PmAddr::from_raw(addr), PAGE);
             }
         }
+    }
+
+    /// Copies the pages of a write that was to be made otherwise.
+    #[cold]
+    pub(crate) fn write_copied(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        data: &[u8],
+    ) -> Result<()> {
+        self.write_copy(call, locked, &self.as_copy(plan)?, &Copied { data, sums: &[] })
     }
 
     fn write_copy(

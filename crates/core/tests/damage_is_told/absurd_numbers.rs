@@ -95,6 +95,10 @@ fn of_a_log_entry() {
     let delete = |cookie| Entry::DentryDelete { ino: FILE, cookie, generation: 1 };
     let write =
         |addr, count| Entry::Write { file_page: FilePage::new(0), addr, count, snapshot_epoch: 0 };
+    let pair = |home, partner| {
+        let (file_page, home) = (FilePage::new(0), PmAddr::new(0, home));
+        Entry::Pair(Pair { file_page, home, partner, word: 1, changed: 1 })
+    };
     let root = [
         ("cookie: expected 16 to 2^48 - 1", add(u64::MAX)),
         ("cookie: expected 16 to 2^48 - 1", add(1 << 62)),
@@ -102,9 +106,11 @@ fn of_a_log_entry() {
         ("cookie: expected 16 to 2^48 - 1", delete(u64::MAX)),
         ("Write in a Directory", write(PmAddr::new(0, 4096), 1)),
         ("Write in a Directory", write(PmAddr::NULL, u32::MAX - 1)),
+        ("Pair in a Directory", pair(0x8000, PmAddr::new(0, 0x9000))),
     ];
     let file = [
-        ("no method of this version", Entry::Words([WordChange::default(); 2])),
+        ("copies at 0:0x8000 and 63:0x1000", pair(0x8000, PmAddr::new(63, 4096))),
+        ("copies at 0:0x8000000000 and", pair(0x80_0000_0000, PmAddr::new(0, 4096))),
         ("DentryAdd in a File", add(17)),
         ("DentryDelete in a File", delete(17)),
         ("5000 pages at 0:0x1000", write(PmAddr::new(0, 4096), 5000)),

@@ -438,11 +438,12 @@ impl Surgeon<'_> {
                 1 => *at = addr(random, *at, self.pages).page(),
                 _ => *count = short(random, *count).max(1),
             },
-            Entry::Words(words) => {
-                if let Some(word) = words.first_mut() {
-                    word.word = number(random, word.word);
-                }
-            }
+            Entry::Pair(pair) => match random.u32(0..4) {
+                0 => pair.word = number(random, pair.word),
+                1 => pair.changed = number(random, pair.changed).max(1),
+                2 => pair.home = addr(random, pair.home, self.pages).page(),
+                _ => pair.partner = addr(random, pair.partner, self.pages).page(),
+            },
             Entry::Attributes(attributes) => attributes.atime_ns = time(random, 0),
             Entry::DentryAdd { ino: of, cookie, generation, .. } => match random.u32(0..3) {
                 0 => *of = ino(random, *of),

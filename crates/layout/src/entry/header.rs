@@ -29,8 +29,8 @@ raw! {
 pub enum EntryKind {
     /// [`crate::Entry::Write`].
     Write = 1,
-    /// [`crate::Entry::Words`].
-    Words = 2,
+    /// [`crate::Entry::Pair`].
+    Pair = 2,
     /// [`crate::Entry::Attributes`].
     Attributes = 3,
     /// [`crate::Entry::DentryAdd`].
@@ -45,7 +45,7 @@ impl EntryKind {
     /// Every kind, by number.
     pub const ALL: [Self; 6] = [
         Self::Write,
-        Self::Words,
+        Self::Pair,
         Self::Attributes,
         Self::DentryAdd,
         Self::DentryDelete,
@@ -65,7 +65,7 @@ impl EntryKind {
     pub const fn from_u8(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Write,
-            2 => Self::Words,
+            2 => Self::Pair,
             3 => Self::Attributes,
             4 => Self::DentryAdd,
             5 => Self::DentryDelete,

@@ -7,15 +7,15 @@
 mod attributes;
 mod dentry;
 mod header;
+mod pair;
 mod redo;
-mod words;
 mod write;
 
 pub use attributes::Attributes;
 pub use dentry::DentryRef;
 pub use header::{EntryHeader, EntryKind};
+pub use pair::Pair;
 pub use redo::{REDO_BYTES_MAX, Redo};
-pub use words::WordChange;
 
 use crate::error::{check, check_crc};
 use crate::{FileKind, FilePage, Ino, LayoutError, Name, PmAddr, Seed};
@@ -25,8 +25,8 @@ pub(crate) use {
     attributes::RawAttributes,
     dentry::{RawDentryAdd, RawDentryDelete},
     header::RawEntryHeader,
+    pair::RawPair,
     redo::RawRedo,
-    words::{RawWordChange, RawWords},
     write::RawWrite,
 };
 
@@ -49,8 +49,9 @@ pub enum Entry {
         /// The snapshot epoch at the time of writing.
         snapshot_epoch: u32,
     },
-    /// Changes which copies of up to two paired pages are current.
-    Words([WordChange; 2]),
+    /// Says which lines of a page are current in which of its two copies. It counts as long as the page
+    /// lies where the entry says.
+    Pair(Pair),
     /// Sets the attributes.
     Attributes(Attributes),
     /// Adds a name to the directory.
@@ -86,7 +87,7 @@ impl Entry {
     pub const fn kind(&self) -> EntryKind {
         match self {
             Self::Write { .. } => EntryKind::Write,
-            Self::Words(_) => EntryKind::Words,
+            Self::Pair(_) => EntryKind::Pair,
             Self::Attributes(_) => EntryKind::Attributes,
             Self::DentryAdd { .. } => EntryKind::DentryAdd,
             Self::DentryDelete { .. } => EntryKind::DentryDelete,
@@ -102,7 +103,7 @@ impl Entry {
             Self::DentryAdd { name, .. } => usize::from(dentry::lines(name.len_u8())),
             Self::Redo(redo) => usize::from(redo.lines()),
             Self::Write { .. }
-            | Self::Words(_)
+            | Self::Pair(_)
             | Self::Attributes(_)
             | Self::DentryDelete { .. } => 1,
         }
@@ -117,7 +118,7 @@ impl Entry {
             Self::Write { file_page, addr, count, snapshot_epoch } => {
                 write::encode(op_seq, *file_page, *addr, *count, *snapshot_epoch)
             }
-            Self::Words(changes) => words::encode(op_seq, changes),
+            Self::Pair(pair) => pair.encode(op_seq),
             Self::Attributes(attributes) => attributes.encode(op_seq),
             Self::DentryAdd { ino, cookie, generation, kind, name } => {
                 let fixed = dentry::encode_first(op_seq, (*ino, *generation, *kind), *cookie, name);
@@ -203,7 +204,7 @@ impl Entry {
                 let (file_page, addr, count, snapshot_epoch) = write::decode(first)?;
                 *self = Self::Write { file_page, addr, count, snapshot_epoch };
             }
-            EntryKind::Words => *self = Self::Words(words::decode(first)?),
+            EntryKind::Pair => *self = Self::Pair(Pair::decode(first)?),
             EntryKind::Attributes => *self = Self::Attributes(Attributes::decode(first)?),
             EntryKind::DentryAdd => {
                 let dentry = DentryRef::decode(whole)?;

@@ -2,9 +2,9 @@
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
-    JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, PairLine, PmAddr,
-    PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState, Superblock,
-    WordChange, XattrPageHeader,
+    JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, Pair, PairLine,
+    PmAddr, PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState, Superblock,
+    XattrPageHeader,
 };
 
 use crate::structures::{Home, Logged, Structure, documented_crc};
@@ -191,8 +191,7 @@ fn of_the_log_page_header() {
 
 #[test]
 fn of_every_entry() {
-    let entry = Entry::Words([WordChange::default(); 2]);
-    let value = Logged(1, entry);
+    let value = Logged(1, Entry::Pair(PAIR));
     refuses(&value, 4, &[0], "kind");
     refuses(&value, 4, &[7], "kind");
     refuses(&value, 5, &[0], "lines");
@@ -201,7 +200,26 @@ fn of_every_entry() {
     ignores(&value, 7, 1);
     let limit = FilePage::LIMIT.to_le_bytes();
     refuses(&value, 16, &limit, "file_page");
-    refuses(&value, 40, &limit, "file_page");
+}
+
+const PAIR: Pair = Pair {
+    file_page: FilePage::new(5),
+    home: PAGE,
+    partner: PmAddr::new(0, 8192),
+    word: 1,
+    changed: 1,
+};
+
+#[test]
+fn of_the_pair_entry() {
+    let value = Logged(1, Entry::Pair(PAIR));
+    refuses(&value, 24, &[0; 8], "home");
+    refuses(&value, 32, &[0; 8], "partner");
+    refuses_no_page(&value, 24, "home");
+    refuses_no_page(&value, 32, "partner");
+    refuses(&value, 32, &PAGE.raw().to_le_bytes(), "partner");
+    refuses(&value, 48, &[0; 8], "changed");
+    ignores(&value, 56, 8);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
-    JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, PairLine, PmAddr, PoolState,
-    QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, WordChange, XattrExtent,
+    JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, Pair, PairLine, PmAddr,
+    PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, XattrExtent,
     XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
 
@@ -209,14 +209,14 @@ fn of_the_write_entry() {
 }
 
 #[test]
-fn of_the_words_entry() {
-    let change = WordChange { file_page: FilePage::new(5), word: 0xf0, changed: 0xff };
-    let other = WordChange { file_page: FilePage::new(6), word: 1, changed: 3 };
+fn of_the_pair_entry() {
+    let (home, partner) = (page(0x99), page(0x77));
+    let pair = Pair { file_page: FilePage::new(5), home, partner, word: 0xf0, changed: 0xff };
     assert_bytes(
-        &Logged(12, Entry::Words([change, other])),
+        &Logged(12, Entry::Pair(pair)),
         &[
-            "b4ffc8d6020101000c000000000000000500000000000000f000000000000000",
-            "ff000000000000000600000000000000010000000000000003",
+            "acd60d43020101000c0000000000000005000000000000000090090000000003",
+            "0070070000000003f000000000000000ff",
         ],
     );
 }

@@ -6,9 +6,9 @@ use std::ops::Range;
 use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION,
     IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
-    PairLine, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT,
-    SLOT_PAGES_MAX, SLOT_PAGES_MIN, SavedPageHeader, Seed, SlotHeader, SlotState, Superblock,
-    WordChange, XattrPageHeader,
+    Pair, PairLine, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT, SESSION_LIMIT,
+    SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SavedPageHeader, Seed, SlotHeader, SlotState,
+    Superblock, XattrPageHeader,
 };
 use proptest::prelude::*;
 
@@ -207,9 +207,11 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
             snapshot_epoch,
         },
     );
-    let change = (file_page(), any::<u64>(), any::<u64>())
-        .prop_map(|(file_page, word, changed)| WordChange { file_page, word, changed });
-    let words = [change.clone(), change].prop_map(Entry::Words);
+    let pair = (file_page(), page(), page(), any::<u64>(), 1..u64::MAX)
+        .prop_filter("two copies", |(_, home, partner, _, _)| home != partner)
+        .prop_map(|(file_page, home, partner, word, changed)| {
+            Entry::Pair(Pair { file_page, home, partner, word, changed })
+        });
     let add = (ino(), cookie(), any::<u32>(), kind(), name()).prop_map(
         |(ino, cookie, generation, kind, name)| Entry::DentryAdd {
             ino,
@@ -224,7 +226,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
     let bytes = proptest::collection::vec(any::<u8>(), 1..=REDO_BYTES_MAX);
     let redo =
         (0..1u64 << 60, bytes).prop_map(|(at, bytes)| Entry::Redo(Redo::first_of(at, &bytes).0));
-    prop_oneof![write, words, attributes().prop_map(Entry::Attributes), add, delete, redo]
+    prop_oneof![write, pair, attributes().prop_map(Entry::Attributes), add, delete, redo]
 }
 
 impl Structure for Superblock {

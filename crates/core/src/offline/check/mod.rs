@@ -12,7 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    Attributes, CommitLine, FileKind, INODES_PER_CHUNK, Ino, PmAddr, Redo, RoFeature, Roots, Seed,
+    Attributes, CommitLine, FileKind, INODES_PER_CHUNK, Ino, Pair, PmAddr, Redo, RoFeature, Roots,
+    Seed,
 };
 use novale_pm::Pm;
 
@@ -25,6 +26,7 @@ use crate::inode::state::{InodePlace, LogId};
 use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
+use crate::log::pairs::LoggedPairs;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
 use crate::op::quota::{Usage, stored_limits};
@@ -270,6 +272,7 @@ impl Checker<'_> {
             pages: 0,
             has_redo: false,
             mappings: Vec::new(),
+            pairs: LoggedPairs::default(),
             xattr_root: identity.xattr_root,
             project: identity.project,
             names: BTreeMap::new(),
@@ -278,7 +281,12 @@ impl Checker<'_> {
         replay(self.pm, &id, Some(kind), &line, &mut log)?;
         all.log_entries += log.entries;
         let (page_seq, mut pages) = (log.page_seq, log.pages);
-        resolve(&log.mappings, &mut |_, extent| {
+        let mut has_pairs = false;
+        resolve(&log.mappings, &mut |first, extent| {
+            for (_, pair) in log.pairs.of(first, extent) {
+                (pages, has_pairs) = (pages + 1, true);
+                self.pages.mark(pair.partner, 1, &owner)?;
+            }
             pages += extent.pages;
             self.pages.mark(extent.addr, extent.pages, &owner)
         })?;
@@ -296,8 +304,8 @@ impl Checker<'_> {
         {
             all.findings.push(finding(&error));
         }
-        all.features |= features_of(log.xattr_root, log.project);
-        all.features |= if log.has_redo { RoFeature::Redo.bit() } else { 0 };
+        let of_log = [(log.has_redo, RoFeature::Redo), (has_pairs, RoFeature::Pairs)];
+        all.features |= features_of(log.xattr_root, log.project) | bits_of(&of_log);
         if log.project != 0 {
             let used = Usage { pages, inodes: 1 };
             all.projects.entry(log.project).or_default().add(used);
@@ -309,6 +317,11 @@ impl Checker<'_> {
         }
         Ok(())
     }
+}
+
+/// The bits of those features that are used.
+fn bits_of(used: &[(bool, RoFeature)]) -> u64 {
+    used.iter().filter(|(is_used, _)| *is_used).fold(0, |bits, (_, feature)| bits | feature.bit())
 }
 
 /// Refuses what closing a pool leaves nowhere.
@@ -352,6 +365,7 @@ struct CheckedLog<'a> {
     pages: u64,
     has_redo: bool,
     mappings: Vec<Mapping>,
+    pairs: LoggedPairs,
     /// The extended attributes of the newest attributes entry.
     xattr_root: PmAddr,
     project: u32,
@@ -373,10 +387,17 @@ impl Fold for CheckedLog<'_> {
 
     fn map(&mut self, _at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
         self.mappings.push(Mapping::of(first, extent));
+        self.pairs.map(first..first + extent.pages);
+        Ok(())
+    }
+
+    fn pair(&mut self, _at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        self.pairs.pair(pair);
         Ok(())
     }
 
     fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.pairs.map(pages.clone());
         self.mappings.push(Mapping::hole(pages));
         Ok(())
     }

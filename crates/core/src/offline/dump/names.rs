@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use novale_layout::{Attributes, FileKind, Ino, PAGE, PmAddr, Redo};
+use novale_layout::{Attributes, FileKind, Ino, PAGE, Pair, PmAddr, Redo};
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
@@ -61,6 +61,10 @@ impl Fold for ReplayedLog {
     }
 
     fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+        Ok(())
+    }
+
+    fn pair(&mut self, _at: &Logged<'_>, _pair: &Pair) -> Result<()> {
         Ok(())
     }
 

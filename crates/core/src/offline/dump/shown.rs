@@ -162,19 +162,8 @@ impl Shown {
 fn add_fields(structure: Structure, bytes: &[u8], fields: &mut Vec<(String, Value)>) {
     for field in structure.fields() {
         let Some(raw) = field.of(bytes) else { return };
-        let nested = match field.name {
-            "header" => Some(Structure::EntryHeader),
-            "first" | "second" => Some(Structure::WordChange),
-            _ => None,
-        };
-        if let Some(nested) = nested {
-            let before = fields.len();
-            add_fields(nested, raw, fields);
-            if nested == Structure::WordChange {
-                for (name, _) in fields.iter_mut().skip(before) {
-                    *name = format!("{}.{name}", field.name);
-                }
-            }
+        if field.name == "header" {
+            add_fields(Structure::EntryHeader, raw, fields);
             continue;
         }
         let unused = matches!(field.name, "reserved" | "pad");

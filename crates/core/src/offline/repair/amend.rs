@@ -15,6 +15,7 @@ use novale_pm::{Flushed, Purpose};
 use crate::base::error::{Error, Result};
 use crate::inode::media;
 use crate::inode::state::InodePlace;
+use crate::log::pairs::LoggedPairs;
 use crate::offline::repair::gather::{Gathered, GatheredNames, Inode, Name};
 use crate::offline::repair::tree::{Plan, TreeNode};
 use crate::offline::repair::write::Writer;
@@ -46,11 +47,10 @@ impl Repair<'_, '_> {
             let (mut entries, mut pending) = (Vec::new(), Flushed::none());
             for (file_page, from) in all.shared_pages(&inode) {
                 let addr = writer.take_page()?;
-                let mut bytes = vec![0; 4096];
-                match held.get(&from) {
-                    Some(held) => bytes.clone_from(held),
-                    None => self.pm.load(from, &mut bytes)?,
-                }
+                let bytes = match held.get(&(ino, file_page)) {
+                    Some(held) => held.clone(),
+                    None => inode.page_bytes(self.pm, file_page, from)?,
+                };
                 pending = pending.and(self.pm.stream(addr, &bytes, Purpose::Data));
                 let file_page = FilePage::new(file_page);
                 entries.push(Entry::Write { file_page, addr, count: 1, snapshot_epoch: 0 });
@@ -70,10 +70,11 @@ impl Repair<'_, '_> {
     pub(super) fn held(&self, all: &Gathered) -> Result<HeldPages> {
         let mut held = HeldPages::new();
         let sharing = all.sharing.iter().filter_map(|ino| all.inodes.get(ino));
-        for (_, page) in sharing.flat_map(|inode| all.shared_pages(inode)) {
-            let mut bytes = vec![0; 4096];
-            self.pm.load(page, &mut bytes)?;
-            held.insert(page, bytes);
+        for inode in sharing {
+            for (file_page, from) in all.shared_pages(inode) {
+                let bytes = inode.page_bytes(self.pm, file_page, from)?;
+                held.insert((inode.ino, file_page), bytes);
+            }
         }
         Ok(held)
     }
@@ -238,6 +239,7 @@ impl Repair<'_, '_> {
                 own_pages: Vec::new(),
                 names: GatheredNames::default(),
                 mappings: Vec::new(),
+                pairs: LoggedPairs::default(),
                 damage: None,
             },
         );

@@ -7,13 +7,14 @@ use std::sync::{Mutex, PoisonError};
 
 use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FileKind, INODES_PER_CHUNK, IdentityLine,
-    Ino, PAGE, PmAddr, Redo, Seed,
+    Ino, PAGE, Pair, PmAddr, Redo, Seed,
 };
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
 use crate::base::extent::Extent;
+use crate::base::lines::line_runs;
 use crate::inode::chunks::Chunks;
 use crate::inode::media;
 use crate::inode::media::MediaInode;
@@ -21,6 +22,7 @@ use crate::inode::state::{InodePlace, LogId};
 use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
+use crate::log::pairs::LoggedPairs;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::{refuse_future, refuse_unclean};
 use crate::op::journal::Journal;
@@ -72,6 +74,7 @@ pub(super) struct Inode {
     pub(super) own_pages: Vec<Extent>,
     pub(super) names: GatheredNames,
     pub(super) mappings: Vec<Mapping>,
+    pub(super) pairs: LoggedPairs,
     pub(super) damage: Option<Damage>,
 }
 
@@ -108,11 +111,25 @@ impl Fold for GatheredLog<'_> {
         }
         self.inode.read_to = at.last_line();
         self.inode.mappings.push(Mapping::of(first, extent));
+        self.inode.pairs.map(first..first + pages);
+        Ok(())
+    }
+
+    fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        for page in [pair.home, pair.partner] {
+            if !self.marks.contains(page, 1) {
+                let found = format!("a copy at {page}, beyond the slot");
+                return Err(Error::damaged_inode(self.inode.ino, "pair entry", at.addr, found));
+            }
+        }
+        self.inode.read_to = at.last_line();
+        self.inode.pairs.pair(pair);
         Ok(())
     }
 
     fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
         self.inode.read_to = at.last_line();
+        self.inode.pairs.map(pages.clone());
         self.inode.mappings.push(Mapping::hole(pages));
         Ok(())
     }
@@ -239,6 +256,34 @@ impl Inode {
         self.line.nlink > 0
     }
 
+    /// The pages of the file that have two copies in the end.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (u64, &Pair)> {
+        let extents = self.extents().into_iter();
+        extents.flat_map(|(first, extent)| self.pairs.of(first, extent))
+    }
+
+    /// The current bytes of a page of the file that lies at `home`.
+    pub(super) fn page_bytes(&self, pm: &Pm, file_page: u64, home: PmAddr) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; 4096];
+        pm.load(home, &mut bytes)?;
+        for (_, pair) in self.pairs.of(file_page, Extent { addr: home, pages: 1 }) {
+            for run in line_runs(pair.word, 0..PAGE).filter(|run| run.in_partner) {
+                let [from, to] = [run.bytes.start, run.bytes.end]
+                    .map(|byte| usize::try_from(byte).unwrap_or(usize::MAX));
+                let lines = bytes.get_mut(from..to).unwrap_or_default();
+                pm.load(pair.partner.add(run.bytes.start), lines)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The pages that the log maps in the end, second copies among them.
+    fn copies(&self) -> impl Iterator<Item = Extent> {
+        let partners = self.pairs().map(|(_, pair)| Extent { addr: pair.partner, pages: 1 });
+        let homes = self.extents().into_iter().map(|(_, extent)| extent);
+        homes.chain(partners)
+    }
+
     /// The pages that the log maps in the end.
     pub(super) fn extents(&self) -> Vec<(u64, Extent)> {
         let mut extents = Vec::new();
@@ -361,6 +406,7 @@ impl Gathered {
             own_pages: Vec::new(),
             names: GatheredNames::default(),
             mappings: Vec::new(),
+            pairs: LoggedPairs::default(),
             damage: unclean.map(Damage::Doubted),
         };
         if inode.is_in_use() {
@@ -414,7 +460,7 @@ impl Gathered {
         let mut log = GatheredLog { marks: &self.marks, inode };
         let walked = replay(pm, &id, Some(identity.kind), &line, &mut log);
         inode.names.list.sort_by_key(|name| name.cookie);
-        for (_, extent) in inode.extents() {
+        for extent in inode.copies() {
             mark(&self.marks, extent, &owner).map_err(Damage::Log)?;
         }
         walked.map_err(Damage::Log)?;
@@ -439,8 +485,7 @@ impl Gathered {
         if !self.marks.any_shared() {
             return;
         }
-        let maps =
-            |inode: &&Inode| inode.extents().iter().any(|(_, extent)| self.is_shared(*extent));
+        let maps = |inode: &&Inode| inode.copies().any(|extent| self.is_shared(extent));
         let has = |inode: &&Inode| inode.own_pages.iter().any(|extent| self.is_shared(*extent));
         let sharing: BTreeSet<Ino> =
             self.inodes.values().filter(maps).map(|inode| inode.ino).collect();
@@ -449,13 +494,19 @@ impl Gathered {
         self.sharing = sharing;
     }
 
-    /// The pages that a file maps and another has too, each with its place in the file.
+    /// The pages that a file maps and of which another has a copy too, each with its place in the file.
     pub(super) fn shared_pages(&self, inode: &Inode) -> Vec<(u64, PmAddr)> {
         let extents = inode.extents();
         let pages = extents.iter().flat_map(|(file_page, extent)| {
             (0..extent.pages).map(move |page| (file_page + page, extent.addr.add(page * PAGE)))
         });
-        pages.filter(|(_, addr)| self.is_shared(Extent { addr: *addr, pages: 1 })).collect()
+        let is_shared = |addr| self.is_shared(Extent { addr, pages: 1 });
+        let by_partner: BTreeSet<u64> = inode
+            .pairs()
+            .filter(|(_, pair)| is_shared(pair.partner))
+            .map(|(page, _)| page)
+            .collect();
+        pages.filter(|(page, addr)| is_shared(*addr) || by_partner.contains(page)).collect()
     }
 
     /// Whether any page of an extent is one of the pool's own.
@@ -530,6 +581,7 @@ fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
         own_pages: Vec::new(),
         names: GatheredNames::default(),
         mappings: Vec::new(),
+        pairs: LoggedPairs::default(),
         damage: Some(damage),
     }
 }

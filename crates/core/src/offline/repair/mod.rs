@@ -139,8 +139,8 @@ pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairRepo
     Ok(RepairReport { changes, left, ..RepairReport::default() })
 }
 
-/// What pages held when a repair began, by their addresses.
-type HeldPages = BTreeMap<PmAddr, Vec<u8>>;
+/// What pages of files held when a repair began.
+type HeldPages = BTreeMap<(Ino, u64), Vec<u8>>;
 
 struct Repair<'a, 'h> {
     pm: &'a Pm,

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, IDENTITY_VERSION, IdentityLine, Ino,
-    JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, PmAddr, Redo,
+    JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, Pair, PmAddr, Redo,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -257,6 +257,11 @@ impl Fold for KindSaid {
     }
 
     fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+        self.kind = Some(FileKind::File);
+        Ok(())
+    }
+
+    fn pair(&mut self, _at: &Logged<'_>, _pair: &Pair) -> Result<()> {
         self.kind = Some(FileKind::File);
         Ok(())
     }

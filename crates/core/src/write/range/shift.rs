@@ -55,6 +55,7 @@ impl Fs {
         len: u64,
     ) -> Result<()> {
         let (view, from, pages) = (&locked.view, offset / PAGE, len / PAGE);
+        self.unpair(call, locked, from..FILE_PAGES_MAX)?;
         let mut runs = self.runs(view, from + pages)?;
         for run in &mut runs {
             run.file_page -= pages;
@@ -79,6 +80,7 @@ impl Fs {
     ) -> Result<()> {
         let (view, from, pages) = (&locked.view, offset / PAGE, len / PAGE);
         let size = view.size() + len;
+        self.unpair(call, locked, from..FILE_PAGES_MAX)?;
         let mut runs = self.runs(view, from)?;
         for run in &mut runs {
             run.file_page += pages;

@@ -1,0 +1,81 @@
+//! Lines of a page that has two copies: which copy has which, told by a word of a bit a line.
+
+use std::ops::Range;
+
+use novale_layout::LINE;
+
+/// Adjacent bytes of a page that lie in the same copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LineRun {
+    /// They lie in the partner, and not at home.
+    pub(crate) in_partner: bool,
+    /// From and to, in bytes from the start of the page.
+    pub(crate) bytes: Range<u64>,
+}
+
+/// The bytes of a page in runs, each in the copy that `word` names: a set bit is the partner.
+pub(crate) fn line_runs(word: u64, bytes: Range<u64>) -> impl Iterator<Item = LineRun> {
+    let Range { start: mut at, end } = bytes;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let rest = word >> (at / LINE);
+        let in_partner = rest & 1 == 1;
+        let lines = if in_partner { rest.trailing_ones() } else { rest.trailing_zeros() };
+        let to = end.min((at / LINE + u64::from(lines)).min(64) * LINE);
+        let bytes = at..to;
+        at = to;
+        Some(LineRun { in_partner, bytes })
+    })
+}
+
+/// The bits of the lines that bytes of a page touch; at least one.
+pub(crate) fn line_mask(bytes: &Range<u64>) -> u64 {
+    let (first, last) = (bytes.start / LINE, (bytes.end - 1) / LINE);
+    u64::MAX >> (63 - (last - first)) << first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_follow_the_bits_and_cover_all_bytes() {
+        let runs = |word, bytes| {
+            let runs: Vec<(bool, Range<u64>)> =
+                line_runs(word, bytes).map(|run| (run.in_partner, run.bytes)).collect();
+            runs
+        };
+        assert_eq!(runs(0, 0..4096), [(false, 0..4096)]);
+        assert_eq!(runs(u64::MAX, 0..4096), [(true, 0..4096)]);
+        assert_eq!(runs(1 << 63, 100..4096), [(false, 100..4032), (true, 4032..4096)]);
+        assert_eq!(runs(0b110, 10..200), [(false, 10..64), (true, 64..192), (false, 192..200)]);
+        assert_eq!(runs(0b10, 70..80), [(true, 70..80)]);
+        assert_eq!(runs(7, 64..64), []);
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..1000 {
+            let (word, start) = (random.u64(..), random.u64(0..4096));
+            let end = random.u64(start..4097);
+            let mut at = start;
+            for run in line_runs(word, start..end) {
+                assert_eq!(run.bytes.start, at);
+                assert!(
+                    (run.bytes.start..run.bytes.end)
+                        .all(|byte| (word >> (byte / LINE) & 1 == 1) == run.in_partner)
+                );
+                at = run.bytes.end;
+            }
+            assert_eq!(at, end.max(start));
+        }
+    }
+
+    #[test]
+    fn a_mask_has_the_lines_that_are_touched() {
+        assert_eq!(line_mask(&(0..1)), 1);
+        assert_eq!(line_mask(&(63..65)), 3);
+        assert_eq!(line_mask(&(0..4096)), u64::MAX);
+        assert_eq!(line_mask(&(4095..4096)), 1 << 63);
+        assert_eq!(line_mask(&(128..192)), 4);
+    }
+}

@@ -1,0 +1,208 @@
+//! Overwrites by paired pages: LAWN's alternate writing, atomic for the whole write.
+//!
+//! A page that is overwritten in part has a second copy, its *partner*, and a word says of each line in
+//! which of the two it is current. A write stores the lines that it touches to the other copy, and an
+//! entry with the new word commits with the inode: each byte is stored once, and nothing of the rest of
+//! the page. A partner is made with a page's first such write, and ends when the page is mapped anew.
+//!
+//! Crash points. (1) Lines to the copies in which they are not current, and the entries after the log's
+//! tail; in the single-fence form the commit line too. Fence. (2) In the two-fence form the line; fence.
+//! Until the line counts the old words stand, and what (1) stored is current for nobody. Single-fence: the
+//! line counts only with the stored lines as its checksum says. No checksum that recovery may still ask
+//! for covers what is stored over: that of the line that stands is of lines that are current, or of a
+//! home page that has no partner yet, whose lines go to the partner first.
+//!
+//! Readers see the new words after the fence. What they read of the other copies meanwhile they do not
+//! believe, since the view's counter has moved.
+
+use arrayvec::ArrayVec;
+use novale_layout::{FilePage, LINE, PAGE, Pair, PmAddr};
+use novale_pm::Purpose;
+
+use crate::base::error::{Error, Result};
+use crate::base::lines::{line_mask, line_runs};
+use crate::fs::Fs;
+use crate::inode::pairs::{Paired, pair_count};
+use crate::inode::view::View;
+use crate::op::call::Call;
+use crate::op::file_tx::FileTx;
+use crate::op::lock::Locked;
+use crate::seeded::{self, Bug};
+use crate::space::Need;
+use crate::write::plan::WritePlan;
+use crate::write::small::PAGES_MAX;
+
+const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
+/// Pages of the pool for each that may be a partner.
+const POOL_PAGES_A_PAIR: u64 = 10;
+/// Pairs at most: closing the pool takes them apart.
+const PAIRS_MAX: u64 = 1 << 18;
+
+/// What a write changes of one page.
+struct Part<'d> {
+    file_page: u64,
+    home: PmAddr,
+    /// None: the page has no partner yet.
+    pair: Option<Paired>,
+    /// The first byte of the page that is written.
+    from: u64,
+    bytes: &'d [u8],
+}
+
+type Parts<'d> = ArrayVec<Part<'d>, PAGES_MAX>;
+
+impl Fs {
+    /// Overwrites bytes of the file by paired pages, or copies the pages where one is a hole or may have
+    /// no partner.
+    pub(crate) fn write_paired(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        data: &[u8],
+    ) -> Result<()> {
+        let view = &locked.view;
+        let parts = self.parts(view, plan.offset, data)?;
+        let parts = match parts {
+            Some(parts) if self.may_have_partners(call, view, &parts)? => parts,
+            _ => return self.write_copied(call, locked, plan, data),
+        };
+        let fresh = parts.iter().filter(|part| part.pair.is_none()).count() as u64;
+        let mut tx = FileTx::begin(self, call, locked);
+        if fresh > 0 && tx.take(fresh, Need::Growth).is_err() {
+            // What an overwrite may take of a full pool is for those that give as much back.
+            drop(tx);
+            return self.write_copied(call, locked, plan, data);
+        }
+        // The stores come before all that needs no address of theirs: they are on their way meanwhile.
+        let mut stored: ArrayVec<(Pair, u32), PAGES_MAX> = ArrayVec::new();
+        let mut taken = 0;
+        for part in &parts {
+            let partner = part.pair.map_or_else(|| tx.page(taken), |pair| pair.partner);
+            taken += u64::from(part.pair.is_none());
+            let partner = self.checked(partner)?;
+            stored.push(self.store_part(&mut tx, view, part, partner, plan.is_single)?);
+        }
+        tx.sum(plan.is_single);
+        tx.strip()?;
+        tx.room(stored.len(), Need::Release)?;
+        for part in parts.iter().filter(|part| part.pair.is_none()) {
+            view.reserve_pair(self.arena(), part.file_page)?;
+        }
+        for (pair, sum) in &stored {
+            tx.pair(pair, *sum);
+        }
+        tx.grow(plan.end);
+        let op_seq = tx.next().op_seq;
+        tx.commit(|_, _| {
+            stored.iter().try_for_each(|(pair, _)| {
+                let paired = Paired { partner: pair.partner, word: pair.word, op_seq };
+                view.set_pair(self.arena(), pair.file_page.get(), &paired)
+            })
+        })
+    }
+
+    /// What a write changes, page by page; none where one of them is a hole.
+    fn parts<'d>(&self, view: &View<'_>, offset: u64, data: &'d [u8]) -> Result<Option<Parts<'d>>> {
+        let mut parts = Parts::new();
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let (file_page, from) = (at / PAGE, at % PAGE);
+            let room = usize::try_from(PAGE - from).unwrap_or(0);
+            let (bytes, later) = rest.split_at(rest.len().min(room));
+            let Some(home) = self.page_addr(view, file_page)? else { return Ok(None) };
+            let pair = view.pair(self.arena(), file_page)?;
+            parts.push(Part { file_page, home: self.checked(home)?, pair, from, bytes });
+            (at, rest) = (at + bytes.len() as u64, later);
+        }
+        Ok(Some(parts))
+    }
+
+    /// Whether there is room for the partners that a write needs: pairs leave the rest of the pool to
+    /// data, and a tree to its limits.
+    fn may_have_partners(
+        &self,
+        call: &Call<'_>,
+        view: &View<'_>,
+        parts: &Parts<'_>,
+    ) -> Result<bool> {
+        let fresh = parts.iter().filter(|part| part.pair.is_none()).count() as u64;
+        if fresh == 0 {
+            return Ok(true);
+        }
+        let pairs_max = PAIRS_MAX.min(self.allocator.ranges.usable_pages() / POOL_PAGES_A_PAIR);
+        if pair_count(self.arena()) + fresh > pairs_max || !self.allocator.is_roomy(self.arena())? {
+            return Ok(false);
+        }
+        match self.allow(call, view.project(), fresh, 0) {
+            Err(Error::QuotaExceeded) => Ok(false),
+            allowed => allowed.map(|()| true),
+        }
+    }
+
+    /// Stores what a write changes of a page; returns the entry that says so and, where it is asked for,
+    /// the checksum of the lines.
+    fn store_part(
+        &self,
+        tx: &mut FileTx<'_>,
+        view: &View<'_>,
+        part: &Part<'_>,
+        partner: PmAddr,
+        is_summed: bool,
+    ) -> Result<(Pair, u32)> {
+        let Part { file_page, home, from, .. } = *part;
+        let to = from + part.bytes.len() as u64;
+        let word = part.pair.map_or(0, |pair| pair.word);
+        let start = from / LINE * LINE;
+        let mut lines: ArrayVec<u8, PAGE_BYTES> = ArrayVec::new();
+        self.add_current(&mut lines, part, start..from)?;
+        lines.extend(part.bytes.iter().copied());
+        // Beyond the end of the file a line has zeros.
+        let end = to.next_multiple_of(LINE);
+        let live = end.min(view.size() - file_page * PAGE).max(to);
+        self.add_current(&mut lines, part, to..live)?;
+        lines.extend((live..end).map(|_| 0));
+        let changed = line_mask(&(from..to));
+        let flip = if seeded::is_on(Bug::PairInPlace) { 0 } else { changed };
+        let word = word ^ flip;
+        for run in line_runs(word, start..end) {
+            let [first, last] = [run.bytes.start, run.bytes.end]
+                .map(|byte| usize::try_from(byte - start).unwrap_or(usize::MAX));
+            let copy = if run.in_partner { partner } else { home };
+            let (at, bytes) = (copy.add(run.bytes.start), lines.get(first..last));
+            let bytes = bytes.unwrap_or_default();
+            tx.also(if seeded::is_on(Bug::PairLineCached) {
+                seeded::stream_but_a_line(&self.pm, at, bytes, 0)
+            } else {
+                self.pm.stream(at, bytes, Purpose::Data)
+            });
+        }
+        // After the stores: they drain meanwhile.
+        let sum = if is_summed { novale_crc::append(0, &lines) } else { 0 };
+        Ok((Pair { file_page: FilePage::new(file_page), home, partner, word, changed }, sum))
+    }
+
+    /// Adds current bytes of a page, which lie in one line.
+    #[inline]
+    fn add_current(
+        &self,
+        lines: &mut ArrayVec<u8, PAGE_BYTES>,
+        part: &Part<'_>,
+        bytes: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let len = usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0);
+        if len == 0 {
+            return Ok(());
+        }
+        let copy = match part.pair {
+            Some(pair) if pair.word >> (bytes.start / LINE) & 1 == 1 => pair.partner,
+            _ => part.home,
+        };
+        let mut line = [0; LINE_BYTES];
+        let line = line.get_mut(..len).unwrap_or_default();
+        self.pm.load(copy.add(bytes.start), line)?;
+        lines.extend(line.iter().copied());
+        Ok(())
+    }
+}
