@@ -101,6 +101,8 @@ impl Fate {
         };
         if !matches!(died, Ok(Some(_))) {
             watch_stores(None);
+            // On its way out it may take pairs apart, and stores then.
+            self.left.store(u64::MAX, Ordering::Relaxed);
         }
         // Of a dead one nothing is stored here either.
         drop(fs);
