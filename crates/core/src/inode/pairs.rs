@@ -1,8 +1,8 @@
 //! The pairs of a file: what its view has of pages with two copies.
 //!
-//! A radix map has four keys for each such page: the partner, the operation whose entry says so, and the
-//! two halves of the word, which may be 0 as no value of the map may. Without a pair the map is empty,
-//! and a reader looks at its root alone.
+//! A radix map has a row of four keys for each such page: the partner, the operation whose entry says so,
+//! and the word; a row without a partner is none. Without a pair the map is empty, and a reader looks at
+//! its root alone.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -10,16 +10,15 @@ use std::sync::atomic::Ordering;
 use novale_arena::{Arena, Radix};
 use novale_layout::PmAddr;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::inode::view::View;
 
 const KEYS_A_PAGE: u64 = 4;
-const PARTNER: u64 = 0;
-const OP_SEQ: u64 = 1;
-const LOW: u64 = 2;
-const HIGH: u64 = 3;
-/// Set in each half of a word.
-const HALF: u64 = 1 << 32;
+/// Whether a key is that of a partner.
+fn is_partner(key: u64) -> bool {
+    key.is_multiple_of(KEYS_A_PAGE)
+}
+
 /// The word of the arena's root block that counts the pairs of all views.
 const COUNT: usize = 31;
 
@@ -57,17 +56,12 @@ impl<'a> View<'a> {
 
     /// What there is of a page that has two copies.
     #[inline]
-    pub(crate) fn pair(&self, arena: &Arena, page: u64) -> Result<Option<Paired>> {
-        if !self.has_pairs() {
-            return Ok(None);
-        }
-        let get = |key| self.pairs().get(arena, page * KEYS_A_PAGE + key);
-        let partner = get(PARTNER)?;
-        if partner == 0 {
-            return Ok(None);
-        }
-        let word = get(LOW)? & (HALF - 1) | get(HIGH)? << 32;
-        Ok(Some(Paired { partner: PmAddr::from_raw(partner), word, op_seq: get(OP_SEQ)? }))
+    pub(crate) fn pair(&self, arena: &'a Arena, page: u64) -> Result<Option<Paired>> {
+        let Some(row) = self.pairs().row(arena, page * KEYS_A_PAGE)? else { return Ok(None) };
+        let [partner, op_seq, word, _] = row;
+        let partner = PmAddr::from_raw(partner.load(Ordering::Relaxed));
+        let [op_seq, word] = [op_seq, word].map(|value| value.load(Ordering::Relaxed));
+        Ok((!partner.is_null()).then_some(Paired { partner, word, op_seq }))
     }
 
     /// The first page from `from` on that has two copies.
@@ -83,7 +77,7 @@ impl<'a> View<'a> {
         mut each: impl FnMut(PmAddr),
     ) -> Result<()> {
         Ok(self.pairs().for_each(arena, &mut |key, value| {
-            if key % KEYS_A_PAGE == PARTNER {
+            if is_partner(key) {
                 each(PmAddr::from_raw(value));
             }
         })?)
@@ -95,13 +89,15 @@ impl<'a> View<'a> {
     }
 
     /// Notes what a page's newest entry says; the partner of one that is new counts as a page of data.
-    pub(crate) fn set_pair(&self, arena: &Arena, page: u64, paired: &Paired) -> Result<()> {
-        let Paired { partner, word, op_seq } = *paired;
-        let set = |key, value| self.pairs().set(arena, page * KEYS_A_PAGE + key, value);
-        set(OP_SEQ, op_seq)?;
-        set(LOW, word & (HALF - 1) | HALF)?;
-        set(HIGH, word >> 32 | HALF)?;
-        if set(PARTNER, partner.raw())? == 0 {
+    pub(crate) fn set_pair(&self, arena: &'a Arena, page: u64, paired: &Paired) -> Result<()> {
+        let Some(row) = self.pairs().row(arena, page * KEYS_A_PAGE)? else {
+            return Err(Error::BadArena(format!("no room for the pair of page {page}")));
+        };
+        let [partner, op_seq, word, _] = row;
+        op_seq.store(paired.op_seq, Ordering::Relaxed);
+        word.store(paired.word, Ordering::Relaxed);
+        if partner.load(Ordering::Relaxed) == 0 {
+            partner.store(paired.partner.raw(), Ordering::Relaxed);
             self.set_data_pages(self.data_pages() + 1);
             count(arena, 1);
         }
@@ -121,7 +117,7 @@ impl<'a> View<'a> {
         let keys = pages.start * KEYS_A_PAGE..pages.end * KEYS_A_PAGE;
         let mut partners = 0;
         self.pairs().remove_range(arena, keys.start, keys.end, &mut |key, value| {
-            if key % KEYS_A_PAGE == PARTNER {
+            if is_partner(key) {
                 partners += 1;
                 ended(PmAddr::from_raw(value));
             }

@@ -211,6 +211,7 @@ impl Fold for Rebuild<'_> {
             return Ok(());
         }
         let paired = Paired { partner, word, op_seq: at.header.op_seq };
+        self.view.reserve_pair(self.arena, file_page.get())?;
         self.view.set_pair(self.arena, file_page.get(), &paired)
     }
 

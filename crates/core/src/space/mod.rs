@@ -135,7 +135,13 @@ impl Allocator {
     /// Whether the pool is far from full, so that nobody needs to ask what pages are wanted for.
     #[inline]
     pub(crate) fn is_roomy(&self, arena: &Arena) -> Result<bool> {
-        Ok(self.free_word(arena)?.load(Ordering::Relaxed) > self.reserve * 3)
+        Ok(self.pages_unclaimed(arena)? > self.reserve * 3)
+    }
+
+    /// Free pages that no lane holds.
+    #[inline]
+    pub(crate) fn pages_unclaimed(&self, arena: &Arena) -> Result<u64> {
+        Ok(self.free_word(arena)?.load(Ordering::Relaxed))
     }
 
     pub(crate) fn reserve(&self) -> u64 {

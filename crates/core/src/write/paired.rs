@@ -34,13 +34,11 @@ use crate::write::small::PAGES_MAX;
 
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 64;
-/// Pages of the pool for each that may be a partner.
-const POOL_PAGES_A_PAIR: u64 = 10;
 /// Pairs at most: closing the pool takes them apart.
 const PAIRS_MAX: u64 = 1 << 18;
 
 /// What a write changes of one page.
-struct Part<'d> {
+struct PagePart<'d> {
     file_page: u64,
     home: PmAddr,
     /// None: the page has no partner yet.
@@ -50,7 +48,7 @@ struct Part<'d> {
     bytes: &'d [u8],
 }
 
-type Parts<'d> = ArrayVec<Part<'d>, PAGES_MAX>;
+type PageParts<'d> = ArrayVec<PagePart<'d>, PAGES_MAX>;
 
 impl Fs {
     /// Overwrites bytes of the file by paired pages, or copies the pages where one is a hole or may have
@@ -104,8 +102,13 @@ impl Fs {
     }
 
     /// What a write changes, page by page; none where one of them is a hole.
-    fn parts<'d>(&self, view: &View<'_>, offset: u64, data: &'d [u8]) -> Result<Option<Parts<'d>>> {
-        let mut parts = Parts::new();
+    fn parts<'d>(
+        &self,
+        view: &View<'_>,
+        offset: u64,
+        data: &'d [u8],
+    ) -> Result<Option<PageParts<'d>>> {
+        let mut parts = PageParts::new();
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let (file_page, from) = (at / PAGE, at % PAGE);
@@ -113,26 +116,27 @@ impl Fs {
             let (bytes, later) = rest.split_at(rest.len().min(room));
             let Some(home) = self.page_addr(view, file_page)? else { return Ok(None) };
             let pair = view.pair(self.arena(), file_page)?;
-            parts.push(Part { file_page, home: self.checked(home)?, pair, from, bytes });
+            parts.push(PagePart { file_page, home: self.checked(home)?, pair, from, bytes });
             (at, rest) = (at + bytes.len() as u64, later);
         }
         Ok(Some(parts))
     }
 
-    /// Whether there is room for the partners that a write needs: pairs leave the rest of the pool to
-    /// data, and a tree to its limits.
+    /// Whether there is room for the partners that a write needs: they never have more pages than are
+    /// free, and of a tree none beyond its limits.
     fn may_have_partners(
         &self,
         call: &Call<'_>,
         view: &View<'_>,
-        parts: &Parts<'_>,
+        parts: &PageParts<'_>,
     ) -> Result<bool> {
         let fresh = parts.iter().filter(|part| part.pair.is_none()).count() as u64;
         if fresh == 0 {
             return Ok(true);
         }
-        let pairs_max = PAIRS_MAX.min(self.allocator.ranges.usable_pages() / POOL_PAGES_A_PAIR);
-        if pair_count(self.arena()) + fresh > pairs_max || !self.allocator.is_roomy(self.arena())? {
+        let arena = self.arena();
+        let pairs_max = PAIRS_MAX.min(self.allocator.pages_unclaimed(arena)?);
+        if pair_count(arena) + fresh > pairs_max || !self.allocator.is_roomy(arena)? {
             return Ok(false);
         }
         match self.allow(call, view.project(), fresh, 0) {
@@ -147,22 +151,23 @@ impl Fs {
         &self,
         tx: &mut FileTx<'_>,
         view: &View<'_>,
-        part: &Part<'_>,
+        part: &PagePart<'_>,
         partner: PmAddr,
         is_summed: bool,
     ) -> Result<(Pair, u32)> {
-        let Part { file_page, home, from, .. } = *part;
+        let PagePart { file_page, home, from, .. } = *part;
         let to = from + part.bytes.len() as u64;
         let word = part.pair.map_or(0, |pair| pair.word);
         let start = from / LINE * LINE;
         let mut lines: ArrayVec<u8, PAGE_BYTES> = ArrayVec::new();
         self.add_current(&mut lines, part, start..from)?;
-        lines.extend(part.bytes.iter().copied());
+        add(&mut lines, part.bytes);
         // Beyond the end of the file a line has zeros.
         let end = to.next_multiple_of(LINE);
         let live = end.min(view.size() - file_page * PAGE).max(to);
         self.add_current(&mut lines, part, to..live)?;
-        lines.extend((live..end).map(|_| 0));
+        let dead = usize::try_from(end - live).unwrap_or(0);
+        add(&mut lines, [0; LINE_BYTES].get(..dead).unwrap_or_default());
         let changed = line_mask(&(from..to));
         let flip = if seeded::is_on(Bug::PairInPlace) { 0 } else { changed };
         let word = word ^ flip;
@@ -188,7 +193,7 @@ impl Fs {
     fn add_current(
         &self,
         lines: &mut ArrayVec<u8, PAGE_BYTES>,
-        part: &Part<'_>,
+        part: &PagePart<'_>,
         bytes: std::ops::Range<u64>,
     ) -> Result<()> {
         let len = usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0);
@@ -202,7 +207,12 @@ impl Fs {
         let mut line = [0; LINE_BYTES];
         let line = line.get_mut(..len).unwrap_or_default();
         self.pm.load(copy.add(bytes.start), line)?;
-        lines.extend(line.iter().copied());
+        add(lines, line);
         Ok(())
     }
+}
+
+/// Adds bytes to a page's lines, of which a page has room for all.
+fn add(lines: &mut ArrayVec<u8, PAGE_BYTES>, bytes: &[u8]) {
+    let _fits = lines.try_extend_from_slice(bytes);
 }

@@ -86,14 +86,17 @@ impl Fs {
     }
 
     /// Asks the memory for the pages that a write covers in part, whose bytes are needed around it; of
-    /// an append for the line that it begins in.
+    /// an append, and of a write to paired pages, for the lines that it begins or ends in.
     fn ask_for_ends(&self, file: &FoundFile<'_>, plan: &WritePlan) {
         let Some(view) = file.view else { return };
         let WritePlan { offset, end, .. } = *plan;
-        if plan.method == Method::Append {
-            let addr = view.index().get(self.arena(), offset / PAGE).unwrap_or(0);
-            if addr != 0 && !offset.is_multiple_of(LINE) {
-                self.pm.prefetch(PmAddr::from_raw(addr).add(offset % PAGE));
+        if matches!(plan.method, Method::Append | Method::Paired) {
+            let ends = [offset, if plan.method == Method::Paired { end } else { 0 }];
+            for at in ends.into_iter().filter(|at| !at.is_multiple_of(LINE)) {
+                let addr = view.index().get(self.arena(), at / PAGE).unwrap_or(0);
+                if addr != 0 {
+                    self.pm.prefetch(PmAddr::from_raw(addr).add(at % PAGE));
+                }
             }
             return;
         }

@@ -41,6 +41,9 @@ struct Died {
 pub(super) struct Fate {
     recorder: Arc<Recorder>,
     points: Points,
+    /// The number of the point.
+    point: u64,
+    /// Points until it dies: none before it acts, where it may take pairs apart, and none after that.
     left: AtomicU64,
     /// It dies after all that it does.
     behind: bool,
@@ -50,9 +53,9 @@ pub(super) struct Fate {
 impl Fate {
     /// Death before an event of these, by its number; after all of them where there is no number.
     pub(super) fn new(recorder: Arc<Recorder>, points: Points, point: Option<u64>) -> Self {
-        let left = AtomicU64::new(point.unwrap_or(u64::MAX));
-        let behind = point.is_none();
-        Self { recorder, points, left, behind, is_dead: AtomicBool::new(false) }
+        let (point, behind) = (point.unwrap_or(u64::MAX), point.is_none());
+        let (left, is_dead) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        Self { recorder, points, point, left, behind, is_dead }
     }
 
     /// Comes to a point; a second death, on the way out of the first, ends the process.
@@ -82,6 +85,7 @@ impl Fate {
 
     fn run_here(self: Arc<Self>, fs: Fs, act: Act) -> Result<Option<Backtrace>, String> {
         let this = self.clone();
+        self.left.store(self.point, Ordering::Relaxed);
         watch_stores(Some(Box::new(move |_| this.meet_in_arena())));
         let done = catch_unwind(AssertUnwindSafe(|| {
             let done = act(&fs);
@@ -101,7 +105,6 @@ impl Fate {
         };
         if !matches!(died, Ok(Some(_))) {
             watch_stores(None);
-            // On its way out it may take pairs apart, and stores then.
             self.left.store(u64::MAX, Ordering::Relaxed);
         }
         // Of a dead one nothing is stored here either.

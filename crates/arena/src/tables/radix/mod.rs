@@ -167,6 +167,23 @@ impl<'a> Radix<'a> {
         }
     }
 
+    /// The values of the four adjacent keys from `key` on, a multiple of 4, to be read or changed in
+    /// place; none where they have no node. What a reader finds there while a writer is at work may be
+    /// wrong. A writer reserves the keys first: [`Radix::next`] finds those whose value is not 0.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage, or a writer at work.
+    #[inline]
+    pub fn row(self, arena: &'a Arena, key: u64) -> Result<Option<&'a [AtomicU64; 4]>, BadOffset> {
+        let Root::Node { off, height } = self.root() else { return Ok(None) };
+        if !covers(height, key) {
+            return Ok(None);
+        }
+        let Some(leaf) = leaf_of(arena, off, height, key)? else { return Ok(None) };
+        let (rows, _) = leaf.as_chunks::<4>();
+        Ok(rows.get((SLOTS + index(key, 0)) / 4))
+    }
+
     /// Makes all nodes that `count` keys from `key` on need, so that setting these keys cannot fail
     /// until they are removed themselves. Readers see no difference. A lone key 0 in a map without
     /// nodes gets none: it is to be set next, to a value below 2^62.

@@ -306,16 +306,22 @@ impl Checker<'_> {
         }
         let of_log = [(log.has_redo, RoFeature::Redo), (has_pairs, RoFeature::Pairs)];
         all.features |= features_of(log.xattr_root, log.project) | bits_of(&of_log);
-        if log.project != 0 {
-            let used = Usage { pages, inodes: 1 };
-            all.projects.entry(log.project).or_default().add(used);
-        }
+        all.count(log.project, pages);
         media::check_numbers(ino, &place, line.op_seq, page_seq)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
         if kind == FileKind::Directory {
             log.names(ino, place.addr, line.size, all);
         }
         Ok(())
+    }
+}
+
+impl Inventory {
+    /// Counts an inode with so many pages for its directory tree.
+    fn count(&mut self, project: u32, pages: u64) {
+        if project != 0 {
+            self.projects.entry(project).or_default().add(Usage { pages, inodes: 1 });
+        }
     }
 }
 
