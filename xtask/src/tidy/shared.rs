@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x9e15_6199_7ebf_1f9b,
+        fingerprint: 0x39a8_837e_9e00_8a63,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
@@ -65,7 +65,7 @@ fn check_one(shared: &Shared, tree: &Tree) -> Option<Finding> {
     Some(Finding { path: path.to_owned(), line: 0, rule: "shared-meaning", message })
 }
 
-const START: u64 = 0x9e15_6199_7ebf_1f9b;
+const START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The hash so far, carried on over a file's constants and enumerations.
 fn fingerprint(hash: u64, file: &SourceFile) -> u64 {
