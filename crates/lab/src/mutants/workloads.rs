@@ -132,7 +132,7 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 28] = [
+const FIXED: [fn(Form) -> Plan; 29] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
@@ -153,6 +153,7 @@ const FIXED: [fn(Form) -> Plan; 28] = [
         by(UpdatePolicy::FineLog, plan.with_threads())
     },
     |form| by(UpdatePolicy::FineLog, settling(form)),
+    |form| by(UpdatePolicy::Paired, Plan::new("paired pages", one_slot(1, form, 3), "", METHODS)),
     removals,
     access_times,
     names,
