@@ -81,7 +81,7 @@ pub use room::{ROOM_PATIENCE, again_with_room};
 pub use set_id::{Changer, SET_ID};
 pub use table::Fd;
 pub use threads::AllCpus;
-pub use walk::{Found, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name};
+pub use walk::{Found, Start, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name};
 pub use xattr::At;
 
 /// The README's example, compiled with the doctests.

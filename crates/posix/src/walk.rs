@@ -33,6 +33,31 @@ pub(crate) enum Follow {
     Unseen,
 }
 
+/// Where a path begins below a mount, and how far up it may go.
+#[derive(Debug, Clone, Copy)]
+pub enum Start {
+    /// A directory of a mount that shows all of the file system: the path may go up to the root.
+    Whole(Node),
+    /// One of a mount that shows a part of it, whose root is not known: the path may not go up.
+    Part(Node),
+}
+
+impl Start {
+    fn node(self) -> Node {
+        match self {
+            Self::Whole(node) | Self::Part(node) => node,
+        }
+    }
+
+    /// Whether `..` of a directory is somebody else's to find.
+    fn ends_at(self, directory: Node) -> bool {
+        match self {
+            Self::Whole(_) => directory.ino == Ino::ROOT,
+            Self::Part(_) => true,
+        }
+    }
+}
+
 /// Where a path ends.
 #[derive(Debug)]
 pub struct Found<'p> {
@@ -87,13 +112,13 @@ pub(crate) fn anew<T>(mut walk: impl FnMut() -> Result<T>) -> Result<T> {
 
 /// Walks a path from the root, which is its own parent.
 pub(crate) fn walk<'p>(fs: &Fs, ctx: &Ctx, path: &'p [u8], follow: Follow) -> Result<Found<'p>> {
-    walk_by(fs, ctx, (Node::ROOT, false), path, (follow, Anybody))
+    walk_by(fs, ctx, None, path, (follow, Anybody))
 }
 
 /// Walks a path below a mount from a directory in it, for the administrator.
 ///
 /// # Errors
-/// [`Error::Leaves`] where it goes above the root, and at another user's link in a sticky directory that
+/// [`Error::Leaves`] where it goes above where it may ([`Start`]), and at another user's link in a sticky directory that
 /// everybody may write, unless that user owns the directory too: the kernel is to judge it
 /// (`fs.protected_symlinks`). [`Error::LeavesTo`] where it follows a symbolic link that starts with a
 /// slash: the rest need not be this file system's. [`FsError::Stale`] where a directory went away under
@@ -101,12 +126,12 @@ pub(crate) fn walk<'p>(fs: &Fs, ctx: &Ctx, path: &'p [u8], follow: Follow) -> Re
 pub fn walk_from<'p>(
     fs: &Fs,
     ctx: &Ctx,
-    from: Node,
+    from: Start,
     path: &'p [u8],
     follow: bool,
 ) -> Result<Found<'p>> {
     let follow = if follow { Follow::Yes } else { Follow::No };
-    walk_by(fs, ctx, (from, true), path, (follow, Administrator))
+    walk_by(fs, ctx, Some(from), path, (follow, Administrator))
 }
 
 /// As [`walk_from`], for an operation that looks the last name up itself: [`Found::attr`] is none there
@@ -115,8 +140,8 @@ pub fn walk_from<'p>(
 ///
 /// # Errors
 /// Those of [`walk_from`].
-pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Node, path: &'p [u8]) -> Result<Found<'p>> {
-    walk_by(fs, ctx, (from, true), path, (Follow::Unseen, Administrator))
+pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Start, path: &'p [u8]) -> Result<Found<'p>> {
+    walk_by(fs, ctx, Some(from), path, (Follow::Unseen, Administrator))
 }
 
 /// As [`walk_from`], as far as the directories and the links on the way are `user`'s, and the bits for
@@ -128,12 +153,12 @@ pub fn walk_to_name<'p>(fs: &Fs, ctx: &Ctx, from: Node, path: &'p [u8]) -> Resul
 pub fn walk_own<'p>(
     fs: &Fs,
     ctx: &Ctx,
-    from: Node,
+    from: Start,
     path: &'p [u8],
     (follow, user): (bool, u32),
 ) -> Result<Found<'p>> {
     let follow = if follow { Follow::Yes } else { Follow::No };
-    walk_by(fs, ctx, (from, true), path, (follow, Owner(user)))
+    walk_by(fs, ctx, Some(from), path, (follow, Owner(user)))
 }
 
 /// As [`walk_to_name`], through what is `user`'s own.
@@ -143,11 +168,11 @@ pub fn walk_own<'p>(
 pub fn walk_own_to_name<'p>(
     fs: &Fs,
     ctx: &Ctx,
-    from: Node,
+    from: Start,
     path: &'p [u8],
     user: u32,
 ) -> Result<Found<'p>> {
-    walk_by(fs, ctx, (from, true), path, (Follow::Unseen, Owner(user)))
+    walk_by(fs, ctx, Some(from), path, (Follow::Unseen, Owner(user)))
 }
 
 /// Whether a user may do with an inode what these bits allow (4 to read, 2 to write, 1 to search or run),
@@ -215,14 +240,14 @@ impl Walker for Owner {
 fn walk_by<'p, W: Walker>(
     fs: &Fs,
     ctx: &Ctx,
-    (start, may_leave): (Node, bool),
+    below_mount: Option<Start>,
     path: &'p [u8],
     (follow, walker): (Follow, W),
 ) -> Result<Found<'p>> {
     check_path(path)?;
     let mut path = Cow::Borrowed(path);
     let mut from = 0;
-    let mut at = start;
+    let mut at = below_mount.map_or(Node::ROOT, Start::node);
     let mut links = 0;
     loop {
         let (name, after) = split(path.get(from..).unwrap_or_default());
@@ -234,7 +259,7 @@ fn walk_by<'p, W: Walker>(
         }
         if matches!(name, b"" | b"." | b"..") {
             if name == b".." {
-                if may_leave && at.ino == Ino::ROOT {
+                if below_mount.is_some_and(|start| start.ends_at(at)) {
                     return Err(Error::Leaves);
                 }
                 at = fs.parent(at)?;
@@ -263,7 +288,7 @@ fn walk_by<'p, W: Walker>(
             let is_absolute = target.starts_with(b"/");
             target.extend_from_slice(after);
             if is_absolute {
-                if may_leave {
+                if below_mount.is_some() {
                     return Err(Error::LeavesTo(target));
                 }
                 at = Node::ROOT;

@@ -49,7 +49,7 @@ fn each_call_is_told_with_its_way() {
     let Some((scratch, slot)) = mounted("each_call_is_told_with_its_way") else { return };
     let outside = tempfile::tempdir().unwrap();
     let link = outside.path().join("link");
-    symlink(scratch.dir(), &link).unwrap();
+    symlink(scratch.in_dir("file"), &link).unwrap();
     let task = std::env::current_exe().unwrap();
     let link = link.to_str().unwrap();
     let given = ["--exact", "tasks::calls", "--ignored", "--nocapture", "--skip", link];
@@ -108,7 +108,7 @@ mod tasks {
             file.write_all(&[1; 1000]).unwrap();
         }
         file.read_exact_at(&mut [0; 500], 0).unwrap();
-        let mut by_link = File::options().write(true).open(Path::new(&link).join("file")).unwrap();
+        let mut by_link = File::options().write(true).open(Path::new(&link)).unwrap();
         by_link.write_all(&[2; 10]).unwrap();
         let access = rustix::mm::ProtFlags::READ;
         let how = rustix::mm::MapFlags::SHARED;

@@ -8,8 +8,9 @@ use crate::base::sys::{Args, Served, fail};
 use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse};
 use crate::maps::growing;
+use crate::mounts::facts::STATX_MNT_ID_UNIQUE;
 use crate::mounts::state::{self, Rights};
-use crate::mounts::{self, STATX_MNT_ID_UNIQUE, ctx};
+use crate::mounts::{self, OtherMount, ctx};
 use crate::paths::{Place, W, descriptor, keeps_set_id, may, place, refused};
 
 /// Bits of a mode: what an owner may do; by which a program gets rights.
@@ -32,18 +33,20 @@ pub(super) struct Target {
     pub(super) fs: &'static novale_core::Fs,
     pub(super) mount: usize,
     pub(super) attr: Attr,
+    /// By which other mount of the pool the path has led there.
+    pub(super) other_mount: Option<OtherMount>,
 }
 
 pub(super) fn of_descriptor(description: &InUse) -> Result<Target, Served> {
     let mount = description.mount();
     let fs = mounts::fs(mount).ok_or(None)?;
     let attr = fs.getattr(description.ino()).map_err(|error| refused(&error))?;
-    Ok(Target { fs, mount, attr })
+    Ok(Target { fs, mount, attr, other_mount: None })
 }
 
 fn of_place(place: &Place<'_>, follow: bool) -> Result<Target, Served> {
     let attr = place.walk(follow)?.attr.ok_or(Some(fail(libc::ENOENT)))?;
-    Ok(Target { fs: place.fs, mount: place.mount, attr })
+    Ok(Target { fs: place.fs, mount: place.mount, attr, other_mount: place.other_mount })
 }
 
 /// What a call with directory, path and flags names. An empty path is the descriptor's own inode.
@@ -56,7 +59,8 @@ pub(super) fn target(dir: u64, path: u64, flags: i32) -> Result<Target, Served> 
         return Err(None);
     }
     let mut buffer = PathBuffer::new();
-    of_place(&place(dir, path, &mut buffer).ok_or(None)?, flags & libc::AT_SYMLINK_NOFOLLOW == 0)
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    of_place(&place(dir, path, &mut buffer, follow).ok_or(None)?, follow)
 }
 
 fn either(result: Result<(), Served>) -> Served {
@@ -138,12 +142,13 @@ fn store_statx(target: &Target, mask: u32, at: u64) -> Result<(), Served> {
         time
     };
     let by = if mask & STATX_MNT_ID_UNIQUE != 0 { STATX_MNT_ID_UNIQUE } else { libc::STATX_MNT_ID };
-    let [short, unique] = mounts::numbers_of(target.mount);
+    let own = || mounts::numbers_of(target.mount);
+    let [short, unique] = target.other_mount.map_or_else(own, |part| part.numbers);
     statx.stx_mnt_id = if by == STATX_MNT_ID_UNIQUE { unique } else { short };
     let known = if statx.stx_mnt_id == 0 { 0 } else { by };
     statx.stx_mask = libc::STATX_BASIC_STATS | mask & libc::STATX_BTIME | known;
     statx.stx_attributes_mask = TOLD_OF_ALL;
-    if attr.ino == Ino::ROOT {
+    if Some(attr.ino) == target.other_mount.map_or(Some(Ino::ROOT), |part| part.root) {
         statx.stx_attributes = libc::STATX_ATTR_MOUNT_ROOT as u64;
     }
     statx.stx_blksize = 4096;
@@ -182,7 +187,11 @@ pub(crate) fn access(dir: u64, path: u64, wanted: i32, flags: i32) -> Served {
             may(if is_run { Rights::Kernel } else { rights }, attr, wanted as u32 & 7)?;
         }
         let is_file = attr.kind == FileKind::File;
-        if is_file && wanted & libc::X_OK != 0 && mounts::is_no_exec(target.mount) {
+        let is_no_exec = || mounts::is_no_exec(target.mount);
+        if is_file
+            && wanted & libc::X_OK != 0
+            && target.other_mount.map_or_else(is_no_exec, |part| part.no_exec)
+        {
             return Err(None);
         }
         let may_run = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;

@@ -15,16 +15,16 @@ use crate::paths::{Place, W, descriptor, named_descriptor, place, refused};
 /// The place of a name that is to be made, moved or removed. With a slash after it it is the kernel's,
 /// whose answers then depend on what is there, and on the call.
 fn name_here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
-    let place = here(dir, path, buffer)?;
+    let place = here(dir, path, buffer, false)?;
     if place.has_slash() { Err(None) } else { Ok(place) }
 }
 
 /// The place that a path leads to, for whom something may be done here.
-fn here(dir: u64, path: u64, buffer: &mut PathBuffer) -> Result<Place<'_>, Served> {
+fn here(dir: u64, path: u64, buffer: &mut PathBuffer, follow: bool) -> Result<Place<'_>, Served> {
     if state::rights() == Rights::Kernel {
         return Err(None);
     }
-    place(dir, path, buffer).ok_or(None)
+    place(dir, path, buffer, follow).ok_or(None)
 }
 
 fn done<T>(result: Result<Result<T, Error>, Served>) -> Served {
@@ -146,7 +146,7 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         let old = name_here(from.0, from.1, &mut old)?;
         let new = name_here(to.0, to.1, &mut new)?;
         let (source, target) = (old.walk(false)?, new.walk(false)?);
-        if old.mount != new.mount {
+        if !are_of_one_mount(&old, &new) {
             return Err(Some(fail(libc::EXDEV)));
         }
         let (name, attr) = old_name(&source)?;
@@ -179,6 +179,12 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
     })())
 }
 
+/// Whether a name can be moved from one place to the other: pools are mounted in several places.
+fn are_of_one_mount(one: &Place<'_>, other: &Place<'_>) -> bool {
+    let number = |place: &Place<'_>| place.other_mount.map(|part| part.numbers);
+    one.mount == other.mount && number(one) == number(other)
+}
+
 /// Leaves it to the kernel to move what may not be moved here: a directory that changes its parent is
 /// itself written to.
 fn may_move(place: &Place<'_>, attr: &Attr, (from, to): (Node, Node)) -> Result<(), Served> {
@@ -201,12 +207,13 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
         return None;
     }
     done((|| {
-        let old = here(from.0, from.1, &mut old)?;
-        let source = old.walk(flags & libc::AT_SYMLINK_FOLLOW != 0)?;
+        let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+        let old = here(from.0, from.1, &mut old, follow)?;
+        let source = old.walk(follow)?;
         let attr = source.attr.ok_or(Some(fail(libc::ENOENT)))?;
         let new = name_here(to.0, to.1, &mut new)?;
         let target = new.walk(false)?;
-        if old.mount != new.mount {
+        if !are_of_one_mount(&old, &new) {
             return Err(Some(fail(libc::EXDEV)));
         }
         let name = new_name(&target, false)?;
@@ -235,6 +242,10 @@ fn link_file(fd: i32, to: (u64, u64)) -> Served {
     done((|| {
         let new = name_here(to.0, to.1, &mut buffer)?;
         let target = new.walk(false)?;
+        // By which mount of the pool a file was opened the kernel knows.
+        if new.other_mount.is_some() {
+            return Err(None);
+        }
         if file.mount() != new.mount {
             return Err(Some(fail(libc::EXDEV)));
         }
@@ -269,7 +280,7 @@ pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
         return Some(fail(if len as i32 > 0 { libc::ENOENT } else { libc::EINVAL }));
     }
     let mut read = || {
-        let place = here(dir, path, &mut buffer)?;
+        let place = here(dir, path, &mut buffer, false)?;
         let found = place.walk(false)?;
         let attr = found.attr.ok_or(Some(fail(libc::ENOENT)))?;
         if attr.kind != FileKind::Symlink {

@@ -12,6 +12,7 @@ use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
 use crate::mounts;
 use crate::mounts::state::{self, Rights};
 use crate::numbers;
+use crate::paths::outside;
 use crate::paths::{Place, R, W, descriptor, keeps_set_id, place, refused};
 
 /// Flags that a description keeps.
@@ -87,8 +88,19 @@ pub(crate) fn openat2(args: &Args) -> Served {
 
 fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     let mut buffer = PathBuffer::new();
-    let place = place(dir, path, &mut buffer)?;
-    let by_kernel = || (!may_wait(&place, flags)).then(|| adopt(&place, dir, path, flags, mode));
+    let follow = flags & libc::O_NOFOLLOW == 0 && flags & EXCLUSIVE != EXCLUSIVE;
+    let place = place(dir, path, &mut buffer, follow)?;
+    // The kernel shows by which mount something was opened, and from where `..` leads out of it. What it
+    // has opened is served from then on.
+    if place.other_mount.is_some() {
+        report::because(Why::Outside);
+        return None;
+    }
+    // What it opens by a path from outside is looked at wherever it lies.
+    let by_kernel = || {
+        let adopts = !place.from_outside && !may_wait(&place, flags);
+        adopts.then(|| adopt(&place, dir, path, flags, mode))
+    };
     let both = libc::O_DIRECTORY | libc::O_CREAT;
     let is_path = flags & libc::O_PATH != 0;
     let mut flags = flags & if is_path { PATH_FLAGS } else { KNOWN };
@@ -435,9 +447,16 @@ pub(crate) fn found(number: i64, args: &Args, fd: i32) -> Option<()> {
         _ => guard::load::<u64>(args[2])? as i32,
     };
     let found = mounts::of_descriptor(fd)?;
+    let (dir, path) = match number {
+        libc::SYS_open | libc::SYS_creat => (libc::AT_FDCWD, args[0]),
+        _ => (descriptor(args[0]), args[1]),
+    };
+    PathBuffer::new().load(path).into_iter().for_each(|path| outside::opened(dir, path));
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0;
     // By another mount of the same pool `..` may lead elsewhere, and it may be there to be read alone.
     if !found.is_at_target && (found.is_directory || !writes && !may_be_changed(fd)) {
+        // Names from here are looked at anew.
+        outside::changed();
         return None;
     }
     serve_opened(found.mount, (Ret::from(fd), flags), found.ino)

@@ -11,7 +11,7 @@ use crate::fds::{kernel, locks};
 use crate::maps;
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
-use crate::paths::{moved, spelling};
+use crate::paths::{self, moved};
 use crate::process::exec::{self, Changed};
 use crate::process::{confined, signals};
 
@@ -73,13 +73,13 @@ fn fork(number: i64, args: &Args) -> Ret {
     numbers::before_fork();
     thread::before_fork();
     locks::before_fork();
-    spelling::before_fork();
+    paths::before_fork();
     signals::before_fork();
     HEAP.before_fork();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     HEAP.after_fork();
     signals::fork_done();
-    spelling::fork_done();
+    paths::fork_done();
     locks::fork_done();
     thread::fork_done();
     numbers::fork_done();

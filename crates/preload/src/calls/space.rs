@@ -36,7 +36,9 @@ pub(crate) fn of_file(args: &Args) -> Served {
 }
 
 fn store(target: &Target, at: u64) -> Result<Served, Served> {
-    let mut found = *told(target.mount).ok_or(None)?;
+    // Flags are the mount's, and not the pool's.
+    let told = target.other_mount.is_none().then_some(target.mount).and_then(told);
+    let mut found = *told.ok_or(None)?;
     let space = target.fs.statfs_of(target.attr.ino).map_err(|error| refused(&error))?;
     found.f_blocks = space.pages;
     found.f_bfree = space.pages_free;

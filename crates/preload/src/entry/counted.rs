@@ -170,7 +170,8 @@ pub(crate) fn counted(number: i64, args: &Args, serve: impl FnOnce() -> Outcome)
     noted();
     let outcome = serve();
     let noted = noted();
-    let Some(why) = why_file.or_else(|| call.why_path(args)) else { return outcome };
+    let why = why_file.or_else(|| call.why_path(args)).or(noted);
+    let Some(why) = why else { return outcome };
     match outcome {
         Outcome::Done(result) => {
             let way = noted.map_or(Ok(()), Err);
@@ -241,7 +242,7 @@ impl CountedCall {
             PathAt(dir, path) => (*args.get(dir)?, *args.get(path)?),
         };
         let mut buffer = PathBuffer::new();
-        if let Some(place) = paths::place(dir, path, &mut buffer) {
+        if let Some(place) = paths::place(dir, path, &mut buffer, false) {
             let is_judged = place.rights == Rights::Kernel;
             return Some(if is_judged { Why::Rights } else { Why::Call });
         }

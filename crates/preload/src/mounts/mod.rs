@@ -4,6 +4,7 @@
 //! time, and again in the child of a fork, which the records in the arena must not take for its
 //! parent: a page that the kernel wipes in children says so.
 
+pub(crate) mod facts;
 pub(crate) mod helper;
 pub(crate) mod places;
 pub(crate) mod room;
@@ -17,24 +18,19 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use novale_core::{Ctx, Fs, HoldId, Ino};
 use novale_posix::join::{Joined, join_from};
+use novale_posix::report::Why;
 
 use crate::base::lock::Lock;
 use crate::base::say::say;
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
-use crate::base::{classes, settings};
+use crate::base::{classes, report, settings};
+use crate::mounts::facts::{Facts, STATX_MNT_ID_UNIQUE, Seen};
 use crate::numbers::{self, limits, words};
 
 /// Mounts that a process may use directly.
 pub(crate) const MOUNTS_MAX: usize = 16;
 const PAGE: usize = 4096;
-/// Of Linux 6.8.
-const STATMOUNT: i64 = 457;
-/// Flags of a mount, as the kernel calls them.
-const READ_ONLY: u64 = 1;
-const NO_EXEC: u64 = 8;
-const NO_SYM_FOLLOW: u64 = 0x20_0000;
-pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// How a program ends that is not to go through the mount, as `novale run --strict` does.
 const UNABLE: i32 = 125;
 /// Said of a mount after its slots.
@@ -336,11 +332,6 @@ pub(crate) struct OfMount {
 
 /// What a descriptor of the kernel's leads to, where that lies in a mount.
 pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
-    static ASKED: AtomicBool = AtomicBool::new(false);
-    if !ASKED.swap(true, Ordering::Relaxed) {
-        // Once: who can't come to a mount has nothing open in it.
-        (0..all().len()).for_each(|mount| _ = device(mount));
-    }
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_MNT_ID;
@@ -348,8 +339,7 @@ pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
     let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
-    let is_here = |mount: &Mount| mount.device.load(Ordering::Acquire) == device;
-    let mount = all().iter().position(is_here).filter(|_| got == 0 && device != 0)?;
+    let mount = of_device(device).filter(|_| got == 0)?;
     let id = all().get(mount)?.id.load(Ordering::Relaxed);
     Some(OfMount {
         mount,
@@ -387,21 +377,73 @@ pub(crate) fn is_no_exec(mount: usize) -> bool {
 /// Whether the mount's flags leave a program here to change files and to follow links: the kernel judges
 /// all calls otherwise.
 fn allows_all(mount: &Mount) -> bool {
-    let Some((of_mount, of_file_system)) = flags(mount) else { return true };
-    mount.no_exec.store(of_mount & NO_EXEC != 0, Ordering::Relaxed);
-    of_mount & (READ_ONLY | NO_SYM_FOLLOW) == 0 && of_file_system & READ_ONLY == 0
+    let Some(facts) = Facts::of(number(mount, STATX_MNT_ID_UNIQUE)) else { return true };
+    mount.no_exec.store(facts.forbid_exec(), Ordering::Relaxed);
+    facts.allow_all()
 }
 
-/// The flags of a mount and of what is mounted there, which the kernel tells without asking the daemon;
-/// nothing where it can't.
-fn flags(mount: &Mount) -> Option<(u64, u64)> {
-    const BYTES: u64 = 32;
-    const BASICS: u64 = 3;
-    let asked = [BYTES, number(mount, STATX_MNT_ID_UNIQUE), BASICS, 0];
-    let mut told = [0_u64; 64];
-    let got = sys!(STATMOUNT, asked.as_ptr(), told.as_mut_ptr(), size_of_val(&told), 0);
-    let (of_mount, of_file_system) = (told.get(8)?, told.get(4)? & u64::from(u32::MAX));
-    (got == 0).then_some((*of_mount, of_file_system))
+/// Another mount of a pool, which shows all of its files elsewhere or a part of them: a bind mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OtherMount {
+    /// The mount's numbers, as [`numbers_of`] has them.
+    pub(crate) numbers: [u64; 2],
+    pub(crate) no_exec: bool,
+    /// Its root, where that is known.
+    pub(crate) root: Option<Ino>,
+}
+
+/// The mount whose device something lies on that the kernel has shown.
+pub(crate) fn of_device(device: u64) -> Option<usize> {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if !ASKED.swap(true, Ordering::Relaxed) {
+        // Once: who can't come to a mount has nothing open in it.
+        (0..all().len()).for_each(|mount| _ = self::device(mount));
+    }
+    let is_here = |mount: &Mount| mount.device.load(Ordering::Acquire) == device;
+    all().iter().position(is_here).filter(|_| device != 0)
+}
+
+/// By which mount of a pool something is seen: none for the one that is known here. How others are mounted
+/// may change at any moment, so the kernel is asked each time, and judges the calls by some.
+pub(crate) fn seen_by(mount: usize, seen: &Seen) -> Result<Option<OtherMount>, JudgedByKernel> {
+    let [_, known] = numbers_of(mount);
+    if seen.mount == known {
+        return Ok(None);
+    }
+    // A device's number may be another file system's by now.
+    let device = (libc::major(seen.device), libc::minor(seen.device));
+    if !fs(mount).is_some_and(|fs| fs.serves_mount(device)) {
+        return Err(JudgedByKernel);
+    }
+    let is_bare = |_: &Facts| facts::is_bare(seen.mount);
+    let Some(facts) = Facts::of(seen.mount).filter(Facts::allow_all).filter(is_bare) else {
+        judged_by_kernel(mount);
+        return Err(JudgedByKernel);
+    };
+    Ok(Some(OtherMount {
+        numbers: [facts.short, seen.mount],
+        no_exec: facts.forbid_exec(),
+        root: seen.is_root.then_some(Ino::new(seen.ino)),
+    }))
+}
+
+/// What calls by a mount are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JudgedByKernel;
+
+/// Calls by another mount of a pool are the kernel's: where that is not to be, the program ends.
+#[cold]
+fn judged_by_kernel(mount: usize) {
+    report::because(Why::Outside);
+    if !settings::is_strict() {
+        return;
+    }
+    let target = all().get(mount).map(|mount| String::from_utf8_lossy(&mount.target));
+    let target = target.unwrap_or_default();
+    not_served(&format!(
+        "{target}: a path leads there by another mount of it, which is read-only, follows no links, shows \
+         other users, or has something mounted below"
+    ));
 }
 
 /// The number of the inode of a descriptor that the kernel has opened, if it is this mount's.

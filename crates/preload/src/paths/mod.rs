@@ -1,21 +1,24 @@
 //! From the path arguments of a call to a place in a mount, if they lead into one.
 
+pub(crate) mod outside;
 pub(crate) mod spelling;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Attr, Ctx, FileKind, Fs, Ino, Node};
 use novale_posix::report::Why;
 use novale_posix::{
-    Error, Found, SET_ID, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name,
+    Error, Found, SET_ID, Start, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name,
 };
 
 use crate::base::guard::{PATH_MAX, PathBuffer};
 use crate::base::sys::{Served, fail, sys};
 use crate::base::{left, report};
 use crate::fds::{kernel, table};
-use crate::mounts;
 use crate::mounts::state::{self, Rights};
+use crate::mounts::{self, OtherMount};
+use crate::paths::outside::Entered;
 use crate::paths::spelling::From;
 
 /// Where a path starts, below a mount.
@@ -24,9 +27,14 @@ pub(crate) struct Place<'a> {
     pub(crate) fs: &'static Fs,
     pub(crate) ctx: Ctx,
     pub(crate) rights: Rights,
-    start: Node,
+    /// The other mount of the pool that the path has led to: where that does not show, the calls are the
+    /// kernel's.
+    pub(crate) other_mount: Option<OtherMount>,
+    /// What the kernel does with the same path may be about something else.
+    pub(crate) from_outside: bool,
+    start: Start,
     /// The path from `start` on.
-    path: &'a [u8],
+    path: Cow<'a, [u8]>,
 }
 
 /// The working directory, as far as it is known: one of [`CWD_UNKNOWN`], [`CWD_KERNEL`], or a mount
@@ -42,27 +50,47 @@ const CWD_KERNEL: u32 = 1;
 /// The working directory may be another one now.
 pub(crate) fn moved() {
     CWD.store(CWD_UNKNOWN, Ordering::Release);
+    outside::changed();
+}
+
+/// Keeps other threads out while the process forks.
+pub(crate) fn before_fork() {
+    spelling::before_fork();
+    outside::before_fork();
+}
+
+/// Called in parent and child.
+pub(crate) fn fork_done() {
+    outside::fork_done();
+    spelling::fork_done();
 }
 
 /// The place that a path argument names; `None` where it is the kernel's, which also says what is
 /// wrong with a bad one.
-pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Place<'_>> {
+/// With `follow` a symbolic link that is its last name counts as what that leads to.
+pub(crate) fn place(
+    dir: u64,
+    path: u64,
+    buffer: &mut PathBuffer,
+    follow: bool,
+) -> Option<Place<'_>> {
     if left::has_all() {
         return None;
     }
     let (dir, path) = spelling::plain(dir, buffer.load(path)?);
-    let (mount, start, path) = if path.starts_with(b"/") {
+    let Entered { mount, start, path, other_mount, from_outside } = if path.starts_with(b"/") {
         if leads_to_descriptors(path) {
             kernel::take_all(0);
             return None;
         }
-        from_root(mounts::of_path(path).or_else(|| spelling::enter(From::Root, path))?)
+        let outside = || outside::enter(libc::AT_FDCWD, path, follow);
+        spelling::written(path).map(from_root).or_else(outside)?
     } else if let Some((mount, start)) = directory(descriptor(dir)) {
-        (mount, start, path)
+        inside(mount, start, path)
     } else {
         let dir = descriptor(dir);
         let from = if dir == libc::AT_FDCWD { From::Cwd } else { From::Descriptor(dir) };
-        from_root(spelling::enter(from, path)?)
+        spelling::enter(from, path).map(from_root).or_else(|| outside::enter(dir, path, follow))?
     };
     let fs = mounts::fs(mount)?;
     let mut rights = state::rights();
@@ -70,12 +98,18 @@ pub(crate) fn place(dir: u64, path: u64, buffer: &mut PathBuffer) -> Option<Plac
     if rights != Rights::All && mounts::device(mount) == 0 {
         rights = Rights::Kernel;
     }
-    Some(Place { mount, fs, ctx: mounts::ctx(), rights, start, path })
+    Some(Place { mount, fs, ctx: mounts::ctx(), rights, other_mount, from_outside, start, path })
+}
+
+/// Where a path goes on from a directory of a mount that is known here.
+fn inside(mount: usize, start: Node, path: &[u8]) -> Entered<'_> {
+    let start = Start::Whole(start);
+    Entered { mount, start, path: path.into(), other_mount: None, from_outside: false }
 }
 
 /// Where a path goes on that has come to a mount point, which itself is the root.
-fn from_root((mount, rest): (usize, &[u8])) -> (usize, Node, &[u8]) {
-    (mount, Node::ROOT, if rest.is_empty() { b"/" } else { rest })
+fn from_root((mount, rest): (usize, &[u8])) -> Entered<'_> {
+    inside(mount, Node::ROOT, if rest.is_empty() { b"/" } else { rest })
 }
 
 /// A descriptor argument: the kernel looks at its lower half.
@@ -129,7 +163,8 @@ fn find_working_directory() -> Option<(usize, Node)> {
     let found = path.and_then(|path| {
         let (mount, rest) = mounts::of_path(path.strip_suffix(b"\0")?)?;
         let rest = if rest.is_empty() { b"/" } else { rest };
-        let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), Node::ROOT, rest, true).ok()?;
+        let start = Start::Whole(Node::ROOT);
+        let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), start, rest, true).ok()?;
         let attr = found.attr.filter(|attr| attr.kind == FileKind::Directory)?;
         Some((mount, attr))
     });
@@ -160,18 +195,19 @@ impl Place<'_> {
     /// mount: by as many as the kernel follows, which says what is wrong with more.
     fn by_links(
         &self,
-        walk: impl for<'p> Fn(Node, &'p [u8]) -> Result<Found<'p>, Error>,
+        walk: impl for<'p> Fn(Start, &'p [u8]) -> Result<Found<'p>, Error>,
     ) -> Result<Found<'_>, Served> {
-        let mut error = match walk(self.start, self.path) {
+        let mut error = match walk(self.start, &self.path) {
             Ok(found) => return Ok(found),
             Err(error) => error,
         };
         for _ in 0..SYMLINKS_MAX {
             let Error::LeavesTo(path) = &error else { break };
-            let entered = mounts::of_path(path).or_else(|| spelling::enter(From::Root, path));
+            // From another mount of the pool it leads out of that.
+            let entered = spelling::written(path).filter(|_| self.other_mount.is_none());
             let same = entered.filter(|(mount, _)| *mount == self.mount);
-            let (_, start, rest) = from_root(same.ok_or(None)?);
-            match walk(start, rest).map(Found::into_owned) {
+            let Entered { start, path, .. } = from_root(same.ok_or(None)?);
+            match walk(start, &path).map(Found::into_owned) {
                 Ok(found) => return Ok(found),
                 Err(next) => error = next,
             }

@@ -25,7 +25,7 @@ const CWDS: [&[u8]; 2] = [b"/proc/self/cwd/", b"/proc/thread-self/cwd/"];
 static CWD: Lock<Vec<u8>> = Lock::new(Vec::new());
 
 /// What a path leads to: a mount, and what of the path is left for it.
-type Entered<'a> = Option<(usize, &'a [u8])>;
+pub(crate) type LedTo<'a> = Option<(usize, &'a [u8])>;
 
 /// Where a path starts that does not start in a mount.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ pub(crate) fn plain(dir: u64, path: &[u8]) -> (u64, &[u8]) {
 }
 
 /// The mount that a path leads into from outside all mounts.
-pub(crate) fn enter(from: From, path: &[u8]) -> Entered<'_> {
+pub(crate) fn enter(from: From, path: &[u8]) -> LedTo<'_> {
     match from {
         // Each mount point was looked for already as it is written.
         From::Root if is_plain(path) => None,
@@ -66,12 +66,17 @@ pub(crate) fn enter(from: From, path: &[u8]) -> Entered<'_> {
     }
 }
 
+/// The mount that a path from the root leads into as it is written.
+pub(crate) fn written(path: &[u8]) -> LedTo<'_> {
+    mounts::of_path(path).or_else(|| enter(From::Root, path))
+}
+
 /// Whether each component of an absolute path is a name.
 fn is_plain(path: &[u8]) -> bool {
     !path.windows(2).any(|two| two == b"//" || two == b"/.")
 }
 
-fn enter_any<'a>(from: &[u8], path: &'a [u8]) -> Entered<'a> {
+fn enter_any<'a>(from: &[u8], path: &'a [u8]) -> LedTo<'a> {
     let of = |(index, mount): (usize, &mounts::Mount)| {
         let target = mount.target.as_slice();
         // The kernel has let the user come to the mount on its way, and not through other directories.
@@ -119,7 +124,7 @@ fn follow<'a>(target: &[u8], from: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     mount: u64,
-    device: (u32, u32),
+    device: u64,
     ino: u64,
 }
 
@@ -132,7 +137,7 @@ fn identity(fd: i32, path: *const u8) -> Option<Identity> {
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
     let known = got == 0 && found.stx_mask & mask == mask;
-    let device = (found.stx_dev_major, found.stx_dev_minor);
+    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
     known.then_some(Identity { mount: found.stx_mnt_id, device, ino: found.stx_ino })
 }
 
@@ -199,8 +204,11 @@ fn directory(fd: i32, path: &[u8]) -> Option<(&'static Way, usize)> {
 pub(crate) fn note_working_directory(path: Option<&[u8]>) {
     let named = path.filter(|path| path.starts_with(b"/") && path.len() < PATH_MAX);
     let is_there = |path: &&[u8]| {
-        let here = identity(libc::AT_FDCWD, c".".as_ptr().cast());
-        here.is_some() && here == identity(libc::AT_FDCWD, path.as_ptr())
+        // Without a name: to go through one the kernel asks for the directory's permissions.
+        let here = identity(libc::AT_FDCWD, c"".as_ptr().cast());
+        // One that is shown by another mount of a pool lies on no way.
+        let is_inside = |here: Identity| mounts::of_device(here.device).is_some();
+        here.is_some_and(|here| !is_inside(here)) && here == identity(libc::AT_FDCWD, path.as_ptr())
     };
     // A path with a NUL leads to nothing.
     let path = named.filter(is_there).and_then(|path| path.strip_suffix(b"\0")).unwrap_or(b"\0");

@@ -1,0 +1,109 @@
+//! What the kernel says of mounts without asking whom they are served by: by the number of a mount that is
+//! never given twice (Linux 6.8).
+
+use std::mem::MaybeUninit;
+
+use crate::base::sys::sys;
+
+/// Of Linux 6.8.
+const STATMOUNT: i64 = 457;
+const LISTMOUNT: i64 = 458;
+/// Bytes of a question to both.
+const QUESTION_BYTES: u64 = 32;
+/// What is asked for: the superblock's and the mount's basics.
+const BASICS: u64 = 3;
+pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
+/// Flags of a mount, and of a superblock the first one, as the kernel calls them.
+pub(crate) const READ_ONLY: u64 = 1;
+pub(crate) const NO_EXEC: u64 = 8;
+const ID_MAPPED: u64 = 0x10_0000;
+const NO_SYM_FOLLOW: u64 = 0x20_0000;
+
+/// What a path or a descriptor leads to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    pub(crate) device: u64,
+    /// The mount's number that is never given twice.
+    pub(crate) mount: u64,
+    pub(crate) ino: u64,
+    pub(crate) is_directory: bool,
+    pub(crate) is_link: bool,
+    /// It is the root of its mount.
+    pub(crate) is_root: bool,
+    pub(crate) size: u64,
+    pub(crate) owner: u32,
+}
+
+/// Looks at what a path, with a NUL, leads to from a directory, or at a descriptor with an empty one. What
+/// it leads to is not asked; file systems on the way are.
+pub(crate) fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    let of_empty = if path.first() == Some(&0) { libc::AT_EMPTY_PATH } else { 0 };
+    let flags = flags | of_empty | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let known = libc::STATX_TYPE | libc::STATX_INO | STATX_MNT_ID_UNIQUE;
+    let mask = known | libc::STATX_SIZE | libc::STATX_UID;
+    let got = sys!(libc::SYS_statx, dir, path.as_ptr(), flags, mask, found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    let found = unsafe { found.assume_init() };
+    let kind = u32::from(found.stx_mode) & libc::S_IFMT;
+    (got == 0 && found.stx_mask & known == known).then_some(Seen {
+        device: libc::makedev(found.stx_dev_major, found.stx_dev_minor),
+        mount: found.stx_mnt_id,
+        ino: found.stx_ino,
+        is_directory: kind == libc::S_IFDIR,
+        is_link: kind == libc::S_IFLNK,
+        is_root: found.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
+        size: found.stx_size,
+        owner: found.stx_uid,
+    })
+}
+
+/// What a mount is like at this moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts {
+    flags: u64,
+    of_superblock: u64,
+    /// The number by which `statx` calls it where it is not asked for the other one.
+    pub(crate) short: u64,
+}
+
+impl Facts {
+    /// Nothing where the kernel can't say.
+    pub(crate) fn of(mount: u64) -> Option<Self> {
+        let asked = [QUESTION_BYTES, mount, BASICS, 0];
+        let mut told = [0_u64; 64];
+        let got = sys!(STATMOUNT, asked.as_ptr(), told.as_mut_ptr(), size_of_val(&told), 0);
+        let low = u64::from(u32::MAX);
+        let facts = Self {
+            flags: *told.get(8)?,
+            of_superblock: *told.get(4)? & low,
+            short: *told.get(7)? & low,
+        };
+        (got == 0).then_some(facts)
+    }
+
+    /// Whether files may be changed through it and links followed, by the users that they are shown to
+    /// have: the kernel judges all calls otherwise.
+    pub(crate) fn allow_all(&self) -> bool {
+        let forbidding = READ_ONLY | NO_SYM_FOLLOW | ID_MAPPED;
+        self.flags & forbidding == 0 && self.of_superblock & READ_ONLY == 0
+    }
+
+    /// Whether links in it are followed.
+    pub(crate) fn follow_links(&self) -> bool {
+        self.flags & NO_SYM_FOLLOW == 0
+    }
+
+    /// Whether nothing in it may be executed.
+    pub(crate) fn forbid_exec(&self) -> bool {
+        self.flags & NO_EXEC != 0
+    }
+}
+
+/// Whether nothing is mounted below a mount; false where the kernel can't say.
+pub(crate) fn is_bare(mount: u64) -> bool {
+    let asked = [QUESTION_BYTES, mount, 0, 0];
+    let mut first = [0_u64];
+    sys!(LISTMOUNT, asked.as_ptr(), first.as_mut_ptr(), first.len(), 0) == 0
+}
