@@ -17,11 +17,13 @@ pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// Flags of a mount, and of a superblock the first one, as the kernel calls them.
 pub(crate) const READ_ONLY: u64 = 1;
 pub(crate) const NO_EXEC: u64 = 8;
+/// Mounts in mounts that are looked at.
+const ABOVE_MAX: usize = 16;
 const ID_MAPPED: u64 = 0x10_0000;
 const NO_SYM_FOLLOW: u64 = 0x20_0000;
 
 /// What a path or a descriptor leads to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) device: u64,
     /// The mount's number that is never given twice.
@@ -33,16 +35,18 @@ pub(crate) struct Seen {
     pub(crate) is_root: bool,
     pub(crate) size: u64,
     pub(crate) owner: u32,
+    /// When it was changed, its name too: seconds, nanoseconds.
+    changed: (i64, u32),
 }
 
 /// Looks at what a path, with a NUL, leads to from a directory, or at a descriptor with an empty one. What
-/// it leads to is not asked; file systems on the way are.
+/// it leads to is not asked; file systems on the way are. Nothing where the kernel numbers no mount for good.
 pub(crate) fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     let of_empty = if path.first() == Some(&0) { libc::AT_EMPTY_PATH } else { 0 };
     let flags = flags | of_empty | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
     let known = libc::STATX_TYPE | libc::STATX_INO | STATX_MNT_ID_UNIQUE;
-    let mask = known | libc::STATX_SIZE | libc::STATX_UID;
+    let mask = known | libc::STATX_SIZE | libc::STATX_UID | libc::STATX_CTIME;
     let got = sys!(libc::SYS_statx, dir, path.as_ptr(), flags, mask, found.as_mut_ptr());
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
@@ -56,6 +60,7 @@ pub(crate) fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
         is_root: found.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
         size: found.stx_size,
         owner: found.stx_uid,
+        changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
     })
 }
 
@@ -64,6 +69,7 @@ pub(crate) fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
 pub(crate) struct Facts {
     flags: u64,
     of_superblock: u64,
+    above: u64,
     /// The number by which `statx` calls it where it is not asked for the other one.
     pub(crate) short: u64,
 }
@@ -78,6 +84,7 @@ impl Facts {
         let facts = Self {
             flags: *told.get(8)?,
             of_superblock: *told.get(4)? & low,
+            above: *told.get(6)?,
             short: *told.get(7)? & low,
         };
         (got == 0).then_some(facts)
@@ -90,15 +97,29 @@ impl Facts {
         self.flags & forbidding == 0 && self.of_superblock & READ_ONLY == 0
     }
 
-    /// Whether links in it are followed.
-    pub(crate) fn follow_links(&self) -> bool {
-        self.flags & NO_SYM_FOLLOW == 0
-    }
-
     /// Whether nothing in it may be executed.
     pub(crate) fn forbid_exec(&self) -> bool {
         self.flags & NO_EXEC != 0
     }
+}
+
+/// Whether links are followed in a mount and in all that it is mounted in; false where the kernel can't say.
+pub(crate) fn are_links_followed(mount: u64) -> bool {
+    let mut at = mount;
+    for _ in 0..ABOVE_MAX {
+        let Some(facts) = Facts::of(at) else {
+            // What the topmost one of a namespace is in can't be asked for.
+            return at != mount;
+        };
+        if facts.flags & NO_SYM_FOLLOW != 0 {
+            return false;
+        }
+        if facts.above == at {
+            return true;
+        }
+        at = facts.above;
+    }
+    false
 }
 
 /// Whether nothing is mounted below a mount; false where the kernel can't say.

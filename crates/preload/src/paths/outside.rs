@@ -20,10 +20,9 @@ use novale_posix::Start;
 use crate::base::guard::PATH_MAX;
 use crate::base::lock::Lock;
 use crate::base::sys::sys;
-use crate::mounts::facts::{Facts, Seen, look};
+use crate::mounts::facts::{self, Seen, look};
 use crate::mounts::state;
 use crate::mounts::{self, OtherMount};
-use crate::numbers;
 use crate::paths::{leads_to_descriptors, spelling};
 
 /// Beginnings of paths that are remembered.
@@ -271,25 +270,21 @@ fn substitute(dir: i32, link: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
     (path.len() < PATH_MAX && !leads_to_descriptors(&path)).then_some(path)
 }
 
-/// The text of a symbolic link, and whose it is. What is looked at and what is read is one and the same link: the kernel
-/// follows none in some mounts.
+/// The text of a symbolic link, and whose it is. It is looked at before its text is read and after that, and
+/// is one and the same: by no descriptor, which other threads of the program would find in their way.
+///
+/// Links lie in mounts in which the kernel follows them, and so do all mounts above: who can lead a path from
+/// one mount to another for a moment, without being able to make a link where it is followed, can do so in a
+/// mount above alone.
 fn read_link(dir: i32, link: &[u8]) -> Option<(Vec<u8>, u32)> {
-    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let link = ended(link);
-    let fd = sys!(libc::SYS_openat, dir, link.as_ptr(), flags, 0);
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    let read = || {
-        let seen = look(fd, b"\0", 0).filter(|seen| seen.is_link && seen.size > 0)?;
-        let follows = Facts::of(seen.mount).is_some_and(|facts| facts.follow_links());
-        let mut text = vec![0; PATH_MAX];
-        let len = sys!(libc::SYS_readlinkat, fd, c"".as_ptr(), text.as_mut_ptr(), text.len());
-        text.truncate(usize::try_from(len).ok().filter(|_| follows)?);
-        (!text.is_empty() && text.len() < PATH_MAX).then_some((text, seen.owner))
-    };
-    let text = read();
-    sys!(libc::SYS_close, fd);
-    numbers::freed(fd);
-    text
+    let look_at = || look(dir, &link, libc::AT_SYMLINK_NOFOLLOW);
+    let seen = look_at().filter(|seen| seen.is_link && seen.size > 0)?;
+    let mut text = vec![0; PATH_MAX];
+    let len = sys!(libc::SYS_readlinkat, dir, link.as_ptr(), text.as_mut_ptr(), text.len());
+    text.truncate(usize::try_from(len).ok().filter(|len| *len < PATH_MAX)?);
+    let is_same = look_at() == Some(seen) && text.len() as u64 == seen.size;
+    (is_same && facts::are_links_followed(seen.mount)).then_some((text, seen.owner))
 }
 
 /// The kernel has opened something in a mount by a path: what leads there is remembered, where that is a
