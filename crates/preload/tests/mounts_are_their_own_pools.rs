@@ -10,6 +10,7 @@ mod harness;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -63,6 +64,67 @@ fn where_another_pool_is_mounted_by_now_the_mount_serves_it() {
     joined.close().unwrap();
     drop(joined);
     is_whole(&scratch, &other);
+}
+
+/// A mount went under a program that used it, and the kernel gave its device's number to the next one: what
+/// was opened there was read from the first pool, and written to it.
+#[test]
+fn where_another_mount_has_the_number_by_now_it_is_the_kernels() {
+    let Some((scratch, slot)) = mounted("where_another_mount_has_the_number") else { return };
+    let (dir, other) = (scratch.dir(), scratch.slot("other"));
+    novale(&["mkfs", "--size", "16M", &other]).ok();
+    let elsewhere = Path::new(&dir).parent().unwrap().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let elsewhere = elsewhere.to_str().unwrap();
+    fs::write(scratch.in_dir("file"), b"the first pool's\n").unwrap();
+    let known = fs::metadata(scratch.in_dir("file")).unwrap();
+    let mut shell = without_strict(&direct(&scratch, Path::new("sh")));
+    let script = "[ -e \"$0/file\" ]; echo ready; read go; read line <\"$1/file\"; echo \"$line\"; \
+                  echo written >\"$1/file\"";
+    shell.args(["-c", script, &dir, elsewhere]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(shell.stdout.take().unwrap());
+    let mut text = String::new();
+    said.read_line(&mut text).unwrap();
+    let daemon = facts(&slot).get("used_by").and_then(serde_json::Value::as_u64).unwrap();
+    novale(&["umount", "--lazy", &dir]).ok();
+    let is_free = ends(daemon);
+    // The kernel gives out the lowest number: what is free below is taken before.
+    let mut fillers = 0;
+    let found = loop {
+        novale(&["mount", &other, elsewhere]).ok();
+        fs::write(format!("{elsewhere}/file"), b"the second's\n").unwrap();
+        let found = fs::metadata(format!("{elsewhere}/file")).unwrap();
+        if found.dev() >= known.dev() || fillers == FILLERS_MAX {
+            break found;
+        }
+        novale(&["umount", elsewhere]).ok();
+        mount_filler(&dir);
+        fillers += 1;
+    };
+    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    said.read_to_string(&mut text).unwrap();
+    shell.wait().unwrap();
+    for _ in 0..fillers {
+        assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    }
+    if is_free && (found.dev(), found.ino()) != (known.dev(), known.ino()) {
+        println!("skipped: where_another_mount_has_the_number: another one has it");
+    }
+    assert_eq!(text, "ready\nthe second's\n");
+    assert_eq!(fs::read(format!("{elsewhere}/file")).unwrap(), b"written\n");
+    novale(&["umount", elsewhere]).ok();
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    assert_eq!(fs::read(scratch.in_dir("file")).unwrap(), b"the first pool's\n");
+    is_whole(&scratch, &slot);
+}
+
+/// Numbers that are looked for at most.
+const FILLERS_MAX: u32 = 64;
+
+fn mount_filler(at: &str) {
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none", at]).status().unwrap();
+    assert!(mounted.success());
 }
 
 /// Mounts another pool in the place of the one that is there.

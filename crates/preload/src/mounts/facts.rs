@@ -42,10 +42,20 @@ pub(crate) struct Seen {
 /// Looks at what a path, with a NUL, leads to from a directory, or at a descriptor with an empty one. What
 /// it leads to is not asked; file systems on the way are. Nothing where the kernel numbers no mount for good.
 pub(crate) fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
+    look_at(dir, path, flags, STATX_MNT_ID_UNIQUE)
+}
+
+/// Looks at what a descriptor leads to; where the kernel numbers no mount for good the mount is told by the
+/// number that may be another's one day.
+pub(crate) fn look_or_guess(fd: i32) -> Option<Seen> {
+    look(fd, b"\0", 0).or_else(|| look_at(fd, b"\0", 0, libc::STATX_MNT_ID))
+}
+
+fn look_at(dir: i32, path: &[u8], flags: i32, number: u32) -> Option<Seen> {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     let of_empty = if path.first() == Some(&0) { libc::AT_EMPTY_PATH } else { 0 };
     let flags = flags | of_empty | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
-    let known = libc::STATX_TYPE | libc::STATX_INO | STATX_MNT_ID_UNIQUE;
+    let known = libc::STATX_TYPE | libc::STATX_INO | number;
     let mask = known | libc::STATX_SIZE | libc::STATX_UID | libc::STATX_CTIME;
     let got = sys!(libc::SYS_statx, dir, path.as_ptr(), flags, mask, found.as_mut_ptr());
     // SAFETY: zeroes are a valid value, which the kernel has filled.

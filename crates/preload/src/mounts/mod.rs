@@ -52,9 +52,6 @@ pub(crate) struct Mount {
     numbers: OnceLock<[u64; 2]>,
     /// Nothing in it may be executed.
     no_exec: AtomicBool,
-    /// The mount's own number, which is another one where the pool's files are shown elsewhere too; known
-    /// with the device.
-    id: AtomicU64,
     /// The descriptor that placeholders are duplicates of; 0 before there is one.
     pub(crate) original: AtomicI32,
 }
@@ -85,7 +82,6 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
             device: AtomicU64::new(0),
             numbers: OnceLock::new(),
             no_exec: AtomicBool::new(false),
-            id: AtomicU64::new(0),
             original: AtomicI32::new(0),
         })
     };
@@ -255,7 +251,7 @@ fn served_by_mount(why: &str) {
 /// Whether the mount is another pool's by now: what the environment says is of when `novale run` was
 /// called. Where nothing is mounted, or a mount whose daemon is dead, the pool's programs go on.
 fn is_anothers(mount: &Mount, fs: &Fs) -> bool {
-    let (device, _) = device_of(&mount.target);
+    let device = device_of(&mount.target);
     if device == 0 || fs.serves_mount((libc::major(device), libc::minor(device))) {
         return false;
     }
@@ -292,15 +288,13 @@ pub(crate) fn device(mount: usize) -> u64 {
     if device != 0 {
         return device;
     }
-    let (device, id) = device_of(&known.target);
-    known.id.store(id, Ordering::Relaxed);
+    let device = device_of(&known.target);
     known.device.store(device, Ordering::Release);
     device
 }
 
-/// The numbers of device and mount of what a path leads to, which nobody is asked for; 0 where that is
-/// nothing.
-fn device_of(path: &[u8]) -> (u64, u64) {
+/// The number of the device that a path leads to, which nobody is asked for; 0 where that is nothing.
+fn device_of(path: &[u8]) -> u64 {
     let mut path = path.to_vec();
     path.push(0);
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
@@ -310,15 +304,15 @@ fn device_of(path: &[u8]) -> (u64, u64) {
         libc::AT_FDCWD,
         path.as_ptr(),
         flags,
-        libc::STATX_TYPE | libc::STATX_MNT_ID,
+        libc::STATX_TYPE,
         found.as_mut_ptr()
     );
     if got != 0 {
-        return (0, 0);
+        return 0;
     }
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
-    (libc::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_mnt_id)
+    libc::makedev(found.stx_dev_major, found.stx_dev_minor)
 }
 
 /// What the kernel has opened in a mount.
@@ -332,20 +326,15 @@ pub(crate) struct OfMount {
 
 /// What a descriptor of the kernel's leads to, where that lies in a mount.
 pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
-    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_MNT_ID;
-    let got = sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
-    // SAFETY: zeroes are a valid value, which the kernel has filled.
-    let found = unsafe { found.assume_init() };
-    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
-    let mount = of_device(device).filter(|_| got == 0)?;
-    let id = all().get(mount)?.id.load(Ordering::Relaxed);
+    let seen = facts::look_or_guess(fd)?;
+    let mount = of_device(seen.device)?;
+    let [short, known] = numbers_of(mount);
+    let known = if known == 0 { short } else { known };
     Some(OfMount {
         mount,
-        ino: Ino::new(found.stx_ino),
-        is_directory: u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR,
-        is_at_target: id != 0 && id == found.stx_mnt_id,
+        ino: Ino::new(seen.ino),
+        is_directory: seen.is_directory,
+        is_at_target: known != 0 && known == seen.mount,
     })
 }
 
@@ -392,7 +381,8 @@ pub(crate) struct OtherMount {
     pub(crate) root: Option<Ino>,
 }
 
-/// The mount whose device something lies on that the kernel has shown.
+/// The mount whose device something lies on that the kernel has shown: as long as a client serves it. When
+/// nobody does any more, the kernel gives the number to the next mount, of whoever it is.
 pub(crate) fn of_device(device: u64) -> Option<usize> {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if !ASKED.swap(true, Ordering::Relaxed) {
@@ -400,7 +390,9 @@ pub(crate) fn of_device(device: u64) -> Option<usize> {
         (0..all().len()).for_each(|mount| _ = self::device(mount));
     }
     let is_here = |mount: &Mount| mount.device.load(Ordering::Acquire) == device;
-    all().iter().position(is_here).filter(|_| device != 0)
+    let mount = all().iter().position(is_here).filter(|_| device != 0)?;
+    let numbers = (libc::major(device), libc::minor(device));
+    fs(mount)?.serves_mount(numbers).then_some(mount)
 }
 
 /// By which mount of a pool something is seen: none for the one that is known here. How others are mounted
@@ -409,11 +401,6 @@ pub(crate) fn seen_by(mount: usize, seen: &Seen) -> Result<Option<OtherMount>, J
     let [_, known] = numbers_of(mount);
     if seen.mount == known {
         return Ok(None);
-    }
-    // A device's number may be another file system's by now.
-    let device = (libc::major(seen.device), libc::minor(seen.device));
-    if !fs(mount).is_some_and(|fs| fs.serves_mount(device)) {
-        return Err(JudgedByKernel);
     }
     let is_bare = |_: &Facts| facts::is_bare(seen.mount);
     let Some(facts) = Facts::of(seen.mount).filter(Facts::allow_all).filter(is_bare) else {
@@ -448,14 +435,8 @@ fn judged_by_kernel(mount: usize) {
 
 /// The number of the inode of a descriptor that the kernel has opened, if it is this mount's.
 pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
-    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    let mask = libc::STATX_INO | libc::STATX_TYPE;
-    let got = sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, mask, found.as_mut_ptr());
-    // SAFETY: zeroes are a valid value, which the kernel has filled.
-    let found = unsafe { found.assume_init() };
-    let is_here = libc::makedev(found.stx_dev_major, found.stx_dev_minor) == device(mount);
-    (got == 0 && is_here).then(|| Ino::new(found.stx_ino))
+    let seen = facts::look_or_guess(i32::try_from(fd).ok()?)?;
+    (of_device(seen.device) == Some(mount)).then(|| Ino::new(seen.ino))
 }
 
 /// Leaves all pools, since the process ends or becomes another program. No other thread is inside.
