@@ -84,6 +84,32 @@ fn by_every_method_of_writes() {
 }
 
 #[test]
+fn with_several_operations_in_flight_together() {
+    run(&[("in-flight", 6)]);
+}
+
+/// What a seed says happens again: the same points, images and deaths, or a failure could not be
+/// replayed.
+#[test]
+fn with_clients_that_die_in_flight_and_the_same_again() {
+    let How::Drawn(make) = Workload::named("in-flight").unwrap().how else { panic!() };
+    let (mut seen, mut again) = (CrashSummary::default(), CrashSummary::default());
+    for seed in 1..8 {
+        let mut case = make(seed);
+        let options = &mut case.options;
+        options.effort = Effort { random: 1, pairs: 0, data_lines_max: 0, ..Effort::default() };
+        (options.clients, options.dies_one_in) = (3, 1);
+        (options.used_one_in, options.nested_one_in) = (0, 0);
+        for seen in [&mut seen, &mut again] {
+            *seen += explore(&case.steps, options).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
+    println!("{seen:?}");
+    assert!(seen.deaths > 0 && seen.settled_in_flight > 0, "{seen:?}");
+    assert_eq!(seen, again);
+}
+
+#[test]
 fn of_files_that_are_mapped() {
     run(&[("mapped", 10), ("maps", 2)]);
 }

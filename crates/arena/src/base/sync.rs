@@ -9,7 +9,7 @@ use std::sync::atomic::fence;
 use std::time::Duration;
 
 use crate::base::off::{high32, low32};
-use crate::base::word::AtomicU64;
+use crate::base::word::{self, AtomicU64};
 
 /// Set in a lock word while somebody may sleep on it.
 const CONTENDED: u64 = 1 << 31;
@@ -152,6 +152,9 @@ fn unlock_contended(word: &AtomicU64, owner: Owner) -> bool {
 
 /// Sleeps while the low half of `word` is `expected`, at most `timeout`. False: the time is up.
 pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Duration) -> bool {
+    if !word::sleeps() {
+        return false;
+    }
     let limit = libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(timeout.subsec_nanos()),

@@ -8,39 +8,57 @@
 pub use std::sync::atomic::AtomicU64;
 
 #[cfg(feature = "watched-stores")]
+pub(crate) use watched::sleeps;
+#[cfg(feature = "watched-stores")]
 pub use watched::{AtomicU64, Watcher, watch_stores};
+
+/// Whether the calling thread is to sleep until another one changes a word.
+#[cfg(not(feature = "watched-stores"))]
+pub(crate) const fn sleeps() -> bool {
+    true
+}
 
 #[cfg(feature = "watched-stores")]
 mod watched {
     use std::cell::{Cell, RefCell};
-    use std::panic::Location;
     use std::sync::atomic::Ordering::{self, Relaxed};
 
-    /// Told of each store of its thread before it happens, with the call that stores; says whether it
-    /// happens. It may unwind, and then refuses all that is stored on the way out: so a client dies
-    /// between two stores.
-    pub type Watcher = Box<dyn Fn(&'static Location<'static>) -> bool>;
+    /// Told of what its thread is about to do with words of any segment. Each may let other threads run
+    /// meanwhile.
+    pub trait Watcher {
+        /// A store; says whether it happens. It may unwind, and then refuses all that is stored on the
+        /// way out: so a client dies between two stores.
+        fn stores(&self) -> bool;
+
+        /// A sleep until another thread changes a word; says whether it happens: one that does not is
+        /// over at once.
+        fn sleeps(&self) -> bool;
+    }
 
     thread_local! {
         static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-        static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+        static WATCHER: RefCell<Option<Box<dyn Watcher>>> = const { RefCell::new(None) };
     }
 
     /// Sets, or takes away, who watches the stores of the calling thread to words of any segment.
-    pub fn watch_stores(watcher: Option<Watcher>) {
+    pub fn watch_stores(watcher: Option<Box<dyn Watcher>>) {
         IS_WATCHED.set(watcher.is_some());
         WATCHER.set(watcher);
     }
 
     #[inline]
-    #[track_caller]
     fn happens() -> bool {
-        !IS_WATCHED.get() || ask(Location::caller())
+        !IS_WATCHED.get() || ask(|watcher| watcher.stores())
+    }
+
+    /// Whether the calling thread is to sleep until another one changes a word.
+    pub(crate) fn sleeps() -> bool {
+        !IS_WATCHED.get() || ask(|watcher| watcher.sleeps())
     }
 
     #[cold]
-    fn ask(site: &'static Location<'static>) -> bool {
-        WATCHER.with_borrow(|watcher| watcher.as_ref().is_none_or(|ask| ask(site)))
+    fn ask(what: impl Fn(&dyn Watcher) -> bool) -> bool {
+        WATCHER.with_borrow(|watcher| watcher.as_deref().is_none_or(what))
     }
 
     /// A word of the segment. Of a store that the watcher refuses the caller is told that it happened.
@@ -52,7 +70,6 @@ mod watched {
         ($($name:ident)*) => {$(
             /// As the standard library's.
             #[inline]
-            #[track_caller]
             pub fn $name(&self, value: u64, order: Ordering) -> u64 {
                 if happens() { self.0.$name(value, order) } else { self.0.load(Relaxed) }
             }
@@ -66,7 +83,6 @@ mod watched {
             /// # Errors
             /// The value, where it is another one than `current`.
             #[inline]
-            #[track_caller]
             pub fn $name(
                 &self,
                 current: u64,
@@ -94,7 +110,6 @@ mod watched {
 
         /// As the standard library's.
         #[inline]
-        #[track_caller]
         pub fn store(&self, value: u64, order: Ordering) {
             if happens() {
                 self.0.store(value, order);
@@ -109,7 +124,6 @@ mod watched {
         /// # Errors
         /// The value, where `change` gave none.
         #[inline]
-        #[track_caller]
         pub fn fetch_update(
             &self,
             success: Ordering,

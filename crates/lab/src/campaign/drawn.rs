@@ -12,7 +12,7 @@ use crate::crash::{Caches, CrashOptions, Effort, small_step};
 use crate::diff::CoreOptions;
 use crate::workload::{Flavor, Generator, Step, parse_steps};
 
-const MB: u64 = 1 << 20;
+pub(super) const MB: u64 = 1 << 20;
 
 /// Steps of a random sequence that are cut.
 const STEPS: usize = 30;
@@ -138,7 +138,7 @@ pub(super) fn long(seed: u64) -> Case {
     case
 }
 
-fn random_on(seed: u64, form: Form, slots: Vec<u64>) -> Case {
+pub(super) fn random_on(seed: u64, form: Form, slots: Vec<u64>) -> Case {
     // Every third sequence has a past: longer logs, more names.
     let from_step = if seed.is_multiple_of(3) { 4 * STEPS } else { 0 };
     // Some are cut in every way that there is, at each store too.

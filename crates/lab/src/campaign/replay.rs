@@ -48,6 +48,8 @@ pub fn print_replay(case: &Case, found: &str) -> String {
         ("cut_off_one_in", u64::from(case.options.cut_off_one_in)),
         ("by_units", u64::from(case.options.by_units)),
         ("many_threads", u64::from(case.options.many_threads)),
+        ("clients", case.options.clients as u64),
+        ("dies_one_in", u64::from(case.options.dies_one_in)),
         ("eadr", u64::from(case.options.caches == Caches::Kept)),
         ("seed", case.options.seed),
     ];
@@ -105,6 +107,9 @@ const SUBSET_LINES_MAX: u64 = 16;
 /// Lines, pairs and subsets that are chosen at a point.
 const CHOSEN_MAX: u64 = 10_000;
 
+/// Clients that are in flight together.
+const CLIENTS_MAX: u64 = 6;
+
 /// The bytes that a step has in memory.
 fn bytes_of(step: &Step) -> Option<u64> {
     let Step::On { action, .. } = step else { return None };
@@ -155,9 +160,11 @@ fn parse_options(line: &str) -> Result<CrashOptions, String> {
         used_one_in: values.number("used_one_in", 0, u64::MAX)?,
         nested_one_in: values.number("nested_one_in", 0, u64::MAX)?,
         cut_off_one_in: values.number("cut_off_one_in", 0, u64::MAX)?,
-        // Files from before have none.
+        // Files from before have none, and none of the next two.
         by_units: values.0.contains_key("by_units") && values.flag("by_units")?,
         many_threads: values.flag("many_threads")?,
+        clients: values.or("clients", 1, CLIENTS_MAX)?,
+        dies_one_in: values.or("dies_one_in", 0, u64::MAX)?,
         seed: values.number("seed", 0, u64::MAX)?,
     };
     match values.0.keys().next() {
@@ -177,6 +184,11 @@ impl<'l> Values<'l> {
 
     fn number<T: TryFrom<u64>>(&mut self, key: &str, min: u64, max: u64) -> Result<T, String> {
         parse_number(key, self.text(key)?, min, max)
+    }
+
+    /// As [`Self::number`], from 0 on; `or` where there is none.
+    fn or<T: TryFrom<u64>>(&mut self, key: &str, or: T, max: u64) -> Result<T, String> {
+        if self.0.contains_key(key) { self.number(key, 0, max) } else { Ok(or) }
     }
 
     fn index(&mut self, key: &str, max: u64) -> Result<usize, String> {

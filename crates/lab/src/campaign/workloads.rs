@@ -1,6 +1,6 @@
 //! Which sequences there are to be cut: a line each in [`WORKLOADS`]. A new mechanism registers here.
 
-use super::{drawn, shapes};
+use super::{drawn, flights, shapes};
 use crate::crash::CrashOptions;
 use crate::workload::Step;
 
@@ -61,6 +61,7 @@ pub const WORKLOADS: &[Workload] = &[
     line("eadr", "random steps where caches persist, cut within stores", Drawn(drawn::eadr)),
     line("cut-off", "random steps, every other one cut off for good", Drawn(drawn::cut_off)),
     line("twice", "an operation cut off by a power cut that tears it, and others behind the recovery", Drawn(drawn::twice)),
+    line("in-flight", "operations of several clients in flight together, some of which die", Drawn(flights::in_flight)),
     line("long", "random steps behind three thousand others", Drawn(drawn::long)),
     line("full", "random steps on a full pool", Drawn(drawn::full)),
     line("collect-names", "a directory's log while it is collected", Drawn(drawn::churned_directory)).collecting(),

@@ -12,9 +12,12 @@ use novale_core::{Atime, Form, Fs, OpenOptions, Serial, UpdatePolicy};
 use novale_model::{Model, Tree};
 use novale_pm::{Observer, PmOptions};
 
-use super::dying::{Act, Fate, Points, place};
+use super::dying::{Act, die, place};
 use super::field::Home;
-use crate::crash::{Allowed, Bench, Depth, Effort, Hardware, Recorder, State, What, images, probe};
+use crate::crash::{
+    Allowed, Bench, Depth, Effort, Hardware, Points, Recorder, State, What, images, look_at_names,
+    probe,
+};
 use crate::diff::{
     CoreMachine, CoreOptions, Machine, Manner, OnFs, check_pool, make_pool, now_ns_at,
 };
@@ -100,19 +103,6 @@ pub fn die_everywhere(
 pub(super) struct Dead {
     pub(super) client: ClientInfo,
     pub(super) at: Backtrace,
-}
-
-/// What a user may see.
-pub(super) struct Shown {
-    pub(super) name: &'static str,
-    tree: Tree,
-    inodes: u64,
-}
-
-impl Shown {
-    pub(super) fn state(&self) -> State {
-        State::new(self.name, self.tree.clone(), self.inodes)
-    }
 }
 
 /// A pool with one client in good health.
@@ -205,10 +195,10 @@ impl Death {
         self.settle(&allowed, options, &mut summary)?;
         self.is_forgotten(dead)?;
         let found = self.look(&allowed).map_err(|why| format!("settled: {why}"))?;
-        if shown == "after" && found == "before" {
+        if (shown.name, found.name) == ("after", "before") {
             return Err("a reader saw what was taken back".to_owned());
         }
-        summary.done = u64::from(found == "after");
+        summary.done = u64::from(found.name == "after");
         self.use_all(&mut summary)?;
         Ok(summary)
     }
@@ -234,21 +224,20 @@ impl Death {
     pub(super) fn start_act(
         &self,
         act: Act,
-        (points, point): (Points, Option<u64>),
+        at: (Points, Option<u64>),
         process: PidInfo,
     ) -> Result<Option<Dead>, String> {
         for _ in 0..EPOCH {
             drop(self.arena.attach(process).map_err(|why| why.to_string())?);
         }
-        let fate = Arc::new(Fate::new(self.recorder.clone(), points, point));
-        let options = PmOptions { observer: Some(fate.clone()), ..PmOptions::default() };
-        let pm = self.pool.open(&options)?;
+        let observer = Some(self.recorder.clone() as Arc<dyn Observer>);
+        let pm = self.pool.open(&PmOptions { observer, ..PmOptions::default() })?;
         let before: Vec<ClientInfo> = self.arena.clients().collect();
         let fs = Fs::attach(pm, &self.arena, &open_options(self.manner), process)
             .map_err(|why| format!("attach: {why}"))?;
         let client = self.arena.clients().find(|client| !before.contains(client));
         let client = client.ok_or("the client is not there")?;
-        Ok(fate.run(fs, act)?.map(|at| Dead { client, at }))
+        Ok(die(fs, act, at)?.map(|at| Dead { client, at }))
     }
 
     /// Nobody is there but the survivor, and no word of the arena names a dead client as its owner.
@@ -266,11 +255,7 @@ impl Death {
         Ok(())
     }
 
-    pub(super) fn allowed(&mut self, victim: &Step, now_ns: i64) -> Result<Vec<Shown>, String> {
-        let shown = |name, model: &Model| -> Result<Shown, String> {
-            let tree = Tree::of(model).map_err(|why| why.to_string())?;
-            Ok(Shown { name, tree, inodes: model.inode_count() as u64 })
-        };
+    pub(super) fn allowed(&mut self, victim: &Step, now_ns: i64) -> Result<Allowed, String> {
         let before = self.model.clone();
         let outcome = run_step(&mut self.model, &mut self.model_session, victim, now_ns);
         if matches!(outcome, Outcome::Failed(_)) {
@@ -278,27 +263,19 @@ impl Death {
         }
         // What somebody has mapped changes in place.
         let before = before.becoming(&self.model);
-        Ok(vec![shown("before", &before)?, shown("after", &self.model)?])
+        Ok(Allowed { states: vec![shown("before", &before)?, shown("after", &self.model)?] })
     }
 
     /// Which state the survivor sees.
-    pub(super) fn look(&mut self, allowed: &[Shown]) -> Result<&'static str, String> {
-        let found = snapshot(&mut self.machine, now_ns_at(self.steps + 2))?;
-        let same = allowed.iter().find(|shown| shown.tree == found);
-        if let Some(same) = same.or_else(|| allowed.iter().find(|shown| shown.tree.allows(&found)))
-        {
-            return Ok(same.name);
-        }
-        let difference = |shown: &Shown| {
-            format!("not {}:\n{}", shown.name, shown.tree.difference(&found, (shown.name, "found")))
-        };
-        Err(allowed.iter().map(difference).collect::<Vec<_>>().join("\n"))
+    pub(super) fn look(&mut self, allowed: &Allowed) -> Result<State, String> {
+        let seen = look_at_names(&mut self.machine, allowed, now_ns_at(self.steps + 2))?;
+        Ok(seen.state.clone())
     }
 
     /// Settles, with the power failing at each fence of it if asked for.
     fn settle(
         &mut self,
-        allowed: &[Shown],
+        allowed: &Allowed,
         options: &DeathOptions,
         summary: &mut DeathSummary,
     ) -> Result<(), String> {
@@ -310,21 +287,18 @@ impl Death {
             return Ok(());
         }
         let events = self.recorder.take();
-        let both = Allowed { states: allowed.iter().map(Shown::state).collect() };
         let mut bench = Bench::new(&self.hardware, self.manner, now_ns_at(1 << 20))?;
         let mut random = Rng::with_seed(options.seed);
         for event in &events {
             if matches!(event.what, What::Fence) {
                 let place = format!("power failure in settling, at {}", event.site);
-                self.cut(&mut bench, &both, &mut random, summary)
+                self.cut(&mut bench, allowed, &mut random, summary)
                     .map_err(|why| format!("{place}: {why}"))?;
             }
             let changed = self.hardware.apply(event);
             bench.update(&self.hardware, &changed)?;
         }
-        let found = self.look(allowed)?;
-        let found = allowed.iter().filter(|shown| shown.name == found);
-        let states = found.map(Shown::state).collect();
+        let states = vec![self.look(allowed)?];
         self.cut(&mut bench, &Allowed { states }, &mut random, summary)
             .map_err(|why| format!("power failure behind settling: {why}"))
     }
@@ -370,6 +344,12 @@ impl Death {
         summary.pages_lost += lost;
         Ok(())
     }
+}
+
+/// What a user sees of a model.
+pub(super) fn shown(name: &'static str, model: &Model) -> Result<State, String> {
+    let tree = Tree::of(model).map_err(|why| why.to_string())?;
+    Ok(State::new(name, tree, model.inode_count() as u64))
 }
 
 fn open_options(manner: Manner) -> OpenOptions {

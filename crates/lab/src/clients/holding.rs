@@ -8,7 +8,8 @@ use novale_core::{Ctx, Error, FileKind, Form, Fs, HoldId, Ino, NewInode, Node, S
 use novale_layout::{PAGE, PmAddr};
 
 use super::death::{Dead, Death, DeathOptions, DeathSummary, ended_process};
-use super::dying::{Act, Points, place};
+use super::dying::{Act, place};
+use crate::crash::Points;
 use crate::diff::{CoreOptions, OnFs};
 use crate::workload::parse_steps;
 

@@ -18,10 +18,11 @@ mod worker;
 
 pub use calls::{CallsReport, fail_calls};
 pub use death::{DeathOptions, DeathSummary, die_everywhere};
-pub use dying::Points;
 pub use failed::Failed;
 pub use field::keep_pool;
 pub use holding::{Holding, die_holding};
 pub use hunt::{Hunt, HuntReport};
 pub use settled::{SETUP, Settled, SettledAct, VICTIMS, settle_once};
 pub use worker::{WorkerArgs, work};
+
+pub use crate::crash::Points;

@@ -1,9 +1,9 @@
 //! What a survivor does for one client that died, event by event, for the one who wants to take some of
 //! it away.
 
-use novale_model::{Model, Tree};
+use novale_model::Model;
 
-use super::death::{Death, DeathOptions};
+use super::death::{Death, DeathOptions, shown};
 use crate::crash::{Event, Hardware, State};
 use crate::diff::{OnFs, now_ns_at, panic_text};
 use crate::workload::{Session, Step, run_step};
@@ -83,26 +83,21 @@ pub fn settle_once(
         .map_err(|payload| panic_text(payload.as_ref()))?;
     settled.map_err(|why| format!("settling: {why}"))?;
     let events = death.recorder.take();
-    if death.look(&allowed)? == "before" {
+    if death.look(&allowed)?.name == "before" {
         death.model = earlier;
     }
-    let during = allowed.iter().map(super::death::Shown::state).collect();
-    let after = shown(&death.model)?;
+    let during = allowed.states;
+    let after = shown("after", &death.model)?;
     let model = death.model.clone();
     let mut acts = vec![SettledAct { step: victim.clone(), events, during, after, model }];
     let (mut session, mut of_model) = (Session::default(), Session::default());
     for (index, step) in (setup.len() + 2..).zip(then) {
-        let first = shown(&death.model)?;
+        let first = shown("after", &death.model)?;
         run_step(&mut death.machine, &mut session, step, now_ns_at(index));
         run_step(&mut death.model, &mut of_model, step, now_ns_at(index));
-        let (events, after) = (death.recorder.take(), shown(&death.model)?);
+        let (events, after) = (death.recorder.take(), shown("after", &death.model)?);
         let (during, model) = (vec![first.named("before"), after.clone()], death.model.clone());
         acts.push(SettledAct { step: step.clone(), events, during, after, model });
     }
     Ok(Some(Settled { before, acts }))
-}
-
-fn shown(model: &Model) -> Result<State, String> {
-    let tree = Tree::of(model).map_err(|why| why.to_string())?;
-    Ok(State::new("after", tree, model.inode_count() as u64))
 }

@@ -125,7 +125,7 @@ impl Explorer<'_> {
     fn reopen_as(&mut self, allowed: &Allowed, now_ns: i64) -> Result<(bool, Tree), String> {
         self.live.open(self.options, now_ns)?;
         match &mut self.live {
-            Live::Open(machine) => {
+            Live::Open(machine, _) => {
                 let seen = look(machine, allowed, now_ns)?;
                 Ok((seen.state.name == "before", seen.tree))
             }
@@ -135,8 +135,7 @@ impl Explorer<'_> {
 
     /// The process dies: what it stored stays in the caches.
     fn die(&mut self, undone: &[Event]) -> Result<String, String> {
-        let drained = self.hardware.forget_threads();
-        self.judge.bench.update(&self.hardware, &drained)?;
+        self.forget(None)?;
         self.rewind(undone)?;
         Ok("by the death of the process".to_owned())
     }

@@ -38,6 +38,11 @@ pub struct CrashOptions {
     pub by_units: bool,
     /// Whether operations are done by several threads in turn, some of which never fence again.
     pub many_threads: bool,
+    /// Clients that are in flight together: the steps after a comparison are dealt out to so many, as
+    /// far as they can be, up to the next one. 1: each step is run alone.
+    pub clients: usize,
+    /// In one of so many of these flights a client dies at a store; 0: in none.
+    pub dies_one_in: u32,
     /// Seed of all that is drawn.
     pub seed: u64,
 }
@@ -55,6 +60,8 @@ impl Default for CrashOptions {
             cut_off_one_in: 8,
             by_units: false,
             many_threads: false,
+            clients: 1,
+            dies_one_in: 0,
             seed: 1,
         }
     }
@@ -77,6 +84,12 @@ pub struct CrashSummary {
     pub recoveries_cut: u64,
     /// Operations cut off for good.
     pub cut_off: u64,
+    /// Operations that were in flight together with others.
+    pub together: u64,
+    /// Clients that died in the middle of others' operations.
+    pub deaths: u64,
+    /// Those of them that a client settled for in the middle of an operation of its own.
+    pub settled_in_flight: u64,
     /// Log pages that operations which were cut reclaimed, by the fast collector.
     pub collected_fast: u64,
     /// The same, by the thorough one.
@@ -115,6 +128,9 @@ impl std::ops::AddAssign for CrashSummary {
         self.alike += other.alike;
         self.recoveries_cut += other.recoveries_cut;
         self.cut_off += other.cut_off;
+        self.together += other.together;
+        self.deaths += other.deaths;
+        self.settled_in_flight += other.settled_in_flight;
         self.collected_fast += other.collected_fast;
         self.collected_thorough += other.collected_thorough;
         self.broken_off += other.broken_off;
@@ -144,15 +160,19 @@ pub fn explore_beside(
     };
     let mut explorer = Explorer::new(options, tracker)
         .map_err(|why| failure(0, &Step::Die, ("at first".into(), why)))?;
-    for (index, step) in steps.iter().enumerate() {
-        if tracker.is_over() {
-            break;
-        }
+    let mut index = 0;
+    while let Some(step) = steps.get(index).filter(|_| !tracker.is_over()) {
         let cuts = index >= options.from_step;
-        let run = || explorer.step(step, cuts, now_ns_at(index + 1));
+        let count = if cuts { explorer.together(steps, index) } else { 1 };
+        let end = index + count;
+        let run = || match steps.get(index..end) {
+            Some(flight) if count > 1 => explorer.fly(flight, index),
+            _ => explorer.step(step, cuts, now_ns_at(index + 1)),
+        };
         catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|payload| Err(("in running".into(), panic_text(payload.as_ref()))))
-            .map_err(|why| failure(index, step, why))?;
+            .map_err(|why| failure(end - 1, step, why))?;
+        index = end;
     }
     if tracker.is_over() {
         return Ok(CrashSummary { broken_off: 1, ..explorer.summary() });

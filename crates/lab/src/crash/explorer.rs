@@ -2,6 +2,8 @@
 //! the images that a cut could leave are judged.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::ThreadId;
 
 use fastrand::Rng;
 use novale_arena::Arena;
@@ -16,11 +18,12 @@ use super::images::{Image, images, images_at_store, images_by_units, images_in_s
 use super::judge::{Judge, Wrong};
 use super::probe::BYTES_ROOMY;
 use super::record::{Event, Recorder, What};
-use super::recover::{Allowed, Bench, State, recorded_memory};
+use super::recover::{Allowed, Bench, State, recorded, recorded_memory};
 use super::tracker::Tracker;
 use crate::diff::{
     CoreMachine, check_no_space, make_pool, new_arena, now_ns_at, open_pool_in, panic_text,
 };
+use crate::pool_file::PoolFile;
 use crate::workload::{Action, Failure, Outcome, Session, Step, StepKind, run_step};
 
 /// A run that is being cut.
@@ -40,11 +43,15 @@ pub(super) struct Explorer<'o> {
     pub(super) cuts: bool,
     /// A thread that does some of the operations, if there are to be several.
     other_thread: Option<ThreadPool>,
+    /// The live pool's slots, if several clients are to have it.
+    pub(super) pool: Option<PoolFile>,
+    /// Which of several clients have died, by bits.
+    pub(super) dead: Arc<AtomicU64>,
 }
 
 /// The pool that operations run on: open, or its memory alone.
 pub(super) enum Live {
-    Open(Box<CoreMachine>),
+    Open(Box<CoreMachine>, Arena),
     Closed(Pm, Arena),
     /// Between the two, and after a failure.
     Gone,
@@ -54,7 +61,14 @@ impl<'o> Explorer<'o> {
     /// Makes a pool and opens it, with cuts on the way.
     pub(super) fn new(options: &'o CrashOptions, tracker: &'o Tracker) -> Result<Self, String> {
         let recorder = Arc::new(Recorder::default());
-        let pm = recorded_memory(&options.core.slots, &recorder, options.caches)?;
+        let (pool, pm) = match options.clients {
+            0 | 1 => (None, recorded_memory(&options.core.slots, &recorder, options.caches)?),
+            _ => {
+                let pool = PoolFile::zeroed(&options.core.slots).map_err(|why| why.to_string())?;
+                let pm = pool.open(&recorded(&recorder, options.caches))?;
+                (Some(pool), pm)
+            }
+        };
         let mut hardware = Hardware::used_before(&options.core.slots).with_caches(options.caches);
         recorder.unheard(|| hardware.lay_out(&pm));
         make_pool(&pm, options.core.lanes)?;
@@ -80,6 +94,8 @@ impl<'o> Explorer<'o> {
             random: Rng::with_seed(options.seed),
             cuts: options.from_step == 0,
             other_thread: options.many_threads.then(new_thread).transpose()?,
+            pool,
+            dead: Arc::default(),
         };
         explorer.open(now_ns_at(0)).map_err(|(cut, what)| format!("{cut}: {what}"))?;
         Ok(explorer)
@@ -104,16 +120,21 @@ impl<'o> Explorer<'o> {
 
     /// Runs a step, cutting the power at its fences if `cuts` says so.
     pub(super) fn step(&mut self, step: &Step, cuts: bool, now_ns: i64) -> Result<(), Wrong> {
-        self.judge.summary.steps += 1;
-        self.cuts = cuts;
-        // What is drawn for a step does not depend on the steps before, so that these can be left
-        // out of a failing sequence.
-        self.random = Rng::with_seed(self.options.seed ^ hash(step.to_string().as_bytes()));
+        self.begin(std::slice::from_ref(step), cuts);
         match step.kind() {
             StepKind::Compares => Ok(()),
             StepKind::Remounts | StepKind::Dies => self.reopen(step, now_ns),
             StepKind::Operates => self.operate(step, now_ns),
         }
+    }
+
+    /// Begins steps that are run together. What is drawn for them does not depend on the steps before,
+    /// so that these can be left out of a failing sequence.
+    pub(super) fn begin(&mut self, steps: &[Step], cuts: bool) {
+        self.judge.summary.steps += steps.len() as u64;
+        self.cuts = cuts;
+        let text: Vec<String> = steps.iter().map(ToString::to_string).collect();
+        self.random = Rng::with_seed(self.options.seed ^ hash(text.join("\n").as_bytes()));
     }
 
     fn operate(&mut self, step: &Step, now_ns: i64) -> Result<(), Wrong> {
@@ -123,7 +144,7 @@ impl<'o> Explorer<'o> {
         }
         // What is mapped changes in place.
         let before = (cut_off || self.model.changes_in_place()).then(|| self.model.clone());
-        let Live::Open(machine) = &mut self.live else {
+        let Live::Open(machine, _) = &mut self.live else {
             return Err(("in running".to_owned(), "it did not open".to_owned()));
         };
         let collected = machine.collected();
@@ -152,7 +173,7 @@ impl<'o> Explorer<'o> {
             summary.collected_thorough += now.thorough_pages - collected.thorough_pages;
         }
         let events = self.recorder.take();
-        self.judge.summary.new_places += self.judge.tracker.reach(places(&events));
+        self.note_places(&events);
         if events.is_empty() {
             return Ok(());
         }
@@ -174,20 +195,28 @@ impl<'o> Explorer<'o> {
 
     fn reopen(&mut self, step: &Step, now_ns: i64) -> Result<(), Wrong> {
         if *step == Step::Remount {
-            if let Live::Open(machine) = &self.live {
+            if let Live::Open(machine, _) = &self.live {
                 machine.close().map_err(|why| ("in closing".to_owned(), why))?;
             }
             self.cut_each_fence("the closing", now_ns)?;
         }
         self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
-        let drained = self.hardware.forget_threads();
-        let updated = self.judge.bench.update(&self.hardware, &drained);
-        updated.map_err(|why| ("bench".to_owned(), why))?;
+        self.forget(None).map_err(|why| ("bench".to_owned(), why))?;
         self.machine_session.forget_all();
         self.model_session.forget_all();
         self.model.release_all();
         self.state = None;
         self.open(now_ns)
+    }
+
+    pub(super) fn note_places(&mut self, events: &[Event]) {
+        self.judge.summary.new_places += self.judge.tracker.reach(places(events));
+    }
+
+    /// A thread has died, or all of them.
+    pub(super) fn forget(&mut self, thread: Option<ThreadId>) -> Result<(), String> {
+        let drained = self.hardware.forget(thread);
+        self.judge.bench.update(&self.hardware, &drained)
     }
 
     /// Cuts at the points of an operation between two states, then after it, where only the second
@@ -209,7 +238,7 @@ impl<'o> Explorer<'o> {
     /// What the recording says of the memory must be what is in it: no store went unseen.
     pub(super) fn check_recording(&self) -> Result<(), String> {
         let pm = match &self.live {
-            Live::Open(machine) => machine.pm()?,
+            Live::Open(machine, _) => machine.pm()?,
             Live::Closed(pm, _) => pm,
             Live::Gone => return Err("it did not open".to_owned()),
         };
@@ -306,14 +335,15 @@ impl Live {
         let Self::Closed(pm, arena) = std::mem::replace(self, Self::Gone) else {
             return Err("it is open, or gone".to_owned());
         };
-        let fs = open_pool_in(pm, arena, options.core.manner(), now_ns)?;
-        *self = Self::Open(Box::new(CoreMachine::around(fs)));
+        let fs = open_pool_in(pm, arena.clone(), options.core.manner(), now_ns)?;
+        *self = Self::Open(Box::new(CoreMachine::around(fs)), arena);
         Ok(())
     }
 
     /// All but the memory is gone, as with the process.
     pub(super) fn give_up(&mut self) -> Result<(), String> {
-        if let Self::Open(machine) = std::mem::replace(self, Self::Gone) {
+        if let Self::Open(machine, arena) = std::mem::replace(self, Self::Gone) {
+            drop(arena);
             let (pm, arena) = machine.into_parts()?;
             *self = Self::Closed(pm, arena);
         }

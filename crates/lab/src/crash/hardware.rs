@@ -270,18 +270,21 @@ impl Hardware {
     /// durable now: the kernel has drained the processor's buffers on the way. Returns the lines
     /// that this changes.
     pub fn forget_threads(&mut self) -> Vec<LineKey> {
-        self.written_back.clear();
-        if self.caches == Caches::Kept {
-            let lines: Vec<LineKey> = self.pending.keys().copied().collect();
-            for key in &lines {
-                self.durable.set(*key, self.line_with(*key, |_| true));
-            }
-            self.pending.clear();
-            return lines;
-        }
+        self.forget(None)
+    }
+
+    /// The same of a process with this thread alone; of all where there is none.
+    pub(super) fn forget(&mut self, only: Option<ThreadId>) -> Vec<LineKey> {
+        let is_gone = |thread: ThreadId| only.is_none_or(|only| only == thread);
+        self.written_back.values_mut().for_each(|marks| marks.retain(|(by, _)| !is_gone(*by)));
         let stores = self.pending.values_mut().flatten();
-        stores.for_each(|store| store.streamed_by = None);
-        Vec::new()
+        let gone = stores.filter(|store| store.streamed_by.is_some_and(is_gone));
+        gone.for_each(|store| store.streamed_by = None);
+        if self.caches == Caches::Lost {
+            return Vec::new();
+        }
+        // Nothing is pending there but what was streamed.
+        self.complete(|_, store| store.streamed_by.is_none())
     }
 
     /// A line's bytes if the crash keeps the pending stores that `keep` says (by their index).
@@ -350,15 +353,18 @@ impl Hardware {
             done.extend(own.map(|(_, up_to)| up_to).max().map(|up_to| (*key, up_to)));
         }
         self.written_back.retain(|_, marks| !marks.is_empty());
+        self.complete(|key, store| match store.streamed_by {
+            Some(by) => by == thread,
+            None => store.sequence <= done.get(key).copied().unwrap_or(0),
+        })
+    }
+
+    /// Makes durable what `is_done` says; returns the lines that this changes.
+    fn complete(&mut self, is_done: impl Fn(&LineKey, &Pending) -> bool) -> Vec<LineKey> {
         let mut changed = Vec::new();
         for (key, stores) in &mut self.pending {
-            let up_to = done.get(key).copied().unwrap_or(0);
-            let completed: Vec<Pending> = stores
-                .extract_if(.., |store| match store.streamed_by {
-                    Some(by) => by == thread,
-                    None => store.sequence <= up_to,
-                })
-                .collect();
+            let completed: Vec<Pending> =
+                stores.extract_if(.., |store| is_done(key, store)).collect();
             if completed.is_empty() {
                 continue;
             }

@@ -7,12 +7,14 @@ mod cut_off;
 mod durable;
 mod explore;
 mod explorer;
+mod flight;
 mod hardware;
 mod images;
 mod judge;
 mod probe;
 mod record;
 mod recover;
+mod schedule;
 mod sight;
 mod tracker;
 
@@ -25,5 +27,8 @@ pub use images::{
 };
 pub use probe::{BYTES_ROOMY, probe, probe_below};
 pub use record::{Event, Recorder, What};
+pub(crate) use recover::look_at_names;
 pub use recover::{Allowed, Bench, Depth, Judged, State};
+pub use schedule::Points;
+pub(crate) use schedule::{Doom, Schedule, point};
 pub use tracker::Tracker;

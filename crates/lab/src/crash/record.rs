@@ -10,6 +10,7 @@ use novale_layout::PmAddr;
 use novale_pm::{Observer, Purpose, StoreEvent, StoreKind};
 
 use super::hardware::{LineKey, lines_of};
+use super::schedule::{Points, point};
 use super::sight::Watch;
 
 /// One event, told before it happens.
@@ -83,6 +84,12 @@ impl Recorder {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// How many events there were since the last [`Self::take`].
+    #[must_use]
+    pub(super) fn count(&self) -> usize {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// The events since the last [`Self::take`], which stay.
     #[must_use]
     pub fn copy(&self) -> Vec<Event> {
@@ -102,6 +109,7 @@ impl Recorder {
         if self.is_deaf.load(Ordering::Relaxed) {
             return;
         }
+        point(Points::Pool);
         let event = Event { thread: std::thread::current().id(), site, what: what() };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }

@@ -31,9 +31,9 @@ pub struct State {
 }
 
 /// What an image turned out to be.
-pub(super) struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     /// Which state.
-    pub(super) state: &'a State,
+    pub(crate) state: &'a State,
     /// As it was found: bytes that were not durable may differ from the state's.
     pub(super) tree: Tree,
     /// The same and the inodes in one number, as [`State::hash`] says it.
@@ -269,10 +269,13 @@ pub(super) fn recorded_memory(
     recorder: &Arc<Recorder>,
     caches: Caches,
 ) -> Result<Pm, String> {
+    Pm::anonymous(lens, &recorded(recorder, caches)).map_err(|why| why.to_string())
+}
+
+/// How memory is mapped whose stores are recorded.
+pub(super) fn recorded(recorder: &Arc<Recorder>, caches: Caches) -> PmOptions {
     let observer = Some(recorder.clone() as Arc<dyn Observer>);
-    let eadr = Some(caches == Caches::Kept);
-    let options = PmOptions { observer, eadr, ..PmOptions::default() };
-    Pm::anonymous(lens, &options).map_err(|why| why.to_string())
+    PmOptions { observer, eadr: Some(caches == Caches::Kept), ..PmOptions::default() }
 }
 
 /// Stores lines from outside; the caller sees to it that nobody records it.
@@ -288,8 +291,22 @@ pub(super) fn look<'a>(
     allowed: &'a Allowed,
     now_ns: i64,
 ) -> Result<Seen<'a>, String> {
-    let tree = snapshot(machine, now_ns)?;
+    let seen = look_at_names(machine, allowed, now_ns)?;
     let inodes = machine.inode_count();
+    if inodes != Some(seen.state.inodes) {
+        let (name, count) = (seen.state.name, seen.state.inodes);
+        return Err(format!("as {name}, but {inodes:?} inodes are in use, not {count}"));
+    }
+    Ok(seen)
+}
+
+/// As [`look`], where numbers of inodes may be lost until the pool is opened again.
+pub(crate) fn look_at_names<'a>(
+    machine: &mut CoreMachine,
+    allowed: &'a Allowed,
+    now_ns: i64,
+) -> Result<Seen<'a>, String> {
+    let tree = snapshot(machine, now_ns)?;
     let mut states = allowed.states.iter();
     let same = states.clone().find(|state| *state.tree == tree);
     let Some(state) = same.or_else(|| states.find(|state| state.tree.allows(&tree))) else {
@@ -300,10 +317,6 @@ pub(super) fn look<'a>(
         let differences: Vec<String> = allowed.states.iter().map(difference).collect();
         return Err(differences.join("\n"));
     };
-    if inodes != Some(state.inodes) {
-        let (name, count) = (state.name, state.inodes);
-        return Err(format!("as {name}, but {inodes:?} inodes are in use, not {count}"));
-    }
     let hash = hash(&tree, state.inodes);
     Ok(Seen { state, tree, hash })
 }

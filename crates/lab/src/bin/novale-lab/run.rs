@@ -130,6 +130,9 @@ struct Summary {
     images_alike: u64,
     recoveries_cut: u64,
     operations_cut_off: u64,
+    operations_in_flight_together: u64,
+    clients_died: u64,
+    settled_for_by_one_in_flight: u64,
     log_pages_collected: [u64; 2],
     places: usize,
     workloads: Vec<WorkloadSummary>,
@@ -181,6 +184,9 @@ impl Summary {
             images_alike: report.summary.alike,
             recoveries_cut: report.summary.recoveries_cut,
             operations_cut_off: report.summary.cut_off,
+            operations_in_flight_together: report.summary.together,
+            clients_died: report.summary.deaths,
+            settled_for_by_one_in_flight: report.summary.settled_in_flight,
             log_pages_collected: [report.summary.collected_fast, report.summary.collected_thorough],
             places: report.places,
             workloads: report.turns.iter().map(workload).collect(),
@@ -214,6 +220,15 @@ fn tell(report: &Report, summary: &Summary) {
         summary.states_by_bytes,
         summary.recoveries_cut
     );
+    if summary.operations_in_flight_together > 0 {
+        say!(
+            "{} operations were in flight together; {} clients died among them, {} of these were \
+             settled for by one in flight",
+            summary.operations_in_flight_together,
+            summary.clients_died,
+            summary.settled_for_by_one_in_flight
+        );
+    }
     say!("{} violations", summary.violations);
 }
 
