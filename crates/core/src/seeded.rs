@@ -4,7 +4,9 @@
 //! Only the feature `seeded-bugs`, which nothing but the lab asks for, compiles them in. Without it
 //! `is_on` is a constant, and what stands after it is gone.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use novale_layout::{LINE, PmAddr};
 use novale_pm::{Flushed, Pm, Purpose};
@@ -163,6 +165,17 @@ pub enum Bug {
     PairOutlivesPage,
     /// The partner of a page that is mapped anew is not freed.
     PartnerLost,
+    /// A record's own lines are written back by the client that stores them, and fenced by the one that
+    /// has the lane next, which does not write them back again.
+    OwnLinesByAnother,
+    /// A lane's record takes the place of the last one where that is another client's.
+    RecordOverAnothers,
+    /// What a commit of one file replaces is given back before the fence.
+    ReplacedFreedEarly,
+    /// Names are shown before the record that adds them is durable.
+    NamesShownEarly,
+    /// A file's lock is free while its commit is made durable.
+    UnlockedEarly,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);
@@ -176,6 +189,13 @@ pub fn switch(bug: Option<Bug>) {
 /// Whether the bug is switched on.
 pub(crate) fn is_on(bug: Bug) -> bool {
     cfg!(feature = "seeded-bugs") && SWITCH.load(Ordering::Relaxed) == bug as u8
+}
+
+/// Whether another client was here last, by its slot; `place` says where.
+pub(crate) fn by_another(place: u16, client: u32) -> bool {
+    static LAST: Mutex<BTreeMap<u16, u32>> = Mutex::new(BTreeMap::new());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    last.insert(place, client).is_some_and(|last| last != client)
 }
 
 /// Streams all of `bytes` but the line at byte `cached`, which is left in the cache.

@@ -189,6 +189,12 @@ impl Fs {
                 identity: inode.identity,
             });
         }
+        if seeded::is_on(Bug::NamesShownEarly) {
+            let mut shown = dirs.iter().zip(&stored);
+            shown.try_for_each(|(change, (_, at))| {
+                change.dir.view.publish(|| self.show_added(change, at))
+            })?;
+        }
         let owing = Owing { pending, single: self.is_single(0) };
         self.commit_many(call, &lane, kind, &mut parts, owing).end();
         drop(lane);
@@ -266,19 +272,25 @@ impl Fs {
         appended: &Appended,
         at: &[(u64, PmAddr)],
     ) -> Result<()> {
-        let (view, arena) = (&change.dir.view, self.arena());
+        let view = &change.dir.view;
         let before = Counted::of(view);
         view.set_state(next);
         appended.publish(view);
         self.recount(before, view)?;
         // Names are added first: room for them was made, and removing could take it away.
-        for (add, (cookie, addr)) in change.adds.iter().zip(at) {
-            dir_index::add(&self.pm, arena, view, add.name, *cookie, *addr)?;
+        if !seeded::is_on(Bug::NamesShownEarly) {
+            self.show_added(change, at)?;
         }
-        change
-            .removes
-            .iter()
-            .try_for_each(|(name, found)| dir_index::remove(arena, view, name, found))
+        let mut removes = change.removes.iter();
+        removes.try_for_each(|(name, found)| dir_index::remove(self.arena(), view, name, found))
+    }
+
+    fn show_added(&self, change: &DirChange<'_>, at: &[(u64, PmAddr)]) -> Result<()> {
+        let mut added = change.adds.iter().zip(at);
+        added.try_for_each(|(add, (cookie, addr))| {
+            let view = &change.dir.view;
+            dir_index::add(&self.pm, self.arena(), view, add.name, *cookie, *addr)
+        })
     }
 
     /// The dentry of `name`, under the directory's lock.

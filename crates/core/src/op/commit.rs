@@ -15,9 +15,11 @@
 //! (Written back at once, they would make the next lock that is taken or released wait for them:
 //! a fence in all but name.)
 
+use std::sync::atomic::Ordering;
+
 use novale_arena::Phase;
 use novale_layout::{
-    CommitLine, Ino, JOURNAL_OFFSETS, JournalKind, JournalLines, JournalRecord, LINE, Seed,
+    CommitLine, Ino, JOURNAL_OFFSETS, JournalKind, JournalLines, JournalRecord, LINE, PmAddr, Seed,
 };
 use novale_pm::{Durable, Flushed, Pm, Purpose};
 
@@ -25,7 +27,7 @@ use crate::base::error::Result;
 use crate::fs::Fs;
 use crate::inode::state::{InodePlace, State};
 use crate::log::covered::record_crc;
-use crate::op::call::Call;
+use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::op::quota::Counted;
 use crate::seeded::{self, Bug};
@@ -148,7 +150,8 @@ pub(crate) fn many(
     let Owing { mut pending, single } = owing;
     let (page, seq) = lane.journal();
     let seq = seq + 1;
-    let forgotten = seeded::is_on(Bug::OwnLinesForgotten);
+    let by_another = seeded::is_on(Bug::OwnLinesByAnother);
+    let forgotten = seeded::is_on(Bug::OwnLinesForgotten) || by_another;
     for addr in lane.own_lines().filter(|_| !forgotten) {
         pending = pending.and(pm.write_back_range(addr, LINE, Purpose::Commit));
     }
@@ -167,6 +170,10 @@ pub(crate) fn many(
         part.next.flags = 0;
         // Not written back: the record stands for the line until the lane's next one does that.
         let _own = part.place.store_line(pm, part.next.slot, line);
+        if by_another {
+            let addr = part.place.commit_addr(part.next.slot);
+            drop(pm.write_back_range(addr, LINE, Purpose::Commit));
+        }
     }
     let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
     lane.record_written(seq, own_lines);
@@ -219,6 +226,11 @@ impl Fs {
     ) -> Result<()> {
         call.op.note_commit(locked.id.ino.get(), next.op_seq, next.slot ^ 1);
         call.op.set_phase(Phase::Committing);
+        // An operation that has one lock alone.
+        let is_write = matches!(call.kind, OpKind::Write) && next.flags & State::REDO == 0;
+        if seeded::is_on(Bug::UnlockedEarly) && is_write {
+            return self.commit_unlocked(locked, next, rest, publish);
+        }
         if seeded::is_on(Bug::ShownEarly) {
             let slot = next.slot ^ 1;
             locked.view.publish(|| locked.view.set_state(&State { slot, ..next }));
@@ -239,6 +251,25 @@ impl Fs {
         self.recount(before, &locked.view)
     }
 
+    /// [`Bug::UnlockedEarly`]: shows the change, and unlocks the file while it becomes durable.
+    fn commit_unlocked(
+        &self,
+        locked: &Locked<'_>,
+        mut next: State,
+        rest: Rest,
+        publish: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        locked.view.publish(|| {
+            locked.view.set_state(&State { slot: next.slot ^ 1, ..next });
+            publish()
+        })?;
+        let lock = self.arena().word(locked.view.lock_off())?;
+        let owner = lock.swap(0, Ordering::Release);
+        one(&self.pm, self.session, &locked.place, &mut next, rest).end();
+        while lock.compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed).is_err() {}
+        Ok(())
+    }
+
     /// Commits several inodes through the journal; the caller publishes.
     pub(crate) fn commit_many(
         &self,
@@ -252,6 +283,12 @@ impl Fs {
             call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
         }
         call.op.set_phase(Phase::Committing);
+        if seeded::is_on(Bug::RecordOverAnothers)
+            && seeded::by_another(lane.index(), self.client.info().slot)
+        {
+            let own_lines: Vec<PmAddr> = lane.own_lines().collect();
+            lane.record_written(lane.journal().1 + 1, own_lines.into_iter());
+        }
         let durable = many(&self.pm, self.seed, self.session, lane, kind, parts, owing);
         call.op.set_phase(Phase::Fenced);
         durable

@@ -410,6 +410,12 @@ impl<'a> FileTx<'a> {
         let new = self.attrs.take();
         let unpaired = std::mem::take(&mut self.unpaired);
         let (taken, freed) = (&self.taken.extents, &mut self.freed);
+        let mut show = Some(show);
+        let early = seeded::is_on(Bug::ReplacedFreedEarly) && self.next.flags & State::REDO == 0;
+        if let Some(show) = show.take_if(|_| early) {
+            view.publish(|| show(taken, freed))?;
+            fs.give(call, &std::mem::take(freed))?;
+        }
         fs.commit(call, file, self.next, rest, || {
             if let Some(appended) = &appended {
                 appended.publish(view);
@@ -419,7 +425,7 @@ impl<'a> FileTx<'a> {
                 view.set_atime_ns(new.atime_ns);
                 view.set_attr_seq(op_seq);
             }
-            show(taken, freed)?;
+            show.map_or(Ok(()), |show| show(taken, freed))?;
             for pages in unpaired {
                 view.end_pairs(fs.arena(), pages, |partner| {
                     if !seeded::is_on(Bug::PartnerLost) {

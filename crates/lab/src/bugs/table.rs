@@ -132,6 +132,11 @@ pub const BUGS: &[SeededBug] = &[
     bug!("publish-in-two", PublishInTwo, PowerCut, "DESIGN 10", "what an atomic mapping publishes is a commit for each place"),
     bug!("state-lines-cached", StateLinesCached, PowerCut, "DESIGN 7", "recovery does not write back the state lines that it believes"),
     bug!("torn-record-stays", TornRecordStays, PowerCut, "DESIGN 3", "recovery leaves a torn record, which the next one in its place completes"),
+    bug!("own-lines-by-another", OwnLinesByAnother, PowerCut, "DESIGN 3", "a record relies on the pending write-back of another client's own lines"),
+    bug!("record-over-anothers", RecordOverAnothers, PowerCut, "DESIGN 3", "a record takes the place of another client's whose own lines are not durable"),
+    bug!("replaced-freed-early", ReplacedFreedEarly, PowerCut, "DESIGN 1", "pages that a commit replaces are another client's before its fence"),
+    bug!("names-shown-early", NamesShownEarly, PowerCut, "DESIGN 6", "other clients see names that are not durable"),
+    bug!("unlocked-early", UnlockedEarly, PowerCut, "DESIGN 3", "an inode's lock is free before its commit is durable: another client's line goes over the standing one"),
 ];
 
 #[cfg(test)]
