@@ -10,7 +10,7 @@ use novale_layout::PmAddr;
 use novale_pm::{Observer, Purpose, StoreEvent, StoreKind};
 
 use super::hardware::{LineKey, lines_of};
-use super::schedule::{Points, point};
+use super::schedule::{Points, is_shared, point};
 use super::sight::Watch;
 
 /// One event, told before it happens.
@@ -109,9 +109,15 @@ impl Recorder {
         if self.is_deaf.load(Ordering::Relaxed) {
             return;
         }
-        point(Points::Pool);
-        let event = Event { thread: std::thread::current().id(), site, what: what() };
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        // The parts of a streamed copy are told before the first of them is stored: clients that are in
+        // flight together change turns, and die, before all of them.
+        let me = std::thread::current().id();
+        let is_part = |last: &Event| last.thread == me && std::ptr::eq(last.site, site);
+        let events = || self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if !(is_shared() && events().last().is_some_and(is_part)) {
+            point(Points::Pool);
+        }
+        events().push(Event { thread: me, site, what: what() });
     }
 }
 

@@ -89,6 +89,11 @@ pub(crate) fn point(of: Points) {
     }
 }
 
+/// Whether the calling thread shares a schedule with others.
+pub(super) fn is_shared() -> bool {
+    PART.with_borrow(|part| part.as_ref().is_some_and(|p| p.schedule.lock().threads.len() > 1))
+}
+
 impl Schedule {
     /// Of so many threads, in the order that a seed says.
     pub(crate) fn new(
