@@ -1,23 +1,33 @@
 //! `cargo xtask`: the checks of Novale's own source tree that no lint makes.
 
-#![allow(clippy::print_stdout, reason = "a command-line program")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::path::Path;
 use std::process::ExitCode;
 
+mod decisions;
 mod header;
 mod rooms;
 mod tidy;
 
 const USAGE: &str = "\
-Usage: cargo xtask tidy|header|rooms [CHECKOUT]
+Usage: cargo xtask tidy|header|rooms [CHECKOUT]|decisions [--help]
 
 tidy    check lengths, forbidden calls, crate arrows and the paths named in docs
 header  make novale.h of the declarations in crates/capi
-rooms   count the files of core by room, and the largest circle of them, here or in another checkout";
+rooms   count the files of core by room, and the largest circle of them, here or in another checkout
+decisions  change decisions of core and arena, one at a time, and see which tests notice";
 
 fn main() -> anyhow::Result<ExitCode> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if(|command| command == "decisions").is_some() {
+        if arguments.peek().is_some_and(|word| word == "--help") {
+            println!("{}", decisions::USAGE);
+            return Ok(ExitCode::SUCCESS);
+        }
+        decisions::run(workspace_root(), &decisions::Options::parse(arguments)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (Some(command), place, None) = (arguments.next(), arguments.next(), arguments.next())
     else {
         println!("{USAGE}");

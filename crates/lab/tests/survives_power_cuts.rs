@@ -31,7 +31,7 @@ fn run(workloads: &[(&str, u64)]) {
             sequences,
             time,
             threads: 1,
-            violations_max: 10,
+            violations_max: 1,
             rates: Rates::default(),
         };
         let report = campaign.run(&|_| ());
