@@ -1,10 +1,13 @@
 //! What an inode can't count any more is refused, and changes nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test panics")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test panics")]
 
 mod support;
 
-use novale_core::{Ctx, Error, FileKind, Fs, Ino, NewInode, Node, OpenOptions, RenameMode};
+use novale_core::{
+    Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, OpenOptions, Piece, Place,
+    RenameMode, SetAttr,
+};
 use novale_layout::{
     COMMIT_OFFSETS, CommitLine, INODE_SIZE, INODES_PER_PAGE, PmAddr, Seed, Superblock,
 };
@@ -90,4 +93,42 @@ fn a_directory_takes_no_more_subdirectories_than_it_can_count() {
     fs.rmdir(&CTX, Node::current(dir), b"last").unwrap();
     move_in().unwrap();
     assert_eq!(fs.getattr(dir).unwrap().nlink, u32::MAX);
+}
+
+/// By everything that makes a file longer: to the last byte, and not one further.
+#[test]
+fn files_end_at_the_same_byte_however_they_grow() {
+    const LAST: u64 = 1 << 47;
+    let fs = open(new_pool());
+    let source = make(&fs, b"source", FileKind::File);
+    fs.write(&CTX, source, 0, &[1; 100]).unwrap();
+    let grow = |ino, way: usize, end: u64| match way {
+        0 => fs.write(&CTX, ino, end - 3, &[2; 3]).map(drop),
+        1 => fs.write_scattered(&CTX, ino, &[Piece { offset: end - 3, bytes: &[2; 3] }]),
+        2 => fs.fallocate(&CTX, ino, Fallocate::Extend, end - 3, 3),
+        3 => fs.fallocate(&CTX, ino, Fallocate::ZeroRange, end - 3, 3),
+        4 => {
+            let size = SetAttr { size: Some(end), ..SetAttr::default() };
+            fs.setattr(&CTX, Node::current(ino), &size).map(drop)
+        }
+        5 => {
+            let [from, to] =
+                [(source, 0), (ino, end - 3)].map(|(ino, offset)| Place { ino, offset });
+            fs.copy_range(&CTX, from, to, 3).map(drop)
+        }
+        _ => {
+            let size = SetAttr { size: Some(end - 4096), ..SetAttr::default() };
+            fs.setattr(&CTX, Node::current(ino), &size).unwrap();
+            fs.fallocate(&CTX, ino, Fallocate::InsertRange, 0, 4096)
+        }
+    };
+    for way in 0..7 {
+        let ino = make(&fs, format!("f{way}").as_bytes(), FileKind::File);
+        let refused = grow(ino, way, LAST + 1);
+        assert!(matches!(refused, Err(Error::TooLarge)), "{way}: {refused:?}");
+        grow(ino, way, LAST).unwrap_or_else(|why| panic!("{way}: {why}"));
+        assert_eq!(fs.getattr(ino).unwrap().size, LAST, "{way}");
+    }
+    fs.close().unwrap();
+    support::verify(fs.pm());
 }

@@ -293,6 +293,11 @@ fn limits_are_kept_and_shown() {
     assert_eq!((project, quota.limit), (a, limits[&a]));
     let space = fs.statfs_of(dir).unwrap();
     assert_eq!((space.pages, space.pages_available), (1000, 1000 - quota.used.pages));
+    let dir = fs.lookup(&ctx(), Node::ROOT, b"b").unwrap().ino;
+    let (_, quota) = fs.quota_of(dir).unwrap().unwrap();
+    let (space, all) = (fs.statfs_of(dir).unwrap(), fs.statfs().unwrap());
+    assert_eq!((space.inodes, space.inodes_free), (quota.used.inodes, 200 - quota.used.inodes));
+    assert_eq!((space.pages, space.pages_available), (all.pages, all.pages_available));
     assert_eq!(fs.quota_of(Ino::ROOT).unwrap(), None);
     assert_eq!(fs.statfs_of(Ino::ROOT).unwrap(), fs.statfs().unwrap());
     // After a crash, and after a clean close.
