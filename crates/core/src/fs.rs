@@ -116,6 +116,8 @@ pub struct Fs {
     pub(crate) refuses_mapped: AtomicBool,
     /// How many inodes had stayed without names when room was last waited for in vain.
     pub(crate) room_in_vain: AtomicU64,
+    /// How many pairs there were when taking pairs apart gave no room.
+    pub(crate) unpaired_in_vain: AtomicU64,
     /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
 }

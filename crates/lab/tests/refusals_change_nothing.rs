@@ -46,11 +46,13 @@ fn of_every_operation() {
 fn of_overwrites_by_each_method() {
     let setup = format!("create /f {FILE}\nwrite /f offset=0 len=9000 fill=1\n");
     let logged = format!("{setup}{}", "write /f offset=9 len=700 fill=3\n".repeat(19));
+    // Pages with two copies: what is stored then goes to pages that the file has.
+    let paired = format!("{setup}write /f offset=4000 len=4500 fill=4\n");
     let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=4500 fill=2";
     let victims = parse_steps(victims).unwrap();
     for update in UpdatePolicy::ALL {
         let options = CoreOptions { update, ..pool(Form::Auto, 1) };
-        for setup in [&setup, &logged] {
+        for setup in [&setup, &logged, &paired] {
             run(&parse_steps(setup).unwrap(), &victims, &options);
         }
     }

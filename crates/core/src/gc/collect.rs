@@ -13,7 +13,8 @@
 //! the pieces that still map the file: a dropped hole or write must not uncover them. A piece that
 //! looks alive, since its pages came back to the same places, is dead all the same where a later hole
 //! to the end of the file lies between: the newest such hole is known of every file ([`View::cut`]).
-//! Without that a file whose pages move to and fro would have each move alive.
+//! Without that a file whose pages move to and fro would have each move alive. A pair entry is kept if it
+//! is the newest of its page, which is mapped where it says; dead ones say nothing, whatever goes before.
 //!
 //! Crash argument. The new pages and, after the head, a certificate (the newest commit's checksum
 //! may cover entries in the window) are fenced. Then one store switches: the commit line with the
@@ -100,6 +101,7 @@ enum What {
         end: u64,
     },
     Attributes,
+    /// What is said of a page with two copies.
     Pair,
     /// A name, by where its dentry lies now.
     Dentry(PmAddr),
@@ -578,7 +580,7 @@ impl Fold for Sorting<'_> {
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
         // Of each page the newest entry counts alone, until the page is mapped anew.
         let newest = self.view.pair(self.arena, pair.file_page.get())?;
-        if newest.is_some_and(|newest| newest.op_seq == at.header.op_seq) {
+        if newest.is_some_and(|newest| newest.is_by(at.header.op_seq)) {
             self.page.live = true;
             self.page.keep(at, What::Pair);
         }

@@ -44,7 +44,7 @@ impl Fs {
         // Where all have been used since the hand came by, some go all the same: what is taken beyond
         // what is wanted would rise for ever.
         let mut paired = Vec::new();
-        if self.forget_round(&op, false, &mut paired) == 0 {
+        if self.forget_round(&op, false, &mut paired) == 0 && paired.is_empty() {
             self.forget_round(&op, true, &mut paired);
         }
         drop(op);
@@ -65,9 +65,9 @@ impl Fs {
             if view.take_touched() && !used_too {
                 return false;
             }
-            if view.kind() == Some(FileKind::File) && view.has_pairs() && !self.options.read_only {
+            if self.keeps_pairs(&view).unwrap_or(false) {
                 paired.push(view.ino());
-                return paired.len() == DROPS_A_STEP;
+                return paired.len() >= DROPS_A_STEP;
             }
             let Ok(bytes) = self.forget_view(op, &view) else { return true };
             dropped += usize::from(bytes > 0);
@@ -75,6 +75,12 @@ impl Fs {
             dropped == DROPS_A_STEP || freed >= wanted
         });
         dropped
+    }
+
+    /// Whether a view has pairs that are to be known as long as the pool is written to.
+    fn keeps_pairs(&self, view: &View<'_>) -> Result<bool> {
+        let is_file = view.kind() == Some(FileKind::File);
+        Ok(is_file && !self.options.read_only && view.is_paired(self.arena())?)
     }
 
     /// Drops a view that nobody has locked; returns about how many bytes that gave back.
@@ -88,7 +94,7 @@ impl Fs {
         let mut bytes = 0;
         if view.kind().is_some() {
             // One without names goes with its last hold, and what is parked with the last mapping.
-            if view.nlink() == 0 || view.has_parked() {
+            if view.nlink() == 0 || view.has_parked() || self.keeps_pairs(view)? {
                 return Ok(0);
             }
             let spare = view.spare();

@@ -1,8 +1,11 @@
 //! The pairs of a file: what its view has of pages with two copies.
 //!
 //! A radix map has a row of four keys for each such page: the partner, the operation whose entry says so,
-//! and the word; a row without a partner is none. Without a pair the map is empty, and a reader looks at
-//! its root alone.
+//! and the halves of the word; a row without a partner is none. Without a pair the map is empty, and a
+//! reader looks at its root alone.
+//!
+//! Leaves are used again for other maps, and a reader that comes late takes what it finds for the address
+//! of a page. So no value is one that can't be an address and some bytes: halves and numbers have 32 bits.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -14,6 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::inode::view::View;
 
 const KEYS_A_PAGE: u64 = 4;
+
 /// Whether a key is that of a partner.
 fn is_partner(key: u64) -> bool {
     key.is_multiple_of(KEYS_A_PAGE)
@@ -28,8 +32,24 @@ pub(crate) struct Paired {
     pub(crate) partner: PmAddr,
     /// A bit a line: set, it is current in the partner.
     pub(crate) word: u64,
-    /// The operation whose entry says so.
-    pub(crate) op_seq: u64,
+    /// The operation whose entry says so, by the low half of its number.
+    op: u64,
+}
+
+/// The low half of a word.
+fn low(word: u64) -> u64 {
+    word & u64::from(u32::MAX)
+}
+
+impl Paired {
+    pub(crate) fn new(partner: PmAddr, word: u64, op_seq: u64) -> Self {
+        Self { partner, word, op: low(op_seq) }
+    }
+
+    /// Whether it is the entry of that operation, among those that a log has of the page, which says so.
+    pub(crate) fn is_by(&self, op_seq: u64) -> bool {
+        self.op == low(op_seq)
+    }
 }
 
 /// How many pairs all views have that are loaded. A death between a change and its count leaves it wrong
@@ -58,10 +78,11 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn pair(&self, arena: &'a Arena, page: u64) -> Result<Option<Paired>> {
         let Some(row) = self.pairs().row(arena, page * KEYS_A_PAGE)? else { return Ok(None) };
-        let [partner, op_seq, word, _] = row;
+        let [partner, op, first, second] = row;
         let partner = PmAddr::from_raw(partner.load(Ordering::Relaxed));
-        let [op_seq, word] = [op_seq, word].map(|value| value.load(Ordering::Relaxed));
-        Ok((!partner.is_null()).then_some(Paired { partner, word, op_seq }))
+        let [op, first, second] = [op, first, second].map(|value| value.load(Ordering::Relaxed));
+        let word = first | second << 32;
+        Ok((!partner.is_null()).then_some(Paired { partner, word, op }))
     }
 
     /// The first page from `from` on that has two copies.
@@ -83,6 +104,11 @@ impl<'a> View<'a> {
         })?)
     }
 
+    /// Whether a page of the file has two copies.
+    pub(crate) fn is_paired(&self, arena: &Arena) -> Result<bool> {
+        Ok(self.has_pairs() && self.next_pair(arena, 0)?.is_some())
+    }
+
     /// Room for a page's pair: [`View::set_pair`] does not fail then.
     pub(crate) fn reserve_pair(&self, arena: &Arena, page: u64) -> Result<()> {
         Ok(self.pairs().reserve(arena, page * KEYS_A_PAGE, KEYS_A_PAGE)?)
@@ -93,9 +119,10 @@ impl<'a> View<'a> {
         let Some(row) = self.pairs().row(arena, page * KEYS_A_PAGE)? else {
             return Err(Error::BadArena(format!("no room for the pair of page {page}")));
         };
-        let [partner, op_seq, word, _] = row;
-        op_seq.store(paired.op_seq, Ordering::Relaxed);
-        word.store(paired.word, Ordering::Relaxed);
+        let [partner, op, first, second] = row;
+        op.store(paired.op, Ordering::Relaxed);
+        first.store(low(paired.word), Ordering::Relaxed);
+        second.store(paired.word >> 32, Ordering::Relaxed);
         if partner.load(Ordering::Relaxed) == 0 {
             partner.store(paired.partner.raw(), Ordering::Relaxed);
             self.set_data_pages(self.data_pages() + 1);

@@ -181,6 +181,7 @@ impl Fs {
             features: atomic::AtomicU64::new(0),
             refuses_mapped: AtomicBool::new(false),
             room_in_vain: atomic::AtomicU64::new(0),
+            unpaired_in_vain: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
         };
         if is_full {

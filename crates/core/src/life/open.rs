@@ -305,6 +305,7 @@ fn build(
         features: AtomicU64::new(pool.superblock.features_ro_compat),
         refuses_mapped: AtomicBool::new(false),
         room_in_vain: std::sync::atomic::AtomicU64::new(0),
+        unpaired_in_vain: std::sync::atomic::AtomicU64::new(0),
         settling: std::sync::Mutex::new(()),
     };
     fs.install_lanes(lanes, &opened.last_seq)?;
@@ -405,7 +406,7 @@ impl Fs {
                 let locked = self.lock(call, ino)?;
                 match self.unpair_all(call, &locked) {
                     // They stay, where there is no room for a copy.
-                    Ok(()) | Err(Error::NoSpace) => {}
+                    Ok(()) | Err(Error::NoSpace | Error::NoMemory) => {}
                     Err(error) => return Err(error),
                 }
             }

@@ -77,7 +77,9 @@ impl Fs {
         let kept = self.kept().load(Ordering::Relaxed);
         let in_vain = self.room_in_vain.load(Ordering::Relaxed) == kept;
         let turn = RoomTurn { kept, freed: low(freed) };
-        let is_paired = pair_count(self.arena()) > 0 && !self.options.read_only;
+        let pairs = pair_count(self.arena());
+        let in_vain_now = self.unpaired_in_vain.load(Ordering::Relaxed);
+        let is_paired = pairs > 0 && pairs != in_vain_now && !self.options.read_only;
         (kept != freed && !in_vain || is_paired).then_some(turn)
     }
 

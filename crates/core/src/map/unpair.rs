@@ -5,6 +5,7 @@
 //! files whose views are loaded, and of those that a crash left.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use novale_layout::{FileKind, Ino, PmAddr};
 
@@ -31,10 +32,10 @@ impl Fs {
         locked: &Locked<'_>,
         pages: Range<u64>,
     ) -> Result<()> {
-        let mut from = pages.start;
+        let mut most = PAGES_A_COMMIT;
         while locked.view.has_pairs() {
-            let mut paired = Vec::new();
-            while paired.len() < PAGES_A_COMMIT
+            let (mut paired, mut from) = (Vec::new(), pages.start);
+            while paired.len() < most
                 && let Some(page) = locked.view.next_pair(self.arena(), from)?
                 && page < pages.end
             {
@@ -44,7 +45,11 @@ impl Fs {
             if paired.is_empty() {
                 return Ok(());
             }
-            self.unpair_some(call, locked, &paired)?;
+            match self.unpair_some(call, locked, &paired) {
+                // A copy of one page gives two back.
+                Err(Error::NoSpace) if most > 1 => most /= 2,
+                unpaired => unpaired?,
+            }
         }
         Ok(())
     }
@@ -106,8 +111,13 @@ impl Fs {
             }
             false
         });
-        // What fails is told to those who need it: here there is one who wants room.
-        let unpaired = paired.into_iter().try_for_each(|ino| self.unpair_file(0, ino));
-        visited.and(unpaired).is_ok() && pair_count(self.arena()) < before
+        for ino in paired {
+            // What is wrong with a file is told to those who use it: here there is one who wants room.
+            let _damage = self.unpair_file(0, ino);
+        }
+        let now = pair_count(self.arena());
+        let is_in_vain = visited.is_err() || now >= before;
+        self.unpaired_in_vain.store(if is_in_vain { now } else { 0 }, Ordering::Relaxed);
+        !is_in_vain
     }
 }

@@ -101,7 +101,7 @@ pub(crate) struct FileTx<'a> {
     attrs: Option<Box<NewAttrs>>,
     log: Option<Appender<'a>>,
     /// Pages that its entries map or take out, of a file with pairs: those end.
-    unpaired: Vec<Range<u64>>,
+    ended_pairs: Vec<Range<u64>>,
     /// The checksum of the end of the file, where the line's is of that.
     end_crc: Option<u32>,
     /// The line rests on something that was stored.
@@ -136,7 +136,7 @@ impl<'a> FileTx<'a> {
             freed: Extents::default(),
             attrs: None,
             log: None,
-            unpaired: Vec::new(),
+            ended_pairs: Vec::new(),
             end_crc: None,
             has_rest: !taken.extents.is_empty(),
             is_single: false,
@@ -317,7 +317,7 @@ impl<'a> FileTx<'a> {
     #[inline]
     fn ends_pairs(&mut self, pages: Range<u64>) {
         if self.file.view.has_pairs() {
-            self.unpaired.push(pages);
+            self.ended_pairs.push(pages);
         }
     }
 
@@ -408,7 +408,7 @@ impl<'a> FileTx<'a> {
         // From here on the pages are the file's, or the commit's to free.
         self.taken.is_named = true;
         let new = self.attrs.take();
-        let unpaired = std::mem::take(&mut self.unpaired);
+        let ended_pairs = std::mem::take(&mut self.ended_pairs);
         let (taken, freed) = (&self.taken.extents, &mut self.freed);
         let mut show = Some(show);
         let early = seeded::is_on(Bug::ReplacedFreedEarly) && self.next.flags & State::REDO == 0;
@@ -426,7 +426,7 @@ impl<'a> FileTx<'a> {
                 view.set_attr_seq(op_seq);
             }
             show.map_or(Ok(()), |show| show(taken, freed))?;
-            for pages in unpaired {
+            for pages in ended_pairs {
                 view.end_pairs(fs.arena(), pages, |partner| {
                     if !seeded::is_on(Bug::PartnerLost) {
                         freed.push_page(partner);
@@ -448,10 +448,11 @@ impl<'a> FileTx<'a> {
 
 impl Drop for FileTx<'_> {
     fn drop(&mut self) {
-        let has_none = self.log.is_none() && self.attrs.is_none();
+        let has_none = self.log.is_none() && self.attrs.is_none() && !self.has_rest;
         if self.taken.is_named || has_none || std::thread::panicking() {
             return;
         }
+        // Also what was stored to pages that the file has.
         self.fs.pm.fence(Flushed::none()).end();
         // What fails here is the arena, and the next operation says so.
         if let Some(log) = self.log.take() {

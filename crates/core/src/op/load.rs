@@ -207,12 +207,13 @@ impl Fold for Rebuild<'_> {
 
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
         let Pair { file_page, home, partner, word, .. } = *pair;
-        if self.view.index().get(self.arena, file_page.get())? != home.raw() {
-            return Ok(());
+        let page = file_page.get();
+        if self.view.index().get(self.arena, page)? != home.raw() {
+            return self.view.end_pairs(self.arena, page..page + 1, |_| ());
         }
-        let paired = Paired { partner, word, op_seq: at.header.op_seq };
-        self.view.reserve_pair(self.arena, file_page.get())?;
-        self.view.set_pair(self.arena, file_page.get(), &paired)
+        self.view.reserve_pair(self.arena, page)?;
+        let paired = Paired::new(partner, word, at.header.op_seq);
+        self.view.set_pair(self.arena, page, &paired)
     }
 
     fn redo(&mut self, at: &Logged<'_>, _redo: &Redo) -> Result<()> {

@@ -66,17 +66,51 @@ impl Fs {
             Some(parts) if self.may_have_partners(call, view, &parts)? => parts,
             _ => return self.write_copied(call, locked, plan, data),
         };
+        let fresh = || parts.iter().filter(|part| part.pair.is_none());
+        let reserved = fresh().try_for_each(|part| view.reserve_pair(self.arena(), part.file_page));
+        let written = reserved.and_then(|()| self.store_paired(call, locked, plan, &parts));
+        if !matches!(written, Ok(true)) {
+            // Or readers would look for pairs, of which there are none.
+            for part in fresh() {
+                self.unreserve(view, part.file_page)?;
+            }
+        }
+        match written {
+            Ok(true) => Ok(()),
+            // A copy takes no memory for pairs, and gives the page that it takes back.
+            Ok(false) | Err(Error::NoMemory) => self.write_copied(call, locked, plan, data),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the room for a pair back that was not made.
+    #[cold]
+    fn unreserve(&self, view: &View<'_>, page: u64) -> Result<()> {
+        if view.pair(self.arena(), page)?.is_some() {
+            return Ok(());
+        }
+        view.publish(|| view.end_pairs(self.arena(), page..page + 1, |_| ()))
+    }
+
+    /// Stores the parts, for which pairs there is room, and commits; not where there is no page for a
+    /// partner.
+    fn store_paired(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        parts: &PageParts<'_>,
+    ) -> Result<bool> {
+        let view = &locked.view;
         let fresh = parts.iter().filter(|part| part.pair.is_none()).count() as u64;
         let mut tx = FileTx::begin(self, call, locked);
         if fresh > 0 && tx.take(fresh, Need::Growth).is_err() {
-            // What an overwrite may take of a full pool is for those that give as much back.
-            drop(tx);
-            return self.write_copied(call, locked, plan, data);
+            return Ok(false);
         }
         // The stores come before all that needs no address of theirs: they are on their way meanwhile.
         let mut stored: ArrayVec<(Pair, u32), PAGES_MAX> = ArrayVec::new();
         let mut taken = 0;
-        for part in &parts {
+        for part in parts {
             let partner = part.pair.map_or_else(|| tx.page(taken), |pair| pair.partner);
             taken += u64::from(part.pair.is_none());
             let partner = self.checked(partner)?;
@@ -85,9 +119,6 @@ impl Fs {
         tx.sum(plan.is_single);
         tx.strip()?;
         tx.room(stored.len(), Need::Release)?;
-        for part in parts.iter().filter(|part| part.pair.is_none()) {
-            view.reserve_pair(self.arena(), part.file_page)?;
-        }
         for (pair, sum) in &stored {
             tx.pair(pair, *sum);
         }
@@ -95,10 +126,11 @@ impl Fs {
         let op_seq = tx.next().op_seq;
         tx.commit(|_, _| {
             stored.iter().try_for_each(|(pair, _)| {
-                let paired = Paired { partner: pair.partner, word: pair.word, op_seq };
+                let paired = Paired::new(pair.partner, pair.word, op_seq);
                 view.set_pair(self.arena(), pair.file_page.get(), &paired)
             })
-        })
+        })?;
+        Ok(true)
     }
 
     /// What a write changes, page by page; none where one of them is a hole.
