@@ -123,6 +123,7 @@ fn what_is_shown_read_only_is_the_kernels() {
     fs::write(scratch.in_dir("d/file"), "text").unwrap();
     let run = |options: &[&str]| {
         let mut command = Command::new(program());
+        command.env("NOVALE_OUTSIDE", "1");
         command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir()).arg("run");
         command.args(options).args(["--mount", &scratch.dir(), "--"]);
         command.arg(std::env::current_exe().unwrap());

@@ -15,19 +15,28 @@ pub(crate) const CACHE: &[u8] = b"NOVALE_CACHE=";
 pub(crate) const VERBOSE: &[u8] = b"NOVALE_VERBOSE=";
 /// Set where a program is to end rather than go through a mount whose pool it can't join.
 pub(crate) const STRICT: &[u8] = b"NOVALE_STRICT=";
+/// Set where names that lead into a mount from outside are to be served.
+pub(crate) const OUTSIDE: &[u8] = b"NOVALE_OUTSIDE=";
 /// Names the memory that calls are counted in.
 pub(crate) const REPORT: &[u8] = b"NOVALE_REPORT=";
 
 static IS_STRICT: AtomicBool = AtomicBool::new(false);
+static SERVES_OUTSIDE: AtomicBool = AtomicBool::new(false);
 
 /// Notes what is asked for again and again.
 pub(crate) fn begin(environment: *const *const c_char) {
     IS_STRICT.store(variable(environment, STRICT).is_some(), Ordering::Release);
+    SERVES_OUTSIDE.store(variable(environment, OUTSIDE).is_some(), Ordering::Release);
 }
 
 /// Whether this program is to end rather than go through a mount whose pool it can't join.
 pub(crate) fn is_strict() -> bool {
     IS_STRICT.load(Ordering::Acquire)
+}
+
+/// Whether names that lead into a mount from outside are served in this program.
+pub(crate) fn serves_outside() -> bool {
+    SERVES_OUTSIDE.load(Ordering::Acquire)
 }
 
 /// A variable's value in a list of strings that ends with a null pointer.

@@ -19,6 +19,7 @@ use novale_posix::Start;
 
 use crate::base::guard::PATH_MAX;
 use crate::base::lock::Lock;
+use crate::base::settings;
 use crate::base::sys::sys;
 use crate::mounts::facts::{self, Seen, look};
 use crate::mounts::state;
@@ -77,8 +78,13 @@ static NOWHERE: [AtomicU64; ELSEWHERE] = [const { AtomicU64::new(0) }; ELSEWHERE
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
 /// Where a path from a directory goes on in a mount, if it leads into one; with `follow` also where its last
-/// name is what leads there.
+/// name is what leads there. Only where the program's user asks for it: a question about a folder of a file
+/// system that hangs keeps other threads from starting programs, and a link that is replaced while a
+/// relative one behind it is read may lead to where no moment led.
 pub(crate) fn enter(dir: i32, path: &[u8], follow: bool) -> Option<Entered<'_>> {
+    if !settings::serves_outside() {
+        return None;
+    }
     let mut path = Cow::Borrowed(path);
     for _ in 0..LINKS_MAX {
         let (len, way) = find(dir, &path, follow)?;
@@ -290,7 +296,7 @@ fn read_link(dir: i32, link: &[u8]) -> Option<(Vec<u8>, u32)> {
 /// The kernel has opened something in a mount by a path: what leads there is remembered, where that is a
 /// link or a directory.
 pub(crate) fn opened(dir: i32, path: &[u8]) {
-    if find(dir, path, true).is_some() || path.is_empty() {
+    if !settings::serves_outside() || find(dir, path, true).is_some() || path.is_empty() {
         return;
     }
     if let Some((len, way)) = look_for(dir, path)
