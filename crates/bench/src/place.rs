@@ -66,7 +66,7 @@ impl Place {
         update: UpdatePolicy,
     ) -> Result<Pool> {
         let (pm, file) = self.made(bytes, lanes)?;
-        let options = OpenOptions { form, update, ..options() };
+        let options = OpenOptions { form, update: Some(update), ..options() };
         Ok(Pool { fs: open_as(pm, &options, &Serial, ARENA_BYTES)?, file })
     }
 
@@ -81,6 +81,7 @@ impl Place {
             root_uid: 0,
             root_gid: 0,
             root_mode: 0o755,
+            update: None,
         };
         mkfs(&pm, &options)?;
         Ok((pm, file))

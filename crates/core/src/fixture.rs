@@ -31,6 +31,7 @@ pub(crate) fn empty(lanes: u32) -> Fs {
         root_uid: 0,
         root_gid: 0,
         root_mode: 0o755,
+        update: None,
     };
     mkfs(&pm, &options).unwrap();
     open(pm)

@@ -51,8 +51,9 @@ pub struct OpenOptions {
     pub atime: Atime,
     /// The commit form.
     pub form: Form,
-    /// Which methods writes take.
-    pub update: UpdatePolicy,
+    /// Which methods writes take to files that don't say so themselves; `None`: the pool's
+    /// ([`MkfsOptions::update`](crate::MkfsOptions::update)).
+    pub update: Option<UpdatePolicy>,
     /// What [`Form::Auto`] goes by, where somebody has measured it on this pool's memory.
     pub costs: Option<CommitCosts>,
     /// Time of opening, ns since 1970.
@@ -78,7 +79,7 @@ impl Default for OpenOptions {
             read_only: false,
             atime: Atime::Relatime,
             form: Form::Auto,
-            update: UpdatePolicy::Auto,
+            update: None,
             costs: None,
             now_ns: 0,
             index_bytes: None,
@@ -102,6 +103,8 @@ pub struct Fs {
     pub(crate) seed: Seed,
     pub(crate) session: u32,
     pub(crate) options: OpenOptions,
+    /// Which methods writes take to files that don't say so themselves.
+    pub(crate) update: UpdatePolicy,
     /// Bytes that a data checksum is of, at most, in [`Form::Auto`].
     pub(crate) summed_bytes_max: u64,
     pub(crate) report: OpenReport,
@@ -220,10 +223,19 @@ impl Fs {
         (self.options.form, self.options.costs)
     }
 
-    /// Which methods writes take.
+    /// Which methods writes take to files that don't say so themselves.
     #[must_use]
     pub fn update_policy(&self) -> UpdatePolicy {
-        self.options.update
+        self.update
+    }
+
+    /// The write methods that a file has of its own, or a directory for what is made in it; `None`:
+    /// [`Fs::update_policy`] holds.
+    ///
+    /// # Errors
+    /// Those of reading the inode.
+    pub fn update_of(&self, ino: Ino) -> Result<Option<UpdatePolicy>> {
+        self.read_view(0, ino, |view, _| Ok(view.policy()))
     }
 
     /// When reads change the access time from now on; also for clients that join from here on.

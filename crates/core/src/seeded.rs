@@ -153,6 +153,12 @@ pub enum Bug {
     RedoTooEarly,
     /// Recovery and settling do not redo what a log has.
     RedoForgotten,
+    /// A write in place under an undo log has none.
+    UndoNotLogged,
+    /// The log of a write's old bytes is collected before the write counts.
+    UndoCollected,
+    /// A write under an undo log leaves a line of the new bytes in the cache.
+    UndoneCached,
     /// A paired write stores over the lines that are current.
     PairInPlace,
     /// The first line that a paired write stores stays in the cache.

@@ -29,7 +29,7 @@ fn as_those_who_are_there_have_it_open() {
                     let options = OpenOptions {
                         atime,
                         form,
-                        update,
+                        update: Some(update),
                         costs,
                         ignore_default_acls,
                         ..OpenOptions::default()

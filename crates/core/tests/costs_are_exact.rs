@@ -83,6 +83,7 @@ impl World {
         world.fs.setxattr(&ctx(), Node::ROOT, &set).unwrap();
         let h = world.fs.lookup(&ctx(), Node::current(world.b), b"h").unwrap().ino;
         world.write(h, 0, 2 * PAGE);
+        world.write(h, 64, 64);
         world.fs.fallocate(&ctx(), h, Fallocate::CollapseRange, 0, PAGE as u64).unwrap();
         world
     }
@@ -673,11 +674,15 @@ fn overwrites_cost_what_their_method_says() {
         // The bytes twice, the first time in entries of up to 288 bytes.
         (UpdatePolicy::FineLog, 64, cost(4, 0, 2)),
         (UpdatePolicy::FineLog, 1024, cost(16 + 18 + 1, 0, 2)),
+        // The old bytes in the log, by a commit of their own, then as in place; a page is copied.
+        (UpdatePolicy::Adl, 64, cost(2 + 1 + 1 + 1, 0, 3)),
+        (UpdatePolicy::Adl, 1024, cost(18 + 1 + 16 + 1, 0, 3)),
+        (UpdatePolicy::Adl, PAGE, cost(64 + 2, 0, 1)),
         (UpdatePolicy::Paired, 64, cost(3, 0, 1)),
         (UpdatePolicy::Paired, 1024, cost(16 + 2, 0, 1)),
         (UpdatePolicy::Paired, PAGE, cost(64 + 2, 0, 1)),
     ] {
-        let world = World::with(OpenOptions { update, ..options(Form::Single) });
+        let world = World::with(OpenOptions { update: Some(update), ..options(Form::Single) });
         // What the commit before has summed costs a certificate, once.
         world.write(world.f, PAGE, len);
         let spent = spent_by(&world, |world| world.write(world.f, PAGE, len));

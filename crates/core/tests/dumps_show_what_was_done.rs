@@ -32,6 +32,7 @@ fn pool() -> Pm {
         root_uid: 1,
         root_gid: 2,
         root_mode: 0o755,
+        update: None,
     };
     mkfs(&pm, &options).unwrap();
     pm

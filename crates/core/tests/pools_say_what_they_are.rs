@@ -168,7 +168,7 @@ fn what_another_program_would_misread_is_said_before_its_first_use() {
     bits |= RoFeature::MovedPages.bit();
     assert_eq!(said(&fs), [bits; 2]);
     fs.close().unwrap();
-    let options = OpenOptions { update: UpdatePolicy::FineLog, ..OpenOptions::default() };
+    let options = OpenOptions { update: Some(UpdatePolicy::FineLog), ..OpenOptions::default() };
     let fs = support::open_as(fs.into_pm(), &options);
     fs.write(&ctx, ino, 0, &[2; 50]).unwrap();
     bits |= RoFeature::Redo.bit();

@@ -582,8 +582,9 @@ impl Filesystem for Adapter {
         reply_xattr(reply, size, self.service.listxattr(caller(request), ino(node)));
     }
 
-    fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.service.removexattr(ino(node), name.as_bytes()));
+    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let removed = self.service.removexattr(caller(request), ino(node), name.as_bytes());
+        reply_empty(reply, removed);
     }
 
     fn copy_file_range(

@@ -21,6 +21,7 @@ mod gate;
 mod groups;
 mod locked;
 mod mapped;
+mod method;
 mod mount;
 mod mount_table;
 mod novale;

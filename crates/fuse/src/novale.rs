@@ -19,6 +19,7 @@ use crate::cache::{self, Atime};
 use crate::gate::Gate;
 use crate::groups;
 use crate::mapped::OpenFiles;
+use crate::method;
 use crate::readdir::Listings;
 use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
 use crate::stores::{AtOffset, Stores};
@@ -555,6 +556,9 @@ impl Service for Novale {
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::get(&self.fs, ino, which));
         }
+        if let Some(choice) = method::Choice::named(name) {
+            return self.done(method::get(&self.fs, ino, choice));
+        }
         self.done(self.fs.getxattr(Node::current(ino), name))
     }
 
@@ -570,6 +574,10 @@ impl Service for Novale {
         self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::set(&self.fs, &Self::ctx(), ino, which, value));
+        }
+        if let Some(choice) = method::Choice::named(name) {
+            let (ctx, value) = (Self::ctx(), Some(value));
+            return self.done(method::set(&self.fs, &ctx, caller, ino, choice, value));
         }
         let clear_set_gid = name == ACL_ACCESS && {
             let attr = self.done(self.fs.getattr(ino))?;
@@ -593,11 +601,14 @@ impl Service for Novale {
         Ok(each.filter(is_seen).flatten().copied().collect())
     }
 
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()> {
+    fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<()> {
         let _pass = self.enter(&[ino])?;
         self.refuse_hidden(name)?;
         if let Some(which) = tree::Which::named(name) {
             return self.done(tree::remove(&self.fs, &Self::ctx(), ino, which));
+        }
+        if let Some(choice) = method::Choice::named(name) {
+            return self.done(method::set(&self.fs, &Self::ctx(), caller, ino, choice, None));
         }
         self.done(self.fs.removexattr(&Self::ctx(), Node::current(ino), name))
     }

@@ -228,7 +228,7 @@ pub trait Service: Send + Sync + 'static {
     /// The names of the extended attributes that the caller may see, each ended by a NUL.
     fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>>;
     /// Removes an extended attribute; the kernel has checked that the caller may.
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Reply<()>;
+    fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<()>;
     /// Copies bytes from one file to another, or within one; returns how many.
     fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64>;
     /// Finds data or a hole.

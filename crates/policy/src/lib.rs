@@ -8,4 +8,6 @@ mod update;
 
 pub use form::{CommitCosts, Form};
 pub use slots::{SlotLoad, SlotPolicy, Spread};
-pub use update::{FINE_LOG_BYTES_MAX, Method, PAIRED_BYTES_MAX, UpdatePolicy, WriteShape};
+pub use update::{
+    FINE_LOG_BYTES_MAX, Method, PAIRED_BYTES_MAX, UNDO_BYTES_MAX, UpdatePolicy, WriteShape,
+};

@@ -11,6 +11,8 @@ pub struct WriteShape {
     pub size: u64,
     /// Whether a program has the file's own pages mapped: they keep their places.
     pub is_mapped: bool,
+    /// The file's own policy, where it has one.
+    pub own: Option<UpdatePolicy>,
 }
 
 /// How bytes reach the pool.
@@ -29,12 +31,17 @@ pub enum Method {
     /// Each line to that of a page's two copies in which it is not current, then a commit says that it is
     /// (LAWN's alternate writing, atomic for the write).
     Paired,
+    /// Pages written up to half over the old bytes, which are in the log meanwhile; the others as copies
+    /// (ADL).
+    Undo,
 }
 
 /// The longest write that goes to the log, in bytes.
 pub const FINE_LOG_BYTES_MAX: u64 = 8192;
 /// The longest write that goes to paired pages, in bytes.
 pub const PAIRED_BYTES_MAX: u64 = 8192;
+/// The longest write whose ends may go over the old bytes, in bytes.
+pub const UNDO_BYTES_MAX: u64 = 8192;
 const PAGE: u64 = 4096;
 
 /// Which methods writes take; names are those of the command line.
@@ -52,11 +59,28 @@ pub enum UpdatePolicy {
     FineLog,
     /// Overwrites of up to [`PAIRED_BYTES_MAX`] by paired pages, of whole pages too; else as `Auto`.
     Paired,
+    /// Overwrites of up to [`UNDO_BYTES_MAX`] by adaptive differential logging: pages written up to half in
+    /// place, under an undo log, the others by copies; else as `Auto`.
+    Adl,
 }
 
 impl UpdatePolicy {
     /// All of them, by number.
-    pub const ALL: [Self; 5] = [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog, Self::Paired];
+    pub const ALL: [Self; 6] =
+        [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog, Self::Paired, Self::Adl];
+
+    /// Its number in a pool: of a file, of a directory's new files, of all that name none. 0 is none.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The one of that number; none for 0, and for what only a newer program knows.
+    #[inline]
+    #[must_use]
+    pub fn numbered(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
 
     /// What the command line calls it.
     #[must_use]
@@ -67,6 +91,7 @@ impl UpdatePolicy {
             Self::InPlace => "inplace",
             Self::FineLog => "finelog",
             Self::Paired => "paired",
+            Self::Adl => "adl",
         }
     }
 
@@ -76,23 +101,27 @@ impl UpdatePolicy {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
-    /// The method for a write of that shape.
+    /// The method for a write of that shape, to a file that has no policy of its own.
     #[inline]
     #[must_use]
     pub fn method(self, shape: &WriteShape) -> Method {
-        let WriteShape { offset, len, size, is_mapped } = *shape;
+        let WriteShape { offset, len, size, is_mapped, own } = *shape;
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= size);
-        match self {
+        let policy = own.unwrap_or(self);
+        match policy {
             _ if is_mapped => Method::InPlace,
             Self::Cow => Method::CopyOnWrite,
             _ if offset == size => Method::Append,
             Self::InPlace if is_inside => Method::InPlace,
             Self::FineLog if is_inside && len <= FINE_LOG_BYTES_MAX => Method::FineLog,
+            Self::Adl if is_inside && len <= UNDO_BYTES_MAX => Method::Undo,
             Self::Paired | Self::Auto if is_inside && len <= PAIRED_BYTES_MAX => {
                 let is_whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
-                if is_whole && self == Self::Auto { Method::CopyOnWrite } else { Method::Paired }
+                if is_whole && policy == Self::Auto { Method::CopyOnWrite } else { Method::Paired }
             }
-            Self::Auto | Self::InPlace | Self::FineLog | Self::Paired => Method::CopyOnWrite,
+            Self::Auto | Self::InPlace | Self::FineLog | Self::Paired | Self::Adl => {
+                Method::CopyOnWrite
+            }
         }
     }
 }
@@ -102,7 +131,7 @@ mod tests {
     use super::*;
 
     fn methods(policy: UpdatePolicy, is_mapped: bool) -> [Method; 5] {
-        let at = |offset, len| WriteShape { offset, len, size: 10_000, is_mapped };
+        let at = |offset, len| WriteShape { offset, len, size: 10_000, is_mapped, own: None };
         // At the end; within; a page; within, and long; over the end.
         [at(10_000, 1), at(1000, 64), at(4096, 4096), at(0, 9000), at(9990, 20)]
             .map(|shape| policy.method(&shape))
@@ -110,19 +139,39 @@ mod tests {
 
     #[test]
     fn each_policy_has_its_methods() {
-        use Method::{Append, CopyOnWrite, FineLog, InPlace, Paired};
+        use Method::{Append, CopyOnWrite, FineLog, InPlace, Paired, Undo};
         let expected = [
             (UpdatePolicy::Auto, [Append, Paired, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Cow, [CopyOnWrite; 5]),
             (UpdatePolicy::InPlace, [Append, InPlace, InPlace, InPlace, CopyOnWrite]),
             (UpdatePolicy::FineLog, [Append, FineLog, FineLog, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Paired, [Append, Paired, Paired, CopyOnWrite, CopyOnWrite]),
+            (UpdatePolicy::Adl, [Append, Undo, Undo, CopyOnWrite, CopyOnWrite]),
         ];
         for (policy, expected) in expected {
             assert_eq!(methods(policy, false), expected, "{policy:?}");
             assert_eq!(methods(policy, true), [InPlace; 5], "{policy:?}");
         }
-        let far = WriteShape { offset: u64::MAX, len: 2, size: 1, is_mapped: false };
+        let far = WriteShape { offset: u64::MAX, len: 2, size: 1, is_mapped: false, own: None };
         assert_eq!(UpdatePolicy::InPlace.method(&far), CopyOnWrite);
+    }
+
+    #[test]
+    fn a_file_has_a_policy_of_its_own() {
+        let own = Some(UpdatePolicy::FineLog);
+        let shape = WriteShape { offset: 0, len: 64, size: 4096, is_mapped: false, own };
+        assert!(UpdatePolicy::ALL.iter().all(|policy| policy.method(&shape) == Method::FineLog));
+    }
+
+    /// They are in pools.
+    #[test]
+    fn numbers_stay() {
+        let numbers = ["auto", "cow", "inplace", "finelog", "paired", "adl"];
+        for (number, name) in (1..).zip(numbers) {
+            let policy = UpdatePolicy::named(name).unwrap();
+            assert_eq!((policy.number(), UpdatePolicy::numbered(number)), (number, Some(policy)));
+        }
+        assert_eq!(UpdatePolicy::ALL.len(), numbers.len());
+        assert_eq!([0, 7, 255].map(UpdatePolicy::numbered), [None; 3]);
     }
 }

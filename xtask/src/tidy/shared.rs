@@ -36,7 +36,7 @@ const SHARED: &[Shared] = &[
             "crates/core/src/life/serving.rs",
             "crates/core/src/life/settle.rs",
         ],
-        fingerprint: 0x9e15_6199_7ebf_1f9b,
+        fingerprint: 0x9551_59f3_1f9f_85f8,
     },
 ];
 

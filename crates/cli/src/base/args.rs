@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use novale_policy::UpdatePolicy;
 
@@ -36,6 +37,7 @@ pub(crate) enum Command {
     Umount(UmountArgs),
     Run(RunArgs),
     Info(InfoArgs),
+    Set(SetArgs),
     Check(CheckArgs),
     Dump(DumpArgs),
     #[command(subcommand)]
@@ -59,6 +61,7 @@ impl Command {
             Self::Mount(_)
             | Self::Umount(_)
             | Self::Run(_)
+            | Self::Set(_)
             | Self::Quota(QuotaCommand::Set(_) | QuotaCommand::Clear(_))
             | Self::InstallHelper(_)
             | Self::Ask(_)
@@ -89,6 +92,9 @@ pub(crate) struct MkfsArgs {
     /// 512 [default: the CPUs of this machine, at least 4].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) lanes: Option<u32>,
+    /// How the pool's files are written, where neither a file nor a mount says otherwise [default: auto].
+    #[arg(long, value_enum, value_name = "METHOD")]
+    pub(crate) method: Option<MethodArg>,
     /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
@@ -212,6 +218,9 @@ pub(crate) enum MethodArg {
     /// Overwrites up to 8 KB by paired pages, LAWN's alternate writing: each line to that of a page's two
     /// copies in which it is not current.
     Paired,
+    /// Overwrites up to 8 KB by adaptive differential logging: pages written up to half in place, under
+    /// an undo log, the others by copies.
+    Adl,
 }
 
 impl MethodArg {
@@ -222,6 +231,7 @@ impl MethodArg {
             Self::Inplace => UpdatePolicy::InPlace,
             Self::Finelog => UpdatePolicy::FineLog,
             Self::Paired => UpdatePolicy::Paired,
+            Self::Adl => UpdatePolicy::Adl,
         }
     }
 }
@@ -307,18 +317,64 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Show what a pool is, also while it is in use.
+/// Show what a pool is, also while it is in use, or how a file in a mount is written.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   novale info /dev/shm/pool
-  novale info --json slot0 slot1")]
+  novale info --json slot0 slot1
+  novale info /mnt/database")]
 pub(crate) struct InfoArgs {
     /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The slots, in any order.
-    #[arg(required = true, value_name = "SLOT")]
+    /// The slots, in any order; or files and directories in mounts.
+    #[arg(required = true, value_name = "SLOT|PATH")]
     pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Choose how files are written.
+///
+/// A choice holds for a file from then on, whatever the mount says; of a directory, for what is made in it
+/// from then on. What is there already stays as it is written, and can be read by all methods. The owner
+/// and root may choose.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale set --method adl /mnt/database
+  novale set --method none /mnt/database     the mount's choice again
+  novale info /mnt/database")]
+pub(crate) struct SetArgs {
+    /// The method, as in `novale mount --method`; none: that of the mount.
+    #[arg(long, value_enum, value_name = "METHOD|none")]
+    pub(crate) method: ChosenMethod,
+    /// Files and directories in mounts.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// A method of writes, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChosenMethod(pub(crate) Option<MethodArg>);
+
+impl ValueEnum for ChosenMethod {
+    fn value_variants<'a>() -> &'a [Self] {
+        const CHOICES: &[ChosenMethod] = &[
+            ChosenMethod(Some(MethodArg::Auto)),
+            ChosenMethod(Some(MethodArg::Cow)),
+            ChosenMethod(Some(MethodArg::Inplace)),
+            ChosenMethod(Some(MethodArg::Finelog)),
+            ChosenMethod(Some(MethodArg::Paired)),
+            ChosenMethod(Some(MethodArg::Adl)),
+            ChosenMethod(None),
+        ];
+        CHOICES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self.0 {
+            Some(method) => method.to_possible_value(),
+            None => Some(PossibleValue::new("none").help("The mount's choice")),
+        }
+    }
 }
 
 /// Started by `novale info`: asks a mount for its space, which a stuck daemon never answers.

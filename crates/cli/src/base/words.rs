@@ -105,8 +105,7 @@ fn one_of<T: ValueEnum>(name: &str) -> Result<T, String> {
 pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
     let form = form.map(|form| format!("form={}", form.get_name()));
-    let method = args.method.unwrap_or(MethodArg::Auto).policy();
-    let method = Some(format!("method={}", method.name()));
+    let method = args.method.map(|method| format!("method={}", method.policy().name()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));

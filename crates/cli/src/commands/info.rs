@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::base::args::InfoArgs;
 use crate::base::size::show_size;
+use crate::commands::set;
 use crate::holders::ask;
 use crate::holders::holder;
 use crate::pools::memory;
@@ -39,6 +40,8 @@ struct PoolFacts {
     method: Option<String>,
     bytes_free: Option<u64>,
     inodes: Option<u64>,
+    /// Which methods writes take where neither a file nor a mount says so.
+    default_method: &'static str,
     slots: Vec<SlotFacts>,
 }
 
@@ -53,6 +56,9 @@ struct SlotFacts {
 }
 
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
+    if let Some(files) = set::chosen(&args.slots)? {
+        return set::show(&files, args.json);
+    }
     let found = slots::find(&args.slots)?;
     let facts = facts(&found)?;
     if args.json {
@@ -106,6 +112,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         method,
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
+        default_method: info.update.unwrap_or_default().name(),
         slots: slots.collect(),
     })
 }
@@ -117,6 +124,9 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     say!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1))?;
     say!("state     {}", state(facts))?;
     say!("survives  {survives}")?;
+    if facts.method.is_none() {
+        say!("writes    {}, where neither a file nor a mount says so", facts.default_method)?;
+    }
     if facts.features_ro_compat != 0 {
         say!("features  {}", features(facts.features_ro_compat))?;
     }

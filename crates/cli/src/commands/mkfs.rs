@@ -9,7 +9,7 @@ use novale_posix::{mkfs_options, what_it_holds};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::base::args::MkfsArgs;
+use crate::base::args::{MethodArg, MkfsArgs};
 use crate::base::progress::spin;
 use crate::base::size::show_size;
 use crate::holders::holder;
@@ -50,7 +50,8 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     for (index, path) in paths.iter().enumerate() {
         lens.push(check_slot(args, index, path)?);
     }
-    let options = mkfs_options(args.lanes, paths.len());
+    let mut options = mkfs_options(args.lanes, paths.len());
+    options.update = args.method.map(MethodArg::policy);
     mkfs_check(&lens, options.lanes)?;
     slot_files::check_room(&paths, &lens)?;
     let mut changed = Changed::default();

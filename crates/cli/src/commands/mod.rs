@@ -11,3 +11,4 @@ pub(crate) mod mkfs;
 pub(crate) mod quota;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod set;

@@ -216,7 +216,7 @@ fn opening(request: &Request) -> Opening {
             Some(FormArg::Single) => Form::Single,
             Some(FormArg::Two) => Form::Two,
         },
-        update: request.args.method.unwrap_or(MethodArg::Auto).policy(),
+        update: request.args.method.map(MethodArg::policy),
         costs: None,
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,

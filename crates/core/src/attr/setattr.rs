@@ -5,6 +5,7 @@
 //! leaves all of it or nothing.
 
 use novale_layout::{FileKind, PAGE, PmAddr, RoFeature};
+use novale_policy::UpdatePolicy;
 
 use crate::attr::xattr::Follow;
 use crate::base::error::{Error, Result};
@@ -168,6 +169,8 @@ fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
     attrs.uid = set.uid.unwrap_or(old.uid);
     attrs.gid = set.gid.unwrap_or(old.gid);
     attrs.project = set.project.unwrap_or(old.project);
+    let policy = set.update.map(|update| update.map_or(0, UpdatePolicy::number));
+    attrs.policy = policy.unwrap_or(old.policy);
     if kind != FileKind::Directory {
         attrs.mode &= !cleared(set.clear_set_id, attrs.mode);
     }

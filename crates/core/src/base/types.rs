@@ -1,6 +1,7 @@
 //! What callers hand in and get back.
 
 use novale_arena::AtomicU64;
+use novale_policy::UpdatePolicy;
 
 pub use novale_layout::{FileKind, Ino};
 
@@ -136,6 +137,9 @@ pub struct SetAttr {
     /// Count it for this directory tree; 0: for none. Its names stay where they are; what is made in
     /// it from now on counts for the same. No limit stands in the way: it is there already.
     pub project: Option<u32>,
+    /// The update policy of the file, or of what is made in the directory from now on; `Some(None)`:
+    /// none of its own.
+    pub update: Option<Option<UpdatePolicy>>,
     /// Set-id bits to clear, as a change of owner, size or contents must; of a directory none.
     pub clear_set_id: ClearSetId,
 }

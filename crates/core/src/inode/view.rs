@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, AtomicU64, Class, Known, NameTable, Off, Radix, SeqCount};
 use novale_layout::{COOKIE_MIN, FileKind, Ino, PmAddr};
+use novale_policy::UpdatePolicy;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
@@ -317,6 +318,13 @@ impl<'a> View<'a> {
             policy: u8::try_from(policy).unwrap_or(0),
             xattrs: self.xattrs(),
         }
+    }
+
+    /// The update policy that the file has of its own; of a directory, that of what is made in it.
+    #[inline]
+    pub(crate) fn policy(&self) -> Option<UpdatePolicy> {
+        let (_, policy) = halves(self.get(POLICY_PROJECT));
+        UpdatePolicy::numbered(u8::try_from(policy).unwrap_or(0))
     }
 
     pub(crate) fn set_attrs(&self, attrs: &Attrs, rdev: u32) {

@@ -25,7 +25,7 @@ use crate::space::Allocator;
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 3;
+const SHARED: u64 = 4;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
@@ -123,10 +123,7 @@ impl OpenOptions {
         Self {
             atime: Atime::numbered(byte(0)),
             form: forms.into_iter().find(|known| *known as u8 == byte(8)).unwrap_or(Form::Auto),
-            update: UpdatePolicy::ALL
-                .into_iter()
-                .find(|known| *known as u8 == byte(24))
-                .unwrap_or(UpdatePolicy::Auto),
+            update: UpdatePolicy::numbered(byte(24)),
             costs: (word >> 17 & 1 != 0)
                 .then_some(CommitCosts { fence_ns: half(32), page_sum_ns: half(48) }),
             ignore_default_acls: word >> 16 & 1 != 0,
@@ -171,6 +168,7 @@ impl Fs {
             seed: pool.seed,
             session: pool.state.session,
             options: *options,
+            update: pool.update(options.update),
             summed_bytes_max: options.summed_bytes_max(),
             unrecovered: Unrecovered::default(),
             report: OpenReport { clean: true, ..OpenReport::default() },
@@ -234,7 +232,7 @@ impl Fs {
         let costs = self.options.costs.map_or(0, |costs| {
             u64::from(costs.page_sum_ns) << 48 | u64::from(costs.fence_ns) << 32 | 1 << 17
         });
-        let update = self.options.update as u64;
+        let update = u64::from(self.update.number());
         let word = costs | update << 24 | acls << 16 | form << 8 | atime;
         self.arena().root()[MANNERS].store(word, Ordering::Relaxed);
     }

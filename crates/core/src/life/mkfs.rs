@@ -7,6 +7,7 @@ use novale_layout::{
     SlotState, Superblock, WEAR_PAGE,
 };
 use novale_pm::{Pm, Purpose, SlotKind};
+use novale_policy::UpdatePolicy;
 
 use crate::base::error::{Error, Result};
 use crate::inode::numbers::INODE_PAGES_AT_ONCE;
@@ -35,6 +36,8 @@ pub struct MkfsOptions {
     pub root_gid: u32,
     /// Permission bits of the root directory.
     pub root_mode: u32,
+    /// Which methods writes take where neither the file nor the one who opens the pool says so.
+    pub update: Option<UpdatePolicy>,
 }
 
 /// Makes an empty pool. A crash in the middle leaves none: what makes it one is written last.
@@ -231,7 +234,7 @@ fn write_superblock(pm: &Pm, options: &MkfsOptions, pages: &[u64]) {
         features_incompat: 0,
         lane_count: options.lanes,
         slot_count: pm.slot_count(),
-        default_policy: 0,
+        default_policy: options.update.map_or(0, UpdatePolicy::number),
         created_ns: options.now_ns,
         roots: Roots::fixed(),
     }

@@ -296,6 +296,7 @@ fn build(
         seed: pool.seed,
         session: pool.state.session,
         options: *options,
+        update: pool.update(options.update),
         summed_bytes_max: options.summed_bytes_max(),
         report,
         unrecovered,

@@ -524,7 +524,7 @@ pub(crate) fn new_inode<'a>(
         gid: if inherits { parent.gid } else { new.gid },
         flags: 0,
         project: parent.project,
-        policy: 0,
+        policy: parent.policy,
         xattrs,
     };
     let line = IdentityLine {

@@ -119,10 +119,13 @@ impl Fs {
     /// commit that uses it, and before the operation has any lock.
     #[inline]
     pub(crate) fn use_feature(&self, ctx: &Ctx, feature: RoFeature) -> Result<()> {
-        if self.features.load(Ordering::Relaxed) & feature.bit() != 0 {
-            return Ok(());
-        }
-        self.say_feature(ctx, feature)
+        if self.is_used(feature) { Ok(()) } else { self.say_feature(ctx, feature) }
+    }
+
+    /// Whether this client knows that the superblock says so durably.
+    #[inline]
+    pub(crate) fn is_used(&self, feature: RoFeature) -> bool {
+        self.features.load(Ordering::Relaxed) & feature.bit() != 0
     }
 
     #[cold]

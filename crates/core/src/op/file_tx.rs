@@ -108,6 +108,8 @@ pub(crate) struct FileTx<'a> {
     has_rest: bool,
     /// The commit takes the single-fence form.
     is_single: bool,
+    /// Recovery needs the entries until a later commit.
+    keeps_entries: bool,
 }
 
 /// Attributes that the commit changes, by an entry.
@@ -140,6 +142,7 @@ impl<'a> FileTx<'a> {
             end_crc: None,
             has_rest: !taken.extents.is_empty(),
             is_single: false,
+            keeps_entries: false,
             taken,
         }
     }
@@ -208,6 +211,11 @@ impl<'a> FileTx<'a> {
     #[inline]
     pub(crate) fn sum(&mut self, is_single: bool) {
         self.is_single = is_single;
+    }
+
+    /// Recovery needs the entries until a later commit of the file: none is collected before.
+    pub(crate) fn keep_entries(&mut self, keeps: bool) {
+        self.keeps_entries = keeps;
     }
 
     /// Whether the commit takes the single-fence form, as far as is known.
@@ -439,7 +447,7 @@ impl<'a> FileTx<'a> {
             self.free(&xattrs.freed);
         }
         fs.give(call, &self.freed)?;
-        if let Some(appended) = &appended {
+        if let Some(appended) = appended.as_ref().filter(|_| !self.keeps_entries) {
             fs.collect_if_grown(call, file, appended);
         }
         Ok(())

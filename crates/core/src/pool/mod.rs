@@ -8,6 +8,7 @@ use novale_layout::{
     SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
+use novale_policy::UpdatePolicy;
 
 use crate::base::error::{Error, Result};
 use crate::pool::copies::BadCopy;
@@ -45,6 +46,8 @@ pub struct PoolInfo {
     pub bad_copies: Vec<String>,
     /// Feature words: compatible, compatible for reading, incompatible.
     pub features: [u64; 3],
+    /// Which methods writes take where neither the file nor the one who opens the pool says so.
+    pub update: Option<UpdatePolicy>,
     /// The slots, in order.
     pub slots: Vec<SlotInfo>,
 }
@@ -80,6 +83,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
             superblock.features_ro_compat,
             superblock.features_incompat,
         ],
+        update: UpdatePolicy::numbered(superblock.default_policy),
         slots: pool
             .slots
             .iter()
@@ -127,6 +131,12 @@ impl Pool {
     /// A bit for each page of each slot, none of them marked.
     pub(crate) fn no_pages(&self) -> PageMarks {
         PageMarks::new(self.slots.iter().map(|(header, _)| header.pages).collect())
+    }
+
+    /// Which methods writes take to files that don't say so themselves, where one who opens the pool
+    /// says `opener`.
+    pub(crate) fn update(&self, opener: Option<UpdatePolicy>) -> UpdatePolicy {
+        opener.or(UpdatePolicy::numbered(self.superblock.default_policy)).unwrap_or_default()
     }
 
     pub(crate) fn is_clean(&self) -> bool {

@@ -9,7 +9,7 @@
 //! Readers wait until the bytes lie in their places: they look nowhere else.
 
 use arrayvec::ArrayVec;
-use novale_layout::{Entry, PAGE, PmAddr, Redo};
+use novale_layout::{Entry, PmAddr, Redo};
 use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::Result;
@@ -20,7 +20,7 @@ use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
-use crate::write::plan::WritePlan;
+use crate::write::plan::{PagePiece, WritePlan, page_pieces};
 use crate::write::small::PAGES_MAX;
 
 /// Pieces of a write, each within a page, and where they belong.
@@ -60,21 +60,16 @@ impl Fs {
     /// Where each piece of a write belongs.
     fn homes<'d>(&self, view: &View<'_>, offset: u64, data: &'d [u8]) -> Result<Homes<'d>> {
         let mut homes = Homes::new();
-        let (mut offset, mut rest) = (offset, data);
-        while !rest.is_empty() {
-            let from = offset % PAGE;
-            let room = usize::try_from(PAGE - from).unwrap_or(0);
-            let (now, later) = rest.split_at(rest.len().min(room));
-            let page = self.page_addr(view, offset / PAGE)?.unwrap_or(PmAddr::NULL);
-            homes.push((self.checked(page)?.add(from), now));
-            (offset, rest) = (offset + now.len() as u64, later);
+        for PagePiece { file_page, from, bytes } in page_pieces(offset, data) {
+            let page = self.page_addr(view, file_page)?.unwrap_or(PmAddr::NULL);
+            homes.push((self.checked(page)?.add(from), bytes));
         }
         Ok(homes)
     }
 }
 
-/// The entries that hold the bytes of a write.
-fn redo_entries(mut offset: u64, mut data: &[u8]) -> impl Iterator<Item = Entry> {
+/// The entries that hold bytes of the file from `offset` on.
+pub(crate) fn redo_entries(mut offset: u64, mut data: &[u8]) -> impl Iterator<Item = Entry> {
     std::iter::from_fn(move || {
         let (redo, count) = (!data.is_empty()).then(|| Redo::first_of(offset, data))?;
         (offset, data) = (offset + count as u64, data.split_at(count).1);
@@ -85,7 +80,7 @@ fn redo_entries(mut offset: u64, mut data: &[u8]) -> impl Iterator<Item = Entry>
 #[cfg(test)]
 mod tests {
     use novale_arena::Arena;
-    use novale_layout::Ino;
+    use novale_layout::{Ino, PAGE};
     use novale_pm::Pm;
     use novale_policy::UpdatePolicy;
 
@@ -99,7 +94,7 @@ mod tests {
     const AT: u64 = 3700;
 
     fn reopen(pm: Pm, read_only: bool) -> Fs {
-        let update = UpdatePolicy::FineLog;
+        let update = Some(UpdatePolicy::FineLog);
         let options = OpenOptions { read_only, update, ..OpenOptions::default() };
         Fs::open(pm, Arena::anonymous(16 * MB).unwrap(), &options, &Serial, &|_| {}).unwrap()
     }

@@ -14,3 +14,4 @@ pub(crate) mod paired;
 pub(crate) mod plan;
 pub(crate) mod range;
 pub(crate) mod small;
+pub(crate) mod undo;

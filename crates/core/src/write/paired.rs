@@ -29,7 +29,7 @@ use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
-use crate::write::plan::WritePlan;
+use crate::write::plan::{PagePiece, WritePlan, page_pieces};
 use crate::write::small::PAGES_MAX;
 
 const PAGE_BYTES: usize = 4096;
@@ -39,13 +39,10 @@ const PAIRS_MAX: u64 = 1 << 18;
 
 /// What a write changes of one page.
 struct PagePart<'d> {
-    file_page: u64,
+    piece: PagePiece<'d>,
     home: PmAddr,
     /// None: the page has no partner yet.
     pair: Option<Paired>,
-    /// The first byte of the page that is written.
-    from: u64,
-    bytes: &'d [u8],
 }
 
 type PageParts<'d> = ArrayVec<PagePart<'d>, PAGES_MAX>;
@@ -66,13 +63,14 @@ impl Fs {
             Some(parts) if self.may_have_partners(call, view, &parts)? => parts,
             _ => return self.write_copied(call, locked, plan, data),
         };
-        let fresh = || parts.iter().filter(|part| part.pair.is_none());
-        let reserved = fresh().try_for_each(|part| view.reserve_pair(self.arena(), part.file_page));
+        let fresh = || parts.iter().filter(|part| part.pair.is_none()).map(|part| part.piece);
+        let reserved =
+            fresh().try_for_each(|piece| view.reserve_pair(self.arena(), piece.file_page));
         let written = reserved.and_then(|()| self.store_paired(call, locked, plan, &parts));
         if !matches!(written, Ok(true)) {
             // Or readers would look for pairs, of which there are none.
-            for part in fresh() {
-                self.unreserve(view, part.file_page)?;
+            for piece in fresh() {
+                self.unreserve(view, piece.file_page)?;
             }
         }
         match written {
@@ -141,15 +139,10 @@ impl Fs {
         data: &'d [u8],
     ) -> Result<Option<PageParts<'d>>> {
         let mut parts = PageParts::new();
-        let (mut at, mut rest) = (offset, data);
-        while !rest.is_empty() {
-            let (file_page, from) = (at / PAGE, at % PAGE);
-            let room = usize::try_from(PAGE - from).unwrap_or(0);
-            let (bytes, later) = rest.split_at(rest.len().min(room));
-            let Some(home) = self.page_addr(view, file_page)? else { return Ok(None) };
-            let pair = view.pair(self.arena(), file_page)?;
-            parts.push(PagePart { file_page, home: self.checked(home)?, pair, from, bytes });
-            (at, rest) = (at + bytes.len() as u64, later);
+        for piece in page_pieces(offset, data) {
+            let Some(home) = self.page_addr(view, piece.file_page)? else { return Ok(None) };
+            let pair = view.pair(self.arena(), piece.file_page)?;
+            parts.push(PagePart { piece, home: self.checked(home)?, pair });
         }
         Ok(Some(parts))
     }
@@ -187,13 +180,13 @@ impl Fs {
         partner: PmAddr,
         is_summed: bool,
     ) -> Result<(Pair, u32)> {
-        let PagePart { file_page, home, from, .. } = *part;
-        let to = from + part.bytes.len() as u64;
+        let PagePart { piece: PagePiece { file_page, from, bytes }, home, .. } = *part;
+        let to = from + bytes.len() as u64;
         let word = part.pair.map_or(0, |pair| pair.word);
         let start = from / LINE * LINE;
         let mut lines: ArrayVec<u8, PAGE_BYTES> = ArrayVec::new();
         self.add_current(&mut lines, part, start..from)?;
-        add(&mut lines, part.bytes);
+        add(&mut lines, bytes);
         // Beyond the end of the file a line has zeros.
         let end = to.next_multiple_of(LINE);
         let live = end.min(view.size() - file_page * PAGE).max(to);

@@ -5,7 +5,7 @@
 //! A method is a file of this room, one line in [`Fs::write_small`], and its place in the policy.
 
 use novale_layout::{FileKind, Ino, PAGE, RoFeature};
-use novale_policy::{Method, UpdatePolicy, WriteShape};
+use novale_policy::{Method, WriteShape};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::pages_touched;
@@ -60,6 +60,33 @@ impl WritePlan {
     }
 }
 
+/// What a write has for one page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PagePiece<'d> {
+    pub(crate) file_page: u64,
+    /// The first byte of the page that it writes.
+    pub(crate) from: u64,
+    pub(crate) bytes: &'d [u8],
+}
+
+impl PagePiece<'_> {
+    /// Where it begins in the file.
+    pub(crate) fn offset(&self) -> u64 {
+        self.file_page * PAGE + self.from
+    }
+}
+
+/// What a write at `offset` has for each page that it touches.
+pub(crate) fn page_pieces(mut offset: u64, mut data: &[u8]) -> impl Iterator<Item = PagePiece<'_>> {
+    std::iter::from_fn(move || {
+        let (file_page, from) = (offset / PAGE, offset % PAGE);
+        let room = usize::try_from(PAGE - from).unwrap_or(0);
+        let (bytes, later) = data.split_at(data.len().min(room));
+        (offset, data) = (offset + bytes.len() as u64, later);
+        (!bytes.is_empty()).then_some(PagePiece { file_page, from, bytes })
+    })
+}
+
 /// A file that is to be written, and its view where that was found without a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FoundFile<'a> {
@@ -67,9 +94,14 @@ pub(crate) struct FoundFile<'a> {
     pub(crate) view: Option<View<'a>>,
 }
 
-/// Whether a write may go to paired pages, as far as is known before its file is found.
-fn may_pair(at: At, len: usize) -> bool {
-    matches!(at, At::Offset(_)) && (1..=SMALL_BYTES_MAX).contains(&len)
+/// The feature of the superblock that a method uses beside the log's own entries; what appends need
+/// [`Fs::may_append`] sees to.
+fn feature(method: Method) -> Option<RoFeature> {
+    match method {
+        Method::FineLog | Method::Undo => Some(RoFeature::Redo),
+        Method::Paired => Some(RoFeature::Pairs),
+        Method::CopyOnWrite | Method::Append | Method::InPlace => None,
+    }
 }
 
 /// What a policy is to see of a write to a file that is so just now.
@@ -80,7 +112,7 @@ fn shape(view: &View<'_>, at: At, len: u64) -> WriteShape {
         At::Offset(offset) => offset,
         At::End => size,
     };
-    WriteShape { offset, len, size, is_mapped: view.is_dax() }
+    WriteShape { offset, len, size, is_mapped: view.is_dax(), own: view.policy() }
 }
 
 impl Fs {
@@ -113,24 +145,24 @@ impl Fs {
     /// Writes, and returns where that was.
     fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, data: &[u8]) -> Result<u64> {
         self.may_append(ctx, data.len())?;
-        match self.options.update {
-            UpdatePolicy::FineLog => self.use_feature(ctx, RoFeature::Redo)?,
-            UpdatePolicy::Auto | UpdatePolicy::Paired if may_pair(at, data.len()) => {
-                self.use_feature(ctx, RoFeature::Pairs)?;
+        loop {
+            let call = self.begin(OpKind::Write, ctx)?;
+            let (file, shape) = self.find_file(&call, ino, at, data.len() as u64)?;
+            if data.is_empty() {
+                return Ok(shape.offset);
             }
-            UpdatePolicy::Auto
-            | UpdatePolicy::Cow
-            | UpdatePolicy::InPlace
-            | UpdatePolicy::Paired => {}
-        }
-        let call = self.begin(OpKind::Write, ctx)?;
-        let (file, shape) = self.find_file(&call, ino, at, data.len() as u64)?;
-        if data.is_empty() {
-            Ok(shape.offset)
-        } else if data.len() <= SMALL_BYTES_MAX {
-            self.write_small(&call, file, at, &self.plan(shape)?, data)
-        } else {
-            self.write_large(&call, ino, at, self.plan(shape)?, data)
+            let plan = self.plan(shape)?;
+            if let Some(feature) = feature(plan.method).filter(|feature| !self.is_used(*feature)) {
+                // Before the operation has any lock, so in one of its own.
+                drop(call);
+                self.use_feature(ctx, feature)?;
+                continue;
+            }
+            return if data.len() <= SMALL_BYTES_MAX {
+                self.write_small(&call, file, at, &plan, data)
+            } else {
+                self.write_large(&call, ino, at, plan, data)
+            };
         }
     }
 
@@ -156,8 +188,8 @@ impl Fs {
 
     /// How a write of that shape is made.
     #[inline]
-    fn plan(&self, shape: WriteShape) -> Result<WritePlan> {
-        self.plan_by(self.options.update.method(&shape), shape)
+    pub(crate) fn plan(&self, shape: WriteShape) -> Result<WritePlan> {
+        self.plan_by(self.update.method(&shape), shape)
     }
 
     #[inline]
@@ -171,7 +203,9 @@ impl Fs {
         plan.is_single = len <= SMALL_BYTES_MAX as u64
             && match method {
                 Method::CopyOnWrite => self.is_single(plan.pages() * PAGE),
-                Method::Append | Method::FineLog | Method::Paired => self.is_single(len),
+                Method::Append | Method::FineLog | Method::Paired | Method::Undo => {
+                    self.is_single(len)
+                }
                 Method::InPlace => false,
             };
         Ok(plan)
@@ -192,7 +226,7 @@ impl Fs {
     ) -> Result<Option<WritePlan>> {
         let shape = shape(view, at, expected.shape.len);
         let stands = match expected.method {
-            Method::FineLog => false,
+            Method::FineLog | Method::Undo => false,
             Method::InPlace => !view.has_pairs(),
             Method::CopyOnWrite | Method::Append | Method::Paired => true,
         };
@@ -211,10 +245,12 @@ impl Fs {
             Method::FineLog => {
                 !self.is_whole(view, first, pages)? || self.is_paired(view, first, pages)?
             }
-            Method::InPlace => self.is_paired(view, first, pages)?,
+            Method::InPlace | Method::Undo => self.is_paired(view, first, pages)?,
             Method::CopyOnWrite | Method::Append | Method::Paired => false,
         };
-        if is_copied { self.plan_by(Method::CopyOnWrite, shape) } else { Ok(plan) }
+        // The file may have got another policy since the superblock was asked.
+        let is_unsaid = feature(plan.method).is_some_and(|feature| !self.is_used(feature));
+        if is_copied || is_unsaid { self.plan_by(Method::CopyOnWrite, shape) } else { Ok(plan) }
     }
 
     /// Whether any of these pages of a file has two copies.

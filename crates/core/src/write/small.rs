@@ -59,7 +59,9 @@ impl Fs {
             Method::CopyOnWrite => {
                 (PAGE_BYTES, expected.is_single && expected.offset.is_multiple_of(PAGE))
             }
-            Method::InPlace | Method::FineLog | Method::Paired => (data.len(), false),
+            Method::InPlace | Method::FineLog | Method::Paired | Method::Undo => {
+                (data.len(), false)
+            }
         };
         let chunks = if is_summed { data.len() / chunk } else { 0 };
         let sums = sums.get_mut(..chunks).unwrap_or_default();
@@ -81,6 +83,7 @@ impl Fs {
             Method::InPlace => self.write_in_place(call, &locked, plan.offset, data)?,
             Method::FineLog => self.write_fine_log(call, &locked, plan, data)?,
             Method::Paired => self.write_paired(call, &locked, plan, data)?,
+            Method::Undo => self.write_undo(call, &locked, plan, data)?,
         }
         Ok(plan.offset)
     }
@@ -185,7 +188,7 @@ impl Fs {
     }
 
     /// Puts a page of zeros together: the file's bytes up to its end, `piece` from byte `from` on.
-    fn fill_page(
+    pub(crate) fn fill_page(
         &self,
         view: &View<'_>,
         file_page: u64,

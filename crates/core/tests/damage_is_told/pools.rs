@@ -45,6 +45,7 @@ pub(crate) fn empty_pool_of(len: u64) -> Pm {
         root_uid: 0,
         root_gid: 0,
         root_mode: 0o755,
+        update: None,
     };
     mkfs(&pm, &options).unwrap();
     pm

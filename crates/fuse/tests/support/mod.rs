@@ -84,6 +84,7 @@ pub(crate) fn file_system(atime: Atime) -> Fs {
         root_uid: 0,
         root_gid: 0,
         root_mode: 0o755,
+        update: None,
     };
     mkfs(&pm, &made).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();

@@ -269,8 +269,13 @@ pub(super) fn appends(number: u64) -> Case {
 }
 
 /// The methods whose overwrites are tried at every border; `auto` is what all others take.
-const METHODS: [UpdatePolicy; 4] =
-    [UpdatePolicy::Cow, UpdatePolicy::InPlace, UpdatePolicy::FineLog, UpdatePolicy::Paired];
+const METHODS: [UpdatePolicy; 5] = [
+    UpdatePolicy::Cow,
+    UpdatePolicy::InPlace,
+    UpdatePolicy::FineLog,
+    UpdatePolicy::Paired,
+    UpdatePolicy::Adl,
+];
 
 /// Where overwrites begin, and how long they are: around a unit of 8, a line, a page.
 const OVERWRITTEN: [u64; 5] = [0, 7, 60, 4092, 5000];

@@ -35,12 +35,12 @@ pub struct Manner {
     /// The commit form.
     pub form: Form,
     /// Which methods writes take.
-    pub update: UpdatePolicy,
+    pub update: Option<UpdatePolicy>,
 }
 
 impl From<Form> for Manner {
     fn from(form: Form) -> Self {
-        Self { form, update: UpdatePolicy::Auto }
+        Self { form, update: None }
     }
 }
 
@@ -54,7 +54,7 @@ impl CoreOptions {
     /// How files are written and committed.
     #[must_use]
     pub fn manner(&self) -> Manner {
-        Manner { form: self.form, update: self.update }
+        Manner { form: self.form, update: Some(self.update) }
     }
 }
 
@@ -172,6 +172,7 @@ pub fn make_pool(pm: &Pm, lanes: u32) -> Result<(), String> {
         root_uid: 0,
         root_gid: 0,
         root_mode: 0o755,
+        update: None,
     };
     novale_core::mkfs(pm, &options).map_err(|why| format!("mkfs: {why}"))
 }

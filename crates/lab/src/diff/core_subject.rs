@@ -339,6 +339,7 @@ fn set_attr(set: &SetAttr) -> FsSetAttr {
         atime_ns: set.atime_ns,
         mtime_ns: set.mtime_ns,
         project: set.project,
+        update: None,
         clear_set_id,
     }
 }

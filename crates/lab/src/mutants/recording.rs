@@ -367,6 +367,7 @@ fn make(pm: &Pm, lanes: u32) -> Result<(), String> {
         root_uid: 0,
         root_gid: 0,
         root_mode: 0o755,
+        update: None,
     };
     novale_core::mkfs(pm, &options).map_err(|why| format!("mkfs: {why}"))
 }

@@ -132,7 +132,7 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 29] = [
+const FIXED: [fn(Form) -> Plan; 30] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
@@ -154,6 +154,7 @@ const FIXED: [fn(Form) -> Plan; 29] = [
     },
     |form| by(UpdatePolicy::FineLog, settling(form)),
     |form| by(UpdatePolicy::Paired, Plan::new("paired pages", one_slot(1, form, 3), "", METHODS)),
+    |form| by(UpdatePolicy::Adl, Plan::new("undo log", one_slot(1, form, 3), "", METHODS)),
     removals,
     access_times,
     names,

@@ -19,6 +19,7 @@ pub(crate) fn files() -> Files {
         root_uid: 0,
         root_gid: 0,
         root_mode: 0o755,
+        update: None,
     };
     mkfs(&pm, &options).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();

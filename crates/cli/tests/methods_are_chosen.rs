@@ -1,0 +1,109 @@
+//! Promise: how files are written is chosen for a pool, a mount, a file and what is made in a directory, and
+//! what is chosen nearest to a file holds.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use support::{Scratch, facts, novale};
+
+/// The method of a file by its own choice, and by its mount's.
+fn methods(path: &Path) -> (Option<String>, String) {
+    let said = novale(&["info", "--json", path.to_str().unwrap()]).ok();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    let word = |key: &str| all.first().unwrap().get(key).unwrap().as_str().map(str::to_owned);
+    (word("own_method"), word("mount_method").unwrap())
+}
+
+fn own(name: &str, mount: &str) -> (Option<String>, String) {
+    (Some(name.to_owned()), mount.to_owned())
+}
+
+#[test]
+fn the_nearest_choice_holds() {
+    let Some(scratch) = Scratch::for_mount("the_nearest_choice_holds") else { return };
+    let slot = scratch.slot("pool");
+    novale(&["mkfs", "--size", "32M", "--method", "adl", &slot]).ok();
+    assert_eq!(facts(&slot)["default_method"], "adl");
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(facts(&slot)["method"], "adl");
+    let dir = scratch.in_dir("d");
+    fs::create_dir(&dir).unwrap();
+    fs::write(scratch.in_dir("old"), b"made before").unwrap();
+    let choose =
+        |method: &str, path: &Path| novale(&["set", "--method", method, path.to_str().unwrap()]);
+    choose("paired", &dir).ok();
+    choose("finelog", &scratch.in_dir("old")).ok();
+    // What is made in the directory has its choice, and may have another.
+    for name in ["d/file", "d/other"] {
+        fs::write(scratch.in_dir(name), b"new").unwrap();
+    }
+    fs::create_dir(scratch.in_dir("d/below")).unwrap();
+    fs::write(scratch.in_dir("d/below/file"), b"new").unwrap();
+    choose("none", &scratch.in_dir("d/other")).ok();
+    let all = || {
+        ["old", "d", "d/file", "d/other", "d/below/file"].map(|name| methods(&scratch.in_dir(name)))
+    };
+    let expected = |mount: &str| {
+        let paired = own("paired", mount);
+        let none = (None, mount.to_owned());
+        [own("finelog", mount), paired.clone(), paired.clone(), none, paired]
+    };
+    assert_eq!(all(), expected("adl"));
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["mount", "-o", "method=cow", &slot, &scratch.dir()]).ok();
+    assert_eq!(all(), expected("cow"));
+    // Each is written by its own method, and read by all.
+    for name in ["old", "d/file", "d/other"] {
+        let file = fs::File::options().write(true).open(scratch.in_dir(name)).unwrap();
+        file.write_all_at(b"NEW", 0).unwrap();
+        assert!(fs::read(scratch.in_dir(name)).unwrap().starts_with(b"NEW"), "{name}");
+    }
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+#[test]
+fn others_do_not_choose() {
+    let Some(scratch) = Scratch::for_mount("others_do_not_choose") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let file = scratch.in_dir("file");
+    fs::write(&file, b"root's").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let by_another = |arguments: &[&str]| {
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(arguments);
+        other.arg(&file).output().unwrap()
+    };
+    let setfattr = ["setfattr", "-n", "system.novale.method", "-v", "cow"];
+    let refused = by_another(&setfattr);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    // Where setfattr is not installed there is nothing to see.
+    if refused.status.code() == Some(127) {
+        println!("skipped: others_do_not_choose: setfattr is missing");
+        return;
+    }
+    assert!(!refused.status.success() && said.contains("not permitted"), "{said}");
+    novale(&["set", "--method", "cow", file.to_str().unwrap()]).ok();
+    assert!(!by_another(&["setfattr", "-x", "system.novale.method"]).status.success());
+    assert_eq!(methods(&file), own("cow", "auto"));
+    novale(&["umount", &scratch.dir()]).ok();
+}
+
+#[test]
+fn what_is_no_choice_is_refused() {
+    let Some(scratch) = Scratch::for_mount("what_is_no_choice_is_refused") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    novale(&["set", "--method", "magic", &scratch.dir()]).refused(2, &["magic", "adl"]);
+    novale(&["set", "--method", "adl", "/proc"]).refused(1, &["/proc: not in a Novale mount"]);
+    let missing = scratch.in_dir("missing");
+    novale(&["set", "--method", "adl", missing.to_str().unwrap()]).refused(1, &["No such file"]);
+    novale(&["umount", &scratch.dir()]).ok();
+}

@@ -1,0 +1,221 @@
+//! Overwrites by adaptive differential logging (ADL, "Copy-on-Write with Adaptive Differential Logging"
+//! 3.1 and 4.1): a page that is written up to half changes in place, under an undo log; the others are
+//! copied.
+//!
+//! The undo log is made of redo entries: they hold the bytes that the pages have. A commit of its own makes
+//! them count, and changes nothing. As long as its line stands, recovery, or who settles for a dead client,
+//! stores those bytes where they belong. The paper's states of an entry, and the stores that set them, are
+//! not needed: the line of the write itself ends the undo log.
+//!
+//! Crash points. (1) Entries with the old bytes, and a line: before it counts nothing else has changed.
+//! (2) The new bytes in place, copies, and the entries that map them; fence. (3) The write's own line;
+//! fence. Until that line counts, the first one stands: the old bytes are stored again, and nothing leads
+//! to the copies. After it the entries of (1) are of an older operation, and say nothing.
+//!
+//! No data checksum that recovery may ask for covers what changes in place: that of the first line is of
+//! its entries alone, and the line before it is not asked any more.
+//!
+//! Readers wait from the first store in place until (3) is durable.
+
+use arrayvec::ArrayVec;
+use novale_layout::{Entry, PmAddr};
+use novale_pm::Purpose;
+
+use crate::base::error::Result;
+use crate::fs::Fs;
+use crate::inode::state::State;
+use crate::inode::view::View;
+use crate::op::call::Call;
+use crate::op::file_tx::FileTx;
+use crate::op::lock::Locked;
+use crate::seeded::{self, Bug};
+use crate::write::fine_log::redo_entries;
+use crate::write::plan::{PagePiece, WritePlan, page_pieces};
+use crate::write::small::PAGES_MAX;
+
+const PAGE_BYTES: usize = 4096;
+/// Bytes of a page that are written in place, at most.
+const HALF_PAGE: usize = PAGE_BYTES / 2;
+
+/// A piece of a write, and where it goes in place; none: its page is copied.
+type Parts<'d> = ArrayVec<(PagePiece<'d>, Option<PmAddr>), PAGES_MAX>;
+
+impl Fs {
+    /// Overwrites bytes of the file.
+    pub(crate) fn write_undo(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        data: &[u8],
+    ) -> Result<()> {
+        let mut parts = Parts::new();
+        for piece in page_pieces(plan.offset, data) {
+            let home = self.page_addr(&locked.view, piece.file_page)?;
+            let home = home.filter(|_| piece.bytes.len() <= HALF_PAGE);
+            parts.push((piece, home.map(|page| self.checked(page)).transpose()?));
+        }
+        if parts.iter().all(|(_, home)| home.is_none()) {
+            return self.write_copied(call, locked, plan, data);
+        }
+        if !seeded::is_on(Bug::UndoNotLogged) {
+            self.log_old_bytes(call, locked, plan, &parts)?;
+        }
+        self.write_over(call, locked, plan, &parts)
+    }
+
+    /// Commits what the parts that change in place hold now.
+    fn log_old_bytes(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        parts: &Parts<'_>,
+    ) -> Result<()> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut room = [0; HALF_PAGE];
+        for (piece, home) in parts {
+            let Some(home) = home else { continue };
+            let old = room.get_mut(..piece.bytes.len()).unwrap_or_default();
+            self.pm.load(home.add(piece.from), old)?;
+            entries.extend(redo_entries(piece.offset(), old));
+        }
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.sum(plan.is_single);
+        tx.room_for(&entries)?;
+        for entry in &entries {
+            tx.entry(entry);
+        }
+        tx.next().flags |= State::REDO;
+        tx.keep_entries(!seeded::is_on(Bug::UndoCollected));
+        tx.commit(|_, _| Ok(()))
+    }
+
+    /// Stores the new bytes, those of copied pages to new ones, and commits.
+    fn write_over(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        parts: &Parts<'_>,
+    ) -> Result<()> {
+        let view = &locked.view;
+        // They lie side by side: only the first and the last of three may change in place.
+        let mut copied = parts.iter().filter(|(_, home)| home.is_none()).map(|(piece, _)| piece);
+        let (first_copied, count) = copied
+            .clone()
+            .fold((None, 0), |(first, count), piece| (first.or(Some(piece.file_page)), count + 1));
+        let first_copied = first_copied.unwrap_or(plan.first_page());
+        let mut tx = FileTx::begin(self, call, locked);
+        if count > 0 {
+            tx.take(count, self.need_of(view, first_copied, count)?)?;
+        }
+        copied.try_for_each(|piece| self.copy_page(&mut tx, view, piece, first_copied))?;
+        tx.room_to_map(first_copied)?;
+        view.publish_begin();
+        for (piece, home) in parts {
+            let Some(home) = home else { continue };
+            let at = home.add(piece.from);
+            tx.also(if seeded::is_on(Bug::UndoneCached) {
+                seeded::stream_but_a_line(&self.pm, at, piece.bytes, 0)
+            } else {
+                self.pm.stream(at, piece.bytes, Purpose::Data)
+            });
+        }
+        self.commit_written(tx, first_copied, plan.end, &[])
+    }
+
+    /// Streams a page with the new bytes in it to that of the new ones which takes its place.
+    fn copy_page(
+        &self,
+        tx: &mut FileTx<'_>,
+        view: &View<'_>,
+        piece: &PagePiece<'_>,
+        first_copied: u64,
+    ) -> Result<()> {
+        let mut page = [0; PAGE_BYTES];
+        let from = usize::try_from(piece.from).unwrap_or(0);
+        self.fill_page(view, piece.file_page, from, piece.bytes, &mut page)?;
+        tx.stream(tx.page(piece.file_page - first_copied), &page);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_arena::Arena;
+    use novale_layout::{Ino, RoFeature};
+    use novale_pm::Pm;
+    use novale_policy::{UpdatePolicy, WriteShape};
+
+    use super::*;
+    use crate::base::exec::Serial;
+    use crate::fixture::{CTX, MB, with_file};
+    use crate::fs::OpenOptions;
+
+    fn reopen(pm: Pm) -> Fs {
+        let options = OpenOptions { update: Some(UpdatePolicy::Adl), ..OpenOptions::default() };
+        Fs::open(pm, Arena::anonymous(16 * MB).unwrap(), &options, &Serial, &|_| {}).unwrap()
+    }
+
+    fn home(fs: &Fs, ino: Ino, page: u64) -> PmAddr {
+        let view = fs.views.find(fs.arena(), ino).unwrap().unwrap();
+        fs.page_addr(&view, page).unwrap().unwrap()
+    }
+
+    fn filled() -> (Fs, Ino) {
+        let (fs, ino) = with_file();
+        fs.write(&CTX, ino, 0, &[1; 4 * PAGE_BYTES]).unwrap();
+        let fs = reopen(fs.into_pm());
+        fs.use_feature(&CTX, RoFeature::Redo).unwrap();
+        fs.getattr(ino).unwrap();
+        (fs, ino)
+    }
+
+    #[test]
+    fn pages_are_copied_where_more_than_half_is_written() {
+        let (fs, ino) = filled();
+        let homes = [0, 1, 2].map(|page| home(&fs, ino, page));
+        // Half of the first, all of the second, and more than half of the third.
+        fs.write(&CTX, ino, 2048, &[2; 2048 + 4096]).unwrap();
+        fs.write(&CTX, ino, 8192, &[3; 2049]).unwrap();
+        let moved = [0, 1, 2].map(|page| home(&fs, ino, page));
+        assert_eq!([0, 1, 2].map(|page| moved[page] != homes[page]), [false, true, true]);
+        let mut bytes = vec![0; 4 * PAGE_BYTES];
+        fs.read(&CTX, ino, 0, &mut bytes).unwrap();
+        let expected =
+            [vec![1; 2048], vec![2; 2048 + 4096], vec![3; 2049], vec![1; 2047 + 4096]].concat();
+        assert_eq!(bytes, expected);
+    }
+
+    /// The log of the old bytes counts, and of the new ones some have arrived.
+    #[test]
+    fn recovery_stores_the_old_bytes() {
+        let (fs, ino) = filled();
+        {
+            let call = fs.begin(crate::op::call::OpKind::Write, &CTX).unwrap();
+            let locked = fs.lock_file(&call, ino).unwrap();
+            let mut parts = Parts::new();
+            for piece in page_pieces(4000, &[2; 200]) {
+                parts.push((piece, Some(home(&fs, ino, piece.file_page))));
+            }
+            let plan = fs
+                .plan(WriteShape {
+                    offset: 4000,
+                    len: 200,
+                    size: 16_384,
+                    is_mapped: false,
+                    own: None,
+                })
+                .unwrap();
+            fs.log_old_bytes(&call, &locked, &plan, &parts).unwrap();
+            fs.pm.fence(fs.pm.stream(home(&fs, ino, 0).add(4010), &[2; 86], Purpose::Data)).end();
+        }
+        let fs = reopen(fs.into_pm());
+        let mut bytes = vec![0; 4 * PAGE_BYTES];
+        fs.read(&CTX, ino, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, vec![1; 4 * PAGE_BYTES]);
+        fs.close().unwrap();
+        assert!(crate::check(&fs.into_pm(), &Serial, &|_| {}).unwrap().findings.is_empty());
+    }
+}
