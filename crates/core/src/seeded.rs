@@ -159,6 +159,10 @@ pub enum Bug {
     UndoCollected,
     /// A write under an undo log leaves a line of the new bytes in the cache.
     UndoneCached,
+    /// The bytes that a log names elsewhere in the pool are not written back.
+    SourceCached,
+    /// Nothing ends that a log names bytes elsewhere, when the write returns.
+    SourceNotReleased,
     /// A paired write stores over the lines that are current.
     PairInPlace,
     /// The first line that a paired write stores stays in the cache.

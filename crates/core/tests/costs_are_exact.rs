@@ -678,6 +678,8 @@ fn overwrites_cost_what_their_method_says() {
         (UpdatePolicy::Adl, 64, cost(2 + 1 + 1 + 1, 0, 3)),
         (UpdatePolicy::Adl, 1024, cost(18 + 1 + 16 + 1, 0, 3)),
         (UpdatePolicy::Adl, PAGE, cost(64 + 2, 0, 1)),
+        // The bytes lie nowhere in the pool.
+        (UpdatePolicy::Zcl, 64, cost(2 + 1 + 1 + 1, 0, 3)),
         (UpdatePolicy::Paired, 64, cost(3, 0, 1)),
         (UpdatePolicy::Paired, 1024, cost(16 + 2, 0, 1)),
         (UpdatePolicy::Paired, PAGE, cost(64 + 2, 0, 1)),

@@ -120,6 +120,17 @@ impl PmAddr {
         check(ok, structure, field, "the address of a page, or 0", raw)?;
         Ok(addr)
     }
+
+    /// Takes a word that must be the address of a byte.
+    pub(crate) fn decode_byte(
+        raw: u64,
+        structure: &'static str,
+        field: &'static str,
+    ) -> Result<Self, LayoutError> {
+        let addr = Self(raw);
+        check(raw != 0 && addr.reserved_bits_clear(), structure, field, "an address", raw)?;
+        Ok(addr)
+    }
 }
 
 impl fmt::Display for PmAddr {

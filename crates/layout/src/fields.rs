@@ -3,7 +3,8 @@
 use crate::EntryKind;
 use crate::acl::{RawAclEntry, RawAclHeader};
 use crate::entry::{
-    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawPair, RawRedo, RawWrite,
+    RawAttributes, RawDentryAdd, RawDentryDelete, RawEntryHeader, RawPair, RawRedo, RawSource,
+    RawWrite,
 };
 use crate::inode::{RawCommitLine, RawIdentityLine, RawVolatileLine};
 use crate::journal::{RawJournalHeader, RawJournalInos};
@@ -117,6 +118,8 @@ structures! {
     DentryDelete: RawDentryDelete,
     /// [`crate::Entry::Redo`].
     Redo: RawRedo,
+    /// [`crate::Entry::Source`].
+    Source: RawSource,
     /// [`crate::PairLine`].
     PairLine: RawPairLine,
     /// The first line of a [`crate::JournalRecord`].
@@ -150,6 +153,7 @@ impl Structure {
             EntryKind::DentryAdd => Self::DentryAdd,
             EntryKind::DentryDelete => Self::DentryDelete,
             EntryKind::Redo => Self::Redo,
+            EntryKind::Source => Self::Source,
         }
     }
 }

@@ -41,7 +41,7 @@ pub use directory::{
 };
 pub use entry::{
     Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, Pair, REDO_BYTES_MAX,
-    Redo,
+    Redo, SOURCE_BYTES_MAX, Source,
 };
 pub use error::LayoutError;
 pub use fields::{Field, Structure};

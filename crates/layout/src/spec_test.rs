@@ -98,6 +98,7 @@ fn every_raw_structure_is_compared() {
         "entry/header.rs",
         "entry/redo.rs",
         "entry/pair.rs",
+        "entry/source.rs",
         "entry/write.rs",
         "inode/commit.rs",
         "inode/identity.rs",

@@ -67,12 +67,21 @@ pub enum RoFeature {
     /// A page of a file may have two copies: another program would take the second for free, and show
     /// older bytes.
     Pairs,
+    /// A log may name bytes elsewhere in the pool that are newer than those of the file: as `Redo`.
+    Sources,
 }
 
 impl RoFeature {
     /// All of them, in the order of their bits.
-    pub const ALL: [Self; 6] =
-        [Self::Xattrs, Self::Trees, Self::MovedPages, Self::Appends, Self::Redo, Self::Pairs];
+    pub const ALL: [Self; 7] = [
+        Self::Xattrs,
+        Self::Trees,
+        Self::MovedPages,
+        Self::Appends,
+        Self::Redo,
+        Self::Pairs,
+        Self::Sources,
+    ];
     /// The bits of all of them.
     pub const KNOWN: u64 = (1 << Self::ALL.len()) - 1;
 

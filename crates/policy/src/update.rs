@@ -13,6 +13,8 @@ pub struct WriteShape {
     pub is_mapped: bool,
     /// The file's own policy, where it has one.
     pub own: Option<UpdatePolicy>,
+    /// Whether the bytes to be written lie in the pool, and the writer says where.
+    pub has_source: bool,
 }
 
 /// How bytes reach the pool.
@@ -34,6 +36,9 @@ pub enum Method {
     /// Pages written up to half over the old bytes, which are in the log meanwhile; the others as copies
     /// (ADL).
     Undo,
+    /// The log says where in the pool the bytes lie, by a commit, then they are stored over the old ones
+    /// (ZCL).
+    Source,
 }
 
 /// The longest write that goes to the log, in bytes.
@@ -62,12 +67,15 @@ pub enum UpdatePolicy {
     /// Overwrites of up to [`UNDO_BYTES_MAX`] by adaptive differential logging: pages written up to half in
     /// place, under an undo log, the others by copies; else as `Auto`.
     Adl,
+    /// Overwrites of up to [`UNDO_BYTES_MAX`] that cover a page in part by zero-copy logging, where the
+    /// bytes lie in the pool; else as `Adl`.
+    Zcl,
 }
 
 impl UpdatePolicy {
     /// All of them, by number.
-    pub const ALL: [Self; 6] =
-        [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog, Self::Paired, Self::Adl];
+    pub const ALL: [Self; 7] =
+        [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog, Self::Paired, Self::Adl, Self::Zcl];
 
     /// Its number in a pool: of a file, of a directory's new files, of all that name none. 0 is none.
     #[must_use]
@@ -92,6 +100,7 @@ impl UpdatePolicy {
             Self::FineLog => "finelog",
             Self::Paired => "paired",
             Self::Adl => "adl",
+            Self::Zcl => "zcl",
         }
     }
 
@@ -105,7 +114,8 @@ impl UpdatePolicy {
     #[inline]
     #[must_use]
     pub fn method(self, shape: &WriteShape) -> Method {
-        let WriteShape { offset, len, size, is_mapped, own } = *shape;
+        let WriteShape { offset, len, size, is_mapped, own, has_source } = *shape;
+        let is_whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= size);
         let policy = own.unwrap_or(self);
         match policy {
@@ -114,12 +124,14 @@ impl UpdatePolicy {
             _ if offset == size => Method::Append,
             Self::InPlace if is_inside => Method::InPlace,
             Self::FineLog if is_inside && len <= FINE_LOG_BYTES_MAX => Method::FineLog,
-            Self::Adl if is_inside && len <= UNDO_BYTES_MAX => Method::Undo,
+            Self::Adl | Self::Zcl if is_inside && len <= UNDO_BYTES_MAX => {
+                let is_named = has_source && !is_whole && policy == Self::Zcl;
+                if is_named { Method::Source } else { Method::Undo }
+            }
             Self::Paired | Self::Auto if is_inside && len <= PAIRED_BYTES_MAX => {
-                let is_whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
                 if is_whole && policy == Self::Auto { Method::CopyOnWrite } else { Method::Paired }
             }
-            Self::Auto | Self::InPlace | Self::FineLog | Self::Paired | Self::Adl => {
+            Self::Auto | Self::InPlace | Self::FineLog | Self::Paired | Self::Adl | Self::Zcl => {
                 Method::CopyOnWrite
             }
         }
@@ -130,8 +142,17 @@ impl UpdatePolicy {
 mod tests {
     use super::*;
 
+    const SHAPE: WriteShape = WriteShape {
+        offset: 0,
+        len: 64,
+        size: 10_000,
+        is_mapped: false,
+        own: None,
+        has_source: false,
+    };
+
     fn methods(policy: UpdatePolicy, is_mapped: bool) -> [Method; 5] {
-        let at = |offset, len| WriteShape { offset, len, size: 10_000, is_mapped, own: None };
+        let at = |offset, len| WriteShape { offset, len, is_mapped, ..SHAPE };
         // At the end; within; a page; within, and long; over the end.
         [at(10_000, 1), at(1000, 64), at(4096, 4096), at(0, 9000), at(9990, 20)]
             .map(|shape| policy.method(&shape))
@@ -147,31 +168,46 @@ mod tests {
             (UpdatePolicy::FineLog, [Append, FineLog, FineLog, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Paired, [Append, Paired, Paired, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Adl, [Append, Undo, Undo, CopyOnWrite, CopyOnWrite]),
+            (UpdatePolicy::Zcl, [Append, Undo, Undo, CopyOnWrite, CopyOnWrite]),
         ];
         for (policy, expected) in expected {
             assert_eq!(methods(policy, false), expected, "{policy:?}");
             assert_eq!(methods(policy, true), [InPlace; 5], "{policy:?}");
         }
-        let far = WriteShape { offset: u64::MAX, len: 2, size: 1, is_mapped: false, own: None };
+        let far = WriteShape { offset: u64::MAX, len: 2, size: 1, ..SHAPE };
         assert_eq!(UpdatePolicy::InPlace.method(&far), CopyOnWrite);
     }
 
     #[test]
     fn a_file_has_a_policy_of_its_own() {
         let own = Some(UpdatePolicy::FineLog);
-        let shape = WriteShape { offset: 0, len: 64, size: 4096, is_mapped: false, own };
+        let shape = WriteShape { own, ..SHAPE };
         assert!(UpdatePolicy::ALL.iter().all(|policy| policy.method(&shape) == Method::FineLog));
+    }
+
+    #[test]
+    fn bytes_in_the_pool_are_named_where_that_is_asked_for() {
+        let named = |offset, len, has_source| {
+            UpdatePolicy::Zcl.method(&WriteShape { offset, len, has_source, ..SHAPE })
+        };
+        assert_eq!(named(100, 64, true), Method::Source);
+        assert_eq!(named(100, 64, false), Method::Undo);
+        assert_eq!(named(4096, 4096, true), Method::Undo);
+        let all = UpdatePolicy::ALL.into_iter();
+        let shape = WriteShape { has_source: true, ..SHAPE };
+        let naming = all.filter(|policy| policy.method(&shape) == Method::Source);
+        assert_eq!(naming.collect::<Vec<_>>(), [UpdatePolicy::Zcl]);
     }
 
     /// They are in pools.
     #[test]
     fn numbers_stay() {
-        let numbers = ["auto", "cow", "inplace", "finelog", "paired", "adl"];
+        let numbers = ["auto", "cow", "inplace", "finelog", "paired", "adl", "zcl"];
         for (number, name) in (1..).zip(numbers) {
             let policy = UpdatePolicy::named(name).unwrap();
             assert_eq!((policy.number(), UpdatePolicy::numbered(number)), (number, Some(policy)));
         }
         assert_eq!(UpdatePolicy::ALL.len(), numbers.len());
-        assert_eq!([0, 7, 255].map(UpdatePolicy::numbered), [None; 3]);
+        assert_eq!([0, 8, 255].map(UpdatePolicy::numbered), [None; 3]);
     }
 }

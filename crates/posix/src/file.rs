@@ -78,6 +78,13 @@ impl File {
         self.writable().map(|file| &*file.shared)
     }
 
+    /// What a write at an offset asks first.
+    pub(crate) fn before_write_at(&self, bytes: &[u8]) -> Result<&Shared> {
+        let file = self.writable()?;
+        self.before_write(bytes)?;
+        Ok(&file.shared)
+    }
+
     fn readable(&self) -> Result<&Inner> {
         if self.inner.read { Ok(&self.inner) } else { Err(Error::WrongAccess("reading")) }
     }

@@ -1,8 +1,9 @@
 //! Files mapped by the library: their own pages in the pool, or a replica that is published at once.
 
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 
-use novale_core::{Error as FsError, HoldId, Piece};
+use novale_core::{Error as FsError, HoldId, MappedRun, Piece, SourceRun};
 use novale_pm::Window;
 
 use crate::{Error, File, Result};
@@ -21,6 +22,7 @@ pub struct Map {
     hold: HoldId,
     /// Where it begins in the file, bytes.
     offset: u64,
+    runs: Vec<MappedRun>,
 }
 
 impl File {
@@ -38,7 +40,7 @@ impl File {
         }
         let generation = self.attr()?.generation;
         let hold = shared.fs.map_hold(&shared.ctx(), ino, generation)?.ok_or(FsError::Stale)?;
-        let mut map = Map { window: None, file: self.clone(), hold, offset };
+        let mut map = Map { window: None, file: self.clone(), hold, offset, runs: Vec::new() };
         let (first, pages) = (offset / PAGE, len.div_ceil(PAGE));
         let runs = shared.fs.map_pages(&shared.ctx(), hold, first, pages)?;
         if runs.iter().map(|run| run.pages).sum::<u64>() != pages {
@@ -46,7 +48,25 @@ impl File {
         }
         let pieces: Vec<_> = runs.iter().map(|run| (run.addr, run.pages * PAGE)).collect();
         map.window = Some(shared.fs.pm().window(&pieces).map_err(Error::NotMapped)?);
+        map.runs = runs;
         Ok(map)
+    }
+
+    /// Writes bytes of a mapping, a range of it, at `offset`. A file whose method of writes is `zcl` has
+    /// them as the log of the write where they lie (zero-copy logging); others are written as ever.
+    /// Nobody else changes the bytes meanwhile, or those written are of both versions.
+    ///
+    /// # Errors
+    /// `EINVAL` beyond the end of the mapping; those of [`File::write_at`].
+    pub fn write_from(&self, offset: u64, map: &Map, range: Range<usize>) -> Result<usize> {
+        let mut bytes = vec![0; range.len()];
+        map.load(range.start, &mut bytes)?;
+        let shared = self.before_write_at(&bytes)?;
+        let of_file = map.offset + range.start as u64..map.offset + range.end as u64;
+        let is_one_pool = Arc::ptr_eq(&shared.fs, &map.file.shared().fs);
+        let runs = map.runs.iter().filter(|run| is_one_pool && run.touches(&of_file));
+        let source: Vec<SourceRun> = runs.map(|run| run.bytes(&of_file)).collect();
+        Ok(shared.fs.write_from(&shared.ctx(), self.ino(), offset, &bytes, &source)?)
     }
 
     /// Maps a replica of `len` bytes from `offset` on (NOVA 4.5): what is stored to it is the caller's

@@ -5,6 +5,7 @@
 
 mod support;
 
+use novale_core::{SetAttr, UpdatePolicy};
 use novale_posix::{Error, MakePool, OpenOptions, Pool, make_pool};
 use support::files;
 
@@ -66,4 +67,35 @@ fn a_replica_is_published_at_once_or_not_at_all() {
     replica[0] = 4;
     drop(replica);
     assert_eq!(files.read_file("/f").unwrap()[0], 7);
+}
+
+/// Zero-copy logging: what is written from a mapping is stored once, where it goes.
+#[test]
+fn what_is_written_from_a_mapping_is_its_own_log() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let slots = [folder.path().join("pool")];
+    make_pool(&slots, &MakePool { slot_bytes: Some(16 << 20), ..MakePool::default() }).unwrap();
+    let files = Pool::open(&slots).unwrap();
+    files.write_file("/buffer", &[7; 2 * PAGE]).unwrap();
+    files.write_file("/f", &[1; 2 * PAGE]).unwrap();
+    let zcl = SetAttr { update: Some(Some(UpdatePolicy::Zcl)), ..SetAttr::default() };
+    files.set_attr("/f", &zcl).unwrap();
+    let [buffer, file] =
+        ["/buffer", "/f"].map(|path| files.open_file(path, &read_write()).unwrap());
+    let map = buffer.map(0, 2 * PAGE as u64).unwrap();
+    map.store(4000, &[9; 200]).unwrap();
+    // Says the feature.
+    file.write_from(0, &map, 0..10).unwrap();
+    let before = files.fs().pm().counters();
+    assert_eq!(file.write_from(3000, &map, 3900..4300).unwrap(), 400);
+    let spent = files.fs().pm().counters() - before;
+    // The bytes, entries for where they lie, the line and the certificate.
+    assert!(spent.lines() <= 8 + 2 + 2, "{}", spent.lines());
+    // They are the mapping's again.
+    map.store(4000, &[3; 200]).unwrap();
+    let expected = [vec![7; 100], vec![9; 200], vec![7; 100]].concat();
+    assert_eq!(&files.read_file("/f").unwrap()[3000..3400], expected);
+    assert!(file.write_from(0, &map, 2 * PAGE - 1..2 * PAGE + 1).is_err());
+    drop(map);
+    files.close().unwrap();
 }

@@ -111,6 +111,23 @@ fn children_hold_what_they_have_mapped_longer_than_their_parents() {
     is_whole(&scratch, &slot);
 }
 
+/// Zero-copy logging: the kernel's call finds that its buffer is a file's own page.
+#[test]
+fn what_is_written_from_own_pages_is_its_own_log() {
+    let Some((scratch, slot)) = mounted("what_is_written_from_own_pages") else { return };
+    support::novale(&["set", "--method", "zcl", &scratch.dir()]).ok();
+    let logs_sources = || {
+        let said = support::novale(&["info", &slot]).ok();
+        said.contains("zero-copy logging")
+    };
+    // What the kernel maps is no log.
+    succeeds(&task(&scratch, None, "write_from_mapping").output().unwrap());
+    assert!(!logs_sources());
+    succeeds(&task(&scratch, Some("dax"), "write_from_mapping").output().unwrap());
+    assert!(logs_sources());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::*;
 
@@ -151,6 +168,23 @@ mod tasks {
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, at as u64).unwrap();
         bytes
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn write_from_mapping() {
+        let [buffer, target] = ["buffer", "target"].map(|name| {
+            fs::write(place().join(name), [1; 2 * PAGE]).unwrap();
+            open(&place().join(name))
+        });
+        let map = map(&buffer, 2 * PAGE);
+        map[4000..4300].fill(7);
+        target.write_all_at(&map[3900..4400], 100).unwrap();
+        map.fill(9);
+        let expected = [vec![1; 100], vec![7; 300], vec![1; 100]].concat();
+        assert_eq!(read(&target, 100, 500), expected);
+        assert_eq!(read(&target, 0, 100), [1; 100]);
+        unmap(map);
     }
 
     /// How many pieces of the pool the process has mapped, beside the pool itself.

@@ -221,6 +221,9 @@ pub(crate) enum MethodArg {
     /// Overwrites up to 8 KB by adaptive differential logging: pages written up to half in place, under
     /// an undo log, the others by copies.
     Adl,
+    /// As adl; what a program writes from a mapping of a file in the pool is its own redo log (zero-copy
+    /// logging).
+    Zcl,
 }
 
 impl MethodArg {
@@ -232,6 +235,7 @@ impl MethodArg {
             Self::Finelog => UpdatePolicy::FineLog,
             Self::Paired => UpdatePolicy::Paired,
             Self::Adl => UpdatePolicy::Adl,
+            Self::Zcl => UpdatePolicy::Zcl,
         }
     }
 }
@@ -364,6 +368,7 @@ impl ValueEnum for ChosenMethod {
             ChosenMethod(Some(MethodArg::Finelog)),
             ChosenMethod(Some(MethodArg::Paired)),
             ChosenMethod(Some(MethodArg::Adl)),
+            ChosenMethod(Some(MethodArg::Zcl)),
             ChosenMethod(None),
         ];
         CHOICES

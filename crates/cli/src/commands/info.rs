@@ -172,6 +172,7 @@ fn features(bits: u64) -> String {
         RoFeature::Appends => "appends in place".to_owned(),
         RoFeature::Redo => "fine-grained logging".to_owned(),
         RoFeature::Pairs => "paired pages".to_owned(),
+        RoFeature::Sources => "zero-copy logging".to_owned(),
     });
     let unknown = Some(bits & !RoFeature::KNOWN).filter(|unknown| *unknown != 0);
     let all: Vec<String> =

@@ -1,6 +1,7 @@
 //! What callers hand in and get back.
 
 use novale_arena::AtomicU64;
+use novale_layout::PmAddr;
 use novale_policy::UpdatePolicy;
 
 pub use novale_layout::{FileKind, Ino};
@@ -117,6 +118,15 @@ pub struct Unnamed {
     pub may_be_named: bool,
     /// Permissions that it is not to have, where the directory has no default ACL.
     pub umask: u32,
+}
+
+/// Bytes of the pool that lie one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceRun {
+    /// The first of them.
+    pub addr: PmAddr,
+    /// How many.
+    pub len: u64,
 }
 
 /// Changes of attributes; `None` leaves one as it is.

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use novale_arena::Arena;
 use novale_layout::{
     Attributes, DentryRef, ENTRY_BYTES_MAX, EntryHeader, EntryKind, FileKind, LOG_ENTRY_LINES,
-    LOG_NEXT_OFFSET, LogPageHeader, PAGE, Pair, PmAddr, Redo, Seed,
+    LOG_NEXT_OFFSET, LogPageHeader, PAGE, Pair, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -39,6 +39,7 @@ use crate::fs::Fs;
 use crate::inode::dir_index;
 use crate::inode::view::View;
 use crate::log::entries::write_entry;
+use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, say};
 use crate::log::{Appended, FILE_PAGES_MAX, Item, Logged, Until, page_of};
 use crate::op::call::Call;
@@ -572,7 +573,7 @@ impl Fold for Sorting<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+    fn redo(&mut self, _at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {
         // The bytes lie where they belong, durably, and a newer line comes before the window goes.
         Ok(())
     }

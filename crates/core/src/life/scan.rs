@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
     Attributes, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind, INODE_SIZE,
-    INODES_PER_CHUNK, Ino, LINE, PAGE, Pair, PmAddr, Redo, Seed,
+    INODES_PER_CHUNK, Ino, LINE, PAGE, Pair, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -22,7 +22,7 @@ use crate::log::Logged;
 use crate::log::coverage::{Mapping, Mappings, resolve};
 use crate::log::covered::{CoveredEnd, changed_lines};
 use crate::log::pairs::LoggedPairs;
-use crate::log::redo::{Owed, Redone};
+use crate::log::redo::{Owed, RedoFrom, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
 use crate::op::quota::Usage;
@@ -378,9 +378,9 @@ impl Fold for ScannedLog<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) -> Result<()> {
+    fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
         if let Some(accepted) = &mut self.accepted {
-            accepted.redo(at, redo);
+            accepted.redo(at, from)?;
         }
         Ok(())
     }
@@ -473,9 +473,8 @@ impl Fold for Settled<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) -> Result<()> {
-        self.accepted.redo(at, redo);
-        Ok(())
+    fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
+        self.accepted.redo(at, from)
     }
 
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
@@ -574,10 +573,11 @@ impl<'a> Accepted<'a> {
         }
     }
 
-    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) {
+    fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
         if at.header.op_seq == self.op_seq && !seeded::is_on(Bug::RedoForgotten) {
-            self.redone.push(redo);
+            self.redone.push(from.load(self.pm)?);
         }
+        Ok(())
     }
 
     /// Writes the end of a file back too, where the line was stored with it, and bytes that were redone.

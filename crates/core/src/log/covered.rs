@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use novale_layout::{Attributes, CommitLine, DataCrc, Ino, PAGE, Pair, PmAddr, Redo, Seed};
+use novale_layout::{Attributes, CommitLine, DataCrc, Ino, PAGE, Pair, PmAddr, Seed};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -15,6 +15,7 @@ use crate::inode::state::{LogId, State};
 use crate::inode::view::View;
 use crate::log::Logged;
 use crate::log::coverage::Mapping;
+use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::seeded::Bug;
 use crate::{log, seeded};
@@ -100,7 +101,7 @@ impl Fold for Summing<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+    fn redo(&mut self, _at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Bytes that a log has for its file, and that may not lie there yet: those of redo entries of the newest
 //! operation, in the session that crashed or whose client died.
 
-use novale_layout::{PAGE, PmAddr, Redo};
+use novale_layout::{PAGE, PmAddr, Redo, Source};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -25,14 +25,40 @@ impl Owed {
     }
 }
 
+/// Where an entry's bytes of the file are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RedoFrom<'a> {
+    /// In the entry.
+    Entry(&'a Redo),
+    /// Elsewhere in the pool.
+    Pool(&'a Source),
+}
+
+impl RedoFrom<'_> {
+    /// The first byte of the file, and the bytes.
+    pub(crate) fn load(self, pm: &Pm) -> Result<(u64, Vec<u8>)> {
+        let source = match self {
+            Self::Entry(redo) => return Ok((redo.offset(), redo.bytes().to_vec())),
+            Self::Pool(source) => source,
+        };
+        if !pm.contains(source.from, source.length.into()) {
+            let found = format!("{} bytes at {}, outside of the pool", source.length, source.from);
+            return Err(Error::damaged("source entry", source.from, found));
+        }
+        let mut bytes = vec![0; usize::try_from(source.length).unwrap_or(0)];
+        pm.load(source.from, &mut bytes)?;
+        Ok((source.offset, bytes))
+    }
+}
+
 /// The redo entries of one operation.
 #[derive(Debug, Default)]
 pub(crate) struct Redone(Vec<(u64, Vec<u8>)>);
 
 impl Redone {
     /// Takes in the log's next entry of the operation.
-    pub(crate) fn push(&mut self, redo: &Redo) {
-        self.0.push((redo.offset(), redo.bytes().to_vec()));
+    pub(crate) fn push(&mut self, bytes: (u64, Vec<u8>)) {
+        self.0.push(bytes);
     }
 
     /// Where the bytes belong in a file of so many bytes whose pages lie as `mappings` say.

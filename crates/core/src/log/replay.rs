@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use novale_layout::{
-    Attributes, CommitLine, Entry, EntryHeader, FileKind, Ino, Name, PAGE, Pair, PmAddr, Redo,
+    Attributes, CommitLine, Entry, EntryHeader, FileKind, Ino, Name, PAGE, Pair, PmAddr,
 };
 use novale_pm::Pm;
 
@@ -15,6 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::inode::state::LogId;
 use crate::log::entries::write_end;
+use crate::log::redo::RedoFrom;
 use crate::log::{FILE_PAGES_MAX, Item, Logged, walk};
 
 /// A name that an entry adds to a directory.
@@ -46,7 +47,7 @@ pub(crate) trait Fold {
     fn unmap(&mut self, at: &Logged<'_>, pages: Range<u64>) -> Result<()>;
 
     /// These bytes are the file's, where it has its own.
-    fn redo(&mut self, at: &Logged<'_>, redo: &Redo) -> Result<()>;
+    fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()>;
 
     /// A page of the file has two copies, if it lies where the entry says.
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()>;
@@ -92,7 +93,8 @@ pub(crate) fn say(at: &Logged<'_>, entry: &Entry, fold: &mut impl Fold) -> Resul
         Entry::Write { file_page, addr, count, .. } => {
             fold.map(at, file_page.get(), Extent { addr, pages: u64::from(count) })
         }
-        Entry::Redo(ref redo) => fold.redo(at, redo),
+        Entry::Redo(ref redo) => fold.redo(at, RedoFrom::Entry(redo)),
+        Entry::Source(ref source) => fold.redo(at, RedoFrom::Pool(source)),
         Entry::Attributes(ref attributes) => fold.attributes(at, attributes),
         Entry::DentryAdd { ino, cookie, generation, kind, ref name } => {
             fold.name(at, &NameSaid { ino, generation, kind, cookie, name })
@@ -117,7 +119,7 @@ fn check_entry(
     }
     let of_directories = match entry {
         Entry::DentryAdd { .. } | Entry::DentryDelete { .. } => true,
-        Entry::Write { .. } | Entry::Redo(_) | Entry::Pair(_) => false,
+        Entry::Write { .. } | Entry::Redo(_) | Entry::Source(_) | Entry::Pair(_) => false,
         Entry::Attributes(_) => return Ok(()),
     };
     if of_directories != (kind == FileKind::Directory) {

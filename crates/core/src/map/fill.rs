@@ -30,7 +30,7 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{ByteRange, Extent, Extents, match_extents};
-use crate::base::types::{Ctx, SetAttr};
+use crate::base::types::{Ctx, SetAttr, SourceRun};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::inode::words::DAX_HOLD;
@@ -55,6 +55,23 @@ pub struct MappedRun {
     pub addr: PmAddr,
     /// How many pages.
     pub pages: u64,
+}
+
+impl MappedRun {
+    /// Whether a range of the file has bytes in it.
+    #[must_use]
+    pub fn touches(&self, range: &Range<u64>) -> bool {
+        let start = self.file_page * PAGE;
+        start < range.end && range.start < start + self.pages * PAGE
+    }
+
+    /// Where those of its bytes lie that are in a range of the file; it has some.
+    #[must_use]
+    pub fn bytes(&self, range: &Range<u64>) -> SourceRun {
+        let start = self.file_page * PAGE;
+        let (from, to) = (start.max(range.start), (start + self.pages * PAGE).min(range.end));
+        SourceRun { addr: self.addr.add(from - start), len: to - from }
+    }
 }
 
 /// What is stored in place.

@@ -34,7 +34,7 @@ use crate::inode::state::{Attrs, State};
 use crate::inode::view::View;
 use crate::log::covered::covered_crc;
 use crate::log::entries::{attributes_entry, write_end, write_entry};
-use crate::log::{Appender, LogRoom};
+use crate::log::{Appended, Appender, LogRoom};
 use crate::op::call::Call;
 use crate::op::commit::Rest;
 use crate::op::lock::Locked;
@@ -108,8 +108,6 @@ pub(crate) struct FileTx<'a> {
     has_rest: bool,
     /// The commit takes the single-fence form.
     is_single: bool,
-    /// Recovery needs the entries until a later commit.
-    keeps_entries: bool,
 }
 
 /// Attributes that the commit changes, by an entry.
@@ -142,7 +140,6 @@ impl<'a> FileTx<'a> {
             end_crc: None,
             has_rest: !taken.extents.is_empty(),
             is_single: false,
-            keeps_entries: false,
             taken,
         }
     }
@@ -211,11 +208,6 @@ impl<'a> FileTx<'a> {
     #[inline]
     pub(crate) fn sum(&mut self, is_single: bool) {
         self.is_single = is_single;
-    }
-
-    /// Recovery needs the entries until a later commit of the file: none is collected before.
-    pub(crate) fn keep_entries(&mut self, keeps: bool) {
-        self.keeps_entries = keeps;
     }
 
     /// Whether the commit takes the single-fence form, as far as is known.
@@ -390,9 +382,23 @@ impl<'a> FileTx<'a> {
     /// Commits. `show` shows readers what became of the pages: it gets those that were taken, and adds
     /// those that fell out of use. An error is of the view: the change is durable.
     pub(crate) fn commit(
-        mut self,
+        self,
         show: impl FnOnce(&Extents, &mut Extents) -> Result<()>,
     ) -> Result<()> {
+        let (fs, call, file) = (self.fs, self.call, self.file);
+        let appended = self.commit_and_keep(show)?;
+        if let Some(appended) = &appended {
+            fs.collect_if_grown(call, file, appended);
+        }
+        Ok(())
+    }
+
+    /// As [`FileTx::commit`], where recovery needs the entries until a later commit of the file: the
+    /// caller has the log collected after that.
+    pub(crate) fn commit_and_keep(
+        mut self,
+        show: impl FnOnce(&Extents, &mut Extents) -> Result<()>,
+    ) -> Result<Option<Appended>> {
         self.store_attrs();
         let (fs, call, file) = (self.fs, self.call, self.file);
         let (view, op_seq) = (&file.view, self.next.op_seq);
@@ -447,10 +453,7 @@ impl<'a> FileTx<'a> {
             self.free(&xattrs.freed);
         }
         fs.give(call, &self.freed)?;
-        if let Some(appended) = appended.as_ref().filter(|_| !self.keeps_entries) {
-            fs.collect_if_grown(call, file, appended);
-        }
-        Ok(())
+        Ok(appended)
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use novale_arena::Arena;
-use novale_layout::{Attributes, CommitLine, FileKind, PAGE, Pair, PmAddr, Redo};
+use novale_layout::{Attributes, CommitLine, FileKind, PAGE, Pair, PmAddr};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -18,6 +18,7 @@ use crate::inode::pairs::Paired;
 use crate::inode::state::{Attrs, InodePlace, LogId, State};
 use crate::inode::view::View;
 use crate::inode::words::{ParentWord, XattrSet};
+use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::log::{FILE_PAGES_MAX, Logged};
 use crate::op::unrecovered::Unrecovered;
@@ -216,7 +217,7 @@ impl Fold for Rebuild<'_> {
         self.view.set_pair(self.arena, page, &paired)
     }
 
-    fn redo(&mut self, at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+    fn redo(&mut self, at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {
         // The bytes lie where they belong since recovery, or since the operation ended.
         self.has_redo = at.header.op_seq == self.op_seq;
         Ok(())

@@ -24,7 +24,7 @@ use crate::write::plan::{PagePiece, WritePlan, page_pieces};
 use crate::write::small::PAGES_MAX;
 
 /// Pieces of a write, each within a page, and where they belong.
-type Homes<'a> = ArrayVec<(PmAddr, &'a [u8]), PAGES_MAX>;
+pub(crate) type Homes<'a> = ArrayVec<(PmAddr, &'a [u8]), PAGES_MAX>;
 
 impl Fs {
     /// Overwrites bytes of pages that the file has.
@@ -58,7 +58,12 @@ impl Fs {
     }
 
     /// Where each piece of a write belongs.
-    fn homes<'d>(&self, view: &View<'_>, offset: u64, data: &'d [u8]) -> Result<Homes<'d>> {
+    pub(crate) fn homes<'d>(
+        &self,
+        view: &View<'_>,
+        offset: u64,
+        data: &'d [u8],
+    ) -> Result<Homes<'d>> {
         let mut homes = Homes::new();
         for PagePiece { file_page, from, bytes } in page_pieces(offset, data) {
             let page = self.page_addr(view, file_page)?.unwrap_or(PmAddr::NULL);

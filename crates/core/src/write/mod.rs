@@ -14,4 +14,5 @@ pub(crate) mod paired;
 pub(crate) mod plan;
 pub(crate) mod range;
 pub(crate) mod small;
+pub(crate) mod source;
 pub(crate) mod undo;

@@ -9,7 +9,7 @@ use novale_policy::{Method, WriteShape};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::pages_touched;
-use crate::base::types::Ctx;
+use crate::base::types::{Ctx, SourceRun};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
@@ -32,6 +32,14 @@ pub(crate) enum At {
     Offset(u64),
     /// To the end of the file.
     End,
+}
+
+/// What is to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written<'a> {
+    pub(crate) data: &'a [u8],
+    /// Where the bytes lie in the pool, as far as the writer knows; empty: they do not.
+    pub(crate) source: &'a [SourceRun],
 }
 
 /// How a write is made.
@@ -100,19 +108,20 @@ fn feature(method: Method) -> Option<RoFeature> {
     match method {
         Method::FineLog | Method::Undo => Some(RoFeature::Redo),
         Method::Paired => Some(RoFeature::Pairs),
+        Method::Source => Some(RoFeature::Sources),
         Method::CopyOnWrite | Method::Append | Method::InPlace => None,
     }
 }
 
 /// What a policy is to see of a write to a file that is so just now.
 #[inline]
-fn shape(view: &View<'_>, at: At, len: u64) -> WriteShape {
+fn shape(view: &View<'_>, at: At, len: u64, has_source: bool) -> WriteShape {
     let size = view.size();
     let offset = match at {
         At::Offset(offset) => offset,
         At::End => size,
     };
-    WriteShape { offset, len, size, is_mapped: view.is_dax(), own: view.policy() }
+    WriteShape { offset, len, size, is_mapped: view.is_dax(), own: view.policy(), has_source }
 }
 
 impl Fs {
@@ -130,7 +139,26 @@ impl Fs {
             let written = self.write(ctx, ino, offset, first)?;
             return Ok(written + self.write(ctx, ino, offset + PAGE, rest)?);
         }
-        self.write_at(ctx, ino, At::Offset(offset), data)?;
+        self.write_at(ctx, ino, At::Offset(offset), &Written { data, source: &[] })?;
+        Ok(data.len())
+    }
+
+    /// As [`Fs::write`], of bytes that lie in this pool: `source` says where, one run after the other, and
+    /// `data` is what the caller sees there. They lie in pages of files that somebody holds to be mapped
+    /// ([`Fs::map_hold`]) until this returns. Where the file's policy is
+    /// [`UpdatePolicy::Zcl`](novale_policy::UpdatePolicy::Zcl) they are the redo log of the write.
+    ///
+    /// # Errors
+    /// As [`Fs::write`].
+    pub fn write_from(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        source: &[SourceRun],
+    ) -> Result<usize> {
+        self.write_at(ctx, ino, At::Offset(offset), &Written { data, source })?;
         Ok(data.len())
     }
 
@@ -139,15 +167,16 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
-        self.write_at(ctx, ino, At::End, data)
+        self.write_at(ctx, ino, At::End, &Written { data, source: &[] })
     }
 
     /// Writes, and returns where that was.
-    fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, data: &[u8]) -> Result<u64> {
+    fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, written: &Written<'_>) -> Result<u64> {
+        let data = written.data;
         self.may_append(ctx, data.len())?;
         loop {
             let call = self.begin(OpKind::Write, ctx)?;
-            let (file, shape) = self.find_file(&call, ino, at, data.len() as u64)?;
+            let (file, shape) = self.find_file(&call, ino, at, written)?;
             if data.is_empty() {
                 return Ok(shape.offset);
             }
@@ -159,7 +188,7 @@ impl Fs {
                 continue;
             }
             return if data.len() <= SMALL_BYTES_MAX {
-                self.write_small(&call, file, at, &plan, data)
+                self.write_small(&call, file, at, &plan, written)
             } else {
                 self.write_large(&call, ino, at, plan, data)
             };
@@ -172,10 +201,12 @@ impl Fs {
         call: &Call<'_>,
         ino: Ino,
         at: At,
-        len: u64,
+        written: &Written<'_>,
     ) -> Result<(FoundFile<'_>, WriteShape)> {
-        let mut shape_of =
-            |view: &View<'_>, kind: FileKind| regular(kind).map(|()| shape(view, at, len));
+        let (len, has_source) = (written.data.len() as u64, !written.source.is_empty());
+        let mut shape_of = |view: &View<'_>, kind: FileKind| {
+            regular(kind).map(|()| shape(view, at, len, has_source))
+        };
         let view = self.views.find(self.arena(), ino)?;
         if let Some(view) = view
             && let Some(shape) = Self::read_of(&view, ino, &mut shape_of)?
@@ -206,7 +237,7 @@ impl Fs {
                 Method::Append | Method::FineLog | Method::Paired | Method::Undo => {
                     self.is_single(len)
                 }
-                Method::InPlace => false,
+                Method::InPlace | Method::Source => false,
             };
         Ok(plan)
     }
@@ -224,9 +255,9 @@ impl Fs {
         at: At,
         expected: &WritePlan,
     ) -> Result<Option<WritePlan>> {
-        let shape = shape(view, at, expected.shape.len);
+        let shape = shape(view, at, expected.shape.len, expected.shape.has_source);
         let stands = match expected.method {
-            Method::FineLog | Method::Undo => false,
+            Method::FineLog | Method::Undo | Method::Source => false,
             Method::InPlace => !view.has_pairs(),
             Method::CopyOnWrite | Method::Append | Method::Paired => true,
         };
@@ -242,7 +273,7 @@ impl Fs {
         let (first, pages) = (plan.first_page(), plan.pages());
         let is_copied = match plan.method {
             // A hole has no bytes to go over.
-            Method::FineLog => {
+            Method::FineLog | Method::Source => {
                 !self.is_whole(view, first, pages)? || self.is_paired(view, first, pages)?
             }
             Method::InPlace | Method::Undo => self.is_paired(view, first, pages)?,

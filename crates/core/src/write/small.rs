@@ -20,7 +20,7 @@ use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
-use crate::write::plan::{At, FoundFile, WritePlan};
+use crate::write::plan::{At, FoundFile, WritePlan, Written};
 
 const PAGE_BYTES: usize = 4096;
 /// Longest write that goes this way, in bytes.
@@ -48,8 +48,9 @@ impl Fs {
         file: FoundFile<'_>,
         at: At,
         expected: &WritePlan,
-        data: &[u8],
+        written: &Written<'_>,
     ) -> Result<u64> {
+        let data = written.data;
         self.ask_for_ends(&file, expected);
         let mut room = CopyBuffer([MaybeUninit::uninit(); SMALL_BYTES_MAX]);
         let mut sums = [0; PAGES_MAX];
@@ -59,7 +60,7 @@ impl Fs {
             Method::CopyOnWrite => {
                 (PAGE_BYTES, expected.is_single && expected.offset.is_multiple_of(PAGE))
             }
-            Method::InPlace | Method::FineLog | Method::Paired | Method::Undo => {
+            Method::InPlace | Method::FineLog | Method::Paired | Method::Undo | Method::Source => {
                 (data.len(), false)
             }
         };
@@ -84,6 +85,10 @@ impl Fs {
             Method::FineLog => self.write_fine_log(call, &locked, plan, data)?,
             Method::Paired => self.write_paired(call, &locked, plan, data)?,
             Method::Undo => self.write_undo(call, &locked, plan, data)?,
+            Method::Source => {
+                let copied = Written { data, ..*written };
+                self.write_from_source(call, &locked, plan, &copied)?;
+            }
         }
         Ok(plan.offset)
     }

@@ -25,6 +25,7 @@ use crate::base::error::Result;
 use crate::fs::Fs;
 use crate::inode::state::State;
 use crate::inode::view::View;
+use crate::log::Appended;
 use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
@@ -58,10 +59,19 @@ impl Fs {
         if parts.iter().all(|(_, home)| home.is_none()) {
             return self.write_copied(call, locked, plan, data);
         }
-        if !seeded::is_on(Bug::UndoNotLogged) {
-            self.log_old_bytes(call, locked, plan, &parts)?;
+        let logged = if seeded::is_on(Bug::UndoNotLogged) {
+            None
+        } else {
+            self.log_old_bytes(call, locked, plan, &parts)?
+        };
+        if let Some(logged) = logged.as_ref().filter(|_| seeded::is_on(Bug::UndoCollected)) {
+            self.collect_if_grown(call, locked, logged);
         }
-        self.write_over(call, locked, plan, &parts)
+        self.write_over(call, locked, plan, &parts)?;
+        if let Some(logged) = &logged {
+            self.collect_if_grown(call, locked, logged);
+        }
+        Ok(())
     }
 
     /// Commits what the parts that change in place hold now.
@@ -71,7 +81,7 @@ impl Fs {
         locked: &Locked<'_>,
         plan: &WritePlan,
         parts: &Parts<'_>,
-    ) -> Result<()> {
+    ) -> Result<Option<Appended>> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut room = [0; HALF_PAGE];
         for (piece, home) in parts {
@@ -87,8 +97,7 @@ impl Fs {
             tx.entry(entry);
         }
         tx.next().flags |= State::REDO;
-        tx.keep_entries(!seeded::is_on(Bug::UndoCollected));
-        tx.commit(|_, _| Ok(()))
+        tx.commit_and_keep(|_, _| Ok(()))
     }
 
     /// Stores the new bytes, those of copied pages to new ones, and commits.
@@ -188,6 +197,16 @@ mod tests {
         assert_eq!(bytes, expected);
     }
 
+    #[test]
+    fn the_log_does_not_grow_for_ever() {
+        let (fs, ino) = filled();
+        for round in (0..=u8::MAX).cycle().take(1000) {
+            fs.write(&CTX, ino, 100, &[round; 2000]).unwrap();
+        }
+        let view = fs.views.find(fs.arena(), ino).unwrap().unwrap();
+        assert!(view.log_pages() < 50, "{}", view.log_pages());
+    }
+
     /// The log of the old bytes counts, and of the new ones some have arrived.
     #[test]
     fn recovery_stores_the_old_bytes() {
@@ -206,6 +225,7 @@ mod tests {
                     size: 16_384,
                     is_mapped: false,
                     own: None,
+                    has_source: false,
                 })
                 .unwrap();
             fs.log_old_bytes(&call, &locked, &plan, &parts).unwrap();

@@ -269,12 +269,13 @@ pub(super) fn appends(number: u64) -> Case {
 }
 
 /// The methods whose overwrites are tried at every border; `auto` is what all others take.
-const METHODS: [UpdatePolicy; 5] = [
+const METHODS: [UpdatePolicy; 6] = [
     UpdatePolicy::Cow,
     UpdatePolicy::InPlace,
     UpdatePolicy::FineLog,
     UpdatePolicy::Paired,
     UpdatePolicy::Adl,
+    UpdatePolicy::Zcl,
 ];
 
 /// Where overwrites begin, and how long they are: around a unit of 8, a line, a page.

@@ -7,8 +7,8 @@ use novale_layout::{
     INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES,
     JournalLines, JournalRecord, LOG_NEXT_OFFSET, LogPageHeader, MAX_SLOTS, PAGE,
     POOL_STATE_OFFSETS, PmAddr, PoolState, Redo, SAVED_PAYLOAD_OFFSET, SEQ_LIMIT, SIZE_LIMIT,
-    SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, SavedPageHeader, Seed, SlotHeader,
-    SlotState, Superblock,
+    SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SOURCE_BYTES_MAX, SUPERBLOCK_BYTES, SavedPageHeader,
+    Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::Pm;
 
@@ -454,6 +454,11 @@ impl Surgeon<'_> {
                 let offset = number(random, redo.offset()) % SIZE_LIMIT;
                 (*redo, _) = Redo::first_of(offset, redo.bytes());
             }
+            Entry::Source(source) => match random.u32(0..3) {
+                0 => source.from = addr(random, source.from, self.pages),
+                1 => source.length = short(random, source.length).clamp(1, SOURCE_BYTES_MAX),
+                _ => source.offset = number(random, source.offset) % SIZE_LIMIT,
+            },
             Entry::DentryDelete { ino: of, cookie, .. } => {
                 if random.bool() {
                     *of = ino(random, *of);

@@ -8,6 +8,7 @@ use novale_core::{
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
+use super::by_source;
 use super::mapping::{self, Mappings};
 use crate::workload::{Action, Entry, Failure, Op, Outcome, Subject, fill_bytes};
 
@@ -204,7 +205,9 @@ fn on_names(subject: &impl OnFs, op: &Op<'_>, now_ns: i64) -> Result<Outcome, Fa
         }
         Op::Copy { from, to, len } => {
             let place = |(ino, offset)| Place { ino: to_fs(subject, ino), offset };
-            let copied = fs.copy_range(&ctx, place(from), place(to), u64::from(len));
+            let (from, to, len) = (place(from), place(to), u64::from(len));
+            let copied = by_source::copy(fs, &ctx, from, to, len);
+            let copied = copied.unwrap_or_else(|| fs.copy_range(&ctx, from, to, len));
             copied.map(Outcome::Number).map_err(failed)
         }
         Op::Hold(ino) => done(fs.hold(to_fs(subject, ino))),

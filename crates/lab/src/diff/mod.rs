@@ -2,6 +2,7 @@
 //! and steps. Goes out: the first step after which the two differ, shrunk and as text. Called by
 //! the tests. Never in here: knowledge of the pool's bytes.
 
+mod by_source;
 mod core_machine;
 mod core_subject;
 mod judge;

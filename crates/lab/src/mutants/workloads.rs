@@ -132,7 +132,7 @@ const OPERATIONS: &str = "
 ";
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 30] = [
+const FIXED: [fn(Form) -> Plan; 31] = [
     |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
     |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
     |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
@@ -155,6 +155,7 @@ const FIXED: [fn(Form) -> Plan; 30] = [
     |form| by(UpdatePolicy::FineLog, settling(form)),
     |form| by(UpdatePolicy::Paired, Plan::new("paired pages", one_slot(1, form, 3), "", METHODS)),
     |form| by(UpdatePolicy::Adl, Plan::new("undo log", one_slot(1, form, 3), "", METHODS)),
+    |form| by(UpdatePolicy::Zcl, Plan::new("sources", one_slot(1, form, 3), "", SOURCES)),
     removals,
     access_times,
     names,
@@ -351,6 +352,27 @@ const IN_TURN: &str = "
 ";
 
 /// Overwrites, and what comes after them.
+const SOURCES: &str = "
+    create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
+    create /h kind=file mode=644 uid=1 gid=1 rdev=0 target=%
+    write /f offset=0 len=9000 fill=1
+    write /h offset=0 len=9000 fill=2
+    copy /h /f from=100 to=30 len=64
+    map /h slot=1
+    store @1 offset=100 len=200 fill=3
+    copy /h /f from=50 to=4000 len=2000
+    store @1 offset=60 len=200 fill=4
+    flush /h page=0 pages=1
+    copy /h /f from=4000 to=100 len=200
+    release slot=1
+    write /f offset=64 len=64 fill=5
+    die
+    copy /h /f from=100 to=4000 len=200
+    remount
+    unlink /f
+    unlink /h
+";
+
 const METHODS: &str = "
     create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
     write /f offset=0 len=9000 fill=1

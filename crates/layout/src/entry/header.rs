@@ -39,20 +39,23 @@ pub enum EntryKind {
     DentryDelete = 5,
     /// [`crate::Entry::Redo`].
     Redo = 6,
+    /// [`crate::Entry::Source`].
+    Source = 7,
 }
 
 impl EntryKind {
     /// Every kind, by number.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Write,
         Self::Pair,
         Self::Attributes,
         Self::DentryAdd,
         Self::DentryDelete,
         Self::Redo,
+        Self::Source,
     ];
 
-    /// The number that is stored, 1 to 6.
+    /// The number that is stored, 1 to 7.
     #[inline]
     #[must_use]
     pub const fn to_u8(self) -> u8 {
@@ -70,6 +73,7 @@ impl EntryKind {
             4 => Self::DentryAdd,
             5 => Self::DentryDelete,
             6 => Self::Redo,
+            7 => Self::Source,
             _ => return None,
         })
     }
@@ -103,7 +107,7 @@ impl EntryHeader {
             return Err(LayoutError::Field {
                 structure: ENTRY,
                 field: "kind",
-                expected: "1 to 6",
+                expected: "1 to 7",
                 found,
             });
         };

@@ -9,6 +9,7 @@ mod dentry;
 mod header;
 mod pair;
 mod redo;
+mod source;
 mod write;
 
 pub use attributes::Attributes;
@@ -16,6 +17,7 @@ pub use dentry::DentryRef;
 pub use header::{EntryHeader, EntryKind};
 pub use pair::Pair;
 pub use redo::{REDO_BYTES_MAX, Redo};
+pub use source::{SOURCE_BYTES_MAX, Source};
 
 use crate::error::{check, check_crc};
 use crate::{FileKind, FilePage, Ino, LayoutError, Name, PmAddr, Seed};
@@ -27,6 +29,7 @@ pub(crate) use {
     header::RawEntryHeader,
     pair::RawPair,
     redo::RawRedo,
+    source::RawSource,
     write::RawWrite,
 };
 
@@ -78,6 +81,8 @@ pub enum Entry {
     },
     /// Puts bytes where they lie in the file, as long as no newer operation of it counts.
     Redo(Redo),
+    /// As `Redo`, of bytes that lie elsewhere in the pool.
+    Source(Source),
 }
 
 impl Entry {
@@ -92,6 +97,7 @@ impl Entry {
             Self::DentryAdd { .. } => EntryKind::DentryAdd,
             Self::DentryDelete { .. } => EntryKind::DentryDelete,
             Self::Redo(_) => EntryKind::Redo,
+            Self::Source(_) => EntryKind::Source,
         }
     }
 
@@ -104,6 +110,7 @@ impl Entry {
             Self::Redo(redo) => usize::from(redo.lines()),
             Self::Write { .. }
             | Self::Pair(_)
+            | Self::Source(_)
             | Self::Attributes(_)
             | Self::DentryDelete { .. } => 1,
         }
@@ -119,6 +126,7 @@ impl Entry {
                 write::encode(op_seq, *file_page, *addr, *count, *snapshot_epoch)
             }
             Self::Pair(pair) => pair.encode(op_seq),
+            Self::Source(source) => source.encode(op_seq),
             Self::Attributes(attributes) => attributes.encode(op_seq),
             Self::DentryAdd { ino, cookie, generation, kind, name } => {
                 let fixed = dentry::encode_first(op_seq, (*ino, *generation, *kind), *cookie, name);
@@ -218,6 +226,7 @@ impl Entry {
                 *self = Self::DentryDelete { ino, cookie, generation };
             }
             EntryKind::Redo => *self = Self::Redo(Redo::decode(first, whole)?),
+            EntryKind::Source => *self = Self::Source(Source::decode(first)?),
         }
         Ok(())
     }

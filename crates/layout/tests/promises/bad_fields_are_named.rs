@@ -3,8 +3,8 @@
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, Pair, PairLine,
-    PmAddr, PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState, Superblock,
-    XattrPageHeader,
+    PmAddr, PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState, Source,
+    Superblock, XattrPageHeader,
 };
 
 use crate::structures::{Home, Logged, Structure, documented_crc};
@@ -193,7 +193,7 @@ fn of_the_log_page_header() {
 fn of_every_entry() {
     let value = Logged(1, Entry::Pair(PAIR));
     refuses(&value, 4, &[0], "kind");
-    refuses(&value, 4, &[7], "kind");
+    refuses(&value, 4, &[8], "kind");
     refuses(&value, 5, &[0], "lines");
     refuses(&value, 5, &[2], "lines");
     refuses(&value, 6, &[2], "version");
@@ -220,6 +220,19 @@ fn of_the_pair_entry() {
     refuses(&value, 32, &PAGE.raw().to_le_bytes(), "partner");
     refuses(&value, 48, &[0; 8], "changed");
     ignores(&value, 56, 8);
+}
+
+#[test]
+fn of_the_source_entry() {
+    let source = Source { offset: 100, length: 7, from: PmAddr::new(1, 4099) };
+    let value = Logged(1, Entry::Source(source));
+    refuses(&value, 24, &[0; 4], "length");
+    refuses(&value, 24, &[0xff; 4], "length");
+    refuses(&value, 16, &[0xff; 8], "offset");
+    refuses(&value, 32, &[0; 8], "from");
+    refuses(&value, 38, &[1], "from");
+    ignores(&value, 28, 4);
+    ignores(&value, 40, 24);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, Pair, PairLine, PmAddr,
-    PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Superblock, XattrExtent,
-    XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
+    PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Source, Superblock,
+    XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
 
 use crate::structures::{Home, Logged, Structure};
@@ -218,6 +218,15 @@ fn of_the_pair_entry() {
             "acd60d43020101000c0000000000000005000000000000000090090000000003",
             "0070070000000003f000000000000000ff",
         ],
+    );
+}
+
+#[test]
+fn of_the_source_entry() {
+    let source = Source { offset: 0x1234, length: 100, from: PmAddr::new(1, 0x1003) };
+    assert_bytes(
+        &Logged(12, Entry::Source(source)),
+        &["ef35cc50070101000c0000000000000034120000000000006400000000000000", "0310000000000001"],
     );
 }
 

@@ -7,8 +7,8 @@ use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION,
     IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
     Pair, PairLine, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT, SESSION_LIMIT,
-    SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SavedPageHeader, Seed, SlotHeader, SlotState,
-    Superblock, XattrPageHeader,
+    SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SOURCE_BYTES_MAX, SavedPageHeader, Seed,
+    SlotHeader, SlotState, Source, Superblock, XattrPageHeader,
 };
 use proptest::prelude::*;
 
@@ -226,7 +226,11 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
     let bytes = proptest::collection::vec(any::<u8>(), 1..=REDO_BYTES_MAX);
     let redo =
         (0..1u64 << 60, bytes).prop_map(|(at, bytes)| Entry::Redo(Redo::first_of(at, &bytes).0));
-    prop_oneof![write, pair, attributes().prop_map(Entry::Attributes), add, delete, redo]
+    let source =
+        (0..1u64 << 60, 1..=SOURCE_BYTES_MAX, 1..1u64 << 40).prop_map(|(offset, length, from)| {
+            Entry::Source(Source { offset, length, from: PmAddr::new(0, from) })
+        });
+    prop_oneof![write, pair, attributes().prop_map(Entry::Attributes), add, delete, redo, source]
 }
 
 impl Structure for Superblock {

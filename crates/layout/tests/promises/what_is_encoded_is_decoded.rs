@@ -107,6 +107,6 @@ fn names_of_24_bytes_fit_one_line_and_of_255_five() {
 fn kinds_have_one_number_each() {
     for number in 0..=u8::MAX {
         let kind = EntryKind::from_u8(number);
-        assert_eq!(kind.map(EntryKind::to_u8), (1..=6).contains(&number).then_some(number));
+        assert_eq!(kind.map(EntryKind::to_u8), (1..=7).contains(&number).then_some(number));
     }
 }

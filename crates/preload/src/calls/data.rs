@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use novale_core::{Fs, Node, SetAttr};
+use novale_core::{Error, Fs, Node, SetAttr, UpdatePolicy};
 use novale_posix::report::Why;
 use novale_posix::{Target, Whence, Written};
 
@@ -97,6 +97,11 @@ impl File {
 
     fn write(&self, bytes: &[u8], to: Target) -> Result<Written, Refused> {
         let ino = self.description.ino();
+        if let Target::Offset(offset) = to
+            && let Some(written) = self.write_from_mapping(bytes, offset)
+        {
+            return Ok(written?);
+        }
         let maps = if maps::has_replicas() { maps::some() } else { None };
         let written = novale_posix::write(self.fs, &ctx(), ino, to, bytes)?;
         if let Some(maps) = maps {
@@ -105,6 +110,28 @@ impl File {
             replicas::wrote(&maps, file, start, bytes.get(..written.bytes).unwrap_or_default());
         }
         Ok(written)
+    }
+
+    /// Writes bytes that lie in a file's own pages, mapped here, by where they lie, if the file is to be
+    /// written so (ZCL).
+    fn write_from_mapping(&self, bytes: &[u8], offset: u64) -> Option<Result<Written, Error>> {
+        // Held until it is written: no mapping gives way, and no page gets another place.
+        let maps = maps::some()?;
+        let (fs, ino) = (self.fs, self.description.ino());
+        let policy = fs.update_of(ino).ok()?.unwrap_or(fs.update_policy());
+        if policy != UpdatePolicy::Zcl || maps::has_replicas() {
+            return None;
+        }
+        let start = bytes.as_ptr().addr() as u64;
+        let range = start..start + bytes.len() as u64;
+        let part = maps.around(&range)?;
+        if part.of.mount != self.description.mount() || !part.of.is_own() {
+            return None;
+        }
+        let (_, from) = part.within(&range)?;
+        let source = maps::source_runs(fs, part.of.hold()?, from..from + bytes.len() as u64)?;
+        let written = fs.write_from(&ctx(), ino, offset, bytes, &source);
+        Some(written.map(|bytes| Written { bytes, end: offset + bytes as u64 }))
     }
 
     /// The file may go to `end` now: this process' mappings of it show that.

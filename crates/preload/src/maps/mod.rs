@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use novale_core::{Fs, HoldId, Ino, MappedRun, Seek};
+use novale_core::{Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
 
 use crate::base::classes::{self, MAPS};
 use crate::base::guard;
@@ -506,6 +506,14 @@ pub(crate) fn runs(fs: &Fs, hold: HoldId, range: &Range<u64>) -> Option<Vec<Mapp
     let runs = fs.map_pages(&ctx(), hold, first, pages).ok()?;
     let room = ALL_RUNS_MAX.saturating_sub(PIECES.load(Ordering::Relaxed));
     (runs.len() <= RUNS_MAX.min(room)).then_some(runs)
+}
+
+/// Where the bytes of a mapped file from one to another lie in the pool.
+pub(crate) fn source_runs(fs: &Fs, hold: HoldId, bytes: Range<u64>) -> Option<Vec<SourceRun>> {
+    let first = bytes.start / PAGE;
+    let pages = bytes.end.div_ceil(PAGE) - first;
+    let runs = fs.map_pages(&ctx(), hold, first, pages).ok()?;
+    Some(runs.iter().map(|run| run.bytes(&bytes)).collect())
 }
 
 /// Whether little space is taken to fill the holes in a range of a file.

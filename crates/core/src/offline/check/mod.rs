@@ -12,8 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_layout::{
-    Attributes, CommitLine, FileKind, INODES_PER_CHUNK, Ino, Pair, PmAddr, Redo, RoFeature, Roots,
-    Seed,
+    Attributes, CommitLine, FileKind, INODES_PER_CHUNK, Ino, Pair, PmAddr, RoFeature, Roots, Seed,
 };
 use novale_pm::Pm;
 
@@ -27,6 +26,7 @@ use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
 use crate::log::pairs::LoggedPairs;
+use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
 use crate::op::quota::{Usage, stored_limits};
@@ -270,7 +270,7 @@ impl Checker<'_> {
             entries: 0,
             page_seq: 0,
             pages: 0,
-            has_redo: false,
+            features: 0,
             mappings: Vec::new(),
             pairs: LoggedPairs::default(),
             xattr_root: identity.xattr_root,
@@ -304,8 +304,8 @@ impl Checker<'_> {
         {
             all.findings.push(finding(&error));
         }
-        let of_log = [(log.has_redo, RoFeature::Redo), (has_pairs, RoFeature::Pairs)];
-        all.features |= features_of(log.xattr_root, log.project) | bits_of(&of_log);
+        let of_pairs = if has_pairs { RoFeature::Pairs.bit() } else { 0 };
+        all.features |= features_of(log.xattr_root, log.project) | log.features | of_pairs;
         all.count(log.project, pages);
         media::check_numbers(ino, &place, line.op_seq, page_seq)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
@@ -323,11 +323,6 @@ impl Inventory {
             self.projects.entry(project).or_default().add(Usage { pages, inodes: 1 });
         }
     }
-}
-
-/// The bits of those features that are used.
-fn bits_of(used: &[(bool, RoFeature)]) -> u64 {
-    used.iter().filter(|(is_used, _)| *is_used).fold(0, |bits, (_, feature)| bits | feature.bit())
 }
 
 /// Refuses what closing a pool leaves nowhere.
@@ -369,7 +364,8 @@ struct CheckedLog<'a> {
     /// The number of the last page, and how many there are.
     page_seq: u64,
     pages: u64,
-    has_redo: bool,
+    /// The bits of those that its entries use.
+    features: u64,
     mappings: Vec<Mapping>,
     pairs: LoggedPairs,
     /// The extended attributes of the newest attributes entry.
@@ -408,8 +404,11 @@ impl Fold for CheckedLog<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
-        self.has_redo = true;
+    fn redo(&mut self, _at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
+        self.features |= match from {
+            RedoFrom::Entry(_) => RoFeature::Redo.bit(),
+            RedoFrom::Pool(_) => RoFeature::Sources.bit(),
+        };
         Ok(())
     }
 

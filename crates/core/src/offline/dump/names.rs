@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use novale_layout::{Attributes, FileKind, Ino, PAGE, Pair, PmAddr, Redo};
+use novale_layout::{Attributes, FileKind, Ino, PAGE, Pair, PmAddr};
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
+use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid};
 use crate::offline::dump::{Dump, DumpLimits, named};
 
@@ -60,7 +61,7 @@ impl Fold for ReplayedLog {
         Ok(())
     }
 
-    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+    fn redo(&mut self, _at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FileKind, INODES_PER_CHUNK, IdentityLine,
-    Ino, PAGE, Pair, PmAddr, Redo, Seed,
+    Ino, PAGE, Pair, PmAddr, Seed,
 };
 use novale_pm::Pm;
 
@@ -23,6 +23,7 @@ use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
 use crate::log::pairs::LoggedPairs;
+use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::{refuse_future, refuse_unclean};
 use crate::op::journal::Journal;
@@ -134,7 +135,7 @@ impl Fold for GatheredLog<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+    fn redo(&mut self, at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {
         // Done by now: a repair begins as an opening does.
         self.inode.read_to = at.last_line();
         Ok(())

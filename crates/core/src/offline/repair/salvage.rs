@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, IDENTITY_VERSION, IdentityLine, Ino,
-    JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, Pair, PmAddr, Redo,
+    JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, Pair, PmAddr,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -17,6 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::inode::state::LogId;
 use crate::log::Logged;
+use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::dump::{Dump, DumpLimits};
 use crate::offline::repair::gather::{Damage, Gathered, Inode};
@@ -256,7 +257,7 @@ impl Fold for KindSaid {
         Ok(())
     }
 
-    fn redo(&mut self, _at: &Logged<'_>, _redo: &Redo) -> Result<()> {
+    fn redo(&mut self, _at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {
         self.kind = Some(FileKind::File);
         Ok(())
     }

@@ -1,0 +1,201 @@
+//! Overwrites by zero-copy logging (ZCL, "Copy-on-Write with Adaptive Differential Logging" 3.2 and 4.2):
+//! where the user's bytes lie in the pool already, they are the redo log of the write, and the file's log
+//! says where they lie.
+//!
+//! Crash points. (1) The user's bytes are written back, and source entries stored that name them; fence.
+//! (2) A line with the new times; fence. (3) The bytes in place; fence. (4) A certificate; fence. Until (2)
+//! nothing has changed in place. Between (2) and (4) recovery, or who settles for a dead client, stores the
+//! bytes that the entries name, as those of a redo log. The call returns after (4): the user may change the
+//! bytes then, and the entries say nothing any more. Until it returns their pages stay where they are, for
+//! somebody holds their file to be mapped: what is cut off is parked, and after a crash nothing is allocated
+//! before the entries are carried out.
+//!
+//! No checksum covers the bytes: a user who changes them meanwhile, as no program should, gets a mix of both
+//! versions, as of any write, and not a line that recovery refuses after its write has begun in place.
+
+use novale_layout::{Entry, Source};
+use novale_pm::{Flushed, Purpose};
+
+use crate::base::error::Result;
+use crate::base::types::SourceRun;
+use crate::fs::Fs;
+use crate::inode::state::State;
+use crate::op::call::Call;
+use crate::op::commit::Rest;
+use crate::op::file_tx::FileTx;
+use crate::op::lock::Locked;
+use crate::seeded::{self, Bug};
+use crate::write::fine_log::Homes;
+use crate::write::plan::{WritePlan, Written};
+use crate::write::small::SMALL_BYTES_MAX;
+
+impl Fs {
+    /// Overwrites bytes of pages that the file has, or as without a source where that does not hold them.
+    pub(crate) fn write_from_source(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &WritePlan,
+        written: &Written<'_>,
+    ) -> Result<()> {
+        let Written { data, source } = *written;
+        let homes = self.homes(&locked.view, plan.offset, data)?;
+        if !self.holds(source, data)? || overlap(source, &homes) {
+            return self.write_undo(call, locked, plan, data);
+        }
+        let mut offset = plan.offset;
+        let entries: Vec<Entry> = source
+            .iter()
+            .map(|run| {
+                // Shorter than a small write, which the runs are as long as.
+                let length = u32::try_from(run.len).unwrap_or(0);
+                let entry = Source { offset, length, from: run.addr };
+                offset += run.len;
+                Entry::Source(entry)
+            })
+            .collect();
+        let mut tx = FileTx::begin(self, call, locked);
+        tx.strip()?;
+        tx.room_for(&entries)?;
+        if !seeded::is_on(Bug::SourceCached) {
+            for run in source {
+                tx.also(self.pm.write_back_range(run.addr, run.len, Purpose::Data));
+            }
+        }
+        for entry in &entries {
+            tx.entry(entry);
+        }
+        tx.grow(plan.end);
+        tx.next().flags |= State::REDO;
+        let logged = tx.commit_and_keep(|_, _| {
+            let stored = homes.iter().fold(Flushed::none(), |stored, (at, bytes)| {
+                stored.and(self.pm.stream(*at, bytes, Purpose::Data))
+            });
+            self.pm.fence(stored).end();
+            Ok(())
+        })?;
+        if !seeded::is_on(Bug::SourceNotReleased) {
+            self.commit(call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
+        }
+        if let Some(logged) = &logged {
+            self.collect_if_grown(call, locked, logged);
+        }
+        Ok(())
+    }
+
+    /// Whether these runs of the pool are as long as the bytes, and hold just them.
+    fn holds(&self, source: &[SourceRun], data: &[u8]) -> Result<bool> {
+        let mut rest = data;
+        let mut room = [0; SMALL_BYTES_MAX];
+        for run in source {
+            let len = usize::try_from(run.len).unwrap_or(usize::MAX);
+            let Some((now, later)) = rest.split_at_checked(len) else { return Ok(false) };
+            let found = room.get_mut(..len).unwrap_or_default();
+            if run.addr.is_null() || len == 0 || !self.pm.contains(run.addr, run.len) {
+                return Ok(false);
+            }
+            self.pm.load(run.addr, found)?;
+            if found != now {
+                return Ok(false);
+            }
+            rest = later;
+        }
+        Ok(rest.is_empty())
+    }
+}
+
+/// Whether the write goes over bytes that it is from.
+fn overlap(source: &[SourceRun], homes: &Homes<'_>) -> bool {
+    let touch = |run: &SourceRun, home: u64, len: u64| {
+        let from = run.addr.raw();
+        from < home + len && home < from + run.len
+    };
+    homes
+        .iter()
+        .any(|(home, bytes)| source.iter().any(|run| touch(run, home.raw(), bytes.len() as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_arena::Arena;
+    use novale_layout::Ino;
+    use novale_pm::Pm;
+    use novale_policy::UpdatePolicy;
+
+    use super::*;
+    use crate::base::exec::Serial;
+    use crate::fixture::{CTX, MB, with_file};
+    use crate::fs::OpenOptions;
+
+    fn reopen(pm: Pm) -> Fs {
+        let options = OpenOptions { update: Some(UpdatePolicy::Zcl), ..OpenOptions::default() };
+        Fs::open(pm, Arena::anonymous(16 * MB).unwrap(), &options, &Serial, &|_| {}).unwrap()
+    }
+
+    /// Runs of the pool where bytes of a mapped file lie.
+    fn runs(fs: &Fs, ino: Ino, offset: u64, len: u64) -> Vec<SourceRun> {
+        let generation = fs.getattr(ino).unwrap().generation;
+        let hold = fs.map_hold(&CTX, ino, generation).unwrap().unwrap();
+        let pages = fs.map_pages(&CTX, hold, 0, 8).unwrap();
+        let addr = pages.first().unwrap().addr.add(offset);
+        vec![SourceRun { addr, len }]
+    }
+
+    fn read(fs: &Fs, ino: Ino, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        assert_eq!(fs.read(&CTX, ino, at, &mut bytes).unwrap(), len);
+        bytes
+    }
+
+    /// A file of ones, and one to map.
+    fn two_files() -> (Fs, Ino, Ino) {
+        let (fs, ino) = with_file();
+        let file = novale_layout::FileKind::File;
+        let new = crate::NewInode { kind: file, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+        let root = crate::Node::current(Ino::ROOT);
+        let buffer = fs.create(&CTX, root, b"buffer", &new).unwrap().ino;
+        fs.write(&CTX, ino, 0, &[1; 9000]).unwrap();
+        fs.write(&CTX, buffer, 0, &[7; 9000]).unwrap();
+        (reopen(fs.into_pm()), ino, buffer)
+    }
+
+    #[test]
+    fn what_lies_in_the_pool_is_not_stored_twice() {
+        let (fs, ino, buffer) = two_files();
+        let source = runs(&fs, buffer, 100, 2000);
+        // The features first.
+        fs.write_from(&CTX, ino, 3000, &[7; 2000], &source).unwrap();
+        let before = fs.pm.counters();
+        fs.write_from(&CTX, ino, 3000, &[7; 2000], &source).unwrap();
+        let spent = fs.pm.counters() - before;
+        // The bytes, their entry, the line and the certificate.
+        assert_eq!(spent.lines(), 33 + 1 + 1 + 1);
+        assert_eq!(read(&fs, ino, 2990, 2020), [vec![1; 10], vec![7; 2000], vec![1; 10]].concat());
+    }
+
+    #[test]
+    fn a_source_that_holds_other_bytes_is_not_believed() {
+        let (fs, ino, buffer) = two_files();
+        let source = runs(&fs, buffer, 0, 100);
+        let nowhere = [SourceRun { addr: novale_layout::PmAddr::new(60, 4096), len: 100 }];
+        let shorter = [SourceRun { len: 99, ..source[0] }];
+        for (fill, source) in [(3, &source[..]), (4, &nowhere), (7, &shorter)] {
+            fs.write_from(&CTX, ino, 50, &[fill; 100], source).unwrap();
+            assert_eq!(read(&fs, ino, 50, 100), [fill; 100]);
+        }
+        assert_eq!(read(&fs, buffer, 0, 9000), [7; 9000]);
+    }
+
+    /// What the user does with the bytes after the call is not the file's.
+    #[test]
+    fn the_source_is_the_users_again_after_the_call() {
+        let (fs, ino, buffer) = two_files();
+        let source = runs(&fs, buffer, 0, 200);
+        fs.write_from(&CTX, ino, 4000, &[7; 200], &source).unwrap();
+        fs.pm.fence(fs.pm.stream(source[0].addr, &[9; 200], Purpose::Data)).end();
+        let fs = reopen(fs.into_pm());
+        assert_eq!(read(&fs, ino, 4000, 200), [7; 200]);
+        fs.close().unwrap();
+        assert!(crate::check(&fs.into_pm(), &Serial, &|_| {}).unwrap().findings.is_empty());
+    }
+}
