@@ -604,6 +604,8 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl FnOnce() -> Ret) ->
 
 /// Set while no thread may begin a call, since the process is about to end or to be another program.
 static QUIET: AtomicU32 = AtomicU32::new(0);
+/// The thread that keeps the others out.
+static QUIETER: AtomicU64 = AtomicU64::new(0);
 /// Looks at a thread that is inside before it is taken for one that will stay there.
 const PATIENCE: u32 = 100_000;
 
@@ -613,22 +615,9 @@ pub(crate) struct Serving(Option<&'static AtomicU32>);
 impl Serving {
     #[inline]
     pub(crate) fn new() -> Self {
-        loop {
-            let own = my_hazard().map(|hazard| &hazard.inside);
-            show(own, 1);
-            let inside = Self(own);
-            if QUIET.load(Ordering::SeqCst) == 0 {
-                return inside;
-            }
-            drop(inside);
-            sys!(
-                libc::SYS_futex,
-                QUIET.as_ptr(),
-                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                1,
-                0
-            );
-        }
+        let own = my_hazard().map(|hazard| &hazard.inside);
+        come_in(own);
+        Self(own)
     }
 }
 
@@ -638,14 +627,34 @@ impl Drop for Serving {
     }
 }
 
-/// Makes a call that may wait for others: meanwhile this thread is not inside.
+/// Says that this thread is inside, as soon as nobody else keeps threads out.
+#[inline]
+fn come_in(own: Option<&AtomicU32>) {
+    loop {
+        show(own, 1);
+        if QUIET.load(Ordering::SeqCst) == 0 || QUIETER.load(Ordering::Relaxed) == this_thread() {
+            return;
+        }
+        hide(own);
+        let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        sys!(libc::SYS_futex, QUIET.as_ptr(), wait, 1, 0);
+    }
+}
+
+/// What tells the calling thread from all others.
+fn this_thread() -> u64 {
+    std::ptr::from_ref(current()) as u64
+}
+
+/// Makes a call that may wait for others: meanwhile this thread is not inside. It comes in again when nobody
+/// keeps threads out, so it has no lock of this library's; and a pool that it was in may have been left.
 pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     let own = my_hazard().map(|hazard| &hazard.inside);
     // One that had no hazard when it came in may have one by now.
     let own = own.filter(|own| own.load(Ordering::Relaxed) != 0);
     hide(own);
     let result = call();
-    show(own, 1);
+    come_in(own);
     result
 }
 
@@ -673,6 +682,7 @@ impl Quiet {
 
     /// Waits until no other thread is inside, and keeps them out until the end; false when one stays.
     pub(crate) fn wait(&self) -> bool {
+        QUIETER.store(this_thread(), Ordering::Relaxed);
         QUIET.store(1, Ordering::SeqCst);
         let own = my_hazard().map(std::ptr::from_ref);
         for _ in 0..PATIENCE {
@@ -694,6 +704,7 @@ impl Quiet {
 impl Drop for Quiet {
     /// Lets threads in again.
     fn drop(&mut self) {
+        QUIETER.store(0, Ordering::Relaxed);
         if QUIET.swap(0, Ordering::SeqCst) != 0 {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
             sys!(libc::SYS_futex, QUIET.as_ptr(), wake, i32::MAX);
