@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use harness::support::{ends, facts, novale};
 use harness::{direct, is_whole, mounted};
 use novale_posix::join::join;
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn where_another_pool_is_mounted_by_now_the_mount_serves_it() {
@@ -70,7 +71,28 @@ fn where_another_pool_is_mounted_by_now_the_mount_serves_it() {
 /// was opened there was read from the first pool, and written to it.
 #[test]
 fn where_another_mount_has_the_number_by_now_it_is_the_kernels() {
-    let Some((scratch, slot)) = mounted("where_another_mount_has_the_number") else { return };
+    the_number_is_anothers("where_another_mount_has_the_number", |dir, daemon| {
+        novale(&["umount", "--lazy", dir]).ok();
+        ends(daemon)
+    });
+}
+
+/// The daemon was killed, and nobody had settled for it: the arena said of the next mount that it was the dead
+/// one's.
+#[test]
+fn where_another_mount_has_a_dead_ones_number_it_is_the_kernels() {
+    the_number_is_anothers("where_another_mount_has_a_dead", |dir, daemon| {
+        let pid = i32::try_from(daemon).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        let is_dead = ends(daemon);
+        assert!(Command::new("umount").args(["-l", dir]).status().unwrap().success());
+        is_dead
+    });
+}
+
+/// Takes a mount away under a program that has used it, and has another pool's get its number.
+fn the_number_is_anothers(test: &str, take_away: impl Fn(&str, u64) -> bool) {
+    let Some((scratch, slot)) = mounted(test) else { return };
     let (dir, other) = (scratch.dir(), scratch.slot("other"));
     novale(&["mkfs", "--size", "16M", &other]).ok();
     let elsewhere = Path::new(&dir).parent().unwrap().join("elsewhere");
@@ -87,8 +109,7 @@ fn where_another_mount_has_the_number_by_now_it_is_the_kernels() {
     let mut text = String::new();
     said.read_line(&mut text).unwrap();
     let daemon = facts(&slot).get("used_by").and_then(serde_json::Value::as_u64).unwrap();
-    novale(&["umount", "--lazy", &dir]).ok();
-    let is_free = ends(daemon);
+    let is_free = take_away(&dir, daemon);
     // The kernel gives out the lowest number: what is free below is taken before.
     let mut fillers = 0;
     let found = loop {
@@ -109,7 +130,7 @@ fn where_another_mount_has_the_number_by_now_it_is_the_kernels() {
         assert!(Command::new("umount").arg(&dir).status().unwrap().success());
     }
     if is_free && (found.dev(), found.ino()) != (known.dev(), known.ino()) {
-        println!("skipped: where_another_mount_has_the_number: another one has it");
+        println!("skipped: {test}: another one has it");
     }
     assert_eq!(text, "ready\nthe second's\n");
     assert_eq!(fs::read(format!("{elsewhere}/file")).unwrap(), b"written\n");

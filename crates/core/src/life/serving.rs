@@ -62,11 +62,11 @@ impl Fs {
         self.client.set_serves(mount.map_or(0, Served::to_word));
     }
 
-    /// Whether a client serves the mount with a device number, one that died and was not settled for
-    /// included.
+    /// Whether a client that lives serves the mount with a device number: that of one who died may be
+    /// another mount's by now.
     #[must_use]
     pub fn serves_mount(&self, device: (u32, u32)) -> bool {
-        mounts_served(self.arena()).any(|(_, served)| served.device == device)
+        mount_served(self.arena(), device).is_some()
     }
 
     /// The processes that live and use the pool without a mount of their own, this one not among them.

@@ -21,6 +21,8 @@ pub(crate) const NO_EXEC: u64 = 8;
 const ABOVE_MAX: usize = 16;
 const ID_MAPPED: u64 = 0x10_0000;
 const NO_SYM_FOLLOW: u64 = 0x20_0000;
+/// The file system of processes, as its superblock calls itself.
+const OF_PROCESSES: u64 = libc::PROC_SUPER_MAGIC as u64;
 
 /// What a path or a descriptor leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,16 +41,24 @@ pub(crate) struct Seen {
     changed: (i64, u32),
 }
 
+impl Seen {
+    /// Whether two looks have shown one and the same, whatever has become of it between them.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let identity = |seen: &Self| (seen.device, seen.mount, seen.ino);
+        identity(self) == identity(other)
+    }
+}
+
 /// Looks at what a path, with a NUL, leads to from a directory, or at a descriptor with an empty one. What
 /// it leads to is not asked; file systems on the way are. Nothing where the kernel numbers no mount for good.
 pub(crate) fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
     look_at(dir, path, flags, STATX_MNT_ID_UNIQUE)
 }
 
-/// Looks at what a descriptor leads to; where the kernel numbers no mount for good the mount is told by the
+/// Looks at what a descriptor leads to where the kernel numbers no mount for good: the mount is told by the
 /// number that may be another's one day.
-pub(crate) fn look_or_guess(fd: i32) -> Option<Seen> {
-    look(fd, b"\0", 0).or_else(|| look_at(fd, b"\0", 0, libc::STATX_MNT_ID))
+pub(crate) fn guess(fd: i32) -> Option<Seen> {
+    look_at(fd, b"\0", 0, libc::STATX_MNT_ID)
 }
 
 fn look_at(dir: i32, path: &[u8], flags: i32, number: u32) -> Option<Seen> {
@@ -77,6 +87,10 @@ fn look_at(dir: i32, path: &[u8], flags: i32, number: u32) -> Option<Seen> {
 /// What a mount is like at this moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts {
+    /// The device number of its files.
+    pub(crate) device: u64,
+    /// What kind of file system it shows.
+    kind: u64,
     flags: u64,
     of_superblock: u64,
     above: u64,
@@ -91,7 +105,10 @@ impl Facts {
         let mut told = [0_u64; 64];
         let got = sys!(STATMOUNT, asked.as_ptr(), told.as_mut_ptr(), size_of_val(&told), 0);
         let low = u64::from(u32::MAX);
+        let [major, minor] = [*told.get(2)? & low, *told.get(2)? >> 32];
         let facts = Self {
+            device: libc::makedev(major as u32, minor as u32),
+            kind: *told.get(3)?,
             flags: *told.get(8)?,
             of_superblock: *told.get(4)? & low,
             above: *told.get(6)?,
@@ -107,21 +124,27 @@ impl Facts {
         self.flags & forbidding == 0 && self.of_superblock & READ_ONLY == 0
     }
 
+    /// Whether its files are the kernel's own view of processes, by whose links it goes without a text.
+    pub(crate) fn is_of_processes(&self) -> bool {
+        self.kind == OF_PROCESSES
+    }
+
     /// Whether nothing in it may be executed.
     pub(crate) fn forbid_exec(&self) -> bool {
         self.flags & NO_EXEC != 0
     }
 }
 
-/// Whether links are followed in a mount and in all that it is mounted in; false where the kernel can't say.
-pub(crate) fn are_links_followed(mount: u64) -> bool {
+/// Whether links in a mount lead where their text says: it is followed there and in all that the mount is
+/// mounted in, and the mount is not of processes. False where the kernel can't say.
+pub(crate) fn are_texts_followed(mount: u64) -> bool {
     let mut at = mount;
     for _ in 0..ABOVE_MAX {
         let Some(facts) = Facts::of(at) else {
             // What the topmost one of a namespace is in can't be asked for.
             return at != mount;
         };
-        if facts.flags & NO_SYM_FOLLOW != 0 {
+        if facts.flags & NO_SYM_FOLLOW != 0 || at == mount && facts.is_of_processes() {
             return false;
         }
         if facts.above == at {

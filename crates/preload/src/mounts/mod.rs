@@ -50,6 +50,8 @@ pub(crate) struct Mount {
     device: AtomicU64,
     /// The numbers that the kernel shows for the mount itself: a short one, and one of its own for ever.
     numbers: OnceLock<[u64; 2]>,
+    /// The latter of the mount that the pool was joined by; 0 where that was not to be seen.
+    own: AtomicU64,
     /// Nothing in it may be executed.
     no_exec: AtomicBool,
     /// The descriptor that placeholders are duplicates of; 0 before there is one.
@@ -81,6 +83,7 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
             failed: AtomicBool::new(false),
             device: AtomicU64::new(0),
             numbers: OnceLock::new(),
+            own: AtomicU64::new(0),
             no_exec: AtomicBool::new(false),
             original: AtomicI32::new(0),
         })
@@ -252,7 +255,12 @@ fn served_by_mount(why: &str) {
 /// called. Where nothing is mounted, or a mount whose daemon is dead, the pool's programs go on.
 fn is_anothers(mount: &Mount, fs: &Fs) -> bool {
     let device = device_of(&mount.target);
-    if device == 0 || fs.serves_mount((libc::major(device), libc::minor(device))) {
+    let own = number(mount, STATX_MNT_ID_UNIQUE);
+    let is_own = device != 0 && fs.serves_mount(numbers_in(device));
+    // The two were asked for one after the other.
+    let is_one = || Facts::of(own).is_some_and(|facts| facts.device == device);
+    mount.own.store(if is_own && is_one() { own } else { 0 }, Ordering::Release);
+    if device == 0 || is_own {
         return false;
     }
     let mut path = mount.target.clone();
@@ -326,16 +334,24 @@ pub(crate) struct OfMount {
 
 /// What a descriptor of the kernel's leads to, where that lies in a mount.
 pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
-    let seen = facts::look_or_guess(fd)?;
-    let mount = of_device(seen.device)?;
-    let [short, known] = numbers_of(mount);
-    let known = if known == 0 { short } else { known };
-    Some(OfMount {
-        mount,
-        ino: Ino::new(seen.ino),
-        is_directory: seen.is_directory,
-        is_at_target: known != 0 && known == seen.mount,
-    })
+    let (mount, seen, is_at_target) = match facts::look(fd, b"\0", 0) {
+        Some(seen) => {
+            let mount = of_seen(&seen)?;
+            let is_at_target = seen.mount == all().get(mount)?.own.load(Ordering::Acquire);
+            // What another mount shows has to be there still: see `of_seen`.
+            let is_there = || facts::look(fd, b"\0", 0).is_some_and(|now| now.is(&seen));
+            (is_at_target || is_there()).then_some((mount, seen, is_at_target))?
+        }
+        None => {
+            let seen = facts::guess(fd)?;
+            let mount = with_device(seen.device)?;
+            let is_own = fs(mount)?.serves_mount(numbers_in(seen.device));
+            let [known, _] = numbers_of(mount);
+            is_own.then_some((mount, seen, known != 0 && known == seen.mount))?
+        }
+    };
+    let (ino, is_directory) = (Ino::new(seen.ino), seen.is_directory);
+    Some(OfMount { mount, ino, is_directory, is_at_target })
 }
 
 /// The numbers that the kernel shows for a mount: the short one, and the one that is never given twice.
@@ -381,37 +397,66 @@ pub(crate) struct OtherMount {
     pub(crate) root: Option<Ino>,
 }
 
-/// The mount whose device something lies on that the kernel has shown: as long as a client serves it. When
-/// nobody does any more, the kernel gives the number to the next mount, of whoever it is.
-pub(crate) fn of_device(device: u64) -> Option<usize> {
+/// Major and minor of a device number.
+fn numbers_in(device: u64) -> (u32, u32) {
+    (libc::major(device), libc::minor(device))
+}
+
+/// The mount that has, or has had, a device number: the kernel gives it to the next mount, of whoever that is,
+/// when the mount is no more.
+pub(crate) fn with_device(device: u64) -> Option<usize> {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if !ASKED.swap(true, Ordering::Relaxed) {
         // Once: who can't come to a mount has nothing open in it.
         (0..all().len()).for_each(|mount| _ = self::device(mount));
     }
     let is_here = |mount: &Mount| mount.device.load(Ordering::Acquire) == device;
-    let mount = all().iter().position(is_here).filter(|_| device != 0)?;
-    let numbers = (libc::major(device), libc::minor(device));
-    fs(mount)?.serves_mount(numbers).then_some(mount)
+    all().iter().position(is_here).filter(|_| device != 0)
+}
+
+/// The mount in which something lies that the kernel has shown. By the mount that the pool was joined by, whose
+/// number is given to no other, it is the pool's. By another mount it is, if the device number is the pool's
+/// at a moment when both mounts are there: the one that the pool was joined by is asked for here, and whoever
+/// acts on the answer sees the other one again after that.
+pub(crate) fn of_seen(seen: &Seen) -> Option<usize> {
+    let mount = with_device(seen.device)?;
+    // It is found when the pool is joined.
+    fs(mount)?;
+    let own = all().get(mount)?.own.load(Ordering::Acquire);
+    let is_there = || Facts::of(own).is_some_and(|facts| facts.device == seen.device);
+    (own != 0 && (own == seen.mount || is_there())).then_some(mount)
 }
 
 /// By which mount of a pool something is seen: none for the one that is known here. How others are mounted
 /// may change at any moment, so the kernel is asked each time, and judges the calls by some.
 pub(crate) fn seen_by(mount: usize, seen: &Seen) -> Result<Option<OtherMount>, JudgedByKernel> {
-    let [_, known] = numbers_of(mount);
-    if seen.mount == known {
+    let own = all().get(mount).map(|mount| mount.own.load(Ordering::Acquire));
+    if own == Some(seen.mount) {
         return Ok(None);
     }
-    let is_bare = |_: &Facts| facts::is_bare(seen.mount);
-    let Some(facts) = Facts::of(seen.mount).filter(Facts::allow_all).filter(is_bare) else {
+    // One of another namespace, by a link of a process, is none of those that are promised anything.
+    let facts = Facts::of(seen.mount).ok_or(JudgedByKernel)?;
+    if !facts.allow_all() || !facts::is_bare(seen.mount) {
         judged_by_kernel(mount);
         return Err(JudgedByKernel);
-    };
-    Ok(Some(OtherMount {
-        numbers: [facts.short, seen.mount],
-        no_exec: facts.forbid_exec(),
-        root: seen.is_root.then_some(Ino::new(seen.ino)),
-    }))
+    }
+    Ok(Some(OtherMount::of(seen, &facts)))
+}
+
+impl OtherMount {
+    fn of(seen: &Seen, facts: &Facts) -> Self {
+        Self {
+            numbers: [facts.short, seen.mount],
+            no_exec: facts.forbid_exec(),
+            root: seen.is_root.then_some(Ino::new(seen.ino)),
+        }
+    }
+}
+
+/// The mount that the kernel has opened a descriptor by.
+pub(crate) fn other_mount_of(fd: i32) -> Option<OtherMount> {
+    let seen = facts::look(fd, b"\0", 0)?;
+    Some(OtherMount::of(&seen, &Facts::of(seen.mount)?))
 }
 
 /// What calls by a mount are.
@@ -435,8 +480,8 @@ fn judged_by_kernel(mount: usize) {
 
 /// The number of the inode of a descriptor that the kernel has opened, if it is this mount's.
 pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
-    let seen = facts::look_or_guess(i32::try_from(fd).ok()?)?;
-    (of_device(seen.device) == Some(mount)).then(|| Ino::new(seen.ino))
+    let found = of_descriptor(i32::try_from(fd).ok()?)?;
+    (found.mount == mount).then_some(found.ino)
 }
 
 /// Leaves all pools, since the process ends or becomes another program. No other thread is inside.

@@ -110,7 +110,7 @@ pub(crate) fn enter(dir: i32, path: &[u8], follow: bool) -> Option<Entered<'_>> 
 /// The directory of a mount that the beginning of a path leads to, as the kernel shows it.
 fn seen_inside(dir: i32, beginning: &[u8]) -> Option<(usize, Seen)> {
     let seen = look(dir, &ended(beginning), 0).filter(|seen| seen.is_directory)?;
-    Some((mounts::of_device(seen.device)?, seen))
+    Some((mounts::of_seen(&seen)?, seen))
 }
 
 /// Where a path goes on whose beginning leads to a directory that the kernel keeps.
@@ -236,7 +236,7 @@ fn word_of(dir: i32, folder: &[u8]) -> Option<(&'static AtomicU64, u64)> {
 
 /// Asks the kernel whether a folder leads into a mount, and by which of its beginnings.
 fn look_for(dir: i32, folder: &[u8]) -> Option<(usize, Leads)> {
-    let is_inside = |seen: &Seen| mounts::of_device(seen.device).is_some();
+    let is_inside = |seen: &Seen| mounts::of_seen(seen).is_some();
     look(dir, &ended(folder), 0).filter(is_inside)?;
     if folder.is_empty() {
         return Some((0, Leads::There));
@@ -290,7 +290,7 @@ fn read_link(dir: i32, link: &[u8]) -> Option<(Vec<u8>, u32)> {
     let len = sys!(libc::SYS_readlinkat, dir, link.as_ptr(), text.as_mut_ptr(), text.len());
     text.truncate(usize::try_from(len).ok().filter(|len| *len < PATH_MAX)?);
     let is_same = look_at() == Some(seen) && text.len() as u64 == seen.size;
-    (is_same && facts::are_links_followed(seen.mount)).then_some((text, seen.owner))
+    (is_same && facts::are_texts_followed(seen.mount)).then_some((text, seen.owner))
 }
 
 /// The kernel has opened something in a mount by a path: what leads there is remembered, where that is a

@@ -207,7 +207,7 @@ pub(crate) fn note_working_directory(path: Option<&[u8]>) {
         // Without a name: to go through one the kernel asks for the directory's permissions.
         let here = identity(libc::AT_FDCWD, c"".as_ptr().cast());
         // One that is shown by another mount of a pool lies on no way.
-        let is_inside = |here: Identity| mounts::of_device(here.device).is_some();
+        let is_inside = |here: Identity| mounts::with_device(here.device).is_some();
         here.is_some_and(|here| !is_inside(here)) && here == identity(libc::AT_FDCWD, path.as_ptr())
     };
     // A path with a NUL leads to nothing.
