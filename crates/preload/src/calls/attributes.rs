@@ -6,7 +6,7 @@ use novale_posix::{Changer, SET_ID};
 use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Args, Served, fail};
 use crate::fds::kernel;
-use crate::fds::table::{self, DIRECTORY, InUse};
+use crate::fds::table::{self, BY_OTHER_MOUNT, DIRECTORY, InUse};
 use crate::maps::growing;
 use crate::mounts::facts::STATX_MNT_ID_UNIQUE;
 use crate::mounts::state::{self, Rights};
@@ -53,7 +53,13 @@ fn of_place(place: &Place<'_>, follow: bool) -> Result<Target, Served> {
 pub(super) fn target(dir: u64, path: u64, flags: i32) -> Result<Target, Served> {
     let is_empty = || path == 0 || guard::load::<u8>(path) == Some(0);
     if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
-        return of_descriptor(&table::get(descriptor(dir)).ok_or(None)?);
+        let description = table::get(descriptor(dir)).ok_or(None)?;
+        let mut target = of_descriptor(&description)?;
+        if description.is(BY_OTHER_MOUNT) {
+            let shown = mounts::other_mount_of(descriptor(dir));
+            target.other_mount = Some(shown.ok_or(None)?);
+        }
+        return Ok(target);
     }
     if state::rights() == Rights::Kernel {
         return Err(None);

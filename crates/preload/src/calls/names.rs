@@ -7,7 +7,7 @@ use novale_posix::Found;
 use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Served, fail, sys};
 use crate::calls::attributes::of_descriptor;
-use crate::fds::table::{self, DIRECTORY};
+use crate::fds::table::{self, BY_OTHER_MOUNT, DIRECTORY};
 use crate::fds::{kernel, shown};
 use crate::mounts::state::{self, Rights};
 use crate::paths::{Place, W, descriptor, named_descriptor, place, refused};
@@ -209,14 +209,15 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
     done((|| {
         let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
         let old = here(from.0, from.1, &mut old, follow)?;
+        let new = name_here(to.0, to.1, &mut new)?;
         let source = old.walk(follow)?;
         let attr = source.attr.ok_or(Some(fail(libc::ENOENT)))?;
-        let new = name_here(to.0, to.1, &mut new)?;
         let target = new.walk(false)?;
+        let name = new_name(&target, false)?;
+        // In this order, as the kernel.
         if !are_of_one_mount(&old, &new) {
             return Err(Some(fail(libc::EXDEV)));
         }
-        let name = new_name(&target, false)?;
         old.may(&attr, 0)?;
         new.may_change(target.parent)?;
         if attr.kind == FileKind::Directory {
@@ -242,8 +243,8 @@ fn link_file(fd: i32, to: (u64, u64)) -> Served {
     done((|| {
         let new = name_here(to.0, to.1, &mut buffer)?;
         let target = new.walk(false)?;
-        // By which mount of the pool a file was opened the kernel knows.
-        if new.other_mount.is_some() {
+        // By which other mount of the pool a file was opened the kernel knows.
+        if new.other_mount.is_some() || file.is(BY_OTHER_MOUNT) {
             return Err(None);
         }
         if file.mount() != new.mount {

@@ -8,9 +8,9 @@ use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{left, report};
 use crate::fds::kernel;
-use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
-use crate::mounts;
+use crate::fds::table::{self, BY_OTHER_MOUNT, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
 use crate::mounts::state::{self, Rights};
+use crate::mounts::{self, OfMount};
 use crate::numbers;
 use crate::paths::outside;
 use crate::paths::{Place, R, W, descriptor, keeps_set_id, place, refused};
@@ -407,14 +407,14 @@ fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
         return fd;
     }
     if let Some(ino) = mounts::inode_of(place.mount, fd) {
-        serve_opened(place.mount, (fd, flags), ino);
+        serve_opened(place.mount, (fd, flags), ino, 0);
     }
     fd
 }
 
 /// Serves what the kernel has opened, where it can be served.
-fn serve_opened(mount: usize, (fd, flags): (Ret, i32), ino: Ino) -> Option<()> {
-    insert(fd, &opened(mount, flags, ino, 0)?).map(drop)
+fn serve_opened(mount: usize, (fd, flags): (Ret, i32), ino: Ino, state: u32) -> Option<()> {
+    insert(fd, &opened(mount, flags, ino, state)?).map(drop)
 }
 
 /// What the kernel has opened, where it can be served; `state` says what else is so.
@@ -459,7 +459,12 @@ pub(crate) fn found(number: i64, args: &Args, fd: i32) -> Option<()> {
         outside::changed();
         return None;
     }
-    serve_opened(found.mount, (Ret::from(fd), flags), found.ino)
+    serve_opened(found.mount, (Ret::from(fd), flags), found.ino, by_mount(&found))
+}
+
+/// What the state of a file says of the mount that the kernel has opened it by.
+fn by_mount(found: &OfMount) -> u32 {
+    if found.is_at_target { 0 } else { BY_OTHER_MOUNT }
 }
 
 /// What has come from another process or program, which may have it too: served as far as that needs no
@@ -475,7 +480,7 @@ pub(crate) fn inherited(fd: i32) -> Option<New<'static>> {
     }
     let closes = of_number & i64::from(libc::FD_CLOEXEC) != 0;
     let flags = flags | if closes { libc::O_CLOEXEC } else { 0 };
-    opened(found.mount, flags, found.ino, SHARED)
+    opened(found.mount, flags, found.ino, SHARED | by_mount(&found))
 }
 
 /// A descriptor has come in a message.

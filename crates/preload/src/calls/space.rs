@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::attributes::{Target, of_descriptor, target};
 use crate::base::guard;
 use crate::base::sys::{Args, Served, fail, sys};
-use crate::fds::table;
+use crate::fds::table::{self, BY_OTHER_MOUNT};
 use crate::mounts;
 use crate::mounts::state::{self, Rights};
 use crate::paths::{descriptor, refused};
@@ -26,7 +26,8 @@ pub(crate) fn of_path(args: &Args) -> Served {
 /// `fstatfs(fd, buf)`.
 pub(crate) fn of_file(args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
-    let stored = if state::rights() == Rights::Kernel {
+    let is_kernels = state::rights() == Rights::Kernel || description.is(BY_OTHER_MOUNT);
+    let stored = if is_kernels {
         Err(None)
     } else {
         of_descriptor(&description).and_then(|target| store(&target, args[1]))

@@ -46,6 +46,9 @@ pub(crate) const DIRECTORY: u32 = 4;
 pub(crate) const MAPPED: u32 = 8;
 /// This very opening has made it.
 pub(crate) const CREATED: u32 = 16;
+/// The kernel has opened it by another mount of the pool than the one that is known: what depends on the mount
+/// is the kernel's.
+pub(crate) const BY_OTHER_MOUNT: u32 = 32;
 
 /// An open file.
 #[repr(C, align(64))]
