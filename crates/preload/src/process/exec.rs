@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use novale_posix::program::{self, Kind};
 
-use crate::base::settings::{BEGUN, CACHE, MAP, MOUNTS, REPORT, STRICT, VERBOSE, variable};
+use crate::base::settings::{
+    BEGUN, CACHE, MAP, MOUNTS, OUTSIDE, REPORT, STRICT, VERBOSE, variable,
+};
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
 use crate::base::{guard, left, report};
@@ -25,7 +27,7 @@ use crate::process::confined;
 const OWN_NAME: &[u8] = b"libnovale_preload.so";
 const VARIABLE: &[u8; 11] = b"LD_PRELOAD=";
 /// What `novale run` tells besides; the mounts first.
-const SESSION: [&[u8]; 7] = [MOUNTS, BEGUN, MAP, CACHE, REPORT, STRICT, VERBOSE];
+const SESSION: [&[u8]; 8] = [MOUNTS, BEGUN, MAP, CACHE, REPORT, STRICT, OUTSIDE, VERBOSE];
 /// Declines direct access.
 const NONE: &[u8] = b"NOVALE_DIRECT=\0";
 /// Bytes of the variable's value at most, with its end.
