@@ -190,9 +190,7 @@ pub(crate) fn flock(args: &Args) -> Served {
 pub(crate) fn fchdir(args: &Args) -> Served {
     numbers::clear();
     kernel::take_directory(descriptor(args[0]));
-    let result = sys!(libc::SYS_fchdir, args[0]);
-    crate::paths::moved();
-    Some(result)
+    Some(crate::paths::move_by(|| sys!(libc::SYS_fchdir, args[0])))
 }
 
 /// `splice` and others of two descriptors, each with where its offset is: at 0 the kernel is to know the

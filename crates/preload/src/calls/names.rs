@@ -143,8 +143,9 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
     };
     let (mut old, mut new) = (PathBuffer::new(), PathBuffer::new());
     done((|| {
-        let old = name_here(from.0, from.1, &mut old)?;
+        let mut old = name_here(from.0, from.1, &mut old)?;
         let new = name_here(to.0, to.1, &mut new)?;
+        old.renew()?;
         let (source, target) = (old.walk(false)?, new.walk(false)?);
         if !are_of_one_mount(&old, &new) {
             return Err(Some(fail(libc::EXDEV)));
@@ -208,8 +209,9 @@ pub(crate) fn link(from: (u64, u64), to: (u64, u64), flags: i32) -> Served {
     }
     done((|| {
         let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
-        let old = here(from.0, from.1, &mut old, follow)?;
+        let mut old = here(from.0, from.1, &mut old, follow)?;
         let new = name_here(to.0, to.1, &mut new)?;
+        old.renew()?;
         let source = old.walk(follow)?;
         let attr = source.attr.ok_or(Some(fail(libc::ENOENT)))?;
         let target = new.walk(false)?;

@@ -11,7 +11,7 @@ use crate::fds::{kernel, locks};
 use crate::maps;
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
-use crate::paths::{self, moved};
+use crate::paths;
 use crate::process::exec::{self, Changed};
 use crate::process::{confined, signals};
 
@@ -92,6 +92,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     if result == 0 {
         table::after_fork();
         numbers::after_fork();
+        paths::after_fork();
         current().forget_ends();
     }
     match gate {
@@ -177,12 +178,12 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
 
 /// Calls after which paths may mean something else.
 pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
-    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
-    if result == 0 {
+    let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    let leave = || {
         kernel::elsewhere();
         report::event(Event::Moved);
-    }
-    Some(result)
+    };
+    Some(paths::leave_by(call, leave))
 }
 
 /// `setrlimit`, `prlimit64`.
@@ -205,7 +206,5 @@ pub(crate) fn umask(args: &Args) -> Served {
 
 /// `chdir(path)`.
 pub(crate) fn chdir(args: &Args) -> Served {
-    let result = sys!(libc::SYS_chdir, args[0]);
-    moved();
-    Some(result)
+    Some(paths::move_by(|| sys!(libc::SYS_chdir, args[0])))
 }

@@ -13,7 +13,7 @@ use novale_posix::{
 };
 
 use crate::base::guard::{PATH_MAX, PathBuffer};
-use crate::base::sys::{Served, fail, sys};
+use crate::base::sys::{Ret, Served, fail, sys};
 use crate::base::{left, report};
 use crate::fds::{kernel, table};
 use crate::mounts::state::{self, Rights};
@@ -47,8 +47,42 @@ const SYMLINKS_MAX: u32 = 40;
 const CWD_UNKNOWN: u32 = 0;
 const CWD_KERNEL: u32 = 1;
 
+/// Calls under way that change what paths mean: which directory is the working one, and all of them.
+static MOVING: AtomicU32 = AtomicU32::new(0);
+static LEAVING: AtomicU32 = AtomicU32::new(0);
+
+/// Makes a call that may lead relative paths elsewhere. It may wait for a file system that hangs.
+pub(crate) fn move_by(call: impl FnOnce() -> Ret) -> Ret {
+    MOVING.fetch_add(1, Ordering::Relaxed);
+    let result = table::outside(call);
+    moved();
+    MOVING.fetch_sub(1, Ordering::Relaxed);
+    result
+}
+
+/// Makes a call that may lead all paths elsewhere, and calls `leave` if it has. It may wait as well.
+pub(crate) fn leave_by(call: impl FnOnce() -> Ret, leave: impl FnOnce()) -> Ret {
+    LEAVING.fetch_add(1, Ordering::Relaxed);
+    let result = table::outside(call);
+    if result == 0 {
+        leave();
+    }
+    LEAVING.fetch_sub(1, Ordering::Relaxed);
+    result
+}
+
+/// In the child of a fork: of a call that another thread was making at that moment nobody tells what it did.
+pub(crate) fn after_fork() {
+    if MOVING.swap(0, Ordering::Relaxed) > 0 {
+        moved();
+    }
+    if LEAVING.swap(0, Ordering::Relaxed) > 0 {
+        kernel::elsewhere();
+    }
+}
+
 /// The working directory may be another one now.
-pub(crate) fn moved() {
+fn moved() {
     CWD.store(CWD_UNKNOWN, Ordering::Release);
     outside::changed();
 }
@@ -180,6 +214,13 @@ fn find_working_directory() -> Option<(usize, Node)> {
 }
 
 impl Place<'_> {
+    /// To be called once another path has been followed: meanwhile the pool may have been left, and joined
+    /// anew.
+    pub(crate) fn renew(&mut self) -> Result<(), Served> {
+        self.fs = mounts::fs(self.mount).ok_or(None)?;
+        Ok(())
+    }
+
     /// Walks to the end of the path. `Err` is what the call returns, or nothing for the kernel's.
     pub(crate) fn walk(&self, follow: bool) -> Result<Found<'_>, Served> {
         if self.rights == Rights::Kernel {

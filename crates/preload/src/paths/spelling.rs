@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::base::guard::PATH_MAX;
 use crate::base::lock::Lock;
 use crate::base::sys::sys;
+use crate::fds::table;
 use crate::mounts;
 use crate::mounts::state::{self, Rights};
 
@@ -208,7 +209,8 @@ pub(crate) fn note_working_directory(path: Option<&[u8]>) {
         let here = identity(libc::AT_FDCWD, c"".as_ptr().cast());
         // One that is shown by another mount of a pool lies on no way.
         let is_inside = |here: Identity| mounts::with_device(here.device).is_some();
-        here.is_some_and(|here| !is_inside(here)) && here == identity(libc::AT_FDCWD, path.as_ptr())
+        let named = || table::outside(|| identity(libc::AT_FDCWD, path.as_ptr()));
+        here.is_some_and(|here| !is_inside(here)) && here == named()
     };
     // A path with a NUL leads to nothing.
     let path = named.filter(is_there).and_then(|path| path.strip_suffix(b"\0")).unwrap_or(b"\0");
