@@ -15,7 +15,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use harness::support::{self, Scratch, Stopped, program};
+use harness::support::{self, Scratch, Stopped, novale, program};
 use harness::{PLACE, is_whole, library, mounted, succeeds, task};
 
 const OTHER: u32 = 1001;
@@ -65,7 +65,7 @@ impl Drop for Beside {
     }
 }
 
-/// What is known of a name is learnt while the daemon is at work, and it is stopped after that.
+/// Which way leads into the mount is learnt while the daemon is at work, and it is stopped after that.
 #[test]
 fn names_need_no_daemon() {
     let Some((scratch, slot)) = mounted("names_need_no_daemon") else { return };
@@ -109,6 +109,67 @@ fn a_link_that_is_replaced_leads_to_one_place_or_the_other() {
     let Some((scratch, slot)) = mounted("a_link_that_is_replaced") else { return };
     let beside = Beside::new(&scratch);
     succeeds(&task(&scratch, "replaced").output().unwrap());
+    drop(beside);
+    is_whole(&scratch, &slot);
+}
+
+/// The text of a link was read in one folder, and what it says begins in that folder: another one took its place
+/// between the two, and led to a third.
+#[test]
+fn a_folder_that_is_replaced_leads_to_one_place_or_the_other() {
+    let Some((scratch, slot)) = mounted("a_folder_that_is_replaced") else { return };
+    let beside = Beside::new(&scratch);
+    succeeds(&task(&scratch, "replaced_folder").output().unwrap());
+    drop(beside);
+    is_whole(&scratch, &slot);
+}
+
+/// A thread that waits for a file system that hangs kept the others from starting programs: they were told to
+/// try again. Its question was this library's, or its own call.
+#[test]
+fn who_waits_for_a_file_system_keeps_nobody_from_exec() {
+    let Some((scratch, slot)) = mounted("who_waits_for_a_file_system") else { return };
+    let hung = PathBuf::from(scratch.dir()).parent().unwrap().join("hung");
+    let other = scratch.slot("other");
+    novale(&["mkfs", "--size", "16M", &other]).ok();
+    fs::create_dir(&hung).unwrap();
+    novale(&["mount", &other, hung.to_str().unwrap()]).ok();
+    for call in ["stat_while_it_hangs", "chdir_while_it_hangs"] {
+        let daemon = Stopped::daemon_of(&other);
+        let output = task(&scratch, call).output().unwrap();
+        drop(daemon);
+        assert!(succeeds(&output).ends_with("started\n"), "{call}");
+    }
+    novale(&["umount", hung.to_str().unwrap()]).ok();
+    is_whole(&scratch, &slot);
+}
+
+/// What a process has open elsewhere may have the path of something else here: 64 bytes of it were taken for a
+/// link's text, since that is what the kernel says is its length.
+#[test]
+fn the_kernel_goes_by_links_of_processes() {
+    let Some((scratch, slot)) = mounted("the_kernel_goes_by_links") else { return };
+    let beside = Beside::new(&scratch);
+    let long = 64 - scratch.dir().len() - 1;
+    let [here, there] = ["a", "b"].map(|letter| scratch.in_dir(&letter.repeat(long)));
+    for (folder, text) in [(&here, "here"), (&there, "there")] {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join("file"), text).unwrap();
+    }
+    // Another namespace of mounts has the second one in the place of the first.
+    let script = "mount --bind \"$2\" \"$1\" && cd \"$1\" && exec sleep 600 <\"$1\"";
+    let mut holder = Command::new("unshare");
+    holder.args(["-m", "sh", "-c", script, "sh"]).arg(&here).arg(&there);
+    let mut holder = holder.spawn().unwrap();
+    let process = PathBuf::from(format!("/proc/{}", holder.id()));
+    let shown = || fs::read_link(process.join("fd/0")).is_ok_and(|path| path == here);
+    assert!(support::eventually(shown));
+    let link = beside.folder.join("process");
+    symlink(&process, &link).unwrap();
+    let read = task(&scratch, "by_links_of_processes").output().unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    succeeds(&read);
     drop(beside);
     is_whole(&scratch, &slot);
 }
@@ -181,42 +242,18 @@ mod tasks {
     use std::io::{ErrorKind, Read};
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::{MetadataExt, lchown, symlink};
+    use std::os::unix::fs::{lchown, symlink};
+    use std::os::unix::process::CommandExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use super::OTHER;
-    use super::harness::PLACE;
+    use super::harness::{PLACE, calls};
 
     fn place() -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap())
-    }
-
-    /// What programs do with names, below one folder.
-    fn names(folder: &Path) {
-        let at = |name: &str| folder.join(name);
-        fs::create_dir(at("made")).unwrap();
-        assert!(at("made").is_dir());
-        fs::rename(at("file"), at("made/moved")).unwrap();
-        assert_eq!(fs::metadata(at("made/moved")).unwrap().len(), 4);
-        assert!(fs::metadata(at("file")).is_err());
-        fs::hard_link(at("made/moved"), at("file")).unwrap();
-        assert_eq!(fs::metadata(at("file")).unwrap().nlink(), 2);
-        symlink("made/moved", at("made-link")).unwrap();
-        assert_eq!(fs::read_link(at("made-link")).unwrap(), Path::new("made/moved"));
-        assert_eq!(fs::metadata(at("made-link")).unwrap().len(), 4);
-        fs::remove_file(at("made-link")).unwrap();
-        fs::remove_file(at("made/moved")).unwrap();
-        fs::remove_dir(at("made")).unwrap();
-        assert_eq!(fs::metadata(at("file")).unwrap().nlink(), 1);
-    }
-
-    fn files(folder: &Path) {
-        fs::write(folder.join("new"), "text").unwrap();
-        assert_eq!(fs::read(folder.join("new")).unwrap(), b"text");
-        assert_eq!(fs::read_dir(folder).unwrap().flatten().count(), 3);
-        fs::remove_file(folder.join("new")).unwrap();
     }
 
     fn fails_with<T: std::fmt::Debug>(result: std::io::Result<T>, errno: i32) {
@@ -227,30 +264,36 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn all_names() {
         let folder = place().parent().unwrap().to_owned();
-        let ways = ["link", "near", "deep", "chain", "bound"].map(|way| folder.join(way));
+        let ways = ["link", "near", "deep", "bound"].map(|way| folder.join(way));
         fs::write(place().join("file"), "text").unwrap();
         fs::write(place().join("d/file"), "text").unwrap();
         let open = File::open(folder.join("bound")).unwrap();
         for way in &ways {
             assert_eq!(fs::metadata(way.join("file")).unwrap().len(), 4);
         }
+        // A relative link that leads deeper is followed from where the path starts.
+        let relative = ["link", "chain"].map(Path::new);
+        std::env::set_current_dir(&folder).unwrap();
+        for way in relative {
+            assert_eq!(fs::metadata(way.join("file")).unwrap().len(), 4);
+        }
         std::env::set_current_dir(folder.join("bound")).unwrap();
         fs::write(folder.join("ready"), "").unwrap();
         std::io::stdin().read_exact(&mut [0; 5]).unwrap();
         for way in &ways {
-            names(way);
+            calls::names(way);
             if !way.ends_with("bound") {
-                files(way);
+                calls::files(way);
             }
         }
         // The kernel has these directories open, which are of another mount of the pool.
-        names(Path::new(""));
+        calls::names(Path::new(""));
         let path = CString::new("file").unwrap();
         let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
         let got = unsafe { libc::fstatat(open.as_raw_fd(), path.as_ptr(), found.as_mut_ptr(), 0) };
         assert_eq!((got, unsafe { found.assume_init() }.st_size), (0, 4));
         std::env::set_current_dir(&folder).unwrap();
-        names(Path::new("link"));
+        relative.into_iter().for_each(calls::names);
         fs::write("done", "").unwrap();
     }
 
@@ -267,6 +310,9 @@ mod tasks {
         fails_with(fs::rename(at("bound/inner"), at("link/moved")), libc::EXDEV);
         fails_with(fs::rename(at("link/file"), at("bound/moved")), libc::EXDEV);
         fails_with(fs::hard_link(at("bound/inner"), at("deep/linked")), libc::EXDEV);
+        // That something is there already is said before it.
+        fails_with(fs::hard_link(at("bound/inner"), at("deep/inner")), libc::EEXIST);
+        opened_by_another_mount(&folder);
         fs::rename(at("deep/inner"), at("link/inner")).unwrap();
         fs::rename(at("near/inner"), place().join("d/inner")).unwrap();
         // What a part of the mount is shown in has another folder above it.
@@ -295,6 +341,62 @@ mod tasks {
             Command::new("mount").args(["-o", "remount,nosymfollow"]).arg(at("strict")).status();
         assert!(again.unwrap().success());
         fails_with(fs::metadata(at("strict/link/inner")), libc::ELOOP);
+    }
+
+    /// A file has the mount that it was opened by.
+    fn opened_by_another_mount(folder: &Path) {
+        let file = File::open(folder.join("bound/inner")).unwrap();
+        let own = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        let to = |name: &str| CString::new(folder.join(name).as_os_str().as_bytes()).unwrap();
+        let link = |from: &CString, to: &CString, flags| {
+            let (fd, from, to) = (file.as_raw_fd(), from.as_ptr(), to.as_ptr());
+            let done = unsafe { libc::linkat(fd, from, libc::AT_FDCWD, to, flags) };
+            if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        };
+        let empty = CString::default();
+        for (from, flags) in [(&own, libc::AT_SYMLINK_FOLLOW), (&empty, libc::AT_EMPTY_PATH)] {
+            fails_with(link(from, &to("dir/d/linked"), flags), libc::EXDEV);
+            fails_with(link(from, &to("dir/d/inner"), flags), libc::EEXIST);
+            link(from, &to("bound/linked"), flags).unwrap();
+            fs::remove_file(folder.join("dir/d/linked")).unwrap();
+        }
+        let number = number_of(file.as_raw_fd(), &empty, libc::AT_EMPTY_PATH);
+        assert_eq!(number, number_in_table(&folder.join("bound")));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn by_links_of_processes() {
+        let link = place().parent().unwrap().join("process");
+        for way in ["fd/0", "cwd"] {
+            let file = link.join(way).join("file");
+            for _ in 0..3 {
+                assert_eq!(fs::metadata(&file).unwrap().len(), 5, "{way}");
+                assert_eq!(fs::read_to_string(&file).unwrap(), "there", "{way}");
+            }
+        }
+    }
+
+    /// Becomes another program while another thread makes a call that does not end.
+    fn start_beside(call: impl Fn() + Send + 'static) {
+        std::thread::spawn(call);
+        std::thread::sleep(Duration::from_millis(500));
+        let error = Command::new("echo").arg("started").exec();
+        panic!("{error}");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn stat_while_it_hangs() {
+        let hung = place().parent().unwrap().join("hung");
+        start_beside(move || drop(fs::metadata(hung.join("folder/file"))));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn chdir_while_it_hangs() {
+        let hung = place().parent().unwrap().join("hung");
+        start_beside(move || drop(std::env::set_current_dir(hung.join("folder"))));
     }
 
     #[test]
@@ -334,11 +436,13 @@ mod tasks {
     }
 
     fn mount_number(path: &Path) -> u64 {
-        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        number_of(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes()).unwrap(), 0)
+    }
+
+    fn number_of(dir: i32, path: &CString, flags: i32) -> u64 {
         let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
         let mask = libc::STATX_BASIC_STATS;
-        let got =
-            unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), 0, mask, found.as_mut_ptr()) };
+        let got = unsafe { libc::statx(dir, path.as_ptr(), flags, mask, found.as_mut_ptr()) };
         assert_eq!(got, 0);
         unsafe { found.assume_init() }.stx_mnt_id
     }
@@ -381,6 +485,45 @@ mod tasks {
             assert!(seen[4] > 0 && seen[6] > 0);
         });
         fs::remove_dir_all(folder.join("other")).unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replaced_folder() {
+        let mount = place();
+        let folder = mount.parent().unwrap().to_owned();
+        let at = |name: &str| folder.join(name);
+        // Each link of two says by a link beside it where it leads: of the other pair it leads to `third`.
+        for (number, (text, other)) in [("one", "two"), ("two", "one")].iter().enumerate() {
+            let pair = at(&format!("pair-{number}"));
+            fs::create_dir(&pair).unwrap();
+            for place in [format!("d/{text}"), format!("third/{other}")] {
+                fs::create_dir_all(mount.join(&place)).unwrap();
+            }
+            fs::write(mount.join("d").join(text).join("file"), "text").unwrap();
+            fs::write(mount.join("third").join(other).join("file"), "wrong!").unwrap();
+            symlink(format!("{text}-way/{text}"), pair.join("link")).unwrap();
+            symlink(mount.join("d"), pair.join(format!("{text}-way"))).unwrap();
+            symlink(mount.join("third"), pair.join(format!("{other}-way"))).unwrap();
+        }
+        symlink("pair-0", at("pair")).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0..6000 {
+                    symlink(format!("pair-{}", turn % 2), at("new")).unwrap();
+                    fs::rename(at("new"), at("pair")).unwrap();
+                }
+                ended.store(true, Ordering::Release);
+            });
+            while !ended.load(Ordering::Acquire) {
+                assert_eq!(fs::metadata(at("pair/link/file")).unwrap().len(), 4);
+            }
+        });
+        for pair in ["pair-0", "pair-1"] {
+            fs::remove_dir_all(at(pair)).unwrap();
+        }
+        fs::remove_file(at("pair")).unwrap();
     }
 
     #[test]

@@ -4,6 +4,7 @@ use novale_core::{Attr, FileKind, Ino, SetAttr};
 use novale_posix::{Changer, SET_ID};
 
 use crate::base::guard::{self, PathBuffer};
+use crate::base::settings;
 use crate::base::sys::{Args, Served, fail};
 use crate::fds::kernel;
 use crate::fds::table::{self, BY_OTHER_MOUNT, DIRECTORY, InUse};
@@ -11,7 +12,7 @@ use crate::maps::growing;
 use crate::mounts::facts::STATX_MNT_ID_UNIQUE;
 use crate::mounts::state::{self, Rights};
 use crate::mounts::{self, OtherMount, ctx};
-use crate::paths::{Place, W, descriptor, keeps_set_id, may, place, refused};
+use crate::paths::{Place, W, descriptor, keeps_set_id, may, outside, place, refused};
 
 /// Bits of a mode: what an owner may do; by which a program gets rights.
 const OWNERS: u32 = 0o700;
@@ -74,6 +75,29 @@ fn either(result: Result<(), Served>) -> Served {
         Ok(()) => Some(0),
         Err(served) => served,
     }
+}
+
+/// The kernel has shown what a path leads to: one that leads into a mount is known from then on.
+pub(crate) fn shown(number: i64, args: &Args) -> Option<()> {
+    let [a, b, c, _, e, _] = *args;
+    let (dir, path, device) = match number {
+        libc::SYS_statx => {
+            let at = e + std::mem::offset_of!(libc::statx, stx_dev_major) as u64;
+            let [major, minor] = guard::load::<[u32; 2]>(at)?;
+            (descriptor(a), b, libc::makedev(major, minor))
+        }
+        // A device number is what begins it.
+        libc::SYS_newfstatat => (descriptor(a), b, guard::load(c)?),
+        _ => (libc::AT_FDCWD, a, guard::load(b)?),
+    };
+    mounts::with_device(device)?;
+    outside::learn(dir, PathBuffer::new().load(path)?);
+    Some(())
+}
+
+/// Whether anything is to be learnt from what the kernel shows by a path.
+pub(crate) fn is_learnt_from(path: u64) -> bool {
+    settings::serves_outside() && guard::load::<u8>(path).is_some_and(|first| first != 0)
 }
 
 fn store_stat(target: &Target, at: u64) -> Result<(), Served> {

@@ -451,12 +451,13 @@ pub(crate) fn found(number: i64, args: &Args, fd: i32) -> Option<()> {
         libc::SYS_open | libc::SYS_creat => (libc::AT_FDCWD, args[0]),
         _ => (descriptor(args[0]), args[1]),
     };
-    PathBuffer::new().load(path).into_iter().for_each(|path| outside::opened(dir, path));
+    PathBuffer::new().load(path).into_iter().for_each(|path| outside::learn(dir, path));
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0;
     // By another mount of the same pool `..` may lead elsewhere, and it may be there to be read alone.
     if !found.is_at_target && (found.is_directory || !writes && !may_be_changed(fd)) {
-        // Names from here are looked at anew.
-        outside::changed();
+        if found.is_directory {
+            outside::learn_directory(fd);
+        }
         return None;
     }
     serve_opened(found.mount, (Ret::from(fd), flags), found.ino, by_mount(&found))

@@ -308,10 +308,12 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
     served.map_or(to_kernel, Outcome::Done)
 }
 
-/// Whether what the kernel gives out by a call may be a file of a mount.
+/// Whether what the kernel gives out or shows by a call may be a file of a mount.
 fn is_looked_at(number: i64, args: &Args) -> bool {
     match number {
         _ if left::has_all() => false,
+        libc::SYS_stat | libc::SYS_lstat => attributes::is_learnt_from(args[0]),
+        libc::SYS_newfstatat | libc::SYS_statx => attributes::is_learnt_from(args[1]),
         libc::SYS_recvmsg => descriptors::has_room(args[1]),
         libc::SYS_open
         | libc::SYS_creat
@@ -332,6 +334,9 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
         libc::SYS_recvmmsg => descriptors::received(args[1], came),
         libc::SYS_open | libc::SYS_creat | libc::SYS_openat | libc::SYS_openat2 => {
             is_found = open::found(number, args, came).is_some();
+        }
+        libc::SYS_stat | libc::SYS_lstat | libc::SYS_newfstatat | libc::SYS_statx => {
+            _ = attributes::shown(number, args);
         }
         // Counted, and nothing else.
         _ => {}

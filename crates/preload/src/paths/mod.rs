@@ -2,6 +2,7 @@
 
 pub(crate) mod outside;
 pub(crate) mod spelling;
+mod ways;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -84,7 +85,6 @@ pub(crate) fn after_fork() {
 /// The working directory may be another one now.
 fn moved() {
     CWD.store(CWD_UNKNOWN, Ordering::Release);
-    outside::changed();
 }
 
 /// Keeps other threads out while the process forks.

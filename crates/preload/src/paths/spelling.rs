@@ -17,6 +17,7 @@ use crate::base::sys::sys;
 use crate::fds::table;
 use crate::mounts;
 use crate::mounts::state::{self, Rights};
+use crate::paths::outside;
 
 /// By which the kernel names the directory of the process and its root: the same as without them.
 const ROOTS: [&[u8]; 2] = [b"/proc/self/root/", b"/proc/thread-self/root/"];
@@ -204,13 +205,16 @@ fn directory(fd: i32, path: &[u8]) -> Option<(&'static Way, usize)> {
 /// mounts; nothing where that is another directory than what has the name now.
 pub(crate) fn note_working_directory(path: Option<&[u8]>) {
     let named = path.filter(|path| path.starts_with(b"/") && path.len() < PATH_MAX);
+    // Without a name: to go through one the kernel asks for the directory's permissions.
+    let here = identity(libc::AT_FDCWD, c"".as_ptr().cast());
+    // One that is shown by another mount of a pool lies on no way.
+    let is_inside = here.is_some_and(|here| mounts::with_device(here.device).is_some());
+    if is_inside {
+        outside::learn_directory(libc::AT_FDCWD);
+    }
     let is_there = |path: &&[u8]| {
-        // Without a name: to go through one the kernel asks for the directory's permissions.
-        let here = identity(libc::AT_FDCWD, c"".as_ptr().cast());
-        // One that is shown by another mount of a pool lies on no way.
-        let is_inside = |here: Identity| mounts::with_device(here.device).is_some();
         let named = || table::outside(|| identity(libc::AT_FDCWD, path.as_ptr()));
-        here.is_some_and(|here| !is_inside(here)) && here == named()
+        here.is_some() && !is_inside && here == named()
     };
     // A path with a NUL leads to nothing.
     let path = named.filter(is_there).and_then(|path| path.strip_suffix(b"\0")).unwrap_or(b"\0");

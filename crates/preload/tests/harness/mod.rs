@@ -7,6 +7,8 @@
 #[path = "../../../cli/tests/support/mod.rs"]
 pub(crate) mod support;
 
+pub(crate) mod calls;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
