@@ -32,6 +32,10 @@ fn the_library_is_put_back_where_a_program_is_started() {
         named.starts_with("libdl.so.2:") && named.ends_with("/libnovale_preload.so\n"),
         "{named}"
     );
+    // With all that the session says.
+    let mut told = direct(&scratch, Path::new("env"));
+    told.env("NOVALE_OUTSIDE", "0").args(["-i", "sh", "-c", "echo $NOVALE_OUTSIDE"]);
+    assert_eq!(succeeds(&told.output().unwrap()), "0\n");
     // Who does not want it says so.
     assert_eq!(run("env NOVALE_DIRECT= LD_PRELOAD= LOADED; LOADED"), "mount\ndirect\n");
     assert_eq!(run("NOVALE_DIRECT= env -u LD_PRELOAD LOADED"), "mount\n");

@@ -15,7 +15,7 @@ pub(crate) const CACHE: &[u8] = b"NOVALE_CACHE=";
 pub(crate) const VERBOSE: &[u8] = b"NOVALE_VERBOSE=";
 /// Set where a program is to end rather than go through a mount whose pool it can't join.
 pub(crate) const STRICT: &[u8] = b"NOVALE_STRICT=";
-/// Set where names that lead into a mount from outside are to be served.
+/// `0` where names that lead into a mount from outside are to be the kernel's.
 pub(crate) const OUTSIDE: &[u8] = b"NOVALE_OUTSIDE=";
 /// Names the memory that calls are counted in.
 pub(crate) const REPORT: &[u8] = b"NOVALE_REPORT=";
@@ -26,7 +26,8 @@ static SERVES_OUTSIDE: AtomicBool = AtomicBool::new(false);
 /// Notes what is asked for again and again.
 pub(crate) fn begin(environment: *const *const c_char) {
     IS_STRICT.store(variable(environment, STRICT).is_some(), Ordering::Release);
-    SERVES_OUTSIDE.store(variable(environment, OUTSIDE).is_some(), Ordering::Release);
+    let is_off = variable(environment, OUTSIDE) == Some(b"0");
+    SERVES_OUTSIDE.store(!is_off, Ordering::Release);
 }
 
 /// Whether this program is to end rather than go through a mount whose pool it can't join.

@@ -334,21 +334,18 @@ pub(crate) struct OfMount {
 
 /// What a descriptor of the kernel's leads to, where that lies in a mount.
 pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
-    let (mount, seen, is_at_target) = match facts::look(fd, b"\0", 0) {
-        Some(seen) => {
-            let mount = of_seen(&seen)?;
-            let is_at_target = seen.mount == all().get(mount)?.own.load(Ordering::Acquire);
-            // What another mount shows has to be there still: see `of_seen`.
-            let is_there = || facts::look(fd, b"\0", 0).is_some_and(|now| now.is(&seen));
-            (is_at_target || is_there()).then_some((mount, seen, is_at_target))?
-        }
-        None => {
-            let seen = facts::guess(fd)?;
-            let mount = with_device(seen.device)?;
-            let is_own = fs(mount)?.serves_mount(numbers_in(seen.device));
-            let [known, _] = numbers_of(mount);
-            is_own.then_some((mount, seen, known != 0 && known == seen.mount))?
-        }
+    let (mount, seen, is_at_target) = if let Some(seen) = facts::look(fd, b"\0", 0) {
+        let mount = of_seen(&seen)?;
+        let is_at_target = seen.mount == all().get(mount)?.own.load(Ordering::Acquire);
+        // What another mount shows has to be there still: see `of_seen`.
+        let is_there = || facts::look(fd, b"\0", 0).is_some_and(|now| now.is(&seen));
+        (is_at_target || is_there()).then_some((mount, seen, is_at_target))?
+    } else {
+        let seen = facts::guess(fd)?;
+        let mount = with_device(seen.device)?;
+        let is_own = fs(mount)?.serves_mount(numbers_in(seen.device));
+        let [known, _] = numbers_of(mount);
+        is_own.then_some((mount, seen, known != 0 && known == seen.mount))?
     };
     let (ino, is_directory) = (Ino::new(seen.ino), seen.is_directory);
     Some(OfMount { mount, ino, is_directory, is_at_target })

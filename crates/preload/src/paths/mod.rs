@@ -1,4 +1,7 @@
-//! From the path arguments of a call to a place in a mount, if they lead into one.
+//! From the path arguments of a call to a place in a mount, if they lead into one: as they are written, in any
+//! spelling (`spelling.rs`), or from outside, by links and bind mounts (`outside.rs`; `ways.rs` remembers them).
+//!
+//! Comes in: a directory and a path, from what serves calls. Never here: what a call does at the place.
 
 pub(crate) mod outside;
 pub(crate) mod spelling;

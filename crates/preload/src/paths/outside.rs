@@ -58,7 +58,9 @@ pub(crate) fn enter(dir: i32, path: &[u8], follow: bool) -> Option<Entered<'_>> 
     for _ in 0..LINKS_MAX {
         let Some((len, way)) = recall(dir, &path, follow) else {
             // What a link leads to by now is not known.
-            link.iter().for_each(|link| forget(dir, link));
+            if let Some(link) = &link {
+                forget(dir, link);
+            }
             return None;
         };
         let (beginning, rest) = path.split_at_checked(len)?;
@@ -267,11 +269,13 @@ pub(crate) fn fork_done() {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::from_folder;
 
     #[test]
     fn relative_links_are_followed_where_no_name_leads_to_their_folder() {
-        let followed = |link: &[u8], text: &[u8]| from_folder(link, text).map(|it| it.into_owned());
+        let followed = |link: &[u8], text: &[u8]| from_folder(link, text).map(Cow::into_owned);
         assert_eq!(followed(b"/srv/link", b"/mnt/d"), Some(b"/mnt/d".to_vec()));
         assert_eq!(followed(b"link", b"../mnt/d"), Some(b"../mnt/d".to_vec()));
         assert_eq!(followed(b"/link", b"mnt/d"), Some(b"/mnt/d".to_vec()));

@@ -40,8 +40,6 @@ pub(crate) fn library() -> PathBuf {
 pub(crate) fn direct(scratch: &Scratch, what: &Path) -> Command {
     let mut command = Command::new(program());
     command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir());
-    // Names from outside are served where it is asked for; other names are served with it as without.
-    command.env("NOVALE_OUTSIDE", "1");
     command.args(["run", "--strict", "--mount", &scratch.dir(), "--"]).arg(what);
     command
 }
