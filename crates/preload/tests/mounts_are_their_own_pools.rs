@@ -5,6 +5,7 @@
 //! `--strict` a program ends that can't use the pool; it went through the mount.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::print_stdout, reason = "a skipped test says so")]
 
 mod harness;
 
@@ -91,8 +92,8 @@ fn where_another_mount_has_a_dead_ones_number_it_is_the_kernels() {
 }
 
 /// Takes a mount away under a program that has used it, and has another pool's get its number.
-fn the_number_is_anothers(test: &str, take_away: impl Fn(&str, u64) -> bool) {
-    let Some((scratch, slot)) = mounted(test) else { return };
+fn the_number_is_anothers(name: &str, take_away: impl Fn(&str, u64) -> bool) {
+    let Some((scratch, slot)) = mounted(name) else { return };
     let (dir, other) = (scratch.dir(), scratch.slot("other"));
     novale(&["mkfs", "--size", "16M", &other]).ok();
     let elsewhere = Path::new(&dir).parent().unwrap().join("elsewhere");
@@ -130,7 +131,7 @@ fn the_number_is_anothers(test: &str, take_away: impl Fn(&str, u64) -> bool) {
         assert!(Command::new("umount").arg(&dir).status().unwrap().success());
     }
     if is_free && (found.dev(), found.ino()) != (known.dev(), known.ino()) {
-        println!("skipped: {test}: another one has it");
+        println!("skipped: {name}: another one has it");
     }
     assert_eq!(text, "ready\nthe second's\n");
     assert_eq!(fs::read(format!("{elsewhere}/file")).unwrap(), b"written\n");
