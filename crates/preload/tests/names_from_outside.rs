@@ -362,6 +362,12 @@ mod tasks {
             link(from, &to("bound/linked"), flags).unwrap();
             fs::remove_file(folder.join("dir/d/linked")).unwrap();
         }
+        // The kernel passes over flags that mean nothing, and `O_SYNC` has two bits.
+        let (by, only_sync) = (to("bound/inner"), libc::O_SYNC & !libc::O_DSYNC);
+        let other = unsafe { libc::open(by.as_ptr(), libc::O_RDWR | only_sync | 0x14) };
+        let flags = unsafe { libc::fcntl(other, libc::F_GETFL) };
+        assert_eq!(flags & !0o100_000, libc::O_RDWR | libc::O_SYNC);
+        assert_eq!(unsafe { libc::close(other) }, 0);
         let number = number_of(file.as_raw_fd(), &empty, libc::AT_EMPTY_PATH);
         assert_eq!(number, number_in_table(&folder.join("bound")));
     }

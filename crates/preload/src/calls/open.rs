@@ -102,11 +102,7 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
         adopts.then(|| adopt(&place, dir, path, flags, mode))
     };
     let both = libc::O_DIRECTORY | libc::O_CREAT;
-    let is_path = flags & libc::O_PATH != 0;
-    let mut flags = flags & if is_path { PATH_FLAGS } else { KNOWN };
-    if flags & ALL_SYNC != 0 {
-        flags |= libc::O_DSYNC;
-    }
+    let flags = known(flags);
     let unnamed = flags & TMPFILE != 0;
     // A file with a slash after its name the kernel has its own word for.
     let is_folders = flags & libc::O_CREAT != 0 && place.has_slash();
@@ -120,6 +116,12 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
         Opened::ByKernel => by_kernel(),
         Opened::Gone => Some(fail(libc::ESTALE)),
     }
+}
+
+/// Flags as the kernel takes them: it passes over others, and one of them implies another.
+fn known(flags: i32) -> i32 {
+    let flags = flags & if flags & libc::O_PATH != 0 { PATH_FLAGS } else { KNOWN };
+    if flags & ALL_SYNC == 0 { flags } else { flags | libc::O_DSYNC }
 }
 
 /// Whether opening may wait for somebody else, as that of a FIFO does, or what is opened lies outside
@@ -407,7 +409,7 @@ fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
         return fd;
     }
     if let Some(ino) = mounts::inode_of(place.mount, fd) {
-        serve_opened(place.mount, (fd, flags), ino, 0);
+        serve_opened(place.mount, (fd, known(flags)), ino, 0);
     }
     fd
 }
@@ -440,12 +442,12 @@ fn opened(mount: usize, flags: i32, ino: Ino, state: u32) -> Option<New<'static>
 /// The kernel has opened something outside of the mounts, as far as the path told: by a symbolic link, a
 /// bind mount or `/proc` it may lie in one all the same.
 pub(crate) fn found(number: i64, args: &Args, fd: i32) -> Option<()> {
-    let flags = match number {
+    let flags = known(match number {
         libc::SYS_open => args[1] as i32,
         libc::SYS_creat => libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
         libc::SYS_openat => args[2] as i32,
         _ => guard::load::<u64>(args[2])? as i32,
-    };
+    });
     let found = mounts::of_descriptor(fd)?;
     let (dir, path) = match number {
         libc::SYS_open | libc::SYS_creat => (libc::AT_FDCWD, args[0]),
