@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Some 5,500 file system calls with good and bad arguments, whose answers and changes are those of
-# tmpfs: through a mount, through a shared one, and directly, for root and for another user. What
+# tmpfs: through a mount, through a shared one, directly, and so by a link to a folder of it (linked), for
+# root and for another user. What
 # differs and is right is explained in a section of docs/DIRECT.md, `Calls that answer otherwise`, a
 # row for each; all else fails, and so does a row that is not so (where all ways are run). `table.sh WAY...`
-# runs some: mount, shared, direct, user-shared, user-direct.
+# runs some: mount, shared, direct, linked, user-shared, user-direct, user-linked.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 here=$root/scripts/suites/table
 ways=("$@")
-[ $# -gt 0 ] || ways=(mount shared direct user-shared user-direct)
+[ $# -gt 0 ] || ways=(mount shared direct linked user-shared user-direct user-linked)
 if ! reason=$(why_no_mount); then
   tally skipped 1 "table: $reason"
   exit
@@ -50,6 +51,9 @@ rows() { # NAME DIR COMMAND...: the table's lines in a folder, which is made
   local name=$1 dir=$2
   shift 2
   "$@" mkdir -p "$dir" || return 1
+  if [[ $name == *linked ]]; then
+    "$@" ln -s "$dir" "$pools/user/to-$name" && dir=$pools/user/to-$name
+  fi
   [ ${#run[@]} -gt 0 ] || run=("$@")
   "${run[@]}" "$bin/table" "$dir" >"$pools/$name" 2>"$pools/$name.errors" || {
     cat "$pools/$name.errors"
@@ -58,7 +62,7 @@ rows() { # NAME DIR COMMAND...: the table's lines in a folder, which is made
 }
 
 agree() { # WAY CONTROL: no difference that is not explained
-  awk -v way="$1" -f "$here/compare.awk" "$pools/explained" "$pools/$2" "$pools/$1" >"$pools/differences"
+  awk -v way="${1/linked/direct}" -f "$here/compare.awk" "$pools/explained" "$pools/$2" "$pools/$1" >"$pools/differences"
   cat "$pools/differences"
   sed -n 's/^explained: //p' "$pools/differences" >>"$pools/used"
   ! grep -q '^differs: ' "$pools/differences"
@@ -72,7 +76,7 @@ compared() { # WAY OPTIONS CONTROL USER...: by a mount of a new pool
   "$@" mkdir "$dir" && "$@" "$novale" mkfs --size 64M "$pool" >/dev/null || return 1
   # shellcheck disable=SC2086
   "$@" "$novale" mount $options "$pool" "$dir" || return 1
-  [[ $way != *direct ]] || run=("$@" "$novale" run --strict --mount "$dir" --)
+  [[ $way != *direct && $way != *linked ]] || run=("$@" "$novale" run --strict --mount "$dir" --)
   rows "$way" "$dir/table" "$@" && agree "$way" "$control" || status=1
   await 10 "$@" "$novale" umount "$dir" && "$@" "$novale" check "$pool" >/dev/null || status=1
   return "$status"
@@ -90,6 +94,10 @@ for way in "${ways[@]}"; do
   mount) check 'calls by a mount answer as on tmpfs' compared mount '' root-tmpfs env ;;
   shared) check 'calls by a shared mount answer as on tmpfs' compared shared '-o direct' root-tmpfs env ;;
   direct) check 'direct calls answer as on tmpfs' compared direct '-o direct' root-tmpfs env ;;
+  linked)
+    check 'direct calls by a link from elsewhere answer as on tmpfs' \
+      compared linked '-o direct' root-tmpfs env
+    ;;
   user-*)
     if ! need fusermount3 fuse3 || [ "$(stat -c %a /dev/fuse)" != 666 ]; then
       tally skipped 1 "table: $way: no user may mount here"
