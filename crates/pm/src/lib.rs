@@ -37,18 +37,20 @@ mod load;
 mod observer;
 mod options;
 mod pm;
+mod purpose;
 mod slot;
 mod store;
 mod stream;
 mod token;
 mod window;
 
-pub use counters::{Counters, PurposeCounters};
+pub use counters::{ASKED_KINDS, Asked, CountSource, CountWords, Counters, PurposeCounters};
 pub use cpu::WriteBackKind;
 pub use error::{OutOfRange, PmError};
 pub use observer::{Observer, StoreEvent, StoreKind};
-pub use options::{PmOptions, Purpose, SlotKind, SlotLock, SlotMemory, SlotSpec};
+pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};
 pub use pm::Pm;
+pub use purpose::Purpose;
 pub use token::{Dirty, Durable, Flushed};
 pub use window::Window;
 

@@ -5,29 +5,6 @@ use std::sync::Arc;
 
 use crate::{Observer, WriteBackKind};
 
-/// What a store is for: the key of the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Purpose {
-    /// File contents.
-    Data,
-    /// Log entries and log page headers.
-    Log,
-    /// Commit lines.
-    Commit,
-    /// Journal records.
-    Journal,
-    /// Identity lines and other parts of inodes.
-    Inode,
-    /// Everything else: superblock, pairs, wear, saved allocator.
-    Other,
-}
-
-impl Purpose {
-    /// All purposes, in the order of their counters.
-    pub const ALL: [Self; 6] =
-        [Self::Data, Self::Log, Self::Commit, Self::Journal, Self::Inode, Self::Other];
-}
-
 /// Where a slot is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotSpec {

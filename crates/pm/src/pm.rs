@@ -11,8 +11,8 @@ use crate::counters::{Registry, SLOTS_MAX};
 use crate::cpu::{self, Cpu};
 use crate::slot::Slot;
 use crate::{
-    Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec,
-    to_usize,
+    CountSource, Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotLock,
+    SlotMemory, SlotSpec, to_usize,
 };
 
 /// A pool's slots, mapped: the only way to its bytes.
@@ -210,6 +210,21 @@ impl Pm {
     #[must_use]
     pub fn thread_counters(&self) -> Counters {
         self.registry.thread_counters()
+    }
+
+    /// Has all threads count in words that `source` gives from now on, or in this process' own; what was
+    /// counted so far is added to those of the calling thread.
+    pub fn set_count_source(&mut self, source: Option<CountSource>) {
+        self.registry = self.registry.moved(source);
+    }
+
+    /// Counts that somebody has asked for `bytes` to be stored; `kind` (below [`ASKED_KINDS`]) means what
+    /// the caller says.
+    ///
+    /// [`ASKED_KINDS`]: crate::ASKED_KINDS
+    #[inline]
+    pub fn count_asked(&self, kind: usize, bytes: u64) {
+        self.registry.shard().asked(kind, bytes);
     }
 
     /// The pointer to `len` readable bytes.

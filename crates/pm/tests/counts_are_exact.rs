@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use novale_layout::PmAddr;
-use novale_pm::{Counters, Flushed, Pm, PmOptions, Purpose, PurposeCounters};
+use novale_pm::{Asked, CountSource, Counters, Flushed, Pm, PmOptions, Purpose, PurposeCounters};
 
 fn pool(lens: &[u64]) -> Pm {
     Pm::anonymous(lens, &PmOptions::default()).unwrap()
@@ -146,4 +147,80 @@ fn counts_between_two_moments() {
     assert_eq!(between.of(Purpose::Data), PurposeCounters::default());
     assert_eq!(between.of(Purpose::Inode).lines, 2);
     assert_eq!((between.fences, between.slot_lines(0)), (1, 2));
+}
+
+/// Words that others read, as those of an arena.
+#[derive(Clone)]
+struct Words(Arc<[AtomicU64]>);
+
+impl AsRef<[AtomicU64]> for Words {
+    fn as_ref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
+
+/// Blocks of words, of which a source gives each once.
+type Blocks = Arc<Mutex<Vec<Words>>>;
+
+fn source(left: &Blocks, made: &Blocks) -> CountSource {
+    let (left, made) = (Arc::clone(left), Arc::clone(made));
+    Box::new(move |len| {
+        let new = || Words((0..len).map(|_| AtomicU64::new(0)).collect());
+        let words = left.lock().unwrap().pop().unwrap_or_else(new);
+        made.lock().unwrap().push(words.clone());
+        Some(Box::new(words))
+    })
+}
+
+fn store_one(pm: &Pm) {
+    let dirty = pm.store_u64(PmAddr::new(0, 8), 1, Purpose::Log);
+    pm.fence(pm.write_back(dirty)).end();
+    pm.count_asked(3, 8);
+}
+
+fn sum(blocks: &Blocks) -> Counters {
+    let mut sum = Counters::default();
+    let blocks = blocks.lock().unwrap();
+    blocks.iter().for_each(|words| sum += &Counters::of_words(words.as_ref()));
+    sum
+}
+
+#[test]
+fn others_read_what_threads_count_and_what_dead_ones_left() {
+    let (none, first) = (Blocks::default(), Blocks::default());
+    let mut pm = pool(&[4096, 4096]);
+    // Before the words are there: what recovery does.
+    store_one(&pm);
+    pm.set_count_source(Some(source(&none, &first)));
+    store_one(&pm);
+    for _ in 0..3 {
+        std::thread::scope(|scope| scope.spawn(|| store_one(&pm)).join().unwrap());
+    }
+    let counted = sum(&first);
+    assert_eq!(counted, pm.counters());
+    assert_eq!((counted.lines(), counted.write_backs(), counted.fences_with_pending), (5, 5, 5));
+    assert_eq!(counted.asked[3], Asked { count: 5, bytes: 40 });
+    assert_eq!(first.lock().unwrap().len(), 2, "the threads came one after the other");
+    // Its process is gone in the middle of an operation: the next one counts on in its words.
+    drop(pm.write_back(pm.store_u64(PmAddr::new(1, 8), 1, Purpose::Data)));
+    drop(pm);
+    let next = Blocks::default();
+    let mut pm = pool(&[4096, 4096]);
+    pm.set_count_source(Some(source(&first, &next)));
+    pm.fence(Flushed::none()).end();
+    store_one(&pm);
+    assert_eq!((pm.counters().lines(), pm.counters().fences), (1, 2));
+    assert_eq!((pm.counters().fences_with_pending, pm.thread_counters()), (1, pm.counters()));
+    let both = || {
+        let mut all = sum(&first);
+        all += &sum(&next);
+        all
+    };
+    let all = both();
+    assert_eq!((all.lines(), all.slot_lines(0), all.slot_lines(1)), (7, 6, 1));
+    // And back to words of its own.
+    pm.set_count_source(None);
+    store_one(&pm);
+    assert_eq!(pm.counters().lines(), 2);
+    assert_eq!(both().lines(), 7);
 }

@@ -1,168 +1,49 @@
 //! The shards: one a thread and pool, found by a thread-local pointer.
 //!
-//! A store that a fence waits for costs about 2 ns more for each counter changed before the fence,
-//! so the common calls change one each: whole lines are counted as lines, their bytes follow.
+//! Their words are this process' own, or where others may read them: what counts then in words that an
+//! earlier thread, or an earlier process, has left goes on from there.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::Counters;
-use crate::{LINE, Purpose, lines_touched};
+use super::words::{self, HEAD_LINES, LINE_WORDS, Line, Row, Shard};
+use super::{CountSource, CountWords, Counters};
 
-/// A count that only its own thread changes; others read it.
+/// A line of a process' own.
 #[derive(Debug, Default)]
-struct Count(AtomicU64);
+#[repr(C, align(64))]
+struct OwnLine(Line);
 
-impl Count {
-    /// Not an atomic addition: there is one writer.
-    #[inline(always)]
-    fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed) + n, Relaxed);
-    }
+const _: () = assert!(size_of::<OwnLine>() == size_of::<Line>());
 
-    fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
+/// Words of a process' own.
+struct OwnWords(Box<[OwnLine]>);
 
-/// Stores of one manner: those of whole lines, and the others.
-#[derive(Debug, Default)]
-struct Stores {
-    whole_lines: Count,
-    part_lines: Count,
-    part_bytes: Count,
-}
-
-impl Stores {
-    #[inline(always)]
-    fn add(&self, byte: u64, len: u64) {
-        if (byte | len).is_multiple_of(LINE) {
-            self.whole_lines.add(len / LINE);
-        } else {
-            self.part_lines.add(lines_touched(byte, len));
-            self.part_bytes.add(len);
-        }
-    }
-
-    fn lines(&self) -> u64 {
-        self.whole_lines.get() + self.part_lines.get()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.whole_lines.get() * LINE + self.part_bytes.get()
+impl AsRef<[AtomicU64]> for OwnWords {
+    fn as_ref(&self) -> &[AtomicU64] {
+        let words = self.0.len() * LINE_WORDS;
+        // SAFETY: a line is eight words and nothing else.
+        unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), words) }
     }
 }
 
-/// What one thread did to one slot for one purpose: a cache line.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Tally {
-    plain: Stores,
-    streamed: Stores,
-    write_backs: Count,
+/// Words of a shard.
+struct Block {
+    /// In `words`, and as long as these.
+    first: *const Line,
+    /// Has as many lines as the pool needs, which are never handed out for changing.
+    _words: CountWords,
+    /// What they said when this process got them.
+    base: Box<[u64]>,
+    /// Whether a thread counts in them.
+    in_use: bool,
 }
 
-const _: () = assert!(size_of::<Tally>() == 64);
-
-/// One thread's counts for one pool.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Shard {
-    /// Twice the fences that had something pending; the lowest bit: something is pending now.
-    fences_with_pending: Count,
-    fences_without: Count,
-    fences_before_commits: Count,
-    /// By slot and purpose.
-    tallies: Box<[[Tally; Purpose::ALL.len()]]>,
-}
-
-impl Shard {
-    fn new(slots: usize) -> Self {
-        Self {
-            fences_with_pending: Count::default(),
-            fences_without: Count::default(),
-            fences_before_commits: Count::default(),
-            tallies: (0..slots).map(|_| Default::default()).collect(),
-        }
-    }
-
-    /// The counts of `slot` and `purpose`; there is always one, as the access was checked.
-    #[inline(always)]
-    fn tally(&self, slot: u8, purpose: Purpose) -> Option<&Tally> {
-        self.tallies.get(usize::from(slot))?.get(purpose as usize)
-    }
-
-    /// A plain store of `len` bytes from byte `byte` of `slot`.
-    #[inline(always)]
-    pub(crate) fn stored(&self, purpose: Purpose, slot: u8, byte: u64, len: u64) {
-        if let Some(tally) = self.tally(slot, purpose) {
-            tally.plain.add(byte, len);
-        }
-    }
-
-    /// A streaming store of `len` bytes from byte `byte` of `slot`.
-    #[inline(always)]
-    pub(crate) fn streamed(&self, purpose: Purpose, slot: u8, byte: u64, len: u64) {
-        if let Some(tally) = self.tally(slot, purpose) {
-            tally.streamed.add(byte, len);
-        }
-        self.pend();
-    }
-
-    /// `lines` lines of `slot` are written back.
-    #[inline(always)]
-    pub(crate) fn written_back(&self, purpose: Purpose, slot: u8, lines: u64) {
-        if let Some(tally) = self.tally(slot, purpose) {
-            tally.write_backs.add(lines);
-        }
-        self.pend();
-    }
-
-    #[inline(always)]
-    fn pend(&self) {
-        let word = &self.fences_with_pending.0;
-        word.store(word.load(Relaxed) | 1, Relaxed);
-    }
-
-    /// A fence.
-    #[inline(always)]
-    pub(crate) fn fenced(&self) {
-        let pending = self.fences_with_pending.get() & 1;
-        if pending == 1 {
-            // Clears the bit and carries one fence.
-            self.fences_with_pending.add(1);
-        } else {
-            self.fences_without.add(1);
-        }
-    }
-
-    /// The last fence was one that a commit waited for before it stores its line.
-    #[inline(always)]
-    pub(crate) fn fenced_before_commit(&self) {
-        self.fences_before_commits.add(1);
-    }
-
-    /// Adds the counts so far to `sum`; `eadr`: what is stored reaches the slot.
-    pub(crate) fn add_to(&self, sum: &mut Counters, eadr: bool) {
-        for (of_slot, slot_lines) in self.tallies.iter().zip(&mut sum.slot_lines) {
-            for (tally, purpose) in of_slot.iter().zip(&mut sum.purposes) {
-                let (plain, streamed) = (tally.plain.lines(), tally.streamed.lines());
-                let write_backs = tally.write_backs.get();
-                purpose.lines += plain + streamed;
-                purpose.lines_streamed += streamed;
-                purpose.write_backs += write_backs;
-                purpose.bytes += tally.plain.bytes() + tally.streamed.bytes();
-                *slot_lines += streamed + write_backs + if eadr { plain } else { 0 };
-            }
-        }
-        let with_pending = self.fences_with_pending.get() / 2;
-        sum.fences += with_pending + self.fences_without.get();
-        sum.fences_with_pending += with_pending;
-        sum.fences_before_commits += self.fences_before_commits.get();
-    }
-}
+// SAFETY: the pointer is to words that the block keeps, which are atomic.
+unsafe impl Send for Block {}
 
 /// All shards of one pool.
 #[derive(Debug)]
@@ -176,20 +57,26 @@ pub(crate) struct Registry {
     inner: Arc<Mutex<Inner>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
-    live: Vec<Arc<Shard>>,
-    /// The counts of threads that ended.
-    retired: Counters,
+    source: Option<CountSource>,
+    blocks: Vec<Block>,
 }
 
-/// A thread's hold on its shard; gives the counts to the pool when the thread ends.
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("blocks", &self.blocks.len()).finish_non_exhaustive()
+    }
+}
+
+/// A thread's hold on its shard; when the thread ends another one may count on in it.
 #[derive(Debug)]
 struct Held {
     id: u64,
-    eadr: bool,
     registry: Weak<Mutex<Inner>>,
-    shard: Arc<Shard>,
+    first: *const Line,
+    /// What the words said when the thread got them.
+    base: Box<[u64]>,
 }
 
 impl Drop for Held {
@@ -198,8 +85,9 @@ impl Drop for Held {
         CURRENT.set((0, ptr::null()));
         if let Some(registry) = self.registry.upgrade() {
             let mut inner = registry.lock().unwrap_or_else(PoisonError::into_inner);
-            self.shard.add_to(&mut inner.retired, self.eadr);
-            inner.live.retain(|shard| !Arc::ptr_eq(shard, &self.shard));
+            if let Some(own) = inner.blocks.iter_mut().find(|block| block.first == self.first) {
+                own.in_use = false;
+            }
         }
     }
 }
@@ -207,58 +95,103 @@ impl Drop for Held {
 thread_local! {
     /// The registry used last by this thread and its shard there. It has no destructor, so it can
     /// be read as long as the thread runs.
-    static CURRENT: Cell<(u64, *const Shard)> = const { Cell::new((0, ptr::null())) };
+    static CURRENT: Cell<(u64, *const Line)> = const { Cell::new((0, ptr::null())) };
     /// All shards of this thread.
     static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Registry {
     pub(crate) fn new(slots: usize, eadr: bool) -> Self {
+        Self::with(slots, eadr, None)
+    }
+
+    fn with(slots: usize, eadr: bool, source: Option<CountSource>) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        Self { id: NEXT_ID.fetch_add(1, Relaxed), slots, eadr, inner: Arc::default() }
+        let inner = Arc::new(Mutex::new(Inner { source, blocks: Vec::new() }));
+        Self { id: NEXT_ID.fetch_add(1, Relaxed), slots, eadr, inner }
+    }
+
+    /// The same, counting on in other words; the calling thread's get what was counted so far.
+    pub(crate) fn moved(&self, source: Option<CountSource>) -> Self {
+        let moved = Self::with(self.slots, self.eadr, source);
+        for block in &self.lock().blocks {
+            let now = self.shard_at(block.first).snapshot();
+            moved.shard().add_all(&words::since(&now, &block.base));
+        }
+        moved
     }
 
     /// The calling thread's shard.
     #[inline(always)]
-    pub(crate) fn shard(&self) -> &Shard {
-        let (id, shard) = CURRENT.get();
-        let shard = if id == self.id { shard } else { self.find() };
-        // SAFETY: a pointer in CURRENT is to a shard that HELD of this thread or, after HELD is
-        // gone, the registry keeps alive; `Held::drop` clears CURRENT first. With the same id it
-        // is this registry's, which `self` keeps alive, and HELD drops only dead registries'.
-        unsafe { &*shard }
+    pub(crate) fn shard(&self) -> Shard<'_> {
+        let (id, first) = CURRENT.get();
+        self.shard_at(if id == self.id { first } else { self.find() })
+    }
+
+    /// The shard whose words begin there.
+    #[inline(always)]
+    fn shard_at(&self, first: *const Line) -> Shard<'_> {
+        // SAFETY: a pointer in CURRENT is to words of a block of the registry with that id, as `find`
+        // and the blocks themselves have them; a block stays as long as its registry, here `self`, and
+        // has `lines_for(self.slots)` lines.
+        let head = unsafe { &*first.cast::<[Line; HEAD_LINES]>() };
+        let rows = first.wrapping_add(HEAD_LINES).cast::<Row>();
+        // SAFETY: as above: so many rows follow the head.
+        let rows = unsafe { slice::from_raw_parts(rows, self.slots) };
+        Shard { head, rows }
     }
 
     /// Looks up or makes the calling thread's shard and remembers it in CURRENT.
     #[cold]
     #[inline(never)]
-    fn find(&self) -> *const Shard {
+    fn find(&self) -> *const Line {
         let known = HELD.try_with(|held| {
-            held.borrow().iter().find(|h| h.id == self.id).map(|h| Arc::as_ptr(&h.shard))
+            held.borrow().iter().find(|held| held.id == self.id).map(|held| held.first)
         });
-        let shard = match known {
-            Ok(Some(shard)) => shard,
+        let first = match known {
+            Ok(Some(first)) => first,
             Ok(None) => self.register(true),
-            // The thread is ending: the pool keeps this shard until it is closed.
+            // The thread is ending: nobody else counts in this shard then.
             Err(_) => self.register(false),
         };
-        CURRENT.set((self.id, shard));
-        shard
+        CURRENT.set((self.id, first));
+        first
     }
 
-    fn register(&self, until_thread_ends: bool) -> *const Shard {
-        let shard = Arc::new(Shard::new(self.slots));
-        let pointer = Arc::as_ptr(&shard);
-        self.lock().live.push(Arc::clone(&shard));
+    fn register(&self, until_thread_ends: bool) -> *const Line {
+        let first = self.take();
+        let shard = self.shard_at(first);
+        shard.begin(self.eadr);
         if until_thread_ends {
             let registry = Arc::downgrade(&self.inner);
+            let base = shard.snapshot();
             HELD.with(|held| {
                 let mut all = held.borrow_mut();
-                all.retain(|h| h.registry.strong_count() > 0);
-                all.push(Held { id: self.id, eadr: self.eadr, registry, shard });
+                all.retain(|held| held.registry.strong_count() > 0);
+                all.push(Held { id: self.id, registry, first, base });
             });
         }
-        pointer
+        first
+    }
+
+    /// Words in which nobody else counts: those of a thread that ended, or more.
+    fn take(&self) -> *const Line {
+        let mut inner = self.lock();
+        if let Some(left) = inner.blocks.iter_mut().find(|block| !block.in_use) {
+            left.in_use = true;
+            return left.first;
+        }
+        let lines = words::lines_for(self.slots);
+        let given = inner.source.as_ref().and_then(|source| source(lines * LINE_WORDS));
+        let given = given.filter(|words| (**words).as_ref().len() >= lines * LINE_WORDS);
+        let words = given.unwrap_or_else(|| {
+            let own = std::iter::repeat_with(OwnLine::default).take(lines).collect();
+            Box::new(OwnWords(own))
+        });
+        let first = (*words).as_ref().as_ptr().cast();
+        let base = self.shard_at(first).snapshot();
+        inner.blocks.push(Block { first, _words: words, base, in_use: true });
+        first
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -267,18 +200,22 @@ impl Registry {
 
     /// The counts of all threads.
     pub(crate) fn counters(&self) -> Counters {
-        let inner = self.lock();
-        let mut sum = inner.retired.clone();
-        for shard in &inner.live {
-            shard.add_to(&mut sum, self.eadr);
+        let mut sum = Counters::default();
+        for block in &self.lock().blocks {
+            let now = self.shard_at(block.first).snapshot();
+            sum += &words::counters(&words::since(&now, &block.base));
         }
         sum
     }
 
     /// The counts of the calling thread.
     pub(crate) fn thread_counters(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.shard().add_to(&mut sum, self.eadr);
-        sum
+        let now = self.shard().snapshot();
+        let counted = HELD.try_with(|held| {
+            let held = held.borrow();
+            let own = held.iter().find(|held| held.id == self.id);
+            own.map(|own| words::counters(&words::since(&now, &own.base)))
+        });
+        counted.ok().flatten().unwrap_or_else(|| words::counters(&now))
     }
 }
