@@ -8,6 +8,7 @@
 //! - [`Arena`]: the mapping, its header, blocks and their allocator ([`Class`]).
 //! - [`Client`] and [`Op`]: who uses the segment, and what each operation in flight is about to do.
 //! - [`Recovery`] and [`Record`]: what a dead client left, for the client that settles it.
+//! - [`CountBlocks`]: words in which clients count, for others to add up.
 //! - [`LockGuard`] and [`SeqCount`]: locks that know their owner, and counters for readers
 //!   that take no lock.
 //! - [`Radix`] and [`NameTable`]: maps by number and by name hash.
@@ -30,6 +31,7 @@ pub use base::word::AtomicU64;
 #[cfg(feature = "watched-stores")]
 pub use base::word::{Watcher, watch_stores};
 pub use clients::client::Client;
+pub use clients::counts::{CountBlock, CountBlocks};
 pub use clients::holds::HoldSlot;
 pub use clients::op::{LockGuard, Op, Settler};
 pub use clients::record::{Commit, Extent, Phase, Record};

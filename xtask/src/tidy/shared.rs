@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x39a8_837e_9e00_8a63,
+        fingerprint: 0x4f33_b6c7_cdc7_76d0,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

@@ -12,6 +12,20 @@ pub(crate) use watched::sleeps;
 #[cfg(feature = "watched-stores")]
 pub use watched::{AtomicU64, Watcher, watch_stores};
 
+/// Words without whoever watches them.
+pub(crate) fn machine_words(words: &[AtomicU64]) -> &[std::sync::atomic::AtomicU64] {
+    let first = words.as_ptr().cast();
+    // SAFETY: the type is the machine's, or a transparent wrapper of it.
+    unsafe { std::slice::from_raw_parts(first, words.len()) }
+}
+
+/// The same of one.
+pub(crate) fn machine_word(word: &AtomicU64) -> &std::sync::atomic::AtomicU64 {
+    let machine: *const std::sync::atomic::AtomicU64 = std::ptr::from_ref(word).cast();
+    // SAFETY: as above.
+    unsafe { &*machine }
+}
+
 /// Whether the calling thread is to sleep until another one changes a word.
 #[cfg(not(feature = "watched-stores"))]
 pub(crate) const fn sleeps() -> bool {

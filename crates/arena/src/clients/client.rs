@@ -29,6 +29,7 @@ const SLOT_WAKEUPS: usize = 4;
 const SLOT_RECOVERY: usize = 5;
 const SLOT_HOLDS: usize = 6;
 const SLOT_SERVES: usize = 7;
+pub(crate) const SLOT_COUNTS: usize = 8;
 
 /// In the first word, above the process number, until the start time is that process' too.
 const CLAIMING: u64 = 1 << 31;

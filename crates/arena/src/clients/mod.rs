@@ -3,6 +3,7 @@
 //! Never here: what an operation does to the pool.
 
 pub(crate) mod client;
+pub(crate) mod counts;
 pub(crate) mod holds;
 pub(crate) mod op;
 pub(crate) mod record;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::error::Full;
 use crate::base::off::{LINE, Off, at, high32, low32};
-use crate::base::word::AtomicU64;
+use crate::base::word::{AtomicU64, machine_word};
 use crate::memory::arena::Arena;
 use crate::memory::segment::FIXED;
 
@@ -210,15 +210,31 @@ impl Arena {
     /// Takes fresh memory, which is all 0.
     #[cold]
     fn bump(&self, words: u64) -> Result<Off, Full> {
-        let bytes = words.saturating_mul(8);
         let bump = self.bump_word();
-        let mut now = bump.load(Relaxed);
+        self.raise_bump(words, |now, end| bump.compare_exchange_weak(now, end, Relaxed, Relaxed))
+    }
+
+    /// The same for what nobody gives back, without asking whether it is granted, or telling who watches
+    /// stores.
+    pub(crate) fn take_unwatched(&self, words: u64) -> Option<Off> {
+        let bump = machine_word(self.bump_word());
+        let raise = |now, end| bump.compare_exchange_weak(now, end, Relaxed, Relaxed);
+        self.raise_bump(words, raise).ok()
+    }
+
+    fn raise_bump(
+        &self,
+        words: u64,
+        exchange: impl Fn(u64, u64) -> Result<u64, u64>,
+    ) -> Result<Off, Full> {
+        let bytes = words.saturating_mul(8);
+        let mut now = self.bump_word().load(Relaxed);
         for _ in 0..TRIES {
             // Rounded and bounded in case that somebody damaged the word.
             let start = now.max(FIXED).next_multiple_of(LINE);
             let end = start.checked_add(bytes).ok_or_else(|| self.full(bytes))?;
             self.segment().ensure(end).map_err(|_| self.full(bytes))?;
-            match bump.compare_exchange_weak(now, end, Relaxed, Relaxed) {
+            match exchange(now, end) {
                 Ok(_) => return Ok(Off::from_raw(start)),
                 Err(seen) => now = seen,
             }
