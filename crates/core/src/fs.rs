@@ -283,7 +283,9 @@ impl Fs {
     #[must_use]
     pub fn into_parts(self) -> (Pm, Arena) {
         let arena = self.client.arena().clone();
-        (self.pm, arena)
+        let mut pm = self.pm;
+        pm.set_count_source(None);
+        (pm, arena)
     }
 
     /// What reached the pool so far.

@@ -37,6 +37,7 @@ pub use map::hold::HoldId;
 pub use novale_policy::{CommitCosts, Form, UpdatePolicy};
 pub use offline::check::{CheckReport, Finding, check};
 pub use offline::{dump, repair};
+pub use op::counted::{Written, counted};
 pub use op::quota::{Quota, Usage};
 pub use pool::{PoolInfo, SlotInfo, identify_slot, inspect};
 pub use write::range::copy::{COPY_BYTES_MAX, Place};

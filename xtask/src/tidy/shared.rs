@@ -27,6 +27,7 @@ const SHARED: &[Shared] = &[
             "crates/core/src/inode/",
             "crates/core/src/space/",
             "crates/core/src/op/call.rs",
+            "crates/core/src/op/counted.rs",
             "crates/core/src/op/pages.rs",
             "crates/core/src/op/quota.rs",
             "crates/core/src/map/hold.rs",
@@ -35,8 +36,11 @@ const SHARED: &[Shared] = &[
             "crates/core/src/life/room.rs",
             "crates/core/src/life/serving.rs",
             "crates/core/src/life/settle.rs",
+            "crates/pm/src/counters.rs",
+            "crates/pm/src/counters/",
+            "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x9551_59f3_1f9f_85f8,
+        fingerprint: 0x12a3_09fa_f9c3_8e09,
     },
 ];
 

@@ -189,6 +189,7 @@ impl Fs {
                 client => client?,
             };
         }
+        fs.count_for_all();
         {
             let call = fs.begin_read(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 })?;
             let _coming = call.op.lock(fs.clients_lock())?;

@@ -285,7 +285,7 @@ fn build(
         report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(arena)?;
     }
     let client = arena.attach(PidInfo::current())?;
-    let fs = Fs {
+    let mut fs = Fs {
         pm,
         client,
         allocator,
@@ -309,6 +309,7 @@ fn build(
         unpaired_in_vain: std::sync::atomic::AtomicU64::new(0),
         settling: std::sync::Mutex::new(()),
     };
+    fs.count_for_all();
     fs.install_lanes(lanes, &opened.last_seq)?;
     fs.getattr(Ino::ROOT)?;
     fs.load_limits()?;

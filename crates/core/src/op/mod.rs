@@ -7,6 +7,7 @@
 
 pub(crate) mod call;
 pub(crate) mod commit;
+pub(crate) mod counted;
 pub(crate) mod file_tx;
 pub(crate) mod journal;
 pub(crate) mod load;

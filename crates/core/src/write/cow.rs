@@ -67,6 +67,7 @@ impl Fs {
             let now = changed.unwrap_or(plan);
             if now.offset == plan.offset && now.method != Method::InPlace {
                 self.write_locked(&locked, prepared)?;
+                self.count_written(now.method.into(), data.len() as u64);
                 return Ok(now.offset);
             }
             plan = now;
@@ -82,6 +83,7 @@ impl Fs {
             let prepared = self.prepare(call, ino, plan, &data)?;
             self.write_locked(&locked, prepared)?;
         }
+        self.count_written(plan.method.into(), data.len() as u64);
         Ok(plan.offset)
     }
 

@@ -18,6 +18,7 @@
 use arrayvec::ArrayVec;
 use novale_layout::{FilePage, LINE, PAGE, Pair, PmAddr};
 use novale_pm::Purpose;
+use novale_policy::Method;
 
 use crate::base::error::{Error, Result};
 use crate::base::lines::{line_mask, line_runs};
@@ -49,14 +50,14 @@ type PageParts<'d> = ArrayVec<PagePart<'d>, PAGES_MAX>;
 
 impl Fs {
     /// Overwrites bytes of the file by paired pages, or copies the pages where one is a hole or may have
-    /// no partner.
+    /// no partner; says which.
     pub(crate) fn write_paired(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
         plan: &WritePlan,
         data: &[u8],
-    ) -> Result<()> {
+    ) -> Result<Method> {
         let view = &locked.view;
         let parts = self.parts(view, plan.offset, data)?;
         let parts = match parts {
@@ -74,7 +75,7 @@ impl Fs {
             }
         }
         match written {
-            Ok(true) => Ok(()),
+            Ok(true) => Ok(Method::Paired),
             // A copy takes no memory for pairs, and gives the page that it takes back.
             Ok(false) | Err(Error::NoMemory) => self.write_copied(call, locked, plan, data),
             Err(error) => Err(error),

@@ -36,7 +36,7 @@ pub(crate) enum At {
 
 /// What is to be written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Written<'a> {
+pub(crate) struct WriteBytes<'a> {
     pub(crate) data: &'a [u8],
     /// Where the bytes lie in the pool, as far as the writer knows; empty: they do not.
     pub(crate) source: &'a [SourceRun],
@@ -139,7 +139,7 @@ impl Fs {
             let written = self.write(ctx, ino, offset, first)?;
             return Ok(written + self.write(ctx, ino, offset + PAGE, rest)?);
         }
-        self.write_at(ctx, ino, At::Offset(offset), &Written { data, source: &[] })?;
+        self.write_at(ctx, ino, At::Offset(offset), &WriteBytes { data, source: &[] })?;
         Ok(data.len())
     }
 
@@ -158,7 +158,7 @@ impl Fs {
         data: &[u8],
         source: &[SourceRun],
     ) -> Result<usize> {
-        self.write_at(ctx, ino, At::Offset(offset), &Written { data, source })?;
+        self.write_at(ctx, ino, At::Offset(offset), &WriteBytes { data, source })?;
         Ok(data.len())
     }
 
@@ -167,11 +167,11 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
-        self.write_at(ctx, ino, At::End, &Written { data, source: &[] })
+        self.write_at(ctx, ino, At::End, &WriteBytes { data, source: &[] })
     }
 
     /// Writes, and returns where that was.
-    fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, written: &Written<'_>) -> Result<u64> {
+    fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
         let data = written.data;
         self.may_append(ctx, data.len())?;
         loop {
@@ -201,7 +201,7 @@ impl Fs {
         call: &Call<'_>,
         ino: Ino,
         at: At,
-        written: &Written<'_>,
+        written: &WriteBytes<'_>,
     ) -> Result<(FoundFile<'_>, WriteShape)> {
         let (len, has_source) = (written.data.len() as u64, !written.source.is_empty());
         let mut shape_of = |view: &View<'_>, kind: FileKind| {

@@ -20,7 +20,7 @@ use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
-use crate::write::plan::{At, FoundFile, WritePlan, Written};
+use crate::write::plan::{At, FoundFile, WriteBytes, WritePlan};
 
 const PAGE_BYTES: usize = 4096;
 /// Longest write that goes this way, in bytes.
@@ -48,7 +48,7 @@ impl Fs {
         file: FoundFile<'_>,
         at: At,
         expected: &WritePlan,
-        written: &Written<'_>,
+        written: &WriteBytes<'_>,
     ) -> Result<u64> {
         let data = written.data;
         self.ask_for_ends(&file, expected);
@@ -76,6 +76,7 @@ impl Fs {
         let is_of_use =
             changed.is_none() || (plan.method, expected.method) == (Method::Append, Method::Append);
         let sums = if is_of_use { &*sums } else { &[] };
+        let mut made = plan.method;
         match plan.method {
             Method::CopyOnWrite => self.write_copy(call, &locked, plan, &Copied { data, sums })?,
             Method::Append => {
@@ -83,13 +84,14 @@ impl Fs {
             }
             Method::InPlace => self.write_in_place(call, &locked, plan.offset, data)?,
             Method::FineLog => self.write_fine_log(call, &locked, plan, data)?,
-            Method::Paired => self.write_paired(call, &locked, plan, data)?,
-            Method::Undo => self.write_undo(call, &locked, plan, data)?,
+            Method::Paired => made = self.write_paired(call, &locked, plan, data)?,
+            Method::Undo => made = self.write_undo(call, &locked, plan, data)?,
             Method::Source => {
-                let copied = Written { data, ..*written };
-                self.write_from_source(call, &locked, plan, &copied)?;
+                let copied = WriteBytes { data, ..*written };
+                made = self.write_from_source(call, &locked, plan, &copied)?;
             }
         }
+        self.count_written(made.into(), data.len() as u64);
         Ok(plan.offset)
     }
 
@@ -120,7 +122,7 @@ impl Fs {
         }
     }
 
-    /// Copies the pages of a write that was to be made otherwise.
+    /// Copies the pages of a write that was to be made otherwise; says so.
     #[cold]
     pub(crate) fn write_copied(
         &self,
@@ -128,8 +130,9 @@ impl Fs {
         locked: &Locked<'_>,
         plan: &WritePlan,
         data: &[u8],
-    ) -> Result<()> {
-        self.write_copy(call, locked, &self.as_copy(plan)?, &Copied { data, sums: &[] })
+    ) -> Result<Method> {
+        self.write_copy(call, locked, &self.as_copy(plan)?, &Copied { data, sums: &[] })?;
+        Ok(Method::CopyOnWrite)
     }
 
     fn write_copy(

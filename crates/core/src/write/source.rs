@@ -15,6 +15,7 @@
 
 use novale_layout::{Entry, Source};
 use novale_pm::{Flushed, Purpose};
+use novale_policy::Method;
 
 use crate::base::error::Result;
 use crate::base::types::SourceRun;
@@ -26,19 +27,20 @@ use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
 use crate::write::fine_log::Homes;
-use crate::write::plan::{WritePlan, Written};
+use crate::write::plan::{WriteBytes, WritePlan};
 use crate::write::small::SMALL_BYTES_MAX;
 
 impl Fs {
-    /// Overwrites bytes of pages that the file has, or as without a source where that does not hold them.
+    /// Overwrites bytes of pages that the file has, or as without a source where that does not hold them;
+    /// says which.
     pub(crate) fn write_from_source(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
         plan: &WritePlan,
-        written: &Written<'_>,
-    ) -> Result<()> {
-        let Written { data, source } = *written;
+        written: &WriteBytes<'_>,
+    ) -> Result<Method> {
+        let WriteBytes { data, source } = *written;
         let homes = self.homes(&locked.view, plan.offset, data)?;
         if !self.holds(source, data)? || overlap(source, &homes) {
             return self.write_undo(call, locked, plan, data);
@@ -80,7 +82,7 @@ impl Fs {
         if let Some(logged) = &logged {
             self.collect_if_grown(call, locked, logged);
         }
-        Ok(())
+        Ok(Method::Source)
     }
 
     /// Whether these runs of the pool are as long as the bytes, and hold just them.

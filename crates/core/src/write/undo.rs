@@ -20,6 +20,7 @@
 use arrayvec::ArrayVec;
 use novale_layout::{Entry, PmAddr};
 use novale_pm::Purpose;
+use novale_policy::Method;
 
 use crate::base::error::Result;
 use crate::fs::Fs;
@@ -42,14 +43,14 @@ const HALF_PAGE: usize = PAGE_BYTES / 2;
 type Parts<'d> = ArrayVec<(PagePiece<'d>, Option<PmAddr>), PAGES_MAX>;
 
 impl Fs {
-    /// Overwrites bytes of the file.
+    /// Overwrites bytes of the file; says how.
     pub(crate) fn write_undo(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
         plan: &WritePlan,
         data: &[u8],
-    ) -> Result<()> {
+    ) -> Result<Method> {
         let mut parts = Parts::new();
         for piece in page_pieces(plan.offset, data) {
             let home = self.page_addr(&locked.view, piece.file_page)?;
@@ -71,7 +72,7 @@ impl Fs {
         if let Some(logged) = &logged {
             self.collect_if_grown(call, locked, logged);
         }
-        Ok(())
+        Ok(Method::Undo)
     }
 
     /// Commits what the parts that change in place hold now.

@@ -16,8 +16,8 @@ pub(super) type Line = [AtomicU64; LINE_WORDS];
 pub(super) type Row = [Line; Purpose::ALL.len()];
 
 pub(super) const LINE_WORDS: usize = 8;
-/// Lines before the rows: one of fences, two of what was asked for.
-pub(super) const HEAD_LINES: usize = 3;
+/// Lines before the rows: one of fences, three of what was asked for.
+pub(super) const HEAD_LINES: usize = 4;
 
 // Words of the first line.
 /// Twice the fences that had something pending; the lowest bit: something is pending now.

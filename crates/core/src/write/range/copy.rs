@@ -12,6 +12,7 @@ use crate::base::extent::{ByteRange, pages_touched};
 use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::op::call::{Call, OpKind};
+use crate::op::counted::Written;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::pages::need;
@@ -54,6 +55,7 @@ impl Fs {
     pub fn copy_range(&self, ctx: &Ctx, from: Place, to: Place, len: u64) -> Result<u64> {
         let (copied, times) = self.copy_both_locked(ctx, from, to, len)?;
         if copied > 0 {
+            self.count_written(Written::Copied, copied);
             self.touch(ctx, from.ino, times)?;
         }
         Ok(copied)

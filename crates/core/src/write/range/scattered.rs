@@ -15,6 +15,7 @@ use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::op::call::{Call, OpKind};
+use crate::op::counted::Written;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::pages::need;
@@ -59,7 +60,10 @@ impl Fs {
             return Ok(());
         }
         let ends = pieces.iter().map(|piece| piece.offset + piece.bytes.len() as u64);
-        self.commit_pages(&call, &locked, &pages, ends.max().unwrap_or(0))
+        self.commit_pages(&call, &locked, &pages, ends.max().unwrap_or(0))?;
+        let bytes = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
+        self.count_written(Written::Published, bytes);
+        Ok(())
     }
 
     /// The pages with the pieces in them, and the file's bytes around.

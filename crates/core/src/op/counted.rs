@@ -1,0 +1,115 @@
+//! What a client counts for others to see: bytes that it was asked for, by how they were written, and what
+//! it stored.
+//!
+//! The counts are `novale-pm`'s, in words of the client's own in the arena: who adds all of them up has what
+//! all clients did since the pool was opened, those included that left or died.
+
+use novale_arena::Arena;
+use novale_pm::{ASKED_KINDS, Asked, Counters};
+use novale_policy::Method;
+
+use crate::base::error::Result;
+use crate::fs::Fs;
+
+/// How bytes were written that a caller asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Written {
+    /// By whole new pages.
+    Cow = 0,
+    /// At the end of a file.
+    Append = 1,
+    /// Over the old ones.
+    InPlace = 2,
+    /// To a file's log, then over the old ones.
+    FineLog = 3,
+    /// To pages with two copies.
+    Paired = 4,
+    /// From a file to a file.
+    Copied = 5,
+    /// In several places of a file at once: what an atomic mapping publishes.
+    Published = 6,
+    /// Over the old ones, which were in the log meanwhile, and by whole new pages.
+    Undo = 7,
+    /// Over the old ones, by a log that said where in the pool they lay.
+    Source = 8,
+}
+
+const _: () = assert!((Written::Source as usize) < ASKED_KINDS);
+
+impl Written {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Cow,
+        Self::Append,
+        Self::InPlace,
+        Self::FineLog,
+        Self::Paired,
+        Self::Copied,
+        Self::Published,
+        Self::Undo,
+        Self::Source,
+    ];
+
+    /// In a word; of a method, that of the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cow => "cow",
+            Self::Append => "append",
+            Self::InPlace => "inplace",
+            Self::FineLog => "finelog",
+            Self::Paired => "paired",
+            Self::Copied => "copied",
+            Self::Published => "published",
+            Self::Undo => "adl",
+            Self::Source => "zcl",
+        }
+    }
+
+    /// How many writes were made so, and of how many bytes.
+    #[must_use]
+    pub fn asked(self, counters: &Counters) -> Asked {
+        counters.asked.get(self as usize).copied().unwrap_or_default()
+    }
+}
+
+impl From<Method> for Written {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::CopyOnWrite => Self::Cow,
+            Method::Append => Self::Append,
+            Method::InPlace => Self::InPlace,
+            Method::FineLog => Self::FineLog,
+            Method::Paired => Self::Paired,
+            Method::Undo => Self::Undo,
+            Method::Source => Self::Source,
+        }
+    }
+}
+
+/// What all clients in `arena` have counted, those that left or died included. Of an operation in flight
+/// a part may be missing.
+///
+/// # Errors
+/// [`Error::BadArena`](crate::Error::BadArena) when the arena is damaged.
+pub fn counted(arena: &Arena) -> Result<Counters> {
+    let mut sum = Counters::default();
+    arena.visit_counts(&mut |words| sum += &Counters::of_words(words))?;
+    Ok(sum)
+}
+
+impl Fs {
+    /// Counts where others see it from now on, and what was counted so far as well.
+    pub(crate) fn count_for_all(&mut self) {
+        let blocks = self.client.count_blocks();
+        let source = move |words| Some(Box::new(blocks.take(words)?) as novale_pm::CountWords);
+        self.pm.set_count_source(Some(Box::new(source)));
+    }
+
+    /// A caller's bytes were written.
+    #[inline]
+    pub(crate) fn count_written(&self, how: Written, bytes: u64) {
+        self.pm.count_asked(how as usize, bytes);
+    }
+}
