@@ -66,6 +66,7 @@ check 'the mount table names source and type' listed_as "$pool" "$dir" rw
 check 'mkfs refuses a pool in use, forced too' refuses "$novale" mkfs --force "$pool"
 check 'check refuses a pool in use' refuses "$novale" check "$pool"
 check 'info works on a live pool' "$novale" info "$pool"
+check 'stats of a live pool' says written "$novale" stats "$pool"
 shown_twice() {
   "$novale" mount "$pool" "$mounts/second" && touch "$dir/seen" && rm "$mounts/second/seen" &&
     [ ! -e "$dir/seen" ]

@@ -218,6 +218,11 @@ impl Pm {
         self.registry = self.registry.moved(source);
     }
 
+    /// Counts from 0 on again.
+    pub fn restart_counts(&mut self) {
+        self.registry = Registry::new(self.slots.len(), self.cpu.write_back.is_none());
+    }
+
     /// Counts that somebody has asked for `bytes` to be stored; `kind` (below [`ASKED_KINDS`]) means what
     /// the caller says.
     ///

@@ -223,4 +223,6 @@ fn others_read_what_threads_count_and_what_dead_ones_left() {
     store_one(&pm);
     assert_eq!(pm.counters().lines(), 2);
     assert_eq!(both().lines(), 7);
+    pm.restart_counts();
+    assert_eq!(pm.counters(), Counters::default());
 }

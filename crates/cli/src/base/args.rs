@@ -38,6 +38,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Info(InfoArgs),
     Set(SetArgs),
+    Stats(StatsArgs),
     Check(CheckArgs),
     Dump(DumpArgs),
     #[command(subcommand)]
@@ -55,6 +56,7 @@ impl Command {
         match self {
             Self::Mkfs(args) => args.json,
             Self::Info(args) => args.json,
+            Self::Stats(args) => args.json,
             Self::Check(args) => args.json,
             Self::Dump(args) => args.json,
             Self::Quota(QuotaCommand::Show(args)) => args.json,
@@ -380,6 +382,33 @@ impl ValueEnum for ChosenMethod {
             None => Some(PossibleValue::new("none").help("The mount's choice")),
         }
     }
+}
+
+/// Show what a pool's clients were asked to write and what they stored, while it is open.
+///
+/// Counted are all clients since the pool was opened: the mount, programs under `novale run`, users of the
+/// library, those that left or died included. What opening took (recovery) is in it; what a program stores
+/// to a file's own pages that it has mapped is not. Only who has the pool open may see it: the counts lie
+/// where its clients share memory. They go when the last of them closes the pool.
+///
+/// A line is 64 bytes. Streamed lines go past the caches, others are written back; either way a fence
+/// waits for them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale stats /dev/shm/pool
+  novale stats --json slot0 slot1
+  novale stats --watch=5 /dev/shm/pool")]
+pub(crate) struct StatsArgs {
+    /// Show what was counted in each second, or in so many, until the pool is closed.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) watch: Option<u64>,
+    /// Print JSON, with --watch an object on a line each time; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slots, in any order.
+    #[arg(required = true, value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
 }
 
 /// Started by `novale info`: asks a mount for its space, which a stuck daemon never answers.

@@ -12,3 +12,4 @@ pub(crate) mod quota;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod set;
+pub(crate) mod stats;

@@ -48,12 +48,14 @@ impl Fs {
     /// [`Error::NoMemory`] when the arena is too small.
     #[expect(clippy::needless_pass_by_value, reason = "the file system takes the arena over")]
     pub fn open(
-        pm: Pm,
+        mut pm: Pm,
         arena: Arena,
         options: &OpenOptions,
         exec: &dyn Executor,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Self> {
+        // What measured the memory is not the pool's work.
+        pm.restart_counts();
         let mut pool = Pool::read(&pm)?;
         let lanes = journal::lane_pages(&pm, pool.superblock.lane_count)?;
         let mut opened = survey(&pm, &pool, &lanes, exec, progress)?;
