@@ -55,7 +55,7 @@ impl Pm {
     #[inline]
     pub fn expect_stores(&self, addr: PmAddr, len: u64) {
         let Some(Some(asked)) = self.asked.get(usize::from(addr.slot())) else { return };
-        let Ok(base) = self.load_ptr(addr, len.max(1)) else { return };
+        let Ok(base) = self.mapped_ptr(addr, len.max(1)) else { return };
         let first = addr.byte() / WINDOW;
         for window in first..(addr.byte() + len).div_ceil(WINDOW) {
             if asked.is_first(window) {

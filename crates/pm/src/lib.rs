@@ -9,6 +9,7 @@
 //! - `pm` maps and bounds-checks; `load`, `store` and `stream` are the access.
 //! - `ahead` has pages mapped before they are stored to.
 //! - `token` has the three labels, `counters` what was stored, `observer` who watches.
+//! - `device` emulates slower memories.
 //! - `window` shows pieces of it to a program that stores itself.
 //! - `slot` opens files, DAX files and DAX devices; `cpu` has the instructions.
 //!
@@ -30,6 +31,7 @@
 mod ahead;
 mod counters;
 mod cpu;
+mod device;
 mod error;
 #[cfg(test)]
 mod execution_tests;
@@ -46,6 +48,7 @@ mod window;
 
 pub use counters::{ASKED_KINDS, Asked, CountSource, CountWords, Counters, PurposeCounters};
 pub use cpu::WriteBackKind;
+pub use device::{Bandwidth, Device, DeviceError, MODEL_WORDS, Model};
 pub use error::{OutOfRange, PmError};
 pub use observer::{Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};

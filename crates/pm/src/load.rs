@@ -60,12 +60,11 @@ impl Pm {
     /// then.
     #[inline]
     pub fn load_in_page(&self, page: PmAddr, from: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
-        let src = self.load_ptr(page, PAGE)?;
         let len = into.len() as u64;
         if from > PAGE || len > PAGE - from {
             return Err(OutOfRange { addr: page, len: PAGE });
         }
-        let src = src.wrapping_add(crate::to_usize(from));
+        let src = self.load_ptr_in_page(page, from, len)?;
         if cfg!(feature = "lab") {
             self.tell_load(page.add(from), len)?;
         }
@@ -78,7 +77,7 @@ impl Pm {
     /// Starts to bring the line at `addr` into the cache; an address outside is ignored.
     #[inline]
     pub fn prefetch(&self, addr: PmAddr) {
-        if let Ok(src) = self.load_ptr(addr, 1) {
+        if let Ok(src) = self.mapped_ptr(addr, 1) {
             cpu::prefetch(src);
         }
     }
@@ -86,7 +85,7 @@ impl Pm {
     /// As [`Pm::prefetch`], for each line of a range.
     #[inline]
     pub fn prefetch_range(&self, addr: PmAddr, len: u64) {
-        if let Ok(src) = self.load_ptr(addr, len) {
+        if let Ok(src) = self.mapped_ptr(addr, len) {
             for line in (0..usize::try_from(len).unwrap_or(0)).step_by(64) {
                 cpu::prefetch(src.wrapping_add(line));
             }

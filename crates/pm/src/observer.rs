@@ -1,6 +1,7 @@
 //! The seam for the one who watches the stores: the crash lab's recorder, fault injection.
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use novale_layout::PmAddr;
 
@@ -52,11 +53,59 @@ pub trait Observer: Send + Sync {
     /// A fence is about to complete this thread's write-backs and streaming stores.
     fn fence(&self, site: &'static Location<'static>);
 
+    /// That fence has completed them.
+    fn fenced(&self) {}
+
+    /// Whether [`Observer::store`] is to be shown what a copy within the pool stores, which takes a copy
+    /// of it; without, such a copy is told as a write-back of its lines alone.
+    fn sees_bytes(&self) -> bool {
+        true
+    }
+
     /// `len` bytes from `addr` are about to be copied out; with `false` they can't be read, as those
     /// outside of the pool. Asked only where the feature `lab` is compiled in: without it a load costs
     /// no look for an observer.
     fn load(&self, addr: PmAddr, len: u64) -> bool {
         let _ = (addr, len);
         true
+    }
+}
+
+/// Two who watch: the first one is told first.
+pub(crate) struct Both(pub(crate) Arc<dyn Observer>, pub(crate) Arc<dyn Observer>);
+
+impl Observer for Both {
+    fn store(&self, event: StoreEvent<'_>) {
+        self.0.store(event);
+        self.1.store(event);
+    }
+
+    fn write_back(
+        &self,
+        addr: PmAddr,
+        len: u64,
+        purpose: Purpose,
+        site: &'static Location<'static>,
+    ) {
+        self.0.write_back(addr, len, purpose, site);
+        self.1.write_back(addr, len, purpose, site);
+    }
+
+    fn fence(&self, site: &'static Location<'static>) {
+        self.0.fence(site);
+        self.1.fence(site);
+    }
+
+    fn fenced(&self) {
+        self.0.fenced();
+        self.1.fenced();
+    }
+
+    fn sees_bytes(&self) -> bool {
+        self.0.sees_bytes() || self.1.sees_bytes()
+    }
+
+    fn load(&self, addr: PmAddr, len: u64) -> bool {
+        self.0.load(addr, len) && self.1.load(addr, len)
     }
 }

@@ -9,9 +9,11 @@ use novale_layout::PmAddr;
 use crate::ahead::Asked;
 use crate::counters::{Registry, SLOTS_MAX};
 use crate::cpu::{self, Cpu};
+use crate::device::{Device, DeviceError, Model};
+use crate::observer::Both;
 use crate::slot::Slot;
 use crate::{
-    CountSource, Counters, Observer, OutOfRange, PmError, PmOptions, SlotKind, SlotLock,
+    CountSource, Counters, Observer, OutOfRange, PAGE, PmError, PmOptions, SlotKind, SlotLock,
     SlotMemory, SlotSpec, to_usize,
 };
 
@@ -25,6 +27,8 @@ pub struct Pm {
     pub(crate) cpu: Cpu,
     pub(crate) registry: Registry,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The memory that is emulated; an observer too.
+    model: Option<Arc<Model>>,
     /// Which pages were mapped ahead, by slot.
     pub(crate) asked: Box<[Option<Asked>]>,
     read_only: bool,
@@ -36,8 +40,10 @@ pub struct Pm {
 #[derive(Debug, Clone, Copy)]
 struct Range {
     base: *mut u8,
-    /// Bytes that may be loaded.
+    /// Bytes that are mapped.
     len: u64,
+    /// Bytes that may be loaded as they are: 0 where loads are delayed.
+    load_len: u64,
     /// Bytes that may be stored: 0 when read-only.
     store_len: u64,
 }
@@ -124,6 +130,7 @@ impl Pm {
             .map(|slot| Range {
                 base: slot.base(),
                 len: slot.len(),
+                load_len: slot.len(),
                 store_len: if options.read_only { 0 } else { slot.len() },
             })
             .collect();
@@ -133,6 +140,7 @@ impl Pm {
             cpu: Cpu::choose(options.write_back, eadr)?,
             registry: Registry::new(slots.len(), eadr),
             observer: options.observer.clone(),
+            model: None,
             asked: slots.iter().map(|slot| Asked::of(slot, options)).collect(),
             read_only: options.read_only,
             slots: slots.into_boxed_slice(),
@@ -197,7 +205,7 @@ impl Pm {
     #[inline]
     #[must_use]
     pub fn contains(&self, addr: PmAddr, len: u64) -> bool {
-        self.load_ptr(addr, len).is_ok()
+        self.mapped_ptr(addr, len).is_ok()
     }
 
     /// What all threads have stored, written back and fenced since the pool was opened.
@@ -232,9 +240,88 @@ impl Pm {
         self.registry.shard().asked(kind, bytes);
     }
 
-    /// The pointer to `len` readable bytes.
+    /// Emulates a memory from now on, until this is dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoFlush`].
+    pub fn set_model(&mut self, model: Model) -> Result<(), DeviceError> {
+        if let Some(kind) = model.device().flush {
+            let chosen = Cpu::choose(Some(kind), self.cpu.write_back.is_none());
+            let chosen = chosen.map_err(|error| DeviceError::NoFlush(error.to_string()))?;
+            self.cpu = Cpu { streams: false, ..chosen };
+        }
+        let model = Arc::new(model);
+        if model.delays_loads() {
+            for range in &mut self.ranges {
+                range.load_len = 0;
+            }
+        }
+        self.observer = Some(match self.observer.take() {
+            None => model.clone(),
+            Some(observer) => Arc::new(Both(observer, model.clone())),
+        });
+        self.model = Some(model);
+        Ok(())
+    }
+
+    /// The memory that is emulated: what is measured is that one's, then, and should say so.
+    #[must_use]
+    pub fn device(&self) -> Option<&Device> {
+        self.model.as_ref().map(|model| model.device())
+    }
+
+    /// The pointer to `len` bytes that are about to be loaded.
     #[inline(always)]
     pub(crate) fn load_ptr(&self, addr: PmAddr, len: u64) -> Result<*const u8, OutOfRange> {
+        match self.ranges.get(usize::from(addr.slot())) {
+            Some(range)
+                if addr.reserved_bits_clear()
+                    && len <= range.load_len
+                    && addr.byte() <= range.load_len - len =>
+            {
+                Ok(range.base.wrapping_add(to_usize(addr.byte())))
+            }
+            _ => self.delayed_ptr(addr, len),
+        }
+    }
+
+    /// The same of bytes in a page, from byte `from` of it on, which are not beyond its end.
+    #[inline(always)]
+    pub(crate) fn load_ptr_in_page(
+        &self,
+        page: PmAddr,
+        from: u64,
+        len: u64,
+    ) -> Result<*const u8, OutOfRange> {
+        match self.ranges.get(usize::from(page.slot())) {
+            Some(range)
+                if page.reserved_bits_clear()
+                    && PAGE <= range.load_len
+                    && page.byte() <= range.load_len - PAGE =>
+            {
+                Ok(range.base.wrapping_add(to_usize(page.byte() + from)))
+            }
+            _ => {
+                self.mapped_ptr(page, PAGE)?;
+                self.delayed_ptr(page.add(from), len)
+            }
+        }
+    }
+
+    /// The pointer to bytes that are not there, or of a memory whose loads take time.
+    #[cold]
+    #[inline(never)]
+    fn delayed_ptr(&self, addr: PmAddr, len: u64) -> Result<*const u8, OutOfRange> {
+        let found = self.mapped_ptr(addr, len)?;
+        if let Some(model) = &self.model {
+            model.loaded(addr, len);
+        }
+        Ok(found)
+    }
+
+    /// The pointer to `len` mapped bytes.
+    #[inline(always)]
+    pub(crate) fn mapped_ptr(&self, addr: PmAddr, len: u64) -> Result<*const u8, OutOfRange> {
         match self.ranges.get(usize::from(addr.slot())) {
             Some(range)
                 if addr.reserved_bits_clear()
@@ -312,6 +399,7 @@ impl Cpu {
         if !kinds.contains(&kind) {
             return Err(PmError::WriteBackUnsupported { wanted: kind, best });
         }
-        Ok(Self { write_back: (!eadr).then_some(kind), wide: cpu::has_wide() })
+        let write_back = (!eadr).then_some(kind);
+        Ok(Self { write_back, wide: cpu::has_wide(), streams: !eadr })
     }
 }

@@ -112,7 +112,7 @@ impl Pm {
     #[inline]
     #[track_caller]
     pub fn write_back_range(&self, addr: PmAddr, len: u64, purpose: Purpose) -> Flushed {
-        let Ok(src) = self.load_ptr(addr, len) else { self.refuse("write-back", addr, len) };
+        let Ok(src) = self.mapped_ptr(addr, len) else { self.refuse("write-back", addr, len) };
         let Some(kind) = self.cpu.write_back else {
             return Flushed::new();
         };
@@ -137,8 +137,11 @@ impl Pm {
     pub fn fence(&self, _flushed: Flushed) -> Durable {
         if let Some(observer) = &self.observer {
             observer.fence(Location::caller());
+            wait();
+            observer.fenced();
+        } else {
+            wait();
         }
-        wait();
         self.registry.shard().fenced();
         Durable::new()
     }

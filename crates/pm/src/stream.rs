@@ -10,7 +10,9 @@ use novale_layout::PmAddr;
 
 use crate::pm::assert_aligned;
 use crate::store::tell_store;
-use crate::{Flushed, LINE, Observer, OutOfRange, PAGE, Pm, Purpose, StoreKind, cpu, to_usize};
+use crate::{
+    Flushed, LINE, Observer, OutOfRange, PAGE, Pm, Purpose, StoreKind, cpu, lines_touched, to_usize,
+};
 
 /// Under eADR, shorter streams are plain stores: a cached store is durable, a trip to memory is
 /// not needed. From about here on, reading the lines to store to them costs more (`limit`: 2 KB
@@ -90,8 +92,11 @@ impl Pm {
         let to = self.store_ptr(dst, len);
         let apart = dst.slot() != src.slot() || dst.byte().abs_diff(src.byte()) >= len;
         assert!(apart, "copy of {len} bytes from {src} to {dst}: the ranges overlap");
-        if self.observer.is_some() {
-            return self.stream_copy_told(dst, src, len, purpose);
+        if let Some(observer) = &self.observer {
+            if observer.sees_bytes() {
+                return self.stream_copy_told(dst, src, len, purpose);
+            }
+            observer.write_back(dst, len, purpose, Location::caller());
         }
         // SAFETY: `store_ptr` and `load_ptr` found `len` bytes each, and they are apart.
         unsafe { self.stream_raw(dst, to, from, len, purpose) };
@@ -135,7 +140,7 @@ impl Pm {
         purpose: Purpose,
     ) {
         let is_whole = (addr.byte() | len).is_multiple_of(LINE) && len > 0;
-        if !is_whole || self.cpu.write_back.is_none() {
+        if !is_whole || !self.cpu.streams {
             // SAFETY: the same contract.
             return unsafe { self.stream_parts(addr, dst, src, len, purpose) };
         }
@@ -149,7 +154,7 @@ impl Pm {
         self.count_streamed(addr, len, purpose);
     }
 
-    /// The general case of `stream_raw`: edges, nothing, or eADR.
+    /// The general case of `stream_raw`: edges, nothing, eADR, or all through the caches.
     ///
     /// # Safety
     /// As `stream_raw`.
@@ -184,23 +189,24 @@ impl Pm {
                     // SAFETY: a part of both ranges.
                     unsafe { cpu::copy_in(self.cpu, to, from, to_usize(part.len)) };
                     self.count_stored(at, part.len, purpose);
-                    // SAFETY: a line that holds bytes of the range is mapped.
-                    unsafe { self.write_back_edge(at, to, purpose) };
+                    // SAFETY: lines that hold bytes of the range are mapped.
+                    unsafe { self.write_back_part(at, to, part.len, purpose) };
                 }
             }
         }
     }
 
-    /// Writes the line that holds `dst`, the pointer of `addr`, back.
+    /// Writes the lines back that hold `len` bytes, at least one, from `dst`, the pointer of `addr`.
     ///
     /// # Safety
-    /// `dst` is mapped.
-    unsafe fn write_back_edge(&self, addr: PmAddr, dst: *mut u8, purpose: Purpose) {
+    /// The bytes are mapped.
+    unsafe fn write_back_part(&self, addr: PmAddr, dst: *mut u8, len: u64, purpose: Purpose) {
         if let Some(kind) = self.cpu.write_back {
             let line = dst.wrapping_sub(to_usize(addr.byte() % LINE));
+            let lines = lines_touched(addr.byte(), len);
             // SAFETY: mappings are whole pages; `Cpu::choose` checked the instruction.
-            unsafe { cpu::write_back_lines(kind, line, 1) };
-            self.registry.shard().written_back(purpose, addr.slot(), 1);
+            unsafe { cpu::write_back_lines(kind, line, to_usize(lines)) };
+            self.registry.shard().written_back(purpose, addr.slot(), lines);
         }
     }
 
@@ -212,9 +218,10 @@ impl Pm {
     /// How `part` of a stream of `total` bytes is stored.
     #[inline]
     fn manner(&self, part: Part, total: u64) -> Manner {
+        let is_eadr = self.cpu.write_back.is_none();
         if part.len == 0 {
             Manner::Nothing
-        } else if self.cpu.write_back.is_none() && total < EADR_STREAM_BYTES_MIN {
+        } else if !self.cpu.streams && (!is_eadr || total < EADR_STREAM_BYTES_MIN) {
             Manner::Plain
         } else if part.is_whole_lines {
             Manner::Lines
@@ -266,7 +273,7 @@ enum Manner {
     Lines,
     /// Streaming stores of 8-byte units of one line.
     Words,
-    /// Plain stores; without eADR a part of one line, which is written back.
+    /// Plain stores, which are written back but for eADR: a part of one line, or all.
     Plain,
 }
 

@@ -59,4 +59,6 @@ pub(crate) struct Cpu {
     pub(crate) write_back: Option<WriteBackKind>,
     /// Whole lines are streamed by one 64-byte store.
     pub(crate) wide: bool,
+    /// Long stores go past the caches; else through them, and are written back. Not under eADR.
+    pub(crate) streams: bool,
 }

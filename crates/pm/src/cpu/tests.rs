@@ -87,7 +87,8 @@ fn check_all(unit: usize, copy: Copy<'_>) {
 
 /// What the CPU can do, and without its widest stores.
 fn cpus() -> Vec<Cpu> {
-    let narrow = Cpu { write_back: super::write_back_kinds().first().copied(), wide: false };
+    let narrow =
+        Cpu { write_back: super::write_back_kinds().first().copied(), wide: false, streams: true };
     let wide = Cpu { wide: super::has_wide(), ..narrow };
     vec![narrow, wide]
 }
@@ -139,7 +140,11 @@ fn streamed_lines_store_their_range_only() {
 
 #[test]
 fn the_portable_copies_do_what_those_of_this_cpu_do() {
-    let cpu = Cpu { write_back: Some(WriteBackKind::Portable), wide: portable::has_wide() };
+    let cpu = Cpu {
+        write_back: Some(WriteBackKind::Portable),
+        wide: portable::has_wide(),
+        streams: true,
+    };
     check_all(1, &|dst, src, len| {
         // SAFETY: as above.
         unsafe { portable::copy_in(cpu, dst, src, len) };
