@@ -27,16 +27,19 @@ mod target;
 mod threads;
 mod workload;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use novale_pm::Device;
 use place::Place;
 
 /// Bytes that one operation's share of a round moves, at most.
 const ROUND_BYTES_MAX: u64 = 64 << 20;
 const OPS_MIN: u64 = 50;
+/// What a mount's daemon says of it.
+const FACTS: &str = "system.novale.mount";
 
 /// Measures what Novale costs, next to the bare memory of the same run.
 ///
@@ -135,6 +138,10 @@ struct Common {
     /// Stay on 4 KB pages.
     #[arg(long, global = true)]
     small_pages: bool,
+    /// Emulate a slower memory: dram (none), stt-ram, pcm, hinfs, optane, cxl, or own values
+    /// (`novale mount --help` has them). Of a mount, which has its own, only the bare memory beside it.
+    #[arg(long, global = true, value_name = "DEVICE")]
+    device: Option<Device>,
     /// Measure only the operations whose name contains this.
     #[arg(long, global = true, value_name = "TEXT")]
     only: Option<String>,
@@ -142,7 +149,7 @@ struct Common {
 
 impl Common {
     fn place(&self) -> Place {
-        Place { folder: self.slots_in.clone(), small_pages: self.small_pages }
+        Place { folder: self.slots_in.clone(), small_pages: self.small_pages, device: self.device }
     }
 
     fn threads(&self) -> Result<usize> {
@@ -181,7 +188,45 @@ fn main() -> Result<()> {
         Some(Command::Recovery(options)) => recovery::run(common, options),
         Some(Command::Mount { dir, others, durable }) => mount::run(common, dir, others, *durable),
     };
-    report?.print(common.json)
+    let mut report = report?;
+    let dirs = cli.command.iter().flat_map(Command::dirs);
+    let models = dirs.filter_map(|dir| Some(format!("{}: {}", dir.display(), mounts_device(dir)?)));
+    let models: Vec<String> = models.collect();
+    if !models.is_empty() {
+        report.setup.push(("models of memory", models.join("; ")));
+    }
+    report.print(common.json)
+}
+
+impl Command {
+    /// The folders that it measures.
+    fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
+        let (one, others) = match self {
+            Self::Mount { dir, others, .. } => (Some(dir), others.as_slice()),
+            Self::Micro { dirs, .. } | Self::Calls { dirs } => (None, dirs.as_slice()),
+            Self::Filebench(options) => (None, options.dirs.as_slice()),
+            Self::Limit
+            | Self::Ops
+            | Self::Lines
+            | Self::Methods
+            | Self::Threads
+            | Self::Nova
+            | Self::Aging(_)
+            | Self::Directory(_)
+            | Self::Recovery(_)
+            | Self::Attach => (None, [].as_slice()),
+        };
+        one.into_iter().chain(others)
+    }
+}
+
+/// The memory that the Novale mount of a folder emulates, as its daemon says.
+fn mounts_device(dir: &Path) -> Option<String> {
+    let mut value = vec![0; 1 << 16];
+    let len = rustix::fs::getxattr(dir, FACTS, &mut value[..]).ok()?;
+    let facts: serde_json::Value = serde_json::from_slice(value.get(..len)?).ok()?;
+    let device = facts.get("device")?.as_str()?;
+    (!device.is_empty()).then(|| device.to_owned())
 }
 
 /// The circumstances that every report tells.

@@ -2,11 +2,12 @@
 //! on 2 MB pages where the kernel gives them.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
 use novale_arena::Arena;
 use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions, Serial, UpdatePolicy, mkfs};
-use novale_pm::{Pm, PmOptions, SlotSpec};
+use novale_pm::{Device, MODEL_WORDS, Model, Pm, PmOptions, SlotSpec};
 use tempfile::TempPath;
 
 /// One MB in bytes.
@@ -23,6 +24,8 @@ pub(crate) struct Place {
     pub(crate) folder: Option<PathBuf>,
     /// Stay on 4 KB pages.
     pub(crate) small_pages: bool,
+    /// A memory to emulate.
+    pub(crate) device: Option<Device>,
 }
 
 /// Mapped memory; its file, where it has one, goes with it.
@@ -38,7 +41,7 @@ impl Place {
         let options =
             PmOptions { populate: true, hugepages: !self.small_pages, ..PmOptions::default() };
         let Some(folder) = &self.folder else {
-            let pm = Pm::anonymous(&[bytes], &options)?;
+            let pm = self.emulated(Pm::anonymous(&[bytes], &options)?)?;
             return Ok(Memory { pm, file: None });
         };
         let file = tempfile::Builder::new()
@@ -47,9 +50,18 @@ impl Place {
             .with_context(|| format!("no slot file can be made in {}", folder.display()))?;
         file.as_file().set_len(bytes)?;
         let path = file.into_temp_path();
-        let pm = Pm::open(&[SlotSpec::new(&*path)], &options)?;
+        let pm = self.emulated(Pm::open(&[SlotSpec::new(&*path)], &options)?)?;
         let file = Some(path);
         Ok(Memory { pm, file })
+    }
+
+    /// On the memory that is to be emulated.
+    fn emulated(&self, mut pm: Pm) -> Result<Pm> {
+        if let Some(device) = self.device.filter(|device| !device.is_own()) {
+            let words = [const { AtomicU64::new(0) }; MODEL_WORDS];
+            pm.set_model(Model::start(&device, Box::new(words))?)?;
+        }
+        Ok(pm)
     }
 
     /// Makes a pool of one slot and opens it.
@@ -95,7 +107,12 @@ impl Place {
             None => "private anonymous memory".to_owned(),
             Some(folder) => format!("a file in {}", folder.display()),
         };
-        format!("{kind}, populated, {pages}; DRAM standing in for NVMM")
+        let device = self.device.filter(|device| !device.is_own());
+        let device = device.map_or_else(
+            || "DRAM standing in for NVMM".to_owned(),
+            |device| format!("{device} (a model, on DRAM)"),
+        );
+        format!("{kind}, populated, {pages}; {device}")
     }
 }
 

@@ -54,10 +54,17 @@ impl Pool {
     /// # Errors
     /// Those of [`join::open`].
     pub fn open(slots: &[impl AsRef<Path>]) -> Result<Self, JoinError> {
-        let slots: Vec<PathBuf> = slots.iter().map(|slot| slot.as_ref().to_owned()).collect();
         let fs = OpenOptions { now_ns: wall_clock_ns(), ..OpenOptions::default() };
-        let opening = Opening { fs, ..Opening::default() };
-        let joined = patiently(|| join::open(&slots, &opening, &AllCpus, &|_| ()))?;
+        Self::open_as(slots, &Opening { fs, ..Opening::default() })
+    }
+
+    /// The same, where nobody has it open in another way than by default: on an emulated memory, for one.
+    ///
+    /// # Errors
+    /// Those of [`join::open`].
+    pub fn open_as(slots: &[impl AsRef<Path>], opening: &Opening) -> Result<Self, JoinError> {
+        let slots: Vec<PathBuf> = slots.iter().map(|slot| slot.as_ref().to_owned()).collect();
+        let joined = patiently(|| join::open(&slots, opening, &AllCpus, &|_| ()))?;
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let files = Files::new(joined.fs.clone()).owner(uid.as_raw(), gid.as_raw());
         Ok(Self { files, joined, left: false })

@@ -33,14 +33,16 @@ const SHARED: &[Shared] = &[
             "crates/core/src/map/hold.rs",
             "crates/core/src/map/kernel_mapped.rs",
             "crates/core/src/life/attach.rs",
+            "crates/core/src/life/device.rs",
             "crates/core/src/life/room.rs",
             "crates/core/src/life/serving.rs",
             "crates/core/src/life/settle.rs",
             "crates/pm/src/counters.rs",
             "crates/pm/src/counters/",
+            "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x12a3_09fa_f9c3_8e09,
+        fingerprint: 0xfe22_d404_f9e8_6324,
     },
 ];
 

@@ -107,6 +107,15 @@ impl CountBlocks {
 }
 
 impl Arena {
+    /// Words that a caller's own allocation begins with, without whoever watches them, to be kept.
+    ///
+    /// # Errors
+    /// [`BadOffset`] if they are not wholly inside.
+    pub fn shared_words(&self, off: Off, words: usize) -> Result<CountBlock, BadOffset> {
+        let words = NonNull::from(machine_words(self.slice(off, words as u64)?));
+        Ok(CountBlock { words, _segment: Arc::clone(self.segment()) })
+    }
+
     /// Shows all words that clients have counted in, those that have left or died included, a block at a
     /// time.
     ///

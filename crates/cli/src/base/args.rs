@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use novale_pm::{Device, DeviceError};
 use novale_policy::UpdatePolicy;
 
 use crate::base::size::parse_size;
@@ -124,13 +125,14 @@ pub(crate) struct MkfsArgs {
   novale mount -o ro,noatime slot0 slot1 /mnt
   novale mount --foreground /dev/dax0.0 /mnt
   novale mount -o direct /dev/shm/pool /mnt
+  novale mount --device pcm,flush=clflush /dev/shm/pool /mnt
   novale mount -o remount,ro /mnt")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
     /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
-    /// method=METHOD populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
+    /// method=METHOD device=DEVICE populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
     /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins
     /// over the word that asks for the same. With ro nothing is written to the pool: one that was not
     /// closed clean shows what recovery would leave.
@@ -152,6 +154,14 @@ pub(crate) struct MountArgs {
     /// How files' bytes are written. For comparisons: auto takes what suits a write [default: auto].
     #[arg(long, value_enum)]
     pub(crate) method: Option<MethodArg>,
+    /// Emulate a slower memory, for this mount and all who join it: its delays and its bandwidth, as the
+    /// papers had them. DEVICE is dram (none), stt-ram, pcm, hinfs, optane or cxl, values, or a name with
+    /// values after it: read, write, barrier (ns: of a load from no cache, of a unit written, of a fence),
+    /// bandwidth, read_bandwidth (bytes a second; bandwidth=1/8 of DRAM's), writers (at once), unit (bytes),
+    /// flush (clflush, clflushopt, clwb: all stores through the caches). As an option of -o with colons for
+    /// the commas. Refused where this machine is slower. Not a property of the pool.
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
+    pub(crate) device: Option<Device>,
     /// Fault all of the pool in first, in 2 MB pages where they can be had.
     #[arg(long)]
     pub(crate) populate: bool,
@@ -553,6 +563,10 @@ pub(crate) struct QuotaShowArgs {
 pub(crate) struct QuotaClearArgs {
     /// The directory, in a mount.
     pub(crate) dir: PathBuf,
+}
+
+fn parse_device(text: &str) -> Result<Device, String> {
+    text.parse().map_err(|error: DeviceError| error.to_string())
 }
 
 /// A limit; 0 is none.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use novale_fuse::MountOptions;
+use novale_pm::{Device, DeviceError};
 
 use crate::base::args::{FormArg, MapKind, MethodArg, MountArgs};
 use crate::base::size::parse_size;
@@ -31,6 +32,7 @@ pub(crate) struct Words {
     index_memory: Option<u64>,
     form: Option<FormArg>,
     method: Option<MethodArg>,
+    device: Option<Device>,
     map: Option<MapKind>,
     populate: bool,
     direct: bool,
@@ -69,6 +71,10 @@ impl Words {
             }
             Some(("form", form)) => self.form = Some(one_of(form).map_err(wrong)?),
             Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
+            Some(("device", device)) => {
+                let device: Result<Device, DeviceError> = device.parse();
+                self.device = Some(device.map_err(|error| wrong(error.to_string()))?);
+            }
             Some((MAP, map)) => self.map = Some(one_of(map).map_err(wrong)?),
             _ => return Ok(false),
         }
@@ -85,6 +91,7 @@ impl Words {
         args.index_memory = args.index_memory.or(self.index_memory);
         args.form = args.form.or(self.form);
         args.method = args.method.or(self.method);
+        args.device = args.device.or(self.device);
         args.map = args.map.or(self.map);
         args.populate |= self.populate;
         args.direct |= self.direct;
@@ -106,6 +113,8 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
     let form = form.map(|form| format!("form={}", form.get_name()));
     let method = args.method.map(|method| format!("method={}", method.policy().name()));
+    let device = args.device.filter(|device| !device.is_own());
+    let device = device.map(|device| format!("device={}", device.spelled()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
@@ -115,7 +124,9 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let map = map.map(|map| format!("{MAP}={}", map.get_name()));
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
-    let own = [form, method, log, arena, index, populate, direct, map, quiet].into_iter().flatten();
+    let own = [form, method, device, log, arena, index, populate, direct, map, quiet]
+        .into_iter()
+        .flatten();
     own.chain(attributes).collect()
 }
 
@@ -161,6 +172,9 @@ pub(crate) fn spelled(word: &str) -> String {
         Some((name @ ("arena_max" | "index_memory"), size)) => {
             parse_size(size).map_or_else(|_| word.to_owned(), |bytes| format!("{name}={bytes}"))
         }
+        Some(("device", device)) => device
+            .parse::<Device>()
+            .map_or_else(|_| word.to_owned(), |device| format!("device={}", device.spelled())),
         Some(("log", log)) => std::path::absolute(log)
             .map_or_else(|_| word.to_owned(), |log| format!("log={}", log.display())),
         _ => word.to_owned(),

@@ -38,6 +38,8 @@ struct PoolFacts {
     commits: Option<String>,
     /// Which methods writes take, as `--method` names them.
     method: Option<String>,
+    /// The memory that is emulated, in words.
+    device: Option<String>,
     bytes_free: Option<u64>,
     inodes: Option<u64>,
     /// Which methods writes take where neither a file nor a mount says so.
@@ -75,14 +77,15 @@ fn facts(found: &Found) -> Result<PoolFacts> {
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let said = match (used_by, mounted.first()) {
-        (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX)
-            .map(|said| (said.space, said.facts.map(|facts| [facts.commits, facts.method]))),
+        (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX).map(|said| {
+            (said.space, said.facts.map(|facts| [facts.commits, facts.method, facts.device]))
+        }),
         (None, _) => Ok((slots::space(found), None)),
         (Some(_), None) => Ok((None, None)),
     };
     let (answers, (space, words)) = (said.is_ok(), said.unwrap_or_default());
     let words = words.unwrap_or_default().map(|word| Some(word).filter(|word| !word.is_empty()));
-    let [commits, method] = words;
+    let [commits, method, device] = words;
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
     let slots = slots.map(|((slot, path), memory)| SlotFacts {
@@ -110,6 +113,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
         commits,
         method,
+        device,
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
         default_method: info.update.unwrap_or_default().name(),
@@ -147,6 +151,9 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     }
     if let Some(commits) = &facts.commits {
         say!("commits   {commits}")?;
+    }
+    if let Some(device) = &facts.device {
+        say!("memory    {device}")?;
     }
     for bad in &facts.bad_copies {
         say!("damaged   {bad}")?;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use novale_core::{Written, counted, live_clients};
+use novale_core::{Written, counted, emulated, live_clients};
 use novale_pm::{Counters, Purpose};
 use novale_posix::join::JoinError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,6 +22,8 @@ use crate::pools::slots::{self, Found};
 #[derive(Debug, Serialize)]
 struct Stats {
     pool: String,
+    /// The memory that is emulated, in words.
+    device: Option<String>,
     /// Processes that have it open.
     clients: Vec<u32>,
     /// What was asked for, by how it was written.
@@ -75,9 +77,12 @@ pub(crate) fn run(args: &StatsArgs) -> Result<()> {
         Ok((clients, counted(&arena)?))
     };
     let (clients, mut before) = now()?;
-    let Some(seconds) = args.watch else {
-        return print(args, &Stats::new(&found, clients, &before));
+    let device = emulated(&arena)?.map(|device| device.to_string());
+    let stats = |clients, counters: &Counters| Stats {
+        device: device.clone(),
+        ..Stats::new(&found, clients, counters)
     };
+    let Some(seconds) = args.watch else { return print(args, &stats(clients, &before)) };
     // Until nobody has the pool open, or nobody listens, or a signal ends it.
     loop {
         if is_unheard(seconds)? {
@@ -85,7 +90,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<()> {
         }
         let (clients, counters) = now()?;
         let is_closed = clients.is_empty();
-        let stats = Stats::new(&found, clients, &(&counters - &before));
+        let stats = stats(clients, &(&counters - &before));
         if args.json {
             say!("{}", serde_json::to_string(&stats)?)?;
         } else {
@@ -131,6 +136,7 @@ impl Stats {
         let slots = found.info.slots.iter().map(|slot| counters.slot_lines(slot.index));
         Self {
             pool: Uuid::from_bytes(found.info.uuid).to_string(),
+            device: None,
             clients,
             writes: asked.values().map(|asked| asked.writes).sum(),
             asked,
@@ -173,6 +179,9 @@ fn word(purpose: Purpose) -> &'static str {
 /// All of it.
 fn show(stats: &Stats) -> Result<()> {
     say!("pool      {}", stats.pool)?;
+    if let Some(device) = &stats.device {
+        say!("memory    {device}")?;
+    }
     let pids: Vec<String> = stats.clients.iter().map(ToString::to_string).collect();
     match pids.len() {
         0 => say!("clients   none: those that had it open died")?,

@@ -37,6 +37,9 @@ pub(crate) struct Facts {
     /// Which methods writes take, as `--method` names them.
     #[serde(default)]
     pub(crate) method: String,
+    /// The memory that is emulated, in words; nothing where none is.
+    #[serde(default)]
+    pub(crate) device: String,
     /// Processes that use the pool and serve no mount.
     pub(crate) programs: Vec<u32>,
 }
@@ -62,6 +65,7 @@ impl Facts {
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
         fs.update_policy().name().clone_into(&mut self.method);
+        self.device = fs.pm().device().map(ToString::to_string).unwrap_or_default();
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {

@@ -9,8 +9,8 @@ use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, Served
 use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
 use novale_pm::PmOptions;
 use novale_policy::Form;
-use novale_posix::join::{self, ArenaFile, Opening, arena_bytes};
-use novale_posix::{measure_costs, wall_clock_ns};
+use novale_posix::join::{self, ArenaFile, JoinError, Opening, arena_bytes};
+use novale_posix::wall_clock_ns;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -171,14 +171,13 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
             slots::shown(&found.paths)
         );
     }
-    let mut opening = opening(request);
-    let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm))?;
-    measure_costs(&pm, &mut opening.fs);
+    let opening = opening(request);
+    let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm.clone()))?;
     let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
     let segment = arena.create(bytes)?;
     let bar = Bar::new();
-    let fs = Fs::open(pm, segment, &opening.fs, &AllCpus, &|progress| bar.show(progress));
-    let removed = |_: &Error| arena.remove().unwrap_or_default();
+    let fs = join::open_in(pm, segment, &opening, &AllCpus, &|progress| bar.show(progress));
+    let removed = |_: &JoinError| arena.remove().unwrap_or_default();
     let fs = fs.inspect_err(removed).with_context(|| slots::shown(&found.paths))?;
     Ok(OpenPool { fs: Arc::new(fs), arena, shared: false, _lock: Some(lock) })
 }
@@ -222,7 +221,7 @@ fn opening(request: &Request) -> Opening {
         index_bytes: request.args.index_memory,
         ignore_default_acls: !request.words.options.has_acls(),
     };
-    Opening { pm, fs, arena_bytes: request.args.arena_max }
+    Opening { pm, fs, arena_bytes: request.args.arena_max, device: request.args.device }
 }
 
 fn tell_bad_copies(request: &Request, found: &Found) {

@@ -16,6 +16,7 @@ use crate::base::types::{Ctx, GcCounters, OpenReport};
 use crate::fs::{Atime, Fs, OpenOptions};
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
+use crate::life::device;
 use crate::op::call::OpKind;
 use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
@@ -25,13 +26,13 @@ use crate::space::Allocator;
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 4;
+const SHARED: u64 = 5;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
 pub const ARENA_ABI: u64 = SHARED << 32 | novale_layout::FORMAT_VERSION as u64;
 
-// Words of the arena's root block.
+// Words of the arena's root block; from 28 on they are those of `room`, `inode/pairs` and `device`.
 const STAGE: usize = 0;
 const SESSION: usize = 1;
 const PLACES: usize = 2;
@@ -141,7 +142,12 @@ impl Fs {
     /// # Errors
     /// [`Error::Closed`] while its pool is being opened or closed, [`Error::BadArena`] when another one
     /// is open in it; [`Error::BadPool`].
-    pub fn attach(pm: Pm, arena: &Arena, options: &OpenOptions, process: PidInfo) -> Result<Self> {
+    pub fn attach(
+        mut pm: Pm,
+        arena: &Arena,
+        options: &OpenOptions,
+        process: PidInfo,
+    ) -> Result<Self> {
         let pool = Pool::read(&pm)?;
         let root = arena.root();
         let word = |index: usize| root.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -154,6 +160,7 @@ impl Fs {
             let found = format!("it is of session {}", word(SESSION));
             return Err(Error::BadArena(format!("{found}, the pool's is {}", pool.state.session)));
         }
+        device::join(&mut pm, arena)?;
         let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
         let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
         let (client, is_full) = take_slot(arena, process)?;

@@ -7,6 +7,7 @@
 //! Never here: what a running operation needs.
 
 pub(crate) mod attach;
+pub(crate) mod device;
 pub(crate) mod mkfs;
 pub(crate) mod open;
 pub(crate) mod room;

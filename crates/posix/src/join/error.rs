@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use novale_arena::ArenaError;
-use novale_pm::PmError;
+use novale_pm::{DeviceError, PmError};
 
 use crate::errno::{errno, pm_errno};
 
@@ -45,6 +45,9 @@ pub enum JoinError {
     /// The arena: of another build, of another container, or damaged.
     #[error(transparent)]
     Arena(ArenaError),
+    /// The device that was to be emulated.
+    #[error(transparent)]
+    Device(DeviceError),
     /// The kernel refused.
     #[error("{what}: {source}")]
     Io {
@@ -71,12 +74,14 @@ impl JoinError {
             Self::Pm(error) => pm_errno(error),
             Self::Core(error) => errno(error),
             Self::Arena(ArenaError::OtherBuild { .. }) => libc::ELIBBAD,
-            Self::Arena(ArenaError::Full(_)) => libc::ENOMEM,
+            Self::Arena(ArenaError::Full(_)) | Self::Device(DeviceError::NoMemory) => libc::ENOMEM,
             Self::Arena(ArenaError::NoClientSlot(_)) => libc::EUSERS,
             Self::Arena(ArenaError::Io { source, .. }) | Self::Io { source, .. } => {
                 source.raw_os_error().unwrap_or(libc::EIO)
             }
             Self::Arena(_) => libc::EIO,
+            Self::Device(DeviceError::Spelling(_)) => libc::EINVAL,
+            Self::Device(_) => libc::EOPNOTSUPP,
         }
     }
 
@@ -99,6 +104,12 @@ impl From<PmError> for JoinError {
 impl From<novale_core::Error> for JoinError {
     fn from(error: novale_core::Error) -> Self {
         if matches!(error, novale_core::Error::Closed) { Self::Changing } else { Self::Core(error) }
+    }
+}
+
+impl From<DeviceError> for JoinError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
     }
 }
 

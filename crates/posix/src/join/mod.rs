@@ -19,10 +19,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use novale_arena::{PidInfo, SEGMENT_BYTES_MAX};
-use novale_core::{Executor, Fs, OpenOptions, PoolInfo, Progress, Served, inspect, mount_served};
+use novale_arena::{Arena, PidInfo, SEGMENT_BYTES_MAX};
+use novale_core::{
+    Executor, Fs, OpenOptions, PoolInfo, Progress, Served, emulate, inspect, mount_served,
+};
 use novale_layout::{MAX_SLOTS, PAGE};
-use novale_pm::{PmOptions, SlotLock};
+use novale_pm::{Device, Pm, PmOptions, SlotLock};
 
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
@@ -133,6 +135,8 @@ pub struct Opening {
     pub fs: OpenOptions,
     /// How large the arena may become, in bytes; by the pool's size where nothing is said.
     pub arena_bytes: Option<u64>,
+    /// A memory to be emulated for all who join; who joins others takes theirs.
+    pub device: Option<Device>,
 }
 
 /// Opens a pool that nobody has open, for others to join from then on; where somebody has, and shares
@@ -160,13 +164,30 @@ pub fn open(
     }
     let arena = name.create(opening.arena_bytes.unwrap_or_else(|| arena_bytes(&info)))?;
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
-    let mut options = opening.fs;
-    measure_costs(&pm, &mut options);
-    let fs = Fs::open(pm, arena, &options, exec, progress).inspect_err(|_| {
+    let fs = open_in(pm, arena, opening, exec, progress).inspect_err(|_| {
         name.remove().unwrap_or_default();
     })?;
     fs.pm().share()?;
     Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: true })
+}
+
+/// Opens a pool in its new arena, with the device that it is to be on, and by what its memory costs then.
+///
+/// # Errors
+/// Those of [`Fs::open`], and [`JoinError::Device`].
+pub fn open_in(
+    mut pm: Pm,
+    arena: Arena,
+    opening: &Opening,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Fs, JoinError> {
+    if let Some(device) = &opening.device {
+        emulate(&mut pm, &arena, device)?;
+    }
+    let mut options = opening.fs;
+    measure_costs(&pm, &mut options);
+    Ok(Fs::open(pm, arena, &options, exec, progress)?)
 }
 
 /// How large an arena may become where nothing else is said: a quarter of the pool, in bytes. Memory
