@@ -41,9 +41,11 @@ fn by_method_and_purpose() {
         (UpdatePolicy::InPlace, "inplace", [1, 0, 1]),
         (UpdatePolicy::FineLog, "finelog", [1, 2, 1]),
         (UpdatePolicy::Paired, "paired", [1, 1, 1]),
+        (UpdatePolicy::Adl, "adl", [1, 2, 2]),
     ] {
         let arena = Arena::anonymous(16 * MB).unwrap();
-        let options = OpenOptions { update: Some(update), form: Form::Single, ..OpenOptions::default() };
+        let options =
+            OpenOptions { update: Some(update), form: Form::Single, ..OpenOptions::default() };
         let pm = support::pool(&[8 * MB], 1);
         let fs = Fs::open(pm, arena.clone(), &options, &Serial, &|_| ()).unwrap();
         assert_eq!(counted(&arena).unwrap(), fs.counters(), "{update:?}");

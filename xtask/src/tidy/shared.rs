@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xfe22_d404_f9e8_6324,
+        fingerprint: 0xd06d_57c8_44fc_197c,
     },
 ];
 
