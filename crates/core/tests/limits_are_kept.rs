@@ -132,3 +132,44 @@ fn files_end_at_the_same_byte_however_they_grow() {
     fs.close().unwrap();
     support::verify(fs.pm());
 }
+
+#[test]
+fn a_copy_within_a_file_may_touch_where_it_comes_from_and_not_overlap_it() {
+    let fs = open(new_pool());
+    let ino = make(&fs, b"file", FileKind::File);
+    let bytes: Vec<u8> = (0..30_000_u32).map(|index| index.to_le_bytes()[0]).collect();
+    for (from, to, len, is_apart) in [
+        (0, 9000, 9000, true),
+        (9000, 0, 9000, true),
+        (0, 9000, 9001, false),
+        (9000, 1, 9000, false),
+        (0, 4096, 4096, true),
+        (500, 500, 1, false),
+        (500, 500, 0, true),
+        // Behind the end there is nothing to copy.
+        (20_000, 30_000, 20_000, true),
+    ] {
+        fs.write(&CTX, ino, 0, &bytes).unwrap();
+        let place = |offset| Place { ino, offset };
+        let done = fs.copy_range(&CTX, place(from), place(to), len);
+        if is_apart {
+            assert_eq!(done.unwrap(), len.min(30_000 - from), "{from} to {to}, {len}");
+        } else {
+            assert!(matches!(done, Err(Error::Invalid(_))), "{from} to {to}, {len}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_taken_out_or_put_in_begins_and_ends_with_a_page() {
+    let fs = open(new_pool());
+    let ino = make(&fs, b"file", FileKind::File);
+    fs.write(&CTX, ino, 0, &[1; 40_000]).unwrap();
+    for how in [Fallocate::CollapseRange, Fallocate::InsertRange] {
+        for (offset, len) in [(4096, 4095), (4095, 4096), (4097, 8192), (8192, 1), (1, 1)] {
+            let found = fs.fallocate(&CTX, ino, how, offset, len);
+            assert!(matches!(found, Err(Error::Invalid(_))), "{how:?} {offset} {len}: {found:?}");
+        }
+        fs.fallocate(&CTX, ino, how, 4096, 8192).unwrap();
+    }
+}

@@ -730,3 +730,80 @@ fn needed_pages(lines: impl Iterator<Item = u64>) -> u64 {
     }
     pages
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page by what stands in it: `l` lives, `h` has a hole that is needed, `a` has a dead name and `d`
+    /// the delete of it.
+    fn page(text: &str) -> WindowPage {
+        let mut page = WindowPage::new(PmAddr::NULL, 0);
+        page.live = text.contains('l');
+        page.holes = text.contains('h');
+        page.dead_adds.extend(text.contains('a').then_some(7));
+        page.deletes.extend(text.contains('d').then_some(7));
+        page
+    }
+
+    #[test]
+    fn the_longest_run_is_cut_out_whose_pages_need_nothing_that_stays() {
+        let head = PmAddr::NULL;
+        let behind = PmAddr::new(0, PAGE);
+        for (before, pages, expected) in [
+            (head, "", Some((0, 1))),
+            (head, "l", None),
+            (head, "h", Some((0, 1))),
+            (behind, "h", None),
+            (head, "d", Some((0, 1))),
+            (behind, "d", None),
+            (behind, "a d", Some((0, 2))),
+            (behind, "d a", Some((1, 1))),
+            (behind, "al d", None),
+            (head, "l h", None),
+            (head, "h d l  ", Some((0, 2))),
+            (head, " l   l ", Some((2, 2))),
+            (behind, " l   l    ", Some((5, 4))),
+            (behind, " h  l a d ", Some((4, 3))),
+        ] {
+            let pages = pages.split(' ').map(page).collect();
+            let window = Window { before, pages, end: PmAddr::NULL, live_lines: 0 };
+            assert_eq!(window.dead_run(), expected);
+        }
+    }
+
+    #[test]
+    fn a_piece_is_in_the_set_once_it_was_added_and_no_other_is() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let piece = |random: &mut fastrand::Rng| {
+            (random.u64(0..4), PmAddr::new(0, random.u64(1..40) * PAGE), random.u32(1..3))
+        };
+        for count in 0..200 {
+            let (mut pieces, mut known) = (Pieces::for_count(count), BTreeSet::new());
+            for _ in 0..count {
+                let (page, addr, pages) = piece(&mut random);
+                let is_new = known.insert((page, addr.raw(), pages));
+                assert_eq!(pieces.insert((page, addr, pages)), is_new);
+            }
+        }
+    }
+
+    #[test]
+    fn a_hole_is_needed_as_long_as_one_of_its_pages_is_neither_mapped_nor_in_a_later_hole() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let range = |random: &mut fastrand::Rng| {
+            let start = random.u64(0..12);
+            start..start + random.u64(1..6)
+        };
+        for _ in 0..2000 {
+            let hole = range(&mut random);
+            let later: Vec<Range<u64>> =
+                (0..random.u64(0..4)).map(|_| range(&mut random)).collect();
+            let mapped = random.u64(..);
+            let is_gap = |page: u64| mapped >> page & 1 == 0;
+            let found = depends_on(&hole, &later, |from, to| Ok((from..to).any(is_gap))).unwrap();
+            let covered = |page: &u64| later.iter().any(|other| other.contains(page));
+            assert_eq!(found, hole.clone().any(|page| is_gap(page) && !covered(&page)));
+        }
+    }
+}

@@ -82,3 +82,44 @@ impl Redone {
         Ok(owed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::extent::Extent;
+    use crate::log::coverage::Mapping;
+
+    #[test]
+    fn bytes_are_owed_page_by_page_where_the_file_has_them_and_nowhere_else() {
+        let id = LogId::new(novale_layout::Seed::pool(&[0; 16]), novale_layout::Ino::ROOT, 1);
+        let mut mappings = Mappings::default();
+        mappings.push(Mapping::of(2, Extent { addr: PmAddr::new(0, 8 * PAGE), pages: 3 }));
+        mappings.push(Mapping::hole(3..4));
+        let size = 5 * PAGE - 10;
+        let owed = |offset, len| {
+            Redone(vec![(offset, vec![7; len])]).owed(&id, &mappings, size).map(|owed| {
+                let parts = owed.iter().map(|owed| (owed.offset, owed.at.byte(), owed.bytes.len()));
+                parts.collect::<Vec<_>>()
+            })
+        };
+        let start = 2 * PAGE;
+        assert_eq!(owed(start + 9, 20).unwrap(), [(start + 9, 8 * PAGE + 9, 20)]);
+        assert_eq!(owed(size - 6, 6).unwrap(), [(size - 6, 11 * PAGE - 16, 6)]);
+        for (offset, len) in [(size - 6, 7), (3 * PAGE, 1), (3 * PAGE - 4, 8), (start - 1, 1)] {
+            assert!(owed(offset, len).is_err(), "{len} bytes at {offset}");
+        }
+    }
+
+    #[test]
+    fn bytes_over_a_border_are_owed_to_both_pages() {
+        let id = LogId::new(novale_layout::Seed::pool(&[0; 16]), novale_layout::Ino::ROOT, 1);
+        let mut mappings = Mappings::default();
+        for (page, at) in [(0, 9), (1, 5)] {
+            mappings.push(Mapping::of(page, Extent { addr: PmAddr::new(0, at * PAGE), pages: 1 }));
+        }
+        let owed = Redone(vec![(PAGE - 3, vec![1, 2, 3, 4, 5])]).owed(&id, &mappings, 2 * PAGE);
+        let [first, second] = owed.unwrap().try_into().unwrap();
+        assert_eq!((first.at, first.bytes), (PmAddr::new(0, 10 * PAGE - 3), vec![1, 2, 3]));
+        assert_eq!((second.at, second.bytes), (PmAddr::new(0, 5 * PAGE), vec![4, 5]));
+    }
+}
