@@ -168,6 +168,7 @@ fn refuse(
         machine = CoreMachine::around(open(&pool, options, refusal)?);
     }
     let now_ns = now_ns_at(setup.len() + 1);
+    let free = machine.bytes_available();
     refusal.arm(from, to);
     let found = run_step(&mut machine, &mut session, victim, now_ns);
     let unfenced = refusal.unfenced.load(Ordering::Relaxed);
@@ -182,8 +183,12 @@ fn refuse(
             }
             Refused::Reads => true,
         };
-        if !is_right || unfenced > 0 {
-            return Err(format!("{why:?}, {unfenced} stores or write-backs without a fence"));
+        let left = machine.bytes_available();
+        if !is_right || unfenced > 0 || left != free {
+            return Err(format!(
+                "{why:?}, {unfenced} stores or write-backs without a fence; {free:?} bytes were \
+                 free, {left:?} are"
+            ));
         }
         summary.refused = 1;
     } else {

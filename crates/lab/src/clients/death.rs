@@ -113,6 +113,7 @@ pub(super) struct Death {
     pub(super) hardware: Hardware,
     pub(super) machine: CoreMachine,
     pub(super) model: Model,
+    session: Session,
     model_session: Session,
     manner: Manner,
     steps: usize,
@@ -136,6 +137,7 @@ impl Death {
             machine: CoreMachine::around(fs),
             model: Model::new(0o755, 0, 0, now_ns_at(0), novale_model::Atime::Noatime)
                 .overwriting_in_place(options.core.update == UpdatePolicy::InPlace),
+            session: Session::default(),
             model_session: Session::default(),
             steps: setup.len(),
             pool,
@@ -143,10 +145,9 @@ impl Death {
             recorder,
             manner,
         };
-        let mut session = Session::default();
         for (index, step) in setup.iter().enumerate() {
             let now_ns = now_ns_at(index + 1);
-            let found = run_step(&mut this.machine, &mut session, step, now_ns);
+            let found = run_step(&mut this.machine, &mut this.session, step, now_ns);
             let expected = run_step(&mut this.model, &mut this.model_session, step, now_ns);
             if matches!(found, Outcome::Failed(_)) || matches!(expected, Outcome::Failed(_)) {
                 return Err(format!("setup {step}: {found:?}, model {expected:?}"));
@@ -199,7 +200,19 @@ impl Death {
             return Err("a reader saw what was taken back".to_owned());
         }
         summary.done = u64::from(found.name == "after");
+        // What it had taken is free again, but for pages that a mapping shows still. What it was giving
+        // back may be lost.
+        let mapped = self.session.mapped().next().is_some();
+        let undone = found.name == "before"
+            && allowed
+                .states
+                .iter()
+                .all(|state| state.name == "before" || state.tree != found.tree);
         self.use_all(&mut summary)?;
+        let lost = summary.pages_lost;
+        if lost > 0 && undone && !mapped {
+            return Err(format!("it did not happen, and {lost} pages are lost"));
+        }
         Ok(summary)
     }
 

@@ -25,7 +25,7 @@ use crate::diff::{
 pub struct State {
     /// What a failure calls it.
     pub name: &'static str,
-    tree: Arc<Tree>,
+    pub(crate) tree: Arc<Tree>,
     inodes: u64,
     hash: u64,
 }
