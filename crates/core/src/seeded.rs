@@ -186,6 +186,8 @@ pub enum Bug {
     NamesShownEarly,
     /// A file's lock is free while its commit is made durable.
     UnlockedEarly,
+    /// Collection stores its certificate over the line that stands.
+    CertificateOverStanding,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

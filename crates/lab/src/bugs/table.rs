@@ -142,6 +142,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("replaced-freed-early", ReplacedFreedEarly, PowerCut, "DESIGN 1", "pages that a commit replaces are another client's before its fence"),
     bug!("names-shown-early", NamesShownEarly, PowerCut, "DESIGN 6", "other clients see names that are not durable"),
     bug!("unlocked-early", UnlockedEarly, PowerCut, "DESIGN 3", "an inode's lock is free before its commit is durable: another client's line goes over the standing one"),
+    bug!("certificate-over-standing", CertificateOverStanding, PowerCut, "DESIGN 4, 6", "collection's certificate overwrites the line that stands: what others have read is taken back"),
 ];
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! collected, pools that are full.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use fastrand::Rng;
 use novale_core::{Form, UpdatePolicy};
@@ -250,28 +251,38 @@ pub(super) fn moved_file(seed: u64) -> Case {
 /// A log of much that lives around a run that is dead, cut while it grows from eight pages: the fast
 /// collector takes the dead pages out. A directory's log or a file's.
 pub(super) fn dead_run(seed: u64) -> Case {
-    const LINES: u32 = 8 * 63;
     let mut random = Rng::with_seed(seed);
     let directory = random.bool();
     let kind = if directory { "directory" } else { "file" };
     let mut text = format!("create /a kind={kind} mode=755 uid=0 gid=0 rdev=0 target=%\n");
     // Two pages' lines, so that one page at least is dead whole.
     let dead = random.u32(100..190)..random.u32(320..350);
-    for line in 0..LINES + random.u32(10..50) {
+    around_dead(&mut text, "/a", directory, 8 * 63 + random.u32(10..50), &dead);
+    collected_at_the_end(parse_steps(&text).unwrap_or_default(), seed, &mut random)
+}
+
+/// Adds steps of so many lines in the log of what `name` names, of which some are dead at their end.
+pub(super) fn around_dead(
+    text: &mut String,
+    name: &str,
+    directory: bool,
+    lines: u32,
+    dead: &Range<u32>,
+) {
+    for line in 0..lines {
         let is_dead = dead.contains(&line);
         let step = match (directory, is_dead && line % 2 == 1) {
-            (true, true) => format!("unlink /a/n{}", line - 1),
+            (true, true) => format!("unlink {name}/n{}", line - 1),
             (true, false) => {
-                format!("create /a/n{line} kind=file mode=644 uid=0 gid=0 rdev=0 target=%")
+                format!("create {name}/n{line} kind=file mode=644 uid=0 gid=0 rdev=0 target=%")
             }
             (false, _) => {
                 let at = if is_dead { 0 } else { u64::from(line) * 4096 };
-                format!("write /a offset={at} len=4096 fill={}", line % 250 + 1)
+                format!("write {name} offset={at} len=4096 fill={}", line % 250 + 1)
             }
         };
         writeln!(text, "{step}").unwrap_or_default();
     }
-    collected_at_the_end(parse_steps(&text).unwrap_or_default(), seed, &mut random)
 }
 
 /// Cuts a stretch of a long sequence, in which about one collection falls.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use fastrand::Rng;
 use novale_core::{Form, UpdatePolicy};
 
-use super::drawn::{MB, random_on};
+use super::drawn::{MB, around_dead, random_on};
 use super::workloads::Case;
 use crate::crash::Effort;
 use crate::workload::parse_steps;
@@ -26,6 +26,11 @@ pub(super) fn in_flight(seed: u64) -> Case {
             .unwrap_or_default();
     }
     text.push_str("hold /F slot=0\nhold /b/F slot=1\nwrite @0 offset=0 len=9000 fill=1\n");
+    if random.u32(0..3) == 0 {
+        // The log grows from four pages in flight, and a dead one is taken out of it.
+        let dead = random.u32(100..122)..random.u32(192..210);
+        around_dead(&mut text, "@0", false, random.u32(230..252), &dead);
+    }
     let mut made = Vec::new();
     for _ in 0..random.usize(0..40) {
         writeln!(text, "{}", flying(&mut random, &mut made, 0..30)).unwrap_or_default();
