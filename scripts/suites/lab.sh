@@ -1,18 +1,28 @@
 #!/usr/bin/env bash
-# The crash lab: power cuts in every workload for so many seconds, from a seed. What it finds stays in
+# The crash lab, from a seed: so many sequences of each workload, damaged pools, deaths and trials, times a
+# scale, the same on any machine. A time is a cap, and what it cuts short fails. What is found stays in
 # target/test/lab as files for `novale-lab replay`.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-seconds=${1:-30}
+scale=${1:-1}
 seed=${2:-1}
 lab=${NOVALE_LAB:-$target/debug/novale-lab}
 found=$target/test/lab
+cap=$((scale * 600))
 
 rm -rf "$found"
 mkdir -p "$found"
-check "power cuts in all workloads, $seconds s, seed $seed" \
-  "$lab" run --seconds "$seconds" --seed "$seed" --out "$found"
+check "power cuts in $((scale * 2)) sequences of each workload, seed $seed" \
+  "$lab" run --sequences $((scale * 2)) --seconds $cap --seed "$seed" --out "$found"
+
+# A canary: what the time cuts short is not clean.
+is_incomplete() {
+  local status=0
+  "$lab" run --workload random --sequences 100000 --seconds 1 --out "$found" || status=$?
+  [ "$status" = 3 ]
+}
+check 'sequences for which there is no time are incomplete' is_incomplete
 
 # A canary: what is no failure of the lab is told with a message, and with a code of its own.
 no_replay() {
@@ -25,9 +35,9 @@ check 'a file that is no replay is refused' no_replay
 check 'every workload is listed' test "$("$lab" list | wc -l)" -ge 15
 
 corpus=$root/crates/lab/corpus/images.txt
-check "damaged pools, $((seconds / 2)) s, seed $seed" \
-  "$lab" images --seconds $((seconds / 2)) --seed "$seed" --threads 2 --corpus "$corpus" \
-  --out "$found"
+check "$((scale * 500)) damaged pools of each of two workers, seed $seed" \
+  "$lab" images --images $((scale * 500)) --seconds $cap --seed "$seed" --threads 2 \
+  --corpus "$corpus" --out "$found"
 
 # A canary: a worker that dies of its limit is found, with the recipe that it died of.
 image_eats_memory() {
@@ -38,12 +48,13 @@ image_eats_memory() {
 }
 check 'an image that eats memory is found' image_eats_memory
 
-check "clients that are killed, $((seconds / 6)) s, seed $seed" \
-  "$lab" clients --seconds $((seconds / 6)) --seed "$seed" --out "$found"
+check "$((scale * 60)) clients that are killed, seed $seed" \
+  "$lab" clients --deaths $((scale * 60)) --seconds $cap --seed "$seed" --out "$found"
 
 if reason=$(why_no_mount); then
-  check "clients and a mount's daemon that are killed, $((seconds / 6)) s, seed $seed" \
-    "$lab" clients --seconds $((seconds / 6)) --seed "$seed" --mount "$novale" --out "$found"
+  check "$((scale * 40)) clients that are killed beside a mount's daemon, seed $seed" \
+    "$lab" clients --deaths $((scale * 40)) --seconds $cap --seed "$seed" --mount "$novale" \
+    --out "$found"
 else
   tally skipped 1 "lab: a mount's daemon that is killed: $reason"
 fi
@@ -55,13 +66,8 @@ else
   tally skipped 1 'lab: clients whose system calls fail: strace is missing or may not trace'
 fi
 
-# In so short a time not all mutants are decided, which has a code of its own.
-no_mutant_survives() {
-  local status=0
-  "$lab" mutants --seconds $((seconds / 3)) --seed "$seed" --threads 2 || status=$?
-  [ "$status" = 0 ] || [ "$status" = 3 ]
-}
-check "mutants of core and pm, $((seconds / 3)) s, seed $seed" no_mutant_survives
+check "$((scale * 300)) trials of mutants of core and pm, seed $seed" \
+  "$lab" mutants --trials $((scale * 300)) --seconds $cap --seed "$seed" --threads 1
 check 'every seeded bug is caught' "$lab" bugs
 
 # A canary: a sequence without its bug catches nothing, and that is a failure.

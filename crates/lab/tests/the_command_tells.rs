@@ -34,18 +34,27 @@ fn a_run_is_one_json_object_and_its_progress_is_told() {
         assert_eq!(object["violations"], 0, "{object}");
         object
     };
-    let run = ["run", "--json", "--workload", "names", "--threads", "2", "--seconds", "2"];
+    let run = ["run", "--json", "--workload", "names", "--threads", "2", "--sequences", "9"];
     let ran = object(&run, &[0]);
-    assert!(ran["crash_states"].as_u64().unwrap() > 100, "{ran}");
+    assert!(ran["crash_states"].as_u64().unwrap() > 100 && ran["sequences"] == 9, "{ran}");
+    assert!(ran["points_passed"].as_u64().unwrap() > 10, "{ran}");
     let bugs = object(&["bugs", "--json", "--bug", "shown-early", "--bug", "lane-order"], &[0]);
     assert!(bugs["crash_states"].as_u64().unwrap() > 10 && bugs["caught"] == 2, "{bugs}");
-    let images = object(&["images", "--json", "--seconds", "1", "--threads", "1"], &[0]);
-    assert!(images["images"].as_u64().unwrap() > 0, "{images}");
-    let clients = object(&["clients", "--json", "--seconds", "2"], &[0]);
-    assert!(clients["deaths"].as_u64().unwrap() > 0, "{clients}");
-    // In so short a time it is not decided.
-    let mutants = object(&["mutants", "--json", "--seconds", "2", "--threads", "1"], &[3]);
-    assert!(mutants["trials"].as_u64().unwrap() > 0, "{mutants}");
+    let images = object(&["images", "--json", "--images", "9", "--threads", "2"], &[0]);
+    assert_eq!(images["images"], 18, "{images}");
+    let clients = object(&["clients", "--json", "--deaths", "5"], &[0]);
+    assert!(clients["deaths"].as_u64().unwrap() >= 5, "{clients}");
+    let mutants = object(&["mutants", "--json", "--trials", "90", "--threads", "1"], &[0]);
+    assert_eq!(mutants["trials"], 90, "{mutants}");
+    // What is asked for by its number, and not done in the time, is incomplete.
+    for arguments in [
+        ["run", "--json", "--workload=long", "--sequences=99999", "--seconds=1"],
+        ["images", "--json", "--threads=1", "--images=99999999", "--seconds=1"],
+        ["clients", "--json", "--processes=2", "--deaths=99999999", "--seconds=1"],
+        ["mutants", "--json", "--threads=1", "--trials=99999999", "--seconds=1"],
+    ] {
+        object(&arguments, &[3]);
+    }
 }
 
 /// A bug that its sequence does not catch is a violation, also for who reads the object alone.

@@ -1,5 +1,6 @@
 //! The campaign: workers take the next case, until the time is up.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::reduce::reduced;
 use super::turns::{Turn, Turns};
 use super::workloads::{Case, Workload};
-use crate::crash::{CrashFailure, CrashSummary, Tracker, explore_beside};
+use crate::crash::{CrashFailure, CrashSummary, Point, Tracker, explore_beside};
 use crate::watchdog::Watchdog;
 
 /// What to run.
@@ -65,6 +66,8 @@ pub struct Report {
     pub turns: Vec<Turn>,
     /// Places reached in the product: pairs of sites, and findings of recoveries.
     pub places: usize,
+    /// Points in the product's source that were passed: stores, write-backs and fences.
+    pub passed: BTreeSet<Point>,
     /// What was wrong.
     pub violations: Vec<Violation>,
 }
@@ -77,6 +80,11 @@ impl Report {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.idle().next().is_none()
+    }
+
+    /// Workloads whose sequences were not all run that were asked for.
+    pub fn incomplete(&self) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().filter(|turn| turn.is_incomplete())
     }
 
     /// Workloads that were to see a collector at work and saw none.
@@ -103,6 +111,7 @@ impl Campaign {
         });
         let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
         note(&mut report, &tracker, &turns);
+        report.passed = tracker.passed();
         report
     }
 

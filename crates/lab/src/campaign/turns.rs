@@ -27,8 +27,8 @@ pub struct Turn {
     pub cases: u64,
     /// Of so many in all, if there is an end to them.
     pub cases_in_all: Option<u64>,
-    /// Of an ordered workload: how many there are, whether they are to be run or not.
-    count: u64,
+    /// So many are asked for, whatever time they take.
+    pub wanted: Option<u64>,
     /// Time that they took, on all threads together.
     pub time: Duration,
     /// Log pages reclaimed in what was cut, by either collector.
@@ -45,6 +45,12 @@ impl Turn {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.collects && self.cases >= CASES_IDLE_MAX && self.collected == 0
+    }
+
+    /// The time was up before all had been run that were asked for.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.wanted.is_some_and(|wanted| self.cases < wanted)
     }
 }
 
@@ -72,21 +78,21 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(workloads: &[Workload], seed: u64, sequences: Option<u64>) -> Self {
-        let turn = |workload: &Workload| Turn {
-            name: workload.name,
-            begun: 0,
-            cases: 0,
-            cases_in_all: match workload.how {
-                How::Each(count, _) => Some(sequences.map_or(count(), |most| count().min(most))),
-                How::Drawn(_) | How::Guided(_) => sequences,
-            },
-            count: match workload.how {
-                How::Each(count, _) => count(),
-                How::Drawn(_) | How::Guided(_) => 1,
-            },
-            time: Duration::ZERO,
-            collected: 0,
-            collects: workload.collects,
+        let turn = |workload: &Workload| {
+            let cases_in_all = match workload.how {
+                How::Each(count, _) => Some(count()),
+                How::Drawn(_) | How::Guided(_) => None,
+            };
+            Turn {
+                name: workload.name,
+                begun: 0,
+                cases: 0,
+                cases_in_all,
+                wanted: sequences.map(|most| cases_in_all.map_or(most, |count| count.min(most))),
+                time: Duration::ZERO,
+                collected: 0,
+                collects: workload.collects,
+            }
         };
         let turns = workloads.iter().map(turn).collect();
         let inner = Inner { turns, kept: Vec::new(), random: Rng::with_seed(seed) };
@@ -104,11 +110,13 @@ impl Turns {
     /// The next case; none when all that there are have been run.
     pub(super) fn next(&self) -> Option<Next> {
         let mut inner = self.lock();
-        let has_more = |turn: &Turn| turn.cases_in_all.is_none_or(|in_all| turn.begun < in_all);
+        let has_more = |turn: &Turn| {
+            turn.wanted.or(turn.cases_in_all).is_none_or(|in_all| turn.begun < in_all)
+        };
         let open = inner.turns.iter().enumerate().filter(|(_, turn)| has_more(turn));
         // Those that have just begun wait for a time to be known.
         let (index, turn) = open.min_by_key(|(_, turn)| (turn.time, turn.begun))?;
-        let (number, count) = (turn.begun, turn.count);
+        let (number, count, wanted) = (turn.begun, turn.cases_in_all, turn.wanted);
         let workload = self.workloads.get(index)?;
         if let Some(turn) = inner.turns.get_mut(index) {
             turn.begun += 1;
@@ -116,20 +124,23 @@ impl Turns {
             turn.time += Duration::from_nanos(1);
         }
         let seed = self.seed.wrapping_add(number);
-        let guide = match workload.how {
-            How::Guided(_) => inner.guide(),
-            How::Each(..) | How::Drawn(_) => None,
+        // Which case was the first at a new place is chance where several run beside each other: of what
+        // is to be the same on any machine those are varied that the seed draws.
+        let mut guide = |far: u64| match (workload.how, wanted) {
+            (How::Guided(make), Some(_)) => Some(make(seed.wrapping_add(far))),
+            (How::Guided(_), None) => inner.guide(),
+            (How::Each(..) | How::Drawn(_), _) => None,
         };
-        let other = guide.is_some().then(|| inner.guide()).flatten();
+        let guide = guide(0).map(|first| (first, guide(1 << 32)));
         drop(inner);
         let case = match (workload.how, guide) {
             (How::Each(_, make), _) => {
-                let mut case = make(spread(number, self.seed, count));
+                let mut case = make(spread(number, self.seed, count.unwrap_or(1)));
                 case.options.seed = self.seed;
                 case
             }
             (How::Drawn(make), _) | (How::Guided(make), None) => make(seed),
-            (How::Guided(_), Some(guide)) => vary(guide, other.as_ref(), seed),
+            (How::Guided(_), Some((guide, other))) => vary(guide, other.as_ref(), seed),
         };
         Some(Next { workload: index, name: workload.name, case })
     }

@@ -274,6 +274,7 @@ impl<'o> Explorer<'o> {
 
     /// Lets events happen to the memory, with no cut.
     pub(super) fn let_happen(&mut self, events: &[Event]) -> Result<(), Wrong> {
+        self.judge.tracker.pass(events);
         for event in events {
             let changed = self.hardware.apply(event);
             let updated = self.judge.bench.update(&self.hardware, &changed);

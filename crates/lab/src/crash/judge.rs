@@ -128,6 +128,7 @@ impl<'o> Judge<'o> {
             );
         }
         self.summary.new_places += self.tracker.reach(recovery_places(&judged));
+        self.tracker.pass(&judged.recovery);
         let lines = self.bench.seen();
         let seen = self.sights(level).map(|s| s.note(hardware, &changes, lines, judged.found));
         if is_nested {

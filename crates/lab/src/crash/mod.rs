@@ -31,4 +31,4 @@ pub(crate) use recover::look_at_names;
 pub use recover::{Allowed, Bench, Depth, Judged, State};
 pub use schedule::Points;
 pub(crate) use schedule::{Doom, Schedule, point};
-pub use tracker::Tracker;
+pub use tracker::{Point, Tracker};

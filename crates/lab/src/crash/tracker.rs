@@ -1,11 +1,13 @@
 //! What the explorations of a campaign know of each other: which crash states were judged already, and
 //! how; which places in the product were reached; when to stop.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+use super::record::Event;
 
 /// A table of this many parts, so that threads rarely wait for each other.
 const PARTS: usize = 256;
@@ -21,6 +23,9 @@ struct Part {
     seen: HashSet<u64, BuildHasherDefault<IsHash>>,
 }
 
+/// A place in the source: file and line.
+pub type Point = (&'static str, u32);
+
 /// Shared by explorations, one after the other or beside each other.
 #[derive(Debug)]
 pub struct Tracker {
@@ -28,6 +33,7 @@ pub struct Tracker {
     noted: AtomicU64,
     distinct: AtomicU64,
     reached: Mutex<HashSet<u64>>,
+    passed: Mutex<BTreeSet<Point>>,
     end: Option<Instant>,
     stopped: Arc<AtomicBool>,
 }
@@ -47,6 +53,7 @@ impl Tracker {
             noted: AtomicU64::new(0),
             distinct: AtomicU64::new(0),
             reached: Mutex::default(),
+            passed: Mutex::default(),
             end,
             stopped: Arc::default(),
         }
@@ -75,6 +82,12 @@ impl Tracker {
     #[must_use]
     pub fn reached(&self) -> usize {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Where stores, write-backs and fences were made so far.
+    #[must_use]
+    pub fn passed(&self) -> BTreeSet<Point> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends all explorations soon.
@@ -122,6 +135,12 @@ impl Tracker {
     pub(super) fn reach(&self, places: impl Iterator<Item = u64>) -> u64 {
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         places.map(|place| u64::from(reached.insert(place))).sum()
+    }
+
+    /// Notes where events were made.
+    pub(super) fn pass(&self, events: &[Event]) {
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.extend(events.iter().map(|event| (event.site.file(), event.site.line())));
     }
 
     fn part(&self, state: u64) -> Option<&Mutex<Part>> {

@@ -30,4 +30,4 @@ mod workloads;
 pub use key::{Does, How, Key, Mutant, Site};
 pub use pm::{PmMutant, PmReport, try_pm};
 pub use score::{ALIKE_MAX, Fate, Options, Report, Score, run_until};
-pub use sites::{Call, calls_in_core};
+pub use sites::{Call, Reach, calls_in_core};

@@ -1,19 +1,19 @@
 //! All mutants over all workloads, on several threads, until the time is up or all are caught.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use super::fork::{End, fork};
-use super::key::{Key, Mutant, Site};
+use super::key::{Key, Mutant};
 use super::needless;
 use super::pm::{PmReport, try_pm};
 use super::recording::{Act, BEHIND_DEATH, Pool, Recording, settled};
 use super::repairs;
-use super::sites::{Call, calls_in_core};
+use super::sites::Reach;
 use super::trial::{Outcome, Stretch};
 use super::workloads::{Ends, FIXED_COUNT, Plan, plan};
 use crate::clients::{Points, VICTIMS};
@@ -48,6 +48,8 @@ pub struct Options {
     pub time: Duration,
     /// Runs beside each other.
     pub threads: usize,
+    /// It ends behind so many trials, which are the same each time if there is one thread.
+    pub trials_max: u64,
     /// Seed of the random runs and images.
     pub seed: u64,
     /// A part of the names of the fixed runs to be made, over and over; else all.
@@ -111,12 +113,8 @@ pub struct Report {
     pub original: Vec<Mutant>,
     /// Survivors with the proof that nothing needs what they lack.
     pub explained: Vec<(Mutant, &'static str)>,
-    /// Calls in the source of `core`.
-    pub calls: Vec<Call>,
-    /// Those that no run reached.
-    pub unreached: Vec<Call>,
-    /// Those that no run reaches, with the reason.
-    pub excused: Vec<(Call, &'static str)>,
+    /// What the runs reached of the source of `core`.
+    pub reach: Reach,
     /// What was wrong without any mutant.
     pub broken: Vec<String>,
     /// The mutants of `pm` itself.
@@ -132,7 +130,7 @@ impl Report {
     /// explained as needless, and the product was right.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let unreached = self.all_runs && !self.unreached.is_empty();
+        let unreached = self.all_runs && !self.reach.unreached.is_empty();
         let violated = !self.broken.is_empty() || self.wrongly_explained().next().is_some();
         self.survivors.is_empty() && !unreached && !violated && self.pm.is_clean()
     }
@@ -161,6 +159,7 @@ pub fn run_until(
         options: options.clone(),
         deadline: Instant::now().checked_add(options.time),
         next: AtomicUsize::new(0),
+        trials: AtomicU64::new(0),
         state: Mutex::new(State::default()),
         progress,
         told: Mutex::new(Instant::now()),
@@ -188,27 +187,13 @@ fn report(state: State) -> Report {
         }
     }
     report.score.needless = report.explained.len();
-    match calls_in_core() {
-        Ok(calls) => report.calls = calls,
+    let sites = state.fates.keys().map(|mutant| mutant.key.site);
+    match Reach::of(sites.map(|site| (site.file, site.line))) {
+        Ok(reach) => report.reach = reach,
         Err(why) => report.broken.push(format!("the source of core: {why}")),
-    }
-    let reached: BTreeSet<(String, u32)> =
-        state.fates.keys().map(|mutant| place(mutant.key.site)).collect();
-    let is_reached = |call: &Call| reached.contains(&(call.file.display().to_string(), call.line));
-    for call in report.calls.iter().filter(|call| !is_reached(call)) {
-        match needless::why_unreached(call) {
-            Some(why) => report.excused.push((call.clone(), why)),
-            None => report.unreached.push(call.clone()),
-        }
     }
     report.fates = state.fates;
     report
-}
-
-/// A site as the scan of the source names it.
-fn place(site: Site) -> (String, u32) {
-    let file = site.file.rsplit_once("core/src/").map_or(site.file, |(_, file)| file);
-    (file.to_owned(), site.line)
 }
 
 #[derive(Debug, Default)]
@@ -240,6 +225,7 @@ struct Shared<'p> {
     options: Options,
     deadline: Option<Instant>,
     next: AtomicUsize,
+    trials: AtomicU64,
     state: Mutex<State>,
     progress: &'p (dyn Fn(Score) + Sync),
     /// When it was called last.
@@ -254,7 +240,8 @@ impl Shared<'_> {
 
     fn is_over(&self) -> bool {
         let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        is_late || self.stop.load(Ordering::Relaxed)
+        let is_enough = self.trials.load(Ordering::Relaxed) >= self.options.trials_max;
+        is_enough || is_late || self.stop.load(Ordering::Relaxed)
     }
 
     /// Takes one run after the other.
@@ -434,6 +421,7 @@ impl Worker<'_, '_> {
                 continue;
             }
             let outcome = stretch.catch(Some(&mutant), acts.iter(), &mut self.random)?;
+            self.shared.trials.fetch_add(1, Ordering::Relaxed);
             let mut state = self.shared.state();
             state.trials += 1;
             let fate = state.fates.entry(mutant).or_default();

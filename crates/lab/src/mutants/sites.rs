@@ -1,12 +1,13 @@
 //! The calls of `pm` in the source of `core` that store, write back or fence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use super::key::{Does, Site};
+use super::needless::why_unreached;
 
 /// The methods of `Pm` that do something to a pool.
 const METHODS: [&str; 10] = [
@@ -47,6 +48,46 @@ impl Call {
             "fence" => Some(Does::Fences),
             _ => None,
         }
+    }
+}
+
+/// What of the source was reached.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    /// Calls in the source of `core`.
+    pub calls: Vec<Call>,
+    /// Those that were not reached.
+    pub unreached: Vec<Call>,
+    /// Those that nothing reaches, with the reason.
+    pub excused: Vec<(Call, &'static str)>,
+}
+
+impl Reach {
+    /// By files and lines as the compiler names them.
+    ///
+    /// # Errors
+    /// When the source is not where this program was built.
+    pub fn of<'a>(reached: impl Iterator<Item = (&'a str, u32)>) -> io::Result<Self> {
+        let in_core = |(file, line): (&'a str, u32)| {
+            (file.rsplit_once("core/src/").map_or(file, |(_, file)| file), line)
+        };
+        let reached: BTreeSet<(&str, u32)> = reached.map(in_core).collect();
+        let mut this = Self { calls: calls_in_core()?, ..Self::default() };
+        let is_reached =
+            |call: &&Call| reached.contains(&(&*call.file.to_string_lossy(), call.line));
+        for call in this.calls.iter().filter(|call| !is_reached(call)) {
+            match why_unreached(call) {
+                Some(why) => this.excused.push((call.clone(), why)),
+                None => this.unreached.push(call.clone()),
+            }
+        }
+        Ok(this)
+    }
+
+    /// How many were reached.
+    #[must_use]
+    pub fn reached(&self) -> usize {
+        self.calls.len() - self.unreached.len() - self.excused.len()
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Processes at a time.
     #[arg(long, default_value_t = 3, value_parser = beside())]
     processes: usize,
-    /// Deaths at most [default: what the time allows].
+    /// So many deaths, in any time up to --seconds [default: what the time allows].
     #[arg(long, value_parser = at_most())]
     deaths: Option<u64>,
     /// Let each system call of a client fail in turn instead (by strace).
@@ -102,7 +102,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     });
     progress.end();
     let report = *result.as_ref().unwrap_or(&latest.get());
-    conclude(args, (report, result.err()), (folder.path(), start), &stop, tell_hunt)
+    let found = conclude(args, (report, result.err()), (folder.path(), start), &stop, tell_hunt)?;
+    Ok(found.or_incomplete(args.deaths.is_some_and(|deaths| report.deaths < deaths)))
 }
 
 fn run_calls(

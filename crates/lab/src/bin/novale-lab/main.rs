@@ -3,8 +3,9 @@
 //! Each command is a file here with its arguments (`Args`) and a function `run`, and a line in
 //! [`Command`] and in `main`. Standard output has the facts, standard error everything else. The exit
 //! code is 0 if nothing was found, 1 for a violation, 2 for a command line or file that makes no
-//! sense and for output that nobody takes, 3 if `mutants` had not the time to decide all of them, 128
-//! and its number for a signal that ended it before anything was found. Never here: what a test would
+//! sense and for output that nobody takes, 3 if the time was up before all of what was asked for by its
+//! number was done, or all mutants were decided, 128 and its number for a signal that ended it before
+//! anything was found. Never here: what a test would
 //! want to call; that is in the library.
 
 #![allow(clippy::print_stderr, reason = "a program's output is what it is for")]
@@ -67,6 +68,9 @@ const SECONDS_MAX: u64 = 10 * 366 * 24 * 60 * 60;
 /// More than any machine has CPUs for.
 const COUNT_MAX: u64 = 4096;
 
+/// The exit code of what the time did not do.
+const INCOMPLETE: u8 = 3;
+
 /// Seconds that a command may take: one at least, up to ten years.
 fn seconds() -> RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=SECONDS_MAX)
@@ -98,7 +102,7 @@ fn threads(given: Option<usize>) -> usize {
 enum Verdict {
     Clean,
     Violated,
-    /// Nothing found, but not all of it was decided in the time.
+    /// Nothing found, but not all of it was done or decided in the time.
     Incomplete,
     /// Ended early with nothing found, with this exit code.
     Stopped(u8),
@@ -111,6 +115,15 @@ impl Verdict {
             Some(code) => Self::Stopped(code),
             None => Self::Clean,
         }
+    }
+
+    /// The same, if all was done that was asked for.
+    fn or_incomplete(self, is_open: bool) -> Self {
+        let is_incomplete = is_open && self == Self::Clean;
+        if is_incomplete {
+            eprintln!("novale-lab: incomplete: the time was up before all of it was done");
+        }
+        if is_incomplete { Self::Incomplete } else { self }
     }
 }
 
@@ -128,7 +141,7 @@ fn main() -> ExitCode {
     match found {
         Ok(Verdict::Clean) => ExitCode::SUCCESS,
         Ok(Verdict::Violated) => ExitCode::from(1),
-        Ok(Verdict::Incomplete) => ExitCode::from(3),
+        Ok(Verdict::Incomplete) => ExitCode::from(INCOMPLETE),
         Ok(Verdict::Stopped(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("novale-lab: {error:#}");

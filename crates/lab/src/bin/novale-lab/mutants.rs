@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use novale_lab::mutants::{ALIKE_MAX, Options, Report, Score, run_until};
+use novale_lab::mutants::{ALIKE_MAX, Call, Options, Report, Score, run_until};
 use serde::Serialize;
 
 use super::progress::Progress;
 use super::stop::Stop;
-use super::{Verdict, beside, seconds, threads};
+use super::{Verdict, at_most, beside, seconds, threads};
 
 /// Leave out each store, write-back and fence of the product, and swap neighbours: is it noticed?
 ///
@@ -16,12 +16,17 @@ use super::{Verdict, beside, seconds, threads};
 /// decide is undecided, and no more is known of it.
 ///
 /// Exit code: 0 if all are decided and none survived unexplained, 1 if one did or something is wrong,
-/// 3 if some are undecided or not all runs were made, 128 and its number for a signal that ended it.
+/// 3 if some are undecided or not all runs or trials were made, 128 and its number for a signal that
+/// ended it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// No run starts later than this; all mutants are settled sooner on a quick machine.
     #[arg(long, default_value_t = 240, value_parser = seconds())]
     seconds: u64,
+    /// End behind so many trials, which are the same on any machine if there is one thread; in any time
+    /// up to --seconds.
+    #[arg(long, value_name = "N", value_parser = at_most())]
+    trials: Option<u64>,
     /// Seed of the random runs and images.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -64,6 +69,7 @@ struct Summary {
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let options = Options {
         time: Duration::from_secs(args.seconds),
+        trials_max: args.trials.unwrap_or(u64::MAX),
         threads: threads(args.threads),
         seed: args.seed,
         only: args.only.clone(),
@@ -79,8 +85,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         tell(args, &report, start.elapsed());
     }
     let verdict = Verdict::of(!report.is_clean(), &stop);
-    let is_open = verdict == Verdict::Clean && !report.is_complete();
-    Ok(if is_open { Verdict::Incomplete } else { verdict })
+    let is_enough = args.trials.is_some_and(|trials| report.score.trials >= trials);
+    Ok(verdict.or_incomplete(!is_enough && !report.is_complete()))
 }
 
 fn told(score: Score) -> String {
@@ -90,8 +96,8 @@ fn told(score: Score) -> String {
 
 fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
     let score = report.score;
-    let unreached = report.unreached.iter().chain(&report.pm.unreached);
-    let unreached = unreached.chain(report.excused.iter().map(|(call, _)| call));
+    let unreached = report.reach.unreached.iter().chain(&report.pm.unreached);
+    let unreached = unreached.chain(report.reach.excused.iter().map(|(call, _)| call));
     Summary {
         mutants: score.mutants,
         caught: score.caught,
@@ -108,7 +114,7 @@ fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
             .chain(report.pm.survivors().map(ToString::to_string))
             .collect(),
         undecided: report.undecided.iter().map(ToString::to_string).collect(),
-        calls: report.calls.len(),
+        calls: report.reach.calls.len(),
         unreached: unreached.map(|call| format!("{}:{}", call.file.display(), call.line)).collect(),
         violations: report.broken.len()
             + report.pm.broken.len()
@@ -117,6 +123,16 @@ fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
         seconds: time.as_secs_f64(),
         seed: args.seed,
         threads: threads(args.threads),
+    }
+}
+
+/// Names the calls that were not reached, a line a file.
+pub(super) fn tell_unreached(calls: &[Call]) {
+    for calls in calls.chunk_by(|a, b| a.file == b.file) {
+        let places = calls.iter().map(|call| format!("{} {}", call.line, call.method));
+        let places = places.collect::<Vec<_>>().join(", ");
+        let file = calls.first().map(|call| call.file.display());
+        say!("not reached in {}: {places}", file.map_or_else(String::new, |file| file.to_string()));
     }
 }
 
@@ -142,10 +158,9 @@ fn tell(args: &Args, report: &Report, time: Duration) {
     for (mutant, fate) in report.wrongly_explained() {
         say!("caught, but listed as needless: {mutant}: {:?}", fate.caught);
     }
-    for call in report.unreached.iter().chain(&report.pm.unreached) {
-        say!("not reached: {}:{} {}", call.file.display(), call.line, call.method);
-    }
-    for (call, why) in &report.excused {
+    tell_unreached(&report.reach.unreached);
+    tell_unreached(&report.pm.unreached);
+    for (call, why) in &report.reach.excused {
         say!("not reached: {}:{} {}: {why}", call.file.display(), call.line, call.method);
     }
     let tries = |mutant| report.fates.get(mutant).map_or(0, |fate| fate.tries);
@@ -163,14 +178,14 @@ fn tell(args: &Args, report: &Report, time: Duration) {
     let (score, same) = (report.score, report.original.len());
     let undecided = report.undecided.len();
     let counted = (score.mutants - same - score.needless - undecided).max(1);
-    let reached = report.calls.len() - report.unreached.len() - report.excused.len();
     say!(
         "{} of {counted} mutants caught, {} % (besides them {} needless, {same} that made no difference \
-         at {ALIKE_MAX} places, and {undecided} undecided); {reached} of {} calls reached; {:.0} s",
+         at {ALIKE_MAX} places, and {undecided} undecided); {} of {} calls reached; {:.0} s",
         score.caught,
         score.caught * 100 / counted,
         score.needless,
-        report.calls.len(),
+        report.reach.reached(),
+        report.reach.calls.len(),
         time.as_secs_f64(),
     );
     let pm = &report.pm;

@@ -10,8 +10,10 @@ use novale_lab::bugs::named;
 use novale_lab::campaign::{
     Campaign, Rates, Report, Turn, Violation, WORKLOADS, Workload, print_replay,
 };
+use novale_lab::mutants::{Call, Reach};
 use serde::Serialize;
 
+use super::mutants;
 use super::progress::Progress;
 use super::stop::Stop;
 use super::{Verdict, at_most, beside, seconds, threads};
@@ -83,13 +85,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     });
     progress.end();
     let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let summary = Summary::of(&campaign, &report, start.elapsed(), files);
+    let passed = report.passed.iter().copied();
+    let reach = Reach::of(passed).map_err(|why| eprintln!("novale-lab: core's source: {why}"));
+    let reach = reach.unwrap_or_default();
+    let summary = Summary::of(&campaign, (&report, &reach), start.elapsed(), files);
     if args.json {
         say!("{}", serde_json::to_string(&summary)?);
     } else {
-        tell(&report, &summary);
+        tell((&report, &reach), &summary);
     }
-    Ok(Verdict::of(!report.is_clean(), &stop))
+    let is_open = report.incomplete().next().is_some();
+    Ok(Verdict::of(!report.is_clean(), &stop).or_incomplete(is_open))
 }
 
 pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {
@@ -135,6 +141,12 @@ struct Summary {
     settled_for_by_one_in_flight: u64,
     log_pages_collected: [u64; 2],
     places: usize,
+    /// Stores, write-backs and fences in core's source, those that were passed, and the others.
+    points: usize,
+    points_passed: usize,
+    points_not_passed: Vec<String>,
+    branches: usize,
+    branches_run: usize,
     workloads: Vec<WorkloadSummary>,
     /// Workloads that were to see a collector at work and saw none.
     idle: Vec<&'static str>,
@@ -154,16 +166,26 @@ struct WorkloadSummary {
     name: &'static str,
     cases: u64,
     cases_in_all: Option<u64>,
+    cases_wanted: Option<u64>,
     seconds: f64,
     log_pages_collected: u64,
 }
 
 impl Summary {
-    fn of(campaign: &Campaign, report: &Report, time: Duration, files: Vec<Saved>) -> Self {
+    fn of(
+        campaign: &Campaign,
+        (report, reach): (&Report, &Reach),
+        time: Duration,
+        files: Vec<Saved>,
+    ) -> Self {
+        let call = |call: &Call| format!("{}:{}", call.file.display(), call.line);
+        let mut branches_run = 0;
+        novale_edges::take(&mut |_, _| branches_run += 1);
         let workload = |turn: &Turn| WorkloadSummary {
             name: turn.name,
             cases: turn.cases,
             cases_in_all: turn.cases_in_all,
+            cases_wanted: turn.wanted,
             seconds: turn.time.as_secs_f64(),
             log_pages_collected: turn.collected,
         };
@@ -189,6 +211,11 @@ impl Summary {
             settled_for_by_one_in_flight: report.summary.settled_in_flight,
             log_pages_collected: [report.summary.collected_fast, report.summary.collected_thorough],
             places: report.places,
+            points: reach.calls.len(),
+            points_passed: reach.reached(),
+            points_not_passed: reach.unreached.iter().map(call).collect(),
+            branches: novale_edges::count(),
+            branches_run,
             workloads: report.turns.iter().map(workload).collect(),
             idle: report.idle().map(|turn| turn.name).collect(),
             replay_files: files,
@@ -196,7 +223,7 @@ impl Summary {
     }
 }
 
-fn tell(report: &Report, summary: &Summary) {
+fn tell((report, reach): (&Report, &Reach), summary: &Summary) {
     for (violation, file) in report.violations.iter().zip(&summary.replay_files) {
         say!("{}: {}", violation.workload, violation.failure);
         match file {
@@ -205,9 +232,24 @@ fn tell(report: &Report, summary: &Summary) {
         }
     }
     for workload in &summary.workloads {
-        let in_all = workload.cases_in_all.map(|cases| format!(" of {cases}")).unwrap_or_default();
         let WorkloadSummary { name, cases, seconds, .. } = workload;
+        let share = |in_all: u64| format!(" of {in_all} ({} %)", cases * 100 / in_all.max(1));
+        let in_all = workload.cases_in_all.map(share).unwrap_or_default();
         say!("{name:14} {cases}{in_all} sequences, {seconds:.0} s");
+    }
+    for turn in report.incomplete() {
+        let wanted = turn.wanted.unwrap_or_default();
+        say!("incomplete: {} of {wanted} sequences of {}", turn.cases, turn.name);
+    }
+    mutants::tell_unreached(&reach.unreached);
+    say!(
+        "{} of {} stores, write-backs and fences of core's source were passed, in {} pairs",
+        summary.points_passed,
+        summary.points,
+        summary.places
+    );
+    if summary.branches > 0 {
+        say!("{} of {} branches ran", summary.branches_run, summary.branches);
     }
     for turn in report.idle() {
         say!("{}: no collector ran in {} sequences", turn.name, turn.cases);

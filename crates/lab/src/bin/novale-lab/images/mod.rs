@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::progress::Progress;
 use super::stop::Stop;
-use super::{Verdict, beside, seconds_or_none, threads};
+use super::{INCOMPLETE, Verdict, at_most, beside, seconds_or_none, threads};
 
 /// Damage pools in every way and see that each answer is an error that names place and structure.
 ///
@@ -30,6 +30,10 @@ pub(super) struct Args {
     /// Start no image later than this; 0 for the recipes of a corpus alone.
     #[arg(long, default_value_t = 60, value_parser = seconds_or_none())]
     seconds: u64,
+    /// So many images of each worker behind the corpus, the same on any machine, in any time up to
+    /// --seconds.
+    #[arg(long, value_name = "N", value_parser = at_most())]
+    images: Option<u64>,
     /// The seed of the first worker; the others follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -74,6 +78,8 @@ struct Found {
     /// Branches that one worker met at most.
     edges: u64,
     violations: Vec<Violation>,
+    /// The time was up before a worker had tried all of its images.
+    is_late: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,8 +108,7 @@ struct Summary<'f> {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     if args.worker {
-        worker::run((args.seconds, args.seed), given(args)?, args.canary)?;
-        return Ok(Verdict::Clean);
+        return worker::run((args.seconds, args.seed), args.images, given(args)?, args.canary);
     }
     ensure!(
         args.seconds > 0 || args.corpus.is_some(),
@@ -135,7 +140,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     }
     let file = save(args, &found.violations)?;
     show(args, &found, file, start.elapsed())?;
-    Ok(Verdict::of(!found.violations.is_empty(), &stop))
+    Ok(Verdict::of(!found.violations.is_empty(), &stop).or_incomplete(found.is_late))
 }
 
 /// Writes the recipes that were answered wrongly into a file that `--corpus` reads.
@@ -170,6 +175,8 @@ enum Event {
     Said(worker::Word),
     /// It ended or was ended in the middle of a recipe.
     Lost { recipe: String, what: String },
+    /// It had not the time for all.
+    Late,
 }
 
 impl Found {
@@ -181,6 +188,7 @@ impl Found {
 
     fn take_in(&mut self, event: Event) {
         match event {
+            Event::Late => self.is_late = true,
             Event::Lost { recipe, what } => self.violations.push(Violation { recipe, what }),
             Event::Said(word) => match word {
                 worker::Word::Try(_) => self.images += 1,
@@ -211,8 +219,12 @@ fn watch(args: &Args, seed: u64, start: Instant, (tell, stop): (&Sender<Event>, 
             Err(why) => Some(Event::Lost { recipe: String::new(), what: format!("{why:#}") }),
         };
         let Some(lost) = lost else { return };
+        let is_late = matches!(lost, Event::Late);
         // The receiver lives as long as this thread.
         drop(tell.send(lost));
+        if is_late {
+            return;
+        }
     }
 }
 
@@ -224,6 +236,9 @@ fn start_worker(
     let mut command = Command::new(std::env::current_exe().context("the path of novale-lab")?);
     command.args(["images", "--worker", "--seconds", &seconds.to_string()]);
     command.args(["--seed", &seed.to_string()]);
+    if let Some(images) = args.images {
+        command.args(["--images", &images.to_string()]);
+    }
     if canary {
         command.arg("--canary");
     }
@@ -265,6 +280,7 @@ fn follow(
             Some(Event::Lost { recipe: trying, what: format!("no end in {PATIENCE:?}") })
         }
         Ok(status) if status.success() => None,
+        Ok(status) if status.code() == Some(INCOMPLETE.into()) => Some(Event::Late),
         Ok(status) => Some(Event::Lost { recipe: trying, what: status.to_string() }),
         Err(why) => Some(Event::Lost { recipe: trying, what: why.to_string() }),
     }

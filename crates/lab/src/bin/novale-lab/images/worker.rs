@@ -4,6 +4,8 @@
 use std::time::{Duration, Instant};
 
 use novale_lab::images::{Hunt, Recipe};
+
+use super::Verdict;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 /// Address space of a worker: the view of an image, its slots twice over, and as much again.
@@ -64,23 +66,30 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\t'], " ")
 }
 
-/// Tries the recipes given, then others until the time is up. As a canary it takes more memory than
-/// it may, at the first.
+/// Tries the recipes given, then `images` others, or until the time is up. As a canary it takes more
+/// memory than it may, at the first.
 pub(super) fn run(
     (seconds, seed): (u64, u64),
+    images: Option<u64>,
     given: Vec<Recipe>,
     canary: bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Verdict> {
     // Nobody is left behind, however the program that started this one ends.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
     setrlimit(Resource::As, limit)?;
     let (start, time) = (Instant::now(), Duration::from_secs(seconds));
-    let mut given_left = given.len();
+    let given_count = given.len() as u64;
     let mut hunt = Hunt::new(seed, given);
     let mut known = 0;
-    while given_left > 0 || start.elapsed() < time {
-        given_left = given_left.saturating_sub(1);
+    for tried in 0.. {
+        let is_late = start.elapsed() >= time;
+        match images {
+            Some(images) if tried >= given_count + images => break,
+            Some(_) if is_late => return Ok(Verdict::Incomplete),
+            None if is_late && tried >= given_count => break,
+            _ => {}
+        }
         let recipe = hunt.next_recipe();
         Word::Try(recipe.to_string()).say();
         if canary {
@@ -107,5 +116,5 @@ pub(super) fn run(
             Word::Wrong(hunt.shrunk(&recipe).to_string(), what).say();
         }
     }
-    Ok(())
+    Ok(Verdict::Clean)
 }
