@@ -15,5 +15,6 @@ pub mod mounted;
 pub mod mutants;
 pub mod pool_file;
 pub mod refusals;
+pub mod source;
 pub mod watchdog;
 pub mod workload;

@@ -165,8 +165,8 @@ fn every_workload_is_listed_with_what_it_is() {
 fn what_makes_no_sense_is_refused_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    let How::Each(_, make) = WORKLOADS[0].how else { unreachable!("the first is exhaustive") };
-    let case = make(3);
+    let How::Each(make) = WORKLOADS[0].how else { unreachable!("the first is exhaustive") };
+    let (case, _) = make(3);
     let good = print_replay(&case, "found\nthis");
     file("none", "create /a\n");
     file("missing", &good.replace(" lanes=1", ""));
@@ -270,7 +270,7 @@ fn a_replay_file_holds_all_of_a_case() {
     for workload in WORKLOADS {
         for seed in [0, 3, 11] {
             let case: Case = match workload.how {
-                How::Each(count, make) => make(seed * 31 % count()),
+                How::Each(make) => make(seed * 31 % make(0).1).0,
                 How::Drawn(make) | How::Guided(make) => make(seed),
             };
             let read = parse_replay(&print_replay(&case, "a failure\n# of two lines"));

@@ -164,19 +164,29 @@ fn with_threads(mut case: Case) -> Case {
     case
 }
 
-/// Random steps on a pool that was filled and has a few pages left.
+/// Random steps on a pool that was filled and has a few pages left: some steps fit and others don't.
 pub(super) fn full(seed: u64) -> Case {
-    let mut setup = "create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n".to_owned();
-    setup.push_str(&"append /ballast len=65536 fill=3\n".repeat(28));
-    setup.push_str(&"append /ballast len=4096 fill=3\n".repeat(20));
-    // So many pages are left that some steps fit and others don't.
     let mut random = Rng::with_seed(seed);
-    let size = 1_800_000 - random.u32(0..300_000);
-    writeln!(setup, "set /ballast size={size}").unwrap_or_default();
+    let left = random.u32(0..110);
     let mut case = random_on(seed, Form::Auto, vec![2 * MB]);
     (case.options.core.lanes, case.options.many_threads) = (1, random.bool());
-    put_before(&mut case, &setup);
+    let from = std::mem::take(&mut case.options.from_step);
+    case = case.with_past(&filled(left));
+    case.options.from_step += from;
     case
+}
+
+/// Steps that fill a pool of 3 MB or less with what nobody looks at, and give so many pages back.
+pub(super) fn filled(left: u32) -> String {
+    let file = "kind=file mode=600 uid=0 gid=0 rdev=0 target=%";
+    let mut text =
+        format!("create /left {file}\nallocate /left extend=0 offset=0 len={}\n", left * 4096);
+    writeln!(text, "create /ballast {file}").unwrap_or_default();
+    for (piece, pages) in [16; 48].into_iter().chain([1; 16]).enumerate() {
+        let (at, len) = (piece * 65_536, pages * 4096);
+        writeln!(text, "allocate /ballast extend=0 offset={at} len={len}").unwrap_or_default();
+    }
+    text + "unlink /left\n"
 }
 
 /// A directory whose names come and go until its log is collected, cut near the end.
@@ -261,7 +271,8 @@ pub(super) fn dead_run(seed: u64) -> Case {
     collected_at_the_end(parse_steps(&text).unwrap_or_default(), seed, &mut random)
 }
 
-/// Adds steps of so many lines in the log of what `name` names, of which some are dead at their end.
+/// Adds steps of so many lines in the log of what `name` names, of which some are dead at their end; in
+/// every other one there are holes, moves and deletes among these that what is older needs.
 pub(super) fn around_dead(
     text: &mut String,
     name: &str,
@@ -271,7 +282,13 @@ pub(super) fn around_dead(
 ) {
     for line in 0..lines {
         let is_dead = dead.contains(&line);
+        let needed = is_dead && dead.start % 2 == 1 && line % 37 == 5;
         let step = match (directory, is_dead && line % 2 == 1) {
+            (true, _) if needed => format!("unlink {name}/n{}", line % 90),
+            (false, true) if needed => format!("punch {name} offset={} len=4096", line % 90 * 4096),
+            (false, false) if needed => {
+                format!("collapse {name} offset={} len=4096", line * 3000 / 4096 * 4096)
+            }
             (true, true) => format!("unlink {name}/n{}", line - 1),
             (true, false) => {
                 format!("create {name}/n{line} kind=file mode=644 uid=0 gid=0 rdev=0 target=%")
@@ -314,11 +331,4 @@ fn collected_at_the_end(steps: Vec<Step>, seed: u64, random: &mut Rng) -> Case {
         ..CrashOptions::default()
     };
     Case { steps, options }
-}
-
-fn put_before(case: &mut Case, setup: &str) {
-    let mut steps: Vec<Step> = parse_steps(setup).unwrap_or_default();
-    case.options.from_step += steps.len();
-    steps.append(&mut case.steps);
-    case.steps = steps;
 }

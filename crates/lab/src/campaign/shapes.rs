@@ -4,9 +4,11 @@
 
 use novale_core::{Form, UpdatePolicy};
 
+use super::drawn::filled;
 use super::workloads::Case;
 use crate::crash::{Caches, CrashOptions, Effort};
 use crate::diff::CoreOptions;
+use crate::source::numbers;
 use crate::workload::{Step, parse_steps};
 
 const MB: u64 = 1 << 20;
@@ -149,34 +151,35 @@ const SOME: Effort =
     Effort { subset_lines_max: 12, data_lines_max: 2, pairs: 8, random: 4, at_stores: true };
 
 /// Each operation alone, in both forms, with caches lost and kept.
-pub(super) fn single_count() -> u64 {
-    operations().len() as u64 * 4
-}
-
-/// The case of that number.
-pub(super) fn single(number: u64) -> Case {
-    let [operation, form, caches] = digits(number, [operations().len() as u64, 2, 2]);
+pub(super) fn single(number: u64) -> (Case, u64) {
+    let ([operation, form, caches], count) = digits(number, [operations().len(), 2, 2]);
     let mut case = behind(SETUP, pick(operation), form);
     case.options.effort = ALL;
     case.options.caches = if caches == 0 { Caches::Lost } else { Caches::Kept };
     (case.options.used_one_in, case.options.nested_one_in) = (16, 40);
-    case
+    (case, count)
 }
 
 /// All pairs of operations, in both forms.
-pub(super) fn pairs_count() -> u64 {
-    let count = operations().len() as u64;
-    count * count * 2
-}
-
-/// The case of that number.
-pub(super) fn pairs(number: u64) -> Case {
-    let count = operations().len() as u64;
-    let [first, then, form] = digits(number, [count, count, 2]);
+pub(super) fn pairs(number: u64) -> (Case, u64) {
+    let all = operations().len();
+    let ([first, then, form], count) = digits(number, [all, all, 2]);
     let steps: Vec<Step> = pick(first).into_iter().chain(pick(then)).collect();
     let mut case = behind(SETUP, steps, form);
     case.options.many_threads = number % 3 == 2;
-    case
+    (case, count)
+}
+
+/// The same on a pool that has a few pages left, or none.
+pub(super) fn pairs_full(number: u64) -> (Case, u64) {
+    let (case, count) = pairs(number);
+    (case.with_past(&filled(u32::try_from(number % 12).unwrap_or(0))), count)
+}
+
+/// The same as another shape, on two slots, where views are dropped as soon as nobody has used them.
+pub(super) fn dropped((mut case, count): (Case, u64)) -> (Case, u64) {
+    case.options.core.slots = vec![2 * MB, 2 * MB];
+    (case, count)
 }
 
 /// Offsets and lengths around a word, a line, half a page, a page, two pages.
@@ -197,18 +200,13 @@ const FILES: [&str; 6] = [
 
 /// How each is changed: written, cut or extended, reserved, appended to after a cut, written to
 /// without a name, punched, zeroed, copied to.
-const CHANGES: u64 = 8;
+const CHANGES: usize = 8;
 
 /// Every offset and length, on every file, in every way.
-pub(super) fn sizes_count() -> u64 {
-    SIZES.len() as u64 * SIZES.len() as u64 * FILES.len() as u64 * CHANGES * 2
-}
-
-/// The case of that number.
-pub(super) fn sizes(number: u64) -> Case {
-    let borders = SIZES.len() as u64;
-    let [offset, len, file, change, form] =
-        digits(number, [borders, borders, FILES.len() as u64, CHANGES, 2]);
+pub(super) fn sizes(number: u64) -> (Case, u64) {
+    let borders = SIZES.len();
+    let ([offset, len, file, change, form], count) =
+        digits(number, [borders, borders, FILES.len(), CHANGES, 2]);
     let (offset, len) = (at(&SIZES, offset), at(&SIZES, len));
     let file = at(&FILES, file);
     let setup = format!("create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%\n{file}");
@@ -222,7 +220,7 @@ pub(super) fn sizes(number: u64) -> Case {
         3 => format!("set /f size={offset}\nappend /f len={len} fill=8"),
         _ => format!("hold /f slot=1\nunlink /f\nwrite @1 offset={offset} len={len} fill=7"),
     };
-    behind(&setup, steps_of(&steps), form)
+    (behind(&setup, steps_of(&steps), form), count)
 }
 
 /// Where files end that are appended to: in a unit of 8, a line, a page, at their borders.
@@ -249,14 +247,9 @@ const BEHIND_APPENDS: [&str; 12] = [
 ];
 
 /// Every append to every file, and what comes after it; every other operation is cut off.
-pub(super) fn appends_count() -> u64 {
-    (ENDS.len() * APPENDED.len() * BEHIND_APPENDS.len()) as u64 * 2
-}
-
-/// The case of that number.
-pub(super) fn appends(number: u64) -> Case {
-    let kinds = [ENDS.len() as u64, APPENDED.len() as u64, BEHIND_APPENDS.len() as u64, 2];
-    let [end, len, then, form] = digits(number, kinds);
+pub(super) fn appends(number: u64) -> (Case, u64) {
+    let kinds = [ENDS.len(), APPENDED.len(), BEHIND_APPENDS.len(), 2];
+    let ([end, len, then, form], count) = digits(number, kinds);
     let (end, len, then) = (at(&ENDS, end), at(&APPENDED, len), at(&BEHIND_APPENDS, then));
     let setup = format!(
         "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
@@ -265,7 +258,7 @@ pub(super) fn appends(number: u64) -> Case {
     let steps = format!("append /f len={len} fill=8\n{then}\nset /f size=20000");
     let mut case = behind(&setup, steps_of(&steps), form);
     (case.options.cut_off_one_in, case.options.used_one_in) = (2, 16);
-    case
+    (case, count)
 }
 
 /// The methods whose overwrites are tried at every border; `auto` is what all others take.
@@ -299,15 +292,9 @@ const BEHIND_OVERWRITES: [&str; 12] = [
 ];
 
 /// Every overwrite by every method, and what comes after it; every other operation is cut off.
-pub(super) fn overwrites_count() -> u64 {
-    let kinds = OVERWRITTEN.len() * OVERWRITES.len() * BEHIND_OVERWRITES.len() * METHODS.len();
-    kinds as u64 * 2
-}
-
-/// The case of that number.
-pub(super) fn overwrites(number: u64) -> Case {
+pub(super) fn overwrites(number: u64) -> (Case, u64) {
     let kinds = [OVERWRITTEN.len(), OVERWRITES.len(), BEHIND_OVERWRITES.len(), METHODS.len(), 2];
-    let [offset, len, then, method, form] = digits(number, kinds.map(|kind| kind as u64));
+    let ([offset, len, then, method, form], count) = digits(number, kinds);
     let (offset, len) = (at(&OVERWRITTEN, offset), at(&OVERWRITES, len));
     let setup = "create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
         write /f offset=0 len=9000 fill=1
@@ -317,7 +304,7 @@ pub(super) fn overwrites(number: u64) -> Case {
     let mut case = behind(setup, steps_of(&steps), form);
     (case.options.cut_off_one_in, case.options.used_one_in) = (2, 16);
     case.options.core.update = at(&METHODS, method);
-    case
+    (case, count)
 }
 
 /// The borders of a dentry's lines: 24 bytes of a name fit the first, 64 each further one.
@@ -337,20 +324,64 @@ const NAME_STEPS: [&str; 9] = [
 ];
 
 /// Every length of a name, in every use.
-pub(super) fn names_count() -> u64 {
-    NAMES.len() as u64 * NAME_STEPS.len() as u64 * 2
-}
-
-/// The case of that number.
-pub(super) fn names(number: u64) -> Case {
-    let [len, steps, form] = digits(number, [NAMES.len() as u64, NAME_STEPS.len() as u64, 2]);
+pub(super) fn names(number: u64) -> (Case, u64) {
+    let ([len, steps, form], count) = digits(number, [NAMES.len(), NAME_STEPS.len(), 2]);
     let steps = at(&NAME_STEPS, steps).replace("NAME", &format!("n*{}", at(&NAMES, len)));
     let setup = "create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
         create /e kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
         create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
         create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
-    behind(setup, steps_of(&steps), form)
+    (behind(setup, steps_of(&steps), form), count)
 }
+
+/// What is done at a border of N bytes, or of as many pages, P.
+const BORDER_STEPS: [&str; 8] = [
+    "write /f offset=0 len=N fill=2",
+    "append /f len=N fill=2\nappend /f len=N fill=3",
+    "write /f offset=N len=100 fill=2\nset /f size=N",
+    "copy /f /f from=0 to=N len=N",
+    "zero /f offset=N len=N\npunch /f offset=100 len=N",
+    "setxattr /f name=user.a mode=any len=N fill=2",
+    "allocate /f extend=1 offset=0 len=P\npunch /f offset=4096 len=P\nset /f size=P",
+    "write /f offset=P len=100 fill=2\ninsert /f offset=0 len=P\ncollapse /f offset=4096 len=P",
+];
+
+/// What is there N times, behind a number I, and what is done then.
+const BORDER_COUNTS: [(&str, &str); 3] = [
+    ("write /f offset=I0000 len=100 fill=4\n", "set /f size=9\nunlink /f"),
+    (
+        "create /I kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n",
+        "unlink /0\nrename /1 /0 mode=noreplace",
+    ),
+    ("setxattr /f name=user.I mode=any len=9 fill=4\n", "removexattr /f name=user.0\nunlink /f"),
+];
+
+/// Every constant of core and layout that may be a border, and its neighbours, as a length and as a count.
+pub(super) fn borders(number: u64) -> (Case, u64) {
+    let (numbers, ways) = (numbers(), BORDER_STEPS.len() + BORDER_COUNTS.len());
+    let ([border, near, way, form], count) = digits(number, [numbers.len(), 3, ways, 2]);
+    let border = at(numbers, border) + near - 1;
+    let mut setup = "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        write /f offset=0 len=9000 fill=1\n"
+        .to_owned();
+    let steps = match at_cloned(&BORDER_STEPS, way) {
+        Some(steps) => {
+            let pages = border.min(PAGES_MAX) * 4096;
+            steps.replace('N', &border.to_string()).replace('P', &pages.to_string())
+        }
+        None => {
+            let (step, then) = at(&BORDER_COUNTS, way - BORDER_STEPS.len() as u64);
+            let steps = (0..border.min(COUNT_MAX)).map(|one| step.replace('I', &one.to_string()));
+            setup.extend(steps);
+            then.to_owned()
+        }
+    };
+    (behind(&setup, steps_of(&steps), form), count)
+}
+
+/// Of larger numbers pages are not as many as that, nor is anything there so often.
+const PAGES_MAX: u64 = 600;
+const COUNT_MAX: u64 = 130;
 
 /// Operations on files held open, with and without names left: triples of them.
 const HELD: &str = "
@@ -371,22 +402,51 @@ const HELD: &str = "
 ";
 
 /// All triples of operations on two descriptors.
-pub(super) fn held_count() -> u64 {
-    (steps_of(HELD).len() as u64).pow(3)
-}
-
-/// The case of that number.
-pub(super) fn held(number: u64) -> Case {
-    let steps = steps_of(HELD);
-    let count = steps.len() as u64;
-    let chosen = digits(number, [count, count, count]);
-    let steps = chosen.map(|index| at_cloned(&steps, index));
+pub(super) fn held(number: u64) -> (Case, u64) {
     let setup = "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
         write /f offset=0 len=4100 fill=1
         create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
         hold /f slot=1
         hold /g slot=2";
-    behind(setup, steps.into_iter().flatten().collect(), number % 2)
+    triples(number, HELD, &[setup])
+}
+
+/// Operations below directories with limits, one below the other, on several lanes: triples of them.
+const TREES: &str = "
+    create /T/one kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+    create /T/dir kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+    append /T/f len=9000 fill=4
+    write /T/f offset=100000 len=8192 fill=5
+    write /T/f offset=10 len=64 fill=6
+    set /T/f size=10
+    unlink /T/f
+    hold /T/f slot=1
+    release slot=1
+    rename /T/f /f mode=replace
+    rename /T/U/g /T/f mode=exchange
+    link /T/f /T/U/link
+    unnamed /T slot=2 kind=file mode=600 uid=1 gid=1 rdev=0 target=%
+    setxattr /T/f name=user.long mode=any len=9000 fill=7
+    set /T/U project=6
+    set /T/f project=0
+    limit /T inodes=4
+    limit /T inodes=0
+    remount
+    die
+";
+
+/// All triples of operations below directories with limits.
+pub(super) fn trees(number: u64) -> (Case, u64) {
+    let setup = "create /T kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+        set /T project=5
+        create /T/U kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
+        create /T/f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        write /T/f offset=0 len=9000 fill=1
+        create /T/U/g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+        limit /T inodes=5";
+    let (mut case, count) = triples(number, TREES, &[setup]);
+    case.options.core.lanes = u32::try_from(number % 4 + 1).unwrap_or(1);
+    (case, count)
 }
 
 /// Operations on a mapped file, and on what is beside it: triples of them.
@@ -421,25 +481,26 @@ const MAPPED: &str = "
 ";
 
 /// All triples of operations on a file that is mapped, or about to be.
-pub(super) fn mapped_count() -> u64 {
-    (steps_of(MAPPED).len() as u64).pow(3) * 4
+pub(super) fn mapped(number: u64) -> (Case, u64) {
+    let setup = |how| {
+        format!(
+            "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+            create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
+            write /g offset=0 len=12000 fill=2
+            write /f offset=0 len=12000 fill=1
+            {how} /f slot=1"
+        )
+    };
+    triples(number, MAPPED, &[&setup("map"), &setup("hold")])
 }
 
-/// The case of that number.
-pub(super) fn mapped(number: u64) -> Case {
-    let steps = steps_of(MAPPED);
-    let count = steps.len() as u64;
-    let [first, then, last, how] = digits(number, [count, count, count, 4]);
-    let steps = [first, then, last].map(|index| at_cloned(&steps, index));
-    let map = if how / 2 == 0 { "map /f slot=1" } else { "hold /f slot=1" };
-    let setup = format!(
-        "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-        create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-        write /g offset=0 len=12000 fill=2
-        write /f offset=0 len=12000 fill=1
-        {map}"
-    );
-    behind(&setup, steps.into_iter().flatten().collect(), how % 2)
+/// Three of these operations one after the other, behind one of these pasts, in both forms.
+fn triples(number: u64, text: &str, setups: &[&str]) -> (Case, u64) {
+    let all = steps_of(text);
+    let kinds = [all.len(), all.len(), all.len(), 2, setups.len()];
+    let ([first, then, last, form, setup], count) = digits(number, kinds);
+    let steps = [first, then, last].into_iter().filter_map(|index| at_cloned(&all, index));
+    (behind(at(setups, setup), steps.collect(), form), count)
 }
 
 fn behind(setup: &str, steps: Vec<Step>, form: u64) -> Case {
@@ -476,13 +537,16 @@ fn at<T: Copy + Default>(from: &[T], index: u64) -> T {
     at_cloned(from, index).unwrap_or_default()
 }
 
-/// A number's digits in these bases, the lowest first.
-fn digits<const N: usize>(mut number: u64, bases: [u64; N]) -> [u64; N] {
-    bases.map(|base| {
-        let digit = number % base.max(1);
-        number /= base.max(1);
+/// A number's digits in these bases, the lowest first, and how many numbers there are.
+fn digits<const N: usize>(mut number: u64, bases: [usize; N]) -> ([u64; N], u64) {
+    let mut count = 1;
+    let digits = bases.map(|base| {
+        let base = base.max(1) as u64;
+        let digit = number % base;
+        (number, count) = (number / base, count * base);
         digit
-    })
+    });
+    (digits, count)
 }
 
 #[cfg(test)]
@@ -492,15 +556,16 @@ mod tests {
 
     #[test]
     fn every_text_is_steps_and_every_number_a_case() {
-        for text in [SETUP, OPERATIONS, HELD, MAPPED].into_iter().chain(FILES).chain(NAME_STEPS) {
+        for text in
+            [SETUP, OPERATIONS, HELD, MAPPED, TREES].into_iter().chain(FILES).chain(NAME_STEPS)
+        {
             let text = text.replace("NAME", "n*9");
             assert_eq!(parse_steps(&text).err(), None, "{text}");
         }
         for workload in WORKLOADS {
-            let How::Each(count, make) = workload.how else { continue };
-            let count = count();
-            for number in (0..count).step_by(7) {
-                let case = make(number);
+            let How::Each(make) = workload.how else { continue };
+            for number in (0..make(0).1).step_by(7) {
+                let (case, _) = make(number);
                 assert!(case.options.from_step < case.steps.len(), "{number}");
             }
         }
@@ -508,7 +573,8 @@ mod tests {
 
     #[test]
     fn digits_count_through_all() {
-        let all: std::collections::HashSet<_> = (0..24).map(|n| digits(n, [2, 3, 4])).collect();
+        let all: std::collections::HashSet<_> = (0..24).map(|n| digits(n, [2, 3, 4]).0).collect();
+        assert_eq!(digits(5, [2, 3, 4]).1, 24);
         assert_eq!(all.len(), 24);
     }
 }

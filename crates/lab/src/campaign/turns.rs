@@ -80,7 +80,7 @@ impl Turns {
     pub(super) fn new(workloads: &[Workload], seed: u64, sequences: Option<u64>) -> Self {
         let turn = |workload: &Workload| {
             let cases_in_all = match workload.how {
-                How::Each(count, _) => Some(count()),
+                How::Each(make) => Some(make(0).1),
                 How::Drawn(_) | How::Guided(_) => None,
             };
             Turn {
@@ -134,8 +134,8 @@ impl Turns {
         let guide = guide(0).map(|first| (first, guide(1 << 32)));
         drop(inner);
         let case = match (workload.how, guide) {
-            (How::Each(_, make), _) => {
-                let mut case = make(spread(number, self.seed, count.unwrap_or(1)));
+            (How::Each(make), _) => {
+                let (mut case, _) = make(spread(number, self.seed, count.unwrap_or(1)));
                 case.options.seed = self.seed;
                 case
             }

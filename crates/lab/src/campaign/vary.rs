@@ -120,13 +120,13 @@ mod tests {
 
     #[test]
     fn a_variation_differs_and_keeps_what_is_not_cut() {
-        let How::Each(_, make) = Workload::named("pairs").unwrap().how else { panic!() };
-        let case = make(5);
+        let How::Each(make) = Workload::named("pairs").unwrap().how else { panic!() };
+        let (case, _) = make(5);
         let from = case.options.from_step;
         let mut different = 0;
         for seed in 0..200 {
-            let varied = vary(case.clone(), Some(&make(77)), seed);
-            assert_eq!(varied, vary(case.clone(), Some(&make(77)), seed));
+            let varied = vary(case.clone(), Some(&make(77).0), seed);
+            assert_eq!(varied, vary(case.clone(), Some(&make(77).0), seed));
             if varied.options.from_step == from {
                 assert_eq!(varied.steps[..from], case.steps[..from]);
             }

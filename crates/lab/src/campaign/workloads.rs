@@ -2,7 +2,7 @@
 
 use super::{drawn, flights, shapes};
 use crate::crash::CrashOptions;
-use crate::workload::Step;
+use crate::workload::{Step, parse_steps};
 
 /// A sequence, and how it is cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,17 @@ pub struct Case {
     pub steps: Vec<Step>,
     /// The pool, and what is tried.
     pub options: CrashOptions,
+}
+
+impl Case {
+    /// The same behind more that is not cut.
+    pub(super) fn with_past(mut self, text: &str) -> Self {
+        let steps = parse_steps(text).unwrap_or_default();
+        let at = self.options.from_step;
+        self.options.from_step += steps.len();
+        self.steps.splice(at..at, steps);
+        self
+    }
 }
 
 /// A kind of sequences.
@@ -29,8 +40,8 @@ pub struct Workload {
 /// Where a workload's cases come from.
 #[derive(Debug, Clone, Copy)]
 pub enum How {
-    /// There are so many, each with a number from 0; all are run once, in an order of the seed's.
-    Each(fn() -> u64, fn(u64) -> Case),
+    /// The case of a number from 0, and how many there are; all are run once, in an order of the seed's.
+    Each(fn(u64) -> (Case, u64)),
     /// As many as seeds.
     Drawn(fn(u64) -> Case),
     /// Variations of those, of any workload, that reached a new place in the product; the first
@@ -43,14 +54,20 @@ use How::{Drawn, Each, Guided};
 /// All workloads.
 #[rustfmt::skip]
 pub const WORKLOADS: &[Workload] = &[
-    line("single", "each operation alone, every image of up to 12 lines", Each(shapes::single_count, shapes::single)),
-    line("pairs", "all pairs of operations", Each(shapes::pairs_count, shapes::pairs)),
-    line("sizes", "offsets and lengths around every border, on six files", Each(shapes::sizes_count, shapes::sizes)),
-    line("appends", "appends at every border, cut off, and what raises the end behind them", Each(shapes::appends_count, shapes::appends)),
-    line("overwrites", "overwrites at every border by every method, cut off, and what comes behind them", Each(shapes::overwrites_count, shapes::overwrites)),
-    line("names", "names of every length in lines, in every use", Each(shapes::names_count, shapes::names)),
-    line("held", "triples of operations on two open files, with names or without", Each(shapes::held_count, shapes::held)),
-    line("mapped", "triples of operations on a file whose own pages are mapped", Each(shapes::mapped_count, shapes::mapped)),
+    line("single", "each operation alone, every image of up to 12 lines", Each(shapes::single)),
+    line("pairs", "all pairs of operations", Each(shapes::pairs)),
+    line("sizes", "offsets and lengths around every border, on six files", Each(shapes::sizes)),
+    line("appends", "appends at every border, cut off, and what raises the end behind them", Each(shapes::appends)),
+    line("overwrites", "overwrites at every border by every method, cut off, and what comes behind them", Each(shapes::overwrites)),
+    line("names", "names of every length in lines, in every use", Each(shapes::names)),
+    line("held", "triples of operations on two open files, with names or without", Each(shapes::held)),
+    line("mapped", "triples of operations on a file whose own pages are mapped", Each(shapes::mapped)),
+    line("trees", "triples of operations below directories with limits", Each(shapes::trees)),
+    line("borders", "every constant of core and layout, and its neighbours, as a length and as a count", Each(shapes::borders)),
+    line("pairs-full", "all pairs of operations, on a pool that is full or nearly", Each(shapes::pairs_full)),
+    line("held-dropped", "those of `held` while views are dropped", Each(|number| shapes::dropped(shapes::held(number)))),
+    line("mapped-dropped", "those of `mapped` while views are dropped", Each(|number| shapes::dropped(shapes::mapped(number)))),
+    line("overwrites-dropped", "those of `overwrites` while views are dropped", Each(|number| shapes::dropped(shapes::overwrites(number)))),
     line("maps", "random steps, files mapped among them", Drawn(drawn::mapped)),
     line("random", "random steps, in the form that fits", Drawn(drawn::random)),
     line("methods", "random steps, each sequence by one of the write methods", Drawn(drawn::methods)),

@@ -1,13 +1,13 @@
 //! The calls of `pm` in the source of `core` that store, write back or fence.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use super::key::{Does, Site};
 use super::needless::why_unreached;
+use crate::source::files;
 
 /// The methods of `Pm` that do something to a pool.
 const METHODS: [&str; 10] = [
@@ -107,20 +107,8 @@ pub(super) fn calls_at(site: Site, does: Option<Does>) -> Vec<&'static Call> {
 /// # Errors
 /// When the source is not where this program was built.
 pub fn calls_in_core() -> io::Result<Vec<Call>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/src");
-    let mut calls = Vec::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let file = path.strip_prefix(&root).unwrap_or(&path).to_owned();
-                calls.extend(calls_in(&fs::read_to_string(&path)?, &file));
-            }
-        }
-    }
+    let files = files("core")?;
+    let mut calls: Vec<Call> = files.iter().flat_map(|(file, text)| calls_in(text, file)).collect();
     calls.sort();
     Ok(calls)
 }
