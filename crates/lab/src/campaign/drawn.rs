@@ -9,7 +9,7 @@ use novale_core::{Form, UpdatePolicy};
 
 use super::shapes::ALL;
 use super::workloads::Case;
-use crate::crash::{Caches, CrashOptions, Effort, small_step};
+use crate::crash::{CrashOptions, Effort, small_step};
 use crate::diff::CoreOptions;
 use crate::workload::{Flavor, Generator, Step, parse_steps};
 
@@ -27,84 +27,49 @@ const ALL_ONE_IN: u64 = 8;
 /// Lanes: as many as processors is one case among many.
 const LANES: [u32; 5] = [1, 2, 3, 7, 16];
 
-/// Random steps on one slot, in the form that fits, sometimes after a past that is not cut.
-pub(super) fn random(seed: u64) -> Case {
-    random_on(seed, Form::Auto, vec![4 * MB])
+/// Random steps on one slot, in this form, sometimes after a past that is not cut.
+pub(super) fn random(seed: u64, form: Form) -> Case {
+    random_on(seed, form, vec![4 * MB])
 }
 
-/// The same in the two-fence form.
-pub(super) fn two_fences(seed: u64) -> Case {
-    random_on(seed, Form::Two, vec![4 * MB])
+/// One form or the other, by the seed.
+pub(super) fn either(seed: u64, other: Form) -> Form {
+    if seed.is_multiple_of(2) { Form::Auto } else { other }
 }
 
-/// The same by a method of writes that is not the usual choice, in any form.
+/// Random steps with one lane or many, whatever the machine has.
+pub(super) fn lanes(seed: u64) -> Case {
+    let lanes = LANES.get(usize::try_from(seed % 5).unwrap_or(0)).copied().unwrap_or(1);
+    random(seed, Form::Auto)
+        .with(|options| (options.core.lanes, options.many_threads) = (lanes, true))
+}
+
+/// By a method of writes that is not the usual choice, in any form, files being mapped.
 pub(super) fn methods(seed: u64) -> Case {
     let form = [Form::Auto, Form::Single, Form::Two];
     let form = form.get(usize::try_from(seed % 3).unwrap_or(0)).copied().unwrap_or_default();
-    let mut case = random_on(seed, form, vec![4 * MB]);
     let chosen = UpdatePolicy::ALL.iter().cycle().nth(usize::try_from(seed / 3 % 64).unwrap_or(0));
-    case.options.core.update = chosen.copied().unwrap_or_default();
-    let flavor = if seed.is_multiple_of(2) { Flavor::Bytes } else { Flavor::Mixed };
+    let chosen = chosen.copied().unwrap_or_default();
+    mapped(seed, form, seed % 2).with(|options| options.core.update = chosen)
+}
+
+/// Random steps with files that are mapped, on bytes above all or, of turn 1, on all.
+pub(super) fn mapped(seed: u64, form: Form, turn: u64) -> Case {
+    let mut case = random(seed, form).with(|options| options.many_threads = seed % 5 == 1);
+    let flavor = if turn == 1 { Flavor::Mixed } else { Flavor::Bytes };
     let steps = Generator::mapping(seed, flavor).steps(case.steps.len(), 1000);
     case.steps = steps.into_iter().map(small_step).collect();
-    case.options.many_threads = seed % 5 == 1;
-    case
-}
-
-/// The same by several threads.
-pub(super) fn threads(seed: u64) -> Case {
-    let form = if seed.is_multiple_of(2) { Form::Auto } else { Form::Two };
-    with_threads(random_on(seed, form, vec![4 * MB]))
-}
-
-/// The same with one lane or many, whatever the machine has.
-pub(super) fn lanes(seed: u64) -> Case {
-    let mut case = with_threads(random_on(seed, Form::Auto, vec![4 * MB]));
-    let lanes = LANES.get(usize::try_from(seed % 5).unwrap_or(0));
-    case.options.core.lanes = lanes.copied().unwrap_or(1);
-    case
-}
-
-/// The same on three slots.
-pub(super) fn slots(seed: u64) -> Case {
-    with_threads(random_on(seed, Form::Auto, vec![3 * MB, 2 * MB, 2 * MB]))
-}
-
-/// The same where caches persist.
-pub(super) fn eadr(seed: u64) -> Case {
-    let form = if seed.is_multiple_of(2) { Form::Auto } else { Form::Two };
-    let mut case = random_on(seed, form, vec![4 * MB]);
-    case.options.caches = Caches::Kept;
-    case.options.many_threads = seed % 3 == 1;
-    case
-}
-
-/// The same with files that are mapped.
-pub(super) fn mapped(seed: u64) -> Case {
-    let form = if seed.is_multiple_of(2) { Form::Auto } else { Form::Single };
-    let mut case = random_on(seed, form, vec![4 * MB]);
-    let flavor = if seed.is_multiple_of(4) { Flavor::Mixed } else { Flavor::Bytes };
-    let steps = Generator::mapping(seed, flavor).steps(case.steps.len(), 1000);
-    case.steps = steps.into_iter().map(small_step).collect();
-    case.options.many_threads = seed % 5 == 1;
-    case
-}
-
-/// The same, one operation in two cut off, so that recovery follows recovery.
-pub(super) fn cut_off(seed: u64) -> Case {
-    let mut case = with_threads(random_on(seed, Form::Auto, vec![4 * MB]));
-    case.options.cut_off_one_in = 2;
     case
 }
 
 /// A few operations on few names, each cut off for good by a power cut, which the next ones go on from:
 /// what one leaves torn, another may complete.
 pub(super) fn twice(seed: u64) -> Case {
-    let mut random = Rng::with_seed(seed);
-    let form = if random.bool() { Form::Auto } else { Form::Two };
-    let mut case = random_on(seed, form, vec![4 * MB]);
-    let flavor = if random.u32(0..3) > 0 { Flavor::Names } else { Flavor::Mixed };
-    let past = random.usize(0..12);
+    let mut chance = Rng::with_seed(seed);
+    let form = if chance.bool() { Form::Auto } else { Form::Two };
+    let mut case = random(seed, form);
+    let flavor = if chance.u32(0..3) > 0 { Flavor::Names } else { Flavor::Mixed };
+    let past = chance.usize(0..12);
     let mut steps = Generator::new(seed, flavor).steps(past + 4, 1000);
     let ends = steps.split_off(past);
     steps.extend(ends.into_iter().flat_map(|step| [step.clone(), beside(&step), step]));
@@ -157,11 +122,6 @@ pub(super) fn random_on(seed: u64, form: Form, slots: Vec<u64>) -> Case {
     };
     let steps = Generator::new(seed, Flavor::of_seed(seed / 3)).steps(from_step + STEPS, 1000);
     Case { steps: steps.into_iter().map(small_step).collect(), options }
-}
-
-fn with_threads(mut case: Case) -> Case {
-    case.options.many_threads = true;
-    case
 }
 
 /// Random steps on a pool that was filled and has a few pages left: some steps fit and others don't.

@@ -16,7 +16,7 @@ use novale_layout::PAGE;
 use super::workloads::Case;
 use crate::crash::{Caches, CrashOptions, Effort};
 use crate::diff::CoreOptions;
-use crate::workload::{Action, Step, Value, parse_steps, print_steps};
+use crate::workload::{Step, parse_steps, print_steps};
 
 /// The first word of the line of options.
 const OPTIONS: &str = "options";
@@ -80,7 +80,7 @@ pub fn parse_replay(text: &str) -> Result<Case, String> {
     let steps: Vec<String> = text.lines().map(commented).collect();
     for (number, line) in (1..).zip(&steps) {
         let step = parse_steps(line).unwrap_or_default().pop();
-        if let Some(len) = step.as_ref().and_then(bytes_of).filter(|len| *len > LEN_MAX) {
+        if let Some(len) = step.as_ref().map(bytes_of).filter(|len| *len > LEN_MAX) {
             return Err(format!("line {number}: len={len} is more than {LEN_MAX}"));
         }
     }
@@ -111,31 +111,18 @@ const CHOSEN_MAX: u64 = 10_000;
 const CLIENTS_MAX: u64 = 6;
 
 /// The bytes that a step has in memory.
-fn bytes_of(step: &Step) -> Option<u64> {
-    let Step::On { action, .. } = step else { return None };
-    match action {
-        Action::Write { len, .. }
-        | Action::Append { len, .. }
-        | Action::Store { len, .. }
-        | Action::Read { len, .. }
-        | Action::SetXattr { value: Value::Fill { len, .. }, .. } => Some(u64::from(*len)),
-        Action::Scatter { len, count, .. } => Some(u64::from(*len) * u64::from(*count)),
-        Action::SetXattr { .. }
-        | Action::GetXattr(_)
-        | Action::RemoveXattr(_)
-        | Action::ListXattr
-        | Action::Allocate { .. }
-        | Action::Flush { .. }
-        | Action::Range { .. }
-        | Action::Stat
-        | Action::Set(_)
-        | Action::Readlink
-        | Action::Seek { .. }
-        | Action::List { .. }
-        | Action::Limit { .. }
-        | Action::Parent
-        | Action::Sync => None,
-    }
+fn bytes_of(step: &Step) -> u64 {
+    let (mut len, mut count) = (0, 1);
+    let _same = step.with_numbers(|verb, key, number| {
+        match (verb, key) {
+            ("allocate" | "punch" | "zero" | "zero_keep_size" | "collapse" | "insert", _) => {}
+            (_, "len") => len = number,
+            (_, "count") => count = number,
+            _ => {}
+        }
+        number
+    });
+    len * count
 }
 
 fn parse_options(line: &str) -> Result<CrashOptions, String> {

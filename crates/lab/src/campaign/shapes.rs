@@ -364,17 +364,14 @@ pub(super) fn borders(number: u64) -> (Case, u64) {
     let mut setup = "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
         write /f offset=0 len=9000 fill=1\n"
         .to_owned();
-    let steps = match at_cloned(&BORDER_STEPS, way) {
-        Some(steps) => {
-            let pages = border.min(PAGES_MAX) * 4096;
-            steps.replace('N', &border.to_string()).replace('P', &pages.to_string())
-        }
-        None => {
-            let (step, then) = at(&BORDER_COUNTS, way - BORDER_STEPS.len() as u64);
-            let steps = (0..border.min(COUNT_MAX)).map(|one| step.replace('I', &one.to_string()));
-            setup.extend(steps);
-            then.to_owned()
-        }
+    let steps = if let Some(steps) = at_cloned(&BORDER_STEPS, way) {
+        let pages = border.min(PAGES_MAX) * 4096;
+        steps.replace('N', &border.to_string()).replace('P', &pages.to_string())
+    } else {
+        let (step, then) = at(&BORDER_COUNTS, way - BORDER_STEPS.len() as u64);
+        let steps = (0..border.min(COUNT_MAX)).map(|one| step.replace('I', &one.to_string()));
+        setup.extend(steps);
+        then.to_owned()
     };
     (behind(&setup, steps_of(&steps), form), count)
 }

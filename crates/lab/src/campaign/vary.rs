@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::workloads::Case;
 use crate::crash::small_step;
-use crate::workload::{Action, Flavor, Generator, Step, Value};
+use crate::workload::{Flavor, Generator, Step};
 
 /// Changes of one variation at most.
 const CHANGES_MAX: u32 = 4;
@@ -72,45 +72,11 @@ fn nudge(step: &mut Step, random: &mut Rng) {
         2 => number.saturating_add(4096),
         _ => random.u64(0..20_000),
     };
-    let near_len = |len: u32, near: &mut dyn FnMut(u64) -> u64| {
-        u32::try_from(near(u64::from(len)).min(20_000)).unwrap_or(len)
-    };
-    if let Step::Copy { from_offset, to_offset, len, .. } = step {
-        (*from_offset, *to_offset) = (near(*from_offset), near(*to_offset));
-        *len = near_len(*len, &mut near);
-    }
-    if let Step::On { action, .. } = step {
-        match action {
-            Action::Write { offset, len, .. } | Action::Store { offset, len, .. } => {
-                *offset = near(*offset);
-                *len = near_len(*len, &mut near);
-            }
-            Action::Scatter { offset, apart, .. } => {
-                (*offset, *apart) = (near(*offset), near(*apart));
-            }
-            Action::Append { len, .. } => *len = near_len(*len, &mut near),
-            Action::Allocate { offset, len, .. } | Action::Range { offset, len, .. } => {
-                (*offset, *len) = (near(*offset), near(*len));
-            }
-            Action::SetXattr { value: Value::Fill { len, .. }, .. } => {
-                *len = near_len(*len, &mut near);
-            }
-            Action::Set(set) => set.size = set.size.map(near),
-            Action::Stat
-            | Action::Readlink
-            | Action::Read { .. }
-            | Action::Seek { .. }
-            | Action::Flush { .. }
-            | Action::List { .. }
-            | Action::SetXattr { .. }
-            | Action::GetXattr(_)
-            | Action::RemoveXattr(_)
-            | Action::ListXattr
-            | Action::Limit { .. }
-            | Action::Parent
-            | Action::Sync => {}
-        }
-    }
+    *step = step.with_numbers(|_, key, number| match key {
+        "offset" | "from" | "to" | "apart" | "size" => near(number),
+        "len" => near(number).min(20_000),
+        _ => number,
+    });
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! Which sequences there are to be cut: a line each in [`WORKLOADS`]. A new mechanism registers here.
 
+use novale_core::Form;
+
+use super::drawn::{MB, either};
 use super::{drawn, flights, shapes};
-use crate::crash::CrashOptions;
+use crate::crash::{Caches, CrashOptions};
 use crate::workload::{Step, parse_steps};
 
 /// A sequence, and how it is cut.
@@ -14,6 +17,12 @@ pub struct Case {
 }
 
 impl Case {
+    /// The same with other options.
+    pub(super) fn with(mut self, change: impl FnOnce(&mut CrashOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
     /// The same behind more that is not cut.
     pub(super) fn with_past(mut self, text: &str) -> Self {
         let steps = parse_steps(text).unwrap_or_default();
@@ -68,15 +77,15 @@ pub const WORKLOADS: &[Workload] = &[
     line("held-dropped", "those of `held` while views are dropped", Each(|number| shapes::dropped(shapes::held(number)))),
     line("mapped-dropped", "those of `mapped` while views are dropped", Each(|number| shapes::dropped(shapes::mapped(number)))),
     line("overwrites-dropped", "those of `overwrites` while views are dropped", Each(|number| shapes::dropped(shapes::overwrites(number)))),
-    line("maps", "random steps, files mapped among them", Drawn(drawn::mapped)),
-    line("random", "random steps, in the form that fits", Drawn(drawn::random)),
+    line("maps", "random steps, files mapped among them", Drawn(|seed| drawn::mapped(seed, either(seed, Form::Single), u64::from(seed % 4 == 0)))),
+    line("random", "random steps, in the form that fits", Drawn(|seed| drawn::random(seed, Form::Auto))),
     line("methods", "random steps, each sequence by one of the write methods", Drawn(drawn::methods)),
-    line("two", "random steps in the two-fence form", Drawn(drawn::two_fences)),
-    line("threads", "random steps by several threads, some never seen again", Drawn(drawn::threads)),
+    line("two", "random steps in the two-fence form", Drawn(|seed| drawn::random(seed, Form::Two))),
+    line("threads", "random steps by several threads, some never seen again", Drawn(|seed| drawn::random(seed, either(seed, Form::Two)).with(|options| options.many_threads = true))),
     line("lanes", "random steps on 1, 2, 3, 7 or 16 lanes", Drawn(drawn::lanes)),
-    line("slots", "random steps on three slots", Drawn(drawn::slots)),
-    line("eadr", "random steps where caches persist, cut within stores", Drawn(drawn::eadr)),
-    line("cut-off", "random steps, every other one cut off for good", Drawn(drawn::cut_off)),
+    line("slots", "random steps on three slots", Drawn(|seed| drawn::random_on(seed, Form::Auto, vec![3 * MB, 2 * MB, 2 * MB]).with(|options| options.many_threads = true))),
+    line("eadr", "random steps where caches persist, cut within stores", Drawn(|seed| drawn::random(seed, either(seed, Form::Two)).with(|options| (options.caches, options.many_threads) = (Caches::Kept, seed % 3 == 1)))),
+    line("cut-off", "random steps, every other one cut off for good", Drawn(|seed| drawn::random(seed, Form::Auto).with(|options| (options.cut_off_one_in, options.many_threads) = (2, true)))),
     line("twice", "an operation cut off by a power cut that tears it, and others behind the recovery", Drawn(drawn::twice)),
     line("in-flight", "operations of several clients in flight together, some of which die", Drawn(flights::in_flight)),
     line("long", "random steps behind three thousand others", Drawn(drawn::long)),
@@ -85,7 +94,7 @@ pub const WORKLOADS: &[Workload] = &[
     line("collect-data", "a file's log while it is collected", Drawn(drawn::churned_file)).collecting(),
     line("collect-moved", "a file's log while it is collected, the pages moving about the file", Drawn(drawn::moved_file)).collecting(),
     line("collect-dead", "a log while a run of dead pages is cut out of it", Drawn(drawn::dead_run)).collecting(),
-    line("guided", "variations of what reached new places", Guided(drawn::random)),
+    line("guided", "variations of what reached new places", Guided(|seed| drawn::random(seed, Form::Auto))),
 ];
 
 const fn line(name: &'static str, what: &'static str, how: How) -> Workload {

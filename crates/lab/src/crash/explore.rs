@@ -4,14 +4,13 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use novale_core::Form;
-use novale_model::RangeOp;
 
 use super::explorer::Explorer;
 use super::hardware::Caches;
 use super::images::Effort;
 use super::tracker::Tracker;
 use crate::diff::{CoreOptions, now_ns_at, panic_text};
-use crate::workload::{Action, Step, Value};
+use crate::workload::Step;
 
 /// What to explore.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,48 +181,21 @@ pub fn explore_beside(
 }
 
 /// Writes beyond this many bytes only cost time.
-const WRITE_BYTES_MAX: u32 = 20_001;
+const WRITE_BYTES_MAX: u64 = 20_001;
 /// Likewise of a piece of what is published at once, and of the pieces.
-const PIECE_BYTES_MAX: u32 = 5000;
-const PIECES_MAX: u32 = 4;
+const PIECE_BYTES_MAX: u64 = 5000;
+const PIECES_MAX: u64 = 4;
 
 /// The step with its lengths cut to what a power cut can say something about.
 #[must_use]
-pub fn small_step(mut step: Step) -> Step {
-    if let Step::Copy { len, .. } = &mut step {
-        *len = (*len).min(WRITE_BYTES_MAX);
-    }
-    if let Step::On { action, .. } = &mut step {
-        match action {
-            Action::Write { len, .. }
-            | Action::Append { len, .. }
-            | Action::Store { len, .. }
-            | Action::SetXattr { value: Value::Fill { len, .. }, .. } => {
-                *len = (*len).min(WRITE_BYTES_MAX);
-            }
-            Action::Scatter { len, count, .. } => {
-                (*len, *count) = ((*len).min(PIECE_BYTES_MAX), (*count).min(PIECES_MAX));
-            }
-            Action::Allocate { len, .. }
-            | Action::Range { how: RangeOp::Zero | RangeOp::ZeroKeepSize, len, .. } => {
-                *len = (*len).min(u64::from(WRITE_BYTES_MAX));
-            }
-            Action::Stat
-            | Action::Set(_)
-            | Action::Readlink
-            | Action::Read { .. }
-            | Action::Seek { .. }
-            | Action::Flush { .. }
-            | Action::Range { .. }
-            | Action::SetXattr { .. }
-            | Action::GetXattr(_)
-            | Action::RemoveXattr(_)
-            | Action::ListXattr
-            | Action::List { .. }
-            | Action::Limit { .. }
-            | Action::Parent
-            | Action::Sync => {}
-        }
-    }
-    step
+#[allow(clippy::needless_pass_by_value, reason = "it takes the step's place")]
+pub fn small_step(step: Step) -> Step {
+    step.with_numbers(|verb, key, number| match (verb, key) {
+        // Nothing is stored in these.
+        ("read" | "punch" | "collapse" | "insert", _) => number,
+        ("scatter", "len") => number.min(PIECE_BYTES_MAX),
+        (_, "len") => number.min(WRITE_BYTES_MAX),
+        (_, "count") => number.min(PIECES_MAX),
+        _ => number,
+    })
 }

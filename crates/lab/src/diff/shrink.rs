@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use novale_model::SetAttr;
-
-use crate::workload::{Action, Path, Step, Target, Value};
+use crate::workload::{Path, Step, Target, number_of};
 
 /// A short sequence that fails too. `fails` is asked at most `tries` times, and not at all where
 /// `NOVALE_LAB_AS_FOUND` is set: for a caller that only counts failures.
@@ -161,146 +159,33 @@ fn move_up(path: &mut Path, directory: &Path) {
 
 /// Steps that do less than this one; none is its own simpler form's simpler form.
 fn simpler_forms(step: &Step) -> Vec<Step> {
-    let mut forms: Vec<Step> = match step {
-        Step::Create { path, new } => {
-            let mut plain = new.clone();
-            (plain.mode, plain.uid, plain.gid) = (0o644, 0, 0);
-            plain.target.truncate(1);
-            vec![Step::Create { path: path.clone(), new: plain }]
+    let mut forms = Vec::new();
+    if let Step::Create { path, new } = step {
+        let mut plain = new.clone();
+        (plain.mode, plain.uid, plain.gid) = (0o644, 0, 0);
+        plain.target.truncate(1);
+        forms.push(Step::Create { path: path.clone(), new: plain });
+    }
+    forms.extend((*step == Step::Remount).then_some(Step::Die));
+    forms.extend((*step == Step::Die).then_some(Step::Compare));
+    let text = step.to_string();
+    let words: Vec<&str> = text.split(' ').collect();
+    for (index, word) in words.iter().enumerate().filter(|(_, word)| word.contains('=')) {
+        let simpler = match number_of(word) {
+            Some(("fill", number)) => vec![number.min(1)],
+            Some((_, number)) => simpler_numbers(number),
+            None => Vec::new(),
+        };
+        let key = word.split('=').next().unwrap_or_default();
+        let others = simpler.into_iter().map(|number| format!("{key}={number}"));
+        // Some words may be missing.
+        for other in others.chain([String::new()]) {
+            let mut words = words.clone();
+            words.splice(index..=index, [&*other]);
+            forms.extend(words.join(" ").parse::<Step>());
         }
-        Step::On { target, action } => {
-            let forms = simpler_actions(action).into_iter();
-            forms.map(|action| Step::On { target: target.clone(), action }).collect()
-        }
-        Step::Copy { from, from_offset, to, to_offset, len } => {
-            let copy = |from_offset, to_offset, len| {
-                let (from, to) = (from.clone(), to.clone());
-                Step::Copy { from, from_offset, to, to_offset, len }
-            };
-            let lengths = simpler_numbers(u64::from(*len)).into_iter();
-            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
-            let shorter = lengths.map(|len| copy(*from_offset, *to_offset, len));
-            let nearer = simpler_numbers(*from_offset).into_iter();
-            let nearer = nearer.map(|from_offset| copy(from_offset, *to_offset, *len));
-            let ahead = simpler_numbers(*to_offset).into_iter();
-            let ahead = ahead.map(|to_offset| copy(*from_offset, to_offset, *len));
-            shorter.chain(nearer).chain(ahead).collect()
-        }
-        Step::Remount => vec![Step::Die],
-        Step::Die => vec![Step::Compare],
-        Step::Link { .. }
-        | Step::Unlink(_)
-        | Step::Rmdir(_)
-        | Step::Rename { .. }
-        | Step::Hold { .. }
-        | Step::Map { .. }
-        | Step::Unnamed { .. }
-        | Step::Release(_)
-        | Step::Compare => Vec::new(),
-    };
+    }
     forms.retain(|form| form != step);
-    forms
-}
-
-fn simpler_actions(action: &Action) -> Vec<Action> {
-    match *action {
-        Action::Write { offset, len, fill } => {
-            let lengths = simpler_numbers(u64::from(len)).into_iter();
-            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
-            let shorter = lengths.map(|len| Action::Write { offset, len, fill });
-            let nearer = simpler_numbers(offset).into_iter();
-            let nearer = nearer.map(|offset| Action::Write { offset, len, fill });
-            let plainer = (fill > 1).then_some(Action::Write { offset, len, fill: 1 });
-            shorter.chain(nearer).chain(plainer).collect()
-        }
-        Action::Store { .. } | Action::Flush { .. } | Action::Scatter { .. } => {
-            simpler_on_mapped(action)
-        }
-        Action::Append { len, fill } => {
-            let lengths = simpler_numbers(u64::from(len)).into_iter();
-            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
-            lengths.map(|len| Action::Append { len, fill }).collect()
-        }
-        Action::Read { offset, len } => {
-            let nearer = simpler_numbers(offset).into_iter();
-            nearer.map(|offset| Action::Read { offset, len }).collect()
-        }
-        Action::Allocate { extend, offset, len } => {
-            let shorter = simpler_numbers(len).into_iter();
-            let shorter = shorter.map(|len| Action::Allocate { extend, offset, len });
-            let nearer = simpler_numbers(offset).into_iter();
-            shorter.chain(nearer.map(|offset| Action::Allocate { extend, offset, len })).collect()
-        }
-        Action::Range { how, offset, len } => {
-            let shorter = simpler_numbers(len).into_iter();
-            let shorter = shorter.map(|len| Action::Range { how, offset, len });
-            let nearer = simpler_numbers(offset).into_iter();
-            shorter.chain(nearer.map(|offset| Action::Range { how, offset, len })).collect()
-        }
-        Action::SetXattr { ref name, value: Value::Fill { len, fill }, mode } => {
-            let lengths = simpler_numbers(u64::from(len)).into_iter();
-            let lengths = lengths.filter_map(|len| u32::try_from(len).ok());
-            let value = |len| Value::Fill { len, fill };
-            lengths
-                .map(|len| Action::SetXattr { name: name.clone(), value: value(len), mode })
-                .collect()
-        }
-        Action::Set(set) => simpler_sets(set).into_iter().map(Action::Set).collect(),
-        Action::Stat
-        | Action::Readlink
-        | Action::Seek { .. }
-        | Action::List { .. }
-        | Action::SetXattr { .. }
-        | Action::GetXattr(_)
-        | Action::RemoveXattr(_)
-        | Action::ListXattr
-        | Action::Limit { .. }
-        | Action::Parent
-        | Action::Sync => Vec::new(),
-    }
-}
-
-/// Of what is done with mappings.
-fn simpler_on_mapped(action: &Action) -> Vec<Action> {
-    let small = |number: u32| {
-        let numbers = simpler_numbers(u64::from(number)).into_iter();
-        numbers.filter_map(|number| u32::try_from(number).ok())
-    };
-    if let Action::Store { offset, len, fill } = *action {
-        let shorter = small(len).map(|len| Action::Store { offset, len, fill });
-        let nearer = simpler_numbers(offset).into_iter();
-        return shorter.chain(nearer.map(|offset| Action::Store { offset, len, fill })).collect();
-    }
-    if let Action::Flush { page, pages } = *action {
-        let fewer = simpler_numbers(pages).into_iter();
-        let fewer = fewer.map(|pages| Action::Flush { page, pages });
-        let nearer = simpler_numbers(page).into_iter();
-        return fewer.chain(nearer.map(|page| Action::Flush { page, pages })).collect();
-    }
-    let Action::Scatter { offset, len, fill, count, apart } = *action else { return Vec::new() };
-    let scatter = |offset, len, count, apart| Action::Scatter { offset, len, fill, count, apart };
-    let fewer = small(count).map(|count| scatter(offset, len, count, apart));
-    let shorter = small(len).map(|len| scatter(offset, len, count, apart));
-    let nearer = simpler_numbers(offset).into_iter();
-    let nearer = nearer.map(|offset| scatter(offset, len, count, apart));
-    let closer = simpler_numbers(apart).into_iter();
-    let closer = closer.map(|apart| scatter(offset, len, count, apart));
-    fewer.chain(shorter).chain(nearer).chain(closer).collect()
-}
-
-fn simpler_sets(set: SetAttr) -> Vec<SetAttr> {
-    let mut forms = vec![
-        SetAttr { mode: None, ..set },
-        SetAttr { uid: None, ..set },
-        SetAttr { gid: None, ..set },
-        SetAttr { atime_ns: None, ..set },
-        SetAttr { mtime_ns: None, ..set },
-        SetAttr { project: None, ..set },
-        SetAttr { clear_set_id: false, ..set },
-    ];
-    let sizes = simpler_numbers(set.size.unwrap_or(0)).into_iter();
-    forms.extend(sizes.map(|size| SetAttr { size: Some(size), ..set }));
-    forms.retain(|form| *form != set);
     forms
 }
 

@@ -130,52 +130,34 @@ impl Step {
     /// The paths that it names.
     #[must_use]
     pub fn paths_mut(&mut self) -> Vec<&mut Path> {
-        match self {
-            Self::Create { path, .. }
-            | Self::Unlink(path)
-            | Self::Rmdir(path)
-            | Self::Hold { path, .. }
-            | Self::Unnamed { dir: path, .. }
-            | Self::On { target: Target::Path(path), .. }
-            | Self::Map { target: Target::Path(path), .. }
-            | Self::Link { target: Target::Slot(_), path } => vec![path],
-            Self::Link { target: Target::Path(from), path: to } | Self::Rename { from, to, .. } => {
-                vec![from, to]
-            }
-            Self::Copy { from, to, .. } => {
-                let targets = [from, to].into_iter();
-                targets.filter_map(Target::path_mut).collect()
-            }
-            Self::On { target: Target::Slot(_), .. }
-            | Self::Map { target: Target::Slot(_), .. }
-            | Self::Release(_)
-            | Self::Compare
-            | Self::Remount
-            | Self::Die => Vec::new(),
+        if let Self::Rename { from, to, .. } = self {
+            return vec![from, to];
         }
+        if let Self::Link { target, path } = self {
+            return target.path_mut().into_iter().chain([path]).collect();
+        }
+        if let Self::Create { path, .. }
+        | Self::Unlink(path)
+        | Self::Rmdir(path)
+        | Self::Hold { path, .. }
+        | Self::Unnamed { dir: path, .. } = self
+        {
+            return vec![path];
+        }
+        self.targets_mut().into_iter().filter_map(Target::path_mut).collect()
     }
-}
 
-impl Step {
     /// What it acts upon by path or slot.
     #[must_use]
     pub fn targets_mut(&mut self) -> Vec<&mut Target> {
-        match self {
-            Self::Link { target, .. } | Self::On { target, .. } | Self::Map { target, .. } => {
-                vec![target]
-            }
-            Self::Copy { from, to, .. } => vec![from, to],
-            Self::Create { .. }
-            | Self::Unnamed { .. }
-            | Self::Unlink(_)
-            | Self::Rmdir(_)
-            | Self::Rename { .. }
-            | Self::Hold { .. }
-            | Self::Release(_)
-            | Self::Compare
-            | Self::Remount
-            | Self::Die => Vec::new(),
+        if let Self::Copy { from, to, .. } = self {
+            return vec![from, to];
         }
+        if let Self::Link { target, .. } | Self::On { target, .. } | Self::Map { target, .. } = self
+        {
+            return vec![target];
+        }
+        Vec::new()
     }
 }
 
@@ -196,22 +178,9 @@ impl Step {
     /// What it is to the one who runs it.
     #[must_use]
     pub fn kind(&self) -> StepKind {
-        match self {
-            Self::Compare => StepKind::Compares,
-            Self::Remount => StepKind::Remounts,
-            Self::Die => StepKind::Dies,
-            Self::Create { .. }
-            | Self::Link { .. }
-            | Self::Unlink(_)
-            | Self::Rmdir(_)
-            | Self::Rename { .. }
-            | Self::On { .. }
-            | Self::Copy { .. }
-            | Self::Unnamed { .. }
-            | Self::Hold { .. }
-            | Self::Map { .. }
-            | Self::Release(_) => StepKind::Operates,
-        }
+        let apart = [Self::Compare, Self::Remount, Self::Die].into_iter();
+        let kinds = [StepKind::Compares, StepKind::Remounts, StepKind::Dies];
+        apart.zip(kinds).find(|(step, _)| step == self).map_or(StepKind::Operates, |(_, kind)| kind)
     }
 }
 
@@ -380,28 +349,18 @@ impl Action {
     /// Whether it leaves bytes and attributes, but for the access time, as they were.
     #[must_use]
     pub fn only_looks(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Stat
-            | Self::Readlink
-            | Self::Read { .. }
-            | Self::Seek { .. }
-            | Self::List { .. }
-            | Self::GetXattr(_)
-            | Self::ListXattr
-            | Self::Parent
-            | Self::Sync => true,
-            Self::SetXattr { .. }
-            | Self::RemoveXattr(_)
-            | Self::Limit { .. }
-            | Self::Set(_)
-            | Self::Write { .. }
-            | Self::Append { .. }
-            | Self::Store { .. }
-            | Self::Flush { .. }
-            | Self::Scatter { .. }
-            | Self::Allocate { .. }
-            | Self::Range { .. } => false,
-        }
+                | Self::Readlink
+                | Self::Read { .. }
+                | Self::Seek { .. }
+                | Self::List { .. }
+                | Self::GetXattr(_)
+                | Self::ListXattr
+                | Self::Parent
+                | Self::Sync
+        )
     }
 }
 

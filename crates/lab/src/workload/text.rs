@@ -32,6 +32,32 @@ pub fn parse_steps(text: &str) -> Result<Vec<Step>, String> {
     lines.map(parse).collect()
 }
 
+/// The keys of numbers that say where and how much.
+const NUMBERS: [&str; 10] =
+    ["offset", "len", "from", "to", "count", "apart", "page", "pages", "size", "fill"];
+
+/// The key and value of a word that says where or how much.
+#[must_use]
+pub fn number_of(word: &str) -> Option<(&str, u64)> {
+    let (key, value) = word.split_once('=').filter(|(key, _)| NUMBERS.contains(key))?;
+    Some((key, value.parse().ok()?))
+}
+
+impl Step {
+    /// The same with other numbers: `change` has the verb, and the key and value of each. Where one does
+    /// not fit, all are as they were.
+    #[must_use]
+    pub fn with_numbers(&self, mut change: impl FnMut(&str, &str, u64) -> u64) -> Self {
+        let text = self.to_string();
+        let (verb, _) = text.split_once(' ').unwrap_or((&text, ""));
+        let words = text.split(' ').map(|word| match number_of(word) {
+            Some((key, number)) => format!("{key}={}", change(verb, key, number)),
+            None => word.to_owned(),
+        });
+        words.collect::<Vec<_>>().join(" ").parse().unwrap_or_else(|_| self.clone())
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,85 +146,84 @@ fn parse_new(words: &mut Words<'_>) -> Result<NewInode, String> {
     })
 }
 
-fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) -> fmt::Result {
+/// Actions of which each field is a number behind its key: both ways, a line each.
+macro_rules! plain_actions {
+    ($($verb:literal $name:ident { $($key:ident),* })*) => {
+        #[allow(clippy::wildcard_enum_match_arm, reason = "the others are below")]
+        fn write_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) -> fmt::Result {
+            match action {
+                $(Action::$name { $($key),* } => {
+                    write!(f, concat!($verb, " {}"), target)?;
+                    $(write!(f, concat!(" ", stringify!($key), "={}"), $key)?;)*
+                    Ok(())
+                })*
+                other => write_other_action(f, target, other),
+            }
+        }
+
+        fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
+            Ok(match verb {
+                $($verb => Action::$name { $($key: words.number(stringify!($key))?),* },)*
+                _ => return parse_other_action(verb, words),
+            })
+        }
+    };
+}
+
+plain_actions! {
+    "stat" Stat {}
+    "readlink" Readlink {}
+    "read" Read { offset, len }
+    "write" Write { offset, len, fill }
+    "append" Append { len, fill }
+    "store" Store { offset, len, fill }
+    "flush" Flush { page, pages }
+    "scatter" Scatter { offset, len, fill, count, apart }
+    "list" List { at_a_time }
+    "listxattr" ListXattr {}
+    "limit" Limit { inodes }
+    "parent" Parent {}
+    "sync" Sync {}
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others are in the list")]
+fn write_other_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Action) -> fmt::Result {
     match action {
-        Action::Stat => write!(f, "stat {target}"),
         Action::Set(set) => write!(f, "set {target}{}", set_text(set)),
-        Action::Readlink => write!(f, "readlink {target}"),
-        Action::Read { offset, len } => write!(f, "read {target} offset={offset} len={len}"),
-        Action::Write { offset, len, fill } => {
-            write!(f, "write {target} offset={offset} len={len} fill={fill}")
-        }
-        Action::Append { len, fill } => write!(f, "append {target} len={len} fill={fill}"),
-        Action::Store { offset, len, fill } => {
-            write!(f, "store {target} offset={offset} len={len} fill={fill}")
-        }
-        Action::Flush { page, pages } => write!(f, "flush {target} page={page} pages={pages}"),
-        Action::Scatter { offset, len, fill, count, apart } => {
-            write!(f, "scatter {target} offset={offset} len={len} fill={fill}")?;
-            write!(f, " count={count} apart={apart}")
-        }
         Action::Allocate { extend, offset, len } => {
             let extend = u8::from(*extend);
             write!(f, "allocate {target} extend={extend} offset={offset} len={len}")
         }
-        Action::Range { how, offset, len } => {
-            write!(f, "{} {target} offset={offset} len={len}", range_text(*how))
-        }
         Action::Seek { offset, data } => {
             write!(f, "seek {target} offset={offset} data={}", u8::from(*data))
         }
-        Action::List { at_a_time } => write!(f, "list {target} at_a_time={at_a_time}"),
+        Action::Range { how, offset, len } => {
+            write!(f, "{} {target} offset={offset} len={len}", range_text(*how))
+        }
         Action::SetXattr { name, value, mode } => {
             let (name, mode) = (name_text(name), xattr_mode_text(*mode));
             write!(f, "setxattr {target} name={name} mode={mode} {}", value_text(value))
         }
         Action::GetXattr(name) => write!(f, "getxattr {target} name={}", name_text(name)),
         Action::RemoveXattr(name) => write!(f, "removexattr {target} name={}", name_text(name)),
-        Action::ListXattr => write!(f, "listxattr {target}"),
-        Action::Limit { inodes } => write!(f, "limit {target} inodes={inodes}"),
-        Action::Parent => write!(f, "parent {target}"),
-        Action::Sync => write!(f, "sync {target}"),
+        _ => Err(fmt::Error),
     }
 }
 
-fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
+fn parse_other_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
     Ok(match verb {
-        "stat" => Action::Stat,
         "set" => Action::Set(parse_set(words)?),
-        "readlink" => Action::Readlink,
-        "read" => Action::Read { offset: words.number("offset")?, len: words.number("len")? },
-        "write" => Action::Write {
-            offset: words.number("offset")?,
-            len: words.number("len")?,
-            fill: words.number("fill")?,
-        },
-        "append" => Action::Append { len: words.number("len")?, fill: words.number("fill")? },
-        "store" => Action::Store {
-            offset: words.number("offset")?,
-            len: words.number("len")?,
-            fill: words.number("fill")?,
-        },
-        "flush" => Action::Flush { page: words.number("page")?, pages: words.number("pages")? },
-        "scatter" => Action::Scatter {
-            offset: words.number("offset")?,
-            len: words.number("len")?,
-            fill: words.number("fill")?,
-            count: words.number("count")?,
-            apart: words.number("apart")?,
-        },
         "allocate" => Action::Allocate {
             extend: words.flag("extend")?,
             offset: words.number("offset")?,
             len: words.number("len")?,
         },
+        "seek" => Action::Seek { offset: words.number("offset")?, data: words.flag("data")? },
         "punch" | "zero" | "zero_keep_size" | "collapse" | "insert" => Action::Range {
             how: parse_range(verb),
             offset: words.number("offset")?,
             len: words.number("len")?,
         },
-        "seek" => Action::Seek { offset: words.number("offset")?, data: words.flag("data")? },
-        "list" => Action::List { at_a_time: words.number("at_a_time")? },
         "setxattr" => Action::SetXattr {
             name: parse_name(words.value("name")?)?,
             value: parse_value(words)?,
@@ -206,10 +231,6 @@ fn parse_action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
         },
         "getxattr" => Action::GetXattr(parse_name(words.value("name")?)?),
         "removexattr" => Action::RemoveXattr(parse_name(words.value("name")?)?),
-        "listxattr" => Action::ListXattr,
-        "limit" => Action::Limit { inodes: words.number("inodes")? },
-        "parent" => Action::Parent,
-        "sync" => Action::Sync,
         _ => return Err(format!("unknown step {verb}")),
     })
 }

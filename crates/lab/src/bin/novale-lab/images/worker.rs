@@ -1,9 +1,10 @@
 //! A worker of `novale-lab images`: tries one image after the other under a limit of its memory, and
-//! says on standard output what it does, a word and its rest a line.
+//! says on standard output what it does, an object of JSON a line.
 
 use std::time::{Duration, Instant};
 
 use novale_lab::images::{Hunt, Recipe};
+use serde::{Deserialize, Serialize};
 
 use super::Verdict;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
@@ -12,7 +13,7 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 const MEMORY_BYTES: u64 = 1 << 30;
 
 /// What a worker says.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Word {
     /// It tries this recipe now.
     Try(String),
@@ -32,38 +33,14 @@ pub(super) enum Word {
 
 impl Word {
     fn say(&self) {
-        match self {
-            Self::Try(recipe) => say!("try {recipe}"),
-            Self::Opened => say!("opened"),
-            Self::Shown => say!("shown"),
-            Self::Message(text) => say!("message {}", one_line(text)),
-            Self::Kept(recipe) => say!("kept {recipe}"),
-            Self::Edges(count) => say!("edges {count}"),
-            Self::Wrong(recipe, what) => say!("wrong {recipe}\t{}", one_line(what)),
-        }
+        // Of strings and numbers there is always a text.
+        say!("{}", serde_json::to_string(self).unwrap_or_default());
     }
 
     /// What a line says; `None` for one that is none of a worker's.
     pub(super) fn parse(line: &str) -> Option<Self> {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        Some(match word {
-            "try" => Self::Try(rest.to_owned()),
-            "opened" => Self::Opened,
-            "shown" => Self::Shown,
-            "message" => Self::Message(rest.to_owned()),
-            "edges" => Self::Edges(rest.parse().ok()?),
-            "kept" => Self::Kept(rest.to_owned()),
-            "wrong" => {
-                let (recipe, what) = rest.split_once('\t')?;
-                Self::Wrong(recipe.to_owned(), what.to_owned())
-            }
-            _ => return None,
-        })
+        serde_json::from_str(line).ok()
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.replace(['\n', '\t'], " ")
 }
 
 /// Tries the recipes given, then `images` others, or until the time is up. As a canary it takes more
