@@ -4,6 +4,17 @@
 //!
 //! A failed test prints its seed and a short sequence as text: `workload::parse_steps` replays it.
 
+/// A summary whose fields are added up.
+macro_rules! sums {
+    ($name:ident: $($field:ident)*) => {
+        impl std::ops::AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
 pub mod bugs;
 pub mod campaign;
 pub mod clients;

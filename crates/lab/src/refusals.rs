@@ -43,13 +43,7 @@ pub struct RefusalSummary {
     pub done: u64,
 }
 
-impl std::ops::AddAssign for RefusalSummary {
-    fn add_assign(&mut self, other: Self) {
-        self.refusals += other.refusals;
-        self.refused += other.refused;
-        self.done += other.done;
-    }
-}
+sums!(RefusalSummary: refusals refused done);
 
 /// Which allocation or read is refused next.
 #[derive(Debug)]

@@ -64,14 +64,7 @@ pub struct DeathSummary {
     pub pages_lost: u64,
 }
 
-impl std::ops::AddAssign for DeathSummary {
-    fn add_assign(&mut self, other: Self) {
-        self.deaths += other.deaths;
-        self.images += other.images;
-        self.done += other.done;
-        self.pages_lost += other.pages_lost;
-    }
-}
+sums!(DeathSummary: deaths images done pages_lost);
 
 /// Lets a client die at each point of `victim`, one after the other, after `setup`.
 ///

@@ -118,24 +118,11 @@ impl fmt::Display for CrashFailure {
     }
 }
 
-impl std::ops::AddAssign for CrashSummary {
-    fn add_assign(&mut self, other: Self) {
-        self.steps += other.steps;
-        self.points += other.points;
-        self.images += other.images;
-        self.known += other.known;
-        self.alike += other.alike;
-        self.recoveries_cut += other.recoveries_cut;
-        self.cut_off += other.cut_off;
-        self.together += other.together;
-        self.deaths += other.deaths;
-        self.settled_in_flight += other.settled_in_flight;
-        self.collected_fast += other.collected_fast;
-        self.collected_thorough += other.collected_thorough;
-        self.broken_off += other.broken_off;
-        self.new_places += other.new_places;
-    }
-}
+sums!(
+    CrashSummary:
+    steps points images known alike recoveries_cut cut_off together deaths
+    settled_in_flight collected_fast collected_thorough broken_off new_places
+);
 
 /// Runs the steps and cuts the power at each fence of each.
 ///

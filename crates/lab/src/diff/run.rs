@@ -77,14 +77,7 @@ pub struct Summary {
     pub opens: u64,
 }
 
-impl std::ops::AddAssign for Summary {
-    fn add_assign(&mut self, other: Self) {
-        self.steps += other.steps;
-        self.succeeded += other.succeeded;
-        self.no_space += other.no_space;
-        self.opens += other.opens;
-    }
-}
+sums!(Summary: steps succeeded no_space opens);
 
 /// The clock of all runs: the time at which the step of that index runs, ns since 1970.
 #[must_use]

@@ -167,39 +167,31 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-impl Outcome {
+/// What an outcome shows, or that it is another one.
+macro_rules! shows {
+    ($($(#[$doc:meta])* $name:ident $variant:ident $type:ty)*) => {
+        impl Outcome {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// [`Failure::Broken`] for another outcome.
+            pub fn $name(self) -> Result<$type, Failure> {
+                let Self::$variant(found) = self else {
+                    return Err(Failure::Broken(format!("{} expected: {self:?}", stringify!($name))));
+                };
+                Ok(found)
+            })*
+        }
+    };
+}
+
+shows! {
     /// The attributes that it shows.
-    ///
-    /// # Errors
-    /// [`Failure::Broken`] for another outcome.
-    pub fn attr(self) -> Result<Attr, Failure> {
-        let Self::Attr(attr) = self else {
-            return Err(Failure::Broken(format!("attributes expected: {self:?}")));
-        };
-        Ok(attr)
-    }
-
+    attr Attr Attr
     /// The entries that it shows.
-    ///
-    /// # Errors
-    /// [`Failure::Broken`] for another outcome.
-    pub fn entries(self) -> Result<Vec<Entry>, Failure> {
-        let Self::Entries(entries) = self else {
-            return Err(Failure::Broken(format!("entries expected: {self:?}")));
-        };
-        Ok(entries)
-    }
-
+    entries Entries Vec<Entry>
     /// The bytes that it shows.
-    ///
-    /// # Errors
-    /// [`Failure::Broken`] for another outcome.
-    pub fn bytes(self) -> Result<Vec<u8>, Failure> {
-        let Self::Bytes(bytes) = self else {
-            return Err(Failure::Broken(format!("bytes expected: {self:?}")));
-        };
-        Ok(bytes)
-    }
+    bytes Bytes Vec<u8>
 }
 
 /// What a sequence keeps between its steps, apart for each file system.

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use novale_model::{Kind, NewInode, RangeOp, RenameMode, SetAttr};
 
 use super::step::{Action, Path, Step, Target, Value};
-use super::xattr_text::{parse_acl, parse_xattr_mode, value_text, xattr_mode_text};
+use super::xattr_text::{XATTR_MODES, parse_acl, value_text};
 
 /// The steps' text.
 #[must_use]
@@ -73,7 +73,7 @@ impl fmt::Display for Step {
             Self::Unlink(path) => write!(f, "unlink {path}"),
             Self::Rmdir(path) => write!(f, "rmdir {path}"),
             Self::Rename { from, to, mode } => {
-                write!(f, "rename {from} {to} mode={}", mode_text(*mode))
+                write!(f, "rename {from} {to} mode={}", text_in(&MODES, mode))
             }
             Self::On { target, action } => write_action(f, target, action),
             Self::Copy { from, from_offset, to, to_offset, len } => {
@@ -107,7 +107,7 @@ impl FromStr for Step {
             "rename" => Self::Rename {
                 from: words.path()?,
                 to: words.path()?,
-                mode: parse_mode(words.value("mode")?)?,
+                mode: named_in(&MODES, words.value("mode")?)?,
             },
             "copy" => Self::Copy {
                 from: words.target()?,
@@ -131,13 +131,13 @@ impl FromStr for Step {
 
 fn write_new(f: &mut fmt::Formatter<'_>, new: &NewInode) -> fmt::Result {
     let NewInode { kind, mode, uid, gid, rdev, target } = new;
-    let (kind, target) = (kind_text(*kind), name_text(target));
+    let (kind, target) = (text_in(&KINDS, kind), name_text(target));
     write!(f, "kind={kind} mode={mode:o} uid={uid} gid={gid} rdev={rdev} target={target}")
 }
 
 fn parse_new(words: &mut Words<'_>) -> Result<NewInode, String> {
     Ok(NewInode {
-        kind: parse_kind(words.value("kind")?)?,
+        kind: named_in(&KINDS, words.value("kind")?)?,
         mode: parse_octal(words.value("mode")?)?,
         uid: words.number("uid")?,
         gid: words.number("gid")?,
@@ -198,10 +198,10 @@ fn write_other_action(f: &mut fmt::Formatter<'_>, target: &Target, action: &Acti
             write!(f, "seek {target} offset={offset} data={}", u8::from(*data))
         }
         Action::Range { how, offset, len } => {
-            write!(f, "{} {target} offset={offset} len={len}", range_text(*how))
+            write!(f, "{} {target} offset={offset} len={len}", text_in(&RANGES, how))
         }
         Action::SetXattr { name, value, mode } => {
-            let (name, mode) = (name_text(name), xattr_mode_text(*mode));
+            let (name, mode) = (name_text(name), text_in(&XATTR_MODES, mode));
             write!(f, "setxattr {target} name={name} mode={mode} {}", value_text(value))
         }
         Action::GetXattr(name) => write!(f, "getxattr {target} name={}", name_text(name)),
@@ -220,14 +220,14 @@ fn parse_other_action(verb: &str, words: &mut Words<'_>) -> Result<Action, Strin
         },
         "seek" => Action::Seek { offset: words.number("offset")?, data: words.flag("data")? },
         "punch" | "zero" | "zero_keep_size" | "collapse" | "insert" => Action::Range {
-            how: parse_range(verb),
+            how: named_in(&RANGES, verb)?,
             offset: words.number("offset")?,
             len: words.number("len")?,
         },
         "setxattr" => Action::SetXattr {
             name: parse_name(words.value("name")?)?,
             value: parse_value(words)?,
-            mode: parse_xattr_mode(words.value("mode")?)?,
+            mode: named_in(&XATTR_MODES, words.value("mode")?)?,
         },
         "getxattr" => Action::GetXattr(parse_name(words.value("name")?)?),
         "removexattr" => Action::RemoveXattr(parse_name(words.value("name")?)?),
@@ -235,21 +235,13 @@ fn parse_other_action(verb: &str, words: &mut Words<'_>) -> Result<Action, Strin
     })
 }
 
-const RANGES: [(&str, RangeOp); 5] = [
-    ("punch", RangeOp::Punch),
-    ("zero", RangeOp::Zero),
-    ("zero_keep_size", RangeOp::ZeroKeepSize),
-    ("collapse", RangeOp::Collapse),
-    ("insert", RangeOp::Insert),
+const RANGES: [(RangeOp, &str); 5] = [
+    (RangeOp::Punch, "punch"),
+    (RangeOp::Zero, "zero"),
+    (RangeOp::ZeroKeepSize, "zero_keep_size"),
+    (RangeOp::Collapse, "collapse"),
+    (RangeOp::Insert, "insert"),
 ];
-
-fn range_text(how: RangeOp) -> &'static str {
-    RANGES.iter().find(|(_, other)| *other == how).map_or("punch", |(text, _)| text)
-}
-
-fn parse_range(verb: &str) -> RangeOp {
-    RANGES.iter().find(|(text, _)| *text == verb).map_or(RangeOp::Punch, |(_, how)| *how)
-}
 
 /// A line's words: some in their place, then some with their key.
 struct Words<'a> {
@@ -444,26 +436,24 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::BlockDevice, "block"),
 ];
 
-fn kind_text(kind: Kind) -> &'static str {
-    KINDS.iter().find(|(named, _)| *named == kind).map_or("?", |(_, text)| text)
-}
-
-fn parse_kind(word: &str) -> Result<Kind, String> {
-    let found = KINDS.iter().find(|(_, text)| *text == word);
-    found.map(|(kind, _)| *kind).ok_or_else(|| format!("unknown kind {word}"))
-}
-
 const MODES: [(RenameMode, &str); 3] = [
     (RenameMode::Replace, "replace"),
     (RenameMode::NoReplace, "noreplace"),
     (RenameMode::Exchange, "exchange"),
 ];
 
-fn mode_text(mode: RenameMode) -> &'static str {
-    MODES.iter().find(|(named, _)| *named == mode).map_or("?", |(_, text)| text)
+/// How a table calls a value.
+pub(super) fn text_in<T: PartialEq>(table: &[(T, &'static str)], value: &T) -> &'static str {
+    table.iter().find(|(named, _)| named == value).map_or("?", |(_, text)| text)
 }
 
-fn parse_mode(word: &str) -> Result<RenameMode, String> {
-    let found = MODES.iter().find(|(_, text)| *text == word);
-    found.map(|(mode, _)| *mode).ok_or_else(|| format!("unknown mode {word}"))
+/// The value of a table's that a word names.
+pub(super) fn named_in<T: Copy>(table: &[(T, &str)], word: &str) -> Result<T, String> {
+    let found = table.iter().find(|(_, text)| *text == word).map(|(value, _)| *value);
+    found.ok_or_else(|| {
+        format!(
+            "{word} is none of {}",
+            table.iter().map(|(_, text)| *text).collect::<Vec<_>>().join(", ")
+        )
+    })
 }

@@ -4,7 +4,7 @@ use novale_model::XattrMode;
 
 use super::step::{AclEntry, Value};
 
-const MODES: [(XattrMode, &str); 3] =
+pub(super) const XATTR_MODES: [(XattrMode, &str); 3] =
     [(XattrMode::Any, "any"), (XattrMode::Create, "create"), (XattrMode::Replace, "replace")];
 
 /// A tag's number and letter, and whether it names a user or group.
@@ -16,15 +16,6 @@ const TAGS: [(u16, &str, bool); 6] = [
     (16, "m", false),
     (32, "o", false),
 ];
-
-pub(super) fn xattr_mode_text(mode: XattrMode) -> &'static str {
-    MODES.iter().find(|(named, _)| *named == mode).map_or("?", |(_, text)| text)
-}
-
-pub(super) fn parse_xattr_mode(word: &str) -> Result<XattrMode, String> {
-    let found = MODES.iter().find(|(_, text)| *text == word);
-    found.map(|(mode, _)| *mode).ok_or_else(|| format!("unknown mode {word}"))
-}
 
 pub(super) fn value_text(value: &Value) -> String {
     match value {
