@@ -17,7 +17,7 @@ const KEPT_MAX: usize = 2000;
 const STEPS_MAX: usize = 400;
 
 /// How far a workload is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct Turn {
     /// Its name.
     pub name: &'static str,

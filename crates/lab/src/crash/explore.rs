@@ -67,7 +67,7 @@ impl Default for CrashOptions {
 }
 
 /// What an exploration without a failure saw.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CrashSummary {
     /// Steps run.
     pub steps: u64,

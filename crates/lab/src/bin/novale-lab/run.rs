@@ -10,6 +10,7 @@ use novale_lab::bugs::named;
 use novale_lab::campaign::{
     Campaign, Rates, Report, Turn, Violation, WORKLOADS, Workload, print_replay,
 };
+use novale_lab::crash::CrashSummary;
 use novale_lab::mutants::{Call, Reach};
 use serde::Serialize;
 
@@ -129,17 +130,8 @@ struct Summary {
     states_per_second_per_thread: f64,
     states_by_bytes: u64,
     sequences: u64,
-    sequences_broken_off: u64,
-    operations: u64,
-    images_recovered: u64,
-    images_known: u64,
-    images_alike: u64,
-    recoveries_cut: u64,
-    operations_cut_off: u64,
-    operations_in_flight_together: u64,
-    clients_died: u64,
-    settled_for_by_one_in_flight: u64,
-    log_pages_collected: [u64; 2],
+    #[serde(flatten)]
+    seen: CrashSummary,
     places: usize,
     /// Stores, write-backs and fences in core's source, those that were passed, and the others.
     points: usize,
@@ -147,7 +139,7 @@ struct Summary {
     points_not_passed: Vec<String>,
     branches: usize,
     branches_run: usize,
-    workloads: Vec<WorkloadSummary>,
+    workloads: Vec<Turn>,
     /// Workloads that were to see a collector at work and saw none.
     idle: Vec<&'static str>,
     replay_files: Vec<Saved>,
@@ -161,16 +153,6 @@ enum Saved {
     Not { error: String, replay: String },
 }
 
-#[derive(Serialize)]
-struct WorkloadSummary {
-    name: &'static str,
-    cases: u64,
-    cases_in_all: Option<u64>,
-    cases_wanted: Option<u64>,
-    seconds: f64,
-    log_pages_collected: u64,
-}
-
 impl Summary {
     fn of(
         campaign: &Campaign,
@@ -181,14 +163,6 @@ impl Summary {
         let call = |call: &Call| format!("{}:{}", call.file.display(), call.line);
         let mut branches_run = 0;
         novale_edges::take(&mut |_, _| branches_run += 1);
-        let workload = |turn: &Turn| WorkloadSummary {
-            name: turn.name,
-            cases: turn.cases,
-            cases_in_all: turn.cases_in_all,
-            cases_wanted: turn.wanted,
-            seconds: turn.time.as_secs_f64(),
-            log_pages_collected: turn.collected,
-        };
         let threads = u32::try_from(campaign.threads).unwrap_or(1);
         Self {
             crash_states: report.crash_states,
@@ -199,24 +173,14 @@ impl Summary {
             states_per_second_per_thread: rate(report, time) / f64::from(threads),
             states_by_bytes: report.states_by_bytes,
             sequences: report.sequences,
-            sequences_broken_off: report.summary.broken_off,
-            operations: report.summary.steps,
-            images_recovered: report.summary.images,
-            images_known: report.summary.known,
-            images_alike: report.summary.alike,
-            recoveries_cut: report.summary.recoveries_cut,
-            operations_cut_off: report.summary.cut_off,
-            operations_in_flight_together: report.summary.together,
-            clients_died: report.summary.deaths,
-            settled_for_by_one_in_flight: report.summary.settled_in_flight,
-            log_pages_collected: [report.summary.collected_fast, report.summary.collected_thorough],
+            seen: report.summary,
             places: report.places,
             points: reach.calls.len(),
             points_passed: reach.reached(),
             points_not_passed: reach.unreached.iter().map(call).collect(),
             branches: novale_edges::count(),
             branches_run,
-            workloads: report.turns.iter().map(workload).collect(),
+            workloads: report.turns.clone(),
             idle: report.idle().map(|turn| turn.name).collect(),
             replay_files: files,
         }
@@ -231,11 +195,11 @@ fn tell((report, reach): (&Report, &Reach), summary: &Summary) {
             Saved::Not { error, replay } => say!("not saved, {error}:\n{replay}"),
         }
     }
-    for workload in &summary.workloads {
-        let WorkloadSummary { name, cases, seconds, .. } = workload;
+    for turn in &summary.workloads {
+        let (name, cases, seconds) = (turn.name, turn.cases, turn.time.as_secs());
         let share = |in_all: u64| format!(" of {in_all} ({} %)", cases * 100 / in_all.max(1));
-        let in_all = workload.cases_in_all.map(share).unwrap_or_default();
-        say!("{name:14} {cases}{in_all} sequences, {seconds:.0} s");
+        let in_all = turn.cases_in_all.map(share).unwrap_or_default();
+        say!("{name:14} {cases}{in_all} sequences, {seconds} s");
     }
     for turn in report.incomplete() {
         let wanted = turn.wanted.unwrap_or_default();
@@ -260,15 +224,16 @@ fn tell((report, reach): (&Report, &Reach), summary: &Summary) {
         summary.crash_states,
         summary.states_per_second_per_thread,
         summary.states_by_bytes,
-        summary.recoveries_cut
+        summary.seen.recoveries_cut
     );
-    if summary.operations_in_flight_together > 0 {
+    let seen = &summary.seen;
+    if seen.together > 0 {
         say!(
             "{} operations were in flight together; {} clients died among them, {} of these were \
              settled for by one in flight",
-            summary.operations_in_flight_together,
-            summary.clients_died,
-            summary.settled_for_by_one_in_flight
+            seen.together,
+            seen.deaths,
+            seen.settled_in_flight
         );
     }
     say!("{} violations", summary.violations);
