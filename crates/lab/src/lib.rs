@@ -4,6 +4,8 @@
 //!
 //! A failed test prints its seed and a short sequence as text: `workload::parse_steps` replays it.
 
+#![allow(clippy::must_use_candidate, reason = "what only looks does no harm where nobody uses it")]
+
 /// A summary whose fields are added up.
 macro_rules! sums {
     ($name:ident: $($field:ident)*) => {

@@ -20,7 +20,6 @@ const RUNS_MAX: usize = 40;
 
 /// The text of a replay file of a sequence that catches the bug, if one is found in the time, and
 /// before `stop` is set.
-#[must_use]
 pub fn find(seeded: &SeededBug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<String> {
     match seeded.by {
         By::PowerCut => find_cut(seeded.bug, campaign, stop),

@@ -44,13 +44,11 @@ pub struct Tried {
 }
 
 /// Tries a bug on a sequence, the text of a replay file.
-#[must_use]
 pub fn run_one(seeded: &SeededBug, sequence: &str) -> Tried {
     try_with(seeded, sequence, Some(seeded.bug))
 }
 
 /// Runs a sequence with no bug switched on, as if one were: it must be missed.
-#[must_use]
 pub fn run_canary(seeded: &SeededBug, sequence: &str) -> Tried {
     try_with(seeded, sequence, None)
 }

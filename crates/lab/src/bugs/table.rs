@@ -34,7 +34,6 @@ pub enum By {
 }
 
 /// The bug of that name.
-#[must_use]
 pub fn named(name: &str) -> Option<SeededBug> {
     BUGS.iter().find(|seeded| seeded.name == name).copied()
 }

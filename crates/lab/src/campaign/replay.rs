@@ -25,7 +25,6 @@ const FORMS: [(Form, &str); 3] =
     [(Form::Auto, "auto"), (Form::Single, "single"), (Form::Two, "two")];
 
 /// The text of a case, with what was found in it as comments.
-#[must_use]
 pub fn print_replay(case: &Case, found: &str) -> String {
     let mut text = String::new();
     for line in found.lines() {

@@ -77,7 +77,6 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 impl Report {
     /// Nothing was wrong, and what was to be seen was seen.
-    #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.idle().next().is_none()
     }

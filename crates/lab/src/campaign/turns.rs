@@ -42,13 +42,11 @@ const CASES_IDLE_MAX: u64 = 12;
 
 impl Turn {
     /// It was to see a collector at work, and in all its cases none was.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.collects && self.cases >= CASES_IDLE_MAX && self.collected == 0
     }
 
     /// The time was up before all had been run that were asked for.
-    #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.wanted.is_some_and(|wanted| self.cases < wanted)
     }

@@ -107,7 +107,6 @@ impl Workload {
     }
 
     /// The workload of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         WORKLOADS.iter().find(|workload| workload.name == name).copied()
     }

@@ -174,7 +174,6 @@ const PIECE_BYTES_MAX: u64 = 5000;
 const PIECES_MAX: u64 = 4;
 
 /// The step with its lengths cut to what a power cut can say something about.
-#[must_use]
 #[allow(clippy::needless_pass_by_value, reason = "it takes the step's place")]
 pub fn small_step(step: Step) -> Step {
     step.with_numbers(|verb, key, number| match (verb, key) {

@@ -134,7 +134,6 @@ impl Hardware {
     }
 
     /// What a power cut does to its caches.
-    #[must_use]
     pub fn caches(&self) -> Caches {
         self.caches
     }
@@ -150,25 +149,21 @@ impl Hardware {
     }
 
     /// The durable bytes of each slot; of [`Self::after_cut`], those before the cut.
-    #[must_use]
     pub fn durable(&self) -> &[Vec<u8>] {
         self.durable.slots()
     }
 
     /// A copy of the durable bytes of each slot; of [`Self::after_cut`], those after the cut.
-    #[must_use]
     pub fn durable_copy(&self) -> Vec<Vec<u8>> {
         self.durable.copy()
     }
 
     /// All durable bytes in one number.
-    #[must_use]
     pub fn state(&self) -> StateHash {
         self.durable.hash()
     }
 
     /// The lines with stores that are not durable.
-    #[must_use]
     pub fn pending(&self) -> &BTreeMap<LineKey, Vec<Pending>> {
         &self.pending
     }
@@ -195,7 +190,6 @@ impl Hardware {
     }
 
     /// What an event's first `units` units make of the durable lines, if caches persist.
-    #[must_use]
     pub fn torn(&self, event: &Event, units: usize) -> Vec<(LineKey, LineBytes)> {
         let mut torn = self.after_cut(&[]);
         let lines = torn.store_durably(event, units).into_iter();
@@ -288,7 +282,6 @@ impl Hardware {
     }
 
     /// A line's bytes if the crash keeps the pending stores that `keep` says (by their index).
-    #[must_use]
     pub fn line_with(&self, key: LineKey, keep: impl Fn(usize) -> bool) -> LineBytes {
         let mut line = self.durable_line(key);
         let pending = self.pending.get(&key).map(Vec::as_slice).unwrap_or_default();
@@ -299,7 +292,6 @@ impl Hardware {
     }
 
     /// A line's durable bytes.
-    #[must_use]
     pub fn durable_line(&self, key: LineKey) -> LineBytes {
         self.durable.line(key)
     }
@@ -400,7 +392,6 @@ impl Unit {
 
 impl Event {
     /// Into so many units of memory it stores.
-    #[must_use]
     pub fn units(&self) -> usize {
         match &self.what {
             What::Store { addr, bytes, .. } => units(*addr, bytes).count(),

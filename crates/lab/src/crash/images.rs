@@ -24,80 +24,35 @@ pub struct Image {
     pub choice: Choice,
 }
 
-/// How an image was chosen, to be shown with a failure.
-#[derive(Debug, Clone)]
-pub enum Choice {
-    /// No pending store.
-    Nothing,
-    /// All pending stores.
-    Everything,
-    /// All stores of one line alone.
-    Only(LineKey),
-    /// All but the stores of one line.
-    AllBut(LineKey),
-    /// All stores of two lines alone.
-    OnlyTwo(LineKey, LineKey),
-    /// All but the stores of two lines.
-    AllButTwo(LineKey, LineKey),
-    /// Of one line the first ordered stores, of the others all.
-    PrefixAndAll(LineKey, usize),
-    /// Of one line the first ordered stores, of the others none.
-    PrefixAlone(LineKey, usize),
-    /// All but one unordered store of at most 8 bytes.
-    AllButUnit(LineKey, usize),
-    /// One unordered store of at most 8 bytes alone.
-    OnlyUnit(LineKey, usize),
-    /// What so many calls stored, as a killed process leaves it.
-    Calls(usize),
-    /// What one call stored alone, by its number among those with pending stores.
-    OnlyCall(usize),
-    /// All but what one call stored.
-    AllButCall(usize),
-    /// All but the stores to one page, which this line is of.
-    AllButPage(LineKey),
-    /// A subset of whole lines, by the bits of a number.
-    Lines(u64),
-    /// A subset of the lines of metadata, and of the data all or nothing.
-    Metadata(u64, bool),
+/// How an image was chosen, to be shown with a failure: in words, with the lines and the number that they
+/// speak of.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice(&'static str, [Option<LineKey>; 2], Option<u64>);
+
+impl Choice {
     /// Any, drawn at random.
-    Random,
-    /// Nothing pending, and so many units of the store under way, the caches being kept.
-    Torn(usize),
+    pub(crate) const RANDOM: Self = Self("a random subset", [None; 2], None);
+
+    fn lines(words: &'static str, lines: &[LineKey]) -> Self {
+        Self(words, [lines.first().copied(), lines.get(1).copied()], None)
+    }
+
+    fn number(words: &'static str, lines: &[LineKey], number: usize) -> Self {
+        Self(words, Self::lines(words, lines).1, Some(number as u64))
+    }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |key: &LineKey| format!("{}:{:#x}", key.slot, key.line * 64);
-        match self {
-            Self::Nothing => write!(f, "none of the pending stores"),
-            Self::Everything => write!(f, "all pending stores"),
-            Self::Only(key) => write!(f, "the line at {} alone", at(key)),
-            Self::AllBut(key) => write!(f, "all but the line at {}", at(key)),
-            Self::OnlyTwo(a, b) => write!(f, "the lines at {} and {} alone", at(a), at(b)),
-            Self::AllButTwo(a, b) => write!(f, "all but the lines at {} and {}", at(a), at(b)),
-            Self::PrefixAndAll(key, count) => {
-                write!(f, "{count} ordered stores of the line at {}, all of the others", at(key))
-            }
-            Self::PrefixAlone(key, count) => {
-                write!(f, "{count} ordered stores of the line at {}, no others", at(key))
-            }
-            Self::AllButUnit(key, index) => {
-                write!(f, "all but store {index} of the line at {}", at(key))
-            }
-            Self::OnlyUnit(key, index) => {
-                write!(f, "store {index} of the line at {} alone", at(key))
-            }
-            Self::Calls(count) => write!(f, "what the first {count} calls stored"),
-            Self::OnlyCall(index) => write!(f, "what call {index} stored alone"),
-            Self::AllButCall(index) => write!(f, "all but what call {index} stored"),
-            Self::AllButPage(key) => write!(f, "all but the page of the line at {}", at(key)),
-            Self::Lines(bits) => write!(f, "the pending lines of the bits {bits:#b}"),
-            Self::Metadata(bits, data) => {
-                let data = if *data { "all" } else { "no" };
-                write!(f, "the pending lines of metadata of the bits {bits:#b}, and {data} data")
-            }
-            Self::Random => write!(f, "a random subset"),
-            Self::Torn(units) => write!(f, "{units} units of the store under way"),
+        let Self(words, lines, number) = self;
+        write!(f, "{words}")?;
+        for key in lines.iter().flatten() {
+            write!(f, " {}:{:#x}", key.slot, key.line * 64)?;
+        }
+        match number {
+            Some(bits) if words.ends_with("bits") => write!(f, " {bits:#b}"),
+            Some(number) => write!(f, ", {number}"),
+            None => Ok(()),
         }
     }
 }
@@ -127,7 +82,6 @@ impl Default for Effort {
 }
 
 /// The images to try at a fence, each once.
-#[must_use]
 pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Image> {
     let mut choosing = Choosing::new(hardware);
     choosing.all_and_nothing();
@@ -151,7 +105,6 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
 }
 
 /// The images that tear a line of metadata by a unit, or keep a unit of it alone.
-#[must_use]
 pub fn images_by_units(hardware: &Hardware) -> Vec<Image> {
     let mut choosing = Choosing::new(hardware);
     let metadata = hardware.pending().iter().filter(|(_, stores)| !is_data(stores));
@@ -163,7 +116,6 @@ pub fn images_by_units(hardware: &Hardware) -> Vec<Image> {
 }
 
 /// The images to try after a store: what it stored against all else that is pending.
-#[must_use]
 pub fn images_at_store(
     hardware: &Hardware,
     event: &Event,
@@ -191,7 +143,6 @@ pub fn images_at_store(
 }
 
 /// The images that a store under way can leave if caches persist: none of it, a part, all.
-#[must_use]
 pub fn images_in_store(hardware: &Hardware, event: &Event, random: &mut Rng) -> Vec<Image> {
     const UNITS_ALL: usize = 9;
     const UNITS_CHOSEN: usize = 4;
@@ -204,7 +155,7 @@ pub fn images_in_store(hardware: &Hardware, event: &Event, random: &mut Rng) -> 
     };
     for count in counts {
         let lines = hardware.torn(event, count);
-        choosing.push(lines, Choice::Torn(count));
+        choosing.push(lines, Choice::number("units of the store under way", &[], count));
     }
     choosing.images
 }
@@ -303,27 +254,30 @@ impl<'h> Choosing<'h> {
     }
 
     fn all_and_nothing(&mut self) {
-        self.add(Choice::Nothing, |_, _, _| false);
-        self.add(Choice::Everything, |_, _, _| true);
+        self.add(Choice::lines("none of the pending stores", &[]), |_, _, _| false);
+        self.add(Choice::lines("all pending stores", &[]), |_, _, _| true);
     }
 
     fn alone_and_missing(&mut self, key: LineKey) {
-        self.add(Choice::Only(key), |other, _, _| other == key);
-        self.add(Choice::AllBut(key), |other, _, _| other != key);
+        self.add(Choice::lines("nothing but the line at", &[key]), |other, _, _| other == key);
+        self.add(Choice::lines("all but the line at", &[key]), |other, _, _| other != key);
     }
 
     fn pair(&mut self, a: LineKey, b: LineKey) {
-        self.add(Choice::OnlyTwo(a, b), |key, _, _| key == a || key == b);
-        self.add(Choice::AllButTwo(a, b), |key, _, _| key != a && key != b);
+        self.add(Choice::lines("nothing but the lines at", &[a, b]), |key, _, _| {
+            key == a || key == b
+        });
+        self.add(Choice::lines("all but the lines at", &[a, b]), |key, _, _| key != a && key != b);
     }
 
     fn subsets(&mut self, lines_max: usize) {
         let keys: Vec<LineKey> = self.lines.iter().map(|line| line.key).collect();
         if keys.len() <= lines_max {
             for bits in 0..1_u64 << keys.len() {
-                self.add(Choice::Lines(bits), |key, _, _| {
-                    is_chosen(&keys, bits, key) == Some(true)
-                });
+                self.add(
+                    Choice("the pending lines of the bits", [None; 2], Some(bits)),
+                    |key, _, _| is_chosen(&keys, bits, key) == Some(true),
+                );
             }
             return;
         }
@@ -331,7 +285,9 @@ impl<'h> Choosing<'h> {
         let keys: Vec<LineKey> = metadata.map(|line| line.key).collect();
         if keys.len() <= lines_max {
             for (bits, data) in (0..1_u64 << keys.len()).flat_map(|n| [(n, false), (n, true)]) {
-                self.add(Choice::Metadata(bits, data), |key, _, _| {
+                let words =
+                    if data { "all data, metadata by bits" } else { "no data, metadata by bits" };
+                self.add(Choice(words, [None; 2], Some(bits)), |key, _, _| {
                     is_chosen(&keys, bits, key).unwrap_or(data)
                 });
             }
@@ -346,7 +302,9 @@ impl<'h> Choosing<'h> {
     fn calls(&mut self) {
         let calls = self.pending_calls();
         for (count, last) in (1..).zip(&calls) {
-            self.add(Choice::Calls(count), |_, _, store| store.call <= *last);
+            self.add(Choice::number("what the first calls stored", &[], count), |_, _, store| {
+                store.call <= *last
+            });
         }
     }
 
@@ -355,8 +313,12 @@ impl<'h> Choosing<'h> {
     fn calls_and_pages_apart(&mut self, count: usize, random: &mut Rng) {
         let calls = self.pending_calls();
         for (index, call) in random.choose_multiple(calls.iter().enumerate(), count) {
-            self.add(Choice::OnlyCall(index), |_, _, store| store.call == *call);
-            self.add(Choice::AllButCall(index), |_, _, store| store.call != *call);
+            self.add(Choice::number("what one call stored alone", &[], index), |_, _, store| {
+                store.call == *call
+            });
+            self.add(Choice::number("all but what one call stored", &[], index), |_, _, store| {
+                store.call != *call
+            });
         }
         let page_of = |key: LineKey| (key.slot, key.line / LINES_PER_PAGE);
         let pages: BTreeSet<(u8, u64)> =
@@ -366,7 +328,9 @@ impl<'h> Choosing<'h> {
         }
         for (slot, page) in random.choose_multiple(pages, count) {
             let first = LineKey { slot, line: page * LINES_PER_PAGE };
-            self.add(Choice::AllButPage(first), |key, _, _| page_of(key) != (slot, page));
+            self.add(Choice::lines("all but the page of the line at", &[first]), |key, _, _| {
+                page_of(key) != (slot, page)
+            });
         }
     }
 
@@ -380,12 +344,14 @@ impl<'h> Choosing<'h> {
             stores.filter(|(_, store)| store.ordered).map(|(index, _)| index).collect();
         for count in 1..ordered.len() {
             let end = ordered.get(count).copied().unwrap_or(0);
-            self.add(Choice::PrefixAndAll(key, count), |other, index, store| {
-                other != key || !store.ordered || index < end
-            });
-            self.add(Choice::PrefixAlone(key, count), |other, index, store| {
-                other == key && store.ordered && index < end
-            });
+            self.add(
+                Choice::number("all, of this line the first ordered stores:", &[key], count),
+                |other, index, store| other != key || !store.ordered || index < end,
+            );
+            self.add(
+                Choice::number("nothing but of this line the first ordered stores:", &[key], count),
+                |other, index, store| other == key && store.ordered && index < end,
+            );
         }
     }
 
@@ -394,7 +360,7 @@ impl<'h> Choosing<'h> {
         for (index, store) in self.stores(key).iter().enumerate() {
             if !store.ordered {
                 let keep = |other, at, _: &Pending| other != key || at != index;
-                self.add(Choice::AllButUnit(key, index), keep);
+                self.add(Choice::number("all but of the line at this store:", &[key], index), keep);
             }
         }
     }
@@ -404,14 +370,17 @@ impl<'h> Choosing<'h> {
         for (index, store) in self.stores(key).iter().enumerate() {
             if !store.ordered {
                 let keep = |other, at, _: &Pending| other == key && at == index;
-                self.add(Choice::OnlyUnit(key, index), keep);
+                self.add(
+                    Choice::number("nothing but of the line at this store:", &[key], index),
+                    keep,
+                );
             }
         }
     }
 
     fn random(&mut self, random: &mut Rng) {
         let (mut at, mut whole, mut prefix) = (None, 0, 0);
-        self.add(Choice::Random, |key, _, store| {
+        self.add(Choice::RANDOM, |key, _, store| {
             if at != Some(key) {
                 (at, whole, prefix) = (Some(key), random.u8(0..3), random.usize(0..=8));
             }

@@ -80,8 +80,7 @@ impl<'o> Judge<'o> {
             if self.tracker.is_over() {
                 return Ok(());
             }
-            self.judge(hardware, image, allowed, level)
-                .map_err(|what| (image.choice.clone(), what))?;
+            self.judge(hardware, image, allowed, level).map_err(|what| (image.choice, what))?;
         }
         Ok(())
     }

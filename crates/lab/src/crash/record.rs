@@ -79,7 +79,6 @@ impl Recorder {
     }
 
     /// The events since the last call.
-    #[must_use]
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -91,13 +90,11 @@ impl Recorder {
     }
 
     /// The events since the last [`Self::take`], which stay.
-    #[must_use]
     pub fn copy(&self) -> Vec<Event> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Forgets all events and returns the lines that they stored to.
-    #[must_use]
     pub fn take_stored_lines(&self) -> BTreeSet<LineKey> {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = events.iter().flat_map(Event::stored_lines).collect();

@@ -60,7 +60,6 @@ impl State {
     }
 
     /// Tree and inodes in one number.
-    #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash
     }

@@ -191,7 +191,7 @@ mod tests {
 
     fn image(lines: &[(u64, u8)]) -> Image {
         let lines = lines.iter().map(|(line, byte)| (key(*line), [*byte; 64])).collect();
-        Image { lines, state: StateHash::default(), choice: Choice::Random }
+        Image { lines, state: StateHash::default(), choice: Choice::RANDOM }
     }
 
     /// The lines that loading these bytes sees.

@@ -67,25 +67,21 @@ impl Tracker {
 
     /// Crash states judged so far that differ in a line at which recovery, the check or the look
     /// after them looked.
-    #[must_use]
     pub fn distinct(&self) -> u64 {
         self.distinct.load(Ordering::Relaxed)
     }
 
     /// Crash states judged so far that differ in any byte.
-    #[must_use]
     pub fn noted(&self) -> u64 {
         self.noted.load(Ordering::Relaxed)
     }
 
     /// Places reached so far.
-    #[must_use]
     pub fn reached(&self) -> usize {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Where stores, write-backs and fences were made so far.
-    #[must_use]
     pub fn passed(&self) -> BTreeSet<Point> {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,7 +92,6 @@ impl Tracker {
     }
 
     /// Whether to judge no more.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) || self.end.is_some_and(|end| Instant::now() >= end)
     }

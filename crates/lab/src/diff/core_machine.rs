@@ -52,7 +52,6 @@ impl CoreOptions {
     }
 
     /// How files are written and committed.
-    #[must_use]
     pub fn manner(&self) -> Manner {
         Manner { form: self.form, update: Some(self.update) }
     }
@@ -124,7 +123,6 @@ impl CoreMachine {
     }
 
     /// Log pages reclaimed since it was opened; none if it did not open.
-    #[must_use]
     pub fn collected(&self) -> GcStats {
         self.fs.as_ref().map(Fs::gc_stats).unwrap_or_default()
     }

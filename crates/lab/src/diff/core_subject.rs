@@ -30,7 +30,6 @@ pub trait OnFs {
 }
 
 /// What the library's error is in the model's terms.
-#[must_use]
 #[allow(clippy::wildcard_enum_match_arm, reason = "the library may add errors")]
 pub fn subject_error(error: &FsError) -> Failure {
     Failure::Error(match error {

@@ -80,7 +80,6 @@ pub struct Summary {
 sums!(Summary: steps succeeded no_space opens);
 
 /// The clock of all runs: the time at which the step of that index runs, ns since 1970.
-#[must_use]
 pub fn now_ns_at(index: usize) -> i64 {
     const START_NS: i64 = 1_600_000_000_000_000_000;
     const STEP_NS: i64 = 1_000_000_007;
@@ -262,7 +261,6 @@ impl<M: Machine> Run<'_, M> {
 }
 
 /// What a panic said.
-#[must_use]
 pub fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());

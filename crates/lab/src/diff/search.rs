@@ -63,7 +63,6 @@ impl Budget {
     ///
     /// # Panics
     /// When so many sequences take longer than a quarter of an hour.
-    #[must_use]
     pub fn goes_on(&self, done: u64, start: Instant) -> bool {
         match self.length {
             Length::Time(time) => done == 0 || start.elapsed() < time,

@@ -121,7 +121,6 @@ impl CutRepair {
     }
 
     /// How many of its changes say this.
-    #[must_use]
     pub fn says(&self, text: &str) -> usize {
         self.changes.iter().filter(|change| change.what.contains(text)).count()
     }

@@ -109,7 +109,6 @@ impl Hunt {
     }
 
     /// Leaves out wounds for as long as something is wrong.
-    #[must_use]
     pub fn shrunk(&mut self, recipe: &Recipe) -> Recipe {
         let mut best = recipe.clone();
         let mut at = 0;
@@ -125,7 +124,6 @@ impl Hunt {
     }
 
     /// What was met so far.
-    #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
     }

@@ -61,7 +61,6 @@ pub fn run_repair(pm: &Pm, effort: Effort) -> Result<RepairReport, Error> {
 }
 
 /// What can be read of a pool; nothing where it can't be opened.
-#[must_use]
 pub fn readable(pool: &PoolFile) -> Readable {
     let mut found = Readable::new();
     let options = PmOptions { read_only: true, ..PmOptions::default() };

@@ -64,7 +64,6 @@ impl RealDirectory {
     }
 
     /// The directory.
-    #[must_use]
     pub fn root(&self) -> &OwnedFd {
         &self.root
     }

@@ -110,7 +110,6 @@ pub struct PmReport {
 
 impl PmReport {
     /// Mutants that were caught.
-    #[must_use]
     pub fn caught(&self) -> usize {
         self.mutants.iter().filter(|(_, caught)| caught.is_some()).count()
     }
@@ -121,7 +120,6 @@ impl PmReport {
     }
 
     /// All were caught, all was reached, and nothing is wrong.
-    #[must_use]
     pub fn is_clean(&self) -> bool {
         self.survivors().next().is_none() && self.unreached.is_empty() && self.broken.is_empty()
     }
@@ -157,7 +155,6 @@ impl fmt::Display for PmMutant {
 }
 
 /// Tries all mutants of `pm`.
-#[must_use]
 pub fn try_pm() -> PmReport {
     let mut report = PmReport::default();
     let benches = match benches() {

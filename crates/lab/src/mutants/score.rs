@@ -128,7 +128,6 @@ pub struct Report {
 impl Report {
     /// Nothing survived unexplained, nothing was left unreached by all runs, nothing was caught that is
     /// explained as needless, and the product was right.
-    #[must_use]
     pub fn is_clean(&self) -> bool {
         let unreached = self.all_runs && !self.reach.unreached.is_empty();
         let violated = !self.broken.is_empty() || self.wrongly_explained().next().is_some();
@@ -136,7 +135,6 @@ impl Report {
     }
 
     /// Every mutant is decided, and there was time for all runs.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.all_runs && !self.stopped && self.undecided.is_empty()
     }

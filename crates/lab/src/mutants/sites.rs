@@ -85,7 +85,6 @@ impl Reach {
     }
 
     /// How many were reached.
-    #[must_use]
     pub fn reached(&self) -> usize {
         self.calls.len() - self.unreached.len() - self.excused.len()
     }

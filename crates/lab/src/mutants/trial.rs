@@ -225,7 +225,7 @@ impl Trial<'_> {
             let ends = matches!(expected.pool, Pool::Closing | Pool::Closed);
             let deep = ends || self.images.is_multiple_of(8);
             let depth = if deep { Depth::Used } else { Depth::Once };
-            let image = Image { lines, state: self.mutated.state(), choice: Choice::Random };
+            let image = Image { lines, state: self.mutated.state(), choice: Choice::RANDOM };
             if let Err(what) = self.judge.judge(&self.mutated, &image, expected, depth) {
                 return Some((format!("power cut {place}, keeping {choice}"), what));
             }

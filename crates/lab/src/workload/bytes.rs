@@ -2,7 +2,6 @@
 
 /// `len` bytes that belong to `fill`: zeros for 0, else none zero and different at every offset of
 /// eight and for every number, so that misplaced or old bytes show.
-#[must_use]
 pub fn fill_bytes(fill: u32, len: usize) -> Vec<u8> {
     if fill == 0 {
         return vec![0; len];

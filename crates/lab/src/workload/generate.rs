@@ -106,7 +106,6 @@ impl Generator {
     }
 
     /// A sequence of `count` steps; every `compare_every`-th compares all.
-    #[must_use]
     pub fn steps(&mut self, count: usize, compare_every: usize) -> Vec<Step> {
         let step = |index: usize| {
             if (index + 1).is_multiple_of(compare_every) { Step::Compare } else { self.step() }
@@ -617,22 +616,19 @@ fn any(_: &Path, _: &Attr) -> bool {
     true
 }
 
-fn is_file(_: &Path, attr: &Attr) -> bool {
-    attr.kind == Kind::File
+/// What an inode's kind is to be.
+macro_rules! kinds {
+    ($($name:ident $is:tt $kind:ident)*) => {
+        $(fn $name(_: &Path, attr: &Attr) -> bool {
+            attr.kind $is Kind::$kind
+        })*
+    };
 }
 
-fn is_directory(_: &Path, attr: &Attr) -> bool {
-    attr.kind == Kind::Directory
-}
-
-fn not_directory(_: &Path, attr: &Attr) -> bool {
-    attr.kind != Kind::Directory
-}
-
-fn is_symlink(_: &Path, attr: &Attr) -> bool {
-    attr.kind == Kind::Symlink
-}
-
-fn not_symlink(_: &Path, attr: &Attr) -> bool {
-    attr.kind != Kind::Symlink
+kinds! {
+    is_file == File
+    is_directory == Directory
+    not_directory != Directory
+    is_symlink == Symlink
+    not_symlink != Symlink
 }

@@ -18,7 +18,6 @@ impl Path {
     }
 
     /// The directory's path and the last name; none of the root.
-    #[must_use]
     pub fn split(&self) -> Option<(Self, &[u8])> {
         let (last, names) = self.0.split_last()?;
         Some((Self(names.to_vec()), last))
@@ -128,7 +127,6 @@ pub enum Step {
 
 impl Step {
     /// The paths that it names.
-    #[must_use]
     pub fn paths_mut(&mut self) -> Vec<&mut Path> {
         if let Self::Rename { from, to, .. } = self {
             return vec![from, to];
@@ -148,7 +146,6 @@ impl Step {
     }
 
     /// What it acts upon by path or slot.
-    #[must_use]
     pub fn targets_mut(&mut self) -> Vec<&mut Target> {
         if let Self::Copy { from, to, .. } = self {
             return vec![from, to];
@@ -176,7 +173,6 @@ pub enum StepKind {
 
 impl Step {
     /// What it is to the one who runs it.
-    #[must_use]
     pub fn kind(&self) -> StepKind {
         let apart = [Self::Compare, Self::Remount, Self::Die].into_iter();
         let kinds = [StepKind::Compares, StepKind::Remounts, StepKind::Dies];
@@ -211,7 +207,6 @@ pub struct AclEntry {
 
 impl Value {
     /// The bytes.
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Fill { len, fill } => super::fill_bytes(*fill, *len as usize),
@@ -347,7 +342,6 @@ pub enum Action {
 
 impl Action {
     /// Whether it leaves bytes and attributes, but for the access time, as they were.
-    #[must_use]
     pub fn only_looks(&self) -> bool {
         matches!(
             self,
@@ -366,7 +360,6 @@ impl Action {
 
 impl Action {
     /// The places and bytes of a scattered write; none of another action.
-    #[must_use]
     pub fn pieces(&self) -> Vec<(u64, Vec<u8>)> {
         let Self::Scatter { offset, len, fill, count, apart } = self else { return Vec::new() };
         let piece = |index: u32| {

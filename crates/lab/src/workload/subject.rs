@@ -209,7 +209,6 @@ struct Held {
 
 impl Session {
     /// What the slots hold.
-    #[must_use]
     pub fn held(&self) -> BTreeSet<Ino> {
         self.slots.values().map(|held| held.ino).collect()
     }

@@ -14,7 +14,6 @@ use super::step::{Action, Path, Step, Target, Value};
 use super::xattr_text::{XATTR_MODES, parse_acl, value_text};
 
 /// The steps' text.
-#[must_use]
 pub fn print_steps(steps: &[Step]) -> String {
     steps.iter().flat_map(|step| [step.to_string(), "\n".to_owned()]).collect()
 }
@@ -37,7 +36,6 @@ const NUMBERS: [&str; 10] =
     ["offset", "len", "from", "to", "count", "apart", "page", "pages", "size", "fill"];
 
 /// The key and value of a word that says where or how much.
-#[must_use]
 pub fn number_of(word: &str) -> Option<(&str, u64)> {
     let (key, value) = word.split_once('=').filter(|(key, _)| NUMBERS.contains(key))?;
     Some((key, value.parse().ok()?))
