@@ -436,7 +436,7 @@ pub(super) fn lines_of(addr: PmAddr, len: u64) -> impl Iterator<Item = LineKey> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use novale_pm::{Flushed, Pm, PmOptions};
@@ -446,7 +446,7 @@ mod tests {
 
     const KEY: LineKey = LineKey { slot: 0, line: 2 };
 
-    fn recorded(run: impl FnOnce(&Pm)) -> Hardware {
+    pub(in super::super) fn recorded(run: impl FnOnce(&Pm)) -> Hardware {
         let recorder = Arc::new(Recorder::default());
         let options = PmOptions { observer: Some(recorder.clone()), ..PmOptions::default() };
         run(&Pm::anonymous(&[8192], &options).unwrap());

@@ -92,7 +92,7 @@ pub fn images(hardware: &Hardware, effort: Effort, random: &mut Rng) -> Vec<Imag
     for key in &lines {
         choosing.alone_and_missing(*key);
         choosing.prefixes(*key);
-        choosing.units(*key);
+        choosing.units(*key, false);
     }
     for _ in 0..effort.pairs.min(lines.len() * lines.len() / 2) {
         let (Some(a), Some(b)) = (random.choice(&lines), random.choice(&lines)) else { break };
@@ -109,8 +109,8 @@ pub fn images_by_units(hardware: &Hardware) -> Vec<Image> {
     let mut choosing = Choosing::new(hardware);
     let metadata = hardware.pending().iter().filter(|(_, stores)| !is_data(stores));
     for (key, _) in metadata {
-        choosing.units(*key);
-        choosing.units_alone(*key);
+        choosing.units(*key, false);
+        choosing.units(*key, true);
     }
     choosing.images
 }
@@ -355,26 +355,13 @@ impl<'h> Choosing<'h> {
         }
     }
 
-    /// Leaves out each unordered unit of a line in turn.
-    fn units(&mut self, key: LineKey) {
-        for (index, store) in self.stores(key).iter().enumerate() {
-            if !store.ordered {
-                let keep = |other, at, _: &Pending| other != key || at != index;
-                self.add(Choice::number("all but of the line at this store:", &[key], index), keep);
-            }
-        }
-    }
-
-    /// Keeps each unordered unit of a line in turn, and nothing else.
-    fn units_alone(&mut self, key: LineKey) {
-        for (index, store) in self.stores(key).iter().enumerate() {
-            if !store.ordered {
-                let keep = |other, at, _: &Pending| other == key && at == index;
-                self.add(
-                    Choice::number("nothing but of the line at this store:", &[key], index),
-                    keep,
-                );
-            }
+    /// Leaves out each unordered unit of a line in turn, or keeps it and nothing else.
+    fn units(&mut self, key: LineKey, alone: bool) {
+        let words = if alone { "nothing but of the line at" } else { "all but of the line at" };
+        let stores = self.stores(key).iter().enumerate();
+        for (index, _) in stores.filter(|(_, store)| !store.ordered) {
+            let keep = |other, at, _: &Pending| (other == key && at == index) == alone;
+            self.add(Choice::number(words, &[key], index), keep);
         }
     }
 
@@ -406,17 +393,9 @@ mod tests {
     use novale_pm::{Pm, PmOptions};
 
     use super::super::hardware::Caches;
+    use super::super::hardware::tests::recorded;
     use super::super::record::Recorder;
     use super::*;
-
-    fn pending(run: impl FnOnce(&Pm)) -> Hardware {
-        let recorder = Arc::new(Recorder::default());
-        let options = PmOptions { observer: Some(recorder.clone()), ..PmOptions::default() };
-        run(&Pm::anonymous(&[8192], &options).unwrap());
-        let mut hardware = Hardware::zeroed(&[8192]);
-        recorder.take().iter().for_each(|event| drop(hardware.apply(event)));
-        hardware
-    }
 
     const ONE_BY_ONE: Effort =
         Effort { subset_lines_max: 0, data_lines_max: 100, pairs: 0, random: 0, at_stores: false };
@@ -425,7 +404,8 @@ mod tests {
     fn an_ordered_line_breaks_at_each_word_and_nowhere_else() {
         let line: Vec<u8> = (1..=64).collect();
         let line: [u8; 64] = line.try_into().unwrap();
-        let hardware = pending(|pm| drop(pm.store_line(PmAddr::new(0, 0), &line, Purpose::Commit)));
+        let hardware =
+            recorded(|pm| drop(pm.store_line(PmAddr::new(0, 0), &line, Purpose::Commit)));
         let images = images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1));
         let mut kept: Vec<usize> = images
             .iter()
@@ -442,7 +422,7 @@ mod tests {
 
     #[test]
     fn lines_persist_alone_and_one_may_be_missing() {
-        let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 192], Purpose::Data)));
+        let hardware = recorded(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 192], Purpose::Data)));
         let count = |image: &Image| image.lines.len();
         let is_whole = |image: &&Image| image.lines.iter().all(|(_, line)| *line == [1; 64]);
         let mut counts: Vec<_> = images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1))
@@ -458,7 +438,7 @@ mod tests {
 
     #[test]
     fn random_images_tear_streaming_stores_within_a_line() {
-        let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 64], Purpose::Data)));
+        let hardware = recorded(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 64], Purpose::Data)));
         let effort = Effort { data_lines_max: 0, random: 20, ..ONE_BY_ONE };
         let images = images(&hardware, effort, &mut Rng::with_seed(1));
         let torn = |image: &Image| {
@@ -476,10 +456,10 @@ mod tests {
     fn an_image_has_the_number_of_its_bytes() {
         let line = [7; 64];
         let store = |pm: &Pm| drop(pm.store_line(PmAddr::new(0, 64), &line, Purpose::Commit));
-        let before = pending(store);
+        let before = recorded(store);
         let all = images(&before, Effort::default(), &mut Rng::with_seed(1));
         let whole = all.iter().find(|image| image.lines.len() == 1 && image.lines[0].1 == line);
-        let after = pending(|pm| {
+        let after = recorded(|pm| {
             let dirty = pm.store_line(PmAddr::new(0, 64), &line, Purpose::Commit);
             pm.fence(pm.write_back(dirty)).end();
         });
@@ -515,7 +495,7 @@ mod tests {
 
     #[test]
     fn each_unit_of_a_streamed_line_may_be_missing() {
-        let hardware = pending(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 64], Purpose::Log)));
+        let hardware = recorded(|pm| drop(pm.stream(PmAddr::new(0, 0), &[1; 64], Purpose::Log)));
         let images = images(&hardware, ONE_BY_ONE, &mut Rng::with_seed(1));
         let gap = |image: &Image| image.lines.first()?.1.iter().position(|byte| *byte == 0);
         let mut gaps: Vec<_> = images.iter().filter_map(gap).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use novale_core::{Executor, Form, Fs, MkfsOptions, OpenOptions, UpdatePolicy};
+use novale_core::{Executor, Form, Fs, OpenOptions, UpdatePolicy};
 use novale_model::{Atime, Error, Model, RangeOp, RenameMode};
 use novale_pm::{Observer, Pm, PmOptions};
 
@@ -14,7 +14,7 @@ use crate::crash::{
     Allowed, BYTES_ROOMY, Event, Hardware, Recorder, State, What, check_alike, visible_after_crash,
 };
 use crate::diff::{
-    CoreMachine, Manner, check_no_space, new_arena, now_ns_at, open_pool, panic_text,
+    CoreMachine, Manner, check_no_space, make_pool, new_arena, now_ns_at, open_pool, panic_text,
 };
 use crate::pool_file::PoolFile;
 use crate::workload::{Action, Failure, Outcome, Session, Step, StepKind, parse_steps, run_step};
@@ -83,7 +83,7 @@ impl<'p> Recording<'p> {
         this.model = Model::new(0o755, 0, 0, now_ns_at(0), atime)
             .overwriting_in_place(plan.core.update == UpdatePolicy::InPlace);
         this.died = false;
-        make(&this.open_pm()?, plan.core.lanes)?;
+        make_pool(&this.open_pm()?, plan.core.lanes)?;
         let mut made = this.act("mkfs", "mkfs".into(), &this.model.clone(), now_ns_at(0))?;
         made.during.pool = Pool::Made;
         // What was there before goes with the first fence, whatever it was.
@@ -331,7 +331,7 @@ pub(super) fn form_name(form: Form) -> &'static str {
 /// wherever it had zeros.
 fn older_pool(slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
     let live = PoolFile::zeroed(slots).map_err(|why| why.to_string())?;
-    make(&live.open(&PmOptions::default())?, 3)?;
+    make_pool(&live.open(&PmOptions::default())?, 3)?;
     let pm = live.open(&PmOptions::default())?;
     let mut machine = CoreMachine::around(open_pool(pm, Form::Auto, now_ns_at(0))?);
     let mut session = Session::default();
@@ -358,21 +358,8 @@ const OLDER: &str = "
     rename /g /older/f mode=replace
 ";
 
-fn make(pm: &Pm, lanes: u32) -> Result<(), String> {
-    let options = MkfsOptions {
-        lanes,
-        pool_uuid: [0xab; 16],
-        slot_uuids: (0..pm.slot_count()).map(|slot| [slot + 1; 16]).collect(),
-        now_ns: now_ns_at(0),
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-    };
-    novale_core::mkfs(pm, &options).map_err(|why| format!("mkfs: {why}"))
-}
-
 /// The kind of operation that a step is.
+#[allow(clippy::wildcard_enum_match_arm, reason = "all others look")]
 fn kind_of(step: &Step) -> &'static str {
     match step {
         Step::Create { .. } => "create",
@@ -401,15 +388,7 @@ fn kind_of(step: &Step) -> &'static str {
             Action::Set(_) => "attributes",
             Action::SetXattr { .. } | Action::RemoveXattr(_) => "xattr",
             Action::Limit { .. } => "limit",
-            Action::Stat
-            | Action::Readlink
-            | Action::Read { .. }
-            | Action::Seek { .. }
-            | Action::List { .. }
-            | Action::GetXattr(_)
-            | Action::ListXattr
-            | Action::Parent
-            | Action::Sync => "look",
+            _ => "look",
         },
     }
 }

@@ -85,7 +85,7 @@ impl Fate {
 }
 
 /// Figures on the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Score {
     /// Mutants met.
     pub mutants: usize,

@@ -47,9 +47,8 @@ pub(super) struct Args {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Summary {
-    mutants: usize,
-    caught: usize,
-    needless: usize,
+    #[serde(flatten)]
+    score: Score,
     same_as_original: usize,
     looks_for_same: u32,
     pm_mutants: usize,
@@ -60,7 +59,6 @@ struct Summary {
     calls: usize,
     unreached: Vec<String>,
     violations: usize,
-    trials: u64,
     seconds: f64,
     seed: u64,
     threads: usize,
@@ -95,13 +93,10 @@ fn told(score: Score) -> String {
 }
 
 fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
-    let score = report.score;
     let unreached = report.reach.unreached.iter().chain(&report.pm.unreached);
     let unreached = unreached.chain(report.reach.excused.iter().map(|(call, _)| call));
     Summary {
-        mutants: score.mutants,
-        caught: score.caught,
-        needless: score.needless,
+        score: report.score,
         same_as_original: report.original.len(),
         looks_for_same: ALIKE_MAX,
         pm_mutants: report.pm.mutants.len(),
@@ -119,7 +114,6 @@ fn summary(args: &Args, report: &Report, time: Duration) -> Summary {
         violations: report.broken.len()
             + report.pm.broken.len()
             + report.wrongly_explained().count(),
-        trials: score.trials,
         seconds: time.as_secs_f64(),
         seed: args.seed,
         threads: threads(args.threads),
