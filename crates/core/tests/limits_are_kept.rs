@@ -164,7 +164,7 @@ fn a_copy_within_a_file_may_touch_where_it_comes_from_and_not_overlap_it() {
 fn what_is_taken_out_or_put_in_begins_and_ends_with_a_page() {
     let fs = open(new_pool());
     let ino = make(&fs, b"file", FileKind::File);
-    fs.write(&CTX, ino, 0, &[1; 40_000]).unwrap();
+    fs.write(&CTX, ino, 0, &vec![1; 40_000]).unwrap();
     for how in [Fallocate::CollapseRange, Fallocate::InsertRange] {
         for (offset, len) in [(4096, 4095), (4095, 4096), (4097, 8192), (8192, 1), (1, 1)] {
             let found = fs.fallocate(&CTX, ino, how, offset, len);

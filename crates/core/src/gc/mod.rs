@@ -8,3 +8,4 @@
 
 pub(crate) mod collect;
 pub(crate) mod forget;
+mod needed;

@@ -131,6 +131,7 @@ fn new_inode(new: &NewInode) -> novale_core::NewInode<'_> {
 }
 
 impl<T: OnFs> Subject for T {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the others are on names")]
     fn apply(&mut self, op: &Op<'_>, now_ns: i64) -> Result<Outcome, Failure> {
         match *op {
             Op::On { ino, action: Action::Store { offset, len, fill } } => {
@@ -148,16 +149,7 @@ impl<T: OnFs> Subject for T {
                 let mapping = self.mappings().take(ino).ok_or(Error::Invalid)?;
                 done(self.fs()?.open_release(&ctx(now_ns), mapping.hold()))
             }
-            Op::Lookup { .. }
-            | Op::Create { .. }
-            | Op::CreateUnnamed { .. }
-            | Op::Link { .. }
-            | Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::Rename { .. }
-            | Op::Copy { .. }
-            | Op::Hold(_)
-            | Op::Release(_) => on_names(self, op, now_ns),
+            _ => on_names(self, op, now_ns),
         }
     }
 
@@ -234,6 +226,7 @@ fn store(
     stored.map(|()| Outcome::Done)
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others are on data")]
 fn on(subject: &impl OnFs, ino: Ino, action: &Action, now_ns: i64) -> Result<Outcome, Failure> {
     let (fs, ctx, number) = (subject.fs()?, ctx(now_ns), to_fs(subject, ino));
     let node = Node::current(number);
@@ -271,15 +264,7 @@ fn on(subject: &impl OnFs, ino: Ino, action: &Action, now_ns: i64) -> Result<Out
             Ok(Outcome::Ino(from_fs(subject, parent.ino)))
         }
         Action::Sync => done(fs.sync(&ctx, number)),
-        Action::Read { .. }
-        | Action::Write { .. }
-        | Action::Append { .. }
-        | Action::Store { .. }
-        | Action::Flush { .. }
-        | Action::Scatter { .. }
-        | Action::Allocate { .. }
-        | Action::Range { .. }
-        | Action::Seek { .. } => on_data(fs, number, action, &ctx),
+        _ => on_data(fs, number, action, &ctx),
     }
 }
 
