@@ -30,8 +30,7 @@ pub fn files(name: &str) -> io::Result<Vec<(PathBuf, String)>> {
     Ok(files)
 }
 
-/// The numbers above 1 of the constants of core and layout that may be borders, in their order; 64 where
-/// the source is not there.
+/// The constants of core and layout that may be borders, ascending; 64 without the source.
 pub fn numbers() -> &'static [u64] {
     static NUMBERS: LazyLock<Vec<u64>> = LazyLock::new(|| {
         let files = ["core", "layout"].map(|name| files(name).unwrap_or_default());

@@ -33,7 +33,7 @@ pub struct Tracker {
     noted: AtomicU64,
     distinct: AtomicU64,
     reached: Mutex<HashSet<u64>>,
-    passed: Mutex<BTreeSet<Point>>,
+    passed: Mutex<HashMap<usize, Point>>,
     end: Option<Instant>,
     stopped: Arc<AtomicBool>,
 }
@@ -83,7 +83,7 @@ impl Tracker {
 
     /// Where stores, write-backs and fences were made so far.
     pub fn passed(&self) -> BTreeSet<Point> {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
     }
 
     /// Ends all explorations soon.
@@ -135,7 +135,9 @@ impl Tracker {
     /// Notes where events were made.
     pub(super) fn pass(&self, events: &[Event]) {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        passed.extend(events.iter().map(|event| (event.site.file(), event.site.line())));
+        for Event { site, .. } in events {
+            passed.entry(std::ptr::from_ref(*site).addr()).or_insert((site.file(), site.line()));
+        }
     }
 
     fn part(&self, state: u64) -> Option<&Mutex<Part>> {
