@@ -55,7 +55,17 @@ fn in_short_sequences() {
 
 #[test]
 fn around_every_border() {
-    run(&[("sizes", 25), ("names", 3)]);
+    run(&[("sizes", 25), ("names", 3), ("borders", 9)]);
+}
+
+#[test]
+fn in_trees_with_limits_and_on_a_full_pool() {
+    run(&[("trees", 4), ("pairs-full", 3)]);
+}
+
+#[test]
+fn while_views_are_dropped() {
+    run(&[("held-dropped", 6), ("mapped-dropped", 4), ("overwrites-dropped", 3)]);
 }
 
 #[test]
