@@ -176,6 +176,17 @@ fn what_another_program_would_misread_is_said_before_its_first_use() {
     fs.close().unwrap();
     let fs = support::open_as(fs.into_pm(), &OpenOptions::default());
     fs.write(&ctx, ino, 0, &[2; 50]).unwrap();
+    bits |= RoFeature::Pairs.bit();
+    assert_eq!(said(&fs), [bits; 2]);
+    fs.close().unwrap();
+    let options = OpenOptions { update: Some(UpdatePolicy::Zcl), ..OpenOptions::default() };
+    let fs = support::open_as(fs.into_pm(), &options);
+    let other = fs.create(&ctx, Node::ROOT, b"other", &new).unwrap().ino;
+    fs.write(&ctx, other, 0, &[1; 100]).unwrap();
+    let hold = fs.map_hold(&ctx, ino, fs.getattr(ino).unwrap().generation).unwrap().unwrap();
+    let run = *fs.map_pages(&ctx, hold, 0, 1).unwrap().first().unwrap();
+    fs.write_from(&ctx, other, 10, &[2; 50], &[run.bytes(&(0..50))]).unwrap();
+    fs.open_release(&ctx, hold).unwrap();
     assert_eq!(said(&fs), [RoFeature::KNOWN; 2]);
     fs.close().unwrap();
     assert_eq!(findings(fs.pm()), []);
