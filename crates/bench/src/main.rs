@@ -2,9 +2,11 @@
 //!
 //! Each file of `mod` level is one benchmark with a `run` that returns a [`report::Report`], or what
 //! several of them share: `place` (memory and pools), `bed` (a pool prepared for one thread),
-//! `target` (the library or a mounted folder), `workload` (Filebench's), `stats` (times), `report`
-//! (tables). Nothing here is used by the product.
+//! `writer` (one that is written by one method), `target` (the library or a mounted folder), `workload`
+//! (Filebench's), `trace` and `replay` (recorded calls), `stats` (times), `report` (tables), `plot`
+//! (figures). Nothing here is used by the product.
 
+mod adl;
 mod aging;
 mod attach;
 mod bed;
@@ -19,13 +21,17 @@ mod mount;
 mod nova;
 mod ops;
 mod place;
+mod plot;
 mod progress;
 mod recovery;
+mod replay;
 mod report;
 mod stats;
 mod target;
 mod threads;
+mod trace;
 mod workload;
+mod writer;
 
 use std::path::{Path, PathBuf};
 
@@ -63,6 +69,8 @@ enum Command {
     Lines,
     /// Overwrites of 64 B to 4 KB by each write method, next to the limit: time and lines.
     Methods,
+    /// The figures of ADL and ZCL (4a, 4c, table 2): sequential writes and traces by each method.
+    Adl(adl::Options),
     /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
     Threads,
     /// The library beside the figures of NOVA's kernel module, with the goal of half of them.
@@ -177,6 +185,7 @@ fn main() -> Result<()> {
         Some(Command::Ops) => ops::run(common),
         Some(Command::Lines) => lines::run(common),
         Some(Command::Methods) => methods::run(common),
+        Some(Command::Adl(options)) => return print(common, &adl::run(common, options)?),
         Some(Command::Threads) => threads::run(common),
         Some(Command::Nova) => nova::run(common),
         Some(Command::Micro { dirs, no_library }) => micro::run(common, dirs, *no_library),
@@ -227,6 +236,11 @@ fn mounts_device(dir: &Path) -> Option<String> {
     let facts: serde_json::Value = serde_json::from_slice(value.get(..len)?).ok()?;
     let device = facts.get("device")?.as_str()?;
     (!device.is_empty()).then(|| device.to_owned())
+}
+
+/// Prints the reports of a paper's figures.
+fn print(common: &Common, reports: &[report::Report]) -> Result<()> {
+    reports.iter().try_for_each(|report| report.print(common.json))
 }
 
 /// The circumstances that every report tells.

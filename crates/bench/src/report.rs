@@ -27,6 +27,8 @@ pub(crate) enum Cell {
     Count(u64),
     /// With two decimals.
     Ratio(f64),
+    /// A change, with its sign and one decimal.
+    Percent(f64),
     /// Least and greatest.
     Spread(u64, u64),
 }
@@ -44,6 +46,7 @@ impl Cell {
             Self::Text(text) => text.clone(),
             Self::Count(count) => thousands(*count),
             Self::Ratio(ratio) => format!("{ratio:.2}"),
+            Self::Percent(percent) => format!("{percent:+.1} %"),
             Self::Spread(least, greatest) => {
                 format!("{}-{}", thousands(*least), thousands(*greatest))
             }
@@ -56,6 +59,7 @@ impl Cell {
             Self::Text(text) => json!(text),
             Self::Count(count) => json!(count),
             Self::Ratio(ratio) => json!(ratio),
+            Self::Percent(percent) => json!(percent),
             Self::Spread(least, greatest) => json!([least, greatest]),
         }
     }

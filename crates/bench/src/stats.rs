@@ -119,6 +119,13 @@ pub(crate) struct Round {
     pub(crate) p99: u64,
 }
 
+impl Round {
+    /// A round that was timed as a whole.
+    pub(crate) fn whole(ns: u64) -> Self {
+        Self { ns, alone: ns, p99: ns }
+    }
+}
+
 /// The rounds of one operation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rounds(Vec<Round>);
