@@ -13,6 +13,7 @@ mod bed;
 mod calls;
 mod directory;
 mod filebench;
+mod lawn;
 mod limit;
 mod lines;
 mod methods;
@@ -71,6 +72,8 @@ enum Command {
     Methods,
     /// The figures of ADL and ZCL (4a, 4c, table 2): sequential writes and traces by each method.
     Adl(adl::Options),
+    /// The figures of LAWN (5 and 6): random reads, writes and mixes of both by each method.
+    Lawn(lawn::Options),
     /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
     Threads,
     /// The library beside the figures of NOVA's kernel module, with the goal of half of them.
@@ -186,6 +189,7 @@ fn main() -> Result<()> {
         Some(Command::Lines) => lines::run(common),
         Some(Command::Methods) => methods::run(common),
         Some(Command::Adl(options)) => return print(common, &adl::run(common, options)?),
+        Some(Command::Lawn(options)) => return print(common, &lawn::run(common, options)?),
         Some(Command::Threads) => threads::run(common),
         Some(Command::Nova) => nova::run(common),
         Some(Command::Micro { dirs, no_library }) => micro::run(common, dirs, *no_library),

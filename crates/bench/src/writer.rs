@@ -30,6 +30,7 @@ pub(crate) struct Writer {
     /// The mapped buffer; it holds the bytes of `data`.
     buffer: SourceRun,
     clock_ns: i64,
+    random: fastrand::Rng,
     data: Vec<u8>,
     read: Vec<u8>,
 }
@@ -74,6 +75,7 @@ impl Writer {
             next: 0,
             buffer,
             clock_ns: EPOCH_NS,
+            random: fastrand::Rng::with_seed(3),
             data,
             read: vec![0; DATA_BYTES],
         };
@@ -150,6 +152,27 @@ impl Writer {
     /// Has the next sequential write go to the start of the file.
     pub(crate) fn rewind(&mut self) {
         self.next = 0;
+    }
+
+    /// Accesses of `len` bytes at random multiples of it, of which `reads` in ten are reads.
+    pub(crate) fn mixed(&mut self, len: u64, reads: u64, count: u64) -> Result<()> {
+        for _ in 0..count {
+            let at = self.random.u64(0..self.file_bytes / len) * len;
+            if self.random.u64(0..10) < reads {
+                self.read(self.file, at, len)?;
+            } else {
+                self.write(self.file, at, len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `len` bytes at the start of each page, so that each is as the method leaves it.
+    pub(crate) fn touch(&mut self, len: u64) -> Result<()> {
+        for at in (0..self.file_bytes).step_by(4096) {
+            self.write(self.file, at, len)?;
+        }
+        Ok(())
     }
 
     /// What `count` writes of `len` bytes store.

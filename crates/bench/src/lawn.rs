@@ -1,0 +1,244 @@
+//! The figures of LAWN ("logless, alternate writing for NVMM"): 5, random writes, random reads and mixes of
+//! both; 6, bytes stored for a request of 1 KB.
+//!
+//! Its published form is not built. Paired pages (`paired`, and `auto` below whole pages) take its place:
+//! they write alternately too, and all or nothing for the write.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use novale_core::UpdatePolicy;
+
+use crate::place::MB;
+use crate::plot::{Figure, Series};
+use crate::report::{Cell, Report};
+use crate::stats::{Round, Rounds, float};
+use crate::writer::{METHODS, Stored, Writer, on_cpu};
+use crate::{Common, bytes_text, count_for, setup};
+
+/// Bytes of a request.
+const BYTES: [u64; 6] = [128, 256, 512, 1024, 2048, 4096];
+/// Reads in ten requests.
+const MIXES: [(&str, u64); 5] = [
+    ("random write", 0),
+    ("read-write 3-7", 3),
+    ("read-write 5-5", 5),
+    ("read-write 7-3", 7),
+    ("random read", 10),
+];
+/// The paper's bandwidth of random writes by LAWN: bytes, times that of NOVA (copy-on-write), times that
+/// of fine-grained logging (5.2).
+const PAPER_TIMES: [(u64, f64, f64); 2] = [(128, 12.0, 1.9), (1024, 5.6, 4.3)];
+/// The request of figure 6, in bytes.
+const REQUEST: u64 = 1024;
+/// How much less LAWN stores for it than copy-on-write and than fine-grained logging, in percent.
+const PAPER_LESS: (f64, f64) = (75.3, 53.8);
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Write an SVG for each figure into this folder.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+}
+
+/// One mix of one size, by method.
+struct Case {
+    mix: &'static str,
+    bytes: u64,
+    count: u64,
+    rounds: Vec<Rounds>,
+}
+
+/// Measures both figures, a report each.
+pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
+    let file_bytes = common.file_mb * MB;
+    let mut writers = Writer::all(&common.place(), file_bytes)?;
+    let (mut cases, mut stored) = (Vec::new(), Vec::new());
+    for bytes in BYTES {
+        for writer in &mut writers {
+            writer.renew()?;
+            writer.touch(bytes)?;
+        }
+        cases.extend(mixes(common, &mut writers, bytes)?);
+        if bytes == REQUEST {
+            let count = (bytes, file_bytes / bytes);
+            let of = |writer: &mut Writer| {
+                writer.stored(count, |writer, len, count| writer.mixed(len, 0, count))
+            };
+            stored = writers.iter_mut().map(of).collect::<Result<_>>()?;
+        }
+    }
+    cases.sort_by_key(|case| MIXES.iter().position(|(mix, _)| *mix == case.mix));
+    if let Some(folder) = &options.svg {
+        for (mix, _) in MIXES {
+            plot_5(&cases, mix).write(folder)?;
+        }
+        plot_6(&stored).write(folder)?;
+    }
+    Ok(vec![figure_5(common, &cases), figure_6(common, &stored)])
+}
+
+/// Measures all mixes of one size, interleaved over the methods.
+fn mixes(common: &Common, writers: &mut [Writer], bytes: u64) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    let wanted = |mix: &str| common.wants(&format!("{mix} {}", bytes_text(bytes)));
+    for (mix, reads) in MIXES.into_iter().filter(|(mix, _)| wanted(mix)) {
+        let count = count_for(common.ops, bytes);
+        let mut rounds = vec![Rounds::default(); METHODS.len()];
+        for _ in 0..common.rounds {
+            for (writer, rounds) in writers.iter_mut().zip(&mut rounds) {
+                rounds.push(Round::whole(on_cpu(|| writer.mixed(bytes, reads, count))?));
+            }
+        }
+        cases.push(Case { mix, bytes, count, rounds });
+    }
+    Ok(cases)
+}
+
+impl Case {
+    fn of(&self, method: UpdatePolicy) -> Rounds {
+        let mut all = METHODS.iter().zip(&self.rounds);
+        all.find(|(other, _)| **other == method)
+            .map(|(_, rounds)| rounds.clone())
+            .unwrap_or_default()
+    }
+
+    /// MB a second, of 10^6 bytes.
+    fn bandwidth(&self, rounds: &Rounds) -> u64 {
+        self.bytes * self.count * 1000 / rounds.median().ns.max(1)
+    }
+
+    /// What the paper says of this size.
+    fn paper(&self) -> Option<(f64, f64)> {
+        let all = PAPER_TIMES.iter().filter(|_| self.mix == "random write");
+        all.filter(|(bytes, ..)| *bytes == self.bytes).map(|(_, cow, log)| (*cow, *log)).next()
+    }
+}
+
+fn figure_5(common: &Common, cases: &[Case]) -> Report {
+    let mut columns = vec!["MB/s".to_owned()];
+    columns.extend(METHODS.iter().map(|method| method.name().to_owned()));
+    columns.extend(
+        [
+            "auto x cow",
+            "paired x cow",
+            "paper: lawn x cow",
+            "paired x finelog",
+            "paper: lawn x finelog",
+        ]
+        .map(str::to_owned),
+    );
+    let row = |case: &Case| {
+        let mut cells = vec![Cell::Text(format!("{} {}", case.mix, bytes_text(case.bytes)))];
+        cells.extend(case.rounds.iter().map(|rounds| Cell::Count(case.bandwidth(rounds))));
+        let times = |base, method| Cell::Ratio(case.of(base).ratio(&case.of(method)));
+        let paper = case
+            .paper()
+            .map_or([Cell::None, Cell::None], |(cow, log)| [Cell::Ratio(cow), Cell::Ratio(log)]);
+        let [paper_cow, paper_log] = paper;
+        cells.extend([
+            times(UpdatePolicy::Cow, UpdatePolicy::Auto),
+            times(UpdatePolicy::Cow, UpdatePolicy::Paired),
+            paper_cow,
+            times(UpdatePolicy::FineLog, UpdatePolicy::Paired),
+            paper_log,
+        ]);
+        cells
+    };
+    Report {
+        name: "lawn-5",
+        title: "MB (10^6 bytes) a second of CPU time, one thread, requests at random multiples of their \
+                size; paired pages stand for LAWN"
+            .into(),
+        setup: setup(common),
+        columns,
+        rows: cases.iter().map(row).collect(),
+    }
+}
+
+fn figure_6(common: &Common, stored: &[Stored]) -> Report {
+    let columns = ["method", "contents", "all purposes", "in lines", "than cow", "than finelog"];
+    let all_of = |method| {
+        let mut all = METHODS.iter().zip(stored);
+        all.find(|(other, _)| **other == method).map_or(1.0, |(_, stored)| float(stored.all))
+    };
+    let [cow, log] = [UpdatePolicy::Cow, UpdatePolicy::FineLog].map(all_of);
+    let row = |(method, stored): (&UpdatePolicy, &Stored)| {
+        let per = |bytes: u64| Cell::Ratio(float(bytes) / float(stored.count.max(1)));
+        let change = |base: f64| Cell::Percent((float(stored.all) / base - 1.0) * 100.0);
+        vec![
+            Cell::Text(method.name().to_owned()),
+            per(stored.data),
+            per(stored.all),
+            per(stored.lines * 64),
+            change(cow),
+            change(log),
+        ]
+    };
+    let paper = vec![
+        Cell::Text("paper: lawn".into()),
+        Cell::None,
+        Cell::None,
+        Cell::None,
+        Cell::Percent(-PAPER_LESS.0),
+        Cell::Percent(-PAPER_LESS.1),
+    ];
+    Report {
+        name: "lawn-6",
+        title: "bytes stored for a random write of 1 KB, log pages and collection included: as contents of \
+                files, for all purposes, and 64 for each line that is touched"
+            .into(),
+        setup: setup(common),
+        columns: columns.map(str::to_owned).into(),
+        rows: METHODS.iter().zip(stored).map(row).chain([paper]).collect(),
+    }
+}
+
+fn plot_5(cases: &[Case], mix: &str) -> Figure {
+    let cases: Vec<&Case> = cases.iter().filter(|case| case.mix == mix).collect();
+    let mut series: Vec<Series> = (METHODS.iter().enumerate())
+        .map(|(index, method)| {
+            let of =
+                |case: &&Case| case.rounds.get(index).map(|rounds| float(case.bandwidth(rounds)));
+            Series::ours(method.name(), cases.iter().map(of).collect())
+        })
+        .collect();
+    if cases.iter().any(|case| case.paper().is_some()) {
+        let of = |case: &&Case| {
+            case.paper()
+                .map(|(times, _)| times * float(case.bandwidth(&case.of(UpdatePolicy::Cow))))
+        };
+        series.push(Series::paper(
+            "paper: lawn, of our cow",
+            false,
+            cases.iter().map(of).collect(),
+        ));
+    }
+    Figure {
+        file: format!("lawn-5-{}", mix.replace(' ', "-")),
+        title: format!("LAWN, figure 5: {mix}"),
+        groups: cases.iter().map(|case| bytes_text(case.bytes)).collect(),
+        x: "bytes of a request".into(),
+        y: "MB/s of CPU time".into(),
+        series,
+    }
+}
+
+fn plot_6(stored: &[Stored]) -> Figure {
+    let per = |stored: &Stored| float(stored.all) / float(stored.count.max(1));
+    let ours = METHODS.iter().zip(stored);
+    let mut series: Vec<Series> =
+        ours.map(|(method, stored)| Series::ours(method.name(), vec![Some(per(stored))])).collect();
+    let cow = METHODS.iter().zip(stored).find(|(method, _)| **method == UpdatePolicy::Cow);
+    let paper = cow.map(|(_, stored)| per(stored) * (1.0 - PAPER_LESS.0 / 100.0));
+    series.push(Series::paper("paper: lawn, of our cow", false, vec![paper]));
+    Figure {
+        file: "lawn-6".into(),
+        title: "LAWN, figure 6: bytes stored for 1 KB".into(),
+        groups: vec!["random write of 1 KB".into()],
+        x: "request".into(),
+        y: "bytes stored for all purposes".into(),
+        series,
+    }
+}
