@@ -222,6 +222,8 @@ impl Command {
             | Self::Ops
             | Self::Lines
             | Self::Methods
+            | Self::Adl(_)
+            | Self::Lawn(_)
             | Self::Threads
             | Self::Nova
             | Self::Aging(_)

@@ -161,8 +161,8 @@ pub enum Bug {
     UndoneCached,
     /// The bytes that a log names elsewhere in the pool are not written back.
     SourceCached,
-    /// Nothing ends that a log names bytes elsewhere, when the write returns.
-    SourceNotReleased,
+    /// Recovery and settling take what lies where a log names bytes for those, whatever it is by now.
+    SourceNotAsked,
     /// A paired write stores over the lines that are current.
     PairInPlace,
     /// The first line that a paired write stores stays in the cache.

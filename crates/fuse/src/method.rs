@@ -5,7 +5,7 @@
 //! there is none where none was made. The owner and the administrator set and remove it.
 //! `system.novale.default` is what holds where there is none: the mount's choice, or the pool's.
 
-use novale_core::{Ctx, Error, FileKind, Fs, Ino, Node, Result, SetAttr, UpdatePolicy};
+use novale_core::{Ctx, Error, FileKind, Fs, Ino, Node, Result, SetAttr, UpdatePolicy, XattrMode};
 
 use crate::service::Caller;
 
@@ -34,14 +34,14 @@ pub(crate) fn get(fs: &Fs, ino: Ino, choice: Choice) -> Result<Vec<u8>> {
     Ok(policy.name().into())
 }
 
-/// Sets the choice to that of a name, or takes it away.
+/// Sets the choice to that of a name, as `setxattr` does, or takes it away.
 pub(crate) fn set(
     fs: &Fs,
     ctx: &Ctx,
     caller: Caller,
     ino: Ino,
     choice: Choice,
-    name: Option<&[u8]>,
+    name: Option<(&[u8], XattrMode)>,
 ) -> Result<()> {
     if choice == Choice::Default {
         return Err(Error::NotPermitted("the default is the mount's"));
@@ -53,7 +53,12 @@ pub(crate) fn set(
     if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
         return Err(Error::Invalid("only files and directories have a method of writes"));
     }
-    let policy = name.map(|name| {
+    match (fs.update_of(ino)?, name) {
+        (Some(_), Some((_, XattrMode::Create))) => return Err(Error::Exists),
+        (None, None | Some((_, XattrMode::Replace))) => return Err(Error::NoAttribute),
+        (Some(_) | None, _) => {}
+    }
+    let policy = name.map(|(name, _)| {
         let policy = str::from_utf8(name).ok().and_then(UpdatePolicy::named);
         policy.ok_or(Error::Invalid("no method of writes has that name"))
     });

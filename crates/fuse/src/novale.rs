@@ -576,7 +576,7 @@ impl Service for Novale {
             return self.done(tree::set(&self.fs, &Self::ctx(), ino, which, value));
         }
         if let Some(choice) = method::Choice::named(name) {
-            let (ctx, value) = (Self::ctx(), Some(value));
+            let (ctx, value) = (Self::ctx(), Some((value, mode)));
             return self.done(method::set(&self.fs, &ctx, caller, ino, choice, value));
         }
         let clear_set_gid = name == ACL_ACCESS && {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use novale_core::{Error as FsError, HoldId, MappedRun, Piece, SourceRun};
 use novale_pm::Window;
 
+use crate::room::with_room;
 use crate::{Error, File, Result};
 
 const PAGE: u64 = 4096;
@@ -66,7 +67,8 @@ impl File {
         let is_one_pool = Arc::ptr_eq(&shared.fs, &map.file.shared().fs);
         let runs = map.runs.iter().filter(|run| is_one_pool && run.touches(&of_file));
         let source: Vec<SourceRun> = runs.map(|run| run.bytes(&of_file)).collect();
-        Ok(shared.fs.write_from(&shared.ctx(), self.ino(), offset, &bytes, &source)?)
+        let write = || shared.fs.write_from(&shared.ctx(), self.ino(), offset, &bytes, &source);
+        Ok(with_room(&shared.fs, write)?)
     }
 
     /// Maps a replica of `len` bytes from `offset` on (NOVA 4.5): what is stored to it is the caller's

@@ -58,10 +58,14 @@ struct SlotFacts {
 }
 
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
-    if let Some(files) = set::chosen(&args.slots)? {
-        return set::show(&files, args.json);
-    }
-    let found = slots::find(&args.slots)?;
+    let found = match slots::find(&args.slots) {
+        Ok(found) => found,
+        // A pool may lie in a mount: what is no slot is a file.
+        Err(error) => match set::chosen(&args.slots)? {
+            Some(files) => return set::show(&files, args.json),
+            None => return Err(error),
+        },
+    };
     let facts = facts(&found)?;
     if args.json {
         say!("{}", serde_json::to_string_pretty(&facts)?)?;

@@ -35,6 +35,8 @@ pub(crate) fn run(args: &SetArgs) -> Result<()> {
             None => removexattr(path, OWN),
         };
         match set {
+            // There was no choice to take away.
+            Err(Errno::NODATA) => {}
             // The answer of every other file system.
             Err(Errno::OPNOTSUPP) => anyhow::bail!("{}: not in a Novale mount", path.display()),
             set => set.with_context(|| format!("{}: choose a method", path.display()))?,

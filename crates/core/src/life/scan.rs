@@ -574,8 +574,11 @@ impl<'a> Accepted<'a> {
     }
 
     fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
-        if at.header.op_seq == self.op_seq && !seeded::is_on(Bug::RedoForgotten) {
-            self.redone.push(from.load(self.pm)?);
+        if at.header.op_seq == self.op_seq
+            && !seeded::is_on(Bug::RedoForgotten)
+            && let Some(bytes) = from.load(self.pm)?
+        {
+            self.redone.push(bytes);
         }
         Ok(())
     }

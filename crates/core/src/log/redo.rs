@@ -7,6 +7,7 @@ use novale_pm::Pm;
 use crate::base::error::{Error, Result};
 use crate::inode::state::LogId;
 use crate::log::coverage::Mappings;
+use crate::seeded::{self, Bug};
 
 /// Bytes within one page of a file that the log has, and where they belong.
 #[derive(Debug)]
@@ -35,10 +36,10 @@ pub(crate) enum RedoFrom<'a> {
 }
 
 impl RedoFrom<'_> {
-    /// The first byte of the file, and the bytes.
-    pub(crate) fn load(self, pm: &Pm) -> Result<(u64, Vec<u8>)> {
+    /// The first byte of the file, and the bytes; none where others lie there by now.
+    pub(crate) fn load(self, pm: &Pm) -> Result<Option<(u64, Vec<u8>)>> {
         let source = match self {
-            Self::Entry(redo) => return Ok((redo.offset(), redo.bytes().to_vec())),
+            Self::Entry(redo) => return Ok(Some((redo.offset(), redo.bytes().to_vec()))),
             Self::Pool(source) => source,
         };
         if !pm.contains(source.from, source.length.into()) {
@@ -47,7 +48,9 @@ impl RedoFrom<'_> {
         }
         let mut bytes = vec![0; usize::try_from(source.length).unwrap_or(0)];
         pm.load(source.from, &mut bytes)?;
-        Ok((source.offset, bytes))
+        let is_asked = !seeded::is_on(Bug::SourceNotAsked);
+        let are_the_users = novale_crc::append(0, &bytes) == source.crc || !is_asked;
+        Ok(are_the_users.then_some((source.offset, bytes)))
     }
 }
 

@@ -524,7 +524,7 @@ pub(crate) fn new_inode<'a>(
         gid: if inherits { parent.gid } else { new.gid },
         flags: 0,
         project: parent.project,
-        policy: parent.policy,
+        policy: if is_dir || new.kind == FileKind::File { parent.policy } else { 0 },
         xattrs,
     };
     let line = IdentityLine {

@@ -3,17 +3,18 @@
 //! says where they lie.
 //!
 //! Crash points. (1) The user's bytes are written back, and source entries stored that name them; fence.
-//! (2) A line with the new times; fence. (3) The bytes in place; fence. (4) A certificate; fence. Until (2)
-//! nothing has changed in place. Between (2) and (4) recovery, or who settles for a dead client, stores the
-//! bytes that the entries name, as those of a redo log. The call returns after (4): the user may change the
-//! bytes then, and the entries say nothing any more. Until it returns their pages stay where they are, for
-//! somebody holds their file to be mapped: what is cut off is parked, and after a crash nothing is allocated
-//! before the entries are carried out.
+//! (2) A line with the new times; fence. (3) The bytes in place; fence; only then the lock is released.
+//! Until (2) nothing has changed in place. After it recovery, or who settles for a dead client, stores the
+//! bytes that the entries name, as those of a redo log, if they are still there: each entry has their
+//! checksum. As long as the call has not returned they are, unless somebody stores to the buffer that is
+//! being written: their pages stay where they are, since the writer holds their file to be mapped. After (3)
+//! it does not matter: where they are still there the file gets what it has, and else nothing.
 //!
-//! No checksum covers the bytes: a user who changes them meanwhile, as no program should, gets a mix of both
-//! versions, as of any write, and not a line that recovery refuses after its write has begun in place.
+//! What is left: where another thread or process stores to the buffer while it is written from, or after
+//! the writer has died and before somebody has settled for it, and (3) was not complete, each unit of 8
+//! bytes is the old one or the new one, as by a write in place. Nothing else can come into the file.
 
-use novale_layout::{Entry, Source};
+use novale_layout::{Entry, RoFeature, Source};
 use novale_pm::{Flushed, Purpose};
 use novale_policy::Method;
 
@@ -22,7 +23,6 @@ use crate::base::types::SourceRun;
 use crate::fs::Fs;
 use crate::inode::state::State;
 use crate::op::call::Call;
-use crate::op::commit::Rest;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
@@ -43,19 +43,14 @@ impl Fs {
         let WriteBytes { data, source } = *written;
         let homes = self.homes(&locked.view, plan.offset, data)?;
         if !self.holds(source, data)? || overlap(source, &homes) {
-            return self.write_undo(call, locked, plan, data);
+            // The superblock may not say of an undo log that there is one.
+            return if self.is_used(RoFeature::Redo) {
+                self.write_undo(call, locked, plan, data)
+            } else {
+                self.write_copied(call, locked, plan, data)
+            };
         }
-        let mut offset = plan.offset;
-        let entries: Vec<Entry> = source
-            .iter()
-            .map(|run| {
-                // Shorter than a small write, which the runs are as long as.
-                let length = u32::try_from(run.len).unwrap_or(0);
-                let entry = Source { offset, length, from: run.addr };
-                offset += run.len;
-                Entry::Source(entry)
-            })
-            .collect();
+        let entries = source_entries(plan.offset, data, source);
         let mut tx = FileTx::begin(self, call, locked);
         tx.strip()?;
         tx.room_for(&entries)?;
@@ -69,19 +64,13 @@ impl Fs {
         }
         tx.grow(plan.end);
         tx.next().flags |= State::REDO;
-        let logged = tx.commit_and_keep(|_, _| {
+        tx.commit(|_, _| {
             let stored = homes.iter().fold(Flushed::none(), |stored, (at, bytes)| {
                 stored.and(self.pm.stream(*at, bytes, Purpose::Data))
             });
             self.pm.fence(stored).end();
             Ok(())
         })?;
-        if !seeded::is_on(Bug::SourceNotReleased) {
-            self.commit(call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
-        }
-        if let Some(logged) = &logged {
-            self.collect_if_grown(call, locked, logged);
-        }
         Ok(Method::Source)
     }
 
@@ -104,6 +93,20 @@ impl Fs {
         }
         Ok(rest.is_empty())
     }
+}
+
+/// The entries that name the bytes of a write, as long as the runs where they lie.
+fn source_entries(mut offset: u64, mut data: &[u8], source: &[SourceRun]) -> Vec<Entry> {
+    let entry = |run: &SourceRun| {
+        let len = usize::try_from(run.len).unwrap_or(usize::MAX);
+        let (now, later) = data.split_at(len.min(data.len()));
+        let crc = novale_crc::append(0, now);
+        let length = u32::try_from(now.len()).unwrap_or(0);
+        let entry = Source { offset, length, crc, from: run.addr };
+        (offset, data) = (offset + run.len, later);
+        Entry::Source(entry)
+    };
+    source.iter().map(entry).collect()
 }
 
 /// Whether the write goes over bytes that it is from.
@@ -170,8 +173,8 @@ mod tests {
         let before = fs.pm.counters();
         fs.write_from(&CTX, ino, 3000, &[7; 2000], &source).unwrap();
         let spent = fs.pm.counters() - before;
-        // The bytes, their entry, the line and the certificate.
-        assert_eq!(spent.lines(), 33 + 1 + 1 + 1);
+        // The bytes, their entry and the line.
+        assert_eq!(spent.lines(), 33 + 1 + 1);
         assert_eq!(read(&fs, ino, 2990, 2020), [vec![1; 10], vec![7; 2000], vec![1; 10]].concat());
     }
 

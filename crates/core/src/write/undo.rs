@@ -42,6 +42,23 @@ const HALF_PAGE: usize = PAGE_BYTES / 2;
 /// A piece of a write, and where it goes in place; none: its page is copied.
 type Parts<'d> = ArrayVec<(PagePiece<'d>, Option<PmAddr>), PAGES_MAX>;
 
+/// The pages of a write that are copied. They lie side by side: only the first and the last of three may
+/// change in place.
+#[derive(Debug, Clone, Copy)]
+struct Copies {
+    first: u64,
+    count: u64,
+}
+
+impl Copies {
+    fn of(parts: &Parts<'_>, plan: &WritePlan) -> Self {
+        let mut copied = parts.iter().filter(|(_, home)| home.is_none());
+        let count = copied.clone().count() as u64;
+        let first = copied.next().map_or(plan.first_page(), |(piece, _)| piece.file_page);
+        Self { first, count }
+    }
+}
+
 impl Fs {
     /// Overwrites bytes of the file; says how.
     pub(crate) fn write_undo(
@@ -60,6 +77,12 @@ impl Fs {
         if parts.iter().all(|(_, home)| home.is_none()) {
             return self.write_copied(call, locked, plan, data);
         }
+        // What the write could fail for is asked before its log is stored.
+        let copies = Copies::of(&parts, plan);
+        if copies.count > 0 && !self.allocator.is_roomy(self.arena())? {
+            return self.write_copied(call, locked, plan, data);
+        }
+        self.allow_write(call, &locked.view, copies.first, copies.count)?;
         let logged = if seeded::is_on(Bug::UndoNotLogged) {
             None
         } else {
@@ -68,11 +91,12 @@ impl Fs {
         if let Some(logged) = logged.as_ref().filter(|_| seeded::is_on(Bug::UndoCollected)) {
             self.collect_if_grown(call, locked, logged);
         }
-        self.write_over(call, locked, plan, &parts)?;
+        let written = self.write_over(call, locked, plan, &parts, copies);
+        // Also of a write that has failed: its log is of no use.
         if let Some(logged) = &logged {
             self.collect_if_grown(call, locked, logged);
         }
-        Ok(Method::Undo)
+        written.map(|()| Method::Undo)
     }
 
     /// Commits what the parts that change in place hold now.
@@ -108,19 +132,16 @@ impl Fs {
         locked: &Locked<'_>,
         plan: &WritePlan,
         parts: &Parts<'_>,
+        copies: Copies,
     ) -> Result<()> {
         let view = &locked.view;
-        // They lie side by side: only the first and the last of three may change in place.
-        let mut copied = parts.iter().filter(|(_, home)| home.is_none()).map(|(piece, _)| piece);
-        let (first_copied, count) = copied
-            .clone()
-            .fold((None, 0), |(first, count), piece| (first.or(Some(piece.file_page)), count + 1));
-        let first_copied = first_copied.unwrap_or(plan.first_page());
+        let Copies { first: first_copied, count } = copies;
+        let mut others = parts.iter().filter(|(_, home)| home.is_none()).map(|(piece, _)| piece);
         let mut tx = FileTx::begin(self, call, locked);
         if count > 0 {
             tx.take(count, self.need_of(view, first_copied, count)?)?;
         }
-        copied.try_for_each(|piece| self.copy_page(&mut tx, view, piece, first_copied))?;
+        others.try_for_each(|piece| self.copy_page(&mut tx, view, piece, first_copied))?;
         tx.room_to_map(first_copied)?;
         view.publish_begin();
         for (piece, home) in parts {
@@ -196,6 +217,36 @@ mod tests {
         let expected =
             [vec![1; 2048], vec![2; 2048 + 4096], vec![3; 2049], vec![1; 2047 + 4096]].concat();
         assert_eq!(bytes, expected);
+    }
+
+    /// A write that failed left its log: a full pool lost its reserve to it, and a tree went beyond its
+    /// limits.
+    #[test]
+    fn a_write_that_fails_leaves_nothing() {
+        let (fs, ino) = filled();
+        let set = crate::SetAttr { size: Some(8 * 4096), ..crate::SetAttr::default() };
+        fs.setattr(&CTX, crate::Node::current(ino), &set).unwrap();
+        let new = crate::NewInode {
+            kind: novale_layout::FileKind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: b"",
+        };
+        let root = crate::Node::current(Ino::ROOT);
+        let filler = fs.create(&CTX, root, b"filler", &new).unwrap().ino;
+        while fs.append(&CTX, filler, &[3; PAGE_BYTES]).is_ok() {}
+        let before = fs.statfs_of(Ino::ROOT).unwrap().pages_free;
+        // The end of a page that is there, and the start of a hole.
+        for _ in 0..100 {
+            fs.write(&CTX, ino, 4 * 4096 - 1000, &[4; 1100]).unwrap_err();
+        }
+        assert_eq!(fs.statfs_of(Ino::ROOT).unwrap().pages_free, before);
+        let mut end = [0; 1000];
+        fs.read(&CTX, ino, 4 * 4096 - 1000, &mut end).unwrap();
+        assert_eq!(end, [1; 1000]);
+        fs.write(&CTX, ino, 100, &[5; 100]).unwrap();
     }
 
     #[test]

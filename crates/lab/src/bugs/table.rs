@@ -123,7 +123,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("undo-collected", UndoCollected, PowerCut, "DESIGN 6", "the log of a write's old bytes is collected before the write counts"),
     bug!("undone-cached", UndoneCached, PowerCut, "DESIGN 6", "a write under an undo log leaves a line of its bytes in the cache"),
     bug!("source-cached", SourceCached, PowerCut, "DESIGN 6", "the bytes that a log names elsewhere in the pool are not written back"),
-    bug!("source-not-released", SourceNotReleased, PowerCut, "DESIGN 6", "a write returns while its log names bytes that the user may change"),
+    bug!("source-not-asked", SourceNotAsked, PowerCut, "DESIGN 6", "recovery takes for a write's bytes what lies where they lay"),
     bug!("redo-forgotten", RedoForgotten, PowerCut, "DESIGN 3", "recovery does not carry out what the log of a file has"),
     bug!("pair-in-place", PairInPlace, PowerCut, "DESIGN 3", "a paired write stores over the lines that are current"),
     bug!("pair-line-cached", PairLineCached, PowerCut, "DESIGN 3", "the first line that a paired write stores is not flushed"),

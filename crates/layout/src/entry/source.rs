@@ -17,9 +17,9 @@ raw! {
         0 header: RawEntryHeader,
         16 offset: U64,
         24 length: U32,
-        28 reserved: [u8; 4],
+        28 bytes_crc: U32,
         32 from: U64,
-        40 reserved2: [u8; 24],
+        40 reserved: [u8; 24],
     }
 }
 
@@ -30,6 +30,8 @@ pub struct Source {
     pub offset: u64,
     /// How many bytes, 1 to [`SOURCE_BYTES_MAX`].
     pub length: u32,
+    /// The CRC32C of the bytes: what else lies there is not the file's.
+    pub crc: u32,
     /// Where the first of them lies; any byte.
     pub from: PmAddr,
 }
@@ -40,9 +42,9 @@ impl Source {
             header: raw_header(EntryKind::Source, 1, op_seq),
             offset: self.offset.into(),
             length: self.length.into(),
-            reserved: [0; 4],
+            bytes_crc: self.crc.into(),
             from: self.from.raw().into(),
-            reserved2: [0; 24],
+            reserved: [0; 24],
         })
     }
 
@@ -55,6 +57,6 @@ impl Source {
         let in_file = end.is_some_and(|end| end <= SIZE_LIMIT);
         check(in_file, SOURCE, "offset", "an end of at most 2^63", offset)?;
         let from = PmAddr::decode_byte(raw.from.get(), SOURCE, "from")?;
-        Ok(Self { offset, length, from })
+        Ok(Self { offset, length, crc: raw.bytes_crc.get(), from })
     }
 }

@@ -223,10 +223,11 @@ fn of_the_pair_entry() {
 
 #[test]
 fn of_the_source_entry() {
-    let source = Source { offset: 0x1234, length: 100, from: PmAddr::new(1, 0x1003) };
+    let from = PmAddr::new(1, 0x1003);
+    let source = Source { offset: 0x1234, length: 100, crc: 0x0a0b_0c0d, from };
     assert_bytes(
         &Logged(12, Entry::Source(source)),
-        &["ef35cc50070101000c0000000000000034120000000000006400000000000000", "0310000000000001"],
+        &["fbef97af070101000c000000000000003412000000000000640000000d0c0b0a", "0310000000000001"],
     );
 }
 

@@ -226,10 +226,11 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
     let bytes = proptest::collection::vec(any::<u8>(), 1..=REDO_BYTES_MAX);
     let redo =
         (0..1u64 << 60, bytes).prop_map(|(at, bytes)| Entry::Redo(Redo::first_of(at, &bytes).0));
-    let source =
-        (0..1u64 << 60, 1..=SOURCE_BYTES_MAX, 1..1u64 << 40).prop_map(|(offset, length, from)| {
-            Entry::Source(Source { offset, length, from: PmAddr::new(0, from) })
-        });
+    let source = (0..1u64 << 60, 1..=SOURCE_BYTES_MAX, any::<u32>(), 1..1u64 << 40).prop_map(
+        |(offset, length, crc, from)| {
+            Entry::Source(Source { offset, length, crc, from: PmAddr::new(0, from) })
+        },
+    );
     prop_oneof![write, pair, attributes().prop_map(Entry::Attributes), add, delete, redo, source]
 }
 

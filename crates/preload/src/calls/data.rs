@@ -115,13 +115,16 @@ impl File {
     /// Writes bytes that lie in a file's own pages, mapped here, by where they lie, if the file is to be
     /// written so (ZCL).
     fn write_from_mapping(&self, bytes: &[u8], offset: u64) -> Option<Result<Written, Error>> {
-        // Held until it is written: no mapping gives way, and no page gets another place.
-        let maps = maps::some()?;
         let (fs, ino) = (self.fs, self.description.ino());
-        let policy = fs.update_of(ino).ok()?.unwrap_or(fs.update_policy());
-        if policy != UpdatePolicy::Zcl || maps::has_replicas() {
+        if !maps::are_some() || maps::has_replicas() {
             return None;
         }
+        let policy = fs.update_of(ino).ok()?.unwrap_or(fs.update_policy());
+        if policy != UpdatePolicy::Zcl {
+            return None;
+        }
+        // Held until it is written: no mapping gives way, and no page gets another place.
+        let maps = maps::some()?;
         let start = bytes.as_ptr().addr() as u64;
         let range = start..start + bytes.len() as u64;
         let part = maps.around(&range)?;

@@ -226,7 +226,7 @@ static PIECES: AtomicUsize = AtomicUsize::new(0);
 
 /// The table, where there is anything in it.
 pub(crate) fn some() -> Option<Held<'static, Maps>> {
-    (COUNT.load(Ordering::Acquire) > 0).then(|| MAPS_HERE.lock())
+    are_some().then(|| MAPS_HERE.lock())
 }
 
 /// The table, whatever is in it.
