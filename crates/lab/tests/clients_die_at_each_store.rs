@@ -66,9 +66,14 @@ fn run_mapped((points, stride): (Points, usize), power: bool) {
 /// By each method of writes.
 #[test]
 fn while_they_overwrite() {
-    let setup = format!("create /f {FILE}\nwrite /f offset=0 len=9000 fill=1\n");
+    let setup = format!(
+        "create /f {FILE}\nwrite /f offset=0 len=9000 fill=1
+         create /g {FILE}\nwrite /g offset=0 len=5000 fill=3"
+    );
     let setup = parse_steps(&setup).unwrap();
-    let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=5000 fill=2";
+    // The copy is a write from a mapping where that is a method of its own.
+    let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=5000 fill=2
+        copy /g /f from=50 to=3000 len=2000";
     for update in UpdatePolicy::ALL {
         let core = CoreOptions { update, ..CoreOptions::new(vec![4 << 20], 1, Form::Auto) };
         let options = DeathOptions { core, points: Points::Pool, stride: 1, power: true, seed: 5 };
