@@ -113,6 +113,8 @@ pub struct SetAttr {
     pub mtime_ns: Option<i64>,
     /// Directory tree to count for.
     pub project: Option<u32>,
+    /// How it is written from now on, by number, which a model does not tell apart.
+    pub method: Option<u8>,
     /// Clear set-uid, and set-gid where the group may execute.
     pub clear_set_id: bool,
 }

@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use fastrand::Rng;
 use novale_core::{Form, UpdatePolicy};
+use novale_model::SetAttr;
 
 use super::shapes::ALL;
 use super::workloads::Case;
 use crate::crash::{CrashOptions, Effort, small_step};
 use crate::diff::CoreOptions;
-use crate::workload::{Flavor, Generator, Step, parse_steps};
+use crate::workload::{Action, Flavor, Generator, Step, parse_steps};
 
 pub(super) const MB: u64 = 1 << 20;
 
@@ -44,13 +45,39 @@ pub(super) fn lanes(seed: u64) -> Case {
         .with(|options| (options.core.lanes, options.many_threads) = (lanes, true))
 }
 
-/// By a method of writes that is not the usual choice, in any form, files being mapped.
+/// By a method of writes that is not the usual choice, in any form, files being mapped; every other time
+/// files and directories get others meanwhile.
 pub(super) fn methods(seed: u64) -> Case {
     let form = [Form::Auto, Form::Single, Form::Two];
     let form = form.get(usize::try_from(seed % 3).unwrap_or(0)).copied().unwrap_or_default();
     let chosen = UpdatePolicy::ALL.iter().cycle().nth(usize::try_from(seed / 3 % 64).unwrap_or(0));
     let chosen = chosen.copied().unwrap_or_default();
-    mapped(seed, form, seed % 2).with(|options| options.core.update = chosen)
+    let mut case = mapped(seed, form, seed % 2).with(|options| options.core.update = chosen);
+    if seed % 4 < 2 {
+        case.steps = with_methods(case.steps, seed);
+    }
+    case
+}
+
+/// Before some writes their file gets another method, or none of its own; not that of writes in place, of
+/// which a crash keeps other states.
+fn with_methods(steps: Vec<Step>, seed: u64) -> Vec<Step> {
+    let mut random = Rng::with_seed(seed);
+    let mut numbers: Vec<u8> = UpdatePolicy::ALL.map(UpdatePolicy::number).into();
+    numbers.retain(|number| *number != UpdatePolicy::InPlace.number());
+    numbers.push(0);
+    let mut mixed = Vec::new();
+    for step in steps {
+        if let Step::On { target, action: Action::Write { .. } | Action::Append { .. } } = &step
+            && random.u32(0..3) == 0
+        {
+            let method = random.choice(&numbers).copied();
+            let action = Action::Set(SetAttr { method, ..SetAttr::default() });
+            mixed.push(Step::On { target: target.clone(), action });
+        }
+        mixed.push(step);
+    }
+    mixed
 }
 
 /// Random steps with files that are mapped, on bytes above all or, of turn 1, on all.

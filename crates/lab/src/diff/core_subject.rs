@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use novale_core::{
     ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Node, Piece, Place, Seek,
-    SetAttr as FsSetAttr, Unnamed, Usage,
+    SetAttr as FsSetAttr, Unnamed, UpdatePolicy, Usage,
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
 
@@ -326,7 +326,7 @@ fn set_attr(set: &SetAttr) -> FsSetAttr {
         atime_ns: set.atime_ns,
         mtime_ns: set.mtime_ns,
         project: set.project,
-        update: None,
+        update: set.method.map(UpdatePolicy::numbered),
         clear_set_id,
     }
 }

@@ -323,6 +323,7 @@ fn set_text(set: &SetAttr) -> String {
         text("atime", set.atime_ns.map(|time| time.to_string())),
         text("mtime", set.mtime_ns.map(|time| time.to_string())),
         text("project", set.project.map(|project| project.to_string())),
+        text("method", set.method.map(|method| method.to_string())),
         text("clear_set_id", set.clear_set_id.then(|| "1".to_owned())),
     ]
     .concat()
@@ -337,6 +338,7 @@ fn parse_set(words: &mut Words<'_>) -> Result<SetAttr, String> {
         atime_ns: words.optional("atime").map(parse).transpose()?,
         mtime_ns: words.optional("mtime").map(parse).transpose()?,
         project: words.optional("project").map(parse).transpose()?,
+        method: words.optional("method").map(parse).transpose()?,
         clear_set_id: words.optional("clear_set_id").is_some(),
     })
 }
