@@ -9,8 +9,16 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use support::{Scratch, facts, novale};
+
+/// One test at a time: a child that another one starts has, until it runs its program, what is open
+/// here, and a mount is busy with it.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The method of a file by its own choice, and by its mount's.
 fn methods(path: &Path) -> (Option<String>, String) {
@@ -27,6 +35,7 @@ fn own(name: &str, mount: &str) -> (Option<String>, String) {
 #[test]
 fn the_nearest_choice_holds() {
     let Some(scratch) = Scratch::for_mount("the_nearest_choice_holds") else { return };
+    let _alone = alone();
     let slot = scratch.slot("pool");
     novale(&["mkfs", "--size", "32M", "--method", "adl", &slot]).ok();
     assert_eq!(facts(&slot)["default_method"], "adl");
@@ -71,6 +80,7 @@ fn the_nearest_choice_holds() {
 #[test]
 fn others_do_not_choose() {
     let Some(scratch) = Scratch::for_mount("others_do_not_choose") else { return };
+    let _alone = alone();
     let slot = scratch.pool();
     novale(&["mount", &slot, &scratch.dir()]).ok();
     let file = scratch.in_dir("file");
@@ -99,6 +109,7 @@ fn others_do_not_choose() {
 #[test]
 fn what_is_no_choice_is_refused() {
     let Some(scratch) = Scratch::for_mount("what_is_no_choice_is_refused") else { return };
+    let _alone = alone();
     let slot = scratch.pool();
     novale(&["mount", &slot, &scratch.dir()]).ok();
     novale(&["set", "--method", "magic", &scratch.dir()]).refused(2, &["magic", "adl"]);

@@ -50,7 +50,7 @@ mod tasks {
     use super::harness::PLACE;
 
     #[test]
-    #[ignore = "run directly by also_when_they_are_killed"]
+    #[ignore = "a task of another test"]
     fn writes_and_dies() {
         let threads: Vec<_> = (0..5)
             .map(|thread| {
