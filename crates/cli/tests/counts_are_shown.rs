@@ -16,7 +16,7 @@ use novale_posix::Files;
 use novale_posix::join::{self, Joined};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Scratch, ends, eventually, novale, program, signal_daemon};
+use support::{Scratch, alone, ends, eventually, novale, program, signal_daemon};
 
 /// Set for a client that is a process of its own: the slot.
 const CHILD: &str = "NOVALE_TEST_CHILD";
@@ -58,6 +58,7 @@ fn counting_client() {
 #[test]
 fn what_all_clients_count_is_added_up_and_stays() {
     let Some(scratch) = Scratch::for_mount("what_all_clients_count") else { return };
+    let _alone = alone();
     let slot = scratch.pool();
     novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
     // Through the mount.
@@ -112,6 +113,7 @@ fn what_all_clients_count_is_added_up_and_stays() {
 #[test]
 fn they_are_there_as_long_as_the_pool_is_open() {
     let Some(scratch) = Scratch::for_mount("they_are_there_as_long") else { return };
+    let _alone = alone();
     let slot = scratch.pool();
     novale(&["stats", &slot]).refused(1, &["nobody has the pool open"]);
     // A mount that shares the pool with nobody.
@@ -152,6 +154,7 @@ fn they_are_there_as_long_as_the_pool_is_open() {
 fn another_users_are_not_believed() {
     use std::os::unix::fs::{PermissionsExt, chown};
     let Some(scratch) = Scratch::for_mount("another_users_are_not_believed") else { return };
+    let _alone = alone();
     let slot = scratch.pool();
     novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
     let arena = support::arenas(&slot).remove(0);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use novale_posix::join::{self, Opening};
 use novale_posix::{Files, Pool};
-use support::{Scratch, facts, novale};
+use support::{Scratch, alone, facts, novale};
 
 /// The least time that one of several writes takes.
 fn least(mut write: impl FnMut()) -> Duration {
@@ -31,6 +31,7 @@ const BARRIER: Duration = Duration::from_micros(900);
 #[test]
 fn all_clients_are_on_the_mounts_device() {
     let Some(scratch) = Scratch::for_mount("all_clients_are_on") else { return };
+    let _alone = alone();
     let slot = scratch.pool();
     let device = "device=stt-ram:barrier=900000:write=0";
     novale(&["mount", "-o", &format!("direct,{device}"), &slot, &scratch.dir()]).ok();
@@ -57,6 +58,7 @@ fn all_clients_are_on_the_mounts_device() {
 #[test]
 fn what_can_not_be_emulated_is_said() {
     let Some(scratch) = Scratch::for_mount("what_can_not_be_emulated") else { return };
+    let _alone = alone();
     let (slot, dir) = (scratch.pool(), scratch.dir());
     let mount = |option: &str| novale(&["mount", "-o", option, &slot, &dir]);
     mount("device=barrier=1").refused(1, &["a fence takes", "ns on this machine"]);

@@ -9,16 +9,8 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use support::{Scratch, facts, novale};
-
-/// One test at a time: a child that another one starts has, until it runs its program, what is open
-/// here, and a mount is busy with it.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use support::{Scratch, alone, facts, novale};
 
 /// The method of a file by its own choice, and by its mount's.
 fn methods(path: &Path) -> (Option<String>, String) {

@@ -8,16 +8,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use support::{Scratch, novale};
-
-/// One test at a time: a child that another one starts has, until it runs its program, what is open
-/// here, and a mount is busy with it.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use support::{Scratch, alone, novale};
 
 /// What `show --json` says of a directory's tree.
 fn shown(dir: &str) -> serde_json::Value {

@@ -11,6 +11,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -44,6 +45,13 @@ impl Outcome {
             assert!(self.err.contains(word), "'{word}' is missing in: {}", self.err);
         }
     }
+}
+
+/// One test at a time: a child that another one starts has, until it runs its program, what is open
+/// here, and a mount is busy with it.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the program under its own name.
