@@ -159,6 +159,8 @@ pub enum Bug {
     UndoCollected,
     /// A write under an undo log leaves a line of the new bytes in the cache.
     UndoneCached,
+    /// A torn line stays while recovery stores what the log owes.
+    TornLineStays,
     /// The bytes that a log names elsewhere in the pool are not written back.
     SourceCached,
     /// Recovery and settling take what lies where a log names bytes for those, whatever it is by now.

@@ -65,8 +65,12 @@ impl MediaInode {
     /// What is wrong with a line that is neither blank nor valid: torn by a crash that recovery has
     /// not seen yet, or damaged.
     pub(crate) fn torn_line(&self) -> Option<LayoutError> {
-        let errors = self.lines.iter().filter_map(|line| line.err());
-        errors.into_iter().find(|error| *error != LayoutError::Blank)
+        self.torn_lines().into_iter().flatten().next()
+    }
+
+    /// [`MediaInode::torn_line`] by slot.
+    pub(crate) fn torn_lines(&self) -> [Option<LayoutError>; 2] {
+        self.lines.map(|line| line.err().filter(|error| *error != LayoutError::Blank))
     }
 
     /// What no crash can have left: a line that is absurd though its checksum is right, or two lines

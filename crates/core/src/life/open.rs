@@ -222,6 +222,12 @@ fn repair(pm: &Pm, pool: &Pool, opened: &Opened) -> Flushed {
     for at in rejected.chain(opened.torn_records.iter().filter(|_| !torn_stay)) {
         pending = pending.and(pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal));
     }
+    for at in &opened.found.torn_lines {
+        pending = pending.and(pm.stream_zero(*at, LINE, Purpose::Commit));
+    }
+    if !opened.found.torn_lines.is_empty() {
+        pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
+    }
     // A certificate supersedes the entries that have these bytes.
     for Owed { at, bytes, .. } in opened.found.owed.values().flatten() {
         pending = pending.and(pm.stream(*at, bytes, Purpose::Data));

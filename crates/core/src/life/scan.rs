@@ -75,6 +75,8 @@ pub(crate) struct ScanFound {
     pub(crate) projects: BTreeMap<u32, Usage>,
     /// Bytes that logs have, and that do not lie where they belong.
     pub(crate) owed: BTreeMap<Ino, Vec<Owed>>,
+    /// Torn lines of inodes that bytes are owed to.
+    pub(crate) torn_lines: Vec<PmAddr>,
     /// Inodes of which a page has two copies.
     pub(crate) paired: BTreeSet<Ino>,
     /// Inodes that can't be believed, and why.
@@ -199,7 +201,7 @@ impl Scan<'_> {
         if crashed.is_none() && standing.by_record {
             return Err(standing::only_in_record(ino, place));
         }
-        match standing.torn {
+        match standing.torn() {
             Some(error) if crashed.is_none() => {
                 return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
             }
@@ -261,6 +263,7 @@ impl Scan<'_> {
             let (accepted, owed) = accepted.finish(&id, &mappings, line.size)?;
             pending = accepted;
             if !owed.is_empty() {
+                found.torn_lines.extend(standing.torn_lines(place));
                 found.owed.insert(ino, owed);
             }
         }
@@ -616,6 +619,7 @@ impl ScanFound {
             self.projects.entry(project).or_default().add(used);
         }
         self.owed.extend(other.owed);
+        self.torn_lines.extend(other.torn_lines);
         self.paired.extend(other.paired);
         self.damaged.extend(other.damaged);
         self.torn.extend(other.torn);

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use novale_arena::{ClientInfo, Op, Owner, Phase, Record, Recovery, Settler};
 use novale_layout::{
-    COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, PAGE, PmAddr,
+    COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -264,6 +264,11 @@ impl Fs {
             let accepted = AcceptedLog::read(pm, self.seed, held.ino, &held.place, standing)?;
             pending = pending.and(accepted.pending);
             named.extend(accepted.pages);
+            if !accepted.owed.is_empty() {
+                for at in standing.torn_lines(&held.place) {
+                    pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
+                }
+            }
             owed.extend(accepted.owed);
         }
         for record in journal.records.iter().filter(|record| !record.good) {

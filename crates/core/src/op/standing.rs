@@ -6,7 +6,7 @@
 //! that one was stored. A line without names counts in any case: only a durable record takes the last
 //! name, and what its checksum covers may be in use elsewhere since.
 
-use novale_layout::{CommitLine, IdentityLine, Ino, LayoutError, PmAddr};
+use novale_layout::{COMMIT_OFFSETS, CommitLine, IdentityLine, Ino, LayoutError, PmAddr};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -26,12 +26,29 @@ pub(crate) struct Standing {
     pub(crate) install: [Option<CommitLine>; 2],
     /// Own lines that were refused.
     pub(crate) rejected: u32,
-    /// What is wrong with one of its own lines that does not validate and is not blank.
-    pub(crate) torn: Option<LayoutError>,
+    /// What is wrong with own lines that do not validate and are not blank, by slot.
+    pub(crate) torn: [Option<LayoutError>; 2],
     /// The line is from a record, and the inode's own are older: never in a pool closed clean.
     pub(crate) by_record: bool,
     /// The line was written in the session that crashed.
     pub(crate) is_recent: bool,
+}
+
+impl Standing {
+    /// What is wrong with the first of its torn lines.
+    pub(crate) fn torn(&self) -> Option<LayoutError> {
+        self.torn.into_iter().flatten().next()
+    }
+
+    /// Where its torn lines are, that have to be zero, durably, before bytes that its log owes are
+    /// stored: a certificate, cut off in its turn, may bring a torn line just what it lacks, and what
+    /// that line says of the bytes in place has then been undone.
+    pub(crate) fn torn_lines(&self, place: &InodePlace) -> impl Iterator<Item = PmAddr> {
+        let stay = seeded::is_on(Bug::TornLineStays);
+        let torn = COMMIT_OFFSETS.into_iter().zip(self.torn).filter(move |_| !stay);
+        let inode = place.addr;
+        torn.filter_map(move |(offset, torn)| torn.map(|_| inode.add(offset)))
+    }
 }
 
 /// Decides an inode; `None` for one that was never used. Data checksums are asked for in the session
@@ -85,8 +102,9 @@ pub(crate) fn decide(
     // number of its own: two lines of one number, the certificate and what it replaces, would
     // leave it open which one stands. And a line that a crash tore is overwritten, so that one
     // found later is damage.
-    let torn = media.torn_line();
-    let open = own.rejected > 0 || torn.is_some() || op_seq_max > line.op_seq;
+    let torn = media.torn_lines();
+    let is_torn = torn.iter().any(Option::is_some);
+    let open = own.rejected > 0 || is_torn || op_seq_max > line.op_seq;
     let needed = record_wins || (open && !seeded::is_on(Bug::RejectedNotEnded));
     let mut install = [None; 2];
     if needed {

@@ -122,6 +122,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("undo-not-logged", UndoNotLogged, PowerCut, "DESIGN 6", "a write in place has no log of the old bytes"),
     bug!("undo-collected", UndoCollected, PowerCut, "DESIGN 6", "the log of a write's old bytes is collected before the write counts"),
     bug!("undone-cached", UndoneCached, PowerCut, "DESIGN 6", "a write under an undo log leaves a line of its bytes in the cache"),
+    bug!("torn-line-stays", TornLineStays, PowerCut, "DESIGN 6", "a torn line stays while what it says is undone, and the certificate over it completes it"),
     bug!("source-cached", SourceCached, PowerCut, "DESIGN 6", "the bytes that a log names elsewhere in the pool are not written back"),
     bug!("source-not-asked", SourceNotAsked, PowerCut, "DESIGN 6", "recovery takes for a write's bytes what lies where they lay"),
     bug!("redo-forgotten", RedoForgotten, PowerCut, "DESIGN 3", "recovery does not carry out what the log of a file has"),

@@ -327,7 +327,7 @@ impl Inventory {
 
 /// Refuses what closing a pool leaves nowhere.
 pub(crate) fn refuse_unclean(ino: Ino, place: &InodePlace, standing: &Standing) -> Result<()> {
-    if let Some(error) = standing.torn {
+    if let Some(error) = standing.torn() {
         return Err(Error::damaged_inode(ino, "commit lines", place.addr, error));
     }
     if standing.by_record {
