@@ -40,11 +40,22 @@ impl Fs {
         let mut tx = FileTx::begin(self, call, locked);
         tx.sum(plan.is_single);
         tx.strip()?;
-        tx.room_for(&entries)?;
-        for entry in &entries {
+        self.commit_then_store(tx, &entries, &homes, plan.end)
+    }
+
+    /// Commits a change whose bytes the entries have or name, then stores them where they belong.
+    pub(crate) fn commit_then_store(
+        &self,
+        mut tx: FileTx<'_>,
+        entries: &[Entry],
+        homes: &Homes<'_>,
+        end: u64,
+    ) -> Result<()> {
+        tx.room_for(entries)?;
+        for entry in entries {
             tx.entry(entry);
         }
-        tx.grow(plan.end);
+        tx.grow(end);
         tx.next().flags |= State::REDO;
         tx.commit(|_, _| {
             let stored = homes.iter().fold(Flushed::none(), |stored, (at, bytes)| {

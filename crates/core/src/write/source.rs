@@ -15,13 +15,12 @@
 //! bytes is the old one or the new one, as by a write in place. Nothing else can come into the file.
 
 use novale_layout::{Entry, RoFeature, Source};
-use novale_pm::{Flushed, Purpose};
+use novale_pm::Purpose;
 use novale_policy::Method;
 
 use crate::base::error::Result;
 use crate::base::types::SourceRun;
 use crate::fs::Fs;
-use crate::inode::state::State;
 use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
@@ -53,24 +52,12 @@ impl Fs {
         let entries = source_entries(plan.offset, data, source);
         let mut tx = FileTx::begin(self, call, locked);
         tx.strip()?;
-        tx.room_for(&entries)?;
         if !seeded::is_on(Bug::SourceCached) {
             for run in source {
                 tx.also(self.pm.write_back_range(run.addr, run.len, Purpose::Data));
             }
         }
-        for entry in &entries {
-            tx.entry(entry);
-        }
-        tx.grow(plan.end);
-        tx.next().flags |= State::REDO;
-        tx.commit(|_, _| {
-            let stored = homes.iter().fold(Flushed::none(), |stored, (at, bytes)| {
-                stored.and(self.pm.stream(*at, bytes, Purpose::Data))
-            });
-            self.pm.fence(stored).end();
-            Ok(())
-        })?;
+        self.commit_then_store(tx, &entries, &homes, plan.end)?;
         Ok(Method::Source)
     }
 
