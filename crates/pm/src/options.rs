@@ -40,6 +40,12 @@ pub enum SlotMemory {
     DaxFile,
     /// A DAX device's. Survives.
     DaxDevice,
+    /// A virtio-pmem device's: what the machine's host has in its page cache. A store is durable there
+    /// once the host was asked to flush, which a DAX device has no call for.
+    VirtioPmem,
+    /// Plain memory that the kernel was told to set aside (`memmap=512M!1G`), on a DAX device or below
+    /// a file system: survives what leaves memory alone, such as kexec.
+    SetAside,
     /// A tmpfs: what is in it survives the processes, not the machine's next start.
     Tmpfs,
     /// A ramfs: likewise.

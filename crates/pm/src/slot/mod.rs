@@ -1,10 +1,12 @@
 //! A pool's slots: found, checked, sized, mapped and faulted in.
 //!
 //! `Slot::open` is the way for a path: what is there (`source`), how long it is, whether all its
-//! blocks exist (`blocks`), then the mapping and its pages (`mapping`). Only `Pm::open` calls it.
+//! blocks exist (`blocks`), then the mapping and its pages (`mapping`). Only `Pm::open` calls it. What
+//! the memory survives is asked for later (`blocks`, `provider`).
 
 mod blocks;
 mod mapping;
+mod provider;
 mod source;
 
 use std::fs::File;
@@ -108,10 +110,10 @@ impl Slot {
     /// What memory its bytes are in.
     pub(crate) fn memory(&self) -> SlotMemory {
         match (self.kind, &self.file) {
-            (SlotKind::DaxFile, _) => SlotMemory::DaxFile,
-            (SlotKind::DaxDevice, _) => SlotMemory::DaxDevice,
+            (SlotKind::DaxFile, Some(file)) => provider::memory(file, SlotMemory::DaxFile),
+            (SlotKind::DaxDevice, Some(file)) => provider::memory(file, SlotMemory::DaxDevice),
             (SlotKind::File, Some(file)) => blocks::memory(file),
-            (SlotKind::File | SlotKind::Anonymous, _) => SlotMemory::Private,
+            (_, None) | (SlotKind::Anonymous, _) => SlotMemory::Private,
         }
     }
 
