@@ -54,10 +54,12 @@ fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
     if mapped.is_some() {
         return mapped;
     }
-    if kernel::map(fd, description) {
+    let shared = asked.as_ref().is_some_and(Asked::shared);
+    if !(shared && giving::kernel_refuses(fd, description)) && kernel::map(fd, description) {
         return mmap_by_kernel(args);
     }
-    // Somebody has the file's own pages mapped who can't give way, or there is no mount any more.
+    // The kernel can't, somebody has the file's own pages mapped who can't give way, or there is no mount
+    // any more.
     let own = asked.and_then(|asked| maps::map_own_for_good(description, &asked));
     Some(own.unwrap_or(fail(libc::ENODEV)))
 }

@@ -19,8 +19,12 @@
 //! the file is made, at an address of this library's, inaccessible and so never read. The kernel
 //! makes longer ones of it without a descriptor, a permission or the file system's being asked: to map
 //! the file anew would have it wait for the very page that is being waited for.
+//!
+//! Before Linux 6.6 the kernel maps files of a shared mount for one process alone (`MAP_PRIVATE`). There is
+//! no anchor then, and who asks for a shared mapping gets the file's own pages for good.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use novale_core::Fs;
@@ -36,6 +40,11 @@ use crate::numbers;
 const SLEEP: Duration = Duration::from_secs(10);
 /// The same after an attempt that a thread inside a call has stopped.
 const SOON: Duration = Duration::from_millis(5);
+
+/// What is known of the kernel: bits, since a mount of another kind could say otherwise.
+static KERNEL: AtomicU32 = AtomicU32::new(0);
+const MAPS: u32 = 1;
+const REFUSES: u32 = 2;
 
 /// A page of a file in the kernel's way, inaccessible.
 pub(crate) struct Anchor {
@@ -62,6 +71,8 @@ impl Anchor {
         }
         let flags = libc::MAP_SHARED;
         let at = sys!(libc::SYS_mmap, 0, PAGE, libc::PROT_NONE, flags, fd, 0);
+        let known = if at == fail(libc::ENODEV) { REFUSES } else { MAPS };
+        KERNEL.fetch_or(known, Ordering::Relaxed);
         Some(Self { at: u64::try_from(at).ok()?, writes: description.writes() })
     }
 
@@ -82,6 +93,14 @@ impl Anchor {
         }
         Some(at)
     }
+}
+
+/// Whether the kernel maps no file of a mount that others share, but private: so before Linux 6.6.
+pub(crate) fn kernel_refuses(fd: i32, description: &InUse) -> bool {
+    if KERNEL.load(Ordering::Relaxed) == 0 {
+        drop(Anchor::new(fd, description));
+    }
+    KERNEL.load(Ordering::Relaxed) == REFUSES
 }
 
 /// Puts the kernel's mappings in the place of all parts of a source; false, and nothing done, where the
