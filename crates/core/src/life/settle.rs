@@ -122,6 +122,7 @@ impl Fs {
             // Locks of structures that every step leaves sound go first: what follows needs them.
             pass(&|recovery| self.free_small_locks(recovery), false)?;
             pass(&|recovery| self.settle_operations(&op, recovery), !holds)?;
+            // Nobody's recovery ends here whose operations are blocked: a client stays while it has any.
             if let Some(call) = &call {
                 pass(&|recovery| Ok(self.give_back_holds(call, recovery)?), true)?;
             }
