@@ -41,7 +41,7 @@ pub use memory::arena::{Arena, Identity};
 pub use memory::segment::{GREATEST as SEGMENT_BYTES_MAX, Known};
 pub use memory::turn::{sleep_while, wake_all};
 pub use tables::names::NameTable;
-pub use tables::radix::Radix;
+pub use tables::radix::{PairRef, Radix};
 
 const _: () = assert!(cfg!(target_pointer_width = "64"), "offsets are turned into usize");
 const _: () = assert!(cfg!(target_endian = "little"), "a futex is the low half of its word");

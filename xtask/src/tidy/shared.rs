@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x4f33_b6c7_cdc7_76d0,
+        fingerprint: 0x54be_3562_dbfc_9e8c,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xd06d_57c8_44fc_197c,
+        fingerprint: 0xe884_7e2b_6dc4_8d4a,
     },
 ];
 

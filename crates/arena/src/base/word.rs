@@ -26,6 +26,19 @@ pub(crate) fn machine_word(word: &AtomicU64) -> &std::sync::atomic::AtomicU64 {
     unsafe { &*machine }
 }
 
+/// Asks for the line that a word is in to be brought into the cache.
+#[inline(always)]
+pub(crate) fn prefetch(word: &AtomicU64) {
+    let at: *const AtomicU64 = word;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _none = at;
+}
+
 /// Whether the calling thread is to sleep until another one changes a word.
 #[cfg(not(feature = "watched-stores"))]
 pub(crate) const fn sleeps() -> bool {

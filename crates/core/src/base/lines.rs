@@ -36,6 +36,14 @@ pub(crate) fn line_mask(bytes: &Range<u64>) -> u64 {
     u64::MAX >> (63 - (last - first)) << first
 }
 
+/// Whether bytes of a page, at least one, lie in one copy, and in which: `Some(true)` is the partner.
+#[inline]
+pub(crate) fn one_copy(word: u64, bytes: &Range<u64>) -> Option<bool> {
+    let mask = line_mask(bytes);
+    let in_partner = word & mask;
+    (in_partner == 0 || in_partner == mask).then_some(in_partner != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +61,8 @@ mod tests {
         assert_eq!(runs(0b110, 10..200), [(false, 10..64), (true, 64..192), (false, 192..200)]);
         assert_eq!(runs(0b10, 70..80), [(true, 70..80)]);
         assert_eq!(runs(7, 64..64), []);
+        assert_eq!(one_copy(0b110, &(10..65)), None);
+        assert_eq!(one_copy(0b110, &(64..192)), Some(true));
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..1000 {
             let (word, start) = (random.u64(..), random.u64(0..4096));
@@ -60,6 +70,7 @@ mod tests {
             let mut at = start;
             for run in line_runs(word, start..end) {
                 assert_eq!(run.bytes.start, at);
+                assert_eq!(one_copy(word, &run.bytes), Some(run.in_partner));
                 assert!(
                     (run.bytes.start..run.bytes.end)
                         .all(|byte| (word >> (byte / LINE) & 1 == 1) == run.in_partner)

@@ -1,26 +1,28 @@
 //! The pairs of a file: what its view has of pages with two copies.
 //!
-//! A radix map has a row of four keys for each such page: the partner, the operation whose entry says so,
-//! and the halves of the word; a row without a partner is none. Without a pair the map is empty, and a
-//! reader looks at its root alone.
-//!
-//! Leaves are used again for other maps, and a reader that comes late takes what it finds for the address
-//! of a page. So no value is one that can't be an address and some bytes: halves and numbers have 32 bits.
+//! A radix map has the partner of each such page, and beside it the word. In the bits of a partner that no
+//! page's address uses there is the number of the operation whose entry says so, as far as it fits. A page
+//! without a partner has one copy, and a word of 0, so that a reader who needs but the home copy looks at
+//! the word alone: those of eight pages are in a line. Without a pair the map is empty, and a reader looks
+//! at its root.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, Radix};
+use novale_arena::{Arena, AtomicU64, Known, PairRef, Radix};
 use novale_layout::PmAddr;
 
 use crate::base::error::{Error, Result};
 use crate::inode::view::View;
 
-const KEYS_A_PAGE: u64 = 4;
+/// The bits of a partner's word that are not of its address: the lowest 12, and eight above the byte.
+const OP_LOW: u64 = 0xfff;
+const OP_HIGH: u64 = 0xff << OP_HIGH_SHIFT;
+const OP_HIGH_SHIFT: u32 = 48;
 
-/// Whether a key is that of a partner.
-fn is_partner(key: u64) -> bool {
-    key.is_multiple_of(KEYS_A_PAGE)
+/// The address in a partner's word.
+fn partner_of(word: u64) -> PmAddr {
+    PmAddr::from_raw(word & !(OP_LOW | OP_HIGH))
 }
 
 /// The word of the arena's root block that counts the pairs of all views.
@@ -32,23 +34,42 @@ pub(crate) struct Paired {
     pub(crate) partner: PmAddr,
     /// A bit a line: set, it is current in the partner.
     pub(crate) word: u64,
-    /// The operation whose entry says so, by the low half of its number.
+    /// What is kept of the number of the operation whose entry says so.
     op: u64,
 }
 
-/// The low half of a word.
-fn low(word: u64) -> u64 {
-    word & u64::from(u32::MAX)
+/// The bits of an operation's number that are kept, where they are kept.
+fn kept(op_seq: u64) -> u64 {
+    op_seq & OP_LOW | op_seq << (OP_HIGH_SHIFT - OP_LOW.count_ones()) & OP_HIGH
 }
 
 impl Paired {
     pub(crate) fn new(partner: PmAddr, word: u64, op_seq: u64) -> Self {
-        Self { partner, word, op: low(op_seq) }
+        Self { partner, word, op: kept(op_seq) }
     }
 
     /// Whether it is the entry of that operation, among those that a log has of the page, which says so.
+    /// Of a million writes of the page another one may seem to be, too.
     pub(crate) fn is_by(&self, op_seq: u64) -> bool {
-        self.op == low(op_seq)
+        self.op == kept(op_seq)
+    }
+}
+
+/// What a reader finds of a page that may have two copies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PairPlace<'a> {
+    /// The first copy; null for a hole.
+    pub(crate) home: PmAddr,
+    partner: &'a AtomicU64,
+    /// 0 where the page has one copy.
+    pub(crate) word: u64,
+}
+
+impl PairPlace<'_> {
+    /// The second copy; null where there is none.
+    #[inline]
+    pub(crate) fn partner(&self) -> PmAddr {
+        partner_of(self.partner.load(Ordering::Relaxed))
     }
 }
 
@@ -65,7 +86,7 @@ fn count(arena: &Arena, change: i64) {
 
 impl<'a> View<'a> {
     fn pairs(&self) -> Radix<'a> {
-        Radix::new(self.pairs_word())
+        Radix::of_pairs(self.pairs_word(), self.index_word())
     }
 
     /// Whether a page of the file may have two copies.
@@ -77,18 +98,45 @@ impl<'a> View<'a> {
     /// What there is of a page that has two copies.
     #[inline]
     pub(crate) fn pair(&self, arena: &'a Arena, page: u64) -> Result<Option<Paired>> {
-        let Some(row) = self.pairs().row(arena, page * KEYS_A_PAGE)? else { return Ok(None) };
-        let [partner, op, first, second] = row;
-        let partner = PmAddr::from_raw(partner.load(Ordering::Relaxed));
-        let [op, first, second] = [op, first, second].map(|value| value.load(Ordering::Relaxed));
-        let word = first | second << 32;
-        Ok((!partner.is_null()).then_some(Paired { partner, word, op }))
+        let Some(PairRef { value, word }) = self.pairs().pair(arena, page)? else {
+            return Ok(None);
+        };
+        let partner = value.load(Ordering::Relaxed);
+        let (op, word) = (partner & (OP_LOW | OP_HIGH), word.load(Ordering::Relaxed));
+        Ok((partner != 0).then(|| Paired { partner: partner_of(partner), word, op }))
+    }
+
+    /// Where a page lies, and where it is said of it whether it has two copies, by one walk; none where
+    /// that is not known: in a file that had few pages when the pair was made.
+    #[inline]
+    pub(crate) fn known_page_and_pair(&self, arena: Known<'a>, page: u64) -> Option<PairPlace<'a>> {
+        let (home, PairRef { value, word }) = self.index().known_page_and_pair(arena, page)?;
+        let (home, word) = (PmAddr::from_raw(home), word.load(Ordering::Relaxed));
+        Some(PairPlace { home, partner: value, word })
+    }
+
+    /// As [`View::known_page_and_pair`] of a page that may have two copies, by a walk for each.
+    #[inline(never)]
+    pub(crate) fn known_apart(&self, arena: Known<'a>, page: u64) -> Option<PairPlace<'a>> {
+        let PairRef { value, word } = self.pairs().known_pair(arena, page)??;
+        let home = PmAddr::from_raw(self.index().known_page(arena, page)?);
+        Some(PairPlace { home, partner: value, word: word.load(Ordering::Relaxed) })
     }
 
     /// The first page from `from` on that has two copies.
     pub(crate) fn next_pair(&self, arena: &Arena, from: u64) -> Result<Option<u64>> {
-        let next = self.pairs().next(arena, from * KEYS_A_PAGE)?;
-        Ok(next.map(|(key, _)| key / KEYS_A_PAGE))
+        Ok(self.pairs().next(arena, from)?.map(|(page, _)| page))
+    }
+
+    /// How many pages from `page` on, at most `most`, have one copy each.
+    #[inline]
+    pub(crate) fn pages_before_pair(&self, arena: &Arena, page: u64, most: u64) -> Result<u64> {
+        if most <= 1 || !self.has_pairs() {
+            return Ok(most);
+        }
+        Ok(self
+            .next_pair(arena, page)?
+            .map_or(most, |next| most.min(next.saturating_sub(page).max(1))))
     }
 
     /// The partners of all pages that have two copies.
@@ -97,11 +145,7 @@ impl<'a> View<'a> {
         arena: &Arena,
         mut each: impl FnMut(PmAddr),
     ) -> Result<()> {
-        Ok(self.pairs().for_each(arena, &mut |key, value| {
-            if is_partner(key) {
-                each(PmAddr::from_raw(value));
-            }
-        })?)
+        Ok(self.pairs().for_each(arena, &mut |_, value| each(partner_of(value)))?)
     }
 
     /// Whether a page of the file has two copies.
@@ -111,20 +155,18 @@ impl<'a> View<'a> {
 
     /// Room for a page's pair: [`View::set_pair`] does not fail then.
     pub(crate) fn reserve_pair(&self, arena: &Arena, page: u64) -> Result<()> {
-        Ok(self.pairs().reserve(arena, page * KEYS_A_PAGE, KEYS_A_PAGE)?)
+        Ok(self.pairs().reserve(arena, page, 1)?)
     }
 
     /// Notes what a page's newest entry says; the partner of one that is new counts as a page of data.
     pub(crate) fn set_pair(&self, arena: &'a Arena, page: u64, paired: &Paired) -> Result<()> {
-        let Some(row) = self.pairs().row(arena, page * KEYS_A_PAGE)? else {
+        let Some(PairRef { value, word }) = self.pairs().pair(arena, page)? else {
             return Err(Error::BadArena(format!("no room for the pair of page {page}")));
         };
-        let [partner, op, first, second] = row;
-        op.store(paired.op, Ordering::Relaxed);
-        first.store(low(paired.word), Ordering::Relaxed);
-        second.store(paired.word >> 32, Ordering::Relaxed);
-        if partner.load(Ordering::Relaxed) == 0 {
-            partner.store(paired.partner.raw(), Ordering::Relaxed);
+        word.store(paired.word, Ordering::Relaxed);
+        let before = value.load(Ordering::Relaxed);
+        value.store(paired.partner.raw() | paired.op, Ordering::Relaxed);
+        if before == 0 {
             self.set_data_pages(self.data_pages() + 1);
             count(arena, 1);
         }
@@ -141,16 +183,28 @@ impl<'a> View<'a> {
         if !self.has_pairs() {
             return Ok(());
         }
-        let keys = pages.start * KEYS_A_PAGE..pages.end * KEYS_A_PAGE;
         let mut partners = 0;
-        self.pairs().remove_range(arena, keys.start, keys.end, &mut |key, value| {
-            if is_partner(key) {
-                partners += 1;
-                ended(PmAddr::from_raw(value));
-            }
+        self.pairs().remove_range(arena, pages.start, pages.end, &mut |_, value| {
+            partners += 1;
+            ended(partner_of(value));
         })?;
         self.set_data_pages(self.data_pages().saturating_sub(partners));
         count(arena, -partners.cast_signed());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_known_by_bits_that_no_page_has() {
+        let partner = PmAddr::new(u8::MAX, (1 << 48) - 4096);
+        for bit in 0..20 {
+            let pair = Paired::new(partner, 0, 1 << bit);
+            assert_eq!(partner_of(partner.raw() | pair.op), partner);
+            assert!(pair.is_by(1 << bit) && !pair.is_by(0), "bit {bit}");
+        }
     }
 }

@@ -377,7 +377,12 @@ impl<'a> View<'a> {
 
     /// A file: page number to page address. A directory: cookie to address of the dentry.
     pub(crate) fn index(&self) -> Radix<'a> {
-        Radix::new(&self.words[INDEX])
+        Radix::new(self.index_word())
+    }
+
+    /// The root of the same.
+    pub(crate) fn index_word(&self) -> &'a AtomicU64 {
+        &self.words[INDEX]
     }
 
     /// A directory: hash of a name to place of the dentry.

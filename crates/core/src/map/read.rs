@@ -58,7 +58,8 @@ impl Fs {
         let left = view.size().saturating_sub(offset);
         let len = left.min(buffer.len() as u64);
         let from = offset % PAGE;
-        let count = if len > 0 && len <= PAGE - from && !view.has_pairs() {
+        let is_in_page = len > 0 && len <= PAGE - from;
+        let count = if is_in_page && !view.has_pairs() {
             let page = PmAddr::from_raw(view.index().known_page(arena, offset / PAGE)?);
             let piece = buffer.get_mut(..usize::try_from(len).ok()?)?;
             if page.is_null() {
@@ -66,6 +67,15 @@ impl Fs {
             } else {
                 self.pm.load_in_page(page, from, piece).ok()?;
             }
+            piece.len()
+        } else if is_in_page
+            && let Some(pair) = view
+                .known_page_and_pair(arena, offset / PAGE)
+                .or_else(|| view.known_apart(arena, offset / PAGE))
+            && !pair.home.is_null()
+        {
+            let piece = buffer.get_mut(..usize::try_from(len).ok()?)?;
+            self.load_of_pair(&pair, from..from + len, piece).ok()?;
             piece.len()
         } else {
             self.copy_out(&view, offset, buffer).ok()?

@@ -10,8 +10,9 @@ use novale_layout::{PAGE, PmAddr};
 
 use crate::base::error::Result;
 use crate::base::extent::pages_touched;
-use crate::base::lines::line_runs;
+use crate::base::lines::{line_runs, one_copy};
 use crate::fs::Fs;
+use crate::inode::pairs::{PairPlace, Paired};
 use crate::inode::view::View;
 
 impl Fs {
@@ -34,38 +35,51 @@ impl Fs {
     ) -> Result<()> {
         let live = live_bytes(view, page);
         match self.page_addr(view, page)? {
-            Some(addr) if live > 0 => {
+            Some(home) if live > 0 => {
                 let bytes = page_bytes.get_mut(..live).unwrap_or_default();
-                self.pm.load(addr, bytes)?;
-                self.lay_partners(view, page * PAGE, bytes)
+                match view.pair(self.arena(), page)? {
+                    Some(Paired { partner, word, .. }) => {
+                        self.load_runs(home, partner, word, 0..live as u64, bytes)
+                    }
+                    None => Ok(self.pm.load(home, bytes)?),
+                }
             }
             _ => Ok(()),
         }
     }
 
-    /// Puts over bytes of a file, which are those of its pages' first copies, the lines of which the
-    /// second is current.
+    /// Loads current bytes of a page that may have two copies; at once where they lie in one, as they
+    /// mostly do. By a branch, not by a choice of the address: so a CPU that guesses right begins to load
+    /// before the word has come.
     #[inline]
-    fn lay_partners(&self, view: &View<'_>, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        if view.has_pairs() { self.lay_partners_over(view, offset, bytes) } else { Ok(()) }
+    pub(crate) fn load_of_pair(
+        &self,
+        pair: &PairPlace<'_>,
+        bytes: Range<u64>,
+        into: &mut [u8],
+    ) -> Result<()> {
+        match one_copy(pair.word, &bytes) {
+            Some(false) => Ok(self.pm.load_in_page(pair.home, bytes.start, into)?),
+            Some(true) => Ok(self.pm.load_in_page(pair.partner(), bytes.start, into)?),
+            None => self.load_runs(pair.home, pair.partner(), pair.word, bytes, into),
+        }
     }
 
     #[inline(never)]
-    fn lay_partners_over(&self, view: &View<'_>, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let arena = self.arena();
-        let end = offset + bytes.len() as u64;
-        let mut next = view.next_pair(arena, offset / PAGE)?;
-        while let Some(page) = next.filter(|page| page * PAGE < end) {
-            next = view.next_pair(arena, page + 1)?;
-            let Some(pair) = view.pair(arena, page)? else { continue };
-            let start = page * PAGE;
-            let inside = offset.max(start) - start..end.min(start + PAGE) - start;
-            for run in line_runs(pair.word, inside).filter(|run| run.in_partner) {
-                let [from, to] = [run.bytes.start, run.bytes.end]
-                    .map(|byte| usize::try_from(start + byte - offset).unwrap_or(usize::MAX));
-                let lines = bytes.get_mut(from..to).unwrap_or_default();
-                self.pm.load(pair.partner.add(run.bytes.start), lines)?;
-            }
+    fn load_runs(
+        &self,
+        home: PmAddr,
+        partner: PmAddr,
+        word: u64,
+        bytes: Range<u64>,
+        mut into: &mut [u8],
+    ) -> Result<()> {
+        for run in line_runs(word, bytes) {
+            let copy = if run.in_partner { partner } else { home };
+            let len = usize::try_from(run.bytes.end - run.bytes.start).unwrap_or(usize::MAX);
+            let (piece, later) = into.split_at_mut(len.min(into.len()));
+            self.pm.load_in_page(copy, run.bytes.start, piece)?;
+            into = later;
         }
         Ok(())
     }
@@ -100,25 +114,42 @@ impl Fs {
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         let mut rest = buffer.get_mut(..count).unwrap_or_default();
         let mut at = offset;
-        let index = view.index();
         while !rest.is_empty() {
-            // Pages that lie one after the other are copied at once.
-            let (from, most) = (at % PAGE, pages_touched(at, rest.len() as u64));
-            let (first, pages) = index.run(self.arena(), at / PAGE, most, PAGE)?;
-            let now = usize::try_from(pages * PAGE - from).unwrap_or(usize::MAX).min(rest.len());
-            let (piece, later) = rest.split_at_mut(now);
-            if first == 0 {
-                piece.fill(0);
-            } else {
-                self.pm.load(PmAddr::from_raw(first).add(from), piece)?;
-            }
-            at += now as u64;
+            let (piece, later) = self.copy_piece(view, at, rest)?;
+            at += piece as u64;
             rest = later;
         }
         let read = buffer.get_mut(..count).unwrap_or_default();
-        self.lay_partners(view, offset, read)?;
         self.unrecovered.lay_over(view.ino(), offset, read);
         Ok(count)
+    }
+
+    /// Copies the first of some bytes out, from `at` on: of pages that lie one after the other at once,
+    /// of one with two copies alone. Gives how many, and the room for the others.
+    fn copy_piece<'b>(
+        &self,
+        view: &View<'_>,
+        at: u64,
+        into: &'b mut [u8],
+    ) -> Result<(usize, &'b mut [u8])> {
+        let (arena, page, from) = (self.arena(), at / PAGE, at % PAGE);
+        let pair = view.pair(arena, page)?;
+        let most = match pair {
+            Some(_) => 1,
+            None => view.pages_before_pair(arena, page, pages_touched(at, into.len() as u64))?,
+        };
+        let (first, pages) = view.index().run(arena, page, most, PAGE)?;
+        let now = usize::try_from(pages * PAGE - from).unwrap_or(usize::MAX).min(into.len());
+        let (piece, later) = into.split_at_mut(now);
+        let home = PmAddr::from_raw(first);
+        match pair {
+            _ if home.is_null() => piece.fill(0),
+            Some(Paired { partner, word, .. }) => {
+                self.load_runs(home, partner, word, from..from + now as u64, piece)?;
+            }
+            None => self.pm.load(home.add(from), piece)?,
+        }
+        Ok((now, later))
     }
 }
 

@@ -19,25 +19,51 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::error::{ArenaError, BadOffset};
 use crate::base::off::Off;
-use crate::base::word::AtomicU64;
+use crate::base::word::{AtomicU64, prefetch};
+use crate::memory::alloc::Class;
 use crate::memory::arena::Arena;
 use crate::memory::segment::Known;
 use node::{
-    HEIGHT_MAX, KEY_MAX, Node, PARENT_WORDS, Parent, ROOT_NODE, ROOT_VALUE, RUN_STRIDE, Root,
-    SLOTS, bits, class_of, covers, height_of, in_run, index, mark, node, run_word, slot,
+    HEIGHT_MAX, KEY_MAX, Node, PARENT_WORDS, PairsLeaf, Parent, ROOT_NODE, ROOT_VALUE, RUN_STRIDE,
+    Root, SLOTS, beside, bits, class_above, class_of_leaf, covers, height_of, in_run, index, mark,
+    node, run_word, slot, twin_word,
 };
+
+/// A value and the word beside it, in a map of pairs.
+#[derive(Debug, Clone, Copy)]
+pub struct PairRef<'a> {
+    /// The value; 0: there is none.
+    pub value: &'a AtomicU64,
+    /// The word.
+    pub word: &'a AtomicU64,
+}
 
 /// The map whose root is a word that the caller owns; a word of 0 is the empty map.
 #[derive(Debug, Clone, Copy)]
 pub struct Radix<'a> {
     root: &'a AtomicU64,
+    /// Of a map of pairs: the root of the map of pages that it belongs to.
+    pages: Option<&'a AtomicU64>,
 }
 
 impl<'a> Radix<'a> {
-    /// The map with this root word.
+    /// The map with this root word. A reader that comes late, and finds a leaf that is used again, must
+    /// be able to take each value for an address and some bytes.
     #[must_use]
     pub fn new(root: &'a AtomicU64) -> Self {
-        Self { root }
+        Self { root, pages: None }
+    }
+
+    /// The same with a word of any value beside each value ([`Radix::pair`]), 0 where there is no value.
+    /// Its leaves are used again for such maps alone. It has keys of a map of pages, which knows where
+    /// its leaves are, so that one walk finds both.
+    #[must_use]
+    pub fn of_pairs(root: &'a AtomicU64, pages: &'a AtomicU64) -> Self {
+        Self { root, pages: Some(pages) }
+    }
+
+    fn class_of(self, level: u32) -> Class {
+        if level == 0 { class_of_leaf(self.pages.is_some()) } else { class_above(level) }
     }
 
     /// True if nothing is mapped or reserved.
@@ -113,6 +139,35 @@ impl<'a> Radix<'a> {
         Some(slot(leaf, key, 0).load(Acquire))
     }
 
+    /// As [`Radix::known_page`], and what a map of pairs that belongs to this one has at the key; none
+    /// also where this map does not know where that is.
+    #[inline(always)]
+    #[must_use]
+    pub fn known_page_and_pair(self, arena: Known<'a>, key: u64) -> Option<(u64, PairRef<'a>)> {
+        let root = self.root.load(Acquire);
+        let mut level = (root & 63) as u32;
+        if root & ROOT_NODE == 0 || !(2..=HEIGHT_MAX).contains(&level) || !covers(level, key) {
+            return None;
+        }
+        let mut at = root & !ROOT_NODE;
+        while level > 2 {
+            level -= 1;
+            let node: Node<'_> = arena.block(Off::from_raw(at))?;
+            at = slot(node, key, level).load(Acquire);
+        }
+        let parent: Parent<'_> = arena.block(Off::from_raw(at))?;
+        let twin = twin_word(parent, key).load(Acquire);
+        let pair = pair_in(arena.block(Off::from_raw(twin))?, key);
+        // It is needed once the word has come, in another line.
+        prefetch(pair.value);
+        let run = run_word(parent, key).load(Acquire);
+        if run != 0 {
+            return Some((in_run(run, key), pair));
+        }
+        let leaf: Node<'_> = arena.block(Off::from_raw(slot(parent, key, 1).load(Acquire)))?;
+        Some((slot(leaf, key, 0).load(Acquire), pair))
+    }
+
     /// The value at `key`, and how many keys from there on, at most `most`, have values that rise by
     /// `stride` each, or none where `key` has none. There may be more.
     ///
@@ -167,26 +222,58 @@ impl<'a> Radix<'a> {
         }
     }
 
-    /// The values of the four adjacent keys from `key` on, a multiple of 4, to be read or changed in
-    /// place; none where they have no node. What a reader finds there while a writer is at work may be
-    /// wrong. A writer reserves the keys first: [`Radix::next`] finds those whose value is not 0.
+    /// The value at `key` and the word beside it, in a map of pairs, to be read or changed in place; none
+    /// where they have no node. What a reader finds there while a writer is at work may be wrong. A
+    /// writer reserves the key first.
     ///
     /// # Errors
     /// [`BadOffset`]: damage, or a writer at work.
     #[inline]
-    pub fn row(self, arena: &'a Arena, key: u64) -> Result<Option<&'a [AtomicU64; 4]>, BadOffset> {
+    pub fn pair(self, arena: &'a Arena, key: u64) -> Result<Option<PairRef<'a>>, BadOffset> {
+        match self.known_pair(arena.known(), key) {
+            Some(pair) => Ok(pair),
+            None => self.pair_checked(arena, key),
+        }
+    }
+
+    /// As [`Radix::pair`], as far as this process knows the segment; none beyond, and for what is bad.
+    #[inline]
+    #[must_use]
+    pub fn known_pair(self, arena: Known<'a>, key: u64) -> Option<Option<PairRef<'a>>> {
+        let root = self.root.load(Acquire);
+        if root & ROOT_NODE == 0 {
+            return Some(None);
+        }
+        let mut height = (root & 63) as u32;
+        if height == 0 || height > HEIGHT_MAX || !covers(height, key) {
+            return None;
+        }
+        let mut at = root & !ROOT_NODE;
+        // As many turns as the tree is high: at most 8.
+        while height > 1 {
+            height -= 1;
+            let node: Node<'_> = arena.block(Off::from_raw(at))?;
+            at = slot(node, key, height).load(Acquire);
+            if at == 0 {
+                return Some(None);
+            }
+        }
+        Some(Some(pair_in(arena.block(Off::from_raw(at))?, key)))
+    }
+
+    #[cold]
+    fn pair_checked(self, arena: &'a Arena, key: u64) -> Result<Option<PairRef<'a>>, BadOffset> {
         let Root::Node { off, height } = self.root() else { return Ok(None) };
         if !covers(height, key) {
             return Ok(None);
         }
-        let Some(leaf) = leaf_of(arena, off, height, key)? else { return Ok(None) };
-        let (rows, _) = leaf.as_chunks::<4>();
-        Ok(rows.get((SLOTS + index(key, 0)) / 4))
+        let Some(leaf) = leaf_at(arena, off, height, key)? else { return Ok(None) };
+        Ok(Some(pair_in(arena.block(leaf)?, key)))
     }
 
     /// Makes all nodes that `count` keys from `key` on need, so that setting these keys cannot fail
     /// until they are removed themselves. Readers see no difference. A lone key 0 in a map without
-    /// nodes gets none: it is to be set next, to a value below 2^62.
+    /// nodes gets none, but in a map of pairs: it is to be set next, to a value below 2^62.
     ///
     /// # Errors
     /// [`ArenaError::Full`]; [`ArenaError::OutOfRange`] for keys above 2^48 - 1.
@@ -195,7 +282,7 @@ impl<'a> Radix<'a> {
             return Ok(());
         }
         let last = last_key(key, count)?;
-        if last == 0 && !matches!(self.root(), Root::Node { .. }) {
+        if last == 0 && self.pages.is_none() && !matches!(self.root(), Root::Node { .. }) {
             return Ok(());
         }
         if !matches!(self.root(), Root::Node { height, .. } if covers(height, last)) {
@@ -205,6 +292,12 @@ impl<'a> Radix<'a> {
         while first <= last {
             let end = last.min(first | 63);
             mark(self.leaf(arena, first)?.0, bits(index(first, 0), index(end, 0)));
+            if let Some(pages) = self.pages
+                && let Root::Node { off, height } = self.root()
+                && let Some(leaf) = leaf_at(arena, off, height, first)?
+            {
+                note_twin(arena, pages, first, leaf)?;
+            }
             first = end + 1;
         }
         Ok(())
@@ -333,7 +426,7 @@ impl<'a> Radix<'a> {
                 Root::Value(value) => (value, 1),
                 Root::Node { off, height } => (off.raw(), height + 1),
             };
-            let made = arena.alloc(class_of(height - 1))?;
+            let made = arena.alloc(self.class_of(height - 1))?;
             let new = node(arena, made)?;
             new[0].store(u64::from(child != 0), Relaxed);
             new[SLOTS].store(child, Relaxed);
@@ -357,7 +450,7 @@ impl<'a> Radix<'a> {
             let slot = slot(above, key, level);
             let mut child = slot.load(Relaxed);
             if child == 0 {
-                child = arena.alloc(class_of(level - 1))?.raw();
+                child = arena.alloc(self.class_of(level - 1))?.raw();
                 mark(above, 1 << index(key, level));
                 slot.store(child, Release);
             }
@@ -373,6 +466,12 @@ impl<'a> Radix<'a> {
 /// The leaf for `key`, which the tree is high enough for; none if it does not exist.
 #[inline]
 fn leaf_of(arena: &Arena, root: Off, height: u32, key: u64) -> Result<Option<Node<'_>>, BadOffset> {
+    leaf_at(arena, root, height, key)?.map(|off| node(arena, off)).transpose()
+}
+
+/// Where it is.
+#[inline]
+fn leaf_at(arena: &Arena, root: Off, height: u32, key: u64) -> Result<Option<Off>, BadOffset> {
     let mut off = root;
     for level in (1..height).rev() {
         let child = slot(node(arena, off)?, key, level).load(Acquire);
@@ -381,7 +480,29 @@ fn leaf_of(arena: &Arena, root: Off, height: u32, key: u64) -> Result<Option<Nod
         }
         off = Off::from_raw(child);
     }
-    Ok(Some(node(arena, off)?))
+    Ok(Some(off))
+}
+
+/// Says in a map of pages where the leaf of its map of pairs is that has the same keys as that for `key`;
+/// not where there is no node to say it.
+fn note_twin(arena: &Arena, pages: &AtomicU64, key: u64, twin: Off) -> Result<(), BadOffset> {
+    let Root::Node { mut off, height } = Root::decode(pages.load(Acquire)) else { return Ok(()) };
+    if height < 2 || !covers(height, key) {
+        return Ok(());
+    }
+    for level in (2..height).rev() {
+        off = Off::from_raw(slot(node(arena, off)?, key, level).load(Acquire));
+        if off.is_null() {
+            return Ok(());
+        }
+    }
+    twin_word(arena.block::<PARENT_WORDS>(off)?, key).store(twin.raw(), Release);
+    Ok(())
+}
+
+#[inline]
+fn pair_in(leaf: PairsLeaf<'_>, key: u64) -> PairRef<'_> {
+    PairRef { value: slot(leaf, key, 0), word: beside(leaf, key) }
 }
 
 /// The value at `key`, in a run that begins with `first`, and how many keys from there on, at most

@@ -21,12 +21,15 @@ pub(super) const HEIGHT_MAX: u32 = KEY_BITS / LEVEL_BITS;
 pub(super) const NODE_WORDS: usize = 72;
 /// The first slot's word.
 pub(super) const SLOTS: usize = 8;
-const NODE: Class = Class::internal(131, 72);
+pub(super) const NODE: Class = Class::internal(131, 72);
 /// Nodes above leaves have a further word for each slot, of the leaf that it leads to: its first value
 /// where all 64 are there and rise by [`RUN_STRIDE`] each; 0 where they don't, or nobody has looked.
-pub(super) const PARENT_WORDS: usize = NODE_WORDS + 64;
-const PARENT: Class = Class::internal(134, 136);
+/// And one of where the leaf of a map of pairs is that has the same keys; 0 where there is none, or none
+/// was noted.
+pub(super) const PARENT_WORDS: usize = NODE_WORDS + 128;
+const PARENT: Class = Class::internal(134, 200);
 const RUNS: usize = NODE_WORDS;
+const TWINS: usize = RUNS + 64;
 /// What values that lie one after the other rise by: the bytes of a page.
 pub(super) const RUN_STRIDE: u64 = 4096;
 
@@ -36,11 +39,27 @@ pub(super) const ROOT_NODE: u64 = 1 << 63;
 pub(super) const ROOT_VALUE: u64 = 1 << 62;
 
 pub(super) type Node<'a> = &'a [AtomicU64; NODE_WORDS];
-/// A node above leaves: a node and the words of their runs.
+/// A node above leaves: a node, the words of their runs, and those of their twins.
 pub(super) type Parent<'a> = &'a [AtomicU64; PARENT_WORDS];
 
-/// What block a node of this level is.
-pub(super) const fn class_of(level: u32) -> Class {
+/// A leaf with a word beside each value.
+const PAIRS: Class = Class::internal(135, 136);
+pub(super) type PairsLeaf<'a> = &'a [AtomicU64; PAIRS_WORDS];
+pub(super) const PAIRS_WORDS: usize = NODE_WORDS + 64;
+
+/// What block a leaf is, with a word beside each value or without.
+pub(super) const fn class_of_leaf(has_words: bool) -> Class {
+    if has_words { PAIRS } else { NODE }
+}
+
+/// The word beside a value.
+#[inline]
+pub(super) fn beside(leaf: PairsLeaf<'_>, key: u64) -> &AtomicU64 {
+    at(leaf, NODE_WORDS + index(key, 0))
+}
+
+/// What block a node of this level above leaves is.
+pub(super) const fn class_above(level: u32) -> Class {
     if level == 1 { PARENT } else { NODE }
 }
 
@@ -48,6 +67,12 @@ pub(super) const fn class_of(level: u32) -> Class {
 #[inline(always)]
 pub(super) fn run_word(parent: Parent<'_>, key: u64) -> &AtomicU64 {
     at(parent, RUNS + index(key, 1))
+}
+
+/// The word that says of the leaf for `key` where that of a map of pairs is.
+#[inline(always)]
+pub(super) fn twin_word(parent: Parent<'_>, key: u64) -> &AtomicU64 {
+    at(parent, TWINS + index(key, 1))
 }
 
 /// The value at `key` in a run that begins with `first`.

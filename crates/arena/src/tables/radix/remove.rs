@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::node::{
-    HEIGHT_MAX, KEY_MAX, PARENT_WORDS, Root, SLOTS, bits, class_of, covers, key_count, node,
+    HEIGHT_MAX, KEY_MAX, PARENT_WORDS, Root, SLOTS, beside, bits, covers, key_count, node,
     run_word, slot,
 };
-use super::{Radix, forget_run, leaf_of};
+use super::{Radix, forget_run, leaf_of, note_twin};
 use crate::base::error::BadOffset;
 use crate::base::off::{Off, at, to_usize};
 use crate::memory::arena::Arena;
@@ -48,7 +48,7 @@ impl Radix<'_> {
             Root::Node { off, height } => {
                 let end = to.min(key_count(height));
                 if from < end {
-                    let range = Range { arena, first: from, last: end - 1 };
+                    let range = Range { map: self, arena, first: from, last: end - 1 };
                     range.remove(off, height - 1, 0, removed)?;
                     self.shrink(arena)?;
                 }
@@ -72,9 +72,17 @@ impl Radix<'_> {
                 }
                 _ => return Ok(()),
             }
-            arena.free(class_of(height - 1), off);
+            if height == 1 {
+                self.forget_leaf(arena, 0)?;
+            }
+            arena.free(self.class_of(height - 1), off);
         }
         Ok(())
+    }
+
+    /// Has the map of pages that this belongs to forget where the leaf for `key` is, before that goes.
+    fn forget_leaf(self, arena: &Arena, key: u64) -> Result<(), BadOffset> {
+        self.pages.map_or(Ok(()), |pages| note_twin(arena, pages, key, Off::NULL))
     }
 
     /// Takes a key's value away and keeps its node, so that readers who do not validate what they
@@ -106,6 +114,7 @@ impl Radix<'_> {
 
 /// Keys `first` to `last` of a tree, to be removed.
 struct Range<'a> {
+    map: Radix<'a>,
     arena: &'a Arena,
     first: u64,
     last: u64,
@@ -143,11 +152,17 @@ impl Range<'_> {
             }
             // The slot first: a slot in use always has its bit.
             slot.store(0, Release);
+            if level == 0 && self.map.pages.is_some() {
+                beside(self.arena.block(off)?, base).store(0, Release);
+            }
             node[0].store(node[0].load(Relaxed) & !(1 << index), Release);
             if held != 0 && level == 0 {
                 removed(base, held);
             } else {
-                self.arena.free(class_of(level.saturating_sub(1)), child);
+                if level == 1 {
+                    self.map.forget_leaf(self.arena, base)?;
+                }
+                self.arena.free(self.map.class_of(level.saturating_sub(1)), child);
             }
         }
         Ok(node[0].load(Relaxed) == 0)

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Acquire;
 
 use super::node::{
-    HEIGHT_MAX, KEY_MAX, Root, SLOTS, bits, class_of, covers, index, key_count, node, slot,
+    HEIGHT_MAX, KEY_MAX, NODE, Root, SLOTS, bits, covers, index, key_count, node, slot,
 };
 use super::{Radix, leaf_of};
 use crate::base::error::BadOffset;
@@ -116,5 +116,5 @@ fn next_below(
 
 /// No map has more nodes than the segment has room for.
 fn rounds_max(arena: &Arena) -> u64 {
-    arena.used_bytes() / class_of(0).bytes() + u64::from(HEIGHT_MAX)
+    arena.used_bytes() / NODE.bytes() + u64::from(HEIGHT_MAX)
 }
