@@ -38,6 +38,7 @@ pub use clients::record::{Commit, Extent, Phase, Record};
 pub use clients::settle::Recovery;
 pub use memory::alloc::Class;
 pub use memory::arena::{Arena, Identity};
+pub use memory::bytes::copy_words;
 pub use memory::segment::{GREATEST as SEGMENT_BYTES_MAX, Known};
 pub use memory::turn::{sleep_while, wake_all};
 pub use tables::names::NameTable;

@@ -7,10 +7,17 @@
 #[cfg(not(feature = "watched-stores"))]
 pub use std::sync::atomic::AtomicU64;
 
-#[cfg(feature = "watched-stores")]
-pub(crate) use watched::sleeps;
+/// Whether a copy of bytes into the segment happens.
+#[cfg(not(feature = "watched-stores"))]
+#[inline]
+pub(crate) const fn copy_happens() -> bool {
+    true
+}
+
 #[cfg(feature = "watched-stores")]
 pub use watched::{AtomicU64, Watcher, watch_stores};
+#[cfg(feature = "watched-stores")]
+pub(crate) use watched::{happens as copy_happens, sleeps};
 
 /// Words without whoever watches them.
 pub(crate) fn machine_words(words: &[AtomicU64]) -> &[std::sync::atomic::AtomicU64] {
@@ -74,7 +81,7 @@ mod watched {
     }
 
     #[inline]
-    fn happens() -> bool {
+    pub(crate) fn happens() -> bool {
         !IS_WATCHED.get() || ask(|watcher| watcher.stores())
     }
 

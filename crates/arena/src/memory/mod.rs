@@ -4,5 +4,6 @@
 
 pub(crate) mod alloc;
 pub(crate) mod arena;
+pub(crate) mod bytes;
 pub(crate) mod segment;
 pub(crate) mod turn;
