@@ -3,10 +3,12 @@
 //! To add one: one file with its unit test, and one line here.
 
 mod form;
+mod mode;
 mod slots;
 mod update;
 
 pub use form::{CommitCosts, Form};
+pub use mode::Mode;
 pub use slots::{SlotLoad, SlotPolicy, Spread};
 pub use update::{
     FINE_LOG_BYTES_MAX, Method, PAIRED_BYTES_MAX, UNDO_BYTES_MAX, UpdatePolicy, WriteShape,
