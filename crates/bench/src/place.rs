@@ -94,6 +94,7 @@ impl Place {
             root_gid: 0,
             root_mode: 0o755,
             update: None,
+            mode: None,
         };
         mkfs(&pm, &options)?;
         Ok((pm, file))

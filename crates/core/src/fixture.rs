@@ -32,6 +32,7 @@ pub(crate) fn empty(lanes: u32) -> Fs {
         root_gid: 0,
         root_mode: 0o755,
         update: None,
+        mode: None,
     };
     mkfs(&pm, &options).unwrap();
     open(pm)

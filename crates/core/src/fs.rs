@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use novale_arena::{Arena, Client, Off};
 use novale_layout::{INODES_PER_PAGE, Ino, LOG_ENTRY_LINES, Seed};
 use novale_pm::{Counters, Pm};
-use novale_policy::{CommitCosts, Form, UpdatePolicy};
+use novale_policy::{CommitCosts, Form, Mode, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, GcCounters, IndexMemory, Node, OpenReport, StatFs};
+use crate::inode::buffer::WriteBuffer;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
 use crate::inode::words::DAX_HOLD;
@@ -54,6 +55,12 @@ pub struct OpenOptions {
     /// Which methods writes take to files that don't say so themselves; `None`: the pool's
     /// ([`MkfsOptions::update`](crate::MkfsOptions::update)).
     pub update: Option<UpdatePolicy>,
+    /// When writes become durable to files that don't say so themselves; `None`: as the pool says
+    /// ([`MkfsOptions::mode`](crate::MkfsOptions::mode)), and where that says nothing either, at once for
+    /// all files, those included that are to be buffered.
+    pub mode: Option<Mode>,
+    /// Bytes of the arena that the write buffer may take; a quarter of it where nothing is said.
+    pub buffer_bytes: Option<u64>,
     /// What [`Form::Auto`] goes by, where somebody has measured it on this pool's memory.
     pub costs: Option<CommitCosts>,
     /// Time of opening, ns since 1970.
@@ -80,6 +87,8 @@ impl Default for OpenOptions {
             atime: Atime::Relatime,
             form: Form::Auto,
             update: None,
+            mode: None,
+            buffer_bytes: None,
             costs: None,
             now_ns: 0,
             index_bytes: None,
@@ -90,8 +99,8 @@ impl Default for OpenOptions {
 
 /// A Novale file system, open on a pool.
 ///
-/// All methods may be called from many threads at once. In strict mode (the only one so far) each
-/// is durable when it returns, and all or nothing after a crash.
+/// All methods may be called from many threads at once. In strict mode each is durable when it returns,
+/// and all or nothing after a crash. Writes to files in buffered mode are durable after [`Fs::sync`].
 pub struct Fs {
     pub(crate) pm: Pm,
     pub(crate) client: Client,
@@ -105,6 +114,9 @@ pub struct Fs {
     pub(crate) options: OpenOptions,
     /// Which methods writes take to files that don't say so themselves.
     pub(crate) update: UpdatePolicy,
+    /// When writes become durable, likewise; `None`: at once, whatever a file says.
+    pub(crate) mode: Option<Mode>,
+    pub(crate) buffer: WriteBuffer,
     /// Bytes that a data checksum is of, at most, in [`Form::Auto`].
     pub(crate) summed_bytes_max: u64,
     pub(crate) report: OpenReport,
@@ -123,6 +135,8 @@ pub struct Fs {
     pub(crate) unpaired_in_vain: AtomicU64,
     /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
+    /// Held by the thread that makes room in the write buffer.
+    pub(crate) writing_back: Mutex<()>,
 }
 
 impl std::fmt::Debug for Fs {
@@ -190,14 +204,6 @@ impl Fs {
         Ok(())
     }
 
-    /// Waits until what this file's callers were told is durable. In strict mode it is already.
-    ///
-    /// # Errors
-    /// [`Error::Stale`] for an inode that is not in use.
-    pub fn sync(&self, _ctx: &Ctx, ino: Ino) -> Result<()> {
-        self.getattr(ino).map(|_| ())
-    }
-
     /// Space and inodes.
     ///
     /// # Errors
@@ -205,7 +211,8 @@ impl Fs {
     pub fn statfs(&self) -> Result<StatFs> {
         let arena = self.arena();
         let pages_free = self.allocator.pages_free(arena)?;
-        let pages_available = pages_free.saturating_sub(self.allocator.reserve());
+        let kept = self.allocator.reserve() + self.allocator.pages_reserved(arena)?;
+        let pages_available = pages_free.saturating_sub(kept);
         let inodes = self.inodes.used(arena, &self.allocator)?;
         let places = self.inodes.pages(arena)? * INODES_PER_PAGE;
         Ok(StatFs {
@@ -236,6 +243,21 @@ impl Fs {
     /// Those of reading the inode.
     pub fn update_of(&self, ino: Ino) -> Result<Option<UpdatePolicy>> {
         self.read_view(0, ino, |view, _| Ok(view.policy()))
+    }
+
+    /// When writes become durable to files that don't say so themselves; `None`: at once, whatever a file
+    /// says.
+    #[must_use]
+    pub fn mode_of_writes(&self) -> Option<Mode> {
+        self.mode
+    }
+
+    /// The mode that a file has of its own, or a directory for what is made in it.
+    ///
+    /// # Errors
+    /// Those of reading the inode.
+    pub fn mode_of(&self, ino: Ino) -> Result<Option<Mode>> {
+        self.read_view(0, ino, |view, _| Ok(view.mode()))
     }
 
     /// When reads change the access time from now on; also for clients that join from here on.

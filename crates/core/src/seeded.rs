@@ -190,6 +190,26 @@ pub enum Bug {
     UnlockedEarly,
     /// Collection stores its certificate over the line that stands.
     CertificateOverStanding,
+    /// Settling does not carry out a buffered write that has happened.
+    BufferedWriteLost,
+    /// A flush is two commits.
+    FlushInTwo,
+    /// The first line that a flush stores of a page stays in the cache.
+    FlushLineCached,
+    /// A file that takes another one's name is not flushed before.
+    RenameNotFlushed,
+    /// A sync leaves what is buffered where it is.
+    SyncNotFlushed,
+    /// A change of attributes commits the length that buffered writes have given the file.
+    BufferedSizeCommitted,
+    /// A write that is made directly goes to the pool past what is buffered.
+    DirectPastBuffered,
+    /// A flush gives the buffer up before its commit is durable.
+    FlushedEarly,
+    /// Settling drops what the buffer has of a file that its client had locked.
+    SettledBufferDropped,
+    /// A buffered write changes the file's blocks before it has happened.
+    BufferedInPart,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

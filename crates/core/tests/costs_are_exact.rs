@@ -14,8 +14,8 @@ mod support;
 use std::fmt::Write;
 
 use novale_core::{
-    Ctx, Fallocate, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Place, RenameMode, Seek,
-    SetAttr, SetXattr, Unnamed, UpdatePolicy,
+    Ctx, Fallocate, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions, Place, RenameMode,
+    Seek, SetAttr, SetXattr, Unnamed, UpdatePolicy,
 };
 use novale_pm::Counters;
 
@@ -689,5 +689,35 @@ fn overwrites_cost_what_their_method_says() {
         world.write(world.f, PAGE, len);
         let spent = spent_by(&world, |world| world.write(world.f, PAGE, len));
         assert_eq!(spent, expected, "{update:?} {len}");
+    }
+}
+
+/// A write to the buffer stores nothing, and what is written over in it reaches the pool once: the newer
+/// lines, an entry for each page or run of pages, and the line.
+#[test]
+fn what_is_buffered_costs_its_newer_lines_once() {
+    let mode = Some(Mode::Buffered);
+    for (offset, len, expected) in [
+        (PAGE + 100, 64, cost(2 + 1 + 1, 0, 2)),
+        (PAGE, 2048, cost(32 + 1 + 1, 0, 2)),
+        (PAGE, PAGE, cost(64 + 1 + 1, 0, 2)),
+        // A page that is not the file's yet, as far as the file goes.
+        (4 * PAGE, 100, cost(2 + 1 + 1, 0, 2)),
+    ] {
+        let world = World::with(OpenOptions { mode, ..options(Form::Single) });
+        world.write(world.f, PAGE, 1);
+        world.fs.sync(&ctx(), world.f).unwrap();
+        world.write(world.f, offset, len);
+        world.fs.sync(&ctx(), world.f).unwrap();
+        let spent = spent_by(&world, |world| {
+            for _ in 0..3 {
+                world.write(world.f, offset, len);
+            }
+        });
+        assert_eq!(spent, cost(0, 0, 0), "{offset} {len}");
+        let spent = spent_by(&world, |world| world.fs.sync(&ctx(), world.f).unwrap());
+        assert_eq!(spent, expected, "{offset} {len}");
+        let spent = spent_by(&world, |world| world.fs.sync(&ctx(), world.f).unwrap());
+        assert_eq!(spent, cost(0, 0, 0), "{offset} {len}");
     }
 }

@@ -33,6 +33,7 @@ fn pool() -> Pm {
         root_gid: 2,
         root_mode: 0o755,
         update: None,
+        mode: None,
     };
     mkfs(&pm, &options).unwrap();
     pm

@@ -207,9 +207,9 @@ fn open(pool: &PoolFile, options: &CoreOptions, refusal: &Arc<Refusal>) -> Resul
     if !arena.set_grant_probe(Box::new(grants)) {
         return Err("somebody else decides on allocations".to_owned());
     }
-    let (Manner { form, update }, now_ns) = (options.manner(), now_ns_at(0));
+    let (Manner { form, update, mode }, now_ns) = (options.manner(), now_ns_at(0));
     let options =
-        OpenOptions { atime: Atime::Noatime, form, update, now_ns, ..OpenOptions::default() };
+        OpenOptions { atime: Atime::Noatime, form, update, mode, now_ns, ..OpenOptions::default() };
     let observed = PmOptions { observer: Some(refusal.clone()), ..PmOptions::default() };
     Fs::open(pool.open(&observed)?, arena, &options, &Serial, &|_| ())
         .map_err(|why| why.to_string())

@@ -8,7 +8,7 @@
     reason = "helpers of a test fail and speak as the test does"
 )]
 
-use novale_core::Form;
+use novale_core::{Form, Mode};
 use novale_lab::diff::{Budget, CoreMachine, CoreOptions, NoSpace, Summary, search};
 use novale_lab::workload::parse_steps;
 
@@ -48,6 +48,13 @@ fn in_the_two_fence_form_on_three_slots() {
 }
 
 #[test]
+fn with_writes_that_are_buffered() {
+    let mode = Mode::Buffered;
+    let options = CoreOptions { mode, ..CoreOptions::new(vec![64 * MB], 2, Form::Auto) };
+    run("buffered", 24, NoSpace::Wrong, &options);
+}
+
+#[test]
 fn with_too_little_space() {
     let options = CoreOptions::new(vec![8 * MB], 1, Form::Auto);
     let mut budget = Budget::from_env(30, 600);
@@ -58,5 +65,9 @@ fn with_too_little_space() {
     setup.push_str("compare\nset /ballast size=7000000\n");
     budget.setup = parse_steps(&setup).unwrap();
     let summary = run_behind("small", &budget, NoSpace::Allowed, &options);
+    assert!(summary.no_space > 0, "there was space: {summary:?}");
+    // What is buffered has room reserved: none of it is refused when it is flushed.
+    let buffered = CoreOptions { mode: Mode::Buffered, ..options };
+    let summary = run_behind("small and buffered", &budget, NoSpace::Allowed, &buffered);
     assert!(summary.no_space > 0, "there was space: {summary:?}");
 }

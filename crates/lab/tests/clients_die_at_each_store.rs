@@ -9,7 +9,7 @@
 
 mod support;
 
-use novale_core::{Form, UpdatePolicy};
+use novale_core::{Form, Mode, UpdatePolicy};
 use novale_lab::clients::{
     DeathOptions, DeathSummary, Holding, Points, die_everywhere, die_holding,
 };
@@ -206,4 +206,33 @@ fn while_they_map_and_unmap_files() {
 #[test]
 fn and_the_power_fails_then_behind_a_death_in_the_arena() {
     run(Form::Two, 1, (Points::Arena, 7), true);
+}
+
+/// Writes to the buffer, flushes of it, and what comes beside it: who lives sees the write of a client that
+/// died whole or not at all and nothing else of the file's missing; the power takes what was not flushed.
+#[test]
+fn while_their_writes_are_buffered() {
+    let setup = format!(
+        "create /f {FILE}\nwrite /f offset=0 len=9000 fill=1\nsync /f\nwrite /f offset=100 len=64 fill=2\n\
+         write /f offset=3000 len=9000 fill=3\ncreate /g {FILE}\nwrite /g offset=50 len=5000 fill=4"
+    );
+    let setup = parse_steps(&setup).unwrap();
+    let victims = "write /f offset=150 len=64 fill=5\nwrite /f offset=4096 len=4096 fill=5
+        write /f offset=14000 len=70 fill=5\nappend /f len=12 fill=5\nwrite /f offset=0 len=20000 fill=5
+        sync /f\nset /f mode=600\nset /f size=5000\nset /f size=30000\nrename /g /f mode=replace\nunlink /f
+        link /g /h\ncopy /g /f from=50 to=3000 len=2000\npunch /f offset=100 len=9000\nmap /f slot=2";
+    for (points, stride, power) in [(Points::Pool, 1, true), (Points::Arena, 3, false)] {
+        let mode = Mode::Buffered;
+        let core = CoreOptions { mode, ..CoreOptions::new(vec![4 << 20], 1, Form::Auto) };
+        let options = DeathOptions { core, points, stride, power, seed: 5 };
+        let mut total = DeathSummary::default();
+        for victim in parse_steps(victims).unwrap() {
+            match die_everywhere(&setup, &victim, &options) {
+                Ok(summary) => total += summary,
+                Err(why) => panic!("{points:?}: {why}"),
+            }
+        }
+        println!("{points:?}: {total:?}");
+        assert!(total.done > 0 && total.done < total.deaths);
+    }
 }

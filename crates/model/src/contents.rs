@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use crate::buffered::Earlier;
+
 /// Bytes in a page; a choice of the model's own, invisible from outside.
 pub const PAGE_BYTES: usize = 4096;
 
@@ -21,6 +23,8 @@ pub struct Contents {
     pages: BTreeMap<u64, Vec<u8>>,
     /// By units of eight bytes: what a crash may bring back.
     pub(crate) loose: BTreeMap<u64, BTreeSet<[u8; 8]>>,
+    /// What the file was before writes that a crash may take back, the oldest first.
+    pub(crate) earlier: Vec<Earlier>,
 }
 
 impl Contents {

@@ -31,6 +31,10 @@ impl Model {
         if let Some(mode) = set.mode {
             self.follow_mode(ino, mode);
         }
+        if set.size.is_some() || set.mtime_ns.is_some() || set.project.is_some() {
+            self.sync(ino);
+        }
+        self.change_earlier(ino, now_ns);
         let attr = &mut self.inode_mut(ino)?.attr;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
@@ -75,6 +79,7 @@ impl Model {
         {
             inode.in_place_writes += 1;
         }
+        self.keep_earlier(ino);
         self.change(ino, now_ns, |contents| contents.write(offset, bytes));
         Ok(bytes.len())
     }
@@ -111,6 +116,7 @@ impl Model {
             self.resize(ino, offset + len, now_ns);
         }
         self.drop_capability(ino);
+        self.sync(ino);
         self.touch(ino, now_ns);
         Ok(())
     }
@@ -158,6 +164,7 @@ impl Model {
             RangeOp::Collapse => contents.collapse(offset, len),
             RangeOp::Insert => contents.insert(offset, len),
         });
+        self.sync(ino);
         Ok(())
     }
 
@@ -184,6 +191,7 @@ impl Model {
             return Err(Error::Invalid);
         }
         self.write(to, to_offset, &bytes, now_ns)?;
+        self.sync(to);
         self.touch_access(from, now_ns);
         Ok(count)
     }

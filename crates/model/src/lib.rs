@@ -5,6 +5,7 @@
 //! [`Model`] runs operations by inode number, as the product's library does; [`Tree`] is a snapshot
 //! of all that a user can see, comparable, with a readable difference.
 
+mod buffered;
 mod contents;
 mod files;
 mod invariants;

@@ -15,6 +15,7 @@ impl Model {
     /// [`Error::Stale`]; [`Error::IsDirectory`], [`Error::Invalid`] for other kinds but files.
     pub fn map(&mut self, ino: Ino) -> Result<()> {
         self.file(ino)?;
+        self.sync(ino);
         let inode = self.inode_mut(ino)?;
         (inode.holds, inode.maps) = (inode.holds + 1, inode.maps + 1);
         Ok(())
@@ -98,6 +99,7 @@ impl Model {
                 contents.write(*offset, bytes);
             }
         });
+        self.sync(ino);
         Ok(())
     }
 
@@ -139,6 +141,9 @@ impl Model {
             let inode = ino.and_then(|ino| self.inodes.get_mut(&ino));
             if let Some(Body::File(contents)) = inode.map(|inode| &mut inode.body) {
                 turn_out_one(contents, &node.contents, durable);
+            }
+            if let Some(ino) = ino {
+                self.earlier_turn_out(ino, &node.contents, &node.attr);
             }
         }
     }

@@ -101,6 +101,7 @@ impl Model {
         if self.getattr(new_parent)?.project != attr.project {
             return Err(Error::OtherTree);
         }
+        self.sync(ino);
         self.insert_entry(new_parent, new_name, ino);
         self.inode_mut(ino)?.may_be_named = false;
         self.add_links(ino, 1);

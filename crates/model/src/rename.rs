@@ -45,10 +45,13 @@ impl Model {
         match target {
             Some(target) if mode == RenameMode::Exchange => {
                 self.stay_in_tree(target, to.0, from.0)?;
+                self.sync(source.ino);
+                self.sync(target.ino);
                 self.exchange(from, source, to, target, now_ns);
             }
             Some(target) => {
                 self.check_replaceable(source, target)?;
+                self.sync(source.ino);
                 self.unname(to, target);
                 self.forget_name(target.ino, now_ns);
                 self.move_name(from, source, to, now_ns);

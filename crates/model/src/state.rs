@@ -17,6 +17,8 @@ pub struct Model {
     next: u64,
     /// Whether writes within a file change it in place.
     pub(crate) overwrites_in_place: bool,
+    /// Whether a crash may take writes back.
+    pub(crate) buffers: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -53,6 +55,7 @@ impl Model {
             limits: BTreeMap::new(),
             next: Ino::ROOT.0,
             overwrites_in_place: false,
+            buffers: false,
         };
         let root = NewInode { kind: Kind::Directory, mode, uid, gid, rdev: 0, target: Vec::new() };
         model.add(&root, Ino::ROOT, now_ns);
@@ -184,6 +187,7 @@ impl Model {
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.attr.ctime_ns = now_ns;
         }
+        self.change_earlier(ino, now_ns);
     }
 
     /// Sets mtime and ctime, as every change of an inode's contents does.

@@ -23,11 +23,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether all but the contents is the same.
-    fn is_like(&self, other: &Self) -> bool {
-        let Self { attr, contents: _, target, xattrs, first_path } = self;
-        (attr, target, xattrs, first_path)
-            == (&other.attr, &other.target, &other.xattrs, &other.first_path)
+    /// Whether a crash may leave what was found of what was to be `self`.
+    fn allows(&self, found: &Self) -> bool {
+        let Self { attr, contents, target, xattrs, first_path } = self;
+        let is_like =
+            (target, xattrs, first_path) == (&found.target, &found.xattrs, &found.first_path);
+        is_like
+            && (contents.allows(&found.contents) && *attr == found.attr
+                || contents.allows_earlier(attr, &found.contents, &found.attr))
     }
 }
 
@@ -93,6 +96,15 @@ impl Tree {
         self
     }
 
+    /// The same, of which a crash takes nothing back.
+    #[must_use]
+    pub fn exact(mut self) -> Self {
+        for node in self.nodes.values_mut() {
+            node.contents = std::mem::take(&mut node.contents).exact();
+        }
+        self
+    }
+
     /// The nodes by path.
     pub fn nodes(&self) -> impl Iterator<Item = (&[u8], &Node)> {
         self.nodes.iter().map(|(path, node)| (path.as_slice(), node))
@@ -109,9 +121,11 @@ impl Tree {
     pub fn allows(&self, found: &Self) -> bool {
         self.limits == found.limits
             && self.nodes.len() == found.nodes.len()
-            && self.nodes.iter().zip(&found.nodes).all(|((path, node), (at, found))| {
-                path == at && node.contents.allows(&found.contents) && node.is_like(found)
-            })
+            && self
+                .nodes
+                .iter()
+                .zip(&found.nodes)
+                .all(|((path, node), (at, found))| path == at && node.allows(found))
     }
 
     /// What differs, a line each: empty exactly if the two are equal.

@@ -181,5 +181,6 @@ pub fn mkfs_options(lanes: Option<u32>, slots: usize) -> MkfsOptions {
         root_gid: rustix::process::getegid().as_raw(),
         root_mode: 0o755,
         update: None,
+        mode: None,
     }
 }

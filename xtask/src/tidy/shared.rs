@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x54be_3562_dbfc_9e8c,
+        fingerprint: 0x5746_0219_e036_d9a3,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xe884_7e2b_6dc4_8d4a,
+        fingerprint: 0xae9e_4df1_94b7_7179,
     },
 ];
 

@@ -216,6 +216,8 @@ fn opening(request: &Request) -> Opening {
             Some(FormArg::Two) => Form::Two,
         },
         update: request.args.method.map(MethodArg::policy),
+        mode: None,
+        buffer_bytes: None,
         costs: None,
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,

@@ -5,7 +5,7 @@
 //! leaves all of it or nothing.
 
 use novale_layout::{FileKind, PAGE, PmAddr, RoFeature};
-use novale_policy::UpdatePolicy;
+use novale_policy::{Mode, UpdatePolicy};
 
 use crate::attr::xattr::Follow;
 use crate::base::error::{Error, Result};
@@ -41,6 +41,9 @@ impl Fs {
         let kind = if set.size.is_some() { OpKind::Truncate } else { OpKind::Attributes };
         let call = self.begin(kind, ctx)?;
         let locked = self.lock_node(&call, node)?;
+        if set.size.is_some() || set.mtime_ns.is_some() || set.project.is_some() {
+            self.flush(&call, &locked)?;
+        }
         if let Some(size) = set.size {
             self.check_data(&locked.view, locked.kind)?;
             if size > FILE_BYTES_MAX {
@@ -84,6 +87,9 @@ impl Fs {
         }
         let next = tx.next();
         next.ctime_ns = call.now_ns;
+        if seeded::is_on(Bug::BufferedSizeCommitted) {
+            next.size = view.seen_size();
+        }
         if let Some(size) = set.size {
             (next.size, next.mtime_ns) = (size, call.now_ns);
         }
@@ -139,6 +145,11 @@ impl View<'_> {
     pub(crate) fn attr(&self, kind: FileKind) -> Attr {
         let state = self.state();
         let attrs = self.attrs();
+        let (size, (mtime_ns, ctime_ns)) = if self.is_buffered() {
+            (self.seen_size(), self.seen_times())
+        } else {
+            (state.size, (state.mtime_ns, state.ctime_ns))
+        };
         Attr {
             ino: self.ino(),
             generation: self.generation(),
@@ -149,15 +160,11 @@ impl View<'_> {
             gid: attrs.gid,
             rdev: self.rdev(),
             project: attrs.project,
-            size: if kind == FileKind::Directory {
-                state.size.saturating_mul(64)
-            } else {
-                state.size
-            },
+            size: if kind == FileKind::Directory { size.saturating_mul(64) } else { size },
             blocks: self.pages() * 8,
             atime_ns: self.atime_ns(),
-            mtime_ns: state.mtime_ns,
-            ctime_ns: state.ctime_ns,
+            mtime_ns,
+            ctime_ns,
             birth_ns: self.birth_ns(),
         }
     }
@@ -170,7 +177,9 @@ fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
     attrs.gid = set.gid.unwrap_or(old.gid);
     attrs.project = set.project.unwrap_or(old.project);
     let policy = set.update.map(|update| update.map_or(0, UpdatePolicy::number));
-    attrs.policy = policy.unwrap_or(old.policy);
+    let policy = policy.unwrap_or(Mode::without(old.policy));
+    let mode = set.mode_of_writes.unwrap_or(Mode::of_bits(old.policy));
+    attrs.policy = policy | mode.map_or(0, Mode::bits);
     if kind != FileKind::Directory {
         attrs.mode &= !cleared(set.clear_set_id, attrs.mode);
     }

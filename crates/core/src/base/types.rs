@@ -2,7 +2,7 @@
 
 use novale_arena::AtomicU64;
 use novale_layout::PmAddr;
-use novale_policy::UpdatePolicy;
+use novale_policy::{Mode, UpdatePolicy};
 
 pub use novale_layout::{FileKind, Ino};
 
@@ -150,6 +150,8 @@ pub struct SetAttr {
     /// The update policy of the file, or of what is made in the directory from now on; `Some(None)`:
     /// none of its own.
     pub update: Option<Option<UpdatePolicy>>,
+    /// When writes become durable; `Some(None)`: as of all files that don't say so themselves.
+    pub mode_of_writes: Option<Option<Mode>>,
     /// Set-id bits to clear, as a change of owner, size or contents must; of a directory none.
     pub clear_set_id: ClearSetId,
 }

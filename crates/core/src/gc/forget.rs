@@ -87,7 +87,7 @@ impl Fs {
     fn forget_view(&self, op: &Op<'_>, view: &View<'_>) -> Result<u64> {
         let ino = view.ino();
         let Some(_guard) = op.try_lock(view.lock_off())? else { return Ok(0) };
-        if !ino.is_valid() || view.ino() != ino {
+        if !ino.is_valid() || view.ino() != ino || view.is_buffered() {
             return Ok(0);
         }
         let held = view.holds().load(Ordering::Relaxed) > 0;
@@ -108,6 +108,9 @@ impl Fs {
             bytes += 1;
         }
         if !held && !view.was_directory() {
+            if view.has_old_blocks() {
+                self.give_buffer(view)?;
+            }
             self.views.remove(self.arena(), op, ino, view)?;
             bytes += VIEW_CLASS.bytes();
         }

@@ -19,6 +19,8 @@ use crate::inode::view::View;
 const OP_LOW: u64 = 0xfff;
 const OP_HIGH: u64 = 0xff << OP_HIGH_SHIFT;
 const OP_HIGH_SHIFT: u32 = 48;
+/// Pairs at most: closing the pool takes them apart.
+pub(crate) const PAIRS_MAX: u64 = 1 << 18;
 
 /// The address in a partner's word.
 fn partner_of(word: u64) -> PmAddr {

@@ -1,4 +1,4 @@
-//! The volatile view of an inode: 32 words in the arena.
+//! The volatile view of an inode: 40 words in the arena.
 //!
 //! Writers hold the inode's lock. Readers take none: they read words between
 //! [`View::read_begin`] and [`View::read_valid`] and try again when a writer published meanwhile.
@@ -9,16 +9,16 @@ use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, AtomicU64, Class, Known, NameTable, Off, Radix, SeqCount};
 use novale_layout::{COOKIE_MIN, FileKind, Ino, PmAddr};
-use novale_policy::UpdatePolicy;
+use novale_policy::{Mode, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
 use crate::inode::state::{Attrs, State};
-use crate::inode::words::{KEPT, MAPPED, OVERLAID, ParentWord, XattrSet};
+use crate::inode::words::{BUFFERED, KEPT, MAPPED, OVERLAID, ParentWord, XattrSet};
 
 /// The block of a view.
-pub(crate) const VIEW_CLASS: Class = Class::new(16, 32);
-const WORDS: usize = 32;
+pub(crate) const VIEW_CLASS: Class = Class::new(16, 40);
+const WORDS: usize = 40;
 
 const LOCK: u64 = 0;
 const SEQ: usize = 1;
@@ -59,6 +59,8 @@ const CUT_SEQ: usize = NEXT_COOKIE;
 const TAIL_PAGE_SEQ: usize = 29;
 const POLICY_PROJECT: usize = 30;
 const PLACE: usize = 31;
+/// Of a file: the last line, which is [`crate::inode::buffer`]'s.
+const BUFFER: usize = 32;
 
 const LOADED: u64 = 1 << 8;
 /// In the word of the number: somebody has used the view since it was last looked at.
@@ -212,13 +214,14 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn is_loaded_as(&self, kind: FileKind) -> bool {
         let word = self.words[KIND].load(Ordering::Acquire);
-        word & (LOADED | MAPPED | OVERLAID | 0xff) == LOADED | u64::from(kind.to_u8())
+        word & (LOADED | MAPPED | OVERLAID | BUFFERED | 0xff) == LOADED | u64::from(kind.to_u8())
     }
 
     /// Sets who this inode is. `loaded` makes the view readable: everything else was set before.
     pub(crate) fn set_identity(&self, ino: Ino, generation: u32, kind: FileKind, loaded: bool) {
         self.set(INO, ino.get());
-        let kept = if self.generation() == generation { self.get(KIND) & KEPT } else { 0 };
+        let stays = KEPT | BUFFERED;
+        let kept = if self.generation() == generation { self.get(KIND) & stays } else { 0 };
         let low = kept | u64::from(kind.to_u8()) | if loaded { LOADED } else { 0 };
         self.words[KIND].store(u64::from(generation) << 32 | low, Ordering::Release);
     }
@@ -324,7 +327,14 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn policy(&self) -> Option<UpdatePolicy> {
         let (_, policy) = halves(self.get(POLICY_PROJECT));
-        UpdatePolicy::numbered(u8::try_from(policy).unwrap_or(0))
+        UpdatePolicy::numbered(Mode::without(u8::try_from(policy).unwrap_or(0)))
+    }
+
+    /// The mode that the file has of its own; of a directory, that of what is made in it.
+    #[inline]
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        let (_, policy) = halves(self.get(POLICY_PROJECT));
+        Mode::of_bits(u8::try_from(policy).unwrap_or(0))
     }
 
     pub(crate) fn set_attrs(&self, attrs: &Attrs, rdev: u32) {
@@ -386,7 +396,7 @@ impl<'a> View<'a> {
     }
 
     /// A directory: hash of a name to place of the dentry.
-    #[allow(clippy::indexing_slicing, reason = "a view has 16 pairs of words")]
+    #[allow(clippy::indexing_slicing, reason = "a view has 20 pairs of words")]
     pub(crate) fn names(&self) -> NameTable<'a> {
         let (pairs, _) = self.words.as_chunks::<NAMES_WORDS>();
         NameTable::new(&pairs[NAMES / NAMES_WORDS])
@@ -400,6 +410,13 @@ impl<'a> View<'a> {
     /// The root of the file's pairs ([`crate::inode::pairs`]): a file has no names.
     pub(crate) fn pairs_word(&self) -> &'a AtomicU64 {
         &self.words[NAMES + 1]
+    }
+
+    /// The words of [`crate::inode::buffer`].
+    #[allow(clippy::indexing_slicing, reason = "a view has five lines")]
+    pub(crate) fn buffer_words(&self) -> &'a [AtomicU64; 8] {
+        let (lines, _) = self.words.as_chunks::<8>();
+        &lines[BUFFER / 8]
     }
 
     // What only holders of the lock use.

@@ -65,5 +65,9 @@ pub(crate) const FIXED: u64 = 1 << 12;
 /// has.
 pub(crate) const OVERLAID: u64 = 1 << 13;
 
-/// What stays when a view is loaded again.
+/// In the same word: the file has newer bytes in the write buffer ([`crate::inode::buffer`]), which stay
+/// when its view is loaded again.
+pub(crate) const BUFFERED: u64 = 1 << 14;
+
+/// What stays when a view is loaded again, as long as the inode is held.
 pub(crate) const KEPT: u64 = MAPPED | KNOWN | WANTED | FIXED;

@@ -9,11 +9,12 @@ use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::Pm;
-use novale_policy::{CommitCosts, Form, Spread, UpdatePolicy};
+use novale_policy::{CommitCosts, Form, Mode, Spread, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
 use crate::fs::{Atime, Fs, OpenOptions};
+use crate::inode::buffer::WriteBuffer;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
 use crate::life::device;
@@ -26,7 +27,7 @@ use crate::space::Allocator;
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 6;
+const SHARED: u64 = 7;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
@@ -36,7 +37,7 @@ pub const ARENA_ABI: u64 = SHARED << 32 | novale_layout::FORMAT_VERSION as u64;
 const STAGE: usize = 0;
 const SESSION: usize = 1;
 const PLACES: usize = 2;
-const PLACES_END: usize = PLACES + 11;
+const PLACES_END: usize = PLACES + 12;
 /// Dead clients that were settled for.
 const SETTLED: usize = 16;
 /// How the one who opened the pool treats access times, commits and default ACLs.
@@ -124,7 +125,8 @@ impl OpenOptions {
         Self {
             atime: Atime::numbered(byte(0)),
             form: forms.into_iter().find(|known| *known as u8 == byte(8)).unwrap_or(Form::Auto),
-            update: UpdatePolicy::numbered(byte(24)),
+            update: UpdatePolicy::numbered(Mode::without(byte(24))),
+            mode: Mode::of_bits(byte(24)),
             costs: (word >> 17 & 1 != 0)
                 .then_some(CommitCosts { fence_ns: half(32), page_sum_ns: half(48) }),
             ignore_default_acls: word >> 16 & 1 != 0,
@@ -176,6 +178,8 @@ impl Fs {
             session: pool.state.session,
             options: *options,
             update: pool.update(options.update),
+            mode: pool.mode(options.mode),
+            buffer: WriteBuffer::attach(word(PLACES + 11)),
             summed_bytes_max: options.summed_bytes_max(),
             unrecovered: Unrecovered::default(),
             report: OpenReport { clean: true, ..OpenReport::default() },
@@ -188,6 +192,7 @@ impl Fs {
             room_in_vain: atomic::AtomicU64::new(0),
             unpaired_in_vain: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
+            writing_back: std::sync::Mutex::new(()),
         };
         if is_full {
             fs.settle_dead()?;
@@ -223,6 +228,7 @@ impl Fs {
             self.views.place(),
             self.rename_lock.raw(),
             self.projects.place(),
+            self.buffer.place(),
         ]);
         for (word, place) in root.iter().take(PLACES_END).skip(PLACES).zip(places) {
             word.store(place, Ordering::Relaxed);
@@ -240,7 +246,7 @@ impl Fs {
         let costs = self.options.costs.map_or(0, |costs| {
             u64::from(costs.page_sum_ns) << 48 | u64::from(costs.fence_ns) << 32 | 1 << 17
         });
-        let update = u64::from(self.update.number());
+        let update = u64::from(self.update.number() | self.mode.map_or(0, Mode::bits));
         let word = costs | update << 24 | acls << 16 | form << 8 | atime;
         self.arena().root()[MANNERS].store(word, Ordering::Relaxed);
     }

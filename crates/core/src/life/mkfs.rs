@@ -7,7 +7,7 @@ use novale_layout::{
     SlotState, Superblock, WEAR_PAGE,
 };
 use novale_pm::{Pm, Purpose, SlotKind};
-use novale_policy::UpdatePolicy;
+use novale_policy::{Mode, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::inode::numbers::INODE_PAGES_AT_ONCE;
@@ -38,6 +38,8 @@ pub struct MkfsOptions {
     pub root_mode: u32,
     /// Which methods writes take where neither the file nor the one who opens the pool says so.
     pub update: Option<UpdatePolicy>,
+    /// When writes become durable, likewise.
+    pub mode: Option<Mode>,
 }
 
 /// Makes an empty pool. A crash in the middle leaves none: what makes it one is written last.
@@ -234,7 +236,8 @@ fn write_superblock(pm: &Pm, options: &MkfsOptions, pages: &[u64]) {
         features_incompat: 0,
         lane_count: options.lanes,
         slot_count: pm.slot_count(),
-        default_policy: options.update.map_or(0, UpdatePolicy::number),
+        default_policy: options.update.map_or(0, UpdatePolicy::number)
+            | options.mode.map_or(0, Mode::bits),
         created_ns: options.now_ns,
         roots: Roots::fixed(),
     }

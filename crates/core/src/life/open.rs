@@ -23,6 +23,7 @@ use crate::base::exec::{Executor, Progress};
 use crate::base::extent::Extent;
 use crate::base::types::{Ctx, GcCounters, OpenReport};
 use crate::fs::{Fs, OpenOptions};
+use crate::inode::buffer::{self, WriteBuffer};
 use crate::inode::chunks::Chunks;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
@@ -305,6 +306,8 @@ fn build(
         session: pool.state.session,
         options: *options,
         update: pool.update(options.update),
+        mode: pool.mode(options.mode),
+        buffer: WriteBuffer::create(arena, blocks_max(arena, options))?,
         summed_bytes_max: options.summed_bytes_max(),
         report,
         unrecovered,
@@ -316,6 +319,7 @@ fn build(
         room_in_vain: std::sync::atomic::AtomicU64::new(0),
         unpaired_in_vain: std::sync::atomic::AtomicU64::new(0),
         settling: std::sync::Mutex::new(()),
+        writing_back: std::sync::Mutex::new(()),
     };
     fs.count_for_all();
     fs.install_lanes(lanes, &opened.last_seq)?;
@@ -404,10 +408,14 @@ impl Fs {
     /// Frees what only the view holds: spare log pages, and files without names.
     fn give_back_views(&self, call: &Call<'_>) -> Result<()> {
         self.views.for_each(self.arena(), &mut |view| {
-            if view.kind().is_none() {
+            if view.kind().is_none() && !view.is_buffered() {
                 return Ok(());
             }
             let ino = view.ino();
+            if view.is_buffered() && view.nlink() > 0 {
+                let locked = self.lock(call, ino)?;
+                self.flush(call, &locked)?;
+            }
             if view.nlink() == 0 {
                 let locked = self.lock(call, ino)?;
                 return self.reclaim(call, &locked);
@@ -433,4 +441,9 @@ impl Fs {
             let _damage = self.read_view(0, *ino, |_, _| Ok(()));
         }
     }
+}
+
+/// Blocks of the write buffer at most.
+fn blocks_max(arena: &Arena, options: &OpenOptions) -> u64 {
+    options.buffer_bytes.unwrap_or(arena.max_bytes() / 4) / buffer::BLOCK_BYTES
 }

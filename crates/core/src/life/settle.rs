@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use novale_arena::{ClientInfo, Op, Owner, Phase, Record, Recovery, Settler};
+use novale_arena::{ClientInfo, Off, Op, Owner, Phase, Record, Recovery, Settler};
 use novale_layout::{
     COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr,
 };
@@ -34,7 +34,7 @@ use crate::life::scan::AcceptedLog;
 use crate::log::redo::Owed;
 use crate::op::call::{Call, OpKind};
 use crate::op::journal::{Journal, lane_pages};
-use crate::op::pages::GIVEN;
+use crate::op::pages::{BUFFERING, GIVEN, RESERVING};
 use crate::op::standing::Standing;
 use crate::op::{load, standing};
 use crate::seeded::{self, Bug};
@@ -188,6 +188,7 @@ impl Fs {
         record: &Record,
     ) -> Result<(), Stopped> {
         let mut holdings = self.holdings(recovery, record)?;
+        self.settle_buffered(recovery, record, &holdings)?;
         if let [held] = holdings.inodes.as_slice() {
             self.settle_hold(record, &held.view)?;
         }
@@ -307,6 +308,44 @@ impl Fs {
         }
         pm.fence(pending).end();
         Ok(named)
+    }
+
+    /// Ends a write to the buffer: it is carried out where it has happened, else its blocks are free. So are
+    /// those that a flush has left. What is buffered stays.
+    fn settle_buffered(
+        &self,
+        recovery: &Recovery<'_>,
+        record: &Record,
+        holdings: &Holdings<'_>,
+    ) -> Result<()> {
+        let arena = self.arena();
+        let first = Off::from_raw(record.words.get(BUFFERING).copied().flatten().unwrap_or(0));
+        let has_happened = holdings.inodes.iter().any(|held| held.view.pending_write() == first);
+        let reserved = record.words.get(RESERVING).copied().flatten().unwrap_or(0);
+        if reserved > 0 && !has_happened {
+            recovery.note_word(record, RESERVING, 0)?;
+            self.allocator.unreserve_pages(arena, reserved)?;
+        }
+        if !first.is_null() {
+            // The one who settles after this one, if it dies, is not to give them again.
+            recovery.note_word(record, BUFFERING, 0)?;
+            if !has_happened {
+                self.buffer.give_chain(arena, first)?;
+            }
+        }
+        for held in holdings.inodes.iter().filter(|held| !held.view.was_directory()) {
+            if seeded::is_on(Bug::BufferedWriteLost) {
+                held.view.forget_pending();
+            }
+            held.view.apply_pending(arena, self.buffer)?;
+            if seeded::is_on(Bug::SettledBufferDropped) {
+                held.view.set_unbuffered();
+            }
+            if held.view.has_old_blocks() {
+                self.give_buffer(&held.view)?;
+            }
+        }
+        Ok(())
     }
 
     /// Drops an inode's view, but for what it alone knows.

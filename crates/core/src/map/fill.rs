@@ -172,6 +172,7 @@ impl Fs {
             if locked.view.is_kernels() {
                 return Err(Error::Mapped);
             }
+            self.flush(&call, locked)?;
             // A mapping shows one copy of a page.
             self.unpair_all(&call, locked)?;
             if !locked.view.is_dax() {

@@ -92,6 +92,7 @@ impl Fs {
         }
         let call = self.begin_read(OpKind::Load, ctx)?;
         let locked = self.lock(&call, ino)?;
+        self.flush(&call, &locked)?;
         if mapped && locked.view.is_dax() {
             return Err(Error::Pinned);
         }
@@ -111,6 +112,7 @@ impl Fs {
         }
         let call = self.begin_read(OpKind::Load, ctx)?;
         let locked = self.lock(&call, ino)?;
+        self.flush(&call, &locked)?;
         let word = locked.view.kind_word().load(Ordering::Relaxed);
         if !locked.view.is_dax() {
             locked.view.publish(|| locked.view.set_mapped(true));
@@ -167,11 +169,12 @@ impl Fs {
         regular(self.read_view(call, ino, |_, kind| Ok(kind))?)
     }
 
-    /// Locks a regular file. It was one before, but without the lock: a number that was removed
-    /// meanwhile may be a directory's by now, and its index would get file pages.
+    /// Locks a regular file, and flushes it. It was one before, but without the lock: a number that was
+    /// removed meanwhile may be a directory's by now, and its index would get file pages.
     pub(crate) fn lock_file<'a>(&'a self, call: &'a Call<'_>, ino: Ino) -> Result<Locked<'a>> {
         let locked = self.lock(call, ino)?;
         self.check_data(&locked.view, locked.kind)?;
+        self.flush(call, &locked)?;
         Ok(locked)
     }
 

@@ -6,8 +6,10 @@
 //! Never here: a decision about how to write.
 
 pub(crate) mod fill;
+pub(crate) mod flush;
 pub(crate) mod hold;
 pub(crate) mod kernel_mapped;
 pub(crate) mod read;
 pub(crate) mod resolve;
 pub(crate) mod unpair;
+pub(crate) mod write_back;

@@ -95,7 +95,8 @@ impl Fs {
         let copy = |view: &View<'_>, kind, buffer: &mut [u8]| {
             self.check_data(view, kind)?;
             let count = self.copy_out(view, offset, buffer)?;
-            Ok((count, (view.atime_ns(), view.mtime_ns(), view.ctime_ns())))
+            let (mtime_ns, ctime_ns) = view.seen_times();
+            Ok((count, (view.atime_ns(), mtime_ns, ctime_ns)))
         };
         for _ in 0..2 {
             let read = &mut |view: &View<'_>, kind| copy(view, kind, buffer);
@@ -188,6 +189,9 @@ impl Fs {
     /// [`Error::NoSuchOffset`] beyond the end of the file, or where no data follows;
     /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        if self.read_view(0, ino, |view, _| Ok(view.is_buffered()))? {
+            self.flush_file(&Ctx { now_ns: 0, hint: 0 }, ino)?;
+        }
         self.read_view(0, ino, |view, kind| {
             regular(kind)?;
             let size = view.size();

@@ -2,7 +2,8 @@
 //!
 //! The rest of core asks here and nowhere else for the address of a page of a file, and for the old bytes
 //! around a part of a page that is written. A method that keeps newer bytes beside a page's place is
-//! overlaid here: of a page with two copies the lines that are current in the second.
+//! overlaid here: of a page with two copies the lines that are current in the second; over both the lines
+//! in the write buffer, for readers. Who changes a file's pages flushes it before, and finds them newest.
 
 use std::ops::Range;
 
@@ -110,6 +111,27 @@ impl Fs {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
+        if view.is_buffered() {
+            self.copy_out_buffered(view, offset, buffer)
+        } else {
+            self.copy_out_pages(view, offset, buffer)
+        }
+    }
+
+    /// As [`Fs::copy_out`], of a file with newer lines in the write buffer.
+    #[inline(never)]
+    fn copy_out_buffered(&self, view: &View<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let left = view.seen_size().saturating_sub(offset);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let bytes = buffer.get_mut(..count).unwrap_or_default();
+        let committed = self.copy_out_pages(view, offset, bytes)?;
+        bytes.get_mut(committed..).unwrap_or_default().fill(0);
+        view.lay_buffered(self.arena(), offset, bytes)?;
+        Ok(count)
+    }
+
+    /// As [`Fs::copy_out`], without what is in the write buffer.
+    fn copy_out_pages(&self, view: &View<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let left = view.size().saturating_sub(offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         let mut rest = buffer.get_mut(..count).unwrap_or_default();

@@ -357,6 +357,7 @@ impl Fs {
         if inode.view.project() != dir.view.project() {
             return Err(Error::OtherTree);
         }
+        self.flush(&call, inode)?;
         let changes = [DirChange {
             dir,
             removes: Few::new(),

@@ -158,6 +158,8 @@ impl Fs {
         pair.from.check(old, moved)?;
         target.map_or(Ok(()), |target| target.found.check(new, target.inode))?;
         stay_in_tree(moved, old, new)?;
+        let target_inode = target.as_ref().map(|target| target.inode);
+        self.flush_renamed(call, moved, target_inode, mode)?;
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
                 stay_in_tree(target.inode, new, old)?;
@@ -166,6 +168,21 @@ impl Fs {
             _ => self.replace(call, first, new, to.name, target)?,
         }
         Ok(Tried::Done)
+    }
+
+    /// The file that a name leads to from now on is not to be older than what it led to.
+    fn flush_renamed(
+        &self,
+        call: &Call<'_>,
+        moved: &Locked<'_>,
+        target: Option<&Locked<'_>>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let Some(target) = target.filter(|_| !seeded::is_on(Bug::RenameNotFlushed)) else {
+            return Ok(());
+        };
+        self.flush(call, moved)?;
+        if mode == RenameMode::Exchange { self.flush(call, target) } else { Ok(()) }
     }
 
     /// Whether `ino` is `above` or lies below it.

@@ -33,13 +33,15 @@ pub enum Written {
     Undo = 7,
     /// Over the old ones, by a log that said where in the pool they lay.
     Source = 8,
+    /// To the write buffer.
+    Buffered = 9,
 }
 
-const _: () = assert!((Written::Source as usize) < ASKED_KINDS);
+const _: () = assert!((Written::Buffered as usize) < ASKED_KINDS);
 
 impl Written {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Cow,
         Self::Append,
         Self::InPlace,
@@ -49,6 +51,7 @@ impl Written {
         Self::Published,
         Self::Undo,
         Self::Source,
+        Self::Buffered,
     ];
 
     /// In a word; of a method, that of the command line.
@@ -64,6 +67,7 @@ impl Written {
             Self::Published => "published",
             Self::Undo => "adl",
             Self::Source => "zcl",
+            Self::Buffered => "buffered",
         }
     }
 

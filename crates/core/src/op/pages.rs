@@ -24,6 +24,12 @@ const UNNOTED_PAGES_MAX: u64 = 64;
 /// The word of an operation's record that counts the extents of its list that it began to give.
 pub(crate) const GIVEN: usize = 0;
 
+/// The word that says how many pages of the pool it has reserved for them.
+pub(crate) const RESERVING: usize = 6;
+
+/// The word that says which blocks of the write buffer it has filled, by the first of them.
+pub(crate) const BUFFERING: usize = 7;
+
 /// Notes pages that are going to be freed, if they are many: the client that settles for this client, if
 /// it dies, goes on where it stopped.
 fn note_free(call: &Call<'_>, extents: &Extents) {
@@ -77,6 +83,21 @@ impl Fs {
         Ok(())
     }
 
+    /// Drops what the buffer has of an inode that is going: nobody needs it any more.
+    fn forget_buffered(&self, view: &View<'_>) -> Result<()> {
+        if view.is_buffered() {
+            view.publish(|| view.set_unbuffered());
+            self.give_buffer(view)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what a file had in the buffer, which is in the pool, or nobody's any more.
+    pub(crate) fn give_buffer(&self, view: &View<'_>) -> Result<()> {
+        let reserved = view.give_blocks(self.arena(), self.buffer)?;
+        self.allocator.unreserve_pages(self.arena(), reserved)
+    }
+
     /// Frees all that an inode without names and holds has, and its number. The commit that took
     /// its last name is durable, so nothing is stored.
     pub(crate) fn reclaim(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
@@ -94,6 +115,7 @@ impl Fs {
         let arena = self.arena();
         let state = view.state();
         let mut freed = Extents::default();
+        self.forget_buffered(view)?;
         if kind != FileKind::Directory {
             view.index().for_each(arena, &mut |_, addr| {
                 freed.push_page(PmAddr::from_raw(addr));

@@ -8,7 +8,7 @@ use novale_layout::{
     SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
-use novale_policy::UpdatePolicy;
+use novale_policy::{Mode, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::pool::copies::BadCopy;
@@ -48,6 +48,8 @@ pub struct PoolInfo {
     pub features: [u64; 3],
     /// Which methods writes take where neither the file nor the one who opens the pool says so.
     pub update: Option<UpdatePolicy>,
+    /// When writes become durable to files that don't say so themselves.
+    pub mode: Option<Mode>,
     /// The slots, in order.
     pub slots: Vec<SlotInfo>,
 }
@@ -83,7 +85,8 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
             superblock.features_ro_compat,
             superblock.features_incompat,
         ],
-        update: UpdatePolicy::numbered(superblock.default_policy),
+        update: UpdatePolicy::numbered(Mode::without(superblock.default_policy)),
+        mode: Mode::of_bits(superblock.default_policy),
         slots: pool
             .slots
             .iter()
@@ -136,7 +139,14 @@ impl Pool {
     /// Which methods writes take to files that don't say so themselves, where one who opens the pool
     /// says `opener`.
     pub(crate) fn update(&self, opener: Option<UpdatePolicy>) -> UpdatePolicy {
-        opener.or(UpdatePolicy::numbered(self.superblock.default_policy)).unwrap_or_default()
+        let own = Mode::without(self.superblock.default_policy);
+        opener.or(UpdatePolicy::numbered(own)).unwrap_or_default()
+    }
+
+    /// When writes become durable to files that don't say so themselves, where one who opens the pool says
+    /// `opener`.
+    pub(crate) fn mode(&self, opener: Option<Mode>) -> Option<Mode> {
+        opener.or(Mode::of_bits(self.superblock.default_policy))
     }
 
     pub(crate) fn is_clean(&self) -> bool {

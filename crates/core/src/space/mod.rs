@@ -29,6 +29,8 @@ use crate::space::ranges::Ranges;
 
 /// Largest extent that a lane takes at once, in pages: one range.
 const LANE_EXTENT_PAGES_MAX: u64 = 512;
+/// Words of the block with the count of free pages.
+const FREE_WORDS: usize = 8;
 /// Extents that a lane gathers before they go back to the bitmap.
 pub(crate) const BATCH: usize = 64;
 
@@ -46,7 +48,8 @@ pub(crate) struct Allocator {
     pub(crate) ranges: Ranges,
     lanes: Off,
     lane_count: u32,
-    /// Free pages in the bitmap (those that lanes and records hold are not counted).
+    /// Free pages in the bitmap (those that lanes and records hold are not counted); in the next word, how
+    /// many of them are reserved for what is written later.
     free: Off,
     reserve: u64,
     policy: Box<dyn SlotPolicy>,
@@ -73,7 +76,7 @@ impl Allocator {
         let ranges = Ranges::create(arena, pages)?;
         let words = u64::from(lane_count) * lane::LANE_BYTES / 8;
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
-        let free = arena.alloc_table(3)?;
+        let free = arena.alloc_table(FREE_WORDS.ilog2())?;
         let reserve = reserve_of(ranges.usable_pages());
         Ok(Self { ranges, lanes, lane_count, free, reserve, policy })
     }
@@ -135,7 +138,31 @@ impl Allocator {
     /// Whether the pool is far from full, so that nobody needs to ask what pages are wanted for.
     #[inline]
     pub(crate) fn is_roomy(&self, arena: &Arena) -> Result<bool> {
-        Ok(self.pages_unclaimed(arena)? > self.reserve * 3)
+        let [free, reserved, ..] = arena.block::<FREE_WORDS>(self.free)?;
+        let free = free.load(Ordering::Relaxed);
+        Ok(free > self.reserve * 3 + reserved.load(Ordering::Relaxed))
+    }
+
+    /// Pages that are reserved: nothing that lets the pool grow fuller takes them.
+    pub(crate) fn pages_reserved(&self, arena: &Arena) -> Result<u64> {
+        Ok(arena.word(self.free.word(1))?.load(Ordering::Acquire))
+    }
+
+    /// Reserves pages for what is taken later, as [`Need::Release`]; says whether there are so many.
+    pub(crate) fn reserve_pages(&self, arena: &Arena, pages: u64) -> Result<bool> {
+        let word = arena.word(self.free.word(1))?;
+        let reserved = word.fetch_add(pages, Ordering::AcqRel) + pages;
+        if self.pages_unclaimed(arena)? >= self.reserve + reserved {
+            return Ok(true);
+        }
+        word.fetch_sub(pages, Ordering::AcqRel);
+        Ok(false)
+    }
+
+    /// Gives up what was reserved.
+    pub(crate) fn unreserve_pages(&self, arena: &Arena, pages: u64) -> Result<()> {
+        arena.word(self.free.word(1))?.fetch_sub(pages, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Free pages that no lane holds.
@@ -274,7 +301,7 @@ impl Allocator {
     ) -> Result<()> {
         let free = self.free_word(arena)?;
         let left = free.load(Ordering::Relaxed);
-        let spare = left.saturating_sub(self.reserve);
+        let spare = left.saturating_sub(self.reserve + self.pages_reserved(arena)?);
         if need == Need::Growth && spare < want {
             return Ok(());
         }

@@ -23,7 +23,7 @@ use novale_policy::Method;
 use crate::base::error::{Error, Result};
 use crate::base::lines::{line_mask, line_runs};
 use crate::fs::Fs;
-use crate::inode::pairs::{Paired, pair_count};
+use crate::inode::pairs::{PAIRS_MAX, Paired, pair_count};
 use crate::inode::view::View;
 use crate::op::call::Call;
 use crate::op::file_tx::FileTx;
@@ -35,8 +35,6 @@ use crate::write::small::PAGES_MAX;
 
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 64;
-/// Pairs at most: closing the pool takes them apart.
-const PAIRS_MAX: u64 = 1 << 18;
 
 /// What a write changes of one page.
 struct PagePart<'d> {
@@ -84,7 +82,7 @@ impl Fs {
 
     /// Takes the room for a pair back that was not made.
     #[cold]
-    fn unreserve(&self, view: &View<'_>, page: u64) -> Result<()> {
+    pub(crate) fn unreserve(&self, view: &View<'_>, page: u64) -> Result<()> {
         if view.pair(self.arena(), page)?.is_some() {
             return Ok(());
         }

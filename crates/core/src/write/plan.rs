@@ -17,6 +17,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::lock::regular;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
+use crate::write::buffered::Buffering;
 use crate::write::small::SMALL_BYTES_MAX;
 
 /// Greatest length of a file, in bytes.
@@ -116,7 +117,8 @@ fn feature(method: Method) -> Option<RoFeature> {
 /// What a policy is to see of a write to a file that is so just now.
 #[inline]
 fn shape(view: &View<'_>, at: At, len: u64, has_source: bool) -> WriteShape {
-    let size = view.size();
+    // What is buffered is flushed before a write that is planned by this.
+    let size = view.seen_size();
     let offset = match at {
         At::Offset(offset) => offset,
         At::End => size,
@@ -174,11 +176,29 @@ impl Fs {
     fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
         let data = written.data;
         self.may_append(ctx, data.len())?;
+        let mut has_made_room = false;
         loop {
             let call = self.begin(OpKind::Write, ctx)?;
-            let (file, shape) = self.find_file(&call, ino, at, written)?;
+            let (file, shape, is_lazy) = self.find_file(&call, ino, at, written)?;
             if data.is_empty() {
                 return Ok(shape.offset);
+            }
+            if is_lazy {
+                if !self.is_used(RoFeature::Pairs) {
+                    drop(call);
+                    self.use_feature(ctx, RoFeature::Pairs)?;
+                    continue;
+                }
+                match self.write_buffered(&call, &file, at, data)? {
+                    Buffering::Done(offset) => return Ok(offset),
+                    Buffering::Full if !has_made_room => {
+                        drop(call);
+                        self.make_room_in_buffer(ctx, pages_touched(shape.offset, shape.len))?;
+                        has_made_room = true;
+                        continue;
+                    }
+                    Buffering::Full | Buffering::Direct => {}
+                }
             }
             let plan = self.plan(shape)?;
             if let Some(feature) = feature(plan.method).filter(|feature| !self.is_used(*feature)) {
@@ -195,26 +215,26 @@ impl Fs {
         }
     }
 
-    /// A regular file, and the shape of a write to it just now.
+    /// A regular file, the shape of a write to it just now, and whether its writes are buffered.
     fn find_file(
         &self,
         call: &Call<'_>,
         ino: Ino,
         at: At,
         written: &WriteBytes<'_>,
-    ) -> Result<(FoundFile<'_>, WriteShape)> {
+    ) -> Result<(FoundFile<'_>, WriteShape, bool)> {
         let (len, has_source) = (written.data.len() as u64, !written.source.is_empty());
         let mut shape_of = |view: &View<'_>, kind: FileKind| {
-            regular(kind).map(|()| shape(view, at, len, has_source))
+            regular(kind).map(|()| (shape(view, at, len, has_source), self.is_lazy(view)))
         };
         let view = self.views.find(self.arena(), ino)?;
         if let Some(view) = view
-            && let Some(shape) = Self::read_of(&view, ino, &mut shape_of)?
+            && let Some((shape, is_lazy)) = Self::read_of(&view, ino, &mut shape_of)?
         {
-            return Ok((FoundFile { ino, view: Some(view) }, shape));
+            return Ok((FoundFile { ino, view: Some(view) }, shape, is_lazy));
         }
-        let shape = self.read_view(call, ino, shape_of)?;
-        Ok((FoundFile { ino, view: None }, shape))
+        let (shape, is_lazy) = self.read_view(call, ino, shape_of)?;
+        Ok((FoundFile { ino, view: None }, shape, is_lazy))
     }
 
     /// How a write of that shape is made.

@@ -70,6 +70,7 @@ impl Fs {
         let Some(data) = data else { return Err(Error::TooLarge) };
         let locked = self.lock_found(call, file.ino, file.view)?;
         self.check_data(&locked.view, locked.kind)?;
+        self.flush(call, &locked)?;
         let changed = self.plan_again(&locked.view, at, expected)?;
         let plan = changed.as_ref().unwrap_or(expected);
         // Of a write that is made otherwise what was summed is of no use, but of an append elsewhere.

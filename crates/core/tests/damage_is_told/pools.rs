@@ -46,6 +46,7 @@ pub(crate) fn empty_pool_of(len: u64) -> Pm {
         root_gid: 0,
         root_mode: 0o755,
         update: None,
+        mode: None,
     };
     mkfs(&pm, &options).unwrap();
     pm

@@ -19,6 +19,7 @@ pub(crate) fn mkfs_options(slots: usize, lanes: u32) -> MkfsOptions {
         root_gid: 0,
         root_mode: 0o755,
         update: None,
+        mode: None,
     }
 }
 

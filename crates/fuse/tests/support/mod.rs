@@ -85,6 +85,7 @@ pub(crate) fn file_system(atime: Atime) -> Fs {
         root_gid: 0,
         root_mode: 0o755,
         update: None,
+        mode: None,
     };
     mkfs(&pm, &made).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();

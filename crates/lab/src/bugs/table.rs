@@ -143,6 +143,16 @@ pub const BUGS: &[SeededBug] = &[
     bug!("names-shown-early", NamesShownEarly, PowerCut, "DESIGN 6", "other clients see names that are not durable"),
     bug!("unlocked-early", UnlockedEarly, PowerCut, "DESIGN 3", "an inode's lock is free before its commit is durable: another client's line goes over the standing one"),
     bug!("certificate-over-standing", CertificateOverStanding, PowerCut, "DESIGN 4, 6", "collection's certificate overwrites the line that stands: what others have read is taken back"),
+    bug!("buffered-write-lost", BufferedWriteLost, ArenaDeath, "DESIGN 3, HiNFS", "settling leaves a buffered write half done"),
+    bug!("flush-in-two", FlushInTwo, PowerCut, "DESIGN 3, HiNFS", "a flush is two commits: writes that came after others are there without them"),
+    bug!("flush-line-cached", FlushLineCached, PowerCut, "DESIGN 3, HiNFS", "a flush leaves the first line of a page in the cache"),
+    bug!("rename-not-flushed", RenameNotFlushed, PowerCut, "DESIGN 3, HiNFS", "a file takes another one's name with its bytes in the buffer alone"),
+    bug!("sync-not-flushed", SyncNotFlushed, PowerCut, "DESIGN 3, HiNFS", "a sync leaves what is buffered where it is"),
+    bug!("buffered-size-committed", BufferedSizeCommitted, PowerCut, "DESIGN 3, HiNFS", "a change of attributes commits a length whose bytes are buffered"),
+    bug!("direct-past-buffered", DirectPastBuffered, PowerCut, "DESIGN 3, HiNFS", "a change that is made directly goes past what is buffered"),
+    bug!("flushed-early", FlushedEarly, Death, "DESIGN 3, HiNFS", "a flush gives the buffer up before its commit is durable"),
+    bug!("settled-buffer-dropped", SettledBufferDropped, Death, "DESIGN 3, HiNFS", "settling drops what the buffer has of a dead client's file"),
+    bug!("buffered-in-part", BufferedInPart, ArenaDeath, "DESIGN 3, HiNFS", "a buffered write changes the file's blocks before it has happened"),
 ];
 
 #[cfg(test)]

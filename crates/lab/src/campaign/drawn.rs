@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use fastrand::Rng;
-use novale_core::{Form, UpdatePolicy};
+use novale_core::{Form, Mode, UpdatePolicy};
 use novale_model::SetAttr;
 
 use super::shapes::ALL;
@@ -53,6 +53,18 @@ pub(super) fn methods(seed: u64) -> Case {
     let chosen = UpdatePolicy::ALL.iter().cycle().nth(usize::try_from(seed / 3 % 64).unwrap_or(0));
     let chosen = chosen.copied().unwrap_or_default();
     let mut case = mapped(seed, form, seed % 2).with(|options| options.core.update = chosen);
+    if seed % 4 < 2 {
+        case.steps = with_methods(case.steps, seed);
+    }
+    case
+}
+
+/// With writes that are buffered, in any form and by any method but that of writes in place.
+pub(super) fn buffered(seed: u64) -> Case {
+    let form = [Form::Auto, Form::Single, Form::Two];
+    let form = form.get(usize::try_from(seed % 3).unwrap_or(0)).copied().unwrap_or_default();
+    let mut case = mapped(seed, form, seed % 2);
+    case.options.core.mode = Mode::Buffered;
     if seed % 4 < 2 {
         case.steps = with_methods(case.steps, seed);
     }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use novale_core::{Form, UpdatePolicy, mkfs_check};
+use novale_core::{Form, Mode, UpdatePolicy, mkfs_check};
 use novale_layout::PAGE;
 
 use super::workloads::Case;
@@ -33,7 +33,7 @@ pub fn print_replay(case: &Case, found: &str) -> String {
     let CrashOptions { core, effort, .. } = &case.options;
     let slots: Vec<String> = core.slots.iter().map(ToString::to_string).collect();
     let form = FORMS.iter().find(|(form, _)| *form == core.form).map_or("auto", |(_, text)| text);
-    let update = core.update.name();
+    let (update, mode) = (core.update.name(), core.mode.name());
     let numbers = [
         ("lanes", u64::from(core.lanes)),
         ("from_step", case.options.from_step as u64),
@@ -52,7 +52,7 @@ pub fn print_replay(case: &Case, found: &str) -> String {
         ("eadr", u64::from(case.options.caches == Caches::Kept)),
         ("seed", case.options.seed),
     ];
-    write!(text, "{OPTIONS} slots={} form={form} update={update}", slots.join(","))
+    write!(text, "{OPTIONS} slots={} form={form} update={update} mode={mode}", slots.join(","))
         .unwrap_or_default();
     for (key, number) in numbers {
         write!(text, " {key}={number}").unwrap_or_default();
@@ -206,7 +206,9 @@ impl<'l> Values<'l> {
         let update = self.text("update").unwrap_or("auto");
         let update = UpdatePolicy::named(update)
             .ok_or_else(|| format!("update={update} is no method of writes"))?;
-        Ok(CoreOptions { update, ..CoreOptions::new(lens, lanes, *form) })
+        let mode = self.text("mode").unwrap_or("strict");
+        let mode = Mode::named(mode).ok_or_else(|| format!("mode={mode} is none of writes"))?;
+        Ok(CoreOptions { update, mode, ..CoreOptions::new(lens, lanes, *form) })
     }
 }
 

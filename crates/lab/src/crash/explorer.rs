@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 
 use fastrand::Rng;
 use novale_arena::Arena;
-use novale_core::UpdatePolicy;
+use novale_core::{Mode, UpdatePolicy};
 use novale_model::{Atime, Error, Model, Tree};
 use novale_pm::Pm;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -18,7 +18,7 @@ use super::images::{Image, images, images_at_store, images_by_units, images_in_s
 use super::judge::{Judge, Wrong};
 use super::probe::BYTES_ROOMY;
 use super::record::{Event, Recorder, What};
-use super::recover::{Allowed, Bench, State, recorded, recorded_memory};
+use super::recover::{Allowed, Bench, State, look, recorded, recorded_memory};
 use super::tracker::Tracker;
 use crate::diff::{
     CoreMachine, check_no_space, make_pool, new_arena, now_ns_at, open_pool_in, panic_text,
@@ -79,6 +79,7 @@ impl<'o> Explorer<'o> {
             return Err(format!("mkfs left {} lines not durable", hardware.pending().len()));
         }
         let model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime)
+            .buffering(options.core.mode == Mode::Buffered)
             .overwriting_in_place(options.core.update == UpdatePolicy::InPlace);
         let bench = Bench::new(&hardware, options.core.manner(), now_ns_at(1 << 20))?;
         let mut explorer = Self {
@@ -175,6 +176,10 @@ impl<'o> Explorer<'o> {
         let events = self.recorder.take();
         self.note_places(&events);
         if events.is_empty() {
+            if self.model.is_buffering() {
+                // It may have written to the buffer alone.
+                self.state = None;
+            }
             return Ok(());
         }
         if !self.cuts {
@@ -199,6 +204,7 @@ impl<'o> Explorer<'o> {
                 machine.close().map_err(|why| ("in closing".to_owned(), why))?;
             }
             self.cut_each_fence("the closing", now_ns)?;
+            self.model.sync_all();
         }
         self.live.give_up().map_err(|why| ("in dying".to_owned(), why))?;
         self.forget(None).map_err(|why| ("bench".to_owned(), why))?;
@@ -206,7 +212,19 @@ impl<'o> Explorer<'o> {
         self.model_session.forget_all();
         self.model.release_all();
         self.state = None;
-        self.open(now_ns)
+        self.open(now_ns)?;
+        if self.model.is_buffering() { self.take_found(now_ns) } else { Ok(()) }
+    }
+
+    /// What was buffered has gone with the process; what was found has been seen now.
+    fn take_found(&mut self, now_ns: i64) -> Result<(), Wrong> {
+        let allowed = Allowed { states: vec![self.state()?] };
+        let Live::Open(machine, _) = &mut self.live else { return Ok(()) };
+        let seen = look(machine, &allowed, now_ns).map_err(|why| ("in opening".to_owned(), why))?;
+        // What is stored to a mapping is in the caches still.
+        self.model.turn_out(&seen.tree, false);
+        self.state = None;
+        Ok(())
     }
 
     pub(super) fn note_places(&mut self, events: &[Event]) {

@@ -94,7 +94,7 @@ impl<'o> Judge<'o> {
     ) -> Result<(), String> {
         // The same bytes are recovered alike with the same options only.
         let core = &self.options.core;
-        let form = (core.update as u64) << 2 | core.form as u64;
+        let form = (core.mode as u64) << 6 | (core.update as u64) << 2 | core.form as u64;
         let caches = u64::from(self.options.caches == Caches::Kept);
         let state = image.state.short() ^ (form << 1 | caches);
         if self.tracker.recovered(state).is_some_and(|found| self.is_allowed(found, allowed)) {

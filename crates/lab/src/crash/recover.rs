@@ -79,6 +79,16 @@ pub struct Allowed {
 }
 
 impl Allowed {
+    /// The same states, of which nothing is taken back that was buffered: what those find who live.
+    #[must_use]
+    pub fn exact(&self) -> Self {
+        let exact = |state: &State| {
+            let tree = Arc::new(Tree::clone(&state.tree).exact());
+            State { tree, ..state.clone() }
+        };
+        Self { states: self.states.iter().map(exact).collect() }
+    }
+
     /// Whether it is the very same states.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let pairs = self.states.iter().zip(&other.states);

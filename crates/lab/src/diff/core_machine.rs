@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use novale_arena::Arena;
 use novale_core::{
-    Atime, CheckReport, Error as FsError, Form, Fs, GcStats, MkfsOptions, OpenOptions, OpenReport,
-    Serial, UpdatePolicy, Usage,
+    Atime, CheckReport, Ctx, Error as FsError, Form, Fs, GcStats, MkfsOptions, Mode, OpenOptions,
+    OpenReport, Serial, UpdatePolicy, Usage,
 };
 use novale_model::{Ino, PAGE_BYTES};
 use novale_pm::{Pm, PmOptions};
@@ -27,6 +27,8 @@ pub struct CoreOptions {
     pub form: Form,
     /// Which methods writes take.
     pub update: UpdatePolicy,
+    /// When writes become durable.
+    pub mode: Mode,
 }
 
 /// How a pool's files are written and committed.
@@ -36,11 +38,13 @@ pub struct Manner {
     pub form: Form,
     /// Which methods writes take.
     pub update: Option<UpdatePolicy>,
+    /// When writes become durable.
+    pub mode: Option<Mode>,
 }
 
 impl From<Form> for Manner {
     fn from(form: Form) -> Self {
-        Self { form, update: None }
+        Self { form, update: None, mode: None }
     }
 }
 
@@ -48,12 +52,12 @@ impl CoreOptions {
     /// A pool of these slots, whose writes take what suits them.
     #[must_use]
     pub fn new(slots: Vec<u64>, lanes: u32, form: Form) -> Self {
-        Self { slots, lanes, form, update: UpdatePolicy::Auto }
+        Self { slots, lanes, form, update: UpdatePolicy::Auto, mode: Mode::Strict }
     }
 
     /// How files are written and committed.
     pub fn manner(&self) -> Manner {
-        Manner { form: self.form, update: Some(self.update) }
+        Manner { form: self.form, update: Some(self.update), mode: Some(self.mode) }
     }
 }
 
@@ -171,6 +175,7 @@ pub fn make_pool(pm: &Pm, lanes: u32) -> Result<(), String> {
         root_gid: 0,
         root_mode: 0o755,
         update: None,
+        mode: None,
     };
     novale_core::mkfs(pm, &options).map_err(|why| format!("mkfs: {why}"))
 }
@@ -201,8 +206,8 @@ pub fn open_pool_in(
     manner: impl Into<Manner>,
     now_ns: i64,
 ) -> Result<Fs, String> {
-    let Manner { form, update } = manner.into();
-    open_as(pm, arena, &OpenOptions { form, update, now_ns, ..OpenOptions::default() })
+    let Manner { form, update, mode } = manner.into();
+    open_as(pm, arena, &OpenOptions { form, update, mode, now_ns, ..OpenOptions::default() })
 }
 
 /// Shows a pool, without recovering one that crashed, with its view in this arena.
@@ -277,6 +282,12 @@ impl Machine for CoreMachine {
     }
 
     fn die(&mut self, now_ns: i64) -> Result<(), String> {
+        if self.manner.mode == Some(Mode::Buffered)
+            && let Some(fs) = &self.fs
+        {
+            // What may go with the process is the power cuts' to judge.
+            fs.sync_all(&Ctx { now_ns, hint: 0 }).map_err(|why| format!("sync: {why}"))?;
+        }
         drop(self.fs.take());
         self.open(now_ns)?;
         let clean = self.fs.as_ref().is_some_and(|fs| fs.opened().clean);

@@ -327,6 +327,7 @@ fn set_attr(set: &SetAttr) -> FsSetAttr {
         mtime_ns: set.mtime_ns,
         project: set.project,
         update: set.method.map(UpdatePolicy::numbered),
+        mode_of_writes: None,
         clear_set_id,
     }
 }

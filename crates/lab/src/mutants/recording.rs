@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use novale_core::{Executor, Form, Fs, OpenOptions, UpdatePolicy};
+use novale_core::{Executor, Form, Fs, Mode, OpenOptions, UpdatePolicy};
 use novale_model::{Atime, Error, Model, RangeOp, RenameMode};
 use novale_pm::{Observer, Pm, PmOptions};
 
@@ -81,6 +81,7 @@ impl<'p> Recording<'p> {
         let mut this = Self::on(plan, &memory)?;
         let atime = if plan.strict_atime { Atime::Strict } else { Atime::Noatime };
         this.model = Model::new(0o755, 0, 0, now_ns_at(0), atime)
+            .buffering(plan.core.mode == Mode::Buffered)
             .overwriting_in_place(plan.core.update == UpdatePolicy::InPlace);
         this.died = false;
         make_pool(&this.open_pm()?, plan.core.lanes)?;
@@ -126,8 +127,8 @@ impl<'p> Recording<'p> {
     fn open_fs(&self, now_ns: i64) -> Result<Fs, String> {
         let strict = self.plan.strict_atime;
         let atime = if strict { novale_core::Atime::Strict } else { novale_core::Atime::Noatime };
-        let Manner { form, update } = self.plan.core.manner();
-        let options = OpenOptions { atime, form, update, now_ns, ..OpenOptions::default() };
+        let Manner { form, update, mode } = self.plan.core.manner();
+        let options = OpenOptions { atime, form, update, mode, now_ns, ..OpenOptions::default() };
         Fs::open(self.open_pm()?, new_arena()?, &options, &Threads, &|_| ())
             .map_err(|why| format!("open: {why}"))
     }

@@ -91,6 +91,7 @@ fn on(model: &mut Model, ino: Ino, action: &Action, now: i64) -> Result<Outcome,
         Action::Limit { inodes } => done(model.limit(ino, *inodes, now)?),
         Action::Parent => Outcome::Ino(model.parent(ino)?),
         Action::Sync => {
+            model.sync(ino);
             model.getattr(ino)?;
             Outcome::Done
         }

@@ -20,6 +20,7 @@ pub(crate) fn files() -> Files {
         root_gid: 0,
         root_mode: 0o755,
         update: None,
+        mode: None,
     };
     mkfs(&pm, &options).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();

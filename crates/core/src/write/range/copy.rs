@@ -74,6 +74,8 @@ impl Fs {
         let (source, target) = (of(from.ino)?, of(to.ino)?);
         self.check_data(&source.view, source.kind)?;
         self.check_data(&target.view, target.kind)?;
+        self.flush(&call, source)?;
+        self.flush(&call, target)?;
         let left = source.view.size().saturating_sub(from.offset);
         let len = len.min(left);
         let is_apart = from.offset.saturating_add(len) <= to.offset

@@ -1,0 +1,273 @@
+//! Flushing: what a file has in the write buffer goes to the pool, in one commit.
+//!
+//! All of it goes at once, under the inode's lock: so what the pool has of a file is always what some
+//! first part of its writes left, however often it is flushed. A page that has none in the pool gets a new
+//! one, of which the lines up to the end of the file are stored; one of which few lines are newer gets
+//! them by its second copy ([`crate::write::paired`] has that protocol), another one is copied.
+//!
+//! Crash points. Those of the methods, in the two-fence form. New pages, partners, lines in the copies in
+//! which they are not current, entries after the log's tail; fence; the line; fence. Before the line is
+//! durable the file is as it was. Only then the view's bit falls, with the counter odd, by which readers
+//! stop to look into the buffer, and the blocks are given back.
+//!
+//! Death. What the buffer has is newer than what the pool has or the same, so as long as the bit is set
+//! both together are the file: a client that dies before it falls has changed nothing that is seen.
+
+use novale_arena::Arena;
+use novale_layout::{FilePage, Ino, LINE, PAGE, Pair, PmAddr, RoFeature};
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::{Extents, match_extents};
+use crate::base::lines::line_runs;
+use crate::base::types::Ctx;
+use crate::fs::Fs;
+use crate::inode::buffer::Block;
+use crate::inode::pairs::{PAIRS_MAX, Paired, pair_count};
+use crate::inode::view::View;
+use crate::op::call::{Call, OpKind};
+use crate::op::file_tx::FileTx;
+use crate::op::lock::Locked;
+use crate::seeded::{self, Bug};
+use crate::space::Need;
+
+const PAGE_BYTES: usize = 4096;
+/// Of a page with so many newer lines at most, these alone are stored.
+const PAIR_LINES_MAX: u32 = 32;
+
+/// How the blocks of a file get to the pool.
+#[derive(Default)]
+struct FlushPlan<'a> {
+    /// To pages of their own.
+    pages: Vec<Block<'a>>,
+    /// To the copies of pages in which their lines are not current: the first copy, and the second, where
+    /// there is one already.
+    lines: Vec<(Block<'a>, PmAddr, Option<Paired>)>,
+}
+
+impl FlushPlan<'_> {
+    fn new_partners(&self) -> u64 {
+        self.lines.iter().filter(|(_, _, pair)| pair.is_none()).count() as u64
+    }
+
+    /// Runs of pages that get new ones.
+    fn runs(&self) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for page in self.pages.iter().map(Block::page) {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == page => *count += 1,
+                _ => runs.push((page, 1)),
+            }
+        }
+        runs
+    }
+}
+
+impl Fs {
+    /// Makes durable what the file has in the buffer. Its lock is held.
+    #[inline]
+    pub(crate) fn flush(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+        if locked.view.is_buffered() && !seeded::is_on(Bug::DirectPastBuffered) {
+            self.flush_blocks(call, locked)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes durable what this file's callers were told; in strict mode it is already.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an inode that is not in use. Where what is buffered can't be stored, it stays
+    /// buffered, and the next call tries again.
+    pub fn sync(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
+        let is_buffered = self.read_view(ctx.hint, ino, |view, _| Ok(view.is_buffered()))?;
+        if is_buffered && !seeded::is_on(Bug::SyncNotFlushed) {
+            self.flush_file(ctx, ino)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// As [`Fs::flush`], of a file without its lock, which it takes.
+    pub(crate) fn flush_file(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
+        let call = self.begin(OpKind::Write, ctx)?;
+        let locked = self.lock(&call, ino)?;
+        if locked.view.is_buffered() { self.flush_blocks(&call, &locked) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn flush_blocks(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+        let view = &locked.view;
+        let mut plan = self.flush_plan(view, true)?;
+        if seeded::is_on(Bug::FlushInTwo) && plan.pages.len() > 1 {
+            let pages = vec![plan.pages.remove(0)];
+            self.store_blocks(call, locked, &FlushPlan { pages, lines: Vec::new() })?;
+        }
+        let flushed = match plan
+            .lines
+            .iter()
+            .try_for_each(|(block, ..)| view.reserve_pair(self.arena(), block.page()))
+        {
+            Ok(()) => self.store_blocks(call, locked, &plan),
+            Err(error) => Err(error),
+        };
+        if flushed.is_err() {
+            for (block, ..) in &plan.lines {
+                self.unreserve(view, block.page())?;
+            }
+        }
+        match flushed {
+            Err(Error::NoMemory | Error::NoSpace) if !plan.lines.is_empty() => {
+                // Copies give back the pages that they take, and need no memory for pairs.
+                self.store_blocks(call, locked, &self.flush_plan(view, false)?)?;
+            }
+            flushed => flushed?,
+        }
+        self.give_buffer(view)
+    }
+
+    fn flush_plan<'a>(&'a self, view: &View<'a>, with_pairs: bool) -> Result<FlushPlan<'a>> {
+        let arena: &Arena = self.arena();
+        let mut plan = FlushPlan::default();
+        let pairs_max = PAIRS_MAX.min(self.allocator.pages_unclaimed(arena)?);
+        let mut partners_left = pairs_max.saturating_sub(pair_count(arena));
+        let may_pair =
+            with_pairs && self.is_used(RoFeature::Pairs) && self.allocator.is_roomy(arena)?;
+        let mut next = view.next_block(arena, 0)?;
+        while let Some(block) = next {
+            let page = block.page();
+            next = view.next_block(arena, page + 1)?;
+            let pair = view.pair(arena, page)?;
+            // What lies after the end of the file in its last page, and further on, is nobody's.
+            let is_inside = page < view.size() / PAGE;
+            let is_few = block.mask().count_ones() <= PAIR_LINES_MAX;
+            match self.page_addr(view, page)? {
+                Some(home)
+                    if may_pair && is_few && is_inside && (pair.is_some() || partners_left > 0) =>
+                {
+                    partners_left -= u64::from(pair.is_none());
+                    plan.lines.push((block, self.checked(home)?, pair));
+                }
+                _ => plan.pages.push(block),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn store_blocks(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        plan: &FlushPlan<'_>,
+    ) -> Result<()> {
+        let (arena, view) = (self.arena(), &locked.view);
+        let (size, (mtime_ns, ctime_ns)) = (view.seen_size(), view.seen_times());
+        if seeded::is_on(Bug::FlushedEarly) {
+            view.set_unbuffered();
+        }
+        let mut tx = FileTx::begin(self, call, locked);
+        let copies = plan.pages.len() as u64;
+        tx.take(copies + plan.new_partners(), Need::Release)?;
+        let runs = match_extents(&plan.runs(), tx.extents());
+        for (index, block) in (0..).zip(&plan.pages) {
+            self.store_copy(&mut tx, index, block, size)?;
+        }
+        let mut pairs = Vec::with_capacity(plan.lines.len());
+        let mut next_partner = copies;
+        for (block, home, pair) in &plan.lines {
+            let partner = pair.map_or_else(|| tx.page(next_partner), |pair| pair.partner);
+            next_partner += u64::from(pair.is_none());
+            let word = pair.map_or(0, |pair| pair.word);
+            pairs.push(store_lines(&mut tx, block, [*home, self.checked(partner)?], word)?);
+        }
+        for (page, extent) in &runs {
+            view.index().reserve(arena, *page, extent.pages)?;
+        }
+        tx.room(runs.len() + pairs.len(), Need::Release)?;
+        let last = view.size() / PAGE;
+        if plan.pages.iter().any(|block| block.page() == last) {
+            if let Some(zeroed) = self.zero_reserved(locked, size)? {
+                tx.also(zeroed);
+            }
+        } else {
+            tx.zero_gap(size)?;
+        }
+        for (page, extent) in &runs {
+            tx.map(*page, *extent, &[]);
+        }
+        for pair in &pairs {
+            tx.pair(pair, 0);
+        }
+        let next = tx.next();
+        (next.size, next.mtime_ns, next.ctime_ns) = (size, mtime_ns, ctime_ns);
+        let op_seq = next.op_seq;
+        tx.commit(|_, freed| {
+            for (page, extent) in &runs {
+                let mut extents = Extents::default();
+                extents.push(*extent);
+                self.map_extents(view, *page, &extents, freed)?;
+            }
+            for pair in &pairs {
+                let paired = Paired::new(pair.partner, pair.word, op_seq);
+                view.set_pair(arena, pair.file_page.get(), &paired)?;
+            }
+            view.set_unbuffered();
+            Ok(())
+        })
+    }
+
+    /// Stores a page as it is seen to a new one, up to the end of the file: what lies after it is nobody's.
+    fn store_copy(
+        &self,
+        tx: &mut FileTx<'_>,
+        index: u64,
+        block: &Block<'_>,
+        size: u64,
+    ) -> Result<()> {
+        let mut bytes = [0; PAGE_BYTES];
+        if block.mask() != u64::MAX {
+            self.load_page(&tx.view(), block.page(), &mut bytes)?;
+        }
+        for run in line_runs(block.mask(), 0..PAGE).filter(|run| run.in_partner) {
+            let lines = in_page(run.bytes.start)..in_page(run.bytes.end);
+            block.copy_out(run.bytes.start, bytes.get_mut(lines).unwrap_or_default())?;
+        }
+        let end = size.saturating_sub(block.page() * PAGE).min(PAGE).next_multiple_of(LINE);
+        let (at, bytes) = (tx.page(index), bytes.get(..in_page(end)).unwrap_or_default());
+        if seeded::is_on(Bug::FlushLineCached) {
+            tx.also(seeded::stream_but_a_line(&self.pm, at, bytes, 0));
+        } else {
+            tx.stream(at, bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Stores the lines of a block to the copies in which they are not current; returns the entry that
+/// says so.
+fn store_lines(
+    tx: &mut FileTx<'_>,
+    block: &Block<'_>,
+    [home, partner]: [PmAddr; 2],
+    word: u64,
+) -> Result<Pair> {
+    let changed = block.mask();
+    let word = if seeded::is_on(Bug::PairInPlace) { word } else { word ^ changed };
+    for run in line_runs(changed, 0..PAGE).filter(|run| run.in_partner) {
+        let mut lines = [0; PAGE_BYTES];
+        let lines = lines.get_mut(..in_page(run.bytes.end - run.bytes.start));
+        let lines = lines.unwrap_or_default();
+        block.copy_out(run.bytes.start, lines)?;
+        for copy in line_runs(word, run.bytes.clone()) {
+            let [from, to] =
+                [copy.bytes.start, copy.bytes.end].map(|at| in_page(at - run.bytes.start));
+            let at = if copy.in_partner { partner } else { home }.add(copy.bytes.start);
+            tx.stream(at, lines.get(from..to).unwrap_or_default());
+        }
+    }
+    Ok(Pair { file_page: FilePage::new(block.page()), home, partner, word, changed })
+}
+
+/// A place in a page.
+fn in_page(at: u64) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
+}

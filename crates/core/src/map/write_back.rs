@@ -1,0 +1,163 @@
+//! Write-back: flushing what is buffered without being asked for it by who wrote it.
+//!
+//! A pass looks at all views for files that have something in the buffer, and flushes them, the least
+//! recently written first, until so many blocks are free as are wanted; then those that have waited too
+//! long. A file is flushed as a whole, so the order is of files and not of blocks; it is found in the moment
+//! in which it is needed, and no list is kept up by each write, nor left behind by a death. Any client can
+//! make a pass: a mount's daemon does, and one that finds no block left.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use novale_layout::Ino;
+
+use crate::base::error::{Error, Result};
+use crate::base::types::Ctx;
+use crate::fs::Fs;
+
+/// Of a hundred blocks: fewer free ones wake who writes back.
+const LOW_PERCENT: u64 = 5;
+/// Who finds none goes on until so many are free.
+const FREE_PERCENT: u64 = 20;
+
+/// How full the write buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BufferUse {
+    /// Blocks of a page in use.
+    pub blocks: u64,
+    /// Blocks that there may be.
+    pub blocks_max: u64,
+    /// Pages of the pool that are reserved for them.
+    pub pages_reserved: u64,
+}
+
+/// What a pass is to write back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteBack {
+    /// Files in the order of their last write, until of a hundred blocks so many are free.
+    pub free_percent: u64,
+    /// Then files with something in the buffer since before this time, ns since 1970.
+    pub since_before_ns: i64,
+}
+
+/// What a pass has written back.
+#[derive(Debug, Clone, Default)]
+pub struct WrittenBack {
+    /// Files that were flushed.
+    pub files: u64,
+    /// Why the first one was not that could not be. It stays buffered.
+    pub failure: Option<Error>,
+}
+
+/// A file with something in the buffer.
+struct BufferedFile {
+    ino: Ino,
+    since_ns: i64,
+    written_ns: i64,
+}
+
+impl Fs {
+    /// How full the write buffer is.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`]: damage.
+    pub fn buffer_use(&self) -> Result<BufferUse> {
+        let (blocks, blocks_max) = self.buffer.usage(self.arena())?;
+        let pages_reserved = self.allocator.pages_reserved(self.arena())?;
+        Ok(BufferUse { blocks, blocks_max, pages_reserved })
+    }
+
+    /// Makes all durable that was written to any file, by any client.
+    ///
+    /// # Errors
+    /// Why the first file was not that could not be flushed; the others are.
+    pub fn sync_all(&self, ctx: &Ctx) -> Result<()> {
+        let all = WriteBack { free_percent: 100, since_before_ns: i64::MAX };
+        let WrittenBack { failure, .. } = self.write_back(ctx, all)?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Writes back what is old, and what others need the room of.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`]: damage.
+    pub fn write_back(&self, ctx: &Ctx, what: WriteBack) -> Result<WrittenBack> {
+        let mut written = WrittenBack::default();
+        if self.options.read_only {
+            return Ok(written);
+        }
+        let mut files = self.buffered_files()?;
+        files.sort_unstable_by_key(|file| (file.written_ns, file.ino));
+        // A round begins and ends in the same shard of views.
+        files.dedup_by_key(|file| file.ino);
+        for file in files {
+            if file.since_ns >= what.since_before_ns && self.has_free(what.free_percent)? {
+                continue;
+            }
+            match self.flush_file(ctx, file.ino) {
+                // Removed since.
+                Err(Error::Stale | Error::NotFound) => {}
+                Err(error) => drop(written.failure.get_or_insert(error)),
+                Ok(()) => written.files += 1,
+            }
+        }
+        Ok(written)
+    }
+
+    /// Whether of a hundred blocks so many are free.
+    fn has_free(&self, percent: u64) -> Result<bool> {
+        let BufferUse { blocks, blocks_max, .. } = self.buffer_use()?;
+        Ok(blocks_max.saturating_sub(blocks) * 100 >= blocks_max * percent)
+    }
+
+    fn buffered_files(&self) -> Result<Vec<BufferedFile>> {
+        let mut files = Vec::new();
+        self.views.visit_some(self.arena(), usize::MAX, &mut |view| {
+            if view.is_buffered() {
+                let (since_ns, written_ns) = view.buffer_times();
+                files.push(BufferedFile { ino: view.ino(), since_ns, written_ns });
+            }
+            false
+        })?;
+        Ok(files)
+    }
+
+    /// Makes room for so many blocks in the buffer, for a client that has no lock and finds none: one thread
+    /// at a time.
+    pub(crate) fn make_room_in_buffer(&self, ctx: &Ctx, blocks: u64) -> Result<()> {
+        let _one = self.writing_back.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.buffer.has_room(self.arena(), blocks)? {
+            let (_, blocks_max) = self.buffer.usage(self.arena())?;
+            let free_percent = FREE_PERCENT.max((blocks * 100).div_ceil(blocks_max.max(1)));
+            self.write_back(ctx, WriteBack { free_percent, since_before_ns: i64::MIN })?;
+        }
+        Ok(())
+    }
+
+    /// Wakes who writes back, where few blocks are left.
+    pub(crate) fn tell_if_low(&self) -> Result<()> {
+        if !self.has_free(LOW_PERCENT)? {
+            let low = self.buffer.low_word(self.arena())?;
+            if low.load(Ordering::Relaxed) & 1 == 0 {
+                low.fetch_or(1, Ordering::AcqRel);
+                novale_arena::wake_all(low);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until few blocks are left, `timeout` at most: for who calls [`Fs::write_back`] then.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`]: damage.
+    pub fn wait_for_low_buffer(&self, timeout: Duration) -> Result<()> {
+        let low = self.buffer.low_word(self.arena())?;
+        // From here on somebody sets it again.
+        let now = low.fetch_and(!1, Ordering::AcqRel);
+        if now & 1 == 0 && self.has_free(LOW_PERCENT)? {
+            novale_arena::sleep_while(low, 0, timeout);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! Writes to the buffer: bytes go to blocks of the arena, and to the pool when the file is flushed.
+//!
+//! The caller's bytes are copied to blocks that nothing leads to, before the file is locked or, of a small
+//! write, under the lock from a copy. Under it the lines that the write covers in part are filled up from
+//! what the file has, and [`View::put_write`](crate::inode::view::View) makes the write happen. Pages of the
+//! pool are reserved for it then, so that flushing finds room.
+//!
+//! Where there is no room, in the buffer, the arena or the pool, the write is made directly. So are writes
+//! to files that somebody has mapped, that count for a directory tree with limits, or that have file
+//! capabilities to lose: they flush what is buffered first, as every change of the file's bytes does.
+
+use std::mem::MaybeUninit;
+
+use novale_arena::{Arena, Off};
+use novale_layout::{Ino, LINE, PAGE, XattrPageHeader};
+use novale_policy::Mode;
+
+use crate::base::error::{Error, Result};
+use crate::base::extent::pages_touched;
+use crate::base::lines::line_mask;
+use crate::fs::Fs;
+use crate::inode::buffer::{AfterWrite, Block, WRITE_BLOCKS_MAX, WriteBuffer};
+use crate::inode::view::View;
+use crate::op::call::Call;
+use crate::op::counted::Written;
+use crate::op::lock::Locked;
+use crate::op::pages::{BUFFERING, RESERVING};
+use crate::write::plan::{At, FILE_BYTES_MAX, FoundFile, page_pieces};
+use crate::write::small::SMALL_BYTES_MAX;
+
+/// Blocks of a file at most: flushing it holds its lock for the time that they take.
+const FILE_BLOCKS_MAX: u64 = 4096;
+/// The longest write that is buffered, in bytes.
+const WRITE_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(WRITE_BYTES_MAX / 4096 < WRITE_BLOCKS_MAX, "a chain has room for each write");
+/// Tries to guess where a file ends that others append to.
+const TRIES: usize = 4;
+/// Pages of its log that flushing a file may take beside one for so many blocks.
+const LOG_PAGES: u64 = 4;
+const BLOCKS_A_LOG_PAGE: u64 = 32;
+const LINE_BYTES: usize = 64;
+
+/// What came of a write that was to be buffered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Buffering {
+    /// It is buffered, at this offset.
+    Done(u64),
+    /// The buffer has no room for it.
+    Full,
+    /// It is to be made directly.
+    Direct,
+}
+
+/// A write in blocks that nothing leads to yet; dropped, they go back.
+struct Staged<'a> {
+    fs: &'a Fs,
+    call: &'a Call<'a>,
+    offset: u64,
+    end: u64,
+    blocks: Vec<Off>,
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        self.call.op.note_word(BUFFERING, 0);
+        for block in &self.blocks {
+            // What fails here is the arena, and the next operation says so.
+            let _damage = self.fs.buffer.give(self.fs.arena(), *block);
+        }
+    }
+}
+
+/// Pages of the pool that are reserved for so many blocks of a file.
+fn pages_for(blocks: u64) -> u64 {
+    blocks + blocks.div_ceil(BLOCKS_A_LOG_PAGE) + LOG_PAGES
+}
+
+impl Fs {
+    /// Whether writes to the file are buffered, as far as it says itself and this client says otherwise.
+    #[inline]
+    pub(crate) fn is_lazy(&self, view: &View<'_>) -> bool {
+        self.mode.is_some_and(|mode| view.mode().unwrap_or(mode) == Mode::Buffered)
+    }
+
+    /// Puts a write into the buffer, where it is not to be made directly.
+    #[inline(never)]
+    pub(crate) fn write_buffered(
+        &self,
+        call: &Call<'_>,
+        file: &FoundFile<'_>,
+        at: At,
+        data: &[u8],
+    ) -> Result<Buffering> {
+        if data.len() > WRITE_BYTES_MAX {
+            return Ok(Buffering::Direct);
+        }
+        let written = if data.len() <= SMALL_BYTES_MAX {
+            self.buffer_small(call, file, at, data)
+        } else {
+            self.buffer_large(call, file.ino, at, data)
+        };
+        match written {
+            // The arena is full: it is not needed for a direct write.
+            Err(Error::NoMemory) => Ok(Buffering::Direct),
+            written => written,
+        }
+    }
+
+    fn buffer_small(
+        &self,
+        call: &Call<'_>,
+        file: &FoundFile<'_>,
+        at: At,
+        data: &[u8],
+    ) -> Result<Buffering> {
+        let mut room = [MaybeUninit::uninit(); SMALL_BYTES_MAX];
+        let Some(data) = novale_crc::copy(data, &mut room, data.len(), &mut []) else {
+            return Err(Error::TooLarge);
+        };
+        let locked = self.lock_found(call, file.ino, file.view)?;
+        let offset = offset_of(&locked.view, at);
+        let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffering::Full) };
+        self.put(call, &locked, staged)
+    }
+
+    fn buffer_large(&self, call: &Call<'_>, ino: Ino, at: At, data: &[u8]) -> Result<Buffering> {
+        for _ in 0..TRIES {
+            let offset = self.read_view(call, ino, |view, _| Ok(offset_of(view, at)))?;
+            let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffering::Full) };
+            let locked = self.lock(call, ino)?;
+            if offset_of(&locked.view, at) == offset {
+                return self.put(call, &locked, staged);
+            }
+        }
+        Ok(Buffering::Direct)
+    }
+
+    /// Copies a write to new blocks; none where the buffer has no room for it.
+    fn stage<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<Staged<'a>>> {
+        let end = offset.saturating_add(data.len() as u64);
+        if end > FILE_BYTES_MAX {
+            return Err(Error::TooLarge);
+        }
+        let (arena, buffer): (&Arena, WriteBuffer) = (self.arena(), self.buffer);
+        if !buffer.has_room(arena, pages_touched(offset, end - offset))? {
+            return Ok(None);
+        }
+        let mut staged = Staged { fs: self, call, offset, end, blocks: Vec::new() };
+        let mut last: Option<Block<'_>> = None;
+        for piece in page_pieces(offset, data) {
+            let block = buffer.take(arena, piece.file_page)?;
+            staged.blocks.push(block.off());
+            block.put(piece.from, piece.bytes)?;
+            block.add_lines(line_mask(&(piece.from..piece.from + piece.bytes.len() as u64)));
+            if let Some(before) = last.replace(block) {
+                before.set_next(block.off());
+            }
+        }
+        // Whoever settles for this client gives them back.
+        let first = staged.blocks.first().map_or(0, |block| block.raw());
+        call.op.note_word(BUFFERING, first);
+        Ok(Some(staged))
+    }
+
+    /// Makes a write happen that is in blocks, under the lock of its file; not where it is to be made
+    /// directly.
+    fn put(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        mut staged: Staged<'_>,
+    ) -> Result<Buffering> {
+        let view = &locked.view;
+        self.check_data(view, locked.kind)?;
+        if !self.may_buffer(view) {
+            return Ok(Buffering::Direct);
+        }
+        let (arena, count) = (self.arena(), staged.blocks.len() as u64);
+        if view.has_old_blocks() {
+            self.give_buffer(view)?;
+        }
+        if view.buffer_counts().0 + count > FILE_BLOCKS_MAX {
+            self.flush(call, locked)?;
+        }
+        let first = staged.offset / PAGE;
+        // What flushing needs of the arena is there from now on.
+        view.index().reserve(arena, first, count)?;
+        view.reserve_blocks(arena, first..first + count)?;
+        self.fill_up(view, &staged)?;
+        let Some(after) = self.reserve_room(view, &staged, call.now_ns)? else {
+            return Ok(Buffering::Direct);
+        };
+        let blocks = std::mem::take(&mut staged.blocks);
+        view.put_write(arena, self.buffer, &blocks, after, || {
+            call.op.note_word(RESERVING, 0);
+            call.op.note_word(BUFFERING, 0);
+        })?;
+        self.count_written(Written::Buffered, staged.end - staged.offset);
+        self.tell_if_low()?;
+        Ok(Buffering::Done(staged.offset))
+    }
+
+    /// Whether a file is such that its writes may be buffered.
+    fn may_buffer(&self, view: &View<'_>) -> bool {
+        self.is_lazy(view)
+            && !view.is_dax()
+            && !view.is_kernels()
+            && view.project() == 0
+            && !view.has_xattr(XattrPageHeader::HAS_CAPABILITY)
+    }
+
+    /// Fills the lines up that the write covers in part.
+    fn fill_up(&self, view: &View<'_>, staged: &Staged<'_>) -> Result<()> {
+        let Staged { offset, end, .. } = *staged;
+        let arena = self.arena();
+        let ends = [(offset / LINE * LINE..offset, 0), (end..end.next_multiple_of(LINE), 1)];
+        for (bytes, which) in ends {
+            if bytes.is_empty() {
+                continue;
+            }
+            let block = if which == 0 { staged.blocks.first() } else { staged.blocks.last() };
+            let Some(block) = block else { continue };
+            let mut line = [0; LINE_BYTES];
+            let len = usize::try_from(bytes.end - bytes.start).unwrap_or(0);
+            let line = line.get_mut(..len).unwrap_or_default();
+            self.copy_out(view, bytes.start, line)?;
+            WriteBuffer::block(arena, *block)?.put(bytes.start % PAGE, line)?;
+        }
+        Ok(())
+    }
+
+    /// Reserves pages of the pool for what the file has in the buffer after the write; none where there are
+    /// not so many.
+    fn reserve_room(
+        &self,
+        view: &View<'_>,
+        staged: &Staged<'_>,
+        now_ns: i64,
+    ) -> Result<Option<AfterWrite>> {
+        let arena = self.arena();
+        let (mut blocks, reserved_before) = view.buffer_counts();
+        let first = staged.offset / PAGE;
+        for page in first..first + staged.blocks.len() as u64 {
+            blocks += u64::from(view.block(arena, page)?.is_none());
+        }
+        let reserved = pages_for(blocks);
+        let more = reserved.saturating_sub(reserved_before);
+        if more > 0 {
+            if !self.allocator.reserve_pages(arena, more)? {
+                return Ok(None);
+            }
+            staged.call.op.note_word(RESERVING, more);
+        }
+        let size = view.seen_size().max(staged.end);
+        Ok(Some(AfterWrite { size, now_ns, blocks, reserved: reserved.max(reserved_before) }))
+    }
+}
+
+/// Where a write goes, of a file that is so just now.
+fn offset_of(view: &View<'_>, at: At) -> u64 {
+    match at {
+        At::Offset(offset) => offset,
+        At::End => view.seen_size(),
+    }
+}

@@ -1,0 +1,211 @@
+//! What is buffered is what every reader sees, is durable once that was asked for, and finds room in the
+//! pool when it goes there.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test panics and tells")]
+
+mod support;
+
+use novale_core::{
+    Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions, RenameMode,
+    SetAttr, WriteBack,
+};
+use support::{MB, open_as, pool, verify};
+
+const CTX: Ctx = Ctx { now_ns: 10, hint: 0 };
+const PAGE: u64 = 4096;
+
+fn buffered() -> OpenOptions {
+    let mode = Some(Mode::Buffered);
+    OpenOptions { form: Form::Auto, mode, now_ns: 2, ..OpenOptions::default() }
+}
+
+fn create(fs: &Fs, name: &str) -> Ino {
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.create(&CTX, Node::ROOT, name.as_bytes(), &new).unwrap().ino
+}
+
+fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
+    let mut bytes = vec![0xee; usize::try_from(fs.getattr(ino).unwrap().size).unwrap() + 10];
+    let read = fs.read(&CTX, ino, 0, &mut bytes).unwrap();
+    bytes.truncate(read);
+    bytes
+}
+
+/// The file system as a power cut leaves it that loses all that was not fenced.
+fn after_crash(fs: Fs) -> Fs {
+    open_as(fs.into_pm(), &buffered())
+}
+
+#[test]
+fn nothing_is_stored_before_it_is_asked_for_and_all_of_it_then() {
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    let ino = create(&fs, "f");
+    fs.write(&CTX, ino, 10, &[1; 5000]).unwrap();
+    fs.sync(&CTX, ino).unwrap();
+    fs.write(&CTX, ino, 4000, &[2; 9000]).unwrap();
+    fs.append(&CTX, ino, &[3; 100]).unwrap();
+    let all = [&[0; 10][..], &[1; 3990], &[2; 9000], &[3; 100]].concat();
+    assert_eq!(contents(&fs, ino), all);
+    let fs = after_crash(fs);
+    assert_eq!(contents(&fs, ino), [&[0; 10][..], &[1; 5000]].concat());
+    fs.write(&CTX, ino, 4000, &[2; 9000]).unwrap();
+    fs.append(&CTX, ino, &[3; 100]).unwrap();
+    fs.sync(&CTX, ino).unwrap();
+    assert_eq!(fs.buffer_use().unwrap().blocks, 0);
+    let fs = after_crash(fs);
+    assert_eq!(contents(&fs, ino), all);
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+#[test]
+fn closing_keeps_everything() {
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    let ino = create(&fs, "f");
+    fs.write(&CTX, ino, 0, &[1; 5000]).unwrap();
+    fs.close().unwrap();
+    let fs = open_as(fs.into_pm(), &buffered());
+    assert!(fs.opened().clean);
+    assert_eq!(contents(&fs, ino), [1; 5000]);
+}
+
+/// Whatever comes after a buffered write and is durable itself has the write with it, or says nothing of
+/// the file's bytes.
+#[test]
+fn what_is_durable_at_once_brings_what_came_before() {
+    type Act = fn(&Fs, Ino);
+    let acts: [Act; 8] = [
+        |fs, ino| {
+            let size = Some(6000);
+            fs.setattr(&CTX, Node::current(ino), &SetAttr { size, ..SetAttr::default() })
+                .map(drop)
+                .unwrap();
+        },
+        |fs, ino| {
+            let mtime_ns = Some(5);
+            fs.setattr(&CTX, Node::current(ino), &SetAttr { mtime_ns, ..SetAttr::default() })
+                .map(drop)
+                .unwrap();
+        },
+        |fs, ino| fs.fallocate(&CTX, ino, Fallocate::Extend, 0, 9000).unwrap(),
+        |fs, _| {
+            create(fs, "g");
+            let replace = RenameMode::Replace;
+            fs.rename(&CTX, Node::ROOT, b"f", Node::ROOT, b"g", replace).unwrap();
+        },
+        |fs, ino| {
+            fs.link(&CTX, Node::current(ino), Node::ROOT, b"l").map(drop).unwrap();
+        },
+        |fs, ino| {
+            let generation = fs.getattr(ino).unwrap().generation;
+            fs.map_hold(&CTX, ino, generation).unwrap().unwrap();
+        },
+        |fs, ino| fs.set_mapped(&CTX, ino, true).unwrap(),
+        |fs, _| fs.sync_all(&CTX).unwrap(),
+    ];
+    for (index, act) in acts.into_iter().enumerate() {
+        let fs = open_as(pool(&[16 * MB], 2), &buffered());
+        let ino = create(&fs, "f");
+        fs.write(&CTX, ino, 0, &[1; 5000]).unwrap();
+        act(&fs, ino);
+        let fs = after_crash(fs);
+        assert_eq!(contents(&fs, ino).get(..5000), Some(&[1; 5000][..]), "{index}");
+    }
+}
+
+#[test]
+fn a_file_and_a_directory_choose_for_themselves() {
+    let options = OpenOptions { mode: Some(Mode::Strict), ..buffered() };
+    let fs = open_as(pool(&[16 * MB], 2), &options);
+    let choose = |node, mode| {
+        let set = SetAttr { mode_of_writes: Some(mode), ..SetAttr::default() };
+        fs.setattr(&CTX, node, &set).unwrap();
+    };
+    let strict = create(&fs, "strict");
+    choose(Node::ROOT, Some(Mode::Buffered));
+    let lazy = create(&fs, "lazy");
+    assert_eq!(fs.mode_of(lazy).unwrap(), Some(Mode::Buffered));
+    fs.write(&CTX, strict, 0, &[1; 100]).unwrap();
+    assert_eq!(fs.buffer_use().unwrap().blocks, 0);
+    fs.write(&CTX, lazy, 0, &[1; 100]).unwrap();
+    assert_eq!(fs.buffer_use().unwrap().blocks, 1);
+    // What is buffered goes with the next write, which is not.
+    choose(Node::current(lazy), Some(Mode::Strict));
+    fs.write(&CTX, lazy, 200, &[2; 100]).unwrap();
+    assert_eq!(fs.buffer_use().unwrap().blocks, 0);
+    assert_eq!(contents(&fs, lazy), [[1; 100], [0; 100], [2; 100]].concat());
+}
+
+/// A client that was not told of modes waits for nothing: a file that is to be buffered is not.
+#[test]
+fn without_a_mode_all_writes_are_durable() {
+    let fs = open_as(pool(&[16 * MB], 2), &OpenOptions { mode: None, ..buffered() });
+    let ino = create(&fs, "f");
+    let set = SetAttr { mode_of_writes: Some(Some(Mode::Buffered)), ..SetAttr::default() };
+    fs.setattr(&CTX, Node::current(ino), &set).unwrap();
+    fs.write(&CTX, ino, 0, &[1; 100]).unwrap();
+    assert_eq!(fs.buffer_use().unwrap().blocks, 0);
+    assert_eq!(contents(&after_crash(fs), ino), [1; 100]);
+}
+
+/// A pool is filled through the buffer: what was taken fits, all of it, and what does not fit was refused.
+#[test]
+fn what_was_taken_has_room() {
+    let fs = open_as(pool(&[8 * MB], 2), &buffered());
+    let mut files = Vec::new();
+    let refused = loop {
+        let ino = create(&fs, &format!("f{}", files.len()));
+        match fs.write(&CTX, ino, 100, &vec![1; 30_000]) {
+            Ok(_) => files.push(ino),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace), "{refused}");
+    fs.sync_all(&CTX).unwrap();
+    assert_eq!(fs.buffer_use().unwrap().pages_reserved, 0);
+    let fs = after_crash(fs);
+    for ino in files {
+        assert_eq!(contents(&fs, ino), [&[0; 100][..], &vec![1; 30_000]].concat());
+    }
+}
+
+/// A buffer of few blocks: who finds none left flushes others' files, the least recently written first.
+#[test]
+fn a_full_buffer_gives_up_what_is_oldest() {
+    let options = OpenOptions { buffer_bytes: Some(64 * (PAGE + 64)), ..buffered() };
+    let fs = open_as(pool(&[64 * MB], 2), &options);
+    let files: Vec<Ino> = (0..20).map(|file| create(&fs, &format!("f{file}"))).collect();
+    for (now_ns, ino) in (100..).zip(&files) {
+        fs.write(&Ctx { now_ns, hint: 0 }, *ino, 0, &vec![2; 10 * 4096]).unwrap();
+        assert!(fs.buffer_use().unwrap().blocks <= 64);
+    }
+    let fs = after_crash(fs);
+    let kept: Vec<bool> = files.iter().map(|ino| !contents(&fs, *ino).is_empty()).collect();
+    let flushed = kept.iter().filter(|kept| **kept).count();
+    assert!(flushed > 0 && flushed < files.len(), "{kept:?}");
+    assert!(kept.is_sorted_by(|before, after| before >= after), "{kept:?}");
+}
+
+#[test]
+fn what_is_old_is_written_back() {
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    let (old, new) = (create(&fs, "old"), create(&fs, "new"));
+    fs.write(&Ctx { now_ns: 100, hint: 0 }, old, 0, &[1; 100]).unwrap();
+    fs.write(&Ctx { now_ns: 200, hint: 0 }, new, 0, &[1; 100]).unwrap();
+    // Written again since, and dirty for as long.
+    fs.write(&Ctx { now_ns: 300, hint: 0 }, old, 50, &[1; 100]).unwrap();
+    let what = WriteBack { free_percent: 20, since_before_ns: 150 };
+    assert_eq!(fs.write_back(&CTX, what).unwrap().files, 1);
+    let fs = after_crash(fs);
+    assert_eq!((contents(&fs, old).len(), contents(&fs, new).len()), (150, 0));
+}
+
+#[test]
+fn a_removed_file_stores_nothing() {
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    let ino = create(&fs, "f");
+    fs.write(&CTX, ino, 0, &vec![1; 50_000]).unwrap();
+    fs.unlink(&CTX, Node::ROOT, b"f").unwrap();
+    let use_now = fs.buffer_use().unwrap();
+    assert_eq!((use_now.blocks, use_now.pages_reserved), (0, 0));
+    assert!(matches!(fs.getattr(ino), Err(Error::Stale)));
+}
