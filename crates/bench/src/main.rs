@@ -31,6 +31,7 @@ mod stats;
 mod target;
 mod threads;
 mod trace;
+mod wasa;
 mod workload;
 mod writer;
 
@@ -74,6 +75,8 @@ enum Command {
     Adl(adl::Options),
     /// The figures of LAWN (5 and 6): random reads, writes and mixes of both by each method.
     Lawn(lawn::Options),
+    /// The figures of WASA (2 to 4, 11 to 17): how even slots are worn, how long they last, and what it takes.
+    Wasa(wasa::Options),
     /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
     Threads,
     /// The library beside the figures of NOVA's kernel module, with the goal of half of them.
@@ -190,6 +193,7 @@ fn main() -> Result<()> {
         Some(Command::Methods) => methods::run(common),
         Some(Command::Adl(options)) => return print(common, &adl::run(common, options)?),
         Some(Command::Lawn(options)) => return print(common, &lawn::run(common, options)?),
+        Some(Command::Wasa(options)) => return print(common, &wasa::run(common, options)?),
         Some(Command::Threads) => threads::run(common),
         Some(Command::Nova) => nova::run(common),
         Some(Command::Micro { dirs, no_library }) => micro::run(common, dirs, *no_library),
@@ -224,6 +228,7 @@ impl Command {
             | Self::Methods
             | Self::Adl(_)
             | Self::Lawn(_)
+            | Self::Wasa(_)
             | Self::Threads
             | Self::Nova
             | Self::Aging(_)

@@ -82,21 +82,23 @@ impl Place {
         Ok(Pool { fs: open_as(pm, &options, &Serial, ARENA_BYTES)?, file })
     }
 
+    /// Makes a pool of several slots in private memory, and opens it.
+    pub(crate) fn pool_of_slots(
+        &self,
+        slots: &[u64],
+        lanes: u32,
+        options: &OpenOptions,
+    ) -> Result<Fs> {
+        let pm = PmOptions { populate: true, hugepages: !self.small_pages, ..PmOptions::default() };
+        let pm = self.emulated(Pm::anonymous(slots, &pm)?)?;
+        mkfs(&pm, &mkfs_options(slots.len(), lanes))?;
+        open_as(pm, options, &Serial, ARENA_BYTES)
+    }
+
     /// Makes a pool of one slot.
     pub(crate) fn made(&self, bytes: u64, lanes: u32) -> Result<(Pm, Option<TempPath>)> {
         let Memory { pm, file } = self.memory(bytes)?;
-        let options = MkfsOptions {
-            lanes,
-            pool_uuid: [7; 16],
-            slot_uuids: vec![[8; 16]],
-            now_ns: EPOCH_NS,
-            root_uid: 0,
-            root_gid: 0,
-            root_mode: 0o755,
-            update: None,
-            mode: None,
-        };
-        mkfs(&pm, &options)?;
+        mkfs(&pm, &mkfs_options(1, lanes))?;
         Ok((pm, file))
     }
 
@@ -114,6 +116,21 @@ impl Place {
             |device| format!("{device} (a model, on DRAM)"),
         );
         format!("{kind}, populated, {pages}; {device}")
+    }
+}
+
+fn mkfs_options(slots: usize, lanes: u32) -> MkfsOptions {
+    MkfsOptions {
+        lanes,
+        pool_uuid: [7; 16],
+        slot_uuids: (8..).take(slots).map(|slot| [slot; 16]).collect(),
+        now_ns: EPOCH_NS,
+        root_uid: 0,
+        root_gid: 0,
+        root_mode: 0o755,
+        update: None,
+        mode: None,
+        endurance: Vec::new(),
     }
 }
 

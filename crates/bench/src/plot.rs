@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use novale_core::Placement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -40,6 +41,12 @@ impl Series {
         let method = METHODS.iter().position(|method| method.name() == name);
         let colour = method.and_then(|index| COLOURS.get(index)).copied().unwrap_or(BLACK);
         Self { name: name.to_owned(), colour, bars }
+    }
+
+    /// Bars of a way to use slots.
+    pub(crate) fn placed(placement: Placement, bars: Vec<Option<f64>>) -> Self {
+        let colour = COLOURS.get(placement as usize).copied().unwrap_or(BLACK);
+        Self { name: placement.name().to_owned(), colour, bars }
     }
 
     /// Bars of the paper's; in the lighter grey, the second of two.

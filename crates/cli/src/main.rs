@@ -29,7 +29,7 @@ use clap::Parser;
 
 use crate::base::args::{Cli, Command};
 use crate::base::out::fail;
-use crate::commands::{check, dump, info, install, manual, mkfs, quota, run, set, stats};
+use crate::commands::{check, dump, info, install, manual, mkfs, quota, run, set, stats, wear};
 use crate::holders::ask;
 use crate::mounts::{helper, mount, umount};
 
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Set(args) => set::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Stats(args) => stats::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Wear(args) => wear::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
         Command::Dump(args) => dump::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Quota(command) => quota::run(&command).map(|()| ExitCode::SUCCESS),

@@ -33,6 +33,7 @@ pub(crate) fn empty(lanes: u32) -> Fs {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     };
     mkfs(&pm, &options).unwrap();
     open(pm)

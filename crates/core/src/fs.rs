@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use novale_arena::{Arena, Client, Off};
 use novale_layout::{INODES_PER_PAGE, Ino, LOG_ENTRY_LINES, Seed};
 use novale_pm::{Counters, Pm};
-use novale_policy::{CommitCosts, Form, Mode, UpdatePolicy};
+use novale_policy::{CommitCosts, Form, Mode, Placement, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, GcCounters, IndexMemory, Node, OpenReport, StatFs};
@@ -71,6 +71,9 @@ pub struct OpenOptions {
     pub index_bytes: Option<u64>,
     /// New inodes have nothing of their directory's default ACL, as if there were none.
     pub ignore_default_acls: bool,
+    /// How the slots are used, where there are several; who joins others takes theirs
+    /// ([`OpenOptions::of_arena`]).
+    pub placement: Placement,
 }
 
 impl OpenOptions {
@@ -93,6 +96,7 @@ impl Default for OpenOptions {
             now_ns: 0,
             index_bytes: None,
             ignore_default_acls: false,
+            placement: Placement::Wasa,
         }
     }
 }

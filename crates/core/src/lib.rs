@@ -33,10 +33,11 @@ pub use life::mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mk
 pub use life::room::RoomTurn;
 pub use life::saved::{Space, space};
 pub use life::serving::{Served, mount_served, mounts_served};
+pub use life::wear::{live_wear, saved_wear};
 pub use map::fill::MappedRun;
 pub use map::hold::HoldId;
 pub use map::write_back::{BufferUse, WriteBack, WrittenBack};
-pub use novale_policy::{CommitCosts, Form, Mode, UpdatePolicy};
+pub use novale_policy::{CommitCosts, Form, Mode, Placement, UpdatePolicy};
 pub use offline::check::{CheckReport, Finding, check};
 pub use offline::{dump, repair};
 pub use op::counted::{Written, counted};

@@ -34,6 +34,7 @@ fn pool() -> Pm {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     };
     mkfs(&pm, &options).unwrap();
     pm

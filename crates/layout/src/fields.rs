@@ -15,6 +15,7 @@ use crate::quota::RawQuota;
 use crate::saved::RawSavedPageHeader;
 use crate::slot::{RawSlotHeader, RawSlotState};
 use crate::superblock::RawSuperblock;
+use crate::wear::RawWear;
 use crate::xattr::{RawXattrExtent, RawXattrPageHeader, RawXattrRecord};
 
 /// A field of a structure.
@@ -96,6 +97,8 @@ structures! {
     SlotHeader: RawSlotHeader,
     /// [`crate::SlotState`].
     SlotState: RawSlotState,
+    /// [`crate::WearLine`].
+    Wear: RawWear,
     /// [`crate::IdentityLine`].
     Identity: RawIdentityLine,
     /// [`crate::CommitLine`].

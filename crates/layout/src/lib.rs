@@ -31,6 +31,7 @@ mod slot;
 #[cfg(test)]
 mod spec_test;
 mod superblock;
+mod wear;
 mod xattr;
 
 pub use acl::{AclEntry, AclTag, decode_acl, encode_acl};
@@ -72,6 +73,7 @@ pub use slot::{
     SlotHeader, SlotState, WEAR_PAGE,
 };
 pub use superblock::{CHECKSUM_CRC32C, RoFeature, Roots, SUPERBLOCK_BYTES, Superblock};
+pub use wear::WearLine;
 pub use xattr::{
     XATTR_CHAIN_PAGES_MAX, XATTR_INLINE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_NAME_BYTES_MAX,
     XATTR_PAYLOAD_BYTES_MAX, XATTR_PAYLOAD_OFFSET, XATTR_VALUE_BYTES_MAX, XattrExtent,

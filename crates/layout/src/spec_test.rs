@@ -111,6 +111,7 @@ fn every_raw_structure_is_compared() {
         "saved.rs",
         "slot.rs",
         "superblock.rs",
+        "wear.rs",
         "acl.rs",
         "xattr.rs",
     ] {

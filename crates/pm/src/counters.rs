@@ -89,6 +89,11 @@ impl Counters {
         words::counters(&now)
     }
 
+    /// Adds to each slot the lines that were sent to it, as the words of one thread's counts say.
+    pub fn add_slot_lines(words: &[AtomicU64], sent: &mut [u64]) {
+        words::add_slot_lines(words, sent);
+    }
+
     /// What was stored for `purpose`.
     #[must_use]
     pub fn of(&self, purpose: Purpose) -> PurposeCounters {

@@ -9,7 +9,7 @@ mod update;
 
 pub use form::{CommitCosts, Form};
 pub use mode::Mode;
-pub use slots::{SlotLoad, SlotPolicy, Spread};
+pub use slots::{Placement, SlotLoad, SlotPolicy, Turn, wear};
 pub use update::{
     FINE_LOG_BYTES_MAX, Method, PAIRED_BYTES_MAX, UNDO_BYTES_MAX, UpdatePolicy, WriteShape,
 };

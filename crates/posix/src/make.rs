@@ -182,5 +182,6 @@ pub fn mkfs_options(lanes: Option<u32>, slots: usize) -> MkfsOptions {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     }
 }

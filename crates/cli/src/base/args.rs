@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use novale_pm::{Device, DeviceError};
-use novale_policy::UpdatePolicy;
+use novale_policy::{Placement, UpdatePolicy};
 
-use crate::base::size::parse_size;
+use crate::base::size::{parse_endurance, parse_size};
 
 /// Novale, a file system for persistent memory, in user space.
 #[derive(Debug, Parser)]
@@ -40,6 +40,7 @@ pub(crate) enum Command {
     Info(InfoArgs),
     Set(SetArgs),
     Stats(StatsArgs),
+    Wear(WearArgs),
     Check(CheckArgs),
     Dump(DumpArgs),
     #[command(subcommand)]
@@ -58,6 +59,7 @@ impl Command {
             Self::Mkfs(args) => args.json,
             Self::Info(args) => args.json,
             Self::Stats(args) => args.json,
+            Self::Wear(args) => args.json,
             Self::Check(args) => args.json,
             Self::Dump(args) => args.json,
             Self::Quota(QuotaCommand::Show(args)) => args.json,
@@ -98,6 +100,10 @@ pub(crate) struct MkfsArgs {
     /// How the pool's files are written, where neither a file nor a mount says otherwise [default: auto].
     #[arg(long, value_enum, value_name = "METHOD")]
     pub(crate) method: Option<MethodArg>,
+    /// How many writes a cell of the memory endures: a number (also 1e8), dram (1e18), stt-ram (1e15) or pcm
+    /// (1e8); one for all slots, or one for each, in their order. Slots are worn evenly by it.
+    #[arg(long, value_delimiter = ',', value_name = "WRITES", value_parser = parse_endurance)]
+    pub(crate) endurance: Vec<u64>,
     /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
@@ -132,7 +138,7 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
     /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
-    /// method=METHOD device=DEVICE populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
+    /// method=METHOD placement=PLACEMENT device=DEVICE populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
     /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins
     /// over the word that asks for the same. With ro nothing is written to the pool: one that was not
     /// closed clean shows what recovery would leave.
@@ -154,6 +160,10 @@ pub(crate) struct MountArgs {
     /// How files' bytes are written. For comparisons: auto takes what suits a write [default: auto].
     #[arg(long, value_enum)]
     pub(crate) method: Option<MethodArg>,
+    /// How the slots are used, where there are several. For comparisons: wasa wears them evenly [default:
+    /// wasa].
+    #[arg(long, value_enum)]
+    pub(crate) placement: Option<PlacementArg>,
     /// Emulate a slower memory, for this mount and all who join it: its delays and its bandwidth, as the
     /// papers had them. DEVICE is dram (none), stt-ram, pcm, hinfs, optane or cxl, values, or a name with
     /// values after it: read, write, barrier (ns: of a load from no cache, of a unit written, of a fence),
@@ -248,6 +258,30 @@ impl MethodArg {
             Self::Paired => UpdatePolicy::Paired,
             Self::Adl => UpdatePolicy::Adl,
             Self::Zcl => UpdatePolicy::Zcl,
+        }
+    }
+}
+
+/// The ways in which a pool's slots are used, on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlacementArg {
+    /// New pages from the slot that is worn least, for its size and what its cells endure (WASA).
+    Wasa,
+    /// New pages from all slots in turn, by how much of each is free.
+    Spread,
+    /// New pages from the first slot that has some, as one list of free pages gives them.
+    Single,
+    /// Each lane with slots of its own, as a list of free pages for each CPU gives them.
+    Lanes,
+}
+
+impl PlacementArg {
+    pub(crate) fn placement(self) -> Placement {
+        match self {
+            Self::Wasa => Placement::Wasa,
+            Self::Spread => Placement::Spread,
+            Self::Single => Placement::Single,
+            Self::Lanes => Placement::Lanes,
         }
     }
 }
@@ -413,6 +447,39 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) watch: Option<u64>,
+    /// Print JSON, with --watch an object on a line each time; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slots, in any order.
+    #[arg(required = true, value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Show how far a pool's slots are worn, and how long they last.
+///
+/// What counts is lines of 64 bytes that reached a slot, for any purpose, since the pool was made; of a pool
+/// that is open up to now, else as far as its slots say: what was written between the last time that they were
+/// told and a crash is not counted. The lifetime is that of WASA's equations: writes that a cell endures, times
+/// the size of the slot, by the bytes that it gets a day. It takes the memory to spread what it gets over its
+/// cells.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale wear /dev/shm/slot0 /dev/shm/slot1
+  novale wear --endurance pcm slot0 slot1 slot2 slot3
+  novale wear --watch=10 --json slot0 slot1
+  novale wear --svg wear.svg slot0 slot1")]
+pub(crate) struct WearArgs {
+    /// Go by what reaches the slots in each second, or in so many, until the pool is closed.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) watch: Option<u64>,
+    /// How many writes a cell endures, where the pool does not say so: a number (also 1e8), dram (1e18),
+    /// stt-ram (1e15) or pcm (1e8).
+    #[arg(long, value_name = "WRITES", value_parser = parse_endurance)]
+    pub(crate) endurance: Option<u64>,
+    /// Draw the slots' wear into this file, as SVG.
+    #[arg(long, value_name = "FILE", conflicts_with = "watch")]
+    pub(crate) svg: Option<PathBuf>,
     /// Print JSON, with --watch an object on a line each time; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,

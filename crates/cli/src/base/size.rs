@@ -22,9 +22,42 @@ pub(crate) fn show_size(bytes: u64) -> String {
     format!("{}.{} {unit}iB", tenths / 10, tenths % 10)
 }
 
+/// Reads how many writes a cell endures: `100000000`, `1e8`, or a kind of memory (the WASA paper's table I;
+/// of pcm the least).
+pub(crate) fn parse_endurance(text: &str) -> Result<u64, String> {
+    let wanted = || {
+        format!("'{text}' is no endurance: a number of writes, also as 1e8, or dram, stt-ram, pcm")
+    };
+    let lower = text.trim().to_ascii_lowercase();
+    let lower = match lower.as_str() {
+        "dram" => "1e18",
+        "stt-ram" => "1e15",
+        "pcm" => "1e8",
+        number => number,
+    };
+    let (digits, zeros) = lower.split_once('e').unwrap_or((lower, "0"));
+    let number: u64 = digits.parse().map_err(|_| wanted())?;
+    let zeros: u32 = zeros.parse().map_err(|_| wanted())?;
+    let power = 10u64.checked_pow(zeros);
+    power
+        .and_then(|power| number.checked_mul(power))
+        .filter(|writes| *writes > 0)
+        .ok_or_else(wanted)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{parse_size, show_size};
+    use super::{parse_endurance, parse_size, show_size};
+
+    #[test]
+    fn endurance_is_a_number_or_a_kind_of_memory() {
+        for (text, writes) in [("1000", 1000), ("1e8", 100_000_000), ("PCM", 100_000_000)] {
+            assert_eq!(parse_endurance(text), Ok(writes));
+        }
+        for text in ["", "0", "e8", "1e99", "-1", "1.5e8", "flash"] {
+            assert!(parse_endurance(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_with_and_without_units() {

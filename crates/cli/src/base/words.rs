@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use novale_fuse::MountOptions;
 use novale_pm::{Device, DeviceError};
 
-use crate::base::args::{FormArg, MapKind, MethodArg, MountArgs};
+use crate::base::args::{FormArg, MapKind, MethodArg, MountArgs, PlacementArg};
 use crate::base::size::parse_size;
 
 /// The word of a mount that others may use the pool beside.
@@ -32,6 +32,7 @@ pub(crate) struct Words {
     index_memory: Option<u64>,
     form: Option<FormArg>,
     method: Option<MethodArg>,
+    placement: Option<PlacementArg>,
     device: Option<Device>,
     map: Option<MapKind>,
     populate: bool,
@@ -71,6 +72,7 @@ impl Words {
             }
             Some(("form", form)) => self.form = Some(one_of(form).map_err(wrong)?),
             Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
+            Some(("placement", way)) => self.placement = Some(one_of(way).map_err(wrong)?),
             Some(("device", device)) => {
                 let device: Result<Device, DeviceError> = device.parse();
                 self.device = Some(device.map_err(|error| wrong(error.to_string()))?);
@@ -91,6 +93,7 @@ impl Words {
         args.index_memory = args.index_memory.or(self.index_memory);
         args.form = args.form.or(self.form);
         args.method = args.method.or(self.method);
+        args.placement = args.placement.or(self.placement);
         args.device = args.device.or(self.device);
         args.map = args.map.or(self.map);
         args.populate |= self.populate;
@@ -113,6 +116,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
     let form = form.map(|form| format!("form={}", form.get_name()));
     let method = args.method.map(|method| format!("method={}", method.policy().name()));
+    let placement = args.placement.map(|way| format!("placement={}", way.placement().name()));
     let device = args.device.filter(|device| !device.is_own());
     let device = device.map(|device| format!("device={}", device.spelled()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
@@ -124,7 +128,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let map = map.map(|map| format!("{MAP}={}", map.get_name()));
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
-    let own = [form, method, device, log, arena, index, populate, direct, map, quiet]
+    let own = [form, method, placement, device, log, arena, index, populate, direct, map, quiet]
         .into_iter()
         .flatten();
     own.chain(attributes).collect()

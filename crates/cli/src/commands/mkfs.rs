@@ -52,6 +52,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     }
     let mut options = mkfs_options(args.lanes, paths.len());
     options.update = args.method.map(MethodArg::policy);
+    options.endurance = endurance(&args.endurance, paths.len())?;
     mkfs_check(&lens, options.lanes)?;
     slot_files::check_room(&paths, &lens)?;
     let mut changed = Changed::default();
@@ -75,6 +76,19 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
         memory::warn(&paths, &memory);
     }
     Ok(())
+}
+
+/// What the cells of each slot endure, where that was said.
+fn endurance(said: &[u64], slots: usize) -> Result<Vec<u64>> {
+    match said {
+        [] => Ok(Vec::new()),
+        [all] => Ok(vec![*all; slots]),
+        each if each.len() == slots => Ok(each.to_vec()),
+        each => bail!(
+            "--endurance has {} numbers for {slots} slots: give one, or one for each",
+            each.len()
+        ),
+    }
 }
 
 /// Makes the pool; returns the slots' sizes in bytes, and what memory each is in.

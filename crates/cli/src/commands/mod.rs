@@ -13,3 +13,4 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod stats;
+pub(crate) mod wear;

@@ -104,7 +104,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<()> {
 }
 
 /// Waits for so many seconds; true, and earlier, where nobody reads standard output any more.
-fn is_unheard(seconds: u64) -> Result<bool> {
+pub(crate) fn is_unheard(seconds: u64) -> Result<bool> {
     let interval = Timespec { tv_sec: i64::try_from(seconds)?, tv_nsec: 0 };
     let output = std::io::stdout();
     match poll(&mut [PollFd::new(&output, PollFlags::empty())], Some(&interval)) {

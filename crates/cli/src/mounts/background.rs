@@ -42,6 +42,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(method) = args.method {
         command.arg("--method").arg(method.policy().name());
     }
+    if let Some(placement) = args.placement {
+        command.arg("--placement").arg(placement.placement().name());
+    }
     if let Some(device) = args.device {
         command.arg("--device").arg(device.spelled());
     }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, Served};
 use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
 use novale_pm::PmOptions;
-use novale_policy::Form;
+use novale_policy::{Form, Placement};
 use novale_posix::join::{self, ArenaFile, JoinError, Opening, arena_bytes};
 use novale_posix::wall_clock_ns;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::base::args::{FormArg, MethodArg};
+use crate::base::args::{FormArg, MethodArg, PlacementArg};
 use crate::base::out::{in_words, tell};
 use crate::base::progress::{AllCpus, Bar, spin};
 use crate::base::voice::Voice;
@@ -31,6 +31,10 @@ const THREADS_MAX: usize = 64;
 const GRACE_SECONDS: u64 = 10;
 /// How often a daemon looks for clients that died.
 const SETTLING_INTERVAL: Duration = Duration::from_secs(1);
+/// How often wear is saved, at most.
+const WEAR_INTERVAL: Duration = Duration::from_secs(30);
+/// And for so many lines that reached the slots, at least.
+const WEAR_LINES_MIN: u64 = 1 << 14;
 
 /// What ends a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,20 +86,47 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     end(server, request, event, &voice).inspect_err(|error| voice.send(&in_words(error)))
 }
 
-/// Waits for the end. Of a pool that others use, it settles for those that died with files open:
-/// nobody waits for those.
+/// Waits for the end. Meanwhile it settles for clients of a shared pool that died with files open, since
+/// nobody waits for those, and saves how far the slots are worn.
 fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<Event> {
-    if !pool.shared {
-        return next_event.recv().context("waiting for the end");
-    }
+    let interval = if pool.shared { SETTLING_INTERVAL } else { WEAR_INTERVAL };
+    let mut keeper = WearKeeper { saved: Instant::now(), lines: 0 };
     loop {
-        match next_event.recv_timeout(SETTLING_INTERVAL) {
+        match next_event.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
             event => return event.context("waiting for the end"),
         }
-        if let Err(error) = pool.fs.settle_dead() {
+        if pool.shared
+            && let Err(error) = pool.fs.settle_dead()
+        {
             voice.say(&format!("settling for clients that died: {error}"));
         }
+        if let Err(error) = keeper.tick(&pool.fs) {
+            voice.say(&format!("saving how far the slots are worn: {error}"));
+        }
+    }
+}
+
+/// Saves how far the slots are worn, from time to time, where that has changed: a line each, which wears them
+/// itself.
+struct WearKeeper {
+    saved: Instant,
+    /// Lines that had reached all slots by then.
+    lines: u64,
+}
+
+impl WearKeeper {
+    fn tick(&mut self, fs: &Fs) -> novale_core::Result<()> {
+        if self.saved.elapsed() < WEAR_INTERVAL {
+            return Ok(());
+        }
+        self.saved = Instant::now();
+        let lines = fs.wear()?.iter().sum();
+        if lines >= self.lines + WEAR_LINES_MIN {
+            fs.save_wear()?;
+            self.lines = lines;
+        }
+        Ok(())
     }
 }
 
@@ -222,6 +253,7 @@ fn opening(request: &Request) -> Opening {
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,
         ignore_default_acls: !request.words.options.has_acls(),
+        placement: request.args.placement.map_or(Placement::Wasa, PlacementArg::placement),
     };
     Opening { pm, fs, arena_bytes: request.args.arena_max, device: request.args.device }
 }

@@ -112,6 +112,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         threads: None,
         form: None,
         method: None,
+        placement: None,
         device: None,
         populate: false,
         direct: false,

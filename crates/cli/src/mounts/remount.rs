@@ -75,6 +75,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--threads", args.threads.is_some()),
         ("--form", args.form.is_some()),
         ("--method", args.method.is_some()),
+        ("--placement", args.placement.is_some()),
         ("--map", args.map.is_some()),
         ("--populate", args.populate),
         ("--direct", args.direct),

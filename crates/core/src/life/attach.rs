@@ -9,7 +9,7 @@ use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::Pm;
-use novale_policy::{CommitCosts, Form, Mode, Spread, UpdatePolicy};
+use novale_policy::{CommitCosts, Form, Mode, Placement, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
@@ -17,7 +17,7 @@ use crate::fs::{Atime, Fs, OpenOptions};
 use crate::inode::buffer::WriteBuffer;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
-use crate::life::device;
+use crate::life::{device, wear};
 use crate::op::call::OpKind;
 use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
@@ -37,7 +37,9 @@ pub const ARENA_ABI: u64 = SHARED << 32 | novale_layout::FORMAT_VERSION as u64;
 const STAGE: usize = 0;
 const SESSION: usize = 1;
 const PLACES: usize = 2;
-const PLACES_END: usize = PLACES + 12;
+const PLACES_END: usize = PLACES + 13;
+/// Where the wear of the slots is counted.
+pub(crate) const WEAR_PLACE: usize = PLACES + 12;
 /// Dead clients that were settled for.
 const SETTLED: usize = 16;
 /// How the one who opened the pool treats access times, commits and default ACLs.
@@ -130,6 +132,7 @@ impl OpenOptions {
             costs: (word >> 17 & 1 != 0)
                 .then_some(CommitCosts { fence_ns: half(32), page_sum_ns: half(48) }),
             ignore_default_acls: word >> 16 & 1 != 0,
+            placement: Placement::numbered(byte(18) & 0b11).unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -168,7 +171,11 @@ impl Fs {
         let (client, is_full) = take_slot(arena, process)?;
         let mut fs = Self {
             pm,
-            allocator: Allocator::attach(&pages, places, Box::new(Spread)),
+            allocator: Allocator::attach(
+                &pages,
+                places,
+                wear::attach(arena, &pool, options.placement),
+            ),
             inodes: Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7))),
             views: Views::attach(word(PLACES + 8)),
             rename_lock: Off::from_raw(word(PLACES + 9)),
@@ -229,6 +236,7 @@ impl Fs {
             self.rename_lock.raw(),
             self.projects.place(),
             self.buffer.place(),
+            self.allocator.wear.place(),
         ]);
         for (word, place) in root.iter().take(PLACES_END).skip(PLACES).zip(places) {
             word.store(place, Ordering::Relaxed);
@@ -247,13 +255,19 @@ impl Fs {
             u64::from(costs.page_sum_ns) << 48 | u64::from(costs.fence_ns) << 32 | 1 << 17
         });
         let update = u64::from(self.update.number() | self.mode.map_or(0, Mode::bits));
-        let word = costs | update << 24 | acls << 16 | form << 8 | atime;
+        let placement = self.placement() as u64;
+        let word = costs | update << 24 | placement << 18 | acls << 16 | form << 8 | atime;
         self.arena().root()[MANNERS].store(word, Ordering::Relaxed);
     }
 
     /// The lock under which clients come and go: the word after the one for renaming.
     fn clients_lock(&self) -> Off {
         self.rename_lock.add(8)
+    }
+
+    /// The lock under which wear is saved: the word after that.
+    pub(crate) fn wear_lock(&self) -> Off {
+        self.rename_lock.add(16)
     }
 
     /// Whether the operation of settling must leave a lock to its dead owner until all else is done.

@@ -40,6 +40,8 @@ pub struct MkfsOptions {
     pub update: Option<UpdatePolicy>,
     /// When writes become durable, likewise.
     pub mode: Option<Mode>,
+    /// Writes that a cell of each slot endures, 0: unknown; slots that it does not reach are unknown.
+    pub endurance: Vec<u64>,
 }
 
 /// Makes an empty pool. A crash in the middle leaves none: what makes it one is written last.
@@ -211,7 +213,7 @@ fn write_slot(
             SlotKind::DaxDevice => 2,
         },
         pages,
-        endurance: 0,
+        endurance: options.endurance.get(usize::from(slot)).copied().unwrap_or(0),
         wear_offset: WEAR_PAGE * PAGE,
         bad_pages_offset: BAD_PAGE_LIST_PAGE * PAGE,
         state_offset,

@@ -15,3 +15,4 @@ pub(crate) mod saved;
 pub(crate) mod scan;
 pub(crate) mod serving;
 pub(crate) mod settle;
+pub(crate) mod wear;

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use novale_arena::{Arena, PidInfo};
 use novale_layout::{COMMIT_OFFSETS, FileKind, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
 use novale_pm::{Flushed, Pm, Purpose};
-use novale_policy::Spread;
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
@@ -28,6 +27,7 @@ use crate::inode::chunks::Chunks;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
 use crate::life::scan::{Scan, ScanFound};
+use crate::life::wear;
 use crate::life::{attach, saved, scan};
 use crate::log::redo::Owed;
 use crate::op::call::{Call, OpKind};
@@ -276,7 +276,8 @@ fn build(
     attach::begin(arena)?;
     arena.set_wanted_bytes(options.index_bytes.unwrap_or(arena.max_bytes() / 4 * 3));
     let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
-    let allocator = Allocator::create(arena, &pages, pool.superblock.lane_count, Box::new(Spread))?;
+    let wear = wear::create(&pm, arena, pool, options.placement)?;
+    let allocator = Allocator::create(arena, &pages, pool.superblock.lane_count, wear)?;
     let inodes = Inodes::create(arena, pool.superblock.roots.inode_directory)?;
     let views = Views::create(arena)?;
     let rename_lock = arena.alloc_table(3)?;
@@ -400,7 +401,7 @@ impl Fs {
             pool.repair_copies(&self.pm);
             pending = pending.and(pool.write_back(&self.pm));
         }
-        self.pm.fence(pending).end();
+        self.pm.fence(pending.and(self.store_wear()?)).end();
         pool.write_state(&self.pm, state);
         Ok(())
     }

@@ -63,6 +63,8 @@ pub struct SlotInfo {
     pub index: u8,
     /// Pages of 4096 bytes.
     pub pages: u64,
+    /// Writes that a cell endures, 0: unknown.
+    pub endurance: u64,
 }
 
 /// Reads a pool's description.
@@ -94,6 +96,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
                 uuid: header.slot_uuid,
                 index: header.index,
                 pages: header.pages,
+                endurance: header.endurance,
             })
             .collect(),
     })

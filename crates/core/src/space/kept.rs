@@ -21,11 +21,11 @@ pub(super) fn has(arena: &Arena, owner: Owner, page: PmAddr) -> Result<bool> {
     Ok(word.is_some_and(|word| word.load(Ordering::Relaxed) == page.raw()))
 }
 
-/// Takes the page that the operation's record keeps. It is noted before it is taken.
-pub(super) fn take(op: &Op<'_>) -> Result<Option<Extent>> {
+/// Takes the page that the operation's record keeps, where it may be taken. It is noted before it is taken.
+pub(super) fn take(op: &Op<'_>, may: impl Fn(PmAddr) -> Result<bool>) -> Result<Option<Extent>> {
     let word = op.lasting_word();
     let page = word.load(Ordering::Relaxed);
-    if page == 0 {
+    if page == 0 || !may(PmAddr::from_raw(page))? {
         return Ok(None);
     }
     op.note_taken(page, 1)?;
@@ -72,17 +72,19 @@ mod tests {
         let client = arena.attach(PidInfo::current()).unwrap();
         let page = |index: u64| PmAddr::new(0, index * 4096);
         let (one, two) = (client.op(1, 1), client.op(1, 2));
-        assert_eq!(take(&one).unwrap(), None);
+        let any = |_| Ok(true);
+        assert_eq!(take(&one, any).unwrap(), None);
         assert!(put(&one, page(10)));
         assert!(!put(&one, page(11)), "a second page goes elsewhere");
-        assert_eq!(take(&two).unwrap(), None, "another record's page");
+        assert_eq!(take(&two, any).unwrap(), None, "another record's page");
         assert!(put(&two, page(12)));
         assert_eq!(count(&arena).unwrap(), 2);
         assert!(has(&arena, one.owner(), page(10)).unwrap());
         assert!(!has(&arena, one.owner(), page(12)).unwrap());
         drop(one);
         let next = client.op(1, 1);
-        let taken = take(&next).unwrap();
+        assert_eq!(take(&next, |_| Ok(false)).unwrap(), None, "not from there");
+        let taken = take(&next, any).unwrap();
         assert_eq!(taken, Some(Extent { addr: page(10), pages: 1 }));
         let noted = arena.records(&client.info()).unwrap();
         assert!(noted.iter().any(|record| {

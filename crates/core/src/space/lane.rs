@@ -148,9 +148,14 @@ impl<'a> Lane<'a> {
         true
     }
 
-    /// Takes freed pages from the last extent of the batch, by one store; none where it has fewer. A
-    /// longer one shrinks from its end, but not for a single page.
-    pub(crate) fn reuse(&self, op: &Op<'_>, want: u64) -> Result<Option<Extent>> {
+    /// Takes freed pages from the last extent of the batch, by one store; none where it has fewer, or they
+    /// may not be taken. A longer one shrinks from its end, but not for a single page.
+    pub(crate) fn reuse(
+        &self,
+        op: &Op<'_>,
+        want: u64,
+        may: impl Fn(PmAddr) -> Result<bool>,
+    ) -> Result<Option<Extent>> {
         let Some(len) = self.get(BATCH_LEN).checked_sub(1) else {
             return Ok(None);
         };
@@ -163,6 +168,9 @@ impl<'a> Lane<'a> {
             return Ok(None);
         }
         let addr = PmAddr::from_raw(word & !COUNT_MASK).add(left * PAGE);
+        if !may(addr)? {
+            return Ok(None);
+        }
         op.note_taken(addr.raw(), u32::try_from(want).unwrap_or(u32::MAX))?;
         match left {
             0 => self.set(BATCH_LEN, len),
@@ -280,7 +288,9 @@ mod tests {
         let client = arena.attach(PidInfo::current()).unwrap();
         let op = client.op(1, 1);
         let lane = Lane::new(&arena, 0, off, op.lock(off).unwrap()).unwrap();
-        let reuse = |want| lane.reuse(&op, want).unwrap().map(|extent| (extent.addr, extent.pages));
+        let reuse = |want| {
+            lane.reuse(&op, want, |_| Ok(true)).unwrap().map(|extent| (extent.addr, extent.pages))
+        };
         assert_eq!(reuse(1), None);
         assert!(lane.gather(Extent { addr: page(100), pages: 1 }));
         assert!(lane.gather(Extent { addr: page(10), pages: 20 }));

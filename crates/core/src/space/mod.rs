@@ -15,22 +15,28 @@ mod bits;
 mod kept;
 pub(crate) mod lane;
 pub(crate) mod ranges;
+pub(crate) mod wear;
 
 use std::sync::atomic::Ordering;
 
+use arrayvec::ArrayVec;
 use novale_arena::{Arena, AtomicU64, Off, Op, Owner};
 use novale_layout::PmAddr;
-use novale_policy::{SlotLoad, SlotPolicy};
+use novale_policy::Turn;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
 use crate::space::lane::Lane;
 use crate::space::ranges::Ranges;
+use crate::space::wear::{SLOTS_MAX, Wear};
 
 /// Largest extent that a lane takes at once, in pages: one range.
 const LANE_EXTENT_PAGES_MAX: u64 = 512;
 /// Words of the block with the count of free pages.
 const FREE_WORDS: usize = 8;
+/// As [`LANE_EXTENT_PAGES_MAX`], but for a longer write, where slots are to be worn evenly: the wear of two
+/// slots differs by what lanes hold.
+const WEAR_EXTENT_PAGES: u64 = 64;
 /// Extents that a lane gathers before they go back to the bitmap.
 pub(crate) const BATCH: usize = 64;
 
@@ -52,7 +58,7 @@ pub(crate) struct Allocator {
     /// many of them are reserved for what is written later.
     free: Off,
     reserve: u64,
-    policy: Box<dyn SlotPolicy>,
+    pub(crate) wear: Wear,
 }
 
 /// Pages kept back of so many that can be allocated.
@@ -71,18 +77,18 @@ impl Allocator {
         arena: &Arena,
         pages: &[u64],
         lane_count: u32,
-        policy: Box<dyn SlotPolicy>,
+        wear: Wear,
     ) -> Result<Self> {
         let ranges = Ranges::create(arena, pages)?;
         let words = u64::from(lane_count) * lane::LANE_BYTES / 8;
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
         let free = arena.alloc_table(FREE_WORDS.ilog2())?;
         let reserve = reserve_of(ranges.usable_pages());
-        Ok(Self { ranges, lanes, lane_count, free, reserve, policy })
+        Ok(Self { ranges, lanes, lane_count, free, reserve, wear })
     }
 
     /// The allocator that another client has made, where it said ([`Self::places`]).
-    pub(crate) fn attach(pages: &[u64], places: [u64; 6], policy: Box<dyn SlotPolicy>) -> Self {
+    pub(crate) fn attach(pages: &[u64], places: [u64; 6], wear: Wear) -> Self {
         let [lanes, lane_count, free, table, summaries, groups] = places;
         let ranges = Ranges::attach(pages, [table, summaries, groups]);
         Self {
@@ -91,7 +97,7 @@ impl Allocator {
             lanes: Off::from_raw(lanes),
             lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
             free: Off::from_raw(free),
-            policy,
+            wear,
         }
     }
 
@@ -238,15 +244,17 @@ impl Allocator {
         // Pages freed here before are as good as any: they save the bitmap two visits, and this process
         // has most likely mapped them. In a pool that is nearly full they belong to the reserve.
         let reuse = need == Need::Release || self.is_roomy(arena)?;
+        self.look_at_wear(arena, hint)?;
+        let is_cool = |page| self.wear.is_cool(arena, page);
         if reuse
             && want == 1
-            && let Some(extent) = kept::take(op)?
+            && let Some(extent) = kept::take(op, is_cool)?
         {
             return Ok(extent);
         }
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
-            if reuse && let Some(extent) = lane.reuse(op, want)? {
+            if reuse && let Some(extent) = lane.reuse(op, want, is_cool)? {
                 return Ok(extent);
             }
             if lane.held() < want {
@@ -306,16 +314,19 @@ impl Allocator {
             return Ok(());
         }
         let fair = spare / (u64::from(self.lane_count) * 8);
-        let target = want.max(fair).min(LANE_EXTENT_PAGES_MAX);
-        let loads: Vec<SlotLoad> = match self.ranges.slots() {
-            [only] => vec![SlotLoad { pages: only.pages, pages_free: left }],
-            _ => self.slot_loads(arena)?,
+        let most = if self.wear.is_asked() { WEAR_EXTENT_PAGES } else { LANE_EXTENT_PAGES_MAX };
+        let target = want.min(LANE_EXTENT_PAGES_MAX).max(fair.min(most));
+        let turn =
+            Turn { lane: lane.index().into(), lanes: self.lane_count, turn: lane.next_turn() };
+        let slot = match self.ranges.slots() {
+            [_] => 0,
+            _ => self.wear.choose(arena, &self.free_by_slot(arena)?, turn)?,
         };
-        let slot = self.policy.first(&loads, lane.next_turn());
         let found = self.ranges.take(arena, op, slot, lane.cursor(), target)?;
         let Some((extent, cursor)) = found else {
             return Ok(());
         };
+        self.wear.expect(arena, extent.addr.slot(), extent.pages)?;
         // Never below none: a client that dies between the two steps leaves it a little too low or
         // too high.
         let less = |free: u64| Some(free.saturating_sub(extent.pages));
@@ -324,16 +335,21 @@ impl Allocator {
         self.give_now(arena, op, rest)
     }
 
-    fn slot_loads(&self, arena: &Arena) -> Result<Vec<SlotLoad>> {
-        self.ranges
-            .slots()
-            .iter()
-            .enumerate()
-            .map(|(slot, ranges)| {
-                let pages_free = self.ranges.free_in_slot(arena, slot)?;
-                Ok(SlotLoad { pages: ranges.pages, pages_free })
-            })
-            .collect()
+    /// Counts an overwrite or an allocation, and looks anew how far the slots are worn where it
+    /// is time.
+    #[inline]
+    pub(crate) fn look_at_wear(&self, arena: &Arena, hint: u32) -> Result<()> {
+        if self.wear.is_due(hint) {
+            self.wear.refresh(arena, &self.free_by_slot(arena)?)?;
+        }
+        Ok(())
+    }
+
+    /// Free pages of each slot's bitmap.
+    fn free_by_slot(&self, arena: &Arena) -> Result<ArrayVec<u64, SLOTS_MAX>> {
+        // A client that died between two steps of a change leaves a count a little wrong.
+        let slots = self.ranges.slots().iter().enumerate();
+        slots.map(|(slot, of)| Ok(self.ranges.free_in_slot(arena, slot)?.min(of.pages))).collect()
     }
 
     fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {

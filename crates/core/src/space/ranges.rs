@@ -43,6 +43,7 @@ pub(crate) struct Ranges {
     total: u64,
     table: Off,
     summaries: Off,
+    /// Free pages of each [`GROUP`] ranges, and then of each slot.
     groups: Off,
 }
 
@@ -86,7 +87,7 @@ impl Ranges {
         let this = Self {
             table: table(total * RANGE_WORDS)?,
             summaries: table(total)?,
-            groups: table(total.div_ceil(GROUP))?,
+            groups: table(total.div_ceil(GROUP) + slots.len() as u64)?,
             slots,
             total,
         };
@@ -107,19 +108,22 @@ impl Ranges {
         self.slots.iter().map(|slot| slot.pages.saturating_sub(FIRST_FREE_PAGE + 1)).sum()
     }
 
-    /// Free pages of a slot's bitmap, summed over its groups (groups may be shared by two
-    /// neighbouring slots; the policy needs no exact figure).
+    /// Free pages of a slot's bitmap.
     pub(super) fn free_in_slot(&self, arena: &Arena, slot: usize) -> Result<u64> {
-        let Some(ranges) = self.slots.get(slot) else {
-            return Ok(0);
-        };
-        let mut free = 0;
-        let mut range = ranges.first;
-        while range < ranges.first + ranges.count {
-            free += self.group(arena, range)?.load(Ordering::Relaxed);
-            range = (range / GROUP + 1) * GROUP;
-        }
-        Ok(free)
+        Ok(self.slot_free(arena, slot)?.load(Ordering::Relaxed))
+    }
+
+    fn slot_free<'a>(&self, arena: &'a Arena, slot: usize) -> Result<&'a AtomicU64> {
+        let index = self.total.div_ceil(GROUP) + slot as u64;
+        Ok(arena.word(self.groups.add(index * 8))?)
+    }
+
+    /// Counts pages that are free from now on, or used, in a range's group and slot.
+    fn count_free(&self, arena: &Arena, range: u64, more: u64) -> Result<()> {
+        self.group(arena, range)?.fetch_add(more, Ordering::Relaxed);
+        let (slot, _) = self.slot_of(range).ok_or_else(|| bad_range(range))?;
+        self.slot_free(arena, slot.into())?.fetch_add(more, Ordering::Relaxed);
+        Ok(())
     }
 
     fn range<'a>(&self, arena: &'a Arena, range: u64) -> Result<&'a [AtomicU64; 16]> {
@@ -203,8 +207,7 @@ impl Ranges {
         let free = bits.free();
         let longest = bits.runs().map(|run| run.1).max().unwrap_or(0);
         self.summary(arena, range)?.store(pack(free, longest), Ordering::Release);
-        self.group(arena, range)?.fetch_add(free.wrapping_sub(free_before), Ordering::Relaxed);
-        Ok(())
+        self.count_free(arena, range, free.wrapping_sub(free_before))
     }
 
     fn change(
@@ -225,7 +228,7 @@ impl Ranges {
         };
         if !take {
             // Before the pages themselves: a group that says nothing is free is not searched.
-            self.group(arena, range)?.fetch_add(count, Ordering::Relaxed);
+            self.count_free(arena, range, count)?;
         }
         for (index, word) in bits.0.iter_mut().enumerate() {
             let mask = Bits::mask(index, first, count);

@@ -59,7 +59,12 @@ impl Fs {
         let view = &locked.view;
         let parts = self.parts(view, plan.offset, data)?;
         let parts = match parts {
-            Some(parts) if self.may_have_partners(call, view, &parts)? => parts,
+            Some(parts)
+                if !self.is_worn(call, &parts)?
+                    && self.may_have_partners(call, view, &parts)? =>
+            {
+                parts
+            }
             _ => return self.write_copied(call, locked, plan, data),
         };
         let fresh = || parts.iter().filter(|part| part.pair.is_none()).map(|part| part.piece);
@@ -144,6 +149,15 @@ impl Fs {
             parts.push(PagePart { piece, home: self.checked(home)?, pair });
         }
         Ok(Some(parts))
+    }
+
+    /// Whether a page lies where the memory is worn more than elsewhere: a copy leaves it.
+    #[inline]
+    fn is_worn(&self, call: &Call<'_>, parts: &PageParts<'_>) -> Result<bool> {
+        let (arena, allocator) = (self.arena(), &self.allocator);
+        allocator.look_at_wear(arena, call.hint)?;
+        Ok(allocator.wear.is_any_hot(arena)?
+            && parts.iter().any(|part| allocator.wear.is_hot(arena, part.home)))
     }
 
     /// Whether there is room for the partners that a write needs: they never have more pages than are

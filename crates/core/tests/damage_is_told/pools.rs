@@ -47,6 +47,7 @@ pub(crate) fn empty_pool_of(len: u64) -> Pm {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     };
     mkfs(&pm, &options).unwrap();
     pm

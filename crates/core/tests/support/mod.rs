@@ -20,6 +20,7 @@ pub(crate) fn mkfs_options(slots: usize, lanes: u32) -> MkfsOptions {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     }
 }
 

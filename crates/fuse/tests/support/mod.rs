@@ -86,6 +86,7 @@ pub(crate) fn file_system(atime: Atime) -> Fs {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     };
     mkfs(&pm, &made).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();

@@ -176,6 +176,7 @@ pub fn make_pool(pm: &Pm, lanes: u32) -> Result<(), String> {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     };
     novale_core::mkfs(pm, &options).map_err(|why| format!("mkfs: {why}"))
 }

@@ -6,7 +6,7 @@ use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, Pair, PairLine, PmAddr,
     PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Source, Superblock,
-    XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
+    WearLine, XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
 
 use crate::structures::{Home, Logged, Structure};
@@ -122,6 +122,18 @@ fn of_the_slot_header() {
             "4e6f7661536c6f740100000023ded69200112233445566778899aabbccddeeff",
             "abababababababababababababababab02010000000000000000100000000000",
             "40420f000000000000100000000000000020000000000000000c",
+        ],
+    );
+}
+
+#[test]
+fn of_the_wear_line() {
+    let wear = WearLine { seq: 5, lines: 0x0123_4567_89ab };
+    assert_bytes(
+        &wear,
+        &[
+            "0500000000000000ab8967452301000000000000000000000000000000000000",
+            "00000000000000000000000000000000000000000000000000000000bf5e6fc3",
         ],
     );
 }

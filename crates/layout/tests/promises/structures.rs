@@ -8,7 +8,7 @@ use novale_layout::{
     IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
     Pair, PairLine, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT, SESSION_LIMIT,
     SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SOURCE_BYTES_MAX, SavedPageHeader, Seed,
-    SlotHeader, SlotState, Source, Superblock, XattrPageHeader,
+    SlotHeader, SlotState, Source, Superblock, WearLine, XattrPageHeader,
 };
 use proptest::prelude::*;
 
@@ -359,6 +359,10 @@ line!(SlotState, [Part::Pool, Part::Addr], 60..64, 0..0, |_home| {
     )
 });
 
+line!(WearLine, [Part::Pool, Part::Addr], 60..64, 0..0, |_home| {
+    (seq(), any::<u64>()).prop_map(|(seq, lines)| Self { seq, lines })
+});
+
 line!(IdentityLine, [Part::Pool, Part::Ino], 0..4, 0..0, |home| {
     (kind(), 0u32..0o10000, any::<[u32; 5]>(), any::<u8>(), any::<i64>(), page_or_null()).prop_map(
         move |(kind, mode, halves, policy, birth_ns, xattr_root)| Self {
@@ -525,6 +529,7 @@ macro_rules! for_each_structure {
         $call! { pool_state_line, novale_layout::PoolState }
         $call! { slot_header, novale_layout::SlotHeader }
         $call! { slot_state_line, novale_layout::SlotState }
+        $call! { wear_line, novale_layout::WearLine }
         $call! { identity_line, novale_layout::IdentityLine }
         $call! { commit_line, novale_layout::CommitLine }
         $call! { log_page_header, novale_layout::LogPageHeader }

@@ -198,6 +198,28 @@ pub(super) fn counters(words: &[u64]) -> Counters {
     counters
 }
 
+/// Adds to each slot the lines that were sent to it.
+pub(super) fn add_slot_lines(words: &[AtomicU64], sent: &mut [u64]) {
+    let (lines, _) = words.as_chunks::<LINE_WORDS>();
+    let Some((head, rows)) = lines.split_first_chunk::<HEAD_LINES>() else { return };
+    let eadr = head[0][IS_EADR].load(Relaxed) != 0;
+    let (rows, _) = rows.as_chunks::<{ Purpose::ALL.len() }>();
+    for (row, sent) in rows.iter().zip(sent) {
+        *sent += row
+            .iter()
+            .map(|line| line_sent(&line.each_ref().map(|word| word.load(Relaxed)), eadr))
+            .sum::<u64>();
+    }
+}
+
+/// Of the counts of a slot and purpose, the lines that were sent to the slot.
+fn line_sent(
+    [plain_whole, plain_part, _, whole, part, _, write_backs, _]: &[u64; LINE_WORDS],
+    eadr: bool,
+) -> u64 {
+    whole + part + write_backs + if eadr { plain_whole + plain_part } else { 0 }
+}
+
 /// Adds the counts of a slot.
 fn add_row(
     row: &[[u64; LINE_WORDS]; Purpose::ALL.len()],
@@ -212,6 +234,6 @@ fn add_row(
         purpose.lines_streamed += streamed;
         purpose.write_backs += write_backs;
         purpose.bytes += (plain_whole + whole) * LINE + plain_bytes + bytes;
-        *slot_lines += streamed + write_backs + if eadr { plain } else { 0 };
+        *slot_lines += line_sent(line, eadr);
     }
 }

@@ -21,6 +21,7 @@ pub(crate) fn files() -> Files {
         root_mode: 0o755,
         update: None,
         mode: None,
+        endurance: Vec::new(),
     };
     mkfs(&pm, &options).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();

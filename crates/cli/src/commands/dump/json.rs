@@ -69,6 +69,7 @@ fn slot(slot: &SlotDump) -> Json {
         "bytes": slot.bytes,
         "headers": all(&slot.headers, structure),
         "states": all(&slot.states, structure),
+        "wear": all(&slot.wear, structure),
     })
 }
 

@@ -63,7 +63,7 @@ fn slot(slot: &SlotDump) -> Result<()> {
         0 => return say!("slot {}: missing", slot.index),
         bytes => say!("slot {}: {}", slot.index, show_size(bytes))?,
     }
-    all(slot.headers.iter().chain(&slot.states), 2)
+    all(slot.headers.iter().chain(&slot.states).chain(&slot.wear), 2)
 }
 
 fn lane(lane: &LaneDump) -> Result<()> {

@@ -3,6 +3,7 @@
 use novale_layout::{
     LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, SLOT_HEADER_BYTES, SLOT_HEADER_OFFSET,
     SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader, SlotState, Structure, Superblock,
+    WearLine,
 };
 use novale_pm::Pm;
 
@@ -29,6 +30,8 @@ pub struct SlotDump {
     pub headers: Vec<Shown>,
     /// Its two state lines.
     pub states: Vec<Shown>,
+    /// The wear lines that were ever written.
+    pub wear: Vec<Shown>,
 }
 
 const BOTH_STAND: &str = "stands: both copies say the same";
@@ -136,6 +139,22 @@ impl Dump<'_> {
         (0..self.pm.slot_count()).map(|slot| self.slot(slot)).collect()
     }
 
+    /// The wear lines that were ever written.
+    fn wear(&self, slot: u8) -> Vec<Shown> {
+        let seed = self.seed.addr(PmAddr::new(slot, 0));
+        let line = |turn| {
+            let at = WearLine::addr(slot, turn);
+            if self.pm.load_line(at).is_ok_and(|line| line == [0; 64]) {
+                return None;
+            }
+            let (shown, wear) = self.line(Structure::Wear, at, |line| WearLine::decode(line, seed));
+            Some((shown, wear.map(|wear| wear.seq)))
+        };
+        let mut lines: Vec<(Shown, Option<u64>)> = (0..WearLine::TURNS).filter_map(line).collect();
+        say_which_line(&mut lines);
+        lines.into_iter().map(|(shown, _)| shown).collect()
+    }
+
     fn slot(&self, slot: u8) -> SlotDump {
         let mut headers = Vec::new();
         let mut found = Vec::new();
@@ -166,7 +185,8 @@ impl Dump<'_> {
             .collect();
         say_which_line(&mut lines);
         let states = lines.into_iter().map(|(shown, _)| shown).collect();
-        SlotDump { index: slot, bytes: self.pm.slot_len(slot), headers, states }
+        let wear = self.wear(slot);
+        SlotDump { index: slot, bytes: self.pm.slot_len(slot), headers, states, wear }
     }
 }
 
@@ -184,7 +204,7 @@ fn say_which_copy(copies: &mut [Shown], same: bool) {
     }
 }
 
-/// Of two state lines the one of the greater `seq` stands.
+/// Of state lines, and of wear lines, the one of the greater `seq` stands.
 fn say_which_line(lines: &mut [(Shown, Option<u64>)]) {
     let newest = lines.iter().filter_map(|(_, seq)| *seq).max();
     for (shown, seq) in lines.iter_mut() {

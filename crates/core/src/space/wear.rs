@@ -1,0 +1,234 @@
+//! How far the slots are worn, and which of them pages may come from (WASA, "Wear-aware Memory Management
+//! Scheme for Balancing Lifetime and Performance of Multiple NVM Slots", III).
+//!
+//! What counts is lines that reach a slot, for any purpose: `novale-pm` counts them, a thread in words of
+//! its own in the arena (the paper's counters for each CPU). Added up, with what the slot's wear line had
+//! when the pool was opened, they are its wear. They are added up once in [`EXTENTS`] extents of a lane, and
+//! in [`TAKES`] allocations and overwrites of a thread; in between each extent that is taken counts as if
+//! its pages were written once, so that lanes which ask at the same moment do not all take the same slot.
+//!
+//! Freed pages that a lane or a record has kept are given out again only where their slot is among the
+//! cool ones: else an overwritten page would go back and forth within one slot. All words here are hints: any
+//! value of them is sound.
+
+use std::sync::atomic;
+use std::sync::atomic::Ordering::Relaxed;
+
+use arrayvec::ArrayVec;
+use novale_arena::{Arena, AtomicU64, Off};
+use novale_layout::{LINES_PER_PAGE, MAX_SLOTS, PmAddr, WearLine};
+use novale_pm::Counters;
+use novale_policy::{Placement, SlotLoad, SlotPolicy, Turn, wear};
+
+use crate::base::error::Result;
+
+/// Slots of a pool.
+pub(super) const SLOTS_MAX: usize = MAX_SLOTS as usize;
+/// Allocations and overwrites of a thread after which it looks anew how far the slots are worn.
+const TAKES: u32 = 1024;
+/// As [`TAKES`], of extents that a lane takes.
+const EXTENTS: u64 = 8;
+/// How much more than the coolest slot with room a cool one may have got, in pages written.
+const COOL_PAGES: u64 = 128;
+/// How many pages more than its share a slot has got that overwrites move away from.
+const HOT_PAGES: u64 = 4096;
+
+// Words of the table; then a line for each slot.
+/// A bit for each slot that freed pages are given out from.
+const COOL: usize = 0;
+/// A bit for each slot that overwrites move away from.
+const HOT: usize = 1;
+const HEAD_WORDS: u64 = 8;
+const SLOT_WORDS: u64 = 8;
+/// Lines that had reached the slot when the pool was opened.
+const BASE: usize = 0;
+/// The number of the newest wear line.
+const SEQ: usize = 1;
+/// Lines that have reached the slot, as far as is known, and those that its taken pages will take.
+const EXPECTED: usize = 2;
+
+/// What a slot is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlotCells {
+    pub(crate) pages: u64,
+    /// Writes that a cell endures, 0: unknown.
+    pub(crate) endurance: u64,
+}
+
+/// How far the slots are worn.
+#[derive(Debug)]
+pub(crate) struct Wear {
+    table: Off,
+    slots: Vec<SlotCells>,
+    pub(crate) placement: Placement,
+    /// By hint: threads seldom share one.
+    taken: [TakeCount; 8],
+}
+
+/// Counts what callers take who have the same hint, in a line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct TakeCount(atomic::AtomicU32);
+
+impl Wear {
+    pub(crate) fn create(
+        arena: &Arena,
+        slots: Vec<SlotCells>,
+        saved: &[WearLine],
+        placement: Placement,
+    ) -> Result<Self> {
+        let words = HEAD_WORDS + slots.len() as u64 * SLOT_WORDS;
+        let table = arena.alloc_table(words.next_power_of_two().ilog2())?;
+        let this = Self::attach(table, slots, placement);
+        for (slot, line) in saved.iter().enumerate() {
+            let words = this.slot(arena, slot)?;
+            words[BASE].store(line.lines, Relaxed);
+            words[SEQ].store(line.seq, Relaxed);
+        }
+        this.word(arena, COOL)?.store(u64::MAX, Relaxed);
+        Ok(this)
+    }
+
+    /// The table that another client has made.
+    pub(crate) fn attach(table: Off, slots: Vec<SlotCells>, placement: Placement) -> Self {
+        Self { table, slots: known_endurance(slots), placement, taken: Default::default() }
+    }
+
+    pub(crate) fn place(&self) -> u64 {
+        self.table.raw()
+    }
+
+    fn word<'a>(&self, arena: &'a Arena, index: usize) -> Result<&'a AtomicU64> {
+        Ok(arena.word(self.table.add(index as u64 * 8))?)
+    }
+
+    fn slot<'a>(&self, arena: &'a Arena, slot: usize) -> Result<&'a [AtomicU64; 8]> {
+        let at = self.table.add((HEAD_WORDS + slot as u64 * SLOT_WORDS) * 8);
+        Ok(arena.block::<8>(at)?)
+    }
+
+    /// Whether there is anything to choose.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.slots.len() > 1 && self.placement.is_wear_aware()
+    }
+
+    /// Whether freed pages of that slot are given out again.
+    #[inline]
+    pub(crate) fn is_cool(&self, arena: &Arena, page: PmAddr) -> Result<bool> {
+        Ok(!self.is_asked() || self.word(arena, COOL)?.load(Relaxed) >> page.slot() & 1 != 0)
+    }
+
+    /// Whether overwrites of pages in that slot are to move away from there.
+    #[inline]
+    pub(crate) fn is_hot(&self, arena: &Arena, page: PmAddr) -> bool {
+        let hot = self.word(arena, HOT).map_or(0, |hot| hot.load(Relaxed));
+        hot >> page.slot() & 1 != 0
+    }
+
+    /// Whether there is a slot that overwrites move away from.
+    #[inline]
+    pub(crate) fn is_any_hot(&self, arena: &Arena) -> Result<bool> {
+        Ok(self.is_asked() && self.word(arena, HOT)?.load(Relaxed) != 0)
+    }
+
+    /// Counts an allocation or an overwrite; says whether it is time to look anew. A count that another
+    /// thread makes at the same moment may be lost.
+    #[inline]
+    pub(crate) fn is_due(&self, hint: u32) -> bool {
+        let Some(TakeCount(taken)) = self.taken.get(hint as usize % self.taken.len()) else {
+            return false;
+        };
+        if !self.is_asked() {
+            return false;
+        }
+        let count = taken.load(Relaxed).wrapping_add(1);
+        taken.store(count, Relaxed);
+        count.is_multiple_of(TAKES)
+    }
+
+    /// The slot that the next extent of a lane comes from, `free` being the free pages of each.
+    pub(crate) fn choose(&self, arena: &Arena, free: &[u64], turn: Turn) -> Result<usize> {
+        if self.is_asked() && turn.turn.is_multiple_of(EXTENTS) {
+            self.refresh(arena, free)?;
+        }
+        let mut loads = ArrayVec::<SlotLoad, SLOTS_MAX>::new();
+        for (slot, (cells, &pages_free)) in self.slots.iter().zip(free).enumerate() {
+            let lines = self.slot(arena, slot)?[EXPECTED].load(Relaxed);
+            let wear = wear(lines, cells.pages, cells.endurance);
+            loads.push(SlotLoad { pages: cells.pages, pages_free, wear });
+        }
+        Ok(self.placement.first(&loads, turn))
+    }
+
+    /// So many pages of a slot were taken, to be written.
+    pub(crate) fn expect(&self, arena: &Arena, slot: u8, pages: u64) -> Result<()> {
+        if self.is_asked() {
+            let words = self.slot(arena, usize::from(slot))?;
+            words[EXPECTED].fetch_add(pages * LINES_PER_PAGE, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Lines that reached each slot since the pool was made.
+    pub(crate) fn lines(&self, arena: &Arena) -> Result<Vec<u64>> {
+        let mut sent = [0; SLOTS_MAX];
+        arena.visit_counts(&mut |words| Counters::add_slot_lines(words, &mut sent))?;
+        let with_base = |(slot, sent): (usize, &u64)| {
+            Ok(self.slot(arena, slot)?[BASE].load(Relaxed).saturating_add(*sent))
+        };
+        sent.iter().take(self.slots.len()).enumerate().map(with_base).collect()
+    }
+
+    /// Adds up anew what has reached the slots, and says which are cool, and which hot.
+    pub(crate) fn refresh(&self, arena: &Arena, free: &[u64]) -> Result<()> {
+        let lines = self.lines(arena)?;
+        let shares = || self.slots.iter().map(|cells| cells.pages.saturating_mul(cells.endurance));
+        let worn = |slot: usize, more_pages: u64| {
+            let cells =
+                self.slots.get(slot).copied().unwrap_or(SlotCells { pages: 1, endurance: 1 });
+            let lines = lines.get(slot).copied().unwrap_or(0);
+            wear(lines.saturating_sub(more_pages * LINES_PER_PAGE), cells.pages, cells.endurance)
+        };
+        let with_room =
+            (0..lines.len()).filter(|slot| free.get(*slot).is_some_and(|free| *free > 0));
+        let coolest = with_room.map(|slot| worn(slot, 0)).min_by(f64::total_cmp);
+        let all = lines.iter().fold(0u64, |sum, lines| sum.saturating_add(*lines));
+        let mean = shared(all, shares());
+        let (mut cool, mut hot) = (0u64, 0u64);
+        for (slot, expected) in lines.iter().enumerate() {
+            self.slot(arena, slot)?[EXPECTED].store(*expected, Relaxed);
+            let is_cool = coolest.is_none_or(|coolest| worn(slot, COOL_PAGES) <= coolest);
+            cool |= u64::from(is_cool) << slot;
+            hot |= u64::from(worn(slot, HOT_PAGES) > mean) << slot;
+        }
+        self.word(arena, COOL)?.store(cool, Relaxed);
+        self.word(arena, HOT)?.store(hot, Relaxed);
+        Ok(())
+    }
+
+    /// The next wear line of each slot. Its number counts as used from now on, so that one that is cut off
+    /// is not written over the newest.
+    pub(crate) fn next_lines(&self, arena: &Arena) -> Result<Vec<WearLine>> {
+        let next = |(slot, lines)| {
+            let seq = self.slot(arena, slot)?[SEQ].fetch_add(1, Relaxed) + 1;
+            Ok(WearLine { seq, lines })
+        };
+        self.lines(arena)?.into_iter().enumerate().map(next).collect()
+    }
+}
+
+/// The wear of all slots together, were they one.
+#[allow(clippy::cast_precision_loss, reason = "a share, of which 53 bits are enough")]
+fn shared(lines: u64, shares: impl Iterator<Item = u64>) -> f64 {
+    let cells: f64 = shares.map(|share| share as f64 * LINES_PER_PAGE as f64).sum();
+    lines as f64 / cells.max(1.0)
+}
+
+/// Slots of which nobody knows what they endure are taken to endure what the best one does.
+fn known_endurance(mut slots: Vec<SlotCells>) -> Vec<SlotCells> {
+    let best = slots.iter().map(|cells| cells.endurance).max().unwrap_or(0).max(1);
+    for cells in slots.iter_mut().filter(|cells| cells.endurance == 0) {
+        cells.endurance = best;
+    }
+    slots
+}

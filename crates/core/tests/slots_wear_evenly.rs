@@ -1,0 +1,185 @@
+//! Slots of a pool are worn evenly, by their size and what they endure, and say how far they are worn.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use novale_arena::Arena;
+use novale_core::{
+    Ctx, Form, Fs, Ino, NewInode, Node, OpenOptions, Placement, Serial, UpdatePolicy, inspect,
+    live_wear, mkfs, saved_wear,
+};
+use novale_layout::{FileKind, PmAddr, WEAR_PAGE};
+use novale_pm::{Pm, PmOptions, Purpose};
+use support::{MB, mkfs_options, open, open_as, pool, verify};
+
+const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
+const PAGE: u64 = 4096;
+
+fn file(fs: &Fs, name: &[u8]) -> Ino {
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.create(&CTX, Node::current(Ino::ROOT), name, &new).unwrap().ino
+}
+
+fn wasa(update: UpdatePolicy) -> OpenOptions {
+    OpenOptions { update: Some(update), now_ns: 2, ..OpenOptions::default() }
+}
+
+/// Lines that reached each slot from `before` on.
+fn since(fs: &Fs, before: &[u64]) -> Vec<u64> {
+    fs.wear().unwrap().iter().zip(before).map(|(now, before)| now - before).collect()
+}
+
+/// Makes `count` files of `pages` pages, each removed when ten more are there.
+fn come_and_go(fs: &Fs, count: usize, pages: u64) {
+    let bytes = vec![7; usize::try_from(pages * PAGE).unwrap()];
+    for turn in 0..count {
+        let ino = file(fs, format!("f{turn}").as_bytes());
+        fs.write(&CTX, ino, 0, &bytes).unwrap();
+        if let Some(old) = turn.checked_sub(10) {
+            fs.unlink(&CTX, Node::current(Ino::ROOT), format!("f{old}").as_bytes()).unwrap();
+        }
+    }
+}
+
+/// By how much the most worn slot is above its share, of lines in all; `shares` add up to 1.
+fn skew(lines: &[u64], shares: &[f64]) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "counts of a test")]
+    let real = |lines: u64| lines as f64;
+    let all = real(lines.iter().sum());
+    let over = lines.iter().zip(shares).map(|(lines, share)| real(*lines) / all / share);
+    over.fold(0.0, f64::max) - 1.0
+}
+
+#[test]
+fn what_reached_a_slot_is_known_at_the_next_opening() {
+    let fs = open(pool(&[8 * MB, 8 * MB], 2), Form::Auto);
+    assert_eq!(fs.wear().unwrap().len(), 2);
+    come_and_go(&fs, 30, 20);
+    let counted = fs.wear().unwrap();
+    assert!(counted.iter().all(|lines| *lines > 10_000), "{counted:?}");
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    let info = inspect(&pm).unwrap();
+    let saved = saved_wear(&pm, &info).unwrap();
+    // Closing stores something itself, of which the last lines are not in what it saves.
+    for (saved, counted) in saved.iter().zip(&counted) {
+        assert!((*counted..counted + 100).contains(saved), "{saved} of {counted}");
+    }
+    let fs = open(pm, Form::Auto);
+    let now = fs.wear().unwrap();
+    for (now, saved) in now.iter().zip(&saved) {
+        assert!((*saved..saved + 100).contains(now), "{now} of {saved}");
+    }
+}
+
+#[test]
+fn a_wear_line_that_is_torn_leaves_the_one_before() {
+    let fs = open(pool(&[8 * MB], 1), Form::Auto);
+    come_and_go(&fs, 5, 20);
+    fs.save_wear().unwrap();
+    come_and_go_again(&fs);
+    fs.save_wear().unwrap();
+    let pm = fs.into_pm();
+    let saved = |pm: &Pm| saved_wear(pm, &inspect(pm).unwrap()).unwrap()[0];
+    let newest = saved(&pm);
+    // The second line that was written, and not to the place of the first.
+    let at = PmAddr::new(0, WEAR_PAGE * PAGE + 2 * 64);
+    pm.fence(pm.stream(at.add(8), &[0xff; 8], Purpose::Other)).end();
+    let before = saved(&pm);
+    assert!((1000..newest).contains(&before), "{before} of {newest}");
+    verify(&pm);
+    let fs = open(pm, Form::Auto);
+    assert!(fs.wear().unwrap()[0] >= before);
+    fs.save_wear().unwrap();
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    assert!(saved(&pm) > before);
+    verify(&pm);
+}
+
+/// Overwrites a file that is there.
+fn come_and_go_again(fs: &Fs) {
+    let ino = fs.lookup(&CTX, Node::current(Ino::ROOT), b"f0").unwrap().ino;
+    for _ in 0..10 {
+        fs.write(&CTX, ino, 0, &vec![9; 16 * 4096]).unwrap();
+    }
+}
+
+/// Slots of which one has twice the pages of the others: a share of two fifths.
+const UNEQUAL: [u64; 4] = [32 * MB, 16 * MB, 16 * MB, 16 * MB];
+const SHARES: [f64; 4] = [0.4, 0.2, 0.2, 0.2];
+
+fn skew_of(placement: Placement) -> f64 {
+    let fs = open_as(pool(&UNEQUAL, 2), &OpenOptions { placement, ..wasa(UpdatePolicy::Auto) });
+    let before = fs.wear().unwrap();
+    come_and_go(&fs, 200, 100);
+    skew(&since(&fs, &before), &SHARES)
+}
+
+#[test]
+fn slots_are_worn_by_their_size() {
+    let by_wear = skew_of(Placement::Wasa);
+    assert!(by_wear < 0.02, "{by_wear}");
+    let by_turns = skew_of(Placement::Single);
+    assert!(by_turns > 10.0 * by_wear, "{by_turns}");
+}
+
+#[test]
+fn a_slot_that_endures_more_gets_more() {
+    let pm = Pm::anonymous(&[16 * MB, 16 * MB], &PmOptions::default()).unwrap();
+    let mut options = mkfs_options(2, 2);
+    options.endurance = vec![100, 300];
+    mkfs(&pm, &options).unwrap();
+    assert_eq!(inspect(&pm).unwrap().slots[1].endurance, 300);
+    let fs = open_as(pm, &wasa(UpdatePolicy::Auto));
+    let before = fs.wear().unwrap();
+    come_and_go(&fs, 200, 30);
+    let skew = skew(&since(&fs, &before), &[0.25, 0.75]);
+    assert!(skew < 0.05, "{skew}");
+}
+
+/// A page that is copied for each overwrite does not go back and forth within a slot.
+#[test]
+fn overwritten_pages_come_from_all_slots() {
+    let fs = open_as(pool(&[16 * MB; 4], 2), &wasa(UpdatePolicy::Cow));
+    let ino = file(&fs, b"f");
+    let before = fs.wear().unwrap();
+    for _ in 0..40_000 {
+        fs.write(&CTX, ino, 0, &[1; 4096]).unwrap();
+    }
+    let lines = since(&fs, &before);
+    // What goes to the log and the inode's own lines stays where these are.
+    let skew = skew(&lines, &[0.25; 4]);
+    assert!(skew < 0.12, "{skew}: {lines:?}");
+}
+
+/// Small overwrites allocate nothing: a page that gets many leaves its slot.
+#[test]
+fn pages_with_two_copies_leave_a_worn_slot() {
+    let by = |placement| {
+        let options = OpenOptions { placement, ..wasa(UpdatePolicy::Auto) };
+        let fs = open_as(pool(&[16 * MB; 4], 2), &options);
+        let ino = file(&fs, b"f");
+        fs.write(&CTX, ino, 0, &[1; 8192]).unwrap();
+        let before = fs.wear().unwrap();
+        for _ in 0..80_000 {
+            fs.write(&CTX, ino, 2048, &[1; 1024]).unwrap();
+        }
+        skew(&since(&fs, &before), &[0.25; 4])
+    };
+    let (by_wear, spread) = (by(Placement::Wasa), by(Placement::Spread));
+    assert!(by_wear < 0.6 && spread > 2.0, "{by_wear}, {spread}");
+}
+
+/// Who looks from outside sees what all clients have sent, and the next client goes by the same counts.
+#[test]
+fn wear_is_everybodys() {
+    let arena = Arena::anonymous(64 * MB).unwrap();
+    let pm = pool(&[8 * MB, 8 * MB], 2);
+    let info = inspect(&pm).unwrap();
+    let fs = Fs::open(pm, arena.clone(), &wasa(UpdatePolicy::Auto), &Serial, &|_| {}).unwrap();
+    come_and_go(&fs, 10, 20);
+    assert_eq!(live_wear(&arena, &info).unwrap(), fs.wear().unwrap());
+    assert_eq!(OpenOptions::of_arena(&arena).placement, Placement::Wasa);
+}
