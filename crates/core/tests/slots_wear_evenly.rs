@@ -6,8 +6,8 @@ mod support;
 
 use novale_arena::Arena;
 use novale_core::{
-    Ctx, Form, Fs, Ino, NewInode, Node, OpenOptions, Placement, Serial, UpdatePolicy, inspect,
-    live_wear, mkfs, saved_wear,
+    Ctx, Form, Fs, Ino, NewInode, Node, OpenOptions, Placement, Serial, SetAttr, UpdatePolicy,
+    inspect, live_wear, mkfs, saved_wear,
 };
 use novale_layout::{FileKind, PmAddr, WEAR_PAGE};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -178,8 +178,24 @@ fn wear_is_everybodys() {
     let arena = Arena::anonymous(64 * MB).unwrap();
     let pm = pool(&[8 * MB, 8 * MB], 2);
     let info = inspect(&pm).unwrap();
+    assert_eq!(live_wear(&arena, &info).unwrap(), None);
     let fs = Fs::open(pm, arena.clone(), &wasa(UpdatePolicy::Auto), &Serial, &|_| {}).unwrap();
     come_and_go(&fs, 10, 20);
-    assert_eq!(live_wear(&arena, &info).unwrap(), fs.wear().unwrap());
+    assert_eq!(live_wear(&arena, &info).unwrap(), Some(fs.wear().unwrap()));
     assert_eq!(OpenOptions::of_arena(&arena).placement, Placement::Wasa);
+}
+
+/// The pages of a file that is written anew each time do not stay in the slot that they were in.
+#[test]
+fn files_that_are_written_anew_go_round() {
+    let fs = open_as(pool(&[64 * MB; 3], 4), &wasa(UpdatePolicy::Auto));
+    let ino = file(&fs, b"f");
+    let before = fs.wear().unwrap();
+    for _ in 0..60 {
+        fs.setattr(&CTX, Node::current(ino), &SetAttr { size: Some(0), ..SetAttr::default() })
+            .unwrap();
+        fs.write(&CTX, ino, 0, &vec![5; 1 << 20]).unwrap();
+    }
+    let skew = skew(&since(&fs, &before), &[1.0 / 3.0; 3]);
+    assert!(skew < 0.2, "{skew}");
 }

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xae9e_4df1_94b7_7179,
+        fingerprint: 0x8a5a_3a29_1457_6442,
     },
 ];
 

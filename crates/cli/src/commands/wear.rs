@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use novale_core::{OpenOptions, live_wear, saved_wear};
+use novale_core::{OpenOptions, live_clients, live_wear, saved_wear};
 use novale_pm::PmOptions;
 use novale_posix::join::JoinError;
 use plotters::prelude::*;
@@ -104,18 +104,18 @@ fn age(found: &Found) -> Duration {
 
 /// Lines that reached each slot, and how the slots are used where the pool is open.
 fn lines_now(found: &Found) -> Result<(Vec<u64>, Option<&'static str>)> {
-    match found.arena()?.open() {
-        Ok(arena) if !novale_core::live_clients(&arena).is_empty() => {
-            let placement = OpenOptions::of_arena(&arena).placement.name();
-            Ok((live_wear(&arena, &found.info)?, Some(placement)))
-        }
-        Ok(_) | Err(JoinError::NotOpen) => {
-            let options = PmOptions { read_only: true, ..PmOptions::default() };
-            let pm = slots::open(&found.paths, options)?;
-            Ok((saved_wear(&pm, &found.info)?, None))
-        }
-        Err(error) => Err(error.into()),
+    let arena = match found.arena()?.open() {
+        Ok(arena) => Some(arena).filter(|arena| !live_clients(arena).is_empty()),
+        Err(JoinError::NotOpen) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(arena) = arena
+        && let Some(lines) = live_wear(&arena, &found.info)?
+    {
+        return Ok((lines, Some(OpenOptions::of_arena(&arena).placement.name())));
     }
+    let pm = slots::open(&found.paths, PmOptions { read_only: true, ..PmOptions::default() })?;
+    Ok((saved_wear(&pm, &found.info)?, None))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "what people read of a count")]

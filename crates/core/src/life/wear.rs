@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use novale_arena::Arena;
+use novale_arena::{Arena, Off};
 use novale_layout::{PmAddr, Seed, WearLine};
 use novale_pm::{Flushed, Pm, Purpose};
 use novale_policy::Placement;
@@ -17,7 +17,7 @@ use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::life::attach::WEAR_PLACE;
 use crate::op::call::OpKind;
-use crate::pool::{Pool, PoolInfo};
+use crate::pool::{Pool, PoolInfo, SlotInfo};
 use crate::space::wear::{SlotCells, Wear};
 
 /// The newest wear line of a slot that validates; one without lines where there is none.
@@ -44,15 +44,18 @@ pub fn saved_wear(pm: &Pm, info: &PoolInfo) -> Result<Vec<u64>> {
     info.slots.iter().map(|slot| Ok(newest(pm, seed, slot.index)?.lines)).collect()
 }
 
-/// As [`saved_wear`], of a pool that is open in `arena`, up to now.
+/// As [`saved_wear`], of a pool that is open in `arena`, up to now; none where it is being opened.
 ///
 /// # Errors
 /// [`Error::BadArena`](crate::Error::BadArena) when the arena is damaged.
-pub fn live_wear(arena: &Arena, info: &PoolInfo) -> Result<Vec<u64>> {
-    let cells =
-        info.slots.iter().map(|slot| SlotCells { pages: slot.pages, endurance: 0 }).collect();
-    let place = arena.root()[WEAR_PLACE].load(Ordering::Relaxed);
-    Wear::attach(novale_arena::Off::from_raw(place), cells, Placement::default()).lines(arena)
+pub fn live_wear(arena: &Arena, info: &PoolInfo) -> Result<Option<Vec<u64>>> {
+    let cells = |slot: &SlotInfo| SlotCells { pages: slot.pages, endurance: 0 };
+    let table = Off::from_raw(arena.root()[WEAR_PLACE].load(Ordering::Acquire));
+    if table.is_null() {
+        return Ok(None);
+    }
+    let slots = info.slots.iter().map(cells).collect();
+    Wear::attach(table, slots, Placement::default()).lines(arena).map(Some)
 }
 
 /// The wear of a pool's slots, as it is opened.
@@ -68,7 +71,7 @@ pub(crate) fn create(pm: &Pm, arena: &Arena, pool: &Pool, placement: Placement) 
 /// The wear of a pool's slots, where another client has opened it.
 pub(crate) fn attach(arena: &Arena, pool: &Pool, placement: Placement) -> Wear {
     let place = arena.root()[WEAR_PLACE].load(Ordering::Relaxed);
-    Wear::attach(novale_arena::Off::from_raw(place), cells(pool), placement)
+    Wear::attach(Off::from_raw(place), cells(pool), placement)
 }
 
 fn cells(pool: &Pool) -> Vec<SlotCells> {

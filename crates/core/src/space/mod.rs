@@ -244,7 +244,7 @@ impl Allocator {
         // Pages freed here before are as good as any: they save the bitmap two visits, and this process
         // has most likely mapped them. In a pool that is nearly full they belong to the reserve.
         let reuse = need == Need::Release || self.is_roomy(arena)?;
-        self.look_at_wear(arena, hint)?;
+        self.look_at_wear(arena, hint, want)?;
         let is_cool = |page| self.wear.is_cool(arena, page);
         if reuse
             && want == 1
@@ -335,11 +335,11 @@ impl Allocator {
         self.give_now(arena, op, rest)
     }
 
-    /// Counts an overwrite or an allocation, and looks anew how far the slots are worn where it
+    /// Counts pages that are overwritten or taken, and looks anew how far the slots are worn where it
     /// is time.
     #[inline]
-    pub(crate) fn look_at_wear(&self, arena: &Arena, hint: u32) -> Result<()> {
-        if self.wear.is_due(hint) {
+    pub(crate) fn look_at_wear(&self, arena: &Arena, hint: u32, pages: u64) -> Result<()> {
+        if self.wear.is_due(hint, pages) {
             self.wear.refresh(arena, &self.free_by_slot(arena)?)?;
         }
         Ok(())

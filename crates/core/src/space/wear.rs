@@ -4,7 +4,7 @@
 //! What counts is lines that reach a slot, for any purpose: `novale-pm` counts them, a thread in words of
 //! its own in the arena (the paper's counters for each CPU). Added up, with what the slot's wear line had
 //! when the pool was opened, they are its wear. They are added up once in [`EXTENTS`] extents of a lane, and
-//! in [`TAKES`] allocations and overwrites of a thread; in between each extent that is taken counts as if
+//! in [`TAKES`] pages that a thread takes or overwrites; in between each extent that is taken counts as if
 //! its pages were written once, so that lanes which ask at the same moment do not all take the same slot.
 //!
 //! Freed pages that a lane or a record has kept are given out again only where their slot is among the
@@ -24,8 +24,8 @@ use crate::base::error::Result;
 
 /// Slots of a pool.
 pub(super) const SLOTS_MAX: usize = MAX_SLOTS as usize;
-/// Allocations and overwrites of a thread after which it looks anew how far the slots are worn.
-const TAKES: u32 = 1024;
+/// Pages taken or overwritten by a thread after which it looks anew how far the slots are worn.
+const TAKES: u64 = 1024;
 /// As [`TAKES`], of extents that a lane takes.
 const EXTENTS: u64 = 8;
 /// How much more than the coolest slot with room a cool one may have got, in pages written.
@@ -65,10 +65,10 @@ pub(crate) struct Wear {
     taken: [TakeCount; 8],
 }
 
-/// Counts what callers take who have the same hint, in a line of its own.
+/// Counts the pages of callers who have the same hint, in a line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct TakeCount(atomic::AtomicU32);
+struct TakeCount(atomic::AtomicU64);
 
 impl Wear {
     pub(crate) fn create(
@@ -131,19 +131,20 @@ impl Wear {
         Ok(self.is_asked() && self.word(arena, HOT)?.load(Relaxed) != 0)
     }
 
-    /// Counts an allocation or an overwrite; says whether it is time to look anew. A count that another
+    /// Counts pages that are taken or overwritten; says whether it is time to look anew. A count that another
     /// thread makes at the same moment may be lost.
     #[inline]
-    pub(crate) fn is_due(&self, hint: u32) -> bool {
+    pub(crate) fn is_due(&self, hint: u32, pages: u64) -> bool {
         let Some(TakeCount(taken)) = self.taken.get(hint as usize % self.taken.len()) else {
             return false;
         };
         if !self.is_asked() {
             return false;
         }
-        let count = taken.load(Relaxed).wrapping_add(1);
+        let before = taken.load(Relaxed);
+        let count = before.wrapping_add(pages);
         taken.store(count, Relaxed);
-        count.is_multiple_of(TAKES)
+        count / TAKES != before / TAKES
     }
 
     /// The slot that the next extent of a lane comes from, `free` being the free pages of each.

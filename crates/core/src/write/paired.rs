@@ -155,7 +155,7 @@ impl Fs {
     #[inline]
     fn is_worn(&self, call: &Call<'_>, parts: &PageParts<'_>) -> Result<bool> {
         let (arena, allocator) = (self.arena(), &self.allocator);
-        allocator.look_at_wear(arena, call.hint)?;
+        allocator.look_at_wear(arena, call.hint, 1)?;
         Ok(allocator.wear.is_any_hot(arena)?
             && parts.iter().any(|part| allocator.wear.is_hot(arena, part.home)))
     }
