@@ -37,8 +37,8 @@ impl PidInfo {
 
     /// True if the process is there and may still run its program. A zombie may not, unless other
     /// threads of it go on; nor may one that is being killed and waits in the kernel with all threads
-    /// that are left. Such a one may wait for the caller here: for a mount's daemon, which waits for a
-    /// lock of a thread that was killed already.
+    /// that are left; nor one whose memory the kernel writes to a core file. Such a one may wait for the
+    /// caller here: for a mount's daemon, which waits for a lock of a thread that was killed already.
     ///
     /// What can't be seen is taken for alive: a client that has no descriptor left to look with must not
     /// settle for all the others, nor be the last one who closes the pool.
@@ -107,6 +107,10 @@ fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
 
 /// What `/proc/PID/task/TID/status` says of a thread: that it has ended, or will without another
 /// instruction of its program.
+///
+/// Once the process dumps core, a thread with SIGKILL on it may still run. One without is in the kernel
+/// for good: it writes the core file, in any state, or has taken the signal and waits for that one. The
+/// kernel says that it dumps before it shows the signals, which were all sent by then.
 fn runs_no_more(status: &str) -> bool {
     const SIGKILL: u64 = 1 << 8;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
@@ -115,10 +119,13 @@ fn runs_no_more(status: &str) -> bool {
         let set = field(name).and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
         set.is_some_and(|set| set & SIGKILL != 0)
     };
+    let is_killed = pending("SigPnd:") || pending("ShdPnd:");
+    let dumps_core = field("CoreDumping:").is_some_and(|dumps| dumps.trim() == "1");
     match state {
         Some('Z' | 'X' | 'x') => true,
-        Some('D' | 'S') => pending("SigPnd:") || pending("ShdPnd:"),
-        _ => false,
+        Some('D' | 'S') => is_killed || dumps_core,
+        Some(_) => dumps_core && !is_killed,
+        None => false,
     }
 }
 
@@ -189,6 +196,49 @@ mod tests {
         assert!(!runs_no_more(&status('R', kill, none)));
         assert!(!runs_no_more(""));
         assert!(!is_being_killed(std::process::id()));
+    }
+
+    #[test]
+    fn of_a_process_that_dumps_core_only_threads_on_their_way_to_the_end_run() {
+        let status = |state, own| {
+            format!("State:\t{state} (x)\nCoreDumping:\t1\nSigPnd:\t{own}\nShdPnd:\t0\n")
+        };
+        for state in ["I", "D", "S", "R", "Z"] {
+            assert!(runs_no_more(&status(state, "0")), "{state}");
+        }
+        assert!(!runs_no_more(&status("R", "100")), "it may be in its program still");
+        assert!(!runs_no_more("State:\tI (idle)\nCoreDumping:\t0\nSigPnd:\t0\nShdPnd:\t0\n"));
+    }
+
+    /// A program crashed, and the kernel read a page of a mount for its core file. The mount's daemon
+    /// waited for a lock of a thread that was gone, and neither could end.
+    #[test]
+    fn a_process_that_dumps_core_is_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        // Enough to be seen at it.
+        let much = "$much = 'x' x (192 << 20); kill 'ABRT', $$;";
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "ulimit -c unlimited; exec perl -e \"$0\"", much])
+            .current_dir(folder.path())
+            .spawn()
+            .unwrap();
+        let info = PidInfo { pid: child.id(), start_time: 0 };
+        let path = format!("/proc/{}/status", info.pid);
+        let is_at_it =
+            || fs::read_to_string(&path).is_ok_and(|text| text.contains("CoreDumping:\t1"));
+        let mut seen_at_it = 0;
+        while child.try_wait().unwrap().is_none() {
+            let (before, is_alive, after) = (is_at_it(), info.is_alive(), is_at_it());
+            if before && after {
+                assert!(!is_alive, "it runs no more");
+                seen_at_it += 1;
+            }
+        }
+        let status = child.wait().unwrap();
+        // Where cores go by a pipe, or nowhere, there may be nothing to see.
+        let has_written = std::os::unix::process::ExitStatusExt::core_dumped(&status)
+            && fs::read_dir(folder.path()).unwrap().count() > 0;
+        assert!(seen_at_it > 0 || !has_written, "{status}");
     }
 
     #[test]
