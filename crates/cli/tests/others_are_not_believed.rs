@@ -38,6 +38,26 @@ fn as_nobody(script: &str) -> Output {
     shell.args(["-c", script]).uid(NOBODY).gid(NOBODY).output().unwrap()
 }
 
+/// A pool was made in the file that another user had put there, whose it was.
+#[test]
+fn no_pool_is_made_in_another_users_file() {
+    let scratch = Scratch::new();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let slot = scratch.slot("squatted");
+    for bytes in [0, 16 << 20] {
+        fs::File::create(&slot).unwrap().set_len(bytes).unwrap();
+        std::os::unix::fs::chown(&slot, Some(NOBODY), Some(NOBODY)).unwrap();
+        novale(&["mkfs", "--size", "16M", &slot]).refused(1, &["another user", "--force"]);
+        assert_eq!(fs::metadata(&slot).unwrap().len(), bytes, "it is as it was");
+        let made = novale_posix::make_pool(&[&slot], &novale_posix::MakePool::default());
+        assert!(made.is_err() && fs::metadata(&slot).unwrap().len() == bytes);
+    }
+    // Who means it.
+    novale(&["mkfs", "--size", "16M", "--force", &slot]).ok();
+}
+
 #[test]
 fn names_that_others_have_taken_keep_nobody_from_sharing_a_pool() {
     let Some(scratch) = Scratch::for_mount("names_that_others_have_taken") else { return };

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use novale_core::{MkfsOptions, mkfs};
@@ -43,6 +43,12 @@ pub enum MakeError {
         /// What it holds.
         holds: &'static str,
     },
+    /// A slot's file belongs to another user, who could read and write the pool's bytes.
+    #[error("{}: belongs to another user: name another slot, or ask for it to be overwritten", path.display())]
+    Foreign {
+        /// The slot.
+        path: PathBuf,
+    },
     /// A slot is not there, and nothing says how large it is to be.
     #[error("{}: is not there, and no size was given to make it", path.display())]
     NoSize {
@@ -71,6 +77,7 @@ impl MakeError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Holds { .. } => libc::EEXIST,
+            Self::Foreign { .. } => libc::EPERM,
             Self::NoSize { .. } | Self::Core(novale_core::Error::BadPool(_)) => libc::EINVAL,
             Self::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             Self::Pm(error) => pm_errno(error),
@@ -92,6 +99,18 @@ impl Drop for Made {
     }
 }
 
+/// The first slot that is a file of another user's than the calling process' effective one, of whom it would
+/// be in his power. Anybody may make a file in a folder for all, with the name of a pool to come.
+#[must_use]
+pub fn foreign_slot(pm: &Pm) -> Option<u8> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_foreign = |slot: &u8| {
+        let file = pm.slot_file(*slot).and_then(|file| file.metadata().ok());
+        file.is_some_and(|file| file.is_file() && file.uid() != own)
+    };
+    (0..pm.slot_count()).find(is_foreign)
+}
+
 /// Makes an empty pool of slots, in this order. One that is not there becomes a file of
 /// [`MakePool::slot_bytes`], its owner's alone; one that is there, file or device, keeps its length.
 /// The root directory is the calling process's effective user's and group's, mode 0755.
@@ -110,6 +129,10 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
     let specs: Vec<SlotSpec> = paths.iter().map(|path| SlotSpec::new(*path)).collect();
     let pm = Pm::open(&specs, &PmOptions { hugepages: true, ..PmOptions::default() })?;
     if !how.overwrite {
+        if let Some(slot) = foreign_slot(&pm) {
+            let path = paths.get(usize::from(slot)).map_or_else(PathBuf::new, PathBuf::from);
+            return Err(MakeError::Foreign { path });
+        }
         for (slot, path) in (0..).zip(&paths) {
             if let Some(holds) = what_it_holds(&slot_head(&pm, slot)?) {
                 return Err(MakeError::Holds { path: (*path).to_owned(), holds });

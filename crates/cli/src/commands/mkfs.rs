@@ -1,11 +1,12 @@
 //! `novale mkfs`: everything is checked before anything is changed.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 use novale_pm::{PmOptions, SlotMemory};
-use novale_posix::{mkfs_options, what_it_holds};
+use novale_posix::{foreign_slot, mkfs_options, what_it_holds};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -19,6 +20,9 @@ use crate::pools::slots;
 
 /// The size of a slot that is created when none is given.
 const DEFAULT_BYTES: u64 = 1 << 30;
+/// Said of a slot that anybody may have put there.
+const ANOTHERS: &str = "belongs to another user, who could read and write all that is in the pool: \
+     name another slot, or give --force";
 /// Where a name that was mistyped would become a file in memory.
 const DEVICES: &str = "/dev";
 
@@ -63,7 +67,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     if let Some(size) = args.size {
         changed.resize(there.iter().filter(|path| path.is_file()), size)?;
     }
-    let slots = spin("preparing the slots", || make(&paths, &options))?;
+    let slots = spin("preparing the slots", || make(&paths, &options, args.force))?;
     changed.keep();
     let made = facts(&paths, &slots, &options);
     if args.json {
@@ -92,8 +96,13 @@ fn endurance(said: &[u64], slots: usize) -> Result<Vec<u64>> {
 }
 
 /// Makes the pool; returns the slots' sizes in bytes, and what memory each is in.
-fn make(paths: &[PathBuf], options: &MkfsOptions) -> Result<Vec<(u64, SlotMemory)>> {
+fn make(paths: &[PathBuf], options: &MkfsOptions, force: bool) -> Result<Vec<(u64, SlotMemory)>> {
     let pm = slots::open(paths, PmOptions { hugepages: true, ..PmOptions::default() })?;
+    // Of what was opened: another user may have put a file there since it was looked for.
+    if !force && let Some(slot) = foreign_slot(&pm) {
+        let path = paths.get(usize::from(slot)).map(|path| path.display().to_string());
+        bail!("{}: {ANOTHERS}", path.unwrap_or_default());
+    }
     mkfs(&pm, options)?;
     let slot = |slot| (pm.slot_len(slot), pm.slot_memory(slot));
     Ok((0..pm.slot_count()).map(slot).collect())
@@ -131,6 +140,10 @@ fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<u64> {
         && let Some(found) = what_it_holds(&slots::head(path)?)
     {
         bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
+    }
+    let metadata = path.metadata()?;
+    if !args.force && metadata.is_file() && metadata.uid() != rustix::process::geteuid().as_raw() {
+        bail!("{}: {ANOTHERS}", path.display());
     }
     match slots::file_len(path) {
         Some(len) => check_size(index, path, args.size.unwrap_or(len)),
