@@ -50,3 +50,19 @@ fn a_scratch_mapping_stores_nothing_to_its_file() {
     drop(pm);
     assert!(std::fs::read(file.path()).unwrap().iter().all(|byte| *byte == 0));
 }
+
+/// In a program that knows nothing of the pool, another thread may write to a number that was closed
+/// before, and that the kernel has given to the slot for a moment: it wrote over the superblock.
+#[test]
+fn what_a_program_writes_to_a_wrong_number_is_not_in_the_slot() {
+    use std::io::Write;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let slots = [SlotSpec::new(file.path())];
+    let pm =
+        Pm::open(&slots, &PmOptions { descriptors_from: 500, ..PmOptions::default() }).unwrap();
+    let mut number = pm.slot_file(0).unwrap();
+    number.write_all(b"a line for a log").unwrap();
+    rustix::io::pwrite(number, b"another", 0).unwrap();
+    assert_eq!(pm.load_line(PmAddr::new(0, 0)).unwrap(), [0; 64]);
+}

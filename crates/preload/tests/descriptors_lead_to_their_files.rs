@@ -56,6 +56,15 @@ fn all_numbers_below_the_limit_are_the_programs() {
     is_whole(&scratch, &slot);
 }
 
+/// A thread that closes numbers which it has not opened closed this library's, on which it joined a pool
+/// and had files handed over: the program ended, or its file was nobody's.
+#[test]
+fn who_closes_all_numbers_closes_none_of_this_librarys() {
+    let Some((scratch, slot)) = mounted("who_closes_all_numbers") else { return };
+    succeeds(&task(&scratch, "closers").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::CString;
     use std::fs::{File, OpenOptions};
@@ -92,6 +101,59 @@ mod tasks {
         let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
         let got = unsafe { libc::fstat(fd, found.as_mut_ptr()) };
         (got == 0).then(|| unsafe { found.assume_init() }.st_ino)
+    }
+
+    /// Opens and locks a file, which the kernel opens for that, and writes to it, while another thread closes
+    /// what is not its own; says whether all of it led to the file.
+    fn used_beside_closing(path: &CString, ranges: bool) -> bool {
+        static OVER: AtomicBool = AtomicBool::new(false);
+        let close_all = |from: i32| {
+            while !OVER.load(Ordering::Relaxed) {
+                if ranges {
+                    unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
+                }
+                // The library's own are above, or the last ones below a limit that is far away.
+                for number in from..5000 {
+                    unsafe { libc::close(number) };
+                }
+            }
+        };
+        let lowest = unsafe { libc::dup(0) };
+        let once = |_| {
+            unsafe { libc::close(lowest) };
+            let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT, 0o644) };
+            let locked = unsafe { libc::flock(file, libc::LOCK_EX) };
+            let written = unsafe { libc::pwrite(file, path.as_ptr().cast(), 6, 0) };
+            let done = file == lowest && locked == 0 && written == 6;
+            if !done {
+                println!("{file} for {lowest}, {locked}, {written}");
+            }
+            done
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| close_all(lowest + 1));
+            let all = (0..20).all(once);
+            OVER.store(true, Ordering::Relaxed);
+            all
+        })
+    }
+
+    /// Each child joins the pool anew.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn closers() {
+        for child in 0..60 {
+            let pid = unsafe { libc::fork() };
+            assert!(pid >= 0);
+            if pid == 0 {
+                let path = name(&format!("closed {child}"));
+                let done = used_beside_closing(&path, child % 2 == 0);
+                unsafe { libc::_exit(i32::from(!done)) };
+            }
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert_eq!(status, 0, "child {child}");
+        }
     }
 
     #[test]

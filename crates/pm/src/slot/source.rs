@@ -27,6 +27,11 @@ pub(super) struct Source {
 
 impl Source {
     /// Opens `path`, on a descriptor of at least a number, and finds out what it is.
+    ///
+    /// Where a number is given, this runs in a program that knows nothing of it. The kernel opens the file
+    /// on the lowest number first, which another thread of the program may use by mistake before the file
+    /// has its own: what is written there goes to the file's end, and a number that was closed and leads
+    /// elsewhere is noticed.
     pub(super) fn open(path: &Path, read_only: bool, from: u32) -> Result<Self, PmError> {
         // Asked before opening: to open a FIFO waits, and to open some devices acts.
         let metadata = fs::metadata(path).map_err(|e| open_error(path, read_only, e))?;
@@ -38,12 +43,16 @@ impl Source {
         let file = OpenOptions::new()
             .read(true)
             .write(!read_only)
-            .custom_flags(libc::O_NONBLOCK)
+            .custom_flags(libc::O_NONBLOCK | if from > 0 { libc::O_APPEND } else { 0 })
             .open(path)
             .map_err(|e| open_error(path, read_only, e))?;
         let file = moved(file, from).map_err(io_error(path, "number"))?;
+        let looked_at = (metadata.dev(), metadata.ino());
         let metadata = file.metadata().map_err(io_error(path, "stat"))?;
         check_kind(path, metadata.file_type())?;
+        if looked_at != (metadata.dev(), metadata.ino()) {
+            return Err(io_error(path, "open")(io::Error::from_raw_os_error(libc::ESTALE)));
+        }
         if metadata.is_file() {
             let identity = (metadata.dev(), metadata.ino());
             return Ok(Self { file, len: metadata.len(), align: 1, is_regular: true, identity });

@@ -209,9 +209,10 @@ fn remove_only(path: &Path, arena: &Arena) -> rustix::io::Result<()> {
 }
 
 /// What is at a path, opened if it is the caller's alone. Another user's is not waited for, whatever
-/// it is.
+/// it is. A thread of the program around that writes to the descriptor by mistake writes to its end.
 fn look(path: &Path) -> Result<Seen, JoinError> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(Seen::Nothing),

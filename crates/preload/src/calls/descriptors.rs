@@ -5,7 +5,7 @@ use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
 use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
 use crate::fds::{kernel, locks};
-use crate::numbers::{self, words};
+use crate::numbers::{self, limits, words};
 use crate::paths::descriptor;
 
 /// Commands of Linux 6.10 and 6.12.
@@ -14,6 +14,7 @@ const F_CREATED_QUERY: i32 = 1028;
 
 /// `close(fd)`: the kernel's numbers are closed here too, since what it frees must be known.
 pub(crate) fn close(args: &Args) -> Ret {
+    limits::wait_for_openings();
     locks::close(descriptor(args[0]))
 }
 
@@ -30,7 +31,8 @@ pub(crate) fn close_range(args: &Args) -> Served {
     }
     let only_marks = flags & u64::from(libc::CLOSE_RANGE_CLOEXEC) != 0;
     let result = numbers::pause(|| {
-        let by_kernel = || between_own(first, last, flags);
+        // What is this library's own must not change on the way.
+        let by_kernel = || limits::change_limits(|| between_own(first, last, flags));
         if only_marks { by_kernel() } else { table::close_range(first, last, by_kernel) }
     });
     if result == 0 && only_marks {
@@ -74,6 +76,7 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     if number == libc::SYS_dup3 && args[2] as i32 & !libc::O_CLOEXEC != 0 {
         return Some(fail(libc::EINVAL));
     }
+    limits::wait_for_openings();
     if words::is_internal(to) || words::is_internal(from) {
         return Some(fail(libc::EBADF));
     }

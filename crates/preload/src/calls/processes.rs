@@ -91,6 +91,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     drop(quiet);
     if result == 0 {
         table::after_fork();
+        limits::after_fork();
         numbers::after_fork();
         paths::after_fork();
         current().forget_ends();

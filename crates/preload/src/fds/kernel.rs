@@ -18,7 +18,7 @@ use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
 use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::fds::{locks, shown};
-use crate::mounts::{self, ctx, places};
+use crate::mounts::{self, Mount, ctx, places};
 use crate::numbers::{self, limits, words};
 
 /// Flags of `open` that the kernel's description has too.
@@ -31,6 +31,8 @@ const KEPT: i32 = libc::O_ACCMODE
     | libc::O_NOATIME;
 /// Looks for a directory that others move meanwhile.
 const ATTEMPTS: u32 = 8;
+/// Openings of what others close meanwhile.
+const OPENINGS: u32 = 64;
 /// Times that the kernel is asked for a file's length, at most.
 const LOOKS: u32 = 8;
 
@@ -75,33 +77,41 @@ fn original(mount: usize) -> Result<i32, Ret> {
     }
     let mut path = known.target.clone();
     path.push(0);
-    let flags = libc::O_PATH | libc::O_CLOEXEC;
-    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-    if fd < 0 {
-        return Err(fd);
-    }
     // It keeps the mount from going; but calls would start from it as from a directory.
-    let root = keep(fd)?;
-    let link = c"/proc/self/exe";
-    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, link.as_ptr(), flags, 0);
-    let original = if fd < 0 { root } else { keep(fd)? };
+    let root = keep(|| {
+        let flags = libc::O_PATH | libc::O_CLOEXEC;
+        sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0)
+    })?;
+    let link = keep(|| {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        sys!(libc::SYS_openat, libc::AT_FDCWD, c"/proc/self/exe".as_ptr(), flags, 0)
+    });
+    let original = link.unwrap_or(root);
     known.original.store(original, Ordering::Release);
     Ok(original)
 }
 
-/// Moves a new descriptor to where this library's own are.
-fn keep(fd: Ret) -> Result<i32, Ret> {
-    let high =
-        limits::out_of_the_way(|high| sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, high));
-    sys!(libc::SYS_close, fd);
-    numbers::freed_any();
-    let high = i32::try_from(high).unwrap_or(-1);
-    if high < 0 {
-        return Err(i64::from(high));
+/// Opens a descriptor where this library's own are. Another thread of the program that closes numbers
+/// which it has not opened may close this one before it is there: it is opened again then.
+fn keep(open: impl Fn() -> Ret) -> Result<i32, Ret> {
+    let mut kept = fail(libc::EBADF);
+    for _ in 0..OPENINGS {
+        kept = limits::out_of_the_way(|high| {
+            let fd = open();
+            if fd < 0 {
+                return fd;
+            }
+            let high = sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, high);
+            i32::try_from(high).into_iter().filter(|high| *high >= 0).for_each(words::set_internal);
+            sys!(libc::SYS_close, fd);
+            high
+        });
+        numbers::freed_any();
+        if kept != fail(libc::EBADF) {
+            break;
+        }
     }
-    words::set_internal(high);
-    Ok(high)
+    i32::try_from(kept).ok().filter(|kept| *kept >= 0).ok_or(kept)
 }
 
 /// Takes a description; false when the mount does not open it.
@@ -111,9 +121,14 @@ pub(crate) fn take(description: &InUse) -> bool {
     }
     let Some(mount) = mounts::all().get(description.mount()) else { return false };
     let _taking = TAKING.lock();
-    if description.is(IN_KERNEL) {
-        return true;
-    }
+    // Another thread may close the number that the kernel opens the file on first.
+    description.is(IN_KERNEL)
+        || limits::opening(|| (0..OPENINGS).find_map(|_| try_take(mount, description)))
+            == Some(true)
+}
+
+/// Takes a description once; nothing where what the kernel has opened was closed by somebody else.
+fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
     let mut fd = open(&mount.target, description);
     if fd == fail(libc::EMFILE) {
         numbers::clear();
@@ -125,20 +140,25 @@ pub(crate) fn take(description: &InUse) -> bool {
     }
     let Ok(real) = u32::try_from(fd) else {
         say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
-        return false;
+        return Some(false);
     };
     let numbers = numbers::lock();
+    let mut is_closed = false;
     table::each_of(description, |fd, stays| {
         // Over itself there is nothing to put.
-        sys!(libc::SYS_dup3, real, fd, if stays { 0 } else { libc::O_CLOEXEC });
+        let put = sys!(libc::SYS_dup3, real, fd, if stays { 0 } else { libc::O_CLOEXEC });
+        is_closed |= put == fail(libc::EBADF);
     });
+    if is_closed {
+        return None;
+    }
     description.set(IN_KERNEL);
     drop(numbers);
     if !in_place && !locks::keeps(description, real) {
         sys!(libc::SYS_close, real);
     }
     numbers::freed_any();
-    true
+    Some(true)
 }
 
 fn open(target: &[u8], description: &InUse) -> Ret {

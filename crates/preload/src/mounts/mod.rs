@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Ctx, Fs, HoldId, Ino};
-use novale_posix::join::{Joined, join_from};
+use novale_posix::join::{JoinError, Joined, join_from};
 use novale_posix::report::Why;
 
 use crate::base::lock::Lock;
@@ -31,6 +31,8 @@ use crate::numbers::{self, limits, words};
 /// Mounts that a process may use directly.
 pub(crate) const MOUNTS_MAX: usize = 16;
 const PAGE: usize = 4096;
+/// Attempts to join beside threads that close whatever number there is.
+const ATTEMPTS: u32 = 64;
 /// How a program ends that is not to go through the mount, as `novale run --strict` does.
 const UNABLE: i32 = 125;
 /// Said of a mount after its slots.
@@ -199,18 +201,18 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         mount.failed.store(true, Ordering::Relaxed);
         return None;
     }
-    let joined = limits::out_of_the_way(|high| join_from(&mount.slots, high));
+    let joined = join_undisturbed(mount);
     numbers::freed_any();
     match joined {
         Ok(joined) if is_anothers(mount, &joined.fs) => {
             mount.failed.store(true, Ordering::Relaxed);
+            joined.descriptors().for_each(words::forget_internal);
             joined.close().unwrap_or_default();
             let target = String::from_utf8_lossy(&mount.target);
             not_served(&format!("{target}: another pool is mounted there by now"));
             None
         }
         Ok(joined) => {
-            joined.descriptors().for_each(words::set_internal);
             joined.fs.refuse_mapped();
             classes::watch(classes::ENDS, true);
             let joined: &'static Joined = Box::leak(Box::new(joined));
@@ -236,6 +238,34 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     }
 }
 
+/// Joins, and keeps the descriptors from the program. Until then another thread that closes numbers which
+/// it has not opened may close these: it is done again then.
+fn join_undisturbed(mount: &Mount) -> Result<Joined, JoinError> {
+    let attempt = || -> Result<Joined, JoinError> {
+        limits::out_of_the_way(|high| {
+            let joined = join_from(&mount.slots, high)?;
+            joined.descriptors().for_each(words::set_internal);
+            Ok(joined)
+        })
+    };
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        match attempt() {
+            Ok(joined) if left > 0 && joined.descriptors().any(is_closed) => {
+                joined.descriptors().for_each(words::forget_internal);
+                joined.close().unwrap_or_default();
+            }
+            Err(error) if left > 0 && matches!(error.errno(), libc::EBADF | libc::ESTALE) => {}
+            done => return done,
+        }
+    }
+}
+
+fn is_closed(descriptor: i32) -> bool {
+    sys!(libc::SYS_fcntl, descriptor, libc::F_GETFD, 0) < 0
+}
+
 /// Says that a mount is not served here; where that is not to be, it is the last that the program does.
 fn not_served(why: &str) {
     if !settings::is_strict() {
@@ -256,7 +286,7 @@ fn served_by_mount(why: &str) {
 fn is_anothers(mount: &Mount, fs: &Fs) -> bool {
     let device = device_of(&mount.target);
     let own = number(mount, STATX_MNT_ID_UNIQUE);
-    let is_own = device != 0 && fs.serves_mount(numbers_in(device));
+    let is_own = device != 0 && limits::undisturbed(|| fs.serves_mount(numbers_in(device)));
     // The two were asked for one after the other.
     let is_one = || Facts::of(own).is_some_and(|facts| facts.device == device);
     mount.own.store(if is_own && is_one() { own } else { 0 }, Ordering::Release);
@@ -343,7 +373,8 @@ pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
     } else {
         let seen = facts::guess(fd)?;
         let mount = with_device(seen.device)?;
-        let is_own = fs(mount)?.serves_mount(numbers_in(seen.device));
+        let fs = fs(mount)?;
+        let is_own = limits::undisturbed(|| fs.serves_mount(numbers_in(seen.device)));
         let [known, _] = numbers_of(mount);
         is_own.then_some((mount, seen, known != 0 && known == seen.mount))?
     };

@@ -1,5 +1,8 @@
 //! The limit of descriptors, and numbers out of the program's way.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::base::classes::{self, CLOSES};
 use crate::base::lock::Lock;
 use crate::base::sys::sys;
 use crate::numbers::words;
@@ -11,6 +14,12 @@ const BELOW_LIMIT: u64 = 128;
 /// Where the limit is far away: the kernel's own table grows with the highest number.
 const DENSE: u64 = 4096;
 
+/// How long a thread that closes a number waits for others that open something of this library's, in
+/// seconds: one of them may have been killed, in a child that shares this memory. It is not waited for again.
+const PATIENCE_S: i64 = 2;
+
+/// How many threads are opening something of this library's: a futex.
+static OPENINGS: AtomicU32 = AtomicU32::new(0);
 /// The one who changes the limit of descriptors.
 static LIMITS: Lock<()> = Lock::new(());
 
@@ -19,6 +28,10 @@ static LIMITS: Lock<()> = Lock::new(());
 /// far away, or may not be raised for the moment, they are below it: programs look at the lowest ones.
 pub(crate) fn out_of_the_way<T>(make: impl FnOnce(u32) -> T) -> T {
     let _one = LIMITS.lock();
+    opening(|| make_above(make))
+}
+
+fn make_above<T>(make: impl FnOnce(u32) -> T) -> T {
     let mut limit = [0u64; 2];
     sys!(libc::SYS_getrlimit, libc::RLIMIT_NOFILE, limit.as_mut_ptr());
     let [soft, hard] = limit;
@@ -33,7 +46,59 @@ pub(crate) fn out_of_the_way<T>(make: impl FnOnce(u32) -> T) -> T {
     make(u32::try_from(high.min(DENSE)).unwrap_or(0))
 }
 
-/// Makes a call of the program's that may change its limits, while this library does not.
+/// Opens something of this library's. The kernel gives it the lowest number that is free, and other threads
+/// of the program may close numbers that they have not opened: they wait until it has its own.
+pub(crate) fn opening<T>(open: impl FnOnce() -> T) -> T {
+    classes::watch(CLOSES, true);
+    OPENINGS.fetch_add(1, Ordering::SeqCst);
+    let opened = open();
+    let less = |count: u32| count.checked_sub(1);
+    if OPENINGS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) == Ok(1) {
+        let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        sys!(libc::SYS_futex, OPENINGS.as_ptr(), wake, i32::MAX);
+    }
+    opened
+}
+
+/// As [`opening`], where other threads may not close whole ranges either. Not around what joins a pool.
+pub(crate) fn undisturbed<T>(open: impl FnOnce() -> T) -> T {
+    let _one = LIMITS.lock();
+    opening(open)
+}
+
+/// Before the kernel closes a number that the program names. One that was about to be closed may be closed
+/// all the same: who opens looks whether it was.
+#[inline]
+pub(crate) fn wait_for_openings() {
+    if OPENINGS.load(Ordering::SeqCst) != 0 {
+        wait();
+    }
+}
+
+#[cold]
+fn wait() {
+    let limit = libc::timespec { tv_sec: PATIENCE_S, tv_nsec: 0 };
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    loop {
+        let now = OPENINGS.load(Ordering::SeqCst);
+        if now == 0 {
+            return;
+        }
+        let woken = sys!(libc::SYS_futex, OPENINGS.as_ptr(), wait, now, &raw const limit);
+        if woken == -i64::from(libc::ETIMEDOUT) {
+            OPENINGS.store(0, Ordering::SeqCst);
+            return;
+        }
+    }
+}
+
+/// In the child of a fork: the others that were opening something are in the parent.
+pub(crate) fn after_fork() {
+    OPENINGS.store(0, Ordering::SeqCst);
+}
+
+/// Makes a call of the program's that may change its limits, or closes many numbers, while this library
+/// neither changes them nor opens what it keeps.
 pub(crate) fn change_limits<T>(call: impl FnOnce() -> T) -> T {
     let _one = LIMITS.lock();
     call()
