@@ -3,9 +3,9 @@
 //!
 //! What counts is lines that reach a slot, for any purpose: `novale-pm` counts them, a thread in words of
 //! its own in the arena (the paper's counters for each CPU). Added up, with what the slot's wear line had
-//! when the pool was opened, they are its wear. They are added up once in [`EXTENTS`] extents of a lane, and
-//! in [`TAKES`] pages that a thread takes or overwrites; in between each extent that is taken counts as if
-//! its pages were written once, so that lanes which ask at the same moment do not all take the same slot.
+//! when the pool was opened, they are its wear. They are added up once in [`TAKES`] pages that a thread takes
+//! or overwrites; in between each extent that is taken counts as if its pages were written once, so that
+//! lanes which ask at the same moment do not all take the same slot.
 //!
 //! Freed pages that a lane or a record has kept are given out again only where their slot is among the
 //! cool ones: else an overwritten page would go back and forth within one slot. All words here are hints: any
@@ -25,9 +25,7 @@ use crate::base::error::Result;
 /// Slots of a pool.
 pub(super) const SLOTS_MAX: usize = MAX_SLOTS as usize;
 /// Pages taken or overwritten by a thread after which it looks anew how far the slots are worn.
-const TAKES: u64 = 1024;
-/// As [`TAKES`], of extents that a lane takes.
-const EXTENTS: u64 = 8;
+const TAKES: u64 = 512;
 /// How much more than the coolest slot with room a cool one may have got, in pages written.
 const COOL_PAGES: u64 = 128;
 /// How many pages more than its share a slot has got that overwrites move away from.
@@ -83,6 +81,7 @@ impl Wear {
         for (slot, line) in saved.iter().enumerate() {
             let words = this.slot(arena, slot)?;
             words[BASE].store(line.lines, Relaxed);
+            words[EXPECTED].store(line.lines, Relaxed);
             words[SEQ].store(line.seq, Relaxed);
         }
         this.word(arena, COOL)?.store(u64::MAX, Relaxed);
@@ -149,9 +148,6 @@ impl Wear {
 
     /// The slot that the next extent of a lane comes from, `free` being the free pages of each.
     pub(crate) fn choose(&self, arena: &Arena, free: &[u64], turn: Turn) -> Result<usize> {
-        if self.is_asked() && turn.turn.is_multiple_of(EXTENTS) {
-            self.refresh(arena, free)?;
-        }
         let mut loads = ArrayVec::<SlotLoad, SLOTS_MAX>::new();
         for (slot, (cells, &pages_free)) in self.slots.iter().zip(free).enumerate() {
             let lines = self.slot(arena, slot)?[EXPECTED].load(Relaxed);
