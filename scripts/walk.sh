@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What four operations run: instructions of each (release build), and the functions and files of core on
-# its way (a build that inlines nothing). `scripts/walk.sh`; it needs valgrind. Valgrind shows a CPU
-# without AVX-512. With --list OPERATION it names the functions.
+# its way (a build that inlines nothing). Overwrites, of pages that have two copies, are counted over two
+# growths of the log, since each has it collected. `scripts/walk.sh`; it needs valgrind. Valgrind shows a
+# CPU without AVX-512. With --list OPERATION it names the functions.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
@@ -10,7 +11,6 @@ need valgrind valgrind || { echo 'valgrind is missing (apt-get install valgrind)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 operations='overwrite append create rename'
-count=100
 [ "${1:-}" != --list ] || operations=${2:?an operation}
 
 build() { # FOLDER ARGUMENT...
@@ -50,6 +50,8 @@ for operation in $operations; do
     cat "$work/functions"
     exit
   fi
+  count=100
+  [ "$operation" != overwrite ] || count=2016
   collect "$target/walk-release/release/examples/walk" "$operation" "$count"
   total=$(sed -n 's/^\(summary\|totals\): //p' "$work/out" | tail -n 1)
   printf '%-10s %13d %10d %6d\n' "$operation" $((total / count)) \

@@ -399,7 +399,7 @@ impl Fs {
             let mut next = locked.next_state();
             next.log_head = first;
             let rest = Rest::Durable(self.pm.fence(pending));
-            return self.commit(call, locked, next, rest, publish);
+            return self.commit(call, locked, &mut next, rest, publish);
         }
         let mut state = locked.next_state();
         let line = if seeded::is_on(Bug::NoCertificate) {

@@ -117,6 +117,15 @@ impl<'a> View<'a> {
         Some(PairPlace { home, partner: value, word })
     }
 
+    /// Asks for what [`View::pair`] looks at to be brought into the cache, as far as it is known where
+    /// that is.
+    #[inline]
+    pub(crate) fn ask_for_pair(&self, arena: Known<'a>, page: u64) {
+        if let Some((_, pair)) = self.index().known_page_and_pair(arena, page) {
+            pair.prefetch();
+        }
+    }
+
     /// As [`View::known_page_and_pair`] of a page that may have two copies, by a walk for each.
     #[inline(never)]
     pub(crate) fn known_apart(&self, arena: Known<'a>, page: u64) -> Option<PairPlace<'a>> {

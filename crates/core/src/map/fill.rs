@@ -185,7 +185,7 @@ impl Fs {
             }
             if locked.view.is_summed() && !seeded::is_on(Bug::MapNotCertified) {
                 // What the checksum covers is about to change.
-                self.commit(&call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
+                self.commit(&call, locked, &mut locked.next_state(), Rest::Nothing, || Ok(()))?;
             }
             locked.view.note_fixed(fixed);
             Ok(())

@@ -215,12 +215,13 @@ fn record(
 }
 
 impl Fs {
-    /// Commits one inode and publishes its new state; `publish` changes what else readers see.
+    /// Commits one inode and publishes its new state; `publish` changes what else readers see. The state
+    /// stays where it lies: to copy what was just put together waits for what was streamed before.
     pub(crate) fn commit(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        mut next: State,
+        next: &mut State,
         rest: Rest,
         publish: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
@@ -229,17 +230,17 @@ impl Fs {
         // An operation that has one lock alone.
         let is_write = matches!(call.kind, OpKind::Write) && next.flags & State::REDO == 0;
         if seeded::is_on(Bug::UnlockedEarly) && is_write {
-            return self.commit_unlocked(locked, next, rest, publish);
+            return self.commit_unlocked(locked, *next, rest, publish);
         }
         if seeded::is_on(Bug::ShownEarly) {
             let slot = next.slot ^ 1;
-            locked.view.publish(|| locked.view.set_state(&State { slot, ..next }));
+            locked.view.publish(|| locked.view.set_state(&State { slot, ..*next }));
         }
-        one(&self.pm, self.session, &locked.place, &mut next, rest).end();
+        one(&self.pm, self.session, &locked.place, next, rest).end();
         call.op.set_phase(Phase::Fenced);
         let before = Counted::of(&locked.view);
         let published = locked.view.publish(|| {
-            locked.view.set_state(&next);
+            locked.view.set_state(next);
             publish()
         });
         // The pages are in the log and the index now.

@@ -379,10 +379,14 @@ impl<'a> FileTx<'a> {
         extents.iter().for_each(|extent| self.freed.push(extent));
     }
 
-    /// Commits. `show` shows readers what became of the pages: it gets those that were taken, and adds
-    /// those that fell out of use. An error is of the view: the change is durable.
+    /// Commits, once: nothing is left to be done with the transaction then. `show` shows readers what
+    /// became of the pages: it gets those that were taken, and adds those that fell out of use. An error
+    /// is of the view: the change is durable.
+    ///
+    /// Where it lies: a transaction that is moved is loaded in wider pieces than it was stored in, and
+    /// such a load waits until all that was streamed before is on its way.
     pub(crate) fn commit(
-        self,
+        &mut self,
         show: impl FnOnce(&Extents, &mut Extents) -> Result<()>,
     ) -> Result<()> {
         let (fs, call, file) = (self.fs, self.call, self.file);
@@ -396,7 +400,7 @@ impl<'a> FileTx<'a> {
     /// As [`FileTx::commit`], where recovery needs the entries until a later commit of the file: the
     /// caller has the log collected after that.
     pub(crate) fn commit_and_keep(
-        mut self,
+        &mut self,
         show: impl FnOnce(&Extents, &mut Extents) -> Result<()>,
     ) -> Result<Option<Appended>> {
         self.store_attrs();
@@ -430,7 +434,7 @@ impl<'a> FileTx<'a> {
             view.publish(|| show(taken, freed))?;
             fs.give(call, &std::mem::take(freed))?;
         }
-        fs.commit(call, file, self.next, rest, || {
+        fs.commit(call, file, &mut self.next, rest, || {
             if let Some(appended) = &appended {
                 appended.publish(view);
             }

@@ -136,7 +136,7 @@ impl Fs {
         if let Some((crc, flags)) = sum {
             tx.cover_end(crc, flags);
         }
-        self.commit_written(tx, first_page, end, &[])
+        self.commit_written(&mut tx, first_page, end, &[])
     }
 
     /// Appends where the file's last page has room for all of it: nothing but the size says so, and
@@ -162,7 +162,7 @@ impl Fs {
         } else {
             Rest::Pending(pending)
         };
-        self.commit(call, locked, next, rest, || Ok(()))
+        self.commit(call, locked, &mut next, rest, || Ok(()))
     }
 
     /// Streams what goes beyond the end in place.

@@ -140,13 +140,13 @@ impl Fs {
         let mut tx = FileTx::with(prepared.taken, locked);
         tx.room_to_map(offset / PAGE)?;
         tx.zero_gap_before(offset)?;
-        self.commit_written(tx, offset / PAGE, end, &[])
+        self.commit_written(&mut tx, offset / PAGE, end, &[])
     }
 
     /// Maps the new pages from `first_page` on, commits and publishes them.
     pub(crate) fn commit_written(
         &self,
-        mut tx: FileTx<'_>,
+        tx: &mut FileTx<'_>,
         first_page: u64,
         end: u64,
         sums: &[u32],

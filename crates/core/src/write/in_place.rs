@@ -28,7 +28,7 @@ impl Fs {
         let end = end.ok_or(Error::TooLarge)?;
         let view = &locked.view;
         if view.is_summed() && !view.is_dax() && !seeded::is_on(Bug::InPlaceNotCertified) {
-            self.commit(call, locked, locked.next_state(), Rest::Nothing, || Ok(()))?;
+            self.commit(call, locked, &mut locked.next_state(), Rest::Nothing, || Ok(()))?;
         }
         let bytes = Bytes::Given(data);
         let change = InPlace { offset, end, bytes, fills: true, extends: true };

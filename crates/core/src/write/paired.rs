@@ -57,16 +57,13 @@ impl Fs {
         data: &[u8],
     ) -> Result<Method> {
         let view = &locked.view;
-        let parts = self.parts(view, plan.offset, data)?;
-        let parts = match parts {
-            Some(parts)
-                if !self.is_worn(call, &parts)?
-                    && self.may_have_partners(call, view, &parts)? =>
-            {
-                parts
-            }
-            _ => return self.write_copied(call, locked, plan, data),
-        };
+        let mut parts = PageParts::new();
+        if !self.find_parts(view, plan.offset, data, &mut parts)?
+            || self.is_worn(call, &parts)?
+            || !self.may_have_partners(call, view, &parts)?
+        {
+            return self.write_copied(call, locked, plan, data);
+        }
         let fresh = || parts.iter().filter(|part| part.pair.is_none()).map(|part| part.piece);
         let reserved =
             fresh().try_for_each(|piece| view.reserve_pair(self.arena(), piece.file_page));
@@ -135,20 +132,20 @@ impl Fs {
         Ok(true)
     }
 
-    /// What a write changes, page by page; none where one of them is a hole.
-    fn parts<'d>(
+    /// Puts down what a write changes, page by page; says whether none of them is a hole.
+    fn find_parts<'d>(
         &self,
         view: &View<'_>,
         offset: u64,
         data: &'d [u8],
-    ) -> Result<Option<PageParts<'d>>> {
-        let mut parts = PageParts::new();
+        parts: &mut PageParts<'d>,
+    ) -> Result<bool> {
         for piece in page_pieces(offset, data) {
-            let Some(home) = self.page_addr(view, piece.file_page)? else { return Ok(None) };
+            let Some(home) = self.page_addr(view, piece.file_page)? else { return Ok(false) };
             let pair = view.pair(self.arena(), piece.file_page)?;
             parts.push(PagePart { piece, home: self.checked(home)?, pair });
         }
-        Ok(Some(parts))
+        Ok(true)
     }
 
     /// Whether a page lies where the memory is worn more than elsewhere: a copy leaves it.

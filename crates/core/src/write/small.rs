@@ -97,10 +97,16 @@ impl Fs {
     }
 
     /// Asks the memory for the pages that a write covers in part, whose bytes are needed around it; of
-    /// an append, and of a write to paired pages, for the lines that it begins or ends in.
+    /// an append, and of a write to paired pages, for the lines that it begins or ends in, and for what
+    /// is known of the pairs.
     fn ask_for_ends(&self, file: &FoundFile<'_>, plan: &WritePlan) {
         let Some(view) = file.view else { return };
         let WritePlan { offset, end, .. } = *plan;
+        if plan.method == Method::Paired && view.has_pairs() {
+            for page in plan.first_page()..plan.first_page() + plan.pages() {
+                view.ask_for_pair(self.arena().known(), page);
+            }
+        }
         if matches!(plan.method, Method::Append | Method::Paired) {
             let ends = [offset, if plan.method == Method::Paired { end } else { 0 }];
             for at in ends.into_iter().filter(|at| !at.is_multiple_of(LINE)) {
@@ -151,7 +157,7 @@ impl Fs {
         tx.sum(plan.is_single);
         tx.room_to_map(first_page)?;
         tx.zero_gap_before(plan.offset)?;
-        self.commit_written(tx, first_page, plan.end, &sums)
+        self.commit_written(&mut tx, first_page, plan.end, &sums)
     }
 
     /// Streams all pages of a write, those at its ends filled up with the file's bytes around it;

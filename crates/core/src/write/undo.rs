@@ -153,7 +153,7 @@ impl Fs {
                 self.pm.stream(at, piece.bytes, Purpose::Data)
             });
         }
-        self.commit_written(tx, first_copied, plan.end, &[])
+        self.commit_written(&mut tx, first_copied, plan.end, &[])
     }
 
     /// Streams a page with the new bytes in it to that of the new ones which takes its place.

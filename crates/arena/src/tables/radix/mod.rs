@@ -38,6 +38,15 @@ pub struct PairRef<'a> {
     pub word: &'a AtomicU64,
 }
 
+impl PairRef<'_> {
+    /// Asks for both to be brought into the cache.
+    #[inline]
+    pub fn prefetch(self) {
+        prefetch(self.value);
+        prefetch(self.word);
+    }
+}
+
 /// The map whose root is a word that the caller owns; a word of 0 is the empty map.
 #[derive(Debug, Clone, Copy)]
 pub struct Radix<'a> {

@@ -122,7 +122,7 @@ impl Fs {
         tx.room_to_map(first_page)?;
         self.copy_pages(source, target, range, &mut tx)?;
         tx.zero_gap_before(offset)?;
-        self.commit_written(tx, first_page, end, &[])
+        self.commit_written(&mut tx, first_page, end, &[])
     }
 
     /// Stores the new pages of `offset..end`, some at a time.

@@ -92,7 +92,7 @@ impl Fs {
             tx.zero_gap_before(offset)?;
         }
         self.zero_whole(&mut tx, range);
-        self.commit_written(tx, first_page, if extend { end } else { 0 }, &[])
+        self.commit_written(&mut tx, first_page, if extend { end } else { 0 }, &[])
     }
 
     /// Stores those of a range's new pages that it covers in part.
