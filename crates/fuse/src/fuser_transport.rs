@@ -411,11 +411,19 @@ impl Filesystem for Adapter {
         // written back has its place.
         let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let appends = self.service.is_shared() && flags.0 & libc::O_APPEND != 0;
+        let syncs = !self.service.durable_at_return() && flags.0 & libc::O_DSYNC != 0;
         let node = ino(node);
-        let write = move |service: &dyn Service, data: &[u8]| match (cached, appends) {
-            (true, _) => service.write_back(without_fsetid, node, offset, data),
-            (false, true) => service.append(without_fsetid, node, data),
-            (false, false) => service.write(without_fsetid, node, offset, data),
+        let write = move |service: &dyn Service, data: &[u8]| {
+            let written = match (cached, appends) {
+                (true, _) => service.write_back(without_fsetid, node, offset, data),
+                (false, true) => service.append(without_fsetid, node, data),
+                (false, false) => service.write(without_fsetid, node, offset, data),
+            };
+            if syncs {
+                written.and_then(|bytes| service.fsync(node).map(|()| bytes))
+            } else {
+                written
+            }
         };
         let answer = |written: Reply<usize>| match written {
             Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
@@ -430,8 +438,9 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn flush(&self, _: &Request, node: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.sync(node, reply);
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // "Not implemented" tells the kernel, once, that a close has nothing to do.
+        reply_empty(reply, Err(Errno(libc::ENOSYS)));
     }
 
     fn release(
@@ -690,8 +699,8 @@ impl Adapter {
         }
     }
 
-    /// Flush and fsync. "Not implemented" tells the kernel, once for each kind, that there is never
-    /// anything to do; it writes back dirty mapped pages itself before it would ask.
+    /// "Not implemented" tells the kernel, once for each kind, that there is never anything to do; it writes
+    /// back dirty mapped pages itself before it would ask.
     fn sync(&self, node: INodeNo, reply: ReplyEmpty) {
         let done = if self.service.durable_at_return() {
             Err(Errno(libc::ENOSYS))

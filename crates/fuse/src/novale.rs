@@ -449,7 +449,7 @@ impl Service for Novale {
     }
 
     fn durable_at_return(&self) -> bool {
-        true
+        self.fs.mode_of_writes().is_none()
     }
 
     fn is_shared(&self) -> bool {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use novale_pm::{Device, DeviceError};
-use novale_policy::{Placement, UpdatePolicy};
+use novale_policy::{Mode, Placement, UpdatePolicy};
 
 use crate::base::size::{parse_endurance, parse_size};
 
@@ -138,8 +138,9 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
     /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
-    /// method=METHOD placement=PLACEMENT device=DEVICE populate direct map=WHAT quiet. What mount(8) and fstab add is taken as well. sync,
-    /// dirsync and lazytime change nothing: every operation is durable when it returns. An argument wins
+    /// method=METHOD placement=PLACEMENT mode=MODE buffer=SIZE device=DEVICE populate direct map=WHAT quiet.
+    /// What mount(8) and fstab add is taken as well. dirsync and lazytime change nothing, nor does sync but with mode=buffered:
+    /// every other operation is durable when it returns. An argument wins
     /// over the word that asks for the same. With ro nothing is written to the pool: one that was not
     /// closed clean shows what recovery would leave.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
@@ -164,6 +165,14 @@ pub(crate) struct MountArgs {
     /// wasa].
     #[arg(long, value_enum)]
     pub(crate) placement: Option<PlacementArg>,
+    /// When writes become durable to files that don't say so themselves (`novale set --mode`). Without it,
+    /// before they return, for all files; not with --direct [default: strict].
+    #[arg(long, value_enum, conflicts_with = "direct")]
+    pub(crate) mode: Option<ModeArg>,
+    /// Memory for bytes that are not durable yet, in mode buffered, in bytes or with a suffix [default: a
+    /// quarter of what the index may take].
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) buffer: Option<u64>,
     /// Emulate a slower memory, for this mount and all who join it: its delays and its bandwidth, as the
     /// papers had them. DEVICE is dram (none), stt-ram, pcm, hinfs, optane or cxl, values, or a name with
     /// values after it: read, write, barrier (ns: of a load from no cache, of a unit written, of a fence),
@@ -223,6 +232,26 @@ pub(crate) enum FormArg {
     Auto,
     Single,
     Two,
+}
+
+/// When writes become durable, on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    /// Before they return.
+    Strict,
+    /// With the file's next fsync, or after 5 to 35 seconds: HiNFS. After a crash, of the machine or of the
+    /// daemon, each file is what some first part of its writes left, all of those at least that came before
+    /// its last fsync.
+    Buffered,
+}
+
+impl ModeArg {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Strict => Mode::Strict,
+            Self::Buffered => Mode::Buffered,
+        }
+    }
 }
 
 /// The methods of writes on the command line.
@@ -391,14 +420,41 @@ pub(crate) struct InfoArgs {
 #[command(after_help = "Examples:
   novale set --method adl /mnt/database
   novale set --method none /mnt/database     the mount's choice again
+  novale set --mode buffered /mnt/build
   novale info /mnt/database")]
 pub(crate) struct SetArgs {
     /// The method, as in `novale mount --method`; none: that of the mount.
-    #[arg(long, value_enum, value_name = "METHOD|none")]
-    pub(crate) method: ChosenMethod,
+    #[arg(long, value_enum, value_name = "METHOD|none", required_unless_present = "mode")]
+    pub(crate) method: Option<ChosenMethod>,
+    /// When writes become durable, where the mount has a mode (`novale mount --mode`); none: as the mount
+    /// says.
+    #[arg(long, value_enum, value_name = "MODE|none")]
+    pub(crate) mode: Option<ChosenMode>,
     /// Files and directories in mounts.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+/// A mode of writes, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChosenMode(pub(crate) Option<ModeArg>);
+
+impl ValueEnum for ChosenMode {
+    fn value_variants<'a>() -> &'a [Self] {
+        const CHOICES: &[ChosenMode] = &[
+            ChosenMode(Some(ModeArg::Strict)),
+            ChosenMode(Some(ModeArg::Buffered)),
+            ChosenMode(None),
+        ];
+        CHOICES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self.0 {
+            Some(mode) => mode.to_possible_value(),
+            None => Some(PossibleValue::new("none").help("The mount's choice")),
+        }
+    }
 }
 
 /// A method of writes, or none.

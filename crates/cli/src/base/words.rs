@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use novale_fuse::MountOptions;
 use novale_pm::{Device, DeviceError};
 
-use crate::base::args::{FormArg, MapKind, MethodArg, MountArgs, PlacementArg};
+use crate::base::args::{FormArg, MapKind, MethodArg, ModeArg, MountArgs, PlacementArg};
 use crate::base::size::parse_size;
 
 /// The word of a mount that others may use the pool beside.
@@ -33,6 +33,8 @@ pub(crate) struct Words {
     form: Option<FormArg>,
     method: Option<MethodArg>,
     placement: Option<PlacementArg>,
+    mode: Option<ModeArg>,
+    buffer: Option<u64>,
     device: Option<Device>,
     map: Option<MapKind>,
     populate: bool,
@@ -73,6 +75,8 @@ impl Words {
             Some(("form", form)) => self.form = Some(one_of(form).map_err(wrong)?),
             Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
             Some(("placement", way)) => self.placement = Some(one_of(way).map_err(wrong)?),
+            Some(("mode", mode)) => self.mode = Some(one_of(mode).map_err(wrong)?),
+            Some(("buffer", size)) => self.buffer = Some(parse_size(size).map_err(wrong)?),
             Some(("device", device)) => {
                 let device: Result<Device, DeviceError> = device.parse();
                 self.device = Some(device.map_err(|error| wrong(error.to_string()))?);
@@ -94,6 +98,8 @@ impl Words {
         args.form = args.form.or(self.form);
         args.method = args.method.or(self.method);
         args.placement = args.placement.or(self.placement);
+        args.mode = args.mode.or(self.mode);
+        args.buffer = args.buffer.or(self.buffer);
         args.device = args.device.or(self.device);
         args.map = args.map.or(self.map);
         args.populate |= self.populate;
@@ -117,6 +123,8 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = form.map(|form| format!("form={}", form.get_name()));
     let method = args.method.map(|method| format!("method={}", method.policy().name()));
     let placement = args.placement.map(|way| format!("placement={}", way.placement().name()));
+    let mode = args.mode.map(|mode| format!("mode={}", mode.mode().name()));
+    let buffer = args.buffer.map(|bytes| format!("buffer={bytes}"));
     let device = args.device.filter(|device| !device.is_own());
     let device = device.map(|device| format!("device={}", device.spelled()));
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
@@ -128,9 +136,12 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let map = map.map(|map| format!("{MAP}={}", map.get_name()));
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
-    let own = [form, method, placement, device, log, arena, index, populate, direct, map, quiet]
-        .into_iter()
-        .flatten();
+    let own = [
+        form, method, placement, mode, buffer, device, log, arena, index, populate, direct, map,
+        quiet,
+    ]
+    .into_iter()
+    .flatten();
     own.chain(attributes).collect()
 }
 

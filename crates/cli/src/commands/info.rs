@@ -38,6 +38,8 @@ struct PoolFacts {
     commits: Option<String>,
     /// Which methods writes take, as `--method` names them.
     method: Option<String>,
+    /// When writes become durable, in words; none where all are when they return.
+    mode: Option<String>,
     /// The memory that is emulated, in words.
     device: Option<String>,
     bytes_free: Option<u64>,
@@ -82,14 +84,17 @@ fn facts(found: &Found) -> Result<PoolFacts> {
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let said = match (used_by, mounted.first()) {
         (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX).map(|said| {
-            (said.space, said.facts.map(|facts| [facts.commits, facts.method, facts.device]))
+            (
+                said.space,
+                said.facts.map(|facts| [facts.commits, facts.method, facts.mode, facts.device]),
+            )
         }),
         (None, _) => Ok((slots::space(found), None)),
         (Some(_), None) => Ok((None, None)),
     };
     let (answers, (space, words)) = (said.is_ok(), said.unwrap_or_default());
     let words = words.unwrap_or_default().map(|word| Some(word).filter(|word| !word.is_empty()));
-    let [commits, method, device] = words;
+    let [commits, method, mode, device] = words;
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
     let slots = slots.map(|((slot, path), memory)| SlotFacts {
@@ -117,6 +122,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
         commits,
         method,
+        mode,
         device,
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
@@ -152,6 +158,9 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     }
     if let Some(method) = &facts.method {
         say!("writes    {method}")?;
+    }
+    if let Some(mode) = &facts.mode {
+        say!("mode      {mode}")?;
     }
     if let Some(commits) = &facts.commits {
         say!("commits   {commits}")?;

@@ -13,6 +13,8 @@ use crate::base::args::SetArgs;
 
 const OWN: &str = "system.novale.method";
 const DEFAULT: &str = "system.novale.default";
+const OWN_MODE: &str = "system.novale.mode";
+const DEFAULT_MODE: &str = "system.novale.default-mode";
 /// Room for the name of any method.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -24,25 +26,36 @@ pub(crate) struct FileFacts {
     own_method: Option<String>,
     /// That of its mount.
     mount_method: String,
+    /// When its writes become durable, by its own choice or that of what is made in the directory.
+    own_mode: Option<String>,
+    /// By that of its mount.
+    mount_mode: Option<String>,
 }
 
 pub(crate) fn run(args: &SetArgs) -> Result<()> {
     for path in &args.paths {
-        let set = match args.method.0 {
-            Some(method) => {
-                setxattr(path, OWN, method.policy().name().as_bytes(), XattrFlags::empty())
-            }
-            None => removexattr(path, OWN),
-        };
-        match set {
-            // There was no choice to take away.
-            Err(Errno::NODATA) => {}
-            // The answer of every other file system.
-            Err(Errno::OPNOTSUPP) => anyhow::bail!("{}: not in a Novale mount", path.display()),
-            set => set.with_context(|| format!("{}: choose a method", path.display()))?,
+        if let Some(method) = args.method {
+            choose(path, OWN, method.0.map(|method| method.policy().name()))?;
+        }
+        if let Some(mode) = args.mode {
+            choose(path, OWN_MODE, mode.0.map(|mode| mode.mode().name()))?;
         }
     }
     Ok(())
+}
+
+fn choose(path: &Path, attribute: &str, name: Option<&str>) -> Result<()> {
+    let set = match name {
+        Some(name) => setxattr(path, attribute, name.as_bytes(), XattrFlags::empty()),
+        None => removexattr(path, attribute),
+    };
+    match set {
+        // There was no choice to take away.
+        Err(Errno::NODATA) => Ok(()),
+        // The answer of every other file system.
+        Err(Errno::OPNOTSUPP) => anyhow::bail!("{}: not in a Novale mount", path.display()),
+        set => set.with_context(|| format!("{}: choose how it is written", path.display())),
+    }
 }
 
 /// What is said of paths in mounts; none where the first is something else.
@@ -62,6 +75,8 @@ fn facts(path: &Path) -> Result<FileFacts> {
         own_method: get(path, OWN).with_context(shown)?,
         mount_method: mount_method
             .with_context(|| format!("{}: not in a Novale mount", path.display()))?,
+        own_mode: get(path, OWN_MODE).with_context(shown)?,
+        mount_mode: get(path, DEFAULT_MODE).with_context(shown)?,
     })
 }
 
@@ -86,6 +101,11 @@ pub(crate) fn show(files: &[FileFacts], json: bool) -> Result<()> {
         match &file.own_method {
             Some(own) => say!("{}: written by {own}, its own choice", file.path)?,
             None => say!("{}: written by {}, the mount's choice", file.path, file.mount_method)?,
+        }
+        match (&file.own_mode, &file.mount_mode) {
+            (Some(own), _) => say!("{}: {own}, its own choice", file.path)?,
+            (None, Some(mode)) => say!("{}: {mode}, the mount's choice", file.path)?,
+            (None, None) => {}
         }
     }
     Ok(())

@@ -16,6 +16,8 @@ use novale_core::{Form, Fs};
 use novale_layout::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
+use crate::base::size::show_size;
+
 /// How a mount was made, and who uses its pool.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Facts {
@@ -37,6 +39,9 @@ pub(crate) struct Facts {
     /// Which methods writes take, as `--method` names them.
     #[serde(default)]
     pub(crate) method: String,
+    /// When writes become durable, in words; nothing where all are when they return.
+    #[serde(default)]
+    pub(crate) mode: String,
     /// The memory that is emulated, in words; nothing where none is.
     #[serde(default)]
     pub(crate) device: String,
@@ -65,6 +70,7 @@ impl Facts {
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
         fs.update_policy().name().clone_into(&mut self.method);
+        self.mode = mode(&fs);
         self.device = fs.pm().device().map(ToString::to_string).unwrap_or_default();
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
@@ -74,6 +80,17 @@ impl Facts {
             serde_json::to_vec(&now).unwrap_or_default()
         })
     }
+}
+
+/// When writes become durable.
+fn mode(fs: &Fs) -> String {
+    let Some(mode) = fs.mode_of_writes() else { return String::new() };
+    let blocks_max = fs.buffer_use().map_or(0, |usage| usage.blocks_max);
+    format!(
+        "{}; a buffer of {}, written back every 5 s what is older than 30 s, and from 5 % free on up to 20 %",
+        mode.name(),
+        show_size(blocks_max * 4096)
+    )
 }
 
 /// Which form commits take, and why.

@@ -45,6 +45,12 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(placement) = args.placement {
         command.arg("--placement").arg(placement.placement().name());
     }
+    if let Some(mode) = args.mode {
+        command.arg("--mode").arg(mode.mode().name());
+    }
+    if let Some(bytes) = args.buffer {
+        command.arg("--buffer").arg(bytes.to_string());
+    }
     if let Some(device) = args.device {
         command.arg("--device").arg(device.spelled());
     }

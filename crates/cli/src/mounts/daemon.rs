@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use novale_core::{Atime as CoreAtime, Error, Fs, OpenOptions, OpenReport, Served};
+use novale_core::{
+    Atime as CoreAtime, BufferUse, Ctx, Error, Fs, OpenOptions, OpenReport, Served, WriteBack,
+};
 use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
 use novale_pm::PmOptions;
 use novale_policy::{Form, Placement};
@@ -14,7 +16,7 @@ use novale_posix::wall_clock_ns;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::base::args::{FormArg, MethodArg, PlacementArg};
+use crate::base::args::{FormArg, MethodArg, ModeArg, PlacementArg};
 use crate::base::out::{in_words, tell};
 use crate::base::progress::{AllCpus, Bar, spin};
 use crate::base::voice::Voice;
@@ -35,6 +37,12 @@ const SETTLING_INTERVAL: Duration = Duration::from_secs(1);
 const WEAR_INTERVAL: Duration = Duration::from_secs(30);
 /// And for so many lines that reached the slots, at least.
 const WEAR_LINES_MIN: u64 = 1 << 14;
+/// How often a daemon looks for what is to be written back; what has waited so long is; of a hundred blocks
+/// of the buffer fewer free ones have it begin at once, and go on until so many are.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
+const BUFFERED_AGE_MAX: Duration = Duration::from_secs(30);
+const FREE_PERCENT_MIN: u64 = 5;
+const FREE_PERCENT: u64 = 20;
 
 /// What ends a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +89,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         }
     };
     serve(request, &pool, server.device());
+    write_back(pool.fs.clone(), voice.clone())?;
     announce(request, &found, &server)?;
     let event = wait(&next_event, &pool, &voice)?;
     end(server, request, event, &voice).inspect_err(|error| voice.send(&in_words(error)))
@@ -128,6 +137,42 @@ impl WearKeeper {
         }
         Ok(())
     }
+}
+
+/// Starts to write back what is buffered, where anything may be, by a thread that ends with the pool.
+fn write_back(fs: Arc<Fs>, voice: Arc<Voice>) -> Result<()> {
+    if fs.mode_of_writes().is_none() {
+        return Ok(());
+    }
+    let pass = move || {
+        let mut said = String::new();
+        while fs.wait_for_low_buffer(WRITE_BACK_INTERVAL).is_ok() {
+            match write_back_once(&fs) {
+                Ok(()) => said.clear(),
+                Err(Error::Closed) => return,
+                Err(error) => {
+                    let now = format!("writing back: {error}");
+                    if now != said {
+                        voice.say(&now);
+                    }
+                    said = now;
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("novale-back".to_owned()).spawn(pass).map(drop)?;
+    Ok(())
+}
+
+fn write_back_once(fs: &Fs) -> Result<(), Error> {
+    let now_ns = wall_clock_ns();
+    let age_ns = i64::try_from(BUFFERED_AGE_MAX.as_nanos()).unwrap_or(i64::MAX);
+    let BufferUse { blocks, blocks_max, .. } = fs.buffer_use()?;
+    let is_low = (blocks_max - blocks.min(blocks_max)) * 100 < blocks_max * FREE_PERCENT_MIN;
+    let free_percent = if is_low { FREE_PERCENT } else { 0 };
+    let what = WriteBack { free_percent, since_before_ns: now_ns.saturating_sub(age_ns) };
+    let written = fs.write_back(&Ctx { now_ns, hint: 0 }, what)?;
+    written.failure.map_or(Ok(()), Err)
 }
 
 /// Says in the arena which mount this is, by its device number.
@@ -218,6 +263,11 @@ fn share(request: &Request, found: &Found) -> Result<OpenPool> {
     if request.words.options.read_only {
         bail!("a pool that is opened read-only is shared with nobody: give ro or direct, not both");
     }
+    if request.args.mode.is_some() {
+        bail!(
+            "writes of programs that share a pool are not buffered: give mode or direct, not both"
+        );
+    }
     let opening = opening(request);
     let bar = Bar::new();
     let open = || join::open(&found.paths, &opening, &AllCpus, &|progress| bar.show(progress));
@@ -247,8 +297,8 @@ fn opening(request: &Request) -> Opening {
             Some(FormArg::Two) => Form::Two,
         },
         update: request.args.method.map(MethodArg::policy),
-        mode: None,
-        buffer_bytes: None,
+        mode: request.args.mode.map(ModeArg::mode),
+        buffer_bytes: request.args.buffer,
         costs: None,
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,

@@ -113,6 +113,8 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         form: None,
         method: None,
         placement: None,
+        mode: None,
+        buffer: None,
         device: None,
         populate: false,
         direct: false,

@@ -76,6 +76,8 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--form", args.form.is_some()),
         ("--method", args.method.is_some()),
         ("--placement", args.placement.is_some()),
+        ("--mode", args.mode.is_some()),
+        ("--buffer", args.buffer.is_some()),
         ("--map", args.map.is_some()),
         ("--populate", args.populate),
         ("--direct", args.direct),

@@ -84,6 +84,7 @@ impl Fs {
     /// [`Error::BadArena`]: damage.
     pub fn write_back(&self, ctx: &Ctx, what: WriteBack) -> Result<WrittenBack> {
         let mut written = WrittenBack::default();
+        self.check_open()?;
         if self.options.read_only {
             return Ok(written);
         }
@@ -150,8 +151,9 @@ impl Fs {
     /// Sleeps until few blocks are left, `timeout` at most: for who calls [`Fs::write_back`] then.
     ///
     /// # Errors
-    /// [`Error::BadArena`]: damage.
+    /// [`Error::Closed`]; [`Error::BadArena`]: damage.
     pub fn wait_for_low_buffer(&self, timeout: Duration) -> Result<()> {
+        self.check_open()?;
         let low = self.buffer.low_word(self.arena())?;
         // From here on somebody sets it again.
         let now = low.fetch_and(!1, Ordering::AcqRel);
