@@ -96,7 +96,12 @@ fn paper_share(shape: &Shape, files: u64) -> Cell {
 }
 
 /// Steps a second of one workload on one target, which is as before in the end.
-fn rate(target: &Target, profile: Profile, threads: usize, options: &Options) -> Result<u64> {
+pub(crate) fn rate(
+    target: &Target,
+    profile: Profile,
+    threads: usize,
+    options: &Options,
+) -> Result<u64> {
     let files = files_of(&profile.shape(), options.dataset_mb * MB)?.max(threads as u64 * 2);
     let dirs = make_dirs(target, profile, files)?;
     let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));

@@ -13,6 +13,7 @@ mod bed;
 mod calls;
 mod directory;
 mod filebench;
+mod hinfs;
 mod lawn;
 mod limit;
 mod lines;
@@ -77,6 +78,8 @@ enum Command {
     Lawn(lawn::Options),
     /// The figures of WASA (2 to 4, 11 to 17): how even slots are worn, how long they last, and what it takes.
     Wasa(wasa::Options),
+    /// Figures of `HiNFS` (7, 8, 12): its workloads on its memory, with and without the write buffer.
+    Hinfs(hinfs::Options),
     /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
     Threads,
     /// The library beside the figures of NOVA's kernel module, with the goal of half of them.
@@ -194,6 +197,7 @@ fn main() -> Result<()> {
         Some(Command::Adl(options)) => return print(common, &adl::run(common, options)?),
         Some(Command::Lawn(options)) => return print(common, &lawn::run(common, options)?),
         Some(Command::Wasa(options)) => return print(common, &wasa::run(common, options)?),
+        Some(Command::Hinfs(options)) => return print(common, &hinfs::run(common, options)?),
         Some(Command::Threads) => threads::run(common),
         Some(Command::Nova) => nova::run(common),
         Some(Command::Micro { dirs, no_library }) => micro::run(common, dirs, *no_library),
@@ -229,6 +233,7 @@ impl Command {
             | Self::Adl(_)
             | Self::Lawn(_)
             | Self::Wasa(_)
+            | Self::Hinfs(_)
             | Self::Threads
             | Self::Nova
             | Self::Aging(_)

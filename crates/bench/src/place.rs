@@ -77,9 +77,13 @@ impl Place {
         form: Form,
         update: UpdatePolicy,
     ) -> Result<Pool> {
+        self.pool_as(bytes, lanes, &OpenOptions { form, update: Some(update), ..options() })
+    }
+
+    /// The same, opened so.
+    pub(crate) fn pool_as(&self, bytes: u64, lanes: u32, options: &OpenOptions) -> Result<Pool> {
         let (pm, file) = self.made(bytes, lanes)?;
-        let options = OpenOptions { form, update: Some(update), ..options() };
-        Ok(Pool { fs: open_as(pm, &options, &Serial, ARENA_BYTES)?, file })
+        Ok(Pool { fs: open_as(pm, options, &Serial, ARENA_BYTES)?, file })
     }
 
     /// Makes a pool of several slots in private memory, and opens it.
@@ -139,7 +143,7 @@ pub(crate) fn open_sized(pm: Pm, form: Form, exec: &dyn Executor, arena_bytes: u
     open_as(pm, &OpenOptions { form, ..options() }, exec, arena_bytes)
 }
 
-fn options() -> OpenOptions {
+pub(crate) fn options() -> OpenOptions {
     OpenOptions { now_ns: EPOCH_NS, ..OpenOptions::default() }
 }
 

@@ -11,7 +11,7 @@ use novale_core::Form;
 use novale_posix::{Fd, Files, OpenOptions};
 use tempfile::{TempDir, TempPath};
 
-use crate::place::Place;
+use crate::place::{Place, Pool};
 
 /// A file system to work on, emptied when dropped.
 #[derive(Debug)]
@@ -52,8 +52,13 @@ pub(crate) enum Open {
 impl Target {
     /// The library on a pool of `bytes` bytes.
     pub(crate) fn library(place: &Place, bytes: u64, lanes: u32) -> Result<Self> {
-        let (fs, slot) = place.pool(bytes, lanes, Form::Auto)?.into_parts();
-        Ok(Self::Library { files: Files::new(Arc::new(fs)), _slot: slot })
+        Ok(Self::of(place.pool(bytes, lanes, Form::Auto)?))
+    }
+
+    /// The library on this pool.
+    pub(crate) fn of(pool: Pool) -> Self {
+        let (fs, slot) = pool.into_parts();
+        Self::Library { files: Files::new(Arc::new(fs)), _slot: slot }
     }
 
     /// A new folder in `dir`.
