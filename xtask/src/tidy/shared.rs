@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x8a5a_3a29_1457_6442,
+        fingerprint: 0x271e_8bf0_ab36_1dd6,
     },
 ];
 
