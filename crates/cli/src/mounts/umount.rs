@@ -136,9 +136,13 @@ fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
     if let (MountError::Fusermount(_), Some(owner)) = (&error, entry.owner())
         && !entry.is_own()
     {
-        let whose = if owner == 0 { "root".to_owned() } else { format!("user {owner}") };
         let target = entry.target.display();
-        return anyhow!("{target} is the mount of {whose}: unmount it as {whose}, or as root");
+        return match owner {
+            0 => anyhow!("{target} is the mount of root: unmount it as root"),
+            _ => anyhow!(
+                "{target} is the mount of user {owner}: unmount it as user {owner}, or as root"
+            ),
+        };
     }
     if matches!(error, MountError::Busy { .. }) {
         return anyhow!("{error}; close them, or give --lazy or --force");
