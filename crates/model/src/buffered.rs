@@ -139,4 +139,22 @@ mod tests {
         assert_eq!(Tree::of(&model).unwrap(), found);
         assert!(!allows(&model, 1));
     }
+
+    /// What was stored through a mapping is loose still when a write turns out to be lost: its length stayed.
+    #[test]
+    fn a_lost_write_goes_from_a_file_that_was_mapped() {
+        let mut model = Model::new(0o755, 0, 0, 0, Atime::Noatime).buffering(true);
+        let new =
+            NewInode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: Vec::new() };
+        let ino = model.create(Ino::ROOT, b"f", &new, 1).unwrap().ino;
+        model.write(ino, 0, &[1], 2).unwrap();
+        model.map(ino).unwrap();
+        model.store(ino, 0, &[2], 3).unwrap();
+        model.unmap(ino);
+        let found = Tree::of(&model).unwrap().exact();
+        model.write(ino, 8, &[3], 4).unwrap();
+        model.turn_out(&found, false);
+        assert_eq!(model.getattr(ino).unwrap().size, 1);
+        assert_eq!(Tree::of(&model).unwrap(), found);
+    }
 }

@@ -138,12 +138,12 @@ impl Model {
         for (path, node) in found.nodes() {
             let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
             let ino = names.into_iter().try_fold(Ino::ROOT, |at, name| self.child(at, name));
+            if let Some(ino) = ino {
+                self.earlier_turn_out(ino, &node.contents, &node.attr);
+            }
             let inode = ino.and_then(|ino| self.inodes.get_mut(&ino));
             if let Some(Body::File(contents)) = inode.map(|inode| &mut inode.body) {
                 turn_out_one(contents, &node.contents, durable);
-            }
-            if let Some(ino) = ino {
-                self.earlier_turn_out(ino, &node.contents, &node.attr);
             }
         }
     }
