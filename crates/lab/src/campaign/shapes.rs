@@ -9,136 +9,9 @@ use super::workloads::Case;
 use crate::crash::{Caches, CrashOptions, Effort};
 use crate::diff::CoreOptions;
 use crate::source::numbers;
-use crate::workload::{Step, parse_steps};
+use crate::workload::{Step, parse_steps, sequence};
 
 const MB: u64 = 1 << 20;
-
-/// What is there before, at two levels: two directories and an empty one below, a symlink, a file of
-/// one page and a bit with two names, an empty one, and one of several pages with a hole. Beside the
-/// capability, which the first change of contents takes away, there are attributes for two pages.
-const SETUP: &str = "
-    create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /A/C kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /A/sym kind=symlink mode=777 uid=0 gid=0 rdev=0 target=foo
-    create /A/foo kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    write /A/foo offset=0 len=5000 fill=1
-    link /A/foo /B/link
-    create /A/bar kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    create /big kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    write /big offset=0 len=4096 fill=2
-    write /big offset=12288 len=9000 fill=3
-    setxattr /A/foo name=user.long mode=any len=5000 fill=4
-    create /cap kind=file mode=4755 uid=0 gid=0 rdev=0 target=%
-    write /cap offset=0 len=9000 fill=42
-    setxattr /cap name=security.capability mode=any len=20 fill=5
-    setxattr /cap name=user.a mode=any len=1000 fill=6
-    setxattr /cap name=user.b mode=any len=1000 fill=7
-    setxattr /cap name=user.c mode=any len=1000 fill=8
-    setxattr /cap name=user.d mode=any len=1000 fill=9
-    setxattr /cap name=user.e mode=any len=1000 fill=10
-    setxattr /B name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
-    create /T kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    set /T project=5
-    create /T/one kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    limit /T inodes=2
-    unnamed /A slot=4 kind=file mode=600 uid=1 gid=1 rdev=0 target=%
-    write @4 offset=0 len=5000 fill=40
-";
-
-/// Operations chosen to get into each other's way.
-const OPERATIONS: &str = "
-    create /A/new kind=file mode=644 uid=1 gid=1 rdev=0 target=%
-    create /A/n*200 kind=directory mode=2755 uid=1 gid=1 rdev=0 target=%
-    create /B/symlink kind=symlink mode=777 uid=0 gid=0 rdev=0 target=t*100
-    create /B/device kind=char mode=600 uid=0 gid=0 rdev=259 target=%
-    link /A/bar /A/new
-    link /A/foo /B/n*100
-    unlink /A/foo
-    unlink /B/link
-    unlink /A/bar
-    unlink /big
-    unlink /A/sym
-    rmdir /B
-    rmdir /A
-    rmdir /A/C
-    create /A/C/deep kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    rename /A/foo /A/new mode=replace
-    rename /A/foo /B/moved mode=replace
-    rename /A/foo /A/bar mode=replace
-    rename /A/bar /B/link mode=replace
-    rename /A/foo /B/link mode=replace
-    rename /A/sym /A/foo mode=replace
-    rename /A/foo /A/C/foo mode=replace
-    rename /A/C /B/C mode=replace
-    rename /B /A/C mode=replace
-    rename /A /D mode=noreplace
-    rename /B /A/B mode=replace
-    rename /A/C /B mode=exchange
-    rename /A /B mode=exchange
-    rename /A/bar /big mode=exchange
-    rename /A/bar /B mode=exchange
-    hold /A/bar slot=1
-    hold /big slot=2
-    release slot=1
-    unnamed /B slot=3 kind=file mode=666 uid=1 gid=1 rdev=0 target=%
-    unnamed /T slot=3 kind=file mode=666 uid=1 gid=1 rdev=0 target=%
-    write @4 offset=100 len=9000 fill=41
-    link @4 /A/new
-    link @4 /T/other
-    release slot=4
-    write /A/bar offset=0 len=8 fill=11
-    write /A/bar offset=4090 len=20000 fill=12
-    append /A/foo len=1 fill=13
-    append /A/foo len=4096 fill=14
-    write /A/foo offset=64 len=64 fill=15
-    write /A/foo offset=1 len=7 fill=16
-    write /A/foo offset=2048 len=4000 fill=17
-    write /A/foo offset=40000 len=100 fill=18
-    write /big offset=0 len=21288 fill=19
-    write /big offset=4096 len=8192 fill=20
-    set /A/foo size=0
-    set /A/foo size=4096
-    set /A/foo size=4500
-    set /A/foo size=9000
-    set /big size=13000
-    set /big size=5000000
-    set /A/bar size=100
-    allocate /big extend=1 offset=4096 len=30000
-    allocate /A/bar extend=0 offset=0 len=8192
-    punch /big offset=100 len=3000
-    punch /big offset=4000 len=12500
-    punch /A/foo offset=0 len=5000
-    zero /A/foo offset=2000 len=9000
-    zero_keep_size /big offset=4000 len=9000
-    collapse /big offset=4096 len=8192
-    insert /big offset=12288 len=4096
-    insert /A/foo offset=0 len=8192
-    copy /big /A/foo from=100 to=4000 len=5000
-    copy /A/foo /A/foo from=0 to=8192 len=5000
-    set /A/foo mode=6755 uid=3
-    set /A mtime=5 atime=-7
-    set /A/foo gid=2 clear_set_id=1 size=300
-    setxattr /A/foo name=user.short mode=any len=10 fill=21
-    setxattr /A/foo name=user.long mode=any len=9000 fill=22
-    removexattr /A/foo name=user.long
-    setxattr /A/bar name=system.posix_acl_access mode=any acl=u:6,g:4,g9:7,m:5,o:4
-    write /cap offset=0 len=10 fill=23
-    allocate /cap extend=1 offset=8192 len=8192
-    punch /cap offset=100 len=9000
-    zero /cap offset=4000 len=9000
-    collapse /cap offset=4096 len=4096
-    insert /cap offset=4096 len=4096
-    copy /big /cap from=0 to=100 len=100
-    set /A project=7
-    create /T/third kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    limit /T inodes=3
-    limit /T inodes=0
-    create /B/heir kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    set /A/bar mode=640
-    remount
-    die
-";
 
 const FORMS: [Form; 2] = [Form::Single, Form::Two];
 
@@ -153,7 +26,7 @@ const SOME: Effort =
 /// Each operation alone, in both forms, with caches lost and kept.
 pub(super) fn single(number: u64) -> (Case, u64) {
     let ([operation, form, caches], count) = digits(number, [operations().len(), 2, 2]);
-    let mut case = behind(SETUP, pick(operation), form);
+    let mut case = behind(sequence("pairs: before"), pick(operation), form);
     case.options.effort = ALL;
     case.options.caches = if caches == 0 { Caches::Lost } else { Caches::Kept };
     (case.options.used_one_in, case.options.nested_one_in) = (16, 40);
@@ -165,7 +38,7 @@ pub(super) fn pairs(number: u64) -> (Case, u64) {
     let all = operations().len();
     let ([first, then, form], count) = digits(number, [all, all, 2]);
     let steps: Vec<Step> = pick(first).into_iter().chain(pick(then)).collect();
-    let mut case = behind(SETUP, steps, form);
+    let mut case = behind(sequence("pairs: before"), steps, form);
     case.options.many_threads = number % 3 == 2;
     (case, count)
 }
@@ -380,24 +253,6 @@ pub(super) fn borders(number: u64) -> (Case, u64) {
 const PAGES_MAX: u64 = 600;
 const COUNT_MAX: u64 = 130;
 
-/// Operations on files held open, with and without names left: triples of them.
-const HELD: &str = "
-    hold /f slot=1
-    hold /g slot=2
-    unlink /f
-    unlink /g
-    rename /g /f mode=replace
-    write @1 offset=100 len=5000 fill=5
-    append @2 len=4096 fill=6
-    set @1 size=50
-    set @1 size=9000
-    link @1 /h
-    allocate @2 extend=1 offset=8192 len=4096
-    release slot=1
-    release slot=2
-    die
-";
-
 /// All triples of operations on two descriptors.
 pub(super) fn held(number: u64) -> (Case, u64) {
     let setup = "create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
@@ -405,32 +260,8 @@ pub(super) fn held(number: u64) -> (Case, u64) {
         create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
         hold /f slot=1
         hold /g slot=2";
-    triples(number, HELD, &[setup])
+    triples(number, sequence("held"), &[setup])
 }
-
-/// Operations below directories with limits, one below the other, on several lanes: triples of them.
-const TREES: &str = "
-    create /T/one kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    create /T/dir kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    append /T/f len=9000 fill=4
-    write /T/f offset=100000 len=8192 fill=5
-    write /T/f offset=10 len=64 fill=6
-    set /T/f size=10
-    unlink /T/f
-    hold /T/f slot=1
-    release slot=1
-    rename /T/f /f mode=replace
-    rename /T/U/g /T/f mode=exchange
-    link /T/f /T/U/link
-    unnamed /T slot=2 kind=file mode=600 uid=1 gid=1 rdev=0 target=%
-    setxattr /T/f name=user.long mode=any len=9000 fill=7
-    set /T/U project=6
-    set /T/f project=0
-    limit /T inodes=4
-    limit /T inodes=0
-    remount
-    die
-";
 
 /// All triples of operations below directories with limits.
 pub(super) fn trees(number: u64) -> (Case, u64) {
@@ -441,41 +272,10 @@ pub(super) fn trees(number: u64) -> (Case, u64) {
         write /T/f offset=0 len=9000 fill=1
         create /T/U/g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
         limit /T inodes=5";
-    let (mut case, count) = triples(number, TREES, &[setup]);
+    let (mut case, count) = triples(number, sequence("trees"), &[setup]);
     case.options.core.lanes = u32::try_from(number % 4 + 1).unwrap_or(1);
     (case, count)
 }
-
-/// Operations on a mapped file, and on what is beside it: triples of them.
-const MAPPED: &str = "
-    store /f offset=0 len=8 fill=11
-    store @1 offset=4000 len=200 fill=12
-    store /f offset=8192 len=4096 fill=13
-    flush /f page=0 pages=1
-    flush /f page=0 pages=9
-    write /f offset=60 len=9 fill=14
-    write /f offset=4000 len=6000 fill=15
-    write /f offset=13000 len=4000 fill=16
-    append /f len=100 fill=17
-    set /f size=4500
-    set /f size=0
-    set /f size=20000
-    set /f uid=3
-    punch /f offset=100 len=9000
-    zero /f offset=4090 len=9000
-    allocate /f extend=1 offset=8192 len=12288
-    copy /g /f from=0 to=4000 len=5000
-    unlink /f
-    write /g offset=0 len=9000 fill=18
-    scatter /g offset=10 len=100 fill=19 count=3 apart=4096
-    scatter /g offset=4096 len=4096 fill=20 count=2 apart=12288
-    scatter /f offset=0 len=300 fill=21 count=4 apart=4100
-    map /f slot=1
-    map /g slot=2
-    release slot=1
-    remount
-    die
-";
 
 /// All triples of operations on a file that is mapped, or about to be.
 pub(super) fn mapped(number: u64) -> (Case, u64) {
@@ -488,7 +288,7 @@ pub(super) fn mapped(number: u64) -> (Case, u64) {
             {how} /f slot=1"
         )
     };
-    triples(number, MAPPED, &[&setup("map"), &setup("hold")])
+    triples(number, sequence("maps"), &[&setup("map"), &setup("hold")])
 }
 
 /// Three of these operations one after the other, behind one of these pasts, in both forms.
@@ -519,7 +319,7 @@ fn steps_of(text: &str) -> Vec<Step> {
 }
 
 fn operations() -> Vec<Step> {
-    steps_of(OPERATIONS)
+    steps_of(sequence("pairs"))
 }
 
 fn pick(index: u64) -> Vec<Step> {
@@ -553,9 +353,9 @@ mod tests {
 
     #[test]
     fn every_text_is_steps_and_every_number_a_case() {
-        for text in
-            [SETUP, OPERATIONS, HELD, MAPPED, TREES].into_iter().chain(FILES).chain(NAME_STEPS)
-        {
+        let texts = ["pairs: before", "pairs", "held", "maps", "trees"].map(sequence);
+        assert!(texts.iter().all(|text| parse_steps(text).unwrap().len() > 10));
+        for text in texts.into_iter().chain(FILES).chain(NAME_STEPS) {
             let text = text.replace("NAME", "n*9");
             assert_eq!(parse_steps(&text).err(), None, "{text}");
         }

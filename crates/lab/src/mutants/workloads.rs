@@ -7,7 +7,7 @@ use novale_core::{Form, UpdatePolicy};
 use crate::clients::SETUP;
 use crate::crash::small_step;
 use crate::diff::CoreOptions;
-use crate::workload::{Flavor, Generator, Step, parse_steps};
+use crate::workload::{Flavor, Generator, Step, parse_steps, sequence};
 
 const MB: u64 = 1 << 20;
 
@@ -59,103 +59,31 @@ impl Plan {
     }
 }
 
-/// Every operation, in every way in which it touches the pool differently.
-const OPERATIONS: &str = "
-    create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /A/foo kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    write /A/foo offset=0 len=5000 fill=1
-    write /A/foo offset=100 len=8 fill=2
-    write /A/foo offset=4096 len=4096 fill=3
-    append /A/foo len=10 fill=4
-    write /A/foo offset=20000 len=100 fill=5
-    setxattr /A/foo name=user.a mode=any len=5000 fill=3
-    setxattr /A/foo name=user.b mode=any len=10 fill=4
-    setxattr /A name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
-    create /A/heir kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    rmdir /A/heir
-    setxattr /A name=system.posix_acl_default mode=any acl=%
-    set /A/foo size=5000
-    write /A/foo offset=6000 len=77 fill=6
-    set /A/foo size=6001
-    set /A/foo size=9000
-    set /A/foo size=7001
-    append /A/foo len=20000 fill=7
-    write /A/foo offset=3 len=20001 fill=8
-    write /A/foo offset=65536 len=16384 fill=9
-    set /A/foo size=300
-    allocate /A/foo extend=1 offset=1000 len=30000
-    set /A/foo size=100
-    allocate /A/foo extend=0 offset=0 len=20000
-    punch /A/foo offset=50 len=20
-    punch /A/foo offset=100 len=17000
-    zero /A/foo offset=4000 len=9000
-    zero_keep_size /A/foo offset=8192 len=4096
-    insert /A/foo offset=4096 len=8192
-    collapse /A/foo offset=0 len=4096
-    copy /A/foo /A/foo from=0 to=20480 len=9000
-    link /A/foo /B/link
-    unlink /A/foo
-    create /A/bar kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    append /A/bar len=4096 fill=10
-    rename /A/bar /B/link mode=replace
-    create /B/symlink kind=symlink mode=777 uid=0 gid=0 rdev=0 target=t*100
-    create /B/device kind=char mode=600 uid=0 gid=0 rdev=259 target=%
-    create /A/n*200 kind=directory mode=2755 uid=1 gid=1 rdev=0 target=%
-    rename /A/n*200 /B/moved mode=replace
-    rename /A /B mode=exchange
-    create /one kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    create /two kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    rename /one /two mode=exchange
-    set /one mode=6755 uid=3
-    set /one mtime=5 atime=-7
-    set /one gid=2 clear_set_id=1 size=300
-    hold /one slot=1
-    unlink /one
-    write /two offset=0 len=8 fill=11
-    release slot=1
-    rmdir /A/moved
-    unlink /A/symlink
-    remount
-    write /two offset=1 len=20 fill=12
-    remount
-    write /two offset=1 len=20 fill=13
-    write /two offset=0 len=9000 fill=13
-    set /two size=5000
-    write /two offset=20000 len=100 fill=14
-    remount
-    create /three kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    die
-    write /two offset=1 len=20 fill=13
-    unlink /three
-    remount
-";
-
 /// The runs that are always the same, each in both forms.
 const FIXED: [fn(Form) -> Plan; 31] = [
-    |form| Plan::new("operations", one_slot(1, form, 3), "", OPERATIONS),
-    |form| Plan::new("operations", one_slot(2, form, 3), "", OPERATIONS).with_threads(),
-    |form| Plan::new("names in turn", one_slot(1, form, 3), "", IN_TURN).with_threads(),
+    |form| always("operations", "operations", (1, form, 3)),
+    |form| always("operations", "operations", (2, form, 3)).with_threads(),
+    |form| always("names in turn", "in turn", (1, form, 3)).with_threads(),
     settling,
-    |form| Plan::new("openings", one_slot(1, form, 2), "", OPENINGS),
-    |form| Plan::new("closings", one_slot(1, form, 2), "", CLOSINGS),
-    |form| Plan::new("heirs", one_slot(1, form, 3), "", HEIRS),
+    |form| always("openings", "openings", (1, form, 2)),
+    |form| always("closings", "closings", (1, form, 2)),
+    |form| always("heirs", "heirs", (1, form, 3)),
     |form| first_use(form, "attributes", "setxattr /f name=user.a mode=replace len=10 fill=1"),
     |form| first_use(form, "trees", "set /f project=3"),
     |form| first_use(form, "moved pages", "collapse /f offset=0 len=4096"),
     without_names,
     |form| without_names(form).with_threads(),
-    |form| Plan::new("mapped files", one_slot(1, form, 3), "", MAPPED),
-    |form| Plan::new("mapped files", one_slot(2, form, 3), "", MAPPED).with_threads(),
-    |form| by(UpdatePolicy::InPlace, Plan::new("in place", one_slot(1, form, 3), "", METHODS)),
+    |form| always("mapped files", "mapped", (1, form, 3)),
+    |form| always("mapped files", "mapped", (2, form, 3)).with_threads(),
+    |form| by(UpdatePolicy::InPlace, always("in place", "methods", (1, form, 3))),
     |form| {
-        let plan = Plan::new("by the log", one_slot(1, form, 3), "", METHODS);
+        let plan = always("by the log", "methods", (1, form, 3));
         by(UpdatePolicy::FineLog, plan.with_threads())
     },
     |form| by(UpdatePolicy::FineLog, settling(form)),
-    |form| by(UpdatePolicy::Paired, Plan::new("paired pages", one_slot(1, form, 3), "", METHODS)),
-    |form| by(UpdatePolicy::Adl, Plan::new("undo log", one_slot(1, form, 3), "", METHODS)),
-    |form| by(UpdatePolicy::Zcl, Plan::new("sources", one_slot(1, form, 3), "", SOURCES)),
+    |form| by(UpdatePolicy::Paired, always("paired pages", "methods", (1, form, 3))),
+    |form| by(UpdatePolicy::Adl, always("undo log", "methods", (1, form, 3))),
+    |form| by(UpdatePolicy::Zcl, always("sources", "sources", (1, form, 3))),
     removals,
     access_times,
     names,
@@ -197,212 +125,14 @@ fn repairs() -> Plan {
     }
 }
 
+/// One of the sequences of `sequences.txt`, on so many lanes, in a pool of so many MB.
+fn always(name: &str, steps: &str, (lanes, form, pool_mb): (u32, Form, u64)) -> Plan {
+    Plan::new(name, one_slot(lanes, form, pool_mb), "", sequence(steps))
+}
+
 fn one_slot(lanes: u32, form: Form, pool_mb: u64) -> CoreOptions {
     CoreOptions::new(vec![pool_mb * MB], lanes, form)
 }
-
-/// What is done when a dead client's operation has been settled.
-const SETTLED: &str = "
-    create /afterwards kind=file mode=600 uid=0 gid=0 rdev=0 target=%
-    write /f offset=100 len=5000 fill=9
-    write /d/f offset=0 len=64 fill=9
-    create /beside kind=directory mode=700 uid=0 gid=0 rdev=0 target=%
-    link /d/f /beside/f
-    unlink /f
-    rename /afterwards /d/f mode=replace
-    rmdir /g/e
-";
-
-/// One opening after the other, so that many end in the middle.
-const OPENINGS: &str = "
-    create /a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    die
-    append /a len=10 fill=1
-    die
-    remount
-    die
-    die
-    link /a /b
-    remount
-    remount
-    die
-";
-
-/// Sessions in which space changes hands and no record is made, so that nothing but the allocator is
-/// stored before the end.
-const CLOSINGS: &str = "
-    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    remount
-    append /f len=9000 fill=1
-    remount
-    append /f len=20000 fill=2
-    remount
-    write /f offset=4096 len=4096 fill=3
-    remount
-    set /f size=100
-    remount
-    append /f len=5000 fill=4
-    die
-    append /f len=30000 fill=5
-    remount
-";
-
-/// New inodes that have attributes from the beginning.
-const HEIRS: &str = "
-    create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    setxattr /d name=system.posix_acl_default mode=any acl=u:7,u5:6,g:5,m:7,o:0
-    create /d/a kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /d/b kind=file mode=666 uid=0 gid=0 rdev=0 target=%
-    create /d/a/c kind=directory mode=700 uid=0 gid=0 rdev=0 target=%
-    create /d/a/e kind=fifo mode=666 uid=0 gid=0 rdev=0 target=%
-    unnamed /d/a slot=1 kind=file mode=666 uid=0 gid=0 rdev=0 target=%
-    link @1 /d/named
-    rmdir /d/a/c
-    unlink /d/b
-    create /d/a/f kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /d/g kind=file mode=640 uid=0 gid=0 rdev=0 target=%
-    remount
-    create /d/a/h kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /d/i kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    unlink /d/g
-    create /d/j kind=file mode=666 uid=0 gid=0 rdev=0 target=%
-";
-
-/// A file whose own pages are mapped: changed in place, cut, grown, flushed; one that is published to.
-const MAPPED: &str = "
-    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    write /f offset=0 len=20000 fill=1
-    setxattr /f name=user.a mode=any len=5000 fill=3
-    map /f slot=1
-    store @1 offset=100 len=9000 fill=2
-    flush /f page=0 pages=2
-    write /f offset=60 len=9 fill=3
-    write /f offset=4000 len=9000 fill=4
-    store @1 offset=8192 len=4096 fill=5
-    write /f offset=24000 len=9000 fill=6
-    flush /f page=0 pages=20
-    punch /f offset=100 len=9000
-    zero /f offset=9000 len=30000
-    setxattr /f name=security.capability mode=any len=20 fill=5
-    set /f size=5000
-    store @1 offset=0 len=20000 fill=7
-    allocate /f extend=0 offset=8192 len=12288
-    store @1 offset=0 len=20000 fill=17
-    setxattr /f name=security.capability mode=any len=20 fill=6
-    append /f len=20000 fill=8
-    set /f size=6000
-    allocate /f extend=0 offset=8192 len=8192
-    store @1 offset=4096 len=12288 fill=18
-    set /f size=30000
-    set /f size=6000
-    allocate /f extend=0 offset=8192 len=8192
-    store @1 offset=4096 len=12288 fill=19
-    allocate /f extend=1 offset=20000 len=100
-    set /f size=100
-    store @1 offset=0 len=4000 fill=9
-    set /f size=30000
-    allocate /f extend=1 offset=28000 len=20000
-    copy /f /f from=0 to=20480 len=9000
-    release slot=1
-    write /f offset=10 len=10 fill=10
-    map /f slot=2
-    store @2 offset=0 len=100 fill=11
-    flush /f page=0 pages=1
-    release slot=2
-    scatter /f offset=10 len=100 fill=12 count=3 apart=8192
-    scatter /f offset=60000 len=5000 fill=13 count=2 apart=9000
-    setxattr /f name=security.capability mode=any len=20 fill=7
-    scatter /f offset=0 len=4096 fill=14 count=4 apart=4096
-    remount
-    scatter /f offset=1 len=9 fill=15 count=2 apart=70000
-    map /f slot=1
-    unlink /f
-    write @1 offset=0 len=9000 fill=16
-    set @1 size=10
-    die
-    remount
-";
-
-/// Operations on inodes that the next ones do not touch, so that own lines count for long.
-const IN_TURN: &str = "
-    create /A kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /B kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /C kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /A/a kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    create /B/b kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    create /C/c kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    link /A/a /A/a2
-    link /B/b /B/b2
-    link /C/c /C/c2
-    rename /A/a /A/a3 mode=replace
-    rename /B/b /B/b3 mode=replace
-    rename /C/c /C/c3 mode=replace
-    rename /A/a2 /A/a3 mode=exchange
-    rename /B/b2 /B/b3 mode=exchange
-    rename /C/c2 /C/c3 mode=exchange
-    unlink /A/a2
-    unlink /B/b2
-    unlink /C/c2
-    unlink /A/a3
-    unlink /B/b3
-    unlink /C/c3
-    rmdir /A
-    rmdir /B
-    rmdir /C
-";
-
-/// Overwrites, and what comes after them.
-const SOURCES: &str = "
-    create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
-    create /h kind=file mode=644 uid=1 gid=1 rdev=0 target=%
-    write /f offset=0 len=9000 fill=1
-    write /h offset=0 len=9000 fill=2
-    copy /h /f from=100 to=30 len=64
-    map /h slot=1
-    store @1 offset=100 len=200 fill=3
-    copy /h /f from=50 to=4000 len=2000
-    store @1 offset=60 len=200 fill=4
-    flush /h page=0 pages=1
-    copy /h /f from=4000 to=100 len=200
-    release slot=1
-    write /f offset=64 len=64 fill=5
-    die
-    copy /h /f from=100 to=4000 len=200
-    remount
-    unlink /f
-    unlink /h
-";
-
-const METHODS: &str = "
-    create /f kind=file mode=6755 uid=1 gid=1 rdev=0 target=%
-    write /f offset=0 len=9000 fill=1
-    write /f offset=100 len=64 fill=2
-    write /f offset=4000 len=200 fill=3
-    write /f offset=4000 len=200 fill=4
-    append /f len=100 fill=5
-    write /f offset=9000 len=90 fill=6
-    set /f mode=600
-    write /f offset=0 len=8192 fill=7
-    write /f offset=0 len=9000 fill=8
-    write /f offset=30 len=10 fill=9
-    map /f slot=1
-    store @1 offset=30 len=64 fill=10
-    flush /f page=0 pages=1
-    write /f offset=32 len=64 fill=11
-    release slot=1
-    write /f offset=64 len=64 fill=12
-    link /f /g
-    write /g offset=1 len=700 fill=13
-    punch /f offset=4096 len=4096
-    write /f offset=5000 len=64 fill=14
-    write /f offset=5001 len=64 fill=15
-    die
-    write /f offset=10 len=64 fill=16
-    remount
-    write /f offset=11 len=64 fill=17
-    unlink /f
-    unlink /g
-";
 
 /// A run whose writes take these methods.
 fn by(update: UpdatePolicy, plan: Plan) -> Plan {
@@ -411,7 +141,7 @@ fn by(update: UpdatePolicy, plan: Plan) -> Plan {
 }
 
 fn settling(form: Form) -> Plan {
-    let plan = Plan::new("settling", one_slot(1, form, 4), SETUP, SETTLED);
+    let plan = Plan::new("settling", one_slot(1, form, 4), SETUP, sequence("settled"));
     Plan { ends: Ends::Settled, ..plan }
 }
 
@@ -703,8 +433,8 @@ mod tests {
             let plan = plan(turn, 1);
             assert!(plan.steps.len() > 6 || plan.ends == Ends::Repaired, "{}", plan.name);
         }
-        assert!(parse_steps(OPERATIONS).unwrap().len() > 40);
-        assert!(parse_steps(IN_TURN).unwrap().len() > 20);
-        assert!(parse_steps(METHODS).unwrap().len() > 20);
+        assert!(parse_steps(sequence("operations")).unwrap().len() > 40);
+        assert!(parse_steps(sequence("in turn")).unwrap().len() > 20);
+        assert!(parse_steps(sequence("methods")).unwrap().len() > 20);
     }
 }

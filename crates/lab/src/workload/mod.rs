@@ -14,4 +14,4 @@ pub use bytes::fill_bytes;
 pub use generate::{Flavor, Generator};
 pub use step::{AclEntry, Action, Path, Step, StepKind, Target, Value};
 pub use subject::{Entry, Failure, Op, Outcome, Session, Subject, run_step};
-pub use text::{number_of, parse_steps, print_steps};
+pub use text::{number_of, parse_steps, print_steps, sequence};

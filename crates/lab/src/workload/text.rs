@@ -31,6 +31,13 @@ pub fn parse_steps(text: &str) -> Result<Vec<Step>, String> {
     lines.map(parse).collect()
 }
 
+/// The text of a sequence of `sequences.txt`; nothing by another name.
+pub fn sequence(name: &str) -> &'static str {
+    let sections = include_str!("sequences.txt").split("\n[").skip(1);
+    let found = sections.filter_map(|section| section.split_once("]\n"));
+    found.filter(|(title, _)| *title == name).map(|(_, text)| text).next().unwrap_or_default()
+}
+
 /// The keys of numbers that say where and how much.
 const NUMBERS: [&str; 10] =
     ["offset", "len", "from", "to", "count", "apart", "page", "pages", "size", "fill"];
