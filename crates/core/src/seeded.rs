@@ -210,6 +210,8 @@ pub enum Bug {
     SettledBufferDropped,
     /// A buffered write changes the file's blocks before it has happened.
     BufferedInPart,
+    /// An access time counts before it is stored: the one before it, which was replaced, comes back.
+    AccessCountsEarly,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

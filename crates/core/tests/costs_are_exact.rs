@@ -644,6 +644,15 @@ fn reading_costs_nothing_but_an_access_time_that_is_due() {
             costs: [cost(3, 1, 0), cost(3, 1, 0)],
         },
         Case {
+            // As read(2): no access. It changed the access time.
+            name: "a read of no bytes",
+            prepare: nothing,
+            run: |w| {
+                w.fs.read(&ctx(), w.f, 0, &mut []).unwrap();
+            },
+            costs: [cost(0, 0, 0), cost(0, 0, 0)],
+        },
+        Case {
             name: "further reads, look-ups, listings, attributes, holds, sync",
             prepare: |w| {
                 let later = Ctx { now_ns: 2_000, hint: 0 };

@@ -25,6 +25,8 @@ pub struct Contents {
     pub(crate) loose: BTreeMap<u64, BTreeSet<[u8; 8]>>,
     /// What the file was before writes that a crash may take back, the oldest first.
     pub(crate) earlier: Vec<Earlier>,
+    /// Access times that a crash may bring back: a read waits for nothing to be durable.
+    pub(crate) accesses: BTreeSet<i64>,
 }
 
 impl Contents {

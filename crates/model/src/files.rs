@@ -35,7 +35,11 @@ impl Model {
             self.sync(ino);
         }
         self.change_earlier(ino, now_ns);
-        let attr = &mut self.inode_mut(ino)?.attr;
+        let inode = self.inode_mut(ino)?;
+        if let (Some(_), Body::File(contents)) = (set.atime_ns, &mut inode.body) {
+            contents.accesses.clear();
+        }
+        let attr = &mut inode.attr;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
@@ -262,7 +266,8 @@ impl Model {
             Atime::Relatime => stale,
             Atime::Strict => true,
         };
-        if due && attr.kind == Kind::File {
+        if due && let Body::File(contents) = &mut inode.body {
+            contents.accesses.insert(attr.atime_ns);
             attr.atime_ns = now_ns;
         }
     }

@@ -1,10 +1,12 @@
 //! Files whose own pages are mapped, and writes to several places of a file at once.
 
+use std::collections::BTreeSet;
+
 use crate::contents::{Contents, PAGE_BYTES};
 use crate::files::check_end;
 use crate::state::{Body, Model};
 use crate::tree::Tree;
-use crate::types::{Error, Ino, Result};
+use crate::types::{Attr, Error, Ino, Result};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -133,7 +135,8 @@ impl Model {
         both
     }
 
-    /// Files turned out to hold these bytes. With `durable` nothing else comes back any more.
+    /// Files turned out to hold these bytes and access times. With `durable` nothing else comes back any
+    /// more.
     pub fn turn_out(&mut self, found: &Tree, durable: bool) {
         for (path, node) in found.nodes() {
             let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
@@ -142,8 +145,10 @@ impl Model {
                 self.earlier_turn_out(ino, &node.contents, &node.attr);
             }
             let inode = ino.and_then(|ino| self.inodes.get_mut(&ino));
-            if let Some(Body::File(contents)) = inode.map(|inode| &mut inode.body) {
+            let Some(inode) = inode else { continue };
+            if let Body::File(contents) = &mut inode.body {
                 turn_out_one(contents, &node.contents, durable);
+                turn_out_access(&mut contents.accesses, &mut inode.attr, &node.attr, durable);
             }
         }
     }
@@ -160,6 +165,17 @@ impl Model {
 fn turn_out_one(contents: &mut Contents, found: &Contents, durable: bool) {
     if !contents.loose.is_empty() {
         contents.turn_out(found, durable);
+    }
+}
+
+fn turn_out_access(olds: &mut BTreeSet<i64>, attr: &mut Attr, found: &Attr, durable: bool) {
+    if olds.is_empty() {
+        return;
+    }
+    olds.insert(attr.atime_ns);
+    attr.atime_ns = found.atime_ns;
+    if durable {
+        olds.clear();
     }
 }
 

@@ -26,11 +26,15 @@ impl Node {
     /// Whether a crash may leave what was found of what was to be `self`.
     fn allows(&self, found: &Self) -> bool {
         let Self { attr, contents, target, xattrs, first_path } = self;
+        let mut attr = *attr;
+        if contents.accesses.contains(&found.attr.atime_ns) {
+            attr.atime_ns = found.attr.atime_ns;
+        }
         let is_like =
             (target, xattrs, first_path) == (&found.target, &found.xattrs, &found.first_path);
         is_like
-            && (contents.allows(&found.contents) && *attr == found.attr
-                || contents.allows_earlier(attr, &found.contents, &found.attr))
+            && (contents.allows(&found.contents) && attr == found.attr
+                || contents.allows_earlier(&attr, &found.contents, &found.attr))
     }
 }
 
@@ -115,8 +119,8 @@ impl Tree {
         self.nodes.values_mut().for_each(|node| change(&mut node.attr));
     }
 
-    /// Whether a crash may leave what was found of what was to be `self`: the same, but for bytes that
-    /// were not durable.
+    /// Whether a crash may leave what was found of what was to be `self`: the same, but for bytes and
+    /// access times that were not durable.
     #[must_use]
     pub fn allows(&self, found: &Self) -> bool {
         self.limits == found.limits

@@ -304,3 +304,29 @@ fn a_tree_tells_hard_links_from_equal_files() {
     assert!(difference.contains("/b: same file as: linked /a, equal /b\n"), "{difference}");
     assert!(difference.contains("/a: nlink: linked 2, equal 1\n"), "{difference}");
 }
+
+#[test]
+fn an_access_time_may_go_until_it_is_set_or_found() {
+    let mut model = Model::new(0o755, 0, 0, 0, Atime::Strict);
+    let new =
+        NewInode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: Vec::new() };
+    let file = model.create(Ino::ROOT, b"f", &new, 10).unwrap().ino;
+    model.write(file, 0, b"x", 10).unwrap();
+    let tree = |model: &Model| Tree::of(model).unwrap();
+    let before = tree(&model);
+    model.read(file, 0, 1, 20).unwrap();
+    let first = tree(&model);
+    model.read(file, 0, 1, 30).unwrap();
+    let second = tree(&model);
+    assert!(second.allows(&before) && second.allows(&first) && !first.allows(&second));
+    let mut found = model.clone();
+    found.turn_out(&first, true);
+    assert!(tree(&found).allows(&first) && !tree(&found).allows(&second));
+    found = model.clone();
+    found.turn_out(&first, false);
+    assert!(tree(&found).allows(&second));
+    model.setattr(file, &SetAttr { atime_ns: Some(5), ..SetAttr::default() }, 40).unwrap();
+    let set = tree(&model);
+    model.setattr(file, &SetAttr { atime_ns: Some(30), ..SetAttr::default() }, 40).unwrap();
+    assert!(!tree(&model).allows(&set));
+}

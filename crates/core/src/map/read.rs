@@ -11,6 +11,7 @@ use crate::fs::{Atime, Fs};
 use crate::inode::view::View;
 use crate::op::call::OpKind;
 use crate::op::lock::regular;
+use crate::seeded::{self, Bug};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
@@ -24,6 +25,8 @@ impl Fs {
     /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file, [`Error::Stale`].
     pub fn read(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self.read_at_once(ctx.hint, ino, offset, buffer) {
+            // As the kernel has it, to ask for no bytes is no access.
+            Some((count, _)) if buffer.is_empty() => Ok(count),
             Some((count, times)) if !self.is_access_due(ctx, times) => Ok(count),
             Some((count, times)) => self.touch(ctx, ino, times).map(|()| count),
             None => self.read_slowly(ctx, ino, offset, buffer),
@@ -34,7 +37,9 @@ impl Fs {
     #[inline(never)]
     fn read_slowly(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let (count, times) = self.read_out(ctx, ino, offset, buffer)?;
-        self.touch(ctx, ino, times)?;
+        if !buffer.is_empty() {
+            self.touch(ctx, ino, times)?;
+        }
         Ok(count)
     }
 
@@ -175,9 +180,12 @@ impl Fs {
         let at = locked.place.addr.add(VOLATILE_OFFSET);
         let word =
             |offset: u64, value: u64| self.pm.store_u64(at.add(offset), value, Purpose::Inode);
+        let counts = || word(8, locked.view.attr_seq());
+        let early = seeded::is_on(Bug::AccessCountsEarly).then(counts);
         let stored = word(0, ctx.now_ns.cast_unsigned())
             .join(word(16, u64::from(locked.id.generation)))
-            .join(word(8, locked.view.attr_seq()));
+            .join(counts());
+        drop(early);
         let _unfenced = self.pm.write_back(stored);
         locked.view.publish(|| locked.view.set_atime_ns(ctx.now_ns));
         Ok(())

@@ -153,6 +153,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("flushed-early", FlushedEarly, Death, "DESIGN 3, HiNFS", "a flush gives the buffer up before its commit is durable"),
     bug!("settled-buffer-dropped", SettledBufferDropped, Death, "DESIGN 3, HiNFS", "settling drops what the buffer has of a dead client's file"),
     bug!("buffered-in-part", BufferedInPart, ArenaDeath, "DESIGN 3, HiNFS", "a buffered write changes the file's blocks before it has happened"),
+    bug!("access-counts-early", AccessCountsEarly, PowerCut, "SPEC, access time", "an access time counts before it is stored: one that was replaced comes back"),
 ];
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use fastrand::Rng;
-use novale_core::{Form, Mode, UpdatePolicy};
+use novale_core::{Atime, Form, Mode, UpdatePolicy};
 use novale_model::SetAttr;
 
 use super::shapes::ALL;
@@ -90,6 +90,25 @@ fn with_methods(steps: Vec<Step>, seed: u64) -> Vec<Step> {
         mixed.push(step);
     }
     mixed
+}
+
+/// Random steps, most of what they change being read behind it, by a rule for access times.
+pub(super) fn reads(seed: u64) -> Case {
+    let atime = if seed.is_multiple_of(3) { Atime::Relatime } else { Atime::Strict };
+    let mut case = random(seed, either(seed, Form::Two)).with(|options| options.atime = atime);
+    let mut chance = Rng::with_seed(seed);
+    let read = |step: &Step| match step {
+        Step::On { target, .. } => {
+            Some(Step::On { target: target.clone(), action: Action::Read { offset: 0, len: 9 } })
+        }
+        _ => None,
+    };
+    let with_read = |step: Step| {
+        let then = read(&step).filter(|_| chance.u32(0..3) > 0);
+        [Some(step), then].into_iter().flatten()
+    };
+    case.steps = case.steps.into_iter().flat_map(with_read).collect();
+    case
 }
 
 /// Random steps with files that are mapped, on bytes above all or, of turn 1, on all.

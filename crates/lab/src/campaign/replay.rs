@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use novale_core::{Form, Mode, UpdatePolicy, mkfs_check};
+use novale_core::{Atime, Form, Mode, UpdatePolicy, mkfs_check};
 use novale_layout::PAGE;
 
 use super::workloads::Case;
@@ -45,6 +45,7 @@ pub fn print_replay(case: &Case, found: &str) -> String {
         ("used_one_in", case.options.used_one_in),
         ("nested_one_in", case.options.nested_one_in),
         ("cut_off_one_in", u64::from(case.options.cut_off_one_in)),
+        ("atime", case.options.atime as u64),
         ("by_units", u64::from(case.options.by_units)),
         ("many_threads", u64::from(case.options.many_threads)),
         ("clients", case.options.clients as u64),
@@ -142,6 +143,7 @@ fn parse_options(line: &str) -> Result<CrashOptions, String> {
             random: values.index("random", CHOSEN_MAX)?,
             at_stores: values.flag("at_stores")?,
         },
+        atime: values.atime()?,
         caches: if values.flag("eadr")? { Caches::Kept } else { Caches::Lost },
         used_one_in: values.number("used_one_in", 0, u64::MAX)?,
         nested_one_in: values.number("nested_one_in", 0, u64::MAX)?,
@@ -183,6 +185,13 @@ impl<'l> Values<'l> {
 
     fn flag(&mut self, key: &str) -> Result<bool, String> {
         Ok(self.number::<u8>(key, 0, 1)? == 1)
+    }
+
+    fn atime(&mut self) -> Result<Atime, String> {
+        let number = self.or("atime", Atime::Noatime as u8, u64::MAX)?;
+        let all = [Atime::Relatime, Atime::Noatime, Atime::Strict];
+        let known = all.into_iter().find(|atime| *atime as u8 == number);
+        known.ok_or_else(|| format!("atime={number} is no rule for access times"))
     }
 
     /// Slots, lanes and form, of which a pool can be made.

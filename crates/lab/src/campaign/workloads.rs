@@ -81,6 +81,7 @@ pub const WORKLOADS: &[Workload] = &[
     line("random", "random steps, in the form that fits", Drawn(|seed| drawn::random(seed, Form::Auto))),
     line("methods", "random steps, each sequence by one of the write methods", Drawn(drawn::methods)),
     line("buffered", "random steps whose writes are buffered, files mapped among them", Drawn(drawn::buffered)),
+    line("reads", "random steps, files read behind them, by two rules for access times", Drawn(drawn::reads)),
     line("two", "random steps in the two-fence form", Drawn(|seed| drawn::random(seed, Form::Two))),
     line("threads", "random steps by several threads, some never seen again", Drawn(|seed| drawn::random(seed, either(seed, Form::Two)).with(|options| options.many_threads = true))),
     line("lanes", "random steps on 1, 2, 3, 7 or 16 lanes", Drawn(drawn::lanes)),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use novale_core::Form;
+use novale_core::{Atime, Form};
 
 use super::explorer::Explorer;
 use super::hardware::Caches;
@@ -17,6 +17,8 @@ use crate::workload::Step;
 pub struct CrashOptions {
     /// The pool.
     pub core: CoreOptions,
+    /// When reads change the access time.
+    pub atime: Atime,
     /// What a power cut does to the caches.
     pub caches: Caches,
     /// Index of the first step that is cut: what comes before only sets the scene.
@@ -51,6 +53,7 @@ impl Default for CrashOptions {
     fn default() -> Self {
         Self {
             core: CoreOptions::new(vec![4 << 20], 1, Form::Auto),
+            atime: Atime::Noatime,
             caches: Caches::Lost,
             from_step: 0,
             effort: Effort::default(),

@@ -78,7 +78,12 @@ impl<'o> Explorer<'o> {
         if !hardware.pending().is_empty() {
             return Err(format!("mkfs left {} lines not durable", hardware.pending().len()));
         }
-        let model = Model::new(0o755, 0, 0, now_ns_at(0), Atime::Noatime)
+        let atime = match options.atime {
+            novale_core::Atime::Noatime => Atime::Noatime,
+            novale_core::Atime::Relatime => Atime::Relatime,
+            novale_core::Atime::Strict => Atime::Strict,
+        };
+        let model = Model::new(0o755, 0, 0, now_ns_at(0), atime)
             .buffering(options.core.mode == Mode::Buffered)
             .overwriting_in_place(options.core.update == UpdatePolicy::InPlace);
         let bench = Bench::new(&hardware, options.core.manner(), now_ns_at(1 << 20))?;
@@ -149,6 +154,8 @@ impl<'o> Explorer<'o> {
             return Err(("in running".to_owned(), "it did not open".to_owned()));
         };
         let collected = machine.collected();
+        // What looks at it between the steps leaves no trace.
+        machine.set_atime(self.options.atime);
         let session = &mut self.machine_session;
         let mut run = || run_step(machine.as_mut(), session, step, now_ns);
         // Most operations are this thread's; some are another's, or of one that is never seen
@@ -159,6 +166,7 @@ impl<'o> Explorer<'o> {
             (Some(_), _) => std::thread::scope(|scope| scope.spawn(run).join())
                 .map_err(|payload| ("in running".to_owned(), panic_text(payload.as_ref())))?,
         };
+        machine.set_atime(novale_core::Atime::Noatime);
         if found == Outcome::Failed(Failure::Error(Error::NoSpace)) {
             // It changed nothing.
             check_no_space(machine.as_mut(), step, BYTES_ROOMY)

@@ -212,16 +212,19 @@ impl<'h> Choosing<'h> {
         Self { hardware, lines, seen: HashSet::new(), images: Vec::new() }
     }
 
-    /// Adds the image that keeps what `keep` says of (line, index of the store, store).
+    /// Adds the image that keeps what `keep` says of (line, index of the store, store), but for ordered
+    /// stores behind one of their line that is not kept.
     fn add(&mut self, choice: Choice, mut keep: impl FnMut(LineKey, usize, &Pending) -> bool) {
         let (mut lines, mut state) = (Vec::new(), self.hardware.state());
         for line in &self.lines {
-            let kept: Vec<bool> = line
-                .stores
-                .iter()
-                .enumerate()
-                .map(|(index, store)| keep(line.key, index, store))
-                .collect();
+            let mut is_gone = false;
+            let stores = line.stores.iter().enumerate();
+            let kept = stores.map(|(index, store)| {
+                let kept = keep(line.key, index, store) && !(store.ordered && is_gone);
+                is_gone |= store.ordered && !kept;
+                kept
+            });
+            let kept: Vec<bool> = kept.collect();
             let (bytes, hash) = if kept.iter().all(|kept| *kept) {
                 (line.whole, line.whole_hash)
             } else if kept.iter().any(|kept| *kept) {

@@ -126,6 +126,13 @@ impl CoreMachine {
         Ok((pm, arena))
     }
 
+    /// Says when reads change the access time; first they never do.
+    pub fn set_atime(&self, atime: Atime) {
+        if let Some(fs) = &self.fs {
+            fs.set_atime(atime);
+        }
+    }
+
     /// Log pages reclaimed since it was opened; none if it did not open.
     pub fn collected(&self) -> GcStats {
         self.fs.as_ref().map(Fs::gc_stats).unwrap_or_default()

@@ -69,8 +69,6 @@ pub(super) struct Recording<'p> {
     model: Model,
     died: bool,
     turn: usize,
-    /// What showed before an access time changed, which a crash may lose.
-    earlier: Vec<State>,
 }
 
 impl<'p> Recording<'p> {
@@ -115,7 +113,6 @@ impl<'p> Recording<'p> {
             model: Model::new(0o755, 0, 0, 0, Atime::Noatime),
             died: true,
             turn: 0,
-            earlier: Vec::new(),
         })
     }
 
@@ -244,14 +241,8 @@ impl<'p> Recording<'p> {
         // What is mapped changes in place.
         let first = visible_after_crash(&before.becoming(&self.model))?;
         let then = visible_after_crash(&self.model)?.named("after");
-        if self.plan.strict_atime && during == "look" {
-            self.earlier.push(first.named("before an access"));
-        }
         let form = if during == UNNAMED { Form::Single } else { self.plan.core.form };
-        let mut both = vec![first.named("before"), then.clone()];
-        let mut after = vec![then];
-        both.extend(self.earlier.iter().cloned());
-        after.extend(self.earlier.iter().cloned());
+        let (both, after) = (vec![first.named("before"), then.clone()], vec![then]);
         Ok(Act {
             name,
             keyed: Keyed::new(self.recorder.take(), during, form_name(form)),
