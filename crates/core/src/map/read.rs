@@ -181,11 +181,10 @@ impl Fs {
         let word =
             |offset: u64, value: u64| self.pm.store_u64(at.add(offset), value, Purpose::Inode);
         let counts = || word(8, locked.view.attr_seq());
-        let early = seeded::is_on(Bug::AccessCountsEarly).then(counts);
+        let _early = seeded::is_on(Bug::AccessCountsEarly).then(counts);
         let stored = word(0, ctx.now_ns.cast_unsigned())
             .join(word(16, u64::from(locked.id.generation)))
             .join(counts());
-        drop(early);
         let _unfenced = self.pm.write_back(stored);
         locked.view.publish(|| locked.view.set_atime_ns(ctx.now_ns));
         Ok(())

@@ -97,11 +97,9 @@ pub(super) fn reads(seed: u64) -> Case {
     let atime = if seed.is_multiple_of(3) { Atime::Relatime } else { Atime::Strict };
     let mut case = random(seed, either(seed, Form::Two)).with(|options| options.atime = atime);
     let mut chance = Rng::with_seed(seed);
-    let read = |step: &Step| match step {
-        Step::On { target, .. } => {
-            Some(Step::On { target: target.clone(), action: Action::Read { offset: 0, len: 9 } })
-        }
-        _ => None,
+    let read = |step: &Step| {
+        let Step::On { target, .. } = step else { return None };
+        Some(Step::On { target: target.clone(), action: Action::Read { offset: 0, len: 9 } })
     };
     let with_read = |step: Step| {
         let then = read(&step).filter(|_| chance.u32(0..3) > 0);

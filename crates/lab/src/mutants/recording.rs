@@ -11,7 +11,7 @@ use super::trial::Stretch;
 use super::workloads::Plan;
 use crate::clients::{DeathOptions, Points, settle_once};
 use crate::crash::{
-    Allowed, BYTES_ROOMY, Event, Hardware, Recorder, State, What, check_alike, visible_after_crash,
+    Allowed, BYTES_ROOMY, Event, Hardware, Recorder, What, check_alike, visible_after_crash,
 };
 use crate::diff::{
     CoreMachine, Manner, check_no_space, make_pool, new_arena, now_ns_at, open_pool, panic_text,
