@@ -199,3 +199,42 @@ fn files_that_are_written_anew_go_round() {
     let skew = skew(&since(&fs, &before), &[1.0 / 3.0; 3]);
     assert!(skew < 0.2, "{skew}");
 }
+
+/// A pool whose slots endure so much.
+fn pool_that_endures(lens: &[u64], endurance: &[u64]) -> Pm {
+    let pm = Pm::anonymous(lens, &PmOptions::default()).unwrap();
+    let mut options = mkfs_options(lens.len(), 2);
+    options.endurance = endurance.to_vec();
+    mkfs(&pm, &options).unwrap();
+    pm
+}
+
+/// The coolest slot is as good as full: the others are worn evenly all the same.
+#[test]
+fn a_slot_with_short_runs_alone_is_passed_over() {
+    const TEN_12: u64 = 1_000_000_000_000;
+    let lens = [8 * MB, 32 * MB, 32 * MB, 32 * MB, 32 * MB];
+    let fs = open_as(pool_that_endures(&lens, &[TEN_12, 1, 1, 1, 1]), &wasa(UpdatePolicy::Auto));
+    let before = fs.wear().unwrap();
+    come_and_go(&fs, 120, 200);
+    let lines = since(&fs, &before);
+    let skew = skew(&lines[1..], &[0.25; 4]);
+    assert!(skew < 0.1, "{skew}: {lines:?}");
+}
+
+/// Where no cooler slot has room a page of a hot one is overwritten where it is.
+#[test]
+fn a_hot_slot_without_a_cooler_one_is_not_copied_within() {
+    let fs =
+        open_as(pool_that_endures(&[128 * MB, 4 * MB], &[1, 1_000_000]), &wasa(UpdatePolicy::Auto));
+    let ino = file(&fs, b"f");
+    for at in 0..60 {
+        fs.write(&CTX, ino, at * MB, &vec![1; 1 << 20]).unwrap();
+    }
+    let before = fs.wear().unwrap();
+    for turn in 0..5000_u64 {
+        fs.write(&CTX, ino, turn * 7 % 15_000 * PAGE + 100, &[2; 64]).unwrap();
+    }
+    let lines = since(&fs, &before);
+    assert!(lines[0] < 5000 * 8, "{lines:?}");
+}

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x271e_8bf0_ab36_1dd6,
+        fingerprint: 0x410a_08a4_1790_3820,
     },
 ];
 

@@ -78,9 +78,13 @@ pub(crate) fn run(args: &WearArgs) -> Result<()> {
     if placement.is_none() {
         bail!("{}: nobody has the pool open: nothing is written to it", slots::shown(&found.paths));
     }
-    while placement.is_some() && !is_unheard(seconds)? {
+    // Until nobody has the pool open, or nobody listens.
+    while !is_unheard(seconds)? {
         let (lines, now) = lines_now(&found)?;
         placement = now;
+        if placement.is_none() {
+            return Ok(());
+        }
         let sent: Vec<u64> =
             lines.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).collect();
         let wear = Wear::new(&found, args, placement, &lines, &sent, Duration::from_secs(seconds));
@@ -250,7 +254,7 @@ fn bar(part: f64) -> String {
     format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled))
 }
 
-/// The same as a picture: a bar for each slot, and its share of an even wear.
+/// The same as a picture: a bar for each slot.
 fn draw(wear: &Wear, file: &Path) -> Result<()> {
     let most = wear.slots.iter().map(|slot| slot.times_written).fold(0.0, f64::max).max(1e-9);
     let root = SVGBackend::new(file, (900, 420)).into_drawing_area();

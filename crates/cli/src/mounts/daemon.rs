@@ -99,7 +99,8 @@ pub(crate) fn run(request: &Request) -> Result<()> {
 /// nobody waits for those, and saves how far the slots are worn.
 fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<Event> {
     let interval = if pool.shared { SETTLING_INTERVAL } else { WEAR_INTERVAL };
-    let mut keeper = WearKeeper { saved: Instant::now(), lines: 0 };
+    let lines = pool.fs.wear().map_or(0, |lines| lines.iter().sum());
+    let mut keeper = WearKeeper { saved: Instant::now(), lines };
     loop {
         match next_event.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}

@@ -37,6 +37,8 @@ const FREE_WORDS: usize = 8;
 /// As [`LANE_EXTENT_PAGES_MAX`], but for a longer write, where slots are to be worn evenly: the wear of two
 /// slots differs by what lanes hold.
 const WEAR_EXTENT_PAGES: u64 = 64;
+/// A slot with several others beside it is left alone where its runs are shorter, in pages.
+const LEAST_EXTENT_PAGES: u64 = 16;
 /// Extents that a lane gathers before they go back to the bitmap.
 pub(crate) const BATCH: usize = 64;
 
@@ -318,11 +320,7 @@ impl Allocator {
         let target = want.min(LANE_EXTENT_PAGES_MAX).max(fair.min(most));
         let turn =
             Turn { lane: lane.index().into(), lanes: self.lane_count, turn: lane.next_turn() };
-        let slot = match self.ranges.slots() {
-            [_] => 0,
-            _ => self.wear.choose(arena, &self.free_by_slot(arena)?, turn)?,
-        };
-        let found = self.ranges.take(arena, op, slot, lane.cursor(), target)?;
+        let found = self.find_extent(arena, op, turn, lane.cursor(), target)?;
         let Some((extent, cursor)) = found else {
             return Ok(());
         };
@@ -333,6 +331,35 @@ impl Allocator {
         let _before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let rest = lane.replace_extent(extent, cursor);
         self.give_now(arena, op, rest)
+    }
+
+    /// Takes an extent from the slot that the policy names, or from the next one that it names where that has
+    /// nothing but short runs; from anywhere where all have. Returns it and where to go on next time.
+    fn find_extent(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        turn: Turn,
+        cursor: u64,
+        target: u64,
+    ) -> Result<Option<(Extent, u64)>> {
+        let mut slot = 0;
+        if self.ranges.slots().len() > 1 {
+            let mut free = self.free_by_slot(arena)?;
+            slot = self.wear.choose(arena, &free, turn)?;
+            for _ in 0..free.len() {
+                let pages = (target, LEAST_EXTENT_PAGES);
+                let found = self.ranges.take_in_slot(arena, op, slot, cursor, pages)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+                if let Some(free) = free.get_mut(slot) {
+                    *free = 0;
+                }
+                slot = self.wear.choose(arena, &free, turn)?;
+            }
+        }
+        self.ranges.take(arena, op, slot, cursor, target)
     }
 
     /// Counts pages that are overwritten or taken, and looks anew how far the slots are worn where it

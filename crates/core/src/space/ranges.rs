@@ -36,6 +36,14 @@ pub(crate) struct SlotRanges {
     pub(crate) pages: u64,
 }
 
+impl SlotRanges {
+    /// Where a search goes on in it that was at range `cursor` last.
+    fn start(&self, cursor: u64) -> u64 {
+        let is_here = (self.first..self.first + self.count).contains(&cursor);
+        if is_here { cursor } else { self.first }
+    }
+}
+
 /// The tables' places in the arena.
 #[derive(Debug)]
 pub(crate) struct Ranges {
@@ -325,8 +333,22 @@ impl Ranges {
         Ok(())
     }
 
-    /// Takes up to `want` contiguous pages, searching from range `cursor` of slot `slot` on and
-    /// through all other slots after it. Returns the extent and where to go on next time.
+    /// Takes up to `want` contiguous pages of a slot, and not fewer than `least`, searching from range `cursor`
+    /// on. Returns the extent and where to go on next time.
+    pub(super) fn take_in_slot(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        slot: usize,
+        cursor: u64,
+        (want, least): (u64, u64),
+    ) -> Result<Option<(Extent, u64)>> {
+        let Some(home) = self.slots.get(slot) else { return Ok(None) };
+        let (start, end) = (home.start(cursor), home.first + home.count);
+        self.take_along(arena, op, &[(start, end), (home.first, start)], (want, least))
+    }
+
+    /// The same through all slots, from one on: any pages that are free.
     pub(super) fn take(
         &self,
         arena: &Arena,
@@ -335,43 +357,40 @@ impl Ranges {
         cursor: u64,
         want: u64,
     ) -> Result<Option<(Extent, u64)>> {
-        let Some(home) = self.slots.get(slot) else {
-            return Ok(None);
-        };
-        let start = if (home.first..home.first + home.count).contains(&cursor) {
-            cursor
-        } else {
-            home.first
-        };
-        let want_run = want.min(RANGE_PAGES);
+        let Some(home) = self.slots.get(slot) else { return Ok(None) };
+        let (start, end) = (home.start(cursor), home.first + home.count);
+        let spans = [(start, end), (home.first, start), (end, self.total), (0, home.first)];
+        self.take_along(arena, op, &spans, (want, 1))
+    }
+
+    fn take_along(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        spans: &[(u64, u64)],
+        (want, least): (u64, u64),
+    ) -> Result<Option<(Extent, u64)>> {
+        let want = want.min(RANGE_PAGES);
         // A summary is read without the lock, so the range may be empty once it is taken: the
         // search is repeated, each time over what is free by then.
         for _ in 0..=self.total {
-            let Some(range) = self.search(arena, start, home, want_run)? else {
+            let Some((range, run)) = self.search(arena, spans, want)? else { return Ok(None) };
+            if run < least.min(want) {
                 return Ok(None);
-            };
-            if let Some(extent) = self.take_in(arena, op, range, want_run)? {
+            }
+            if let Some(extent) = self.take_in(arena, op, range, want)? {
                 return Ok(Some((extent, range)));
             }
         }
         Ok(None)
     }
 
-    /// The range to take from: the first with a long enough run among the next
-    /// [`SEARCH_RANGES_MAX`] ranges that have free pages, else the one with the longest run.
-    fn search(
-        &self,
-        arena: &Arena,
-        start: u64,
-        home: &SlotRanges,
-        want: u64,
-    ) -> Result<Option<u64>> {
+    /// The range to take from, and its longest run: the first with a long enough one among the next
+    /// [`SEARCH_RANGES_MAX`] ranges that have free pages, else the one with the longest.
+    fn search(&self, arena: &Arena, spans: &[(u64, u64)], want: u64) -> Result<Option<(u64, u64)>> {
         let mut best: Option<(u64, u64)> = None;
         let mut seen = 0;
-        let home_end = home.first + home.count;
-        for (from, to) in
-            [(start, home_end), (home.first, start), (home_end, self.total), (0, home.first)]
-        {
+        for &(from, to) in spans {
             let mut range = from;
             while range < to {
                 if range % GROUP == 0 && self.group(arena, range)?.load(Ordering::Relaxed) == 0 {
@@ -380,7 +399,7 @@ impl Ranges {
                 }
                 let run = longest(self.summary(arena, range)?.load(Ordering::Relaxed));
                 if run >= want {
-                    return Ok(Some(range));
+                    return Ok(Some((range, run)));
                 }
                 if run > 0 {
                     seen += 1;
@@ -388,13 +407,13 @@ impl Ranges {
                         best = Some((range, run));
                     }
                     if seen >= SEARCH_RANGES_MAX {
-                        return Ok(best.map(|(range, _)| range));
+                        return Ok(best);
                     }
                 }
                 range += 1;
             }
         }
-        Ok(best.map(|(range, _)| range))
+        Ok(best)
     }
 }
 

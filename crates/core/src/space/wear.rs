@@ -191,12 +191,16 @@ impl Wear {
         let coolest = with_room.map(|slot| worn(slot, 0)).min_by(f64::total_cmp);
         let all = lines.iter().fold(0u64, |sum, lines| sum.saturating_add(*lines));
         let mean = shared(all, shares());
+        // A page that leaves a hot slot needs a place to go.
+        let has_refuge = (0..lines.len()).any(|slot| {
+            free.get(slot).is_some_and(|free| *free >= COOL_PAGES) && worn(slot, 0) < mean
+        });
         let (mut cool, mut hot) = (0u64, 0u64);
         for (slot, expected) in lines.iter().enumerate() {
             self.slot(arena, slot)?[EXPECTED].store(*expected, Relaxed);
             let is_cool = coolest.is_none_or(|coolest| worn(slot, COOL_PAGES) <= coolest);
             cool |= u64::from(is_cool) << slot;
-            hot |= u64::from(worn(slot, HOT_PAGES) > mean) << slot;
+            hot |= u64::from(has_refuge && worn(slot, HOT_PAGES) > mean) << slot;
         }
         self.word(arena, COOL)?.store(cool, Relaxed);
         self.word(arena, HOT)?.store(hot, Relaxed);
