@@ -94,6 +94,16 @@ fn by_every_method_of_writes() {
 }
 
 #[test]
+fn of_buffered_writes() {
+    run(&[("buffered", 4)]);
+}
+
+#[test]
+fn of_reads_that_change_access_times() {
+    run(&[("reads", 3)]);
+}
+
+#[test]
 fn with_several_operations_in_flight_together() {
     run(&[("in-flight", 6)]);
 }
