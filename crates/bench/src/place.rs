@@ -124,18 +124,7 @@ impl Place {
 }
 
 fn mkfs_options(slots: usize, lanes: u32) -> MkfsOptions {
-    MkfsOptions {
-        lanes,
-        pool_uuid: [7; 16],
-        slot_uuids: (8..).take(slots).map(|slot| [slot; 16]).collect(),
-        now_ns: EPOCH_NS,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
-    }
+    MkfsOptions { now_ns: EPOCH_NS, ..MkfsOptions::numbered(slots, lanes) }
 }
 
 /// Opens the pool in this memory with a new view of at most `arena_bytes` bytes.

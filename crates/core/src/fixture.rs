@@ -23,19 +23,7 @@ pub(crate) fn open(pm: Pm) -> Fs {
 /// An empty file system with so many lanes.
 pub(crate) fn empty(lanes: u32) -> Fs {
     let pm = Pm::anonymous(&[8 * MB], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
-    };
-    mkfs(&pm, &options).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(1, lanes)).unwrap();
     open(pm)
 }
 

@@ -50,7 +50,7 @@ fn open(pm: Pm) -> Fs {
 fn pool_of_files(slow: &Arc<SlowFences>) -> (Fs, Vec<Ino>) {
     let options = PmOptions { observer: Some(slow.clone()), ..PmOptions::default() };
     let pm = Pm::anonymous(&[32 * MB], &options).unwrap();
-    mkfs(&pm, &support::mkfs_options(1, 64)).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(1, 64)).unwrap();
     let fs = open(pm);
     let new = NewInode { kind: FileKind::File, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" };
     let ctx = Ctx { now_ns: 1, hint: 0 };

@@ -5,8 +5,8 @@ mod support;
 
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Atime, CommitCosts, Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions,
-    RenameMode, Serial, SetAttr, SetXattr, UpdatePolicy, Usage, XattrMode, mkfs,
+    Atime, CommitCosts, Ctx, Error, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, Node,
+    OpenOptions, RenameMode, Serial, SetAttr, SetXattr, UpdatePolicy, Usage, XattrMode, mkfs,
 };
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use support::MB;
@@ -54,7 +54,7 @@ fn and_do_what_the_others_do() {
         let options = PmOptions { lock, ..PmOptions::default() };
         Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
     };
-    mkfs(&pm(SlotLock::Exclusive), &support::mkfs_options(1, 4)).unwrap();
+    mkfs(&pm(SlotLock::Exclusive), &MkfsOptions::numbered(1, 4)).unwrap();
     let (arena, options) = (Arena::anonymous(64 * MB).unwrap(), OpenOptions::default());
     let first = Fs::open(pm(SlotLock::Held), arena.clone(), &options, &Serial, &|_| ()).unwrap();
     let me = PidInfo::current();

@@ -6,8 +6,8 @@ mod support;
 
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Piece, Place, Serial, UpdatePolicy,
-    Written, counted, mkfs,
+    Ctx, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Piece, Place, Serial,
+    UpdatePolicy, Written, counted, mkfs,
 };
 use novale_pm::{Counters, Pm, PmOptions, Purpose, SlotLock, SlotSpec};
 use support::MB;
@@ -102,7 +102,7 @@ fn also_when_it_has_left_or_died() {
         let options = PmOptions { lock, ..PmOptions::default() };
         Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
     };
-    mkfs(&pm(SlotLock::Exclusive), &support::mkfs_options(1, 4)).unwrap();
+    mkfs(&pm(SlotLock::Exclusive), &MkfsOptions::numbered(1, 4)).unwrap();
     let (arena, options) = (Arena::anonymous(64 * MB).unwrap(), OpenOptions::default());
     let first = Fs::open(pm(SlotLock::Held), arena.clone(), &options, &Serial, &|_| ()).unwrap();
     let join = |process| Fs::attach(pm(SlotLock::Held), &arena, &options, process).unwrap();

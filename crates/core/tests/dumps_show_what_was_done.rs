@@ -25,16 +25,12 @@ fn at(now_ns: i64) -> Ctx {
 fn pool() -> Pm {
     let pm = Pm::anonymous(&[BYTES], &PmOptions::default()).unwrap();
     let options = MkfsOptions {
-        lanes: 2,
         pool_uuid: [5; 16],
         slot_uuids: vec![[7; 16]],
         now_ns: 3,
         root_uid: 1,
         root_gid: 2,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
+        ..MkfsOptions::numbered(1, 2)
     };
     mkfs(&pm, &options).unwrap();
     pm

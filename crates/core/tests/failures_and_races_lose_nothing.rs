@@ -22,7 +22,7 @@ fn ctx(now_ns: i64) -> Ctx {
 }
 fn pool_with(lens: &[u64], lanes: u32, options: &PmOptions) -> Pm {
     let pm = Pm::anonymous(lens, options).unwrap();
-    mkfs(&pm, &support::mkfs_options(lens.len(), lanes)).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(lens.len(), lanes)).unwrap();
     pm
 }
 fn open(pm: Pm) -> Fs {

@@ -7,10 +7,9 @@ mod support;
 
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, Error, FileKind, Fs, Ino, NewInode, Node, OpenOptions, Serial, SetAttr, mkfs,
+    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Serial, SetAttr, mkfs,
 };
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
-use support::mkfs_options;
 use tempfile::NamedTempFile;
 
 const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
@@ -31,7 +30,7 @@ impl Bed {
             let options = PmOptions { lock, ..PmOptions::default() };
             Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
         };
-        mkfs(&pm(SlotLock::Exclusive), &mkfs_options(1, 4)).unwrap();
+        mkfs(&pm(SlotLock::Exclusive), &MkfsOptions::numbered(1, 4)).unwrap();
         let arena = Arena::anonymous(64 << 20).unwrap();
         let pm = pm(SlotLock::Held);
         let fs = Fs::open(pm, arena.clone(), &OpenOptions::default(), &Serial, &|_| ()).unwrap();

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, NewInode, Node, OpenOptions, Place,
-    Serial, SetAttr, mkfs,
+    Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, MkfsOptions, NewInode, Node,
+    OpenOptions, Place, Serial, SetAttr, mkfs,
 };
 use novale_layout::PmAddr;
 use novale_pm::{Pm, PmOptions, Purpose, SlotLock, SlotSpec};
-use support::{MB, mkfs_options, open, pool, verify};
+use support::{MB, open, pool, verify};
 use tempfile::NamedTempFile;
 
 const CTX: Ctx = Ctx { now_ns: 1, hint: 0 };
@@ -337,7 +337,7 @@ fn the_mappings_of_a_dead_client_end_with_it() {
         let options = PmOptions { lock, ..PmOptions::default() };
         Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
     };
-    mkfs(&pm(SlotLock::Exclusive), &mkfs_options(1, 2)).unwrap();
+    mkfs(&pm(SlotLock::Exclusive), &MkfsOptions::numbered(1, 2)).unwrap();
     let arena = Arena::anonymous(64 * MB).unwrap();
     let options = OpenOptions::default();
     let fs = Fs::open(pm(SlotLock::Held), arena.clone(), &options, &Serial, &|_| ()).unwrap();

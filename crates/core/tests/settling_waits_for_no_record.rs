@@ -18,7 +18,7 @@ use novale_arena::{Arena, PidInfo};
 use novale_core::*;
 use novale_layout::PmAddr;
 use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
-use support::{MB, mkfs_options};
+use support::MB;
 use tempfile::NamedTempFile;
 
 /// Three times the records of a client.
@@ -73,7 +73,7 @@ fn creates_that_come_back(deaths: u32) -> u32 {
         let options = PmOptions { lock, observer, ..PmOptions::default() };
         Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
     };
-    mkfs(&pm(SlotLock::Exclusive, None), &mkfs_options(1, 4)).unwrap();
+    mkfs(&pm(SlotLock::Exclusive, None), &MkfsOptions::numbered(1, 4)).unwrap();
     let arena = Arena::anonymous(64 * MB).unwrap();
     let options = OpenOptions::default();
     let fs = Fs::open(pm(SlotLock::Held, None), arena.clone(), &options, &Serial, &|_| ()).unwrap();

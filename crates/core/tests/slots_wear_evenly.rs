@@ -6,12 +6,12 @@ mod support;
 
 use novale_arena::Arena;
 use novale_core::{
-    Ctx, Form, Fs, Ino, NewInode, Node, OpenOptions, Placement, Serial, SetAttr, UpdatePolicy,
-    inspect, live_wear, mkfs, saved_wear,
+    Ctx, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Serial, SetAttr,
+    UpdatePolicy, inspect, live_wear, mkfs, saved_wear,
 };
 use novale_layout::{FileKind, PmAddr, WEAR_PAGE};
 use novale_pm::{Pm, PmOptions, Purpose};
-use support::{MB, mkfs_options, open, open_as, pool, verify};
+use support::{MB, open, open_as, pool, verify};
 
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
 const PAGE: u64 = 4096;
@@ -128,7 +128,7 @@ fn slots_are_worn_by_their_size() {
 #[test]
 fn a_slot_that_endures_more_gets_more() {
     let pm = Pm::anonymous(&[16 * MB, 16 * MB], &PmOptions::default()).unwrap();
-    let mut options = mkfs_options(2, 2);
+    let mut options = MkfsOptions::numbered(2, 2);
     options.endurance = vec![100, 300];
     mkfs(&pm, &options).unwrap();
     assert_eq!(inspect(&pm).unwrap().slots[1].endurance, 300);
@@ -203,7 +203,7 @@ fn files_that_are_written_anew_go_round() {
 /// A pool whose slots endure so much.
 fn pool_that_endures(lens: &[u64], endurance: &[u64]) -> Pm {
     let pm = Pm::anonymous(lens, &PmOptions::default()).unwrap();
-    let mut options = mkfs_options(lens.len(), 2);
+    let mut options = MkfsOptions::numbered(lens.len(), 2);
     options.endurance = endurance.to_vec();
     mkfs(&pm, &options).unwrap();
     pm

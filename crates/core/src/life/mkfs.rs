@@ -44,6 +44,26 @@ pub struct MkfsOptions {
     pub endurance: Vec<u64>,
 }
 
+impl MkfsOptions {
+    /// A pool that is the same whenever it is made: its slots are named by their numbers from 1, the
+    /// root directory is user 0's and as old as 1970. For tests and measurements.
+    #[must_use]
+    pub fn numbered(slots: usize, lanes: u32) -> Self {
+        Self {
+            lanes,
+            pool_uuid: [7; 16],
+            slot_uuids: (1..=u8::MAX).take(slots).map(|slot| [slot; 16]).collect(),
+            now_ns: 1,
+            root_uid: 0,
+            root_gid: 0,
+            root_mode: 0o755,
+            update: None,
+            mode: None,
+            endurance: Vec::new(),
+        }
+    }
+}
+
 /// Makes an empty pool. A crash in the middle leaves none: what makes it one is written last.
 ///
 /// # Errors

@@ -37,18 +37,7 @@ pub(crate) fn empty_pool() -> Pm {
 
 pub(crate) fn empty_pool_of(len: u64) -> Pm {
     let pm = Pm::anonymous(&[len], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 1,
-        pool_uuid: UUID,
-        slot_uuids: vec![[1; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
-    };
+    let options = MkfsOptions { pool_uuid: UUID, ..MkfsOptions::numbered(1, 1) };
     mkfs(&pm, &options).unwrap();
     pm
 }

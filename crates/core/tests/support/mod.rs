@@ -8,26 +8,10 @@ use novale_pm::{Pm, PmOptions};
 
 pub(crate) const MB: u64 = 1 << 20;
 
-/// How a test's pool is made: slots named by their place, the root directory of user 0.
-pub(crate) fn mkfs_options(slots: usize, lanes: u32) -> MkfsOptions {
-    MkfsOptions {
-        lanes,
-        pool_uuid: [7; 16],
-        slot_uuids: (1..).take(slots).map(|slot| [slot; 16]).collect(),
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
-    }
-}
-
 /// An empty pool of slots of these lengths, in bytes.
 pub(crate) fn pool(lens: &[u64], lanes: u32) -> Pm {
     let pm = Pm::anonymous(lens, &PmOptions::default()).unwrap();
-    mkfs(&pm, &mkfs_options(lens.len(), lanes)).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(lens.len(), lanes)).unwrap();
     pm
 }
 

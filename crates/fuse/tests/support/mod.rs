@@ -76,19 +76,7 @@ impl Drop for Mount {
 /// An empty file system in private memory.
 pub(crate) fn file_system(atime: Atime) -> Fs {
     let pm = Pm::anonymous(&[256 << 20], &PmOptions::default()).unwrap();
-    let made = MkfsOptions {
-        lanes: 4,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[8; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
-    };
-    mkfs(&pm, &made).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(1, 4)).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();
     let atime = match atime {
         Atime::Relative => novale_core::Atime::Relatime,

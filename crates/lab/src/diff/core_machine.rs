@@ -172,19 +172,8 @@ impl OnFs for CoreMachine {
 /// # Errors
 /// What the library says.
 pub fn make_pool(pm: &Pm, lanes: u32) -> Result<(), String> {
-    let slot_uuids = (0..pm.slot_count()).map(|slot| [slot + 1; 16]).collect();
-    let options = MkfsOptions {
-        lanes,
-        pool_uuid: [0xab; 16],
-        slot_uuids,
-        now_ns: now_ns_at(0),
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
-    };
+    let slots = usize::from(pm.slot_count());
+    let options = MkfsOptions { now_ns: now_ns_at(0), ..MkfsOptions::numbered(slots, lanes) };
     novale_core::mkfs(pm, &options).map_err(|why| format!("mkfs: {why}"))
 }
 

@@ -11,19 +11,7 @@ use novale_posix::Files;
 
 pub(crate) fn files() -> Files {
     let pm = Pm::anonymous(&[64 << 20], &PmOptions::default()).unwrap();
-    let options = MkfsOptions {
-        lanes: 4,
-        pool_uuid: [7; 16],
-        slot_uuids: vec![[8; 16]],
-        now_ns: 1,
-        root_uid: 0,
-        root_gid: 0,
-        root_mode: 0o755,
-        update: None,
-        mode: None,
-        endurance: Vec::new(),
-    };
-    mkfs(&pm, &options).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(1, 4)).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();
     let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap();
     Files::new(Arc::new(fs))
