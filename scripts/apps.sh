@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
-# SQLite, Redis and RocksDB's db_bench, all of them durable: run directly, in a tmpfs, and through the
+# SQLite, Redis and RocksDB's db_bench, all of them durable: in a tmpfs, run directly, and through the
 # same mount, in turn. As root, which installs what is missing:
 #   scripts/apps.sh [ROUNDS [SCALE]]      (5 and 1; JSON=1 in the environment for JSON)
+# With METHODS in the environment, run directly by each of these write methods, each with a pool of its
+# own, in a tmpfs and in an ext4 that journals data, on a loop device over memory:
+#   METHODS='cow auto inplace finelog paired adl zcl' scripts/apps.sh 3
+# DEVICE=NAME emulates a memory (`novale mount -o device=`), MB is how many each has (1024).
 # All of it is taken down in the end.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 rounds=${1:-5}
 scale=${2:-1}
+megabytes=${MB:-1024}
 novale=${NOVALE:-$target/release/novale}
+device=${DEVICE:+,device=$DEVICE}
 if ! reason=$(why_no_mount); then
   echo "apps.sh: $reason" >&2
   exit 1
@@ -20,21 +26,52 @@ for tool in 'sqlite3 sqlite3' 'redis-server redis-server' 'redis-benchmark redis
 done
 
 work=$(mktemp -d /tmp/a-XXXXXX)
-pool=$(mktemp /dev/shm/novale-apps-XXXXXX)
+memory=$(mktemp -d /dev/shm/novale-apps-XXXXXX)
 take_down() {
-  "$novale" umount "$work/novale" 2>/dev/null || "$novale" umount --lazy "$work/novale" || true
-  umount "$work/tmpfs" || true
-  rm -f "$pool"
+  local at
+  for at in "$work"/*; do
+    mountpoint -q "$at" || continue
+    case $(stat -f -c %T "$at") in
+    fuse*) "$novale" umount "$at" 2>/dev/null || "$novale" umount --lazy "$at" || true ;;
+    *) umount "$at" || umount -l "$at" ;;
+    esac
+  done
+  rm -rf "$memory"
   rmdir "$work"/* "$work"
 }
 trap take_down EXIT
-mkdir "$work/novale" "$work/tmpfs"
-rm "$pool"
-"$novale" mkfs --size "${MB:-1024}M" "$pool" >/dev/null
-"$novale" mount -o direct "$pool" "$work/novale"
-mount -t tmpfs -o "size=${MB:-1024}M" tmpfs "$work/tmpfs"
+
+sides=()
+pool() { # NAME OPTIONS: a pool, mounted
+  mkdir "$work/$1"
+  "$novale" mkfs --quiet --size "${megabytes}M" "$memory/$1" >/dev/null
+  "$novale" mount --quiet -o "direct$2$device" "$memory/$1" "$work/$1"
+}
+direct() { # NAME MOUNT: programs run directly on a mount
+  sides+=("$1=$work/$2=$memory/$2=$novale run --strict --mount $work/$2 --")
+}
+journaled() { # ext4 with its data in the journal
+  need mkfs.ext4 e2fsprogs && mkdir "$work/ext4" && truncate -s "${megabytes}M" "$memory/ext4" &&
+    mkfs.ext4 -q "$memory/ext4" && mount -o loop,data=journal "$memory/ext4" "$work/ext4" &&
+    sides+=("ext4=$work/ext4") ||
+    echo 'apps.sh: without ext4: no mkfs.ext4, no loop device, or not in this kernel' >&2
+}
+
+mkdir "$work/tmpfs"
+mount -t tmpfs -o "size=${megabytes}M" tmpfs "$work/tmpfs"
+if [ -n "${METHODS:-}" ]; then
+  for method in $METHODS; do
+    pool "$method" ",method=$method"
+    direct "$method" "$method"
+  done
+  sides+=("tmpfs=$work/tmpfs")
+  journaled
+else
+  pool novale ''
+  sides+=("tmpfs=$work/tmpfs")
+  direct direct novale
+  sides+=("mount=$work/novale=$memory/novale")
+fi
 format=table
 [ -z "${JSON:-}" ] || format=json
-python3 "$root/scripts/apps/measure.py" "$rounds" "$scale" "$format" \
-  "direct=$work/novale=$novale run --strict --mount $work/novale --" \
-  "tmpfs=$work/tmpfs" "mount=$work/novale"
+python3 "$root/scripts/apps/measure.py" "$rounds" "$scale" "$format" "$novale" "${sides[@]}"

@@ -1,10 +1,12 @@
 """Runs SQLite, Redis and RocksDB's db_bench in several folders in turn, and prints what each does a
-second: medians with spread, and the median of each round's ratio to the folder called tmpfs. On a busy
+second: medians with spread, and the median of each round's ratio to the first folder. On a busy
 machine programs wait for CPUs that others have: so what an operation takes of a CPU in the program
 itself, the kernel's part included, stands besides, in us; of a mount its daemon's part is not in it.
+Of a folder in a pool it says, too, how many bytes its memory was given to store.
 Called by scripts/apps.sh.
 
-measure.py ROUNDS SCALE JSON NAME=FOLDER[=COMMAND...]...: programs run by COMMAND where there is one.
+measure.py ROUNDS SCALE table|json NOVALE NAME=FOLDER[=POOL[=COMMAND...]]...: programs run by COMMAND
+where there is one.
 """
 
 import json
@@ -89,72 +91,103 @@ def rocksdb(runner, folder, count):
     command += [f"--num={count}", "--value_size=100", "--compression_type=none"]
     before = used()
     said = run(runner, command)
-    rates = {"all four": (None, (used() - before) / count / len(names) * 1e6)}
+    rates = {"db_bench all four": (None, (used() - before) / count / len(names) * 1e6)}
     for name in names:
         found = re.search(rf"^{name} .*?(\d+) ops/sec", said, re.MULTILINE)
         if not found:
             sys.exit(f"db_bench did not say how fast {name} is: {said[-2000:]}")
-        rates[name] = (float(found.group(1)), None)
+        rates[f"db_bench {name}"] = (float(found.group(1)), None)
     return rates
 
 
-def measure(runner, folder, scale):
-    """All rates in a folder, once."""
-    rates = {}
-    rates["SQLite, rollback journal"] = sqlite(runner, folder, "delete", 3000 * scale)
-    rates["SQLite, WAL"] = sqlite(runner, folder, "wal", 20000 * scale)
+def measure(runner, folder, scale, stored):
+    """All rates in a folder, once; and what `stored` says each part added to, by the part's name."""
+    rates, bytes_of = {}, {}
+
+    def part(name, figures_of):
+        before = stored()
+        rates.update(figures_of())
+        bytes_of[name] = stored() - before
+
+    def one(name, figures_of):
+        part(name, lambda: {name: figures_of()})
+
+    one("SQLite, rollback journal", lambda: sqlite(runner, folder, "delete", 3000 * scale))
+    one("SQLite, WAL", lambda: sqlite(runner, folder, "wal", 20000 * scale))
     for clients, requests in [(1, 20000 * scale), (50, 50000 * scale)]:
         of = f"{folder}/redis-{clients}"
         os.mkdir(of)
         words = "1 connection" if clients == 1 else f"{clients} connections"
-        rates[f"Redis, {words}"] = redis(runner, of, clients, requests)
-    for name, rate in rocksdb(runner, folder, 50000 * scale).items():
-        rates[f"db_bench {name}"] = rate
-    return rates
+        one(f"Redis, {words}", lambda of=of, n=clients, r=requests: redis(runner, of, n, r))
+    part("db_bench all four", lambda: rocksdb(runner, folder, 50000 * scale))
+    return rates, bytes_of
+
+
+def stored_in(novale, pool):
+    """A function that says how many bytes a pool's memory was given to store so far; 0 of no pool."""
+    if not pool:
+        return lambda: 0
+    return lambda: json.loads(run([novale], ["stats", "--json", pool]))["bytes_stored"]
 
 
 def main():
-    rounds, scale, as_json = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "json"
+    rounds, scale, as_json, novale = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "json", sys.argv[4]
     sides = []
-    for word in sys.argv[4:]:
-        name, folder, *command = word.split("=", 2)
-        sides.append((name, folder, command[0].split() if command else []))
-    results = {name: {} for name, _, _ in sides}
+    for word in sys.argv[5:]:
+        name, folder, pool, command = (word.split("=", 3) + ["", ""])[:4]
+        sides.append((name, folder, stored_in(novale, pool), command.split()))
+    results = {name: {} for name, _, _, _ in sides}
+    bytes_of = {name: {} for name, _, _, _ in sides}
     for turn in range(rounds):
-        for name, folder, runner in sides:
+        for name, folder, stored, runner in sides:
+            print(f"round {turn + 1} of {rounds}: {name}", file=sys.stderr)
             own = f"{folder}/apps-{turn}"
             os.mkdir(own)
-            for what, figures in measure(runner, own, scale).items():
+            rates, added = measure(runner, own, scale, stored)
+            for what, figures in rates.items():
                 results[name].setdefault(what, []).append(figures)
+            for what, count in added.items():
+                bytes_of[name].setdefault(what, []).append(count)
             shutil.rmtree(own)
     if as_json:
-        print(json.dumps({"rounds": rounds, "scale": scale, "a_second_and_cpu_us": results}))
+        said = {"a_second_and_cpu_us": results, "bytes_stored": bytes_of}
+        print(json.dumps({"rounds": rounds, "scale": scale, **said}))
         return
-    head = ["a second"]
-    for name in results:
-        head += [name, "spread"] + (["of tmpfs"] if name != "tmpfs" else [])
-        head += [f"{name}: us of a CPU"] + (["of tmpfs"] if name != "tmpfs" else [])
+    for title, figure, shown in [("a second", 0, "{:,.0f}"), ("us of a CPU", 1, "{:.1f}")]:
+        print_table(title, shown, {
+            name: {what: [each[figure] for each in figures] for what, figures in all_of.items()}
+            for name, all_of in results.items()
+        })
+    in_pools = {name: parts for name, parts in bytes_of.items() if any(map(any, parts.values()))}
+    print_table("bytes stored", "{:,.0f}", in_pools)
+
+
+def print_table(title, shown, sides):
+    """A figure of each side: the median, its spread, and the ratio to the first side."""
+    first = next(iter(sides), None)
+    if first is None:
+        return
+    head = [title]
+    for name in sides:
+        head += [name, "spread"] + ([f"of {first}"] if name != first else [])
     print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
-    for what in next(iter(results.values())):
+    for what, beside in sides[first].items():
+        if None in beside:
+            continue
         row = [what]
-        for name, all_of in results.items():
-            for figure, shown in enumerate(["{:,.0f}", "{:.1f}"]):
-                row += cells(name, figure, shown, [each[what] for each in [all_of, results["tmpfs"]]])
+        for name, rows in sides.items():
+            ours = rows[what]
+            row.append(shown.format(statistics.median(ours)))
+            row.append(f"{shown.format(min(ours))}-{shown.format(max(ours))}")
+            if name != first:
+                row.append(f"{statistics.median(map(ratio, ours, beside)):.2f}")
         print("| " + " | ".join(row) + " |")
+    print()
 
 
-def cells(name, figure, shown, pair):
-    """A figure's median, spread where it is a rate, and ratio to that of tmpfs."""
-    ours, other = ([round_of[figure] for round_of in rounds] for rounds in pair)
-    if None in ours:
-        return [""] * (2 - figure + (name != "tmpfs"))
-    texts = [shown.format(statistics.median(ours))]
-    if figure == 0:
-        texts.append(f"{min(ours):,.0f}-{max(ours):,.0f}")
-    if name != "tmpfs":
-        ratios = [each / beside for each, beside in zip(ours, other)]
-        texts.append(f"{statistics.median(ratios):.2f}")
-    return texts
+def ratio(ours, beside):
+    """Ours of the other's; of nothing, none."""
+    return ours / beside if beside else float("nan")
 
 
 main()
