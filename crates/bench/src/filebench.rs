@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use novale_core::{OpenOptions, UpdatePolicy};
 
-use crate::place::MB;
+use crate::place::{self, MB};
 use crate::progress::Bar;
 use crate::report::{Cell, Report};
 use crate::stats::median;
@@ -23,6 +24,13 @@ const THREADS: u16 = 50;
 pub(crate) struct Options {
     /// Folders to measure beside the library, on mounts of any kind.
     pub(crate) dirs: Vec<PathBuf>,
+    /// Measure the library by each of these write methods (separated by commas), on a pool each, and not
+    /// by the default alone; and a mix with overwrites as one more workload.
+    #[arg(long, value_delimiter = ',', value_name = "METHOD")]
+    pub(crate) methods: Vec<Method>,
+    /// Read and write so many bytes at once, instead of the workload's own sizes.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) request: Option<u32>,
     /// Leave the library out.
     #[arg(long)]
     pub(crate) no_library: bool,
@@ -34,17 +42,40 @@ pub(crate) struct Options {
     pub(crate) seconds: u64,
 }
 
+/// A write method by its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Method(UpdatePolicy);
+
+impl std::str::FromStr for Method {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        UpdatePolicy::named(name).map(Self).ok_or_else(|| {
+            format!(
+                "no such method; there are {}",
+                UpdatePolicy::ALL.map(UpdatePolicy::name).join(", ")
+            )
+        })
+    }
+}
+
 /// Runs each workload on each target, round by round.
 pub(crate) fn run(common: &Common, options: &Options) -> Result<Report> {
     let threads = usize::from(common.threads.unwrap_or(THREADS));
-    let profiles: Vec<Profile> =
-        Profile::ALL.into_iter().filter(|p| common.wants(p.shape().name)).collect();
-    // Webserver's logs only grow.
-    let bytes = options.dataset_mb * MB * 3 + 2048 * MB;
+    let more = (!options.methods.is_empty()).then_some(Profile::Mixed);
+    let all = Profile::ALL.into_iter().chain(more);
+    let profiles: Vec<Profile> = all.filter(|p| common.wants(p.shape().name)).collect();
+    // Webserver's logs only grow; with a pool for each method, all of which are there at once, less.
+    let for_logs = if options.methods.is_empty() { 2048 } else { 256 };
+    let bytes = (options.dataset_mb * 3 + for_logs) * MB;
     let place = common.place();
     let lanes = u32::try_from(common.threads()?)?;
-    let library = (!options.no_library).then_some((&place, bytes, lanes));
-    let targets = Target::all(library, &options.dirs)?;
+    let by_default = options.methods.is_empty() && !options.no_library;
+    let mut targets = Target::all(by_default.then_some((&place, bytes, lanes)), &options.dirs)?;
+    for Method(method) in &options.methods {
+        let open = OpenOptions { update: Some(*method), ..place::options() };
+        targets.push(Target::named(method.name(), place.pool_as(bytes, lanes, &open)?));
+    }
     let mut results = vec![vec![Vec::new(); targets.len()]; profiles.len()];
     let bar = Bar::new("measurements", common.rounds * (profiles.len() * targets.len()) as u64);
     for _ in 0..common.rounds {
@@ -75,10 +106,10 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Report> {
     }
     let mut setup = setup(common);
     setup.push(("threads", threads.to_string()));
-    setup.push((
-        "dataset",
-        format!("{} MB each; lengths and I/O sizes as in table 2", options.dataset_mb),
-    ));
+    let requests =
+        options.request.map_or_else(|| "as in table 2".to_owned(), |bytes| format!("{bytes} B"));
+    setup.push(("dataset", format!("{} MB each; lengths as in table 2", options.dataset_mb)));
+    setup.push(("requests", requests));
     setup.push(("duration", format!("{} s each", options.seconds)));
     Ok(Report {
         name: "filebench",
@@ -110,6 +141,9 @@ pub(crate) fn rate(
             .map(|thread| {
                 let (stop, start) = (&stop, &start);
                 let mut worker = Worker::new(target, profile, thread, dirs);
+                if let Some(bytes) = options.request {
+                    worker = worker.with_requests(bytes as usize);
+                }
                 scope.spawn(move || -> Result<u64> {
                     let mut count = Count::default();
                     let share = files / threads as u64;

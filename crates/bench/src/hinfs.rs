@@ -127,6 +127,8 @@ fn rates(common: &Common, options: &Options, case: &Case) -> Result<Vec<u64>> {
     let mut rates = vec![Vec::new(); targets.len()];
     let how = filebench::Options {
         dirs: Vec::new(),
+        methods: Vec::new(),
+        request: None,
         no_library: false,
         dataset_mb: options.dataset_mb,
         seconds: options.seconds,

@@ -20,6 +20,8 @@ pub(crate) enum Target {
     Library {
         /// Its paths and descriptors.
         files: Files,
+        /// What the caller calls it.
+        name: String,
         /// The slot's file, where it has one.
         _slot: Option<TempPath>,
     },
@@ -47,6 +49,8 @@ pub(crate) enum Open {
     Append,
     /// It is there and only read.
     Read,
+    /// It is there and written at places of its own.
+    Write,
 }
 
 impl Target {
@@ -57,8 +61,13 @@ impl Target {
 
     /// The library on this pool.
     pub(crate) fn of(pool: Pool) -> Self {
+        Self::named("library", pool)
+    }
+
+    /// The library on this pool, as the caller calls it.
+    pub(crate) fn named(name: &str, pool: Pool) -> Self {
         let (fs, slot) = pool.into_parts();
-        Self::Library { files: Files::new(Arc::new(fs)), _slot: slot }
+        Self::Library { files: Files::new(Arc::new(fs)), name: name.to_owned(), _slot: slot }
     }
 
     /// A new folder in `dir`.
@@ -79,8 +88,7 @@ impl Target {
     /// What a report calls it.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Library { .. } => "library",
-            Self::Folder { name, .. } => name,
+            Self::Library { name, .. } | Self::Folder { name, .. } => name,
         }
     }
 
@@ -109,6 +117,7 @@ impl Target {
                     Open::New => options.create_new(true).read(true).append(true).mode(0o644),
                     Open::Append => options.read(true).append(true),
                     Open::Read => options.read(true),
+                    Open::Write => options.write(true),
                 };
                 Handle::Library(files.open(path, &options)?)
             }
@@ -118,6 +127,7 @@ impl Target {
                     Open::New => options.create_new(true).read(true).append(true).mode(0o644),
                     Open::Append => options.read(true).append(true),
                     Open::Read => options.read(true),
+                    Open::Write => options.write(true),
                 };
                 Handle::Folder(options.open(folder.path().join(path))?)
             }
@@ -139,6 +149,20 @@ impl Target {
         match (self, handle) {
             (Self::Library { files, .. }, Handle::Library(fd)) => files.write_all(*fd, data)?,
             (_, Handle::Folder(file)) => std::io::Write::write_all(&mut &*file, data)?,
+            _ => anyhow::bail!("a file of another target"),
+        }
+        Ok(())
+    }
+
+    /// Writes all of it at `offset`.
+    #[inline]
+    pub(crate) fn write_at(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<()> {
+        match (self, handle) {
+            (Self::Library { files, .. }, Handle::Library(fd)) => {
+                let written = files.write_at(*fd, offset, data)?;
+                anyhow::ensure!(written == data.len(), "{written} of {} bytes written", data.len());
+            }
+            (_, Handle::Folder(file)) => file.write_all_at(data, offset)?,
             _ => anyhow::bail!("a file of another target"),
         }
         Ok(())

@@ -22,6 +22,9 @@ pub(crate) enum Profile {
     Webproxy,
     Webserver,
     Varmail,
+    /// Not Filebench's: reads and overwrites at random among appends, new files and removals, as FFSB has
+    /// them.
+    Mixed,
 }
 
 /// A workload's row of table 2, sizes in bytes.
@@ -40,7 +43,7 @@ pub(crate) struct Shape {
 const KB: usize = 1 << 10;
 
 impl Profile {
-    /// All four, in the paper's order.
+    /// Filebench's four, in the order of NOVA's paper.
     pub(crate) const ALL: [Self; 4] =
         [Self::Fileserver, Self::Webproxy, Self::Webserver, Self::Varmail];
 
@@ -59,6 +62,7 @@ impl Profile {
             Self::Webproxy => shape("webproxy", 32, (KB * KB, 16 * KB), true),
             Self::Webserver => shape("webserver", 64, (KB * KB, 8 * KB), false),
             Self::Varmail => shape("varmail", 32, (KB * KB, 16 * KB), true),
+            Self::Mixed => shape("mixed", 64, (4 * KB, 4 * KB), false),
         }
     }
 }
@@ -133,6 +137,14 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// With requests of so many bytes instead of the workload's own.
+    pub(crate) fn with_requests(mut self, bytes: usize) -> Self {
+        (self.shape.read_bytes, self.shape.write_bytes) = (bytes, bytes);
+        self.shape.append_bytes = bytes;
+        self.data = vec![0x5a; bytes];
+        self
+    }
+
     /// Makes one file, and the log that a webserver writes to before all others.
     pub(crate) fn fill(&mut self, watch: &mut impl Watch) -> Result<()> {
         if self.profile == Profile::Webserver && self.next == 0 {
@@ -166,7 +178,48 @@ impl<'a> Worker<'a> {
             Profile::Webproxy => self.webproxy(watch),
             Profile::Webserver => self.webserver(watch),
             Profile::Varmail => self.varmail(watch),
+            Profile::Mixed => self.mixed(watch),
         }
+    }
+
+    /// Four overwrites of a request and four reads of one, a place of its own each; an append, a new file
+    /// and a removal.
+    fn mixed(&mut self, watch: &mut impl Watch) -> Result<()> {
+        for _ in 0..4 {
+            self.overwrite_somewhere(watch)?;
+            self.read_somewhere(watch)?;
+        }
+        let index = self.pick()?;
+        self.append_to(index, false, watch)?;
+        let size = self.random_size();
+        self.make(size, watch)?;
+        self.remove_some(watch)
+    }
+
+    fn overwrite_somewhere(&mut self, watch: &mut impl Watch) -> Result<()> {
+        let (name, offset) = self.somewhere(self.shape.write_bytes)?;
+        let target = self.target;
+        let data = self.data.get(..self.shape.write_bytes).unwrap_or_default();
+        let handle = target.open(&name, Open::Write)?;
+        watch.step(target, "overwrite", || target.write_at(&handle, offset, data))?;
+        target.close(handle)
+    }
+
+    fn read_somewhere(&mut self, watch: &mut impl Watch) -> Result<()> {
+        let (name, offset) = self.somewhere(self.shape.read_bytes)?;
+        let target = self.target;
+        let into = self.data.get_mut(..self.shape.read_bytes).unwrap_or_default();
+        let handle = target.open(&name, Open::Read)?;
+        watch.step(target, "read", || target.read_at(&handle, offset, into))?;
+        target.close(handle)
+    }
+
+    /// A file and a multiple of a request's length within it.
+    fn somewhere(&mut self, request: usize) -> Result<(String, u64)> {
+        let index = self.pick()?;
+        let size = self.files.get(index).map_or(0, |(_, size)| *size);
+        let requests = (size / request as u64).max(1);
+        Ok((self.name_at(index), self.random.u64(0..requests) * request as u64))
     }
 
     fn fileserver(&mut self, watch: &mut impl Watch) -> Result<()> {
@@ -354,7 +407,8 @@ mod tests {
     /// Steps of a turn as Filebench counts them, and nothing left behind when all is cleared.
     #[test]
     fn each_profile_has_its_steps_and_leaves_nothing_behind() {
-        for (profile, steps) in Profile::ALL.into_iter().zip([11, 19, 31, 13]) {
+        let all = Profile::ALL.into_iter().chain([Profile::Mixed]);
+        for (profile, steps) in all.zip([11, 19, 31, 13, 15]) {
             let target = Target::library(&Place::default(), 64 * MB, 1).unwrap();
             let dirs = make_dirs(&target, profile, 40).unwrap();
             let mut worker = Worker::new(&target, profile, 0, dirs);
