@@ -26,6 +26,9 @@ promises! {
     copies_are_made_and_clones_refused_without_the_daemon: runs_without_the_daemon copies;
     /// Placeholders are duplicates of one descriptor, and all were said to be one file.
     questions_about_descriptors_are_answered: runs_with_the_daemon queries;
+    /// Where paths had come to mean something else nothing could be handed over any more: a directory was no
+    /// place to start from, a lock was refused, and a child had nothing of what its parent had open.
+    what_is_open_outlasts_its_path: runs_with_the_daemon moves;
     /// An opening here broke no lease.
     openings_break_leases: runs_with_the_daemon leases;
 }
@@ -101,6 +104,63 @@ mod tasks {
         let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
         let got = unsafe { libc::fstat(fd, found.as_mut_ptr()) };
         (got == 0).then(|| unsafe { found.assume_init() }.st_ino)
+    }
+
+    /// Uses what is open in every way for which the kernel must have it.
+    fn use_what_is_open(file: &File, folder: &File) {
+        let fd = file.as_raw_fd();
+        assert_eq!(unsafe { libc::flock(fd, libc::LOCK_EX) }, 0);
+        let (folder, name) = (folder.as_raw_fd(), c"file".as_ptr());
+        let again = unsafe { libc::openat(folder, name, libc::O_RDONLY) };
+        assert!(again >= 0, "{}", failed());
+        assert_eq!(inode(again), inode(fd));
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let has_it = file.read_at(&mut [0; 9], 0).is_ok_and(|len| len == 4)
+                && unsafe { libc::faccessat(folder, name, libc::R_OK, 0) } == 0;
+            unsafe { libc::_exit(i32::from(!has_it)) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "what a child has of it");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn moves() {
+        open_new("file").write_all(b"text").unwrap();
+        let target = name("");
+        let others: [fn(&CString) -> i32; 4] = [
+            |_| unsafe { libc::chroot(c"/proc".as_ptr()) },
+            |_| unsafe { libc::unshare(libc::CLONE_NEWNS) },
+            |target| unsafe {
+                let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+                libc::unshare(libc::CLONE_NEWNS)
+                    | libc::mount(none, c"/".as_ptr(), none, flags, none.cast())
+                    | libc::mount(none, target.as_ptr(), c"tmpfs".as_ptr(), 0, none.cast())
+            },
+            |target| unsafe {
+                let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+                libc::unshare(libc::CLONE_NEWNS)
+                    | libc::mount(none, c"/".as_ptr(), none, flags, none.cast())
+                    | libc::umount2(target.as_ptr(), libc::MNT_DETACH)
+            },
+        ];
+        for (index, other) in others.iter().enumerate() {
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let ran = std::panic::catch_unwind(|| {
+                    let file = File::open(place().join("file")).unwrap();
+                    let folder = File::open(place()).unwrap();
+                    assert_eq!(other(&target), 0, "{}", failed());
+                    use_what_is_open(&file, &folder);
+                });
+                unsafe { libc::_exit(i32::from(ran.is_err())) };
+            }
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "way {index}");
+        }
     }
 
     /// Opens and locks a file, which the kernel opens for that, and writes to it, while another thread closes

@@ -1,15 +1,32 @@
 //! What is left to the kernel for good: all paths, or every file.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The process does what this library can't see (`io_uring`): everything is the kernel's at once.
 static ALL: AtomicBool = AtomicBool::new(false);
 /// Paths mean something else here than where the mounts were named.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
+/// Calls under way after which paths may mean something else.
+static LEAVING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether all calls with paths are the kernel's.
 pub(crate) fn has_all() -> bool {
-    ELSEWHERE.load(Ordering::Relaxed)
+    ELSEWHERE.load(Ordering::Relaxed) || LEAVING.load(Ordering::Relaxed) > 0
+}
+
+/// A call begins after which paths may mean something else.
+pub(crate) fn leaving() {
+    LEAVING.fetch_add(1, Ordering::SeqCst);
+}
+
+/// It has ended.
+pub(crate) fn has_left() {
+    LEAVING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// In the child of a fork: whether another thread was making such a call, of which nobody tells here what it did.
+pub(crate) fn forget_leaving() -> bool {
+    LEAVING.swap(0, Ordering::SeqCst) > 0
 }
 
 /// Leaves all paths to the kernel from now on.

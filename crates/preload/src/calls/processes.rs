@@ -30,6 +30,11 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
         if flags & libc::CLONE_PIDFD as u64 != 0 {
             numbers::clear();
         }
+        // A thread with a working directory and a root of its own.
+        if flags & libc::CLONE_FS as u64 == 0 {
+            kernel::take_all(0);
+            kernel::elsewhere();
+        }
         return Outcome::Kernel;
     }
     if flags & libc::CLONE_FILES as u64 != 0 {

@@ -51,9 +51,8 @@ const SYMLINKS_MAX: u32 = 40;
 const CWD_UNKNOWN: u32 = 0;
 const CWD_KERNEL: u32 = 1;
 
-/// Calls under way that change what paths mean: which directory is the working one, and all of them.
+/// Calls under way that change which directory is the working one.
 static MOVING: AtomicU32 = AtomicU32::new(0);
-static LEAVING: AtomicU32 = AtomicU32::new(0);
 
 /// Makes a call that may lead relative paths elsewhere. It may wait for a file system that hangs.
 pub(crate) fn move_by(call: impl FnOnce() -> Ret) -> Ret {
@@ -64,14 +63,20 @@ pub(crate) fn move_by(call: impl FnOnce() -> Ret) -> Ret {
     result
 }
 
-/// Makes a call that may lead all paths elsewhere, and calls `leave` if it has. It may wait as well.
+/// Makes a call that may lead all paths elsewhere, and calls `leave` if it has. It may wait as well. What is
+/// open is handed over before, by paths that mean what they did; what others open meanwhile is the kernel's.
 pub(crate) fn leave_by(call: impl FnOnce() -> Ret, leave: impl FnOnce()) -> Ret {
-    LEAVING.fetch_add(1, Ordering::Relaxed);
+    left::leaving();
+    {
+        let quiet = table::Quiet::of_call();
+        quiet.wait();
+        kernel::take_all(0);
+    }
     let result = table::outside(call);
     if result == 0 {
         leave();
     }
-    LEAVING.fetch_sub(1, Ordering::Relaxed);
+    left::has_left();
     result
 }
 
@@ -80,7 +85,7 @@ pub(crate) fn after_fork() {
     if MOVING.swap(0, Ordering::Relaxed) > 0 {
         moved();
     }
-    if LEAVING.swap(0, Ordering::Relaxed) > 0 {
+    if left::forget_leaving() {
         kernel::elsewhere();
     }
 }
