@@ -58,6 +58,13 @@ fn what_user_0_has_no_capability_for() {
     runs("bounded", OTHER, &WITHOUT);
 }
 
+/// The administrator of a user namespace of its own is none of the machine's: what it had open it changed as
+/// if it were, and a child that was made in one opened and changed all there is.
+#[test]
+fn what_a_user_namespace_takes() {
+    runs("namespaced", OTHER, &[]);
+}
+
 /// Each path of a user went through the mount, at a hundred times the cost.
 #[test]
 fn what_is_a_users_own_needs_no_daemon() {
@@ -281,6 +288,61 @@ mod tasks {
         assert!(status == 0 && is_locked(&after));
         drop(inherited);
         assert!(!is_locked(&after), "as any close of the program's gives them up");
+    }
+
+    /// What is left to the administrator of a user namespace, by another user's file that is open and by name.
+    fn is_nobody(file: &File) {
+        let is_refused = |error: Error| error.kind() == ErrorKind::PermissionDenied;
+        let mode = fs::Permissions::from_mode(0o666);
+        assert!(is_refused(file.set_permissions(mode.clone()).unwrap_err()));
+        assert!(is_refused(file.set_modified(std::time::UNIX_EPOCH).unwrap_err()));
+        assert!(is_refused(fs::set_permissions(at("closed"), mode).unwrap_err()));
+        assert!(is_refused(File::open(at("closed")).unwrap_err()));
+        assert_ne!(file.metadata().unwrap().uid(), OTHER, "whom nobody is called here");
+        assert_eq!(file.read_at(&mut [0; 9], 0).unwrap(), 6, "what is open stays open");
+    }
+
+    /// What a process does on its own, and how it ends: by a test's panic, too.
+    fn alone(what: impl FnOnce()) -> ! {
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
+        unsafe { libc::_exit(i32::from(ran.is_err())) }
+    }
+
+    fn ends_well(child: i32) {
+        assert!(child > 0, "{}", Error::last_os_error());
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    extern "C" fn starts_namespaced(file: *mut libc::c_void) -> i32 {
+        let file = unsafe { &*file.cast::<File>() };
+        alone(|| is_nobody(file))
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn namespaced() {
+        let file = OpenOptions::new().read(true).write(true).open(at("closed")).unwrap();
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            alone(|| {
+                assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWUSER) }, 0);
+                is_nobody(&file);
+            });
+        }
+        ends_well(child);
+        let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
+        let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+        if child == 0 {
+            alone(|| is_nobody(&file));
+        }
+        ends_well(i32::try_from(child).unwrap());
+        let mut stack = vec![0_u128; 1 << 16];
+        let top = stack.as_mut_ptr_range().end;
+        let argument = (&raw const file).cast_mut().cast();
+        ends_well(unsafe { libc::clone(starts_namespaced, top.cast(), flags, argument) });
+        file.set_permissions(fs::Permissions::from_mode(0o640)).unwrap();
     }
 
     #[test]

@@ -38,6 +38,15 @@ pub(super) struct Target {
     pub(super) other_mount: Option<OtherMount>,
 }
 
+/// Attributes of what is open, unless the kernel calls owners something else here.
+fn shown_of(fd: i32, description: &InUse) -> Result<Target, Served> {
+    if !state::names_users() {
+        kernel::take_any(fd);
+        return Err(None);
+    }
+    of_descriptor(description)
+}
+
 pub(super) fn of_descriptor(description: &InUse) -> Result<Target, Served> {
     let mount = description.mount();
     let fs = mounts::fs(mount).ok_or(None)?;
@@ -55,7 +64,7 @@ pub(super) fn target(dir: u64, path: u64, flags: i32) -> Result<Target, Served> 
     let is_empty = || path == 0 || guard::load::<u8>(path) == Some(0);
     if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
         let description = table::get(descriptor(dir)).ok_or(None)?;
-        let mut target = of_descriptor(&description)?;
+        let mut target = shown_of(descriptor(dir), &description)?;
         if description.is(BY_OTHER_MOUNT) {
             let shown = mounts::other_mount_of(descriptor(dir));
             target.other_mount = Some(shown.ok_or(None)?);
@@ -127,8 +136,9 @@ fn split(ns: i64) -> (i64, i64) {
 
 /// `fstat(fd, buf)`.
 pub(crate) fn fstat(args: &Args) -> Served {
-    let description = table::get(descriptor(args[0]))?;
-    either(of_descriptor(&description).and_then(|target| store_stat(&target, args[1])))
+    let fd = descriptor(args[0]);
+    let description = table::get(fd)?;
+    either(shown_of(fd, &description).and_then(|target| store_stat(&target, args[1])))
 }
 
 /// `stat(path, buf)`, and `lstat`.

@@ -184,9 +184,12 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
 
 /// Calls after which paths may mean something else.
 pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
+    let before = state::who();
     let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     let leave = || {
         kernel::elsewhere();
+        // Another user namespace may be among what is different.
+        state::changed(before);
         report::event(Event::Moved);
     };
     Some(paths::leave_by(call, leave))

@@ -24,7 +24,7 @@ use crate::base::lock::Lock;
 use crate::base::say::say;
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
-use crate::base::{classes, report, settings};
+use crate::base::{classes, left, report, settings};
 use crate::mounts::facts::{Facts, STATX_MNT_ID_UNIQUE, Seen};
 use crate::numbers::{self, limits, words};
 
@@ -61,8 +61,8 @@ pub(crate) struct Mount {
 }
 
 static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
-/// A page that is zeroes in a child, and 1 at its start once this process has joined.
-static JOINED: AtomicU64 = AtomicU64::new(0);
+/// A page that is zeroes in a child, in which [`Own`] is.
+static OWN: AtomicU64 = AtomicU64::new(0);
 static JOINING: Lock<()> = Lock::new(());
 /// How often a pool was joined: a futex.
 static JOINS: AtomicU32 = AtomicU32::new(0);
@@ -94,7 +94,7 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
         variable.split(|byte| *byte == b';').filter_map(parse).take(MOUNTS_MAX).collect();
     let page = wiped_in_children();
     let some = !mounts.is_empty() && page.is_some();
-    JOINED.store(page.unwrap_or(0), Ordering::Relaxed);
+    OWN.store(page.unwrap_or(0), Ordering::Relaxed);
     MOUNTS.set(mounts).is_ok() && some
 }
 
@@ -106,10 +106,27 @@ fn wiped_in_children() -> Option<u64> {
     (sys!(libc::SYS_madvise, at, PAGE, libc::MADV_WIPEONFORK) == 0).then_some(at)
 }
 
-fn joined() -> Option<&'static AtomicU64> {
-    let at = JOINED.load(Ordering::Relaxed) as *const AtomicU64;
+/// What a child does not have from its parent.
+#[repr(C)]
+struct Own {
+    /// 1 once this process has joined.
+    joined: AtomicU64,
+    who: state::KnownUser,
+}
+
+fn own() -> Option<&'static Own> {
+    let at = OWN.load(Ordering::Relaxed) as *const Own;
     // SAFETY: the page is mapped for good, and any bits are valid.
     unsafe { at.as_ref() }
+}
+
+fn joined() -> Option<&'static AtomicU64> {
+    own().map(|own| &own.joined)
+}
+
+/// What is known of who this process is.
+fn who() -> Option<&'static state::KnownUser> {
+    own().map(|own| &own.who)
 }
 
 /// All mounts.
@@ -201,7 +218,9 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         mount.failed.store(true, Ordering::Relaxed);
         return None;
     }
+    let before = errno().load(Ordering::Relaxed);
     let joined = join_undisturbed(mount);
+    errno().store(before, Ordering::Relaxed);
     numbers::freed_any();
     match joined {
         Ok(joined) if is_anothers(mount, &joined.fs) => {
@@ -227,8 +246,10 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
             let target = String::from_utf8_lossy(&mount.target);
             let why = format!("{target}: direct access is not possible: {error}");
             match error.errno() {
-                // Who has become a user that may not is as good a program as before.
+                // Who has become a user that may not is as good a program as before, and so is who has gone
+                // where paths mean something else.
                 libc::EACCES => {}
+                _ if left::has_all() => {}
                 // So is one that has no descriptor left, or no memory.
                 libc::EMFILE | libc::ENFILE | libc::ENOMEM => served_by_mount(&why),
                 _ => not_served(&why),
@@ -260,6 +281,14 @@ fn join_undisturbed(mount: &Mount) -> Result<Joined, JoinError> {
             done => return done,
         }
     }
+}
+
+/// Where the program's `errno` is, which libc sets for this library too: a call that succeeds leaves it.
+fn errno() -> &'static AtomicI32 {
+    // SAFETY: asks libc for a place of the calling thread's.
+    let at = unsafe { libc::__errno_location() };
+    // SAFETY: it lives as long as the thread, and nobody keeps the reference longer.
+    unsafe { AtomicI32::from_ptr(at) }
 }
 
 fn is_closed(descriptor: i32) -> bool {

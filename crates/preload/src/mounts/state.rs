@@ -4,13 +4,29 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::base::sys::sys;
-use crate::mounts::helper;
+use crate::mounts::{self, helper};
 
-/// User in the lower half, group in the upper; [`UNKNOWN`] before they are asked for.
-static OWNER: AtomicU64 = AtomicU64::new(UNKNOWN);
-const UNKNOWN: u64 = u64::MAX;
-/// Stored before [`OWNER`] is.
-static IS_ROOT: AtomicBool = AtomicBool::new(false);
+/// Who the process is: words of a page that the kernel wipes in children, since the call that makes one may
+/// put it into another user namespace. Zeroes are nothing known.
+#[repr(C)]
+pub(crate) struct KnownUser {
+    /// User in the lower half, group in the upper.
+    owner: AtomicU64,
+    /// Bits of [`IS_KNOWN`] and what follows it; stored after `owner`.
+    facts: AtomicU32,
+    /// The user who may use here what is its own, plus 1; [`NOBODY`] where that is nobody.
+    own: AtomicU64,
+}
+
+const IS_KNOWN: u32 = 1;
+/// No permission bits stop the process.
+const IS_ROOT: u32 = 2;
+/// Users are called here what they are called on the machine.
+const NAMES_USERS: u32 = 4;
+const NOBODY: u64 = 1 << 33;
+
+/// A call has changed who the process is, or was: it counts for its children as well.
+static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
 /// What lets the administrator do without permissions here, as bits of the effective set: `CHOWN`,
@@ -25,10 +41,6 @@ static ACTS_FOR_OTHERS: AtomicBool = AtomicBool::new(false);
 /// Whether files may grow to a certain size alone.
 static HAS_SIZE_LIMIT: AtomicBool = AtomicBool::new(false);
 
-/// The user who may use here what is its own; [`NOBODY`] where that is nobody, [`UNKNOWN`] before it is
-/// asked for.
-static OWN: AtomicU64 = AtomicU64::new(UNKNOWN);
-const NOBODY: u64 = 1 << 32;
 /// What the kernel calls the user namespace of the machine.
 const FIRST_NAMESPACE: &[u8] = b"user:[4026531837]";
 
@@ -49,20 +61,24 @@ pub(crate) fn rights() -> Rights {
     if is_root() {
         return Rights::All;
     }
-    let mut own = OWN.load(Ordering::Acquire);
-    if own == UNKNOWN {
-        own = own_user().map_or(NOBODY, u64::from);
+    let Some(known) = mounts::who() else { return Rights::Kernel };
+    let mut own = known.own.load(Ordering::Acquire);
+    if own == 0 {
+        own = own_user().map_or(NOBODY, |user| u64::from(user) + 1);
         // Not where a call has changed it meanwhile.
-        own = match OWN.compare_exchange(UNKNOWN, own, Ordering::AcqRel, Ordering::Acquire) {
+        own = match known.own.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => own,
             Err(now) => now,
         };
     }
-    u32::try_from(own).map_or(Rights::Kernel, Rights::Own)
+    u32::try_from(own - 1).map_or(Rights::Kernel, Rights::Own)
 }
 
 /// The user that the process is in every respect since it began.
 fn own_user() -> Option<u32> {
+    if HAS_CHANGED.load(Ordering::Acquire) {
+        return None;
+    }
     let (mut users, mut groups) = ([0u32; 3], [0u32; 3]);
     for (number, [real, effective, saved]) in
         [(libc::SYS_getresuid, &mut users), (libc::SYS_getresgid, &mut groups)]
@@ -124,8 +140,11 @@ pub(crate) fn changed(before: Who) {
     if (uid, gid) != (sys!(libc::SYS_geteuid), sys!(libc::SYS_getegid)) {
         ACTS_FOR_OTHERS.store(true, Ordering::Release);
     }
-    OWN.store(NOBODY, Ordering::Release);
-    OWNER.store(UNKNOWN, Ordering::Release);
+    HAS_CHANGED.store(true, Ordering::Release);
+    if let Some(known) = mounts::who() {
+        known.own.store(NOBODY, Ordering::Release);
+        known.facts.store(0, Ordering::Release);
+    }
 }
 
 /// The process may have set its limits.
@@ -143,25 +162,36 @@ pub(crate) fn has_size_limit() -> bool {
 
 /// Who owns the inodes that this process makes.
 pub(crate) fn owner() -> (u32, u32) {
-    let (uid, gid, _) = known();
-    (uid, gid)
+    known().0
 }
 
 /// Whether no permission bits stop the process: a user 0 with its capabilities.
 pub(crate) fn is_root() -> bool {
-    known().2
+    known().1 & IS_ROOT != 0 && !ACTS_FOR_OTHERS.load(Ordering::Acquire)
 }
 
-fn known() -> (u32, u32, bool) {
-    let mut known = OWNER.load(Ordering::Acquire);
-    if known == UNKNOWN {
-        let Who(uid, gid, is_root) = who();
-        known = u64::from(uid) | u64::from(gid) << 32;
-        IS_ROOT.store(is_root, Ordering::Relaxed);
-        OWNER.store(known, Ordering::Release);
+/// Whether users and groups are called here what they are called on the machine: the kernel tells who owns
+/// what otherwise.
+pub(crate) fn names_users() -> bool {
+    known().1 & NAMES_USERS != 0
+}
+
+/// User and group, and what is known besides.
+fn known() -> ((u32, u32), u32) {
+    let known = mounts::who();
+    let facts = known.map_or(0, |known| known.facts.load(Ordering::Acquire));
+    if let Some(known) = known.filter(|_| facts & IS_KNOWN != 0) {
+        let owner = known.owner.load(Ordering::Relaxed);
+        return ((owner as u32, (owner >> 32) as u32), facts);
     }
-    let is_root = IS_ROOT.load(Ordering::Relaxed) && !ACTS_FOR_OTHERS.load(Ordering::Acquire);
-    (known as u32, (known >> 32) as u32, is_root)
+    let Who(uid, gid, is_root) = who();
+    let facts = [(true, IS_KNOWN), (is_root, IS_ROOT), (is_in_first_namespace(), NAMES_USERS)];
+    let facts = facts.iter().fold(0, |all, (is, fact)| if *is { all | fact } else { all });
+    if let Some(known) = known {
+        known.owner.store(u64::from(uid) | u64::from(gid) << 32, Ordering::Relaxed);
+        known.facts.store(facts, Ordering::Release);
+    }
+    ((uid, gid), facts)
 }
 
 fn has_capabilities() -> bool {
