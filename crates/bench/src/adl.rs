@@ -1,5 +1,6 @@
 //! The figures of ADL and ZCL ("Copy-on-Write with Adaptive Differential Logging for Persistent Memory"):
-//! 4a, sequential writes; 4c, traces of two applications; table 2, what of both is stored.
+//! 4a, sequential writes; 4c, traces of two applications; table 2, what of both is stored; 6, sequential
+//! writes by how long the memory takes to write a line.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use novale_core::UpdatePolicy;
 
-use crate::place::MB;
+use crate::place::{MB, Place};
 use crate::plot::{Figure, Series};
 use crate::replay::{self, Paper, Replayed};
 use crate::report::{Cell, Report};
@@ -23,8 +24,16 @@ const PAPER_STORED: [&str; 4] = ["1G", "4G", "2G", "1G"];
 /// The paper's gains over copy-on-write in figure 4a, in percent: KB a write, ADL, ZCL.
 const PAPER_GAINS: [(u64, f64, f64); 2] = [(1, 149.7, 318.5), (5, 88.4, 173.8)];
 
+/// ns that a line takes to be written, beside the machine's own (figure 6).
+const WRITE_NS: [u64; 5] = [0, 100, 200, 400, 800];
+/// Bytes of a write of figure 6.
+const REQUEST: u64 = KB;
+
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
+    /// Measure figure 6, too: on a memory whose lines are flushed by `clflush` and take 0 to 800 ns.
+    #[arg(long)]
+    latencies: bool,
     /// A trace in `MobiGen`'s format to replay; may be given several times.
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
@@ -44,12 +53,17 @@ struct Size {
 pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     let traces =
         options.traces.iter().map(|path| replay::read(path)).collect::<Result<Vec<_>>>()?;
-    let sizes = sequential(common)?;
+    let all = (1..=KB_MAX).map(|kb| kb * KB).filter(|bytes| common.wants(&bytes_text(*bytes)));
+    let sizes = sequential(common, &common.place(), all)?;
+    let latencies = if options.latencies { latencies(common)? } else { Vec::new() };
     let replayed = traces.iter().map(|trace| trace.run(common)).collect::<Result<Vec<_>>>()?;
     if let Some(folder) = &options.svg {
         plot_4a(&sizes).write(folder)?;
         if !replayed.is_empty() {
             plot_4c(&replayed).write(folder)?;
+        }
+        if options.latencies {
+            plot_6(&latencies).write(folder)?;
         }
     }
     let mut reports = vec![figure_4a(common, &sizes), lines_4a(common, &sizes)];
@@ -57,16 +71,30 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
         reports.push(figure_4c(common, &replayed));
     }
     reports.push(table_2(common, &sizes, &replayed));
+    if options.latencies {
+        reports.push(figure_6(common, &latencies));
+    }
     Ok(reports)
 }
 
+/// Measures writes of 1 KB on a memory of each latency.
+fn latencies(common: &Common) -> Result<Vec<(u64, Size)>> {
+    let mut measured = Vec::new();
+    for write_ns in WRITE_NS {
+        let device = Some(format!("write={write_ns},flush=clflush").parse()?);
+        let place = Place { device, ..common.place() };
+        let sizes = sequential(common, &place, std::iter::once(REQUEST))?;
+        measured.extend(sizes.into_iter().map(|size| (write_ns, size)));
+    }
+    Ok(measured)
+}
+
 /// Measures each size, its rounds interleaved over the methods, when all of a new file was written so.
-fn sequential(common: &Common) -> Result<Vec<Size>> {
+fn sequential(common: &Common, place: &Place, all: impl Iterator<Item = u64>) -> Result<Vec<Size>> {
     let file_bytes = common.file_mb * MB;
-    let mut writers = Writer::all(&common.place(), file_bytes)?;
+    let mut writers = Writer::all(place, file_bytes)?;
     let mut sizes = Vec::new();
-    let all = (1..=KB_MAX).map(|kb| kb * KB);
-    for bytes in all.filter(|bytes| common.wants(&bytes_text(*bytes))) {
+    for bytes in all {
         let (pass, count) = (file_bytes / bytes, count_for(common.ops, bytes));
         for writer in &mut writers {
             writer.renew()?;
@@ -205,6 +233,38 @@ fn table_2(common: &Common, sizes: &[Size], replayed: &[Replayed]) -> Report {
         setup: vec![memory(common)],
         columns,
         rows,
+    }
+}
+
+fn figure_6(common: &Common, latencies: &[(u64, Size)]) -> Report {
+    let mut columns: Vec<String> = vec!["a line".into(), "cow: ns".into()];
+    columns.extend(gain_names().map(str::to_owned));
+    let row = |(write_ns, size): &(u64, Size)| {
+        let count = count_for(common.ops, size.bytes);
+        let mut cells = vec![Cell::Text(format!("{write_ns} ns"))];
+        cells.push(Cell::Count(base(&size.rounds).median().ns / count));
+        cells.extend(gains(&size.rounds).map(Cell::Percent));
+        cells
+    };
+    Report {
+        name: "adl-6",
+        title: "sequential writes of 1 KB by what a line takes to be written beside the machine's own, \
+                each flushed by clflush: how much faster than cow, by CPU time"
+            .into(),
+        setup: vec![("rounds", format!("{}, interleaved", common.rounds))],
+        columns,
+        rows: latencies.iter().map(row).collect(),
+    }
+}
+
+fn plot_6(latencies: &[(u64, Size)]) -> Figure {
+    Figure {
+        file: "adl-6".into(),
+        title: "ADL and ZCL, figure 6: sequential writes of 1 KB by latency".into(),
+        groups: latencies.iter().map(|(write_ns, _)| format!("{write_ns} ns")).collect(),
+        x: "what a line takes to be written, beside the machine's own".into(),
+        y: "faster than cow, percent".into(),
+        series: ours(latencies.iter().map(|(_, size)| &size.rounds)),
     }
 }
 
