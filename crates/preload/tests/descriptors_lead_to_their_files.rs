@@ -29,6 +29,9 @@ promises! {
     /// Where paths had come to mean something else nothing could be handed over any more: a directory was no
     /// place to start from, a lock was refused, and a child had nothing of what its parent had open.
     what_is_open_outlasts_its_path: runs_with_the_daemon moves;
+    /// A program that lets itself open nothing more could lock nothing that was open, and its children had
+    /// none of it.
+    what_is_open_outlasts_a_limit: runs_with_the_daemon limited;
     /// An opening here broke no lease.
     openings_break_leases: runs_with_the_daemon leases;
 }
@@ -160,6 +163,42 @@ mod tasks {
             let mut status = 0;
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert_eq!(status, 0, "way {index}");
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn limited() {
+        for most in [0, 4] {
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let ran = std::panic::catch_unwind(|| {
+                    let mut file = open_new("file");
+                    file.write_all(b"text").unwrap();
+                    let fd = file.as_raw_fd();
+                    assert!(fd >= 3);
+                    let limit = libc::rlimit { rlim_cur: most, rlim_max: 1000 };
+                    assert_eq!(
+                        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
+                        0
+                    );
+                    let opened = unsafe { libc::open(name("file").as_ptr(), libc::O_RDONLY) };
+                    assert!(opened < 0 && failed() == libc::EMFILE, "{opened}");
+                    assert_eq!(unsafe { libc::flock(fd, libc::LOCK_EX) }, 0);
+                    let child = unsafe { libc::fork() };
+                    if child == 0 {
+                        let read = file.read_at(&mut [0; 9], 0);
+                        unsafe { libc::_exit(i32::from(!read.is_ok_and(|len| len == 4))) };
+                    }
+                    let mut status = 0;
+                    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                    assert_eq!(status, 0, "what a child has of it");
+                });
+                unsafe { libc::_exit(i32::from(ran.is_err())) };
+            }
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "a limit of {most}");
         }
     }
 

@@ -199,11 +199,31 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
 pub(crate) fn limits(number: i64, args: &Args) -> Served {
     // How many descriptors there may be is asked of the numbers in use.
     numbers::clear();
+    if let Some(limit) = new_limit(number, args) {
+        // The kernel puts nothing in the place of a number that is not below it.
+        table::each(&mut |fd, description| {
+            if fd as u64 >= limit {
+                kernel::take(description);
+            }
+        });
+    }
     let result = limits::change_limits(|| {
         sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
     });
     state::limits_changed();
     Some(result)
+}
+
+/// How many descriptors there may be, where a call says so of this process.
+fn new_limit(number: i64, args: &Args) -> Option<u64> {
+    let [first, second, third, ..] = *args;
+    let (whose, resource, given) = match number {
+        libc::SYS_prlimit64 => (first as i32, second, third),
+        _ => (0, first, second),
+    };
+    let is_own = whose == 0 || Ret::from(whose) == sys!(libc::SYS_getpid);
+    let is_asked = is_own && resource as u32 == libc::RLIMIT_NOFILE;
+    guard::load(given).filter(|_| is_asked && given != 0)
 }
 
 /// `umask(mask)`.

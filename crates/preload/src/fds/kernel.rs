@@ -60,7 +60,9 @@ pub(crate) fn placeholder(mount: usize) -> Ret {
         Ok(original) => original,
         Err(failed) => return failed,
     };
-    numbers::take(|| sys!(libc::SYS_fcntl, original, libc::F_DUPFD_CLOEXEC, 0))
+    let made = numbers::take(|| sys!(libc::SYS_fcntl, original, libc::F_DUPFD_CLOEXEC, 0));
+    // Where there may be none at all, the kernel takes the lowest of them for a wrong one.
+    if made == fail(libc::EINVAL) { fail(libc::EMFILE) } else { made }
 }
 
 /// The descriptor that placeholders of a mount are duplicates of: it can't be read or written, nor be
