@@ -221,7 +221,8 @@ impl Checker<'_> {
         exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
             let first = task as u64 * TASK_INODES;
             let mut block = Inventory::default();
-            for number in first.max(1)..first + TASK_INODES {
+            let numbers = first.max(1)..first + TASK_INODES;
+            for number in numbers.filter(|_| self.chunks.has_table(first)) {
                 if let Err(error) = self.inode(Ino::new(number), &mut block) {
                     block.findings.push(finding(&error));
                     block.damaged.insert(Ino::new(number));

@@ -7,6 +7,8 @@
 //!
 //! Crash points. Each word is one store of eight bytes.
 
+use std::collections::BTreeMap;
+
 use novale_layout::{FIRST_FREE_PAGE, PAGE, PmAddr, Seed, WORDS_PER_PAGE, decode_page_word};
 use novale_pm::Pm;
 
@@ -93,7 +95,9 @@ impl Repair<'_, '_> {
     ) -> Result<Vec<(PmAddr, NamedPages, PmAddr)>> {
         let (pm, seed) = (self.pm, pool.seed);
         let root = pool.superblock.roots.inode_directory;
-        let proved = proved_pages(pm, pool, all);
+        let (blocks, tables) = (BTreeMap::new(), BTreeMap::new());
+        let mut sayings = Sayings { pm, seed, blocks, tables };
+        let proved = sayings.proved_pages(pool, all);
         let mut places: Vec<(PmAddr, NamedPages)> = (0..WORDS_PER_PAGE)
             .map(|index| (root.add(index * 8), NamedPages::Second(index)))
             .collect();
@@ -102,9 +106,9 @@ impl Repair<'_, '_> {
             // One whose words are all damaged is known by the word that names it: the first, which each
             // pool has. What another word names may be anything else, and no inode page is one.
             let is_found = proved.iter().any(|(_, proved)| *proved == NamedPages::Second(index));
-            let known = page.filter(|page| match says(pm, seed, *page, Level::Second) {
+            let known = page.filter(|page| match sayings.says(*page, Level::Second) {
                 Some(number) => number == index,
-                None => index == 0 && !is_found && blocks_in(pm, seed, *page).is_empty(),
+                None => index == 0 && !is_found && sayings.blocks_in(*page).is_empty(),
             });
             if let Some(page) = known {
                 let tables = (0..WORDS_PER_PAGE).map(|table| {
@@ -120,8 +124,8 @@ impl Repair<'_, '_> {
             let is_first = names.number() % WORDS_PER_PAGE == 0;
             let is_behind_the_end = std::mem::replace(&mut before, word) == 0 && !is_first;
             let named = page_of(pm, at);
-            if named.is_some_and(|page| says(pm, seed, page, names.level()) == Some(names.number()))
-            {
+            let mut says = |page| sayings.says(page, names.level());
+            if named.is_some_and(|page| says(page) == Some(names.number())) {
                 continue;
             }
             let mut found = proved.iter().filter(|(_, proved)| *proved == names);
@@ -137,41 +141,69 @@ impl Repair<'_, '_> {
     }
 }
 
-/// Pages that nobody names, and that prove to be of the upper levels.
-fn proved_pages(pm: &Pm, pool: &Pool, all: &Gathered) -> Vec<Proved> {
-    let mut proved = Vec::new();
-    for (header, _) in &pool.slots {
-        for page in FIRST_FREE_PAGE..header.pages - 1 {
-            let word = all.marks.word(header.index.into(), page / 64);
-            if word >> (page % 64) & 1 == 0 {
-                let at = PmAddr::new(header.index, page * PAGE);
-                let table = says(pm, pool.seed, at, Level::Table).map(NamedPages::Table);
-                let second = || says(pm, pool.seed, at, Level::Second).map(NamedPages::Second);
-                proved.extend(table.or_else(second).map(|names| (at, names)));
-            }
-        }
-    }
-    proved
+/// What pages of the directory say of themselves by what they name. A page that others name is asked once:
+/// words may lead to one page again and again, on each level.
+struct Sayings<'p> {
+    pm: &'p Pm,
+    seed: Seed,
+    /// By page, the blocks of inodes that it has.
+    blocks: BTreeMap<PmAddr, Vec<u64>>,
+    /// By page, the number of the table that it is.
+    tables: BTreeMap<PmAddr, Option<u64>>,
 }
 
-/// The number of a table or a page of the second level, as what its words name says; words that lead
-/// nowhere say nothing. None where they say nothing, or different things.
-fn says(pm: &Pm, seed: Seed, page: PmAddr, level: Level) -> Option<u64> {
-    let mut number = None;
-    for index in 0..WORDS_PER_PAGE {
-        let Some(named) = page_of(pm, page.add(index * 8)) else { continue };
-        let of_words = match level {
-            Level::Table => blocks_in(pm, seed, named),
-            Level::Second => says(pm, seed, named, Level::Table).into_iter().collect(),
-        };
-        for said in of_words.iter().filter(|said| **said % WORDS_PER_PAGE == index) {
-            let said = said / WORDS_PER_PAGE;
-            if *number.get_or_insert(said) != said {
-                return None;
+impl Sayings<'_> {
+    /// Pages that nobody names, and that prove to be of the upper levels.
+    fn proved_pages(&mut self, pool: &Pool, all: &Gathered) -> Vec<Proved> {
+        let mut proved = Vec::new();
+        for (header, _) in &pool.slots {
+            for page in FIRST_FREE_PAGE..header.pages - 1 {
+                let word = all.marks.word(header.index.into(), page / 64);
+                if word >> (page % 64) & 1 == 0 {
+                    let at = PmAddr::new(header.index, page * PAGE);
+                    let table = self.says(at, Level::Table).map(NamedPages::Table);
+                    let names =
+                        table.or_else(|| self.says(at, Level::Second).map(NamedPages::Second));
+                    proved.extend(names.map(|names| (at, names)));
+                }
             }
         }
+        proved
     }
-    number
+
+    /// The number of a table or a page of the second level, as what its words name says; words that lead
+    /// nowhere say nothing. None where they say nothing, or different things.
+    fn says(&mut self, page: PmAddr, level: Level) -> Option<u64> {
+        let mut number = None;
+        for index in 0..WORDS_PER_PAGE {
+            let Some(named) = page_of(self.pm, page.add(index * 8)) else { continue };
+            let of_words = match level {
+                Level::Table => self.blocks_in(named),
+                Level::Second => self.table(named).into_iter().collect(),
+            };
+            for said in of_words.iter().filter(|said| **said % WORDS_PER_PAGE == index) {
+                let said = said / WORDS_PER_PAGE;
+                if *number.get_or_insert(said) != said {
+                    return None;
+                }
+            }
+        }
+        number
+    }
+
+    fn blocks_in(&mut self, page: PmAddr) -> Vec<u64> {
+        let (pm, seed) = (self.pm, self.seed);
+        self.blocks.entry(page).or_insert_with(|| blocks_in(pm, seed, page)).clone()
+    }
+
+    fn table(&mut self, page: PmAddr) -> Option<u64> {
+        if let Some(known) = self.tables.get(&page) {
+            return *known;
+        }
+        let says = self.says(page, Level::Table);
+        self.tables.insert(page, says);
+        says
+    }
 }
 
 /// The page that a word names, where it lies in the pool.
