@@ -167,10 +167,18 @@ pub enum PmError {
 ///
 /// Addresses come from the media, so this is an operating error: damage, not a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{len} bytes at {addr} are not within a slot of the pool, or not aligned")]
+#[error(
+    "{}",
+    match is_lost {
+        true => format!("slot {} has failed: {len} bytes at {addr} can't be read", addr.slot()),
+        false => format!("{len} bytes at {addr} are not within a slot of the pool, or not aligned"),
+    }
+)]
 pub struct OutOfRange {
     /// First byte asked for.
     pub addr: PmAddr,
     /// Bytes asked for.
     pub len: u64,
+    /// They lie in a slot that has failed, or is not there.
+    pub is_lost: bool,
 }

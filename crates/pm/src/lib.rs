@@ -54,6 +54,7 @@ pub use observer::{Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};
 pub use pm::Pm;
 pub use purpose::Purpose;
+pub use slot::failure::{Health, slot_failed_at, survive_failing_slots};
 pub use token::{Dirty, Durable, Flushed};
 pub use window::Window;
 

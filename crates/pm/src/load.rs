@@ -14,7 +14,7 @@ impl Pm {
     pub fn load_u64(&self, addr: PmAddr) -> Result<u64, OutOfRange> {
         let src = self.load_ptr(addr, 8)?;
         if !addr.byte().is_multiple_of(8) {
-            return Err(OutOfRange { addr, len: 8 });
+            return Err(OutOfRange { addr, len: 8, is_lost: false });
         }
         self.tell_load(addr, 8)?;
         // SAFETY: `load_ptr` found 8 mapped bytes; slots are page-aligned, so `src` is aligned
@@ -30,7 +30,7 @@ impl Pm {
     pub fn load_line(&self, addr: PmAddr) -> Result<[u8; 64], OutOfRange> {
         let src = self.load_ptr(addr, LINE)?;
         if !addr.is_line_aligned() {
-            return Err(OutOfRange { addr, len: LINE });
+            return Err(OutOfRange { addr, len: LINE, is_lost: false });
         }
         self.tell_load(addr, LINE)?;
         let mut line = std::mem::MaybeUninit::<[u8; 64]>::uninit();
@@ -62,7 +62,7 @@ impl Pm {
     pub fn load_in_page(&self, page: PmAddr, from: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
         let len = into.len() as u64;
         if from > PAGE || len > PAGE - from {
-            return Err(OutOfRange { addr: page, len: PAGE });
+            return Err(OutOfRange { addr: page, len: PAGE, is_lost: false });
         }
         let src = self.load_ptr_in_page(page, from, len)?;
         if cfg!(feature = "lab") {
@@ -99,7 +99,7 @@ impl Pm {
             && let Some(observer) = &self.observer
             && !observer.load(addr, len)
         {
-            return Err(OutOfRange { addr, len });
+            return Err(OutOfRange { addr, len, is_lost: false });
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::cpu::{self, Cpu};
 use crate::device::{Device, DeviceError, Model};
 use crate::observer::Both;
 use crate::slot::Slot;
+use crate::slot::failure::{Health, Mapped, Range, count_lost};
 use crate::{
     CountSource, Counters, Observer, OutOfRange, PAGE, PmError, PmOptions, SlotKind, SlotLock,
     SlotMemory, SlotSpec, to_usize,
@@ -20,10 +21,11 @@ use crate::{
 /// A pool's slots, mapped: the only way to its bytes.
 ///
 /// Shared by reference between threads; the labels that stores return stay on their thread. The
-/// files must not be made shorter while they are mapped: an access beyond their end kills the
-/// process.
+/// files must not be made shorter while they are mapped: an access beyond their end kills a process
+/// that has not asked to survive it ([`survive_failing_slots`](crate::survive_failing_slots)).
 pub struct Pm {
-    ranges: Box<[Range]>,
+    /// Where the slots are mapped, of all that there may be.
+    mapped: &'static Mapped,
     pub(crate) cpu: Cpu,
     pub(crate) registry: Registry,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -32,20 +34,8 @@ pub struct Pm {
     /// Which pages were mapped ahead, by slot.
     pub(crate) asked: Box<[Option<Asked>]>,
     read_only: bool,
-    /// Keeps the mappings alive that `ranges` points into.
+    /// Keeps the mappings alive that `mapped` points into.
     slots: Box<[Slot]>,
-}
-
-/// Where a slot is mapped: the part of it that every access needs.
-#[derive(Debug, Clone, Copy)]
-struct Range {
-    base: *mut u8,
-    /// Bytes that are mapped.
-    len: u64,
-    /// Bytes that may be loaded as they are: 0 where loads are delayed.
-    load_len: u64,
-    /// Bytes that may be stored: 0 when read-only.
-    store_len: u64,
 }
 
 // SAFETY: the pointers are to mappings that `slots` owns and that are not tied to a thread; all
@@ -61,6 +51,12 @@ impl std::fmt::Debug for Pm {
             .field("cpu", &self.cpu)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Pm {
+    fn drop(&mut self) {
+        self.mapped.leave();
     }
 }
 
@@ -125,19 +121,15 @@ impl Pm {
     }
 
     fn new(slots: Vec<Slot>, options: &PmOptions) -> Result<Self, PmError> {
-        let ranges = slots
-            .iter()
-            .map(|slot| Range {
-                base: slot.base(),
-                len: slot.len(),
-                load_len: slot.len(),
-                store_len: if options.read_only { 0 } else { slot.len() },
-            })
-            .collect();
         let eadr = options.eadr.unwrap_or(false);
+        let cpu = Cpu::choose(options.write_back, eadr)?;
+        let mapped = Mapped::take();
+        for (index, slot) in slots.iter().enumerate() {
+            mapped.enter(index, slot, options.read_only);
+        }
         Ok(Self {
-            ranges,
-            cpu: Cpu::choose(options.write_back, eadr)?,
+            mapped,
+            cpu,
             registry: Registry::new(slots.len(), eadr),
             observer: options.observer.clone(),
             model: None,
@@ -187,6 +179,23 @@ impl Pm {
     #[must_use]
     pub fn slot_file(&self, slot: u8) -> Option<&File> {
         self.slots.get(usize::from(slot)).and_then(|found| found.file.as_ref())
+    }
+
+    /// Which slots have failed, and whether this thread has lost anything by it.
+    #[inline]
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.mapped.health()
+    }
+
+    /// Marks slots as failed, by their bits: somebody else has found them so. Nothing is loaded from them
+    /// any more, and what is stored to them counts as lost.
+    pub fn set_failed(&self, slots: u64) {
+        self.mapped.fail(slots);
+    }
+
+    fn has_failed(&self, slot: u8) -> bool {
+        self.mapped.failed().checked_shr(slot.into()).unwrap_or(0) & 1 != 0
     }
 
     /// Whether stores are refused.
@@ -252,9 +261,7 @@ impl Pm {
         }
         let model = Arc::new(model);
         if model.delays_loads() {
-            for range in &mut self.ranges {
-                range.load_len = 0;
-            }
+            self.mapped.slots.iter().for_each(Range::delay_loads);
         }
         self.observer = Some(match self.observer.take() {
             None => model.clone(),
@@ -273,13 +280,13 @@ impl Pm {
     /// The pointer to `len` bytes that are about to be loaded.
     #[inline(always)]
     pub(crate) fn load_ptr(&self, addr: PmAddr, len: u64) -> Result<*const u8, OutOfRange> {
-        match self.ranges.get(usize::from(addr.slot())) {
+        match self.mapped.slots.get(usize::from(addr.slot())) {
             Some(range)
                 if addr.reserved_bits_clear()
-                    && len <= range.load_len
-                    && addr.byte() <= range.load_len - len =>
+                    && len <= range.load_len()
+                    && addr.byte() <= range.load_len() - len =>
             {
-                Ok(range.base.wrapping_add(to_usize(addr.byte())))
+                Ok(range.base().wrapping_add(to_usize(addr.byte())))
             }
             _ => self.delayed_ptr(addr, len),
         }
@@ -293,13 +300,13 @@ impl Pm {
         from: u64,
         len: u64,
     ) -> Result<*const u8, OutOfRange> {
-        match self.ranges.get(usize::from(page.slot())) {
+        match self.mapped.slots.get(usize::from(page.slot())) {
             Some(range)
                 if page.reserved_bits_clear()
-                    && PAGE <= range.load_len
-                    && page.byte() <= range.load_len - PAGE =>
+                    && PAGE <= range.load_len()
+                    && page.byte() <= range.load_len() - PAGE =>
             {
-                Ok(range.base.wrapping_add(to_usize(page.byte() + from)))
+                Ok(range.base().wrapping_add(to_usize(page.byte() + from)))
             }
             _ => {
                 self.mapped_ptr(page, PAGE)?;
@@ -313,6 +320,9 @@ impl Pm {
     #[inline(never)]
     fn delayed_ptr(&self, addr: PmAddr, len: u64) -> Result<*const u8, OutOfRange> {
         let found = self.mapped_ptr(addr, len)?;
+        if self.has_failed(addr.slot()) {
+            return Err(OutOfRange { addr, len, is_lost: true });
+        }
         if let Some(model) = &self.model {
             model.loaded(addr, len);
         }
@@ -322,15 +332,15 @@ impl Pm {
     /// The pointer to `len` mapped bytes.
     #[inline(always)]
     pub(crate) fn mapped_ptr(&self, addr: PmAddr, len: u64) -> Result<*const u8, OutOfRange> {
-        match self.ranges.get(usize::from(addr.slot())) {
+        match self.mapped.slots.get(usize::from(addr.slot())) {
             Some(range)
                 if addr.reserved_bits_clear()
-                    && len <= range.len
-                    && addr.byte() <= range.len - len =>
+                    && len <= range.len()
+                    && addr.byte() <= range.len() - len =>
             {
-                Ok(range.base.wrapping_add(to_usize(addr.byte())))
+                Ok(range.base().wrapping_add(to_usize(addr.byte())))
             }
-            _ => Err(OutOfRange { addr, len }),
+            _ => Err(OutOfRange { addr, len, is_lost: self.has_failed(addr.slot()) }),
         }
     }
 
@@ -338,13 +348,27 @@ impl Pm {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn store_ptr(&self, addr: PmAddr, len: u64) -> *mut u8 {
-        match self.ranges.get(usize::from(addr.slot())) {
+        match self.mapped.slots.get(usize::from(addr.slot())) {
             Some(range)
                 if addr.reserved_bits_clear()
-                    && len <= range.store_len
-                    && addr.byte() <= range.store_len - len =>
+                    && len <= range.store_len()
+                    && addr.byte() <= range.store_len() - len =>
             {
-                range.base.wrapping_add(to_usize(addr.byte()))
+                range.base().wrapping_add(to_usize(addr.byte()))
+            }
+            _ => self.lost_ptr(addr, len),
+        }
+    }
+
+    /// The pointer to bytes of a slot that has failed, where stores are lost.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn lost_ptr(&self, addr: PmAddr, len: u64) -> *mut u8 {
+        match self.mapped_ptr(addr, len) {
+            Ok(found) if !self.read_only && self.has_failed(addr.slot()) => {
+                count_lost();
+                found.cast_mut()
             }
             _ => self.refuse("store", addr, len),
         }

@@ -30,20 +30,24 @@ fn outside(len: u64) -> Vec<PmAddr> {
 fn loads_outside_of_the_pool_are_errors() {
     let pm = pool();
     for addr in outside(8) {
-        assert_eq!(pm.load_u64(addr), Err(OutOfRange { addr, len: 8 }), "{addr}");
+        assert_eq!(pm.load_u64(addr), Err(OutOfRange { addr, len: 8, is_lost: false }), "{addr}");
         assert!(!pm.contains(addr, 8), "{addr}");
         pm.prefetch(addr);
     }
     for addr in outside(64) {
-        assert_eq!(pm.load_line(addr), Err(OutOfRange { addr, len: 64 }), "{addr}");
+        assert_eq!(pm.load_line(addr), Err(OutOfRange { addr, len: 64, is_lost: false }), "{addr}");
     }
     for addr in outside(100) {
         let mut into = [7; 100];
-        assert_eq!(pm.load(addr, &mut into), Err(OutOfRange { addr, len: 100 }), "{addr}");
+        assert_eq!(
+            pm.load(addr, &mut into),
+            Err(OutOfRange { addr, len: 100, is_lost: false }),
+            "{addr}"
+        );
         assert_eq!(into, [7; 100], "unchanged by a load that failed");
         let to = PmAddr::new(1, 0);
         let copied = pm.stream_copy(to, addr, 100, Purpose::Data).map(|_| ());
-        assert_eq!(copied, Err(OutOfRange { addr, len: 100 }), "{addr}");
+        assert_eq!(copied, Err(OutOfRange { addr, len: 100, is_lost: false }), "{addr}");
     }
     assert_eq!(pm.counters().lines(), 0, "a copy that failed stored nothing");
     let message = pm.load_u64(PmAddr::new(2, 64)).unwrap_err().to_string();
@@ -54,9 +58,9 @@ fn loads_outside_of_the_pool_are_errors() {
 fn unaligned_words_and_lines_are_errors() {
     let pm = pool();
     let addr = PmAddr::new(0, 12);
-    assert_eq!(pm.load_u64(addr), Err(OutOfRange { addr, len: 8 }));
+    assert_eq!(pm.load_u64(addr), Err(OutOfRange { addr, len: 8, is_lost: false }));
     let addr = PmAddr::new(0, 72);
-    assert_eq!(pm.load_line(addr), Err(OutOfRange { addr, len: 64 }));
+    assert_eq!(pm.load_line(addr), Err(OutOfRange { addr, len: 64, is_lost: false }));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! the memory survives is asked for later (`blocks`, `provider`).
 
 mod blocks;
+pub(crate) mod failure;
 mod mapping;
 mod provider;
 mod source;
@@ -105,6 +106,11 @@ impl Slot {
 
     pub(crate) fn len(&self) -> u64 {
         if self.is_absent { 0 } else { self.mapping.len() }
+    }
+
+    /// Whether it stands in the place of a slot that is not there.
+    fn is_absent(&self) -> bool {
+        self.is_absent
     }
 
     /// What memory its bytes are in.

@@ -1,0 +1,94 @@
+//! A slot whose memory goes away while it is mapped: no access to it ends the process, and whoever asks
+//! is told that it was lost.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test panics")]
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use novale_layout::PmAddr;
+use novale_pm::{Pm, PmOptions, Purpose, SlotSpec, survive_failing_slots};
+
+const SLOT: u64 = 1 << 20;
+
+fn slots(dir: &Path) -> [PathBuf; 2] {
+    ["a", "b"].map(|name| dir.join(name))
+}
+
+fn open(dir: &Path) -> Pm {
+    survive_failing_slots().unwrap();
+    for path in slots(dir) {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap();
+        file.set_len(SLOT).unwrap();
+    }
+    let specs = slots(dir).map(|path| SlotSpec { path });
+    let pm = Pm::open(&specs, &PmOptions::default()).unwrap();
+    for slot in 0..2 {
+        for page in 0..SLOT / 4096 {
+            pm.fence(pm.stream(PmAddr::new(slot, page * 4096), &[7; 64], Purpose::Data)).end();
+        }
+    }
+    pm
+}
+
+fn cut(dir: &Path, len: u64) {
+    OpenOptions::new().write(true).open(&slots(dir)[1]).unwrap().set_len(len).unwrap();
+}
+
+#[test]
+fn a_load_from_a_slot_that_was_cut_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let pm = open(dir.path());
+    let sound = pm.health();
+    assert_eq!(pm.load_u64(PmAddr::new(1, 8192)), Ok(0x0707_0707_0707_0707));
+    cut(dir.path(), 4096);
+    assert_eq!(pm.health(), sound, "nobody has touched it");
+    let _zeros = pm.load_u64(PmAddr::new(1, 8192));
+    assert_ne!(pm.health(), sound);
+    assert_eq!(pm.health().failed, 0b10);
+    let lost = pm.load_u64(PmAddr::new(1, 0)).unwrap_err();
+    assert!(lost.is_lost, "also where the file still has bytes");
+    assert!(lost.to_string().contains("slot 1 has failed"), "{lost}");
+    assert_eq!(pm.load_u64(PmAddr::new(0, 8192)), Ok(0x0707_0707_0707_0707));
+}
+
+#[test]
+fn a_store_to_a_slot_that_was_cut_is_counted_as_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let pm = open(dir.path());
+    let sound = pm.health();
+    cut(dir.path(), 0);
+    pm.fence(pm.stream(PmAddr::new(1, 4096), &[1; 9000], Purpose::Data)).end();
+    let failed = pm.health();
+    assert_ne!(failed, sound);
+    // To the other slot nothing is lost, to this one everything.
+    let word = |slot| pm.write_back(pm.store_u64(PmAddr::new(slot, 64), 5, Purpose::Data));
+    pm.fence(word(0)).end();
+    assert_eq!(pm.health(), failed);
+    pm.fence(word(1)).end();
+    assert_ne!(pm.health(), failed);
+    assert_eq!(pm.load_u64(PmAddr::new(0, 64)), Ok(5));
+}
+
+#[test]
+fn each_pool_of_a_process_has_slots_of_its_own() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [one, other] = [0, 1].map(|index| open(dirs[index].path()));
+    cut(dirs[0].path(), 0);
+    let _zeros = one.load_u64(PmAddr::new(1, 0));
+    assert_eq!((one.health().failed, other.health().failed), (0b10, 0));
+    drop(one);
+    // Whoever comes next finds slots that are sound.
+    let next = open(dirs[0].path());
+    assert_eq!(next.health().failed, 0);
+    assert_eq!(other.load_u64(PmAddr::new(1, 0)), Ok(0x0707_0707_0707_0707));
+}
+
+#[test]
+fn a_slot_that_another_process_found_failed_is_read_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let pm = open(dir.path());
+    pm.set_failed(0b10);
+    assert!(pm.load_u64(PmAddr::new(1, 0)).unwrap_err().is_lost);
+    assert!(pm.load_u64(PmAddr::new(0, 0)).is_ok());
+}
