@@ -157,7 +157,7 @@ impl Novale {
     }
 
     pub(crate) fn fail(&self, error: &Error) -> Errno {
-        if let (Error::Damaged { .. } | Error::BadArena(_), Some(report)) =
+        if let (Error::Damaged { .. } | Error::Lost(_) | Error::BadArena(_), Some(report)) =
             (error, &self.settings.report)
         {
             report(error);

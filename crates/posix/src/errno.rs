@@ -36,7 +36,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::Damaged { .. } | Error::Unrecoverable { .. } | Error::BadPool(_) => libc::EUCLEAN,
         Error::Closed => libc::ESHUTDOWN,
         // And what later versions of the core may add.
-        Error::BadArena(_) | _ => libc::EIO,
+        Error::Lost(_) | Error::BadArena(_) | _ => libc::EIO,
     }
 }
 

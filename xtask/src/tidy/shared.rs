@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x410a_08a4_1790_3820,
+        fingerprint: 0x51b1_e6ba_0879_e7c3,
     },
 ];
 

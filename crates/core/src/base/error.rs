@@ -94,6 +94,9 @@ pub enum Error {
         /// What was found, and what was expected.
         found: String,
     },
+    /// It lies in a slot that has failed, or is not there, or was stored to such a slot and is lost.
+    #[error("slot {} has failed, and what lies there is lost", .0.slot())]
+    Lost(PmAddr),
     /// A pool with damage that makes writing to it unsafe, opened for writing: what the damaged parts
     /// own is unknown, and would be taken for free. Nothing was changed.
     #[error(
@@ -139,6 +142,11 @@ fn others(count: u64) -> String {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// Whether what was to be read can't be, for good: other things may be read.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Lost(_))
+    }
+
     pub(crate) fn damaged(what: impl Into<String>, at: PmAddr, found: impl Display) -> Self {
         Self::Damaged { what: what.into(), at, found: found.to_string() }
     }
@@ -180,6 +188,9 @@ impl From<novale_arena::LockError> for Error {
 
 impl From<novale_pm::OutOfRange> for Error {
     fn from(error: novale_pm::OutOfRange) -> Self {
+        if error.is_lost {
+            return Self::Lost(error.addr);
+        }
         Self::damaged("address", error.addr, error)
     }
 }

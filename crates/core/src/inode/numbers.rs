@@ -26,6 +26,7 @@ use novale_pm::{Flushed, Pm, Purpose};
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extents, page_at};
 use crate::seeded::{self, Bug};
+use crate::space::failed::is_lost;
 use crate::space::{Allocator, Need, PageSource};
 
 /// Inode pages made at once: those of a word of 64 numbers.
@@ -223,8 +224,11 @@ impl Inodes {
         let PageSource { arena, allocator, op, hint } = *env;
         for _ in 0..=MAX_CHUNKS {
             let lane = allocator.lane(arena, op, hint)?;
-            if let Some(ino) = lane.take_ino() {
-                return Ok(ino);
+            while let Some(ino) = lane.take_ino() {
+                // One in a slot that has failed stays out of use.
+                if !self.addr(arena, ino)?.is_some_and(|at| is_lost(arena, at)) {
+                    return Ok(ino);
+                }
             }
             let (index, lanes) = (u64::from(lane.index()), u64::from(allocator.lane_count()));
             drop(lane);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use novale_arena::{Arena, PidInfo};
 use novale_layout::{COMMIT_OFFSETS, FileKind, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
-use novale_pm::{Flushed, Pm, Purpose};
+use novale_pm::{Flushed, Health, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
@@ -365,6 +365,11 @@ impl Fs {
     /// at the next opening.
     pub fn close(&self) -> Result<()> {
         use std::sync::atomic::Ordering;
+        let failed = self.failed_slots();
+        if failed != 0 && !self.options.read_only {
+            // What is buffered for the other slots; closing ends at the first thing that is lost.
+            self.sync_all(&Ctx { now_ns: 0, hint: 0 }).unwrap_or_default();
+        }
         if self.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
@@ -373,6 +378,10 @@ impl Fs {
         }
         if !self.leave()? {
             return Ok(());
+        }
+        if failed != 0 {
+            // It is not closed clean: what the slot had is lost, and no saved state may say otherwise.
+            return self.lost(Health::default());
         }
         let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
         let op = &call.op;

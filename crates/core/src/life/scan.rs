@@ -163,7 +163,7 @@ impl Scan<'_> {
             let Some(place) = self.chunks.place(self.seed, ino) else { continue };
             match self.scan_inode(pass, ino, &place, found) {
                 Ok(flushed) => pending = pending.and(flushed),
-                Err(error @ Error::Damaged { .. }) => {
+                Err(error) if error.is_damage() => {
                     found.damaged.insert(ino, error);
                 }
                 Err(error) => return Err(error),

@@ -100,7 +100,7 @@ impl Fs {
         // Taken first: all others may be waited in by threads that wait for this one. It has no
         // settler, which would be this thread.
         let kind = OpKind::Release;
-        let call = |op| Call { op, kind, now_ns: 0, hint: 0 };
+        let call = |op| Call { op, kind, now_ns: 0, hint: 0, health: self.health() };
         let call = holds.then(|| call(self.client.op(kind as u32, 0)));
         let _one = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(op) = self.client.settling_op(OpKind::Settle as u32) else {
@@ -399,7 +399,7 @@ impl Fs {
             let Some(op) = self.client.freeing_op(kind as u32) else {
                 return Err(Error::BadArena("the record for freeing is in use".into()));
             };
-            let call = Call { op, kind, now_ns: 0, hint: 0 };
+            let call = Call { op, kind, now_ns: 0, hint: 0, health: self.health() };
             let id = self.log_id(held.ino, held.view.generation());
             self.reclaim_view(&call, &held.view, &id, file_kind)?;
         }

@@ -43,6 +43,7 @@ use crate::op::lock::{Locked, regular};
 use crate::op::pages::need;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
+use crate::space::failed::is_lost;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -252,6 +253,7 @@ impl Fs {
             next = index.next(arena, page + pages)?;
         }
         self.pm.fence(pending).end();
+        self.check_slots(&call)?;
         if locked.view.mtime_ns() < call.now_ns {
             let mtime_ns = Some(call.now_ns);
             self.set_locked(&call, &locked, &SetAttr { mtime_ns, ..SetAttr::default() }, None)?;
@@ -324,6 +326,9 @@ impl Fs {
 
     /// The address of a page, once it is known to be one.
     pub(crate) fn checked(&self, addr: PmAddr) -> Result<PmAddr> {
+        if is_lost(self.arena(), addr) {
+            return Err(Error::Lost(addr));
+        }
         if self.pm.contains(addr, PAGE) {
             return Ok(addr);
         }

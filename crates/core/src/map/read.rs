@@ -60,6 +60,7 @@ impl Fs {
         if !view.is_loaded_as(FileKind::File) {
             return None;
         }
+        let health = self.pm.health();
         let left = view.size().saturating_sub(offset);
         let len = left.min(buffer.len() as u64);
         let from = offset % PAGE;
@@ -86,7 +87,7 @@ impl Fs {
             self.copy_out(&view, offset, buffer).ok()?
         };
         let times = (view.atime_ns(), view.mtime_ns(), view.ctime_ns());
-        view.read_valid(begun).then_some((count, times))
+        (view.read_valid(begun) && self.pm.health() == health).then_some((count, times))
     }
 
     /// Reads, and tells the times that say whether the access is due to be recorded.

@@ -215,6 +215,7 @@ impl Fs {
             view.set_identity(ino, fresh.id.generation, new.kind, true);
         });
         self.count(project, UsageChange::whole(view))?;
+        self.check_slots(call)?;
         Ok(view.attr(new.kind))
     }
 
@@ -374,6 +375,7 @@ impl Fs {
             self.note_named();
         }
         inode.view.set_may_be_named(false);
+        self.check_slots(&call)?;
         Ok(inode.view.attr(inode.kind))
     }
 
@@ -469,13 +471,14 @@ impl Fs {
         let change = unlinked(inode, call.now_ns);
         let gone = change.next.nlink == 0;
         self.commit_names(call, JournalKind::Unlink, &changes, ready, &[change], Flushed::none())?;
-        self.reclaim_if(call, inode, gone)
+        self.reclaim_if(call, inode, gone)?;
+        self.check_slots(call)
     }
 
     /// Gives a number back that no inode was made of. One that is not free after all is kept out of use,
     /// or each create would meet it.
     pub(crate) fn give_number(&self, call: &Call<'_>, ino: Ino, why: &Error) -> Result<()> {
-        if matches!(why, Error::Damaged { .. }) && self.lock_fresh(call, ino).is_err() {
+        if why.is_damage() && self.lock_fresh(call, ino).is_err() {
             return Ok(());
         }
         self.inodes.give(&self.env(call), ino)
@@ -487,7 +490,7 @@ impl Fs {
     pub(crate) fn reclaim_if(&self, call: &Call<'_>, inode: &Locked<'_>, gone: bool) -> Result<()> {
         match (gone, is_held(inode)) {
             (true, false) => match self.reclaim(call, inode) {
-                Err(Error::Damaged { .. }) => Ok(()),
+                Err(error) if error.is_damage() => Ok(()),
                 reclaimed => reclaimed,
             },
             (true, true) => {

@@ -183,7 +183,9 @@ impl Fs {
             match step {
                 Ok((_, Some(next))) => from = next,
                 Ok((found, None)) => return Ok(found),
-                Err(Error::Stale | Error::NotDirectory | Error::Damaged { .. }) => {
+                Err(
+                    Error::Stale | Error::NotDirectory | Error::Damaged { .. } | Error::Lost(_),
+                ) => {
                     return Ok(None);
                 }
                 Err(error) => return Err(error),

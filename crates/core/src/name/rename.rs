@@ -266,10 +266,10 @@ impl Fs {
         if is_dir == 1 {
             moved.view.set_parent(new.view.as_parent());
         }
-        match victim {
-            Some(victim) => self.reclaim_if(call, victim.inode, gone),
-            None => Ok(()),
+        if let Some(victim) = victim {
+            self.reclaim_if(call, victim.inode, gone)?;
         }
+        self.check_slots(call)
     }
 
     /// Stores the hints of directories that get another parent, where that is `across` directories.
@@ -319,7 +319,7 @@ impl Fs {
                 inode.view.set_parent(parent.view.as_parent());
             }
         }
-        Ok(())
+        self.check_slots(call)
     }
 }
 

@@ -162,7 +162,7 @@ impl Fs {
             inode.place.prefetch_next(&self.pm, &inode.next);
         }
         // Before the first streaming store: taking a lock would wait for it to drain.
-        let lane = self.allocator.lane(self.arena(), &call.op, call.hint)?;
+        let lane = self.allocator.journal_lane(self.arena(), &call.op, call.hint)?;
         let mut parts: ArrayVec<Part, PARTS_MAX> = ArrayVec::new();
         let mut stored: Few<(Appended, Few<(u64, PmAddr)>)> = Few::new();
         for (change, ready) in dirs.iter().zip(ready) {
@@ -196,7 +196,7 @@ impl Fs {
             })?;
         }
         let owing = Owing { pending, single: self.is_single(0) };
-        self.commit_many(call, &lane, kind, &mut parts, owing).end();
+        self.commit_many(call, &lane, kind, &mut parts, owing)?.end();
         drop(lane);
         // No reader sees one of them changed and another not, nor does one whose client dies here
         // leave it so: a counter that stays odd sends readers to the lock, and so to settle.

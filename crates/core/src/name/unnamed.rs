@@ -86,7 +86,7 @@ impl Fs {
         self.allow(call, dir.view.project(), 0, 1)?;
         let (mode, xattrs) = self.inherit(call, &dir, new.kind, new.mode & 0o7777, how.umask)?;
         let (attrs, change, pending) = new_inode(call, &dir, &fresh, new, mode, xattrs.set, None);
-        let lane = match self.allocator.lane(self.arena(), &call.op, call.hint) {
+        let lane = match self.allocator.journal_lane(self.arena(), &call.op, call.hint) {
             Ok(lane) => lane,
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
         };
@@ -106,7 +106,7 @@ impl Fs {
         }];
         // One fence in either form: until it has a name, any part of the file may be lost.
         let owed = Owing { pending, single: true };
-        self.commit_many(call, &lane, JournalKind::Create, &mut parts, owed).end();
+        self.commit_many(call, &lane, JournalKind::Create, &mut parts, owed)?.end();
         drop(lane);
         let view = &fresh.view;
         view.publish(|| {
@@ -123,6 +123,7 @@ impl Fs {
         call.op.set_phase(Phase::Published);
         self.note_kept();
         self.count(attrs.project, UsageChange::whole(view))?;
+        self.check_slots(call)?;
         Ok(view.attr(new.kind))
     }
 }

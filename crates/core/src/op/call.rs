@@ -3,13 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use novale_arena::Op;
-use novale_layout::{Ino, RoFeature};
+use novale_layout::{Ino, PmAddr, RoFeature};
+use novale_pm::Health;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::pool::Pool;
 use crate::space::PageSource;
+use crate::space::failed::{failed_slots, tell_failed};
 
 /// What an operation record says that its operation is.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +52,8 @@ pub(crate) struct Call<'a> {
     pub(crate) kind: OpKind,
     pub(crate) now_ns: i64,
     pub(crate) hint: u32,
+    /// How the slots were found when it began.
+    pub(crate) health: Health,
 }
 
 /// Who reads: an operation, or a caller without one, by its hint.
@@ -93,7 +97,44 @@ impl Fs {
     pub(crate) fn call(&self, kind: OpKind, ctx: &Ctx) -> Call<'_> {
         let mut op = self.client.op(kind as u32, ctx.hint);
         op.set_settler(self);
-        Call { op, kind, now_ns: ctx.now_ns, hint: ctx.hint }
+        Call { op, kind, now_ns: ctx.now_ns, hint: ctx.hint, health: self.health() }
+    }
+
+    /// How the slots are, as far as any client knows.
+    #[inline]
+    pub(crate) fn health(&self) -> Health {
+        let health = self.pm.health();
+        if failed_slots(self.arena()) == health.failed { health } else { self.share_failures() }
+    }
+
+    #[cold]
+    fn share_failures(&self) -> Health {
+        tell_failed(self.arena(), self.pm.health().failed);
+        self.pm.set_failed(failed_slots(self.arena()));
+        self.pm.health()
+    }
+
+    /// Refuses to go on, and to acknowledge, where something was lost that the operation has stored or
+    /// loaded: a slot has failed since it began, or it has stored to one that had failed before.
+    #[inline]
+    pub(crate) fn check_slots(&self, call: &Call<'_>) -> Result<()> {
+        let health = self.pm.health();
+        if health == call.health { Ok(()) } else { self.lost(call.health) }
+    }
+
+    /// What was lost since the slots were found so.
+    #[cold]
+    pub(crate) fn lost(&self, before: Health) -> Result<()> {
+        let failed = self.share_failures().failed;
+        let new = failed & !before.failed;
+        let slot = if new == 0 { failed } else { new }.trailing_zeros();
+        Err(Error::Lost(PmAddr::new(u8::try_from(slot).unwrap_or(0), 0)))
+    }
+
+    /// A bit for each slot that has failed since the pool was opened, as far as any client knows.
+    #[must_use]
+    pub fn failed_slots(&self) -> u64 {
+        self.health().failed
     }
 
     /// Whether a commit whose data checksum would be of so many bytes takes the single-fence form.

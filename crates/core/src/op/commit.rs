@@ -225,6 +225,12 @@ impl Fs {
         rest: Rest,
         publish: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        // No line leads to what was lost. What was taken for it stays out of use until the next opening.
+        if let Err(lost) = self.check_slots(call) {
+            // For readers that wait.
+            locked.view.publish(|| ());
+            return Err(lost);
+        }
         call.op.note_commit(locked.id.ino.get(), next.op_seq, next.slot ^ 1);
         call.op.set_phase(Phase::Committing);
         // An operation that has one lock alone.
@@ -249,7 +255,9 @@ impl Fs {
         // `?`, not `and`: `and` copies the error's bytes even on success, and that load stalls until the
         // streaming stores have drained.
         published?;
-        self.recount(before, &locked.view)
+        self.recount(before, &locked.view)?;
+        // The line itself.
+        self.check_slots(call)
     }
 
     /// [`Bug::UnlockedEarly`]: shows the change, and unlocks the file while it becomes durable.
@@ -271,7 +279,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Commits several inodes through the journal; the caller publishes.
+    /// Commits several inodes through the journal; the caller publishes, and asks
+    /// [`Fs::check_slots`] then.
     pub(crate) fn commit_many(
         &self,
         call: &Call<'_>,
@@ -279,7 +288,8 @@ impl Fs {
         kind: JournalKind,
         parts: &mut [Part],
         owing: Owing,
-    ) -> Durable {
+    ) -> Result<Durable> {
+        self.check_slots(call)?;
         for part in parts.iter() {
             call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
         }
@@ -292,6 +302,6 @@ impl Fs {
         }
         let durable = many(&self.pm, self.seed, self.session, lane, kind, parts, owing);
         call.op.set_phase(Phase::Fenced);
-        durable
+        Ok(durable)
     }
 }

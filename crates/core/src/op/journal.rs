@@ -138,7 +138,7 @@ impl Journal {
             record.placeless = lost.map(|(ino, _)| placeless(*ino, record.at));
             match judged {
                 Ok(good) => record.good = good,
-                Err(error @ Error::Damaged { .. }) => record.doubt = Some(error),
+                Err(error) if error.is_damage() => record.doubt = Some(error),
                 Err(error) => return Err(error),
             }
         }
@@ -188,7 +188,7 @@ impl Journal {
                 match covered_crc(pm, &id, line) {
                     Ok(crc) => crc,
                     // What it covers did not arrive.
-                    Err(Error::Damaged { .. }) => return Ok(false),
+                    Err(error) if error.is_damage() => return Ok(false),
                     Err(error) => return Err(error),
                 }
             };

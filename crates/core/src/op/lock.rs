@@ -112,7 +112,14 @@ impl Fs {
         if view.kind().is_none() {
             self.unrecovered.check(ino)?;
             let id_of = |generation| self.log_id(ino, generation);
-            load::load(&self.pm, self.arena(), &view, &place, &self.unrecovered, &id_of)?;
+            let loaded =
+                load::load(&self.pm, self.arena(), &view, &place, &self.unrecovered, &id_of);
+            if let Err(lost) = self.check_slots(call) {
+                // Of zeros.
+                load::forget(self.arena(), &view)?;
+                return Err(lost);
+            }
+            loaded?;
         }
         let Some(kind) = view.kind() else { return Err(Error::Stale) };
         if call.kind.counts_on() {
@@ -197,12 +204,16 @@ impl Fs {
         match by.into() {
             By::Call(call) => {
                 let locked = self.lock(call, ino)?;
-                read(&locked.view, locked.kind)
+                let found = read(&locked.view, locked.kind);
+                self.check_slots(call)?;
+                found
             }
             By::Hint(hint) => {
                 let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint })?;
                 let locked = self.lock(&call, ino)?;
-                read(&locked.view, locked.kind)
+                let found = read(&locked.view, locked.kind);
+                self.check_slots(&call)?;
+                found
             }
         }
     }
@@ -228,11 +239,12 @@ impl Fs {
     ) -> Result<Option<T>> {
         self.check_open()?;
         let Some(view) = self.views.find(self.arena(), ino)? else { return Ok(None) };
-        Self::read_of(&view, ino, read)
+        self.read_of(&view, ino, read)
     }
 
     /// As [`Fs::read_unlocked`], of the view itself.
     pub(crate) fn read_of<T>(
+        &self,
         view: &View<'_>,
         ino: Ino,
         read: &mut impl FnMut(&View<'_>, FileKind) -> Result<T>,
@@ -243,8 +255,9 @@ impl Fs {
                 continue;
             };
             let Some(kind) = view.kind().filter(|_| view.ino() == ino) else { break };
+            let health = self.pm.health();
             let result = read(view, kind);
-            if view.read_valid(begun) {
+            if view.read_valid(begun) && self.pm.health() == health {
                 return result.map(Some);
             }
         }

@@ -243,7 +243,7 @@ impl Fs {
     pub(crate) fn load_limits(&self) -> Result<()> {
         match self.load_stored_limits() {
             // What is only read needs no limits.
-            Err(Error::Damaged { .. }) if self.options.read_only => Ok(()),
+            Err(error) if self.options.read_only && error.is_damage() => Ok(()),
             loaded => loaded,
         }
     }

@@ -205,7 +205,7 @@ fn choose_own(
 fn holds(pm: &Pm, id: &LogId, line: &CommitLine) -> Result<bool> {
     match covered_crc(pm, id, line) {
         Ok(crc) => Ok(crc == line.data_crc),
-        Err(Error::Damaged { .. }) => Ok(false),
+        Err(error) if error.is_damage() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -99,6 +99,11 @@ impl<'a> Lane<'a> {
         self.get(EXTENT_PAGES)
     }
 
+    /// Where the extent begins.
+    pub(crate) fn extent(&self) -> PmAddr {
+        PmAddr::from_raw(self.get(EXTENT))
+    }
+
     pub(crate) fn cursor(&self) -> u64 {
         self.get(CURSOR)
     }

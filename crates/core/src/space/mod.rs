@@ -12,6 +12,7 @@
 //! lanes, one at a time and holding no other.
 
 mod bits;
+pub(crate) mod failed;
 mod kept;
 pub(crate) mod lane;
 pub(crate) mod ranges;
@@ -26,8 +27,9 @@ use novale_policy::Turn;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
+use crate::space::failed::{failed_slots, is_lost};
 use crate::space::lane::Lane;
-use crate::space::ranges::Ranges;
+use crate::space::ranges::{Ranges, SlotRanges};
 use crate::space::wear::{SLOTS_MAX, Wear};
 
 /// Largest extent that a lane takes at once, in pages: one range.
@@ -209,6 +211,28 @@ impl Allocator {
         }
     }
 
+    /// As [`Self::lane`], one whose journal is in a slot that has not failed.
+    pub(crate) fn journal_lane<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &'a Op<'_>,
+        hint: u32,
+    ) -> Result<Lane<'a>> {
+        let lane = self.lane(arena, op, hint)?;
+        let at = lane.journal().0;
+        if !is_lost(arena, at) {
+            return Ok(lane);
+        }
+        drop(lane);
+        for index in 0..self.lane_count {
+            let lane = self.lock_lane(arena, op, hint.wrapping_add(index))?;
+            if !is_lost(arena, lane.journal().0) {
+                return Ok(lane);
+            }
+        }
+        Err(Error::Lost(at))
+    }
+
     /// As [`Self::lane`], without waiting: none when all that were tried are taken.
     pub(crate) fn free_lane<'a>(
         &self,
@@ -247,7 +271,7 @@ impl Allocator {
         // has most likely mapped them. In a pool that is nearly full they belong to the reserve.
         let reuse = need == Need::Release || self.is_roomy(arena)?;
         self.look_at_wear(arena, hint, want)?;
-        let is_cool = |page| self.wear.is_cool(arena, page);
+        let is_cool = |page| self.is_reusable(arena, page);
         if reuse
             && want == 1
             && let Some(extent) = kept::take(op, is_cool)?
@@ -259,10 +283,12 @@ impl Allocator {
             if reuse && let Some(extent) = lane.reuse(op, want, is_cool)? {
                 return Ok(extent);
             }
-            if lane.held() < want {
+            if lane.held() < want || is_lost(arena, lane.extent()) {
                 self.refill(arena, op, &lane, want, need)?;
             }
-            if let Some(extent) = lane.bump(op, want)? {
+            if !is_lost(arena, lane.extent())
+                && let Some(extent) = lane.bump(op, want)?
+            {
                 return Ok(extent);
             }
             drop(lane);
@@ -344,6 +370,7 @@ impl Allocator {
         target: u64,
     ) -> Result<Option<(Extent, u64)>> {
         let mut slot = 0;
+        let failed = failed_slots(arena);
         if self.ranges.slots().len() > 1 {
             let mut free = self.free_by_slot(arena)?;
             slot = self.wear.choose(arena, &free, turn)?;
@@ -359,7 +386,7 @@ impl Allocator {
                 slot = self.wear.choose(arena, &free, turn)?;
             }
         }
-        self.ranges.take(arena, op, slot, cursor, target)
+        self.ranges.take(arena, op, (slot, failed), cursor, target)
     }
 
     /// Counts pages that are overwritten or taken, and looks anew how far the slots are worn where it
@@ -372,11 +399,22 @@ impl Allocator {
         Ok(())
     }
 
-    /// Free pages of each slot's bitmap.
+    /// Whether a freed page is given out again.
+    #[inline]
+    fn is_reusable(&self, arena: &Arena, page: PmAddr) -> Result<bool> {
+        Ok(!is_lost(arena, page) && self.wear.is_cool(arena, page)?)
+    }
+
+    /// Free pages of each slot's bitmap that can be taken.
     fn free_by_slot(&self, arena: &Arena) -> Result<ArrayVec<u64, SLOTS_MAX>> {
         // A client that died between two steps of a change leaves a count a little wrong.
         let slots = self.ranges.slots().iter().enumerate();
-        slots.map(|(slot, of)| Ok(self.ranges.free_in_slot(arena, slot)?.min(of.pages))).collect()
+        let failed = failed_slots(arena);
+        let free = |(slot, of): (usize, &SlotRanges)| match failed >> slot & 1 {
+            0 => Ok(self.ranges.free_in_slot(arena, slot)?.min(of.pages)),
+            _ => Ok(0),
+        };
+        slots.map(free).collect()
     }
 
     fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
@@ -431,7 +469,10 @@ impl Allocator {
     #[inline]
     pub(crate) fn keep(&self, arena: &Arena, op: &Op<'_>, extents: &Extents) -> Result<bool> {
         match extents.only_page() {
-            Some(page) => Ok(self.is_roomy(arena)? && kept::put(op, page)),
+            // One that would not be given out again would keep the place for ever.
+            Some(page) => {
+                Ok(self.is_roomy(arena)? && self.is_reusable(arena, page)? && kept::put(op, page))
+            }
             None => Ok(false),
         }
     }

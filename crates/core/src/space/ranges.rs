@@ -293,9 +293,8 @@ impl Ranges {
         for (word, place) in bits.0.iter_mut().zip(block.iter().skip(BITMAP)) {
             *word = place.load(Ordering::Relaxed);
         }
-        let longest = bits.runs().map(|run| run.1).max().unwrap_or(0);
-        self.summary(arena, range)?.store(pack(bits.free(), longest), Ordering::Release);
-        Ok(())
+        let counted = self.summary(arena, range)?.load(Ordering::Relaxed) >> 16;
+        self.summarise(arena, range, &bits, counted)
     }
 
     /// Takes up to `want` contiguous pages of `range`.
@@ -348,18 +347,24 @@ impl Ranges {
         self.take_along(arena, op, &[(start, end), (home.first, start)], (want, least))
     }
 
-    /// The same through all slots, from one on: any pages that are free.
+    /// The same through all slots but those that have `failed`, by their bits, from one on: any pages that
+    /// are free.
     pub(super) fn take(
         &self,
         arena: &Arena,
         op: &Op<'_>,
-        slot: usize,
+        (slot, failed): (usize, u64),
         cursor: u64,
         want: u64,
     ) -> Result<Option<(Extent, u64)>> {
         let Some(home) = self.slots.get(slot) else { return Ok(None) };
         let (start, end) = (home.start(cursor), home.first + home.count);
-        let spans = [(start, end), (home.first, start), (end, self.total), (0, home.first)];
+        if failed == 0 {
+            let spans = [(start, end), (home.first, start), (end, self.total), (0, home.first)];
+            return self.take_along(arena, op, &spans, (want, 1));
+        }
+        let sound = self.slots.iter().enumerate().filter(|(slot, _)| failed >> slot & 1 == 0);
+        let spans: Vec<_> = sound.map(|(_, of)| (of.first, of.first + of.count)).collect();
         self.take_along(arena, op, &spans, (want, 1))
     }
 

@@ -229,7 +229,7 @@ impl Fs {
         };
         let view = self.views.find(self.arena(), ino)?;
         if let Some(view) = view
-            && let Some((shape, is_lazy)) = Self::read_of(&view, ino, &mut shape_of)?
+            && let Some((shape, is_lazy)) = self.read_of(&view, ino, &mut shape_of)?
         {
             return Ok((FoundFile { ino, view: Some(view) }, shape, is_lazy));
         }

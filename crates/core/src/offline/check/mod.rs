@@ -178,7 +178,8 @@ pub fn check(
 }
 
 fn finding(error: &Error) -> Finding {
-    let at = if let Error::Damaged { at, .. } = error { *at } else { PmAddr::NULL };
+    let at =
+        if let Error::Damaged { at, .. } | Error::Lost(at) = error { *at } else { PmAddr::NULL };
     Finding { at, what: error.to_string() }
 }
 

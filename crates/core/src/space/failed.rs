@@ -1,0 +1,28 @@
+//! Slots that have failed while the pool is open, for all of its clients: a bit for each in a word of the
+//! arena. Pages are not taken from them any more; what the pool has there is lost until it is opened with
+//! the slot restored.
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use novale_arena::Arena;
+use novale_layout::PmAddr;
+
+/// The word of the arena's root block.
+const FAILED_SLOTS: usize = 40;
+
+/// A bit for each slot that has failed.
+#[inline]
+pub(crate) fn failed_slots(arena: &Arena) -> u64 {
+    arena.root()[FAILED_SLOTS].load(Relaxed)
+}
+
+/// Tells all clients.
+pub(crate) fn tell_failed(arena: &Arena, slots: u64) {
+    arena.root()[FAILED_SLOTS].fetch_or(slots, AcqRel);
+}
+
+/// Whether a place is in a slot that has failed.
+#[inline]
+pub(crate) fn is_lost(arena: &Arena, addr: PmAddr) -> bool {
+    failed_slots(arena).checked_shr(addr.slot().into()).unwrap_or(0) & 1 != 0
+}

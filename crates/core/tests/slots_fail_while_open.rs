@@ -1,0 +1,170 @@
+//! A slot whose file is cut short while the pool is open: what was acknowledged on the other slot is
+//! there, what was lost is told, and work goes on with what is left.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test panics")]
+
+mod support;
+
+use std::fs::OpenOptions as FileOptions;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use novale_core::{
+    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Result, UpdatePolicy, mkfs,
+};
+use novale_layout::FileKind;
+use novale_pm::{Pm, PmOptions, SlotSpec, survive_failing_slots};
+use support::{MB, open_as};
+
+const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
+const THREADS: u32 = 3;
+
+fn paths(dir: &Path) -> [PathBuf; 2] {
+    ["a", "b"].map(|name| dir.join(name))
+}
+
+fn made(dir: &Path) -> Pm {
+    survive_failing_slots().unwrap();
+    for path in paths(dir) {
+        FileOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .unwrap()
+            .set_len(16 * MB)
+            .unwrap();
+    }
+    let specs = paths(dir).map(SlotSpec::new);
+    let pm = Pm::open(&specs, &PmOptions::default()).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(2, 4)).unwrap();
+    pm
+}
+
+fn cut(dir: &Path, slot: usize) {
+    FileOptions::new().write(true).open(&paths(dir)[slot]).unwrap().set_len(0).unwrap();
+}
+
+fn create(fs: &Fs, ctx: &Ctx, dir: Ino, name: &str, kind: FileKind) -> Result<Ino> {
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    Ok(fs.create(ctx, Node::current(dir), name.as_bytes(), &new)?.ino)
+}
+
+/// What a file with that number has.
+fn bytes(number: usize) -> Vec<u8> {
+    let len = [100, 4096, 30_000][number % 3];
+    vec![u8::try_from(number % 250).unwrap() + 1; len]
+}
+
+/// A file that was acknowledged whole.
+struct Acknowledged {
+    ino: Ino,
+    number: usize,
+    after_failure: bool,
+}
+
+/// Makes files until `stop`, in a directory of its own; adds up failures.
+fn work(
+    fs: &Fs,
+    dir: Ino,
+    hint: u32,
+    done: &AtomicUsize,
+    stop: &AtomicBool,
+) -> (Vec<Acknowledged>, usize) {
+    let ctx = Ctx { hint, ..CTX };
+    let (mut files, mut failures) = (Vec::new(), 0);
+    for number in 0.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let after_failure = fs.failed_slots() != 0;
+        let made = create(fs, &ctx, dir, &format!("f{number}"), FileKind::File)
+            .and_then(|ino| fs.write(&ctx, ino, 0, &bytes(number)).map(|_| ino));
+        match made {
+            Ok(ino) => files.push(Acknowledged { ino, number, after_failure }),
+            Err(Error::Lost(_)) => failures += 1,
+            Err(Error::NoSpace) => {
+                // Room for the next ones, as what was lost gives none.
+                if let Some(old) = files.pop() {
+                    let name = format!("f{}", old.number);
+                    let _lost = fs.unlink(&ctx, Node::current(dir), name.as_bytes());
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+        done.fetch_add(1, Ordering::AcqRel);
+    }
+    (files, failures)
+}
+
+#[test]
+fn nothing_acknowledged_on_the_other_slot_is_lost() {
+    for update in [UpdatePolicy::Auto, UpdatePolicy::Cow] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pm = made(dir.path());
+        let fs = &open_as(
+            pm,
+            &OpenOptions { update: Some(update), now_ns: 2, ..OpenOptions::default() },
+        );
+        let dirs: Vec<Ino> = (0..THREADS)
+            .map(|thread| {
+                create(fs, &CTX, Ino::ROOT, &format!("d{thread}"), FileKind::Directory).unwrap()
+            })
+            .collect();
+        let (done, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|hint| {
+                    let (dir, done, stop) = (dirs[hint as usize], &done, &stop);
+                    scope.spawn(move || work(fs, dir, hint, done, stop))
+                })
+                .collect();
+            let wait = |least: usize| {
+                while done.load(Ordering::Acquire) < least {
+                    assert!(
+                        !threads.iter().any(std::thread::ScopedJoinHandle::is_finished),
+                        "a thread has panicked"
+                    );
+                    std::thread::yield_now();
+                }
+            };
+            wait(200);
+            cut(dir.path(), 1);
+            while fs.failed_slots() == 0 {
+                std::thread::yield_now();
+            }
+            wait(done.load(Ordering::Acquire) + 300);
+            stop.store(true, Ordering::Release);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(fs.failed_slots(), 0b10);
+        let (mut whole, mut later, mut lost) = (0, 0, 0);
+        for (files, _) in &results {
+            for file in files {
+                let mut read = vec![0; bytes(file.number).len()];
+                match fs.read(&CTX, file.ino, 0, &mut read) {
+                    Ok(count) => {
+                        assert_eq!(count, read.len());
+                        assert!(
+                            read == bytes(file.number),
+                            "{update:?}: file {} of {:?}",
+                            file.number,
+                            file.ino
+                        );
+                        whole += 1;
+                        later += usize::from(file.after_failure);
+                    }
+                    Err(Error::Lost(_)) => {
+                        assert!(!file.after_failure, "acknowledged after the slot had failed");
+                        lost += 1;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        eprintln!(
+            "{update:?}: {whole} whole, {later} of them made later, {lost} lost, {:?} failures",
+            results.iter().map(|r| r.1).collect::<Vec<_>>()
+        );
+        assert!(whole > 50 && later > 0 && lost > 0, "{whole} whole, {later} later, {lost} lost");
+    }
+}
