@@ -74,6 +74,7 @@ pub use make::{
     slot_head, what_it_holds,
 };
 pub use map::{Map, Replica};
+pub use novale_pm::{slot_failed_at, survive_failing_slots};
 pub use open::OpenOptions;
 pub use pool::Pool;
 pub use position::{Target, Whence, Written, sought, write};

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use novale_core::OpenOptions;
+use novale_pm::survive_failing_slots;
 use rustix::thread::{Timespec, nanosleep};
 
 use crate::join::{self, JoinError, Joined, Opening};
@@ -51,6 +52,9 @@ impl Pool {
     /// recovery on all CPUs. While others open or close it at this moment it waits: a few seconds for
     /// who closes it, a tenth of one for who has it alone, and may stay so. New inodes belong to the process's effective user and group.
     ///
+    /// From then on SIGBUS is handled where a slot fails ([`survive_failing_slots`]): the call that met it
+    /// fails with `EIO`. All others go to the handler that the process has set before.
+    ///
     /// # Errors
     /// Those of [`join::open`].
     pub fn open(slots: &[impl AsRef<Path>]) -> Result<Self, JoinError> {
@@ -63,6 +67,8 @@ impl Pool {
     /// # Errors
     /// Those of [`join::open`].
     pub fn open_as(slots: &[impl AsRef<Path>], opening: &Opening) -> Result<Self, JoinError> {
+        // Where it can't be, a slot that fails ends the process, as before.
+        survive_failing_slots().unwrap_or_default();
         let slots: Vec<PathBuf> = slots.iter().map(|slot| slot.as_ref().to_owned()).collect();
         let joined = patiently(|| join::open(&slots, opening, &AllCpus, &|_| ()))?;
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());

@@ -1,5 +1,7 @@
 //! `novale info`: what a pool says of itself, and who uses it.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use novale_layout::RoFeature;
 use serde::Serialize;
@@ -9,6 +11,7 @@ use crate::base::args::InfoArgs;
 use crate::base::size::show_size;
 use crate::commands::set;
 use crate::holders::ask;
+use crate::holders::facts::Facts;
 use crate::holders::holder;
 use crate::pools::memory;
 use crate::pools::slots::{self, Found, page_bytes};
@@ -57,6 +60,23 @@ struct SlotFacts {
     bytes: u64,
     /// What memory it is in.
     memory: &'static str,
+    /// It has failed since the pool was mounted.
+    has_failed: bool,
+}
+
+/// What is known of a pool of which a slot has failed under a mount, as JSON shows it.
+#[derive(Debug, Serialize)]
+struct FailingFacts {
+    used_by: u32,
+    mounted_at: String,
+    slots: Vec<FailingSlot>,
+}
+
+#[derive(Debug, Serialize)]
+struct FailingSlot {
+    index: u8,
+    path: String,
+    has_failed: bool,
 }
 
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
@@ -65,7 +85,10 @@ pub(crate) fn run(args: &InfoArgs) -> Result<()> {
         // A pool may lie in a mount: what is no slot is a file.
         Err(error) => match set::chosen(&args.slots)? {
             Some(files) => return set::show(&files, args.json),
-            None => return Err(error),
+            None => match failing(&args.slots)? {
+                Some(facts) => return show_failing(&facts, args.json),
+                None => return Err(error),
+            },
         },
     };
     let facts = facts(&found)?;
@@ -77,6 +100,50 @@ pub(crate) fn run(args: &InfoArgs) -> Result<()> {
     Ok(())
 }
 
+/// What the daemon of a mount says whose pool can't be read from outside, for a slot of it has failed.
+fn failing(slots: &[PathBuf]) -> Result<Option<FailingFacts>> {
+    for slot in slots {
+        let Some(mount) = holder::mounts_of(slot)?.into_iter().next() else { continue };
+        let said = ask::ask(&mount, ask::ANSWER_MAX).unwrap_or_default();
+        let Some(facts) = said.facts.filter(|facts| !facts.failed_slots.is_empty()) else {
+            continue;
+        };
+        let failed = |index| facts.failed_slots.contains(&index);
+        let slots = (0..).zip(&facts.slots);
+        let slots = slots.map(|(index, path)| FailingSlot {
+            index,
+            path: path.clone(),
+            has_failed: failed(index),
+        });
+        return Ok(Some(FailingFacts {
+            used_by: facts.pid,
+            mounted_at: mount.target.display().to_string(),
+            slots: slots.collect(),
+        }));
+    }
+    Ok(None)
+}
+
+fn show_failing(facts: &FailingFacts, json: bool) -> Result<()> {
+    if json {
+        return say!("{}", serde_json::to_string_pretty(facts)?);
+    }
+    say!("state     in use by process {}; it goes on without what has failed", facts.used_by)?;
+    say!("mounted   {}", facts.mounted_at)?;
+    for FailingSlot { index, path, has_failed } in &facts.slots {
+        say!("slot {index:<4} {path}{}", failed_word(*has_failed))?;
+    }
+    Ok(())
+}
+
+fn failed_word(has_failed: bool) -> &'static str {
+    if has_failed {
+        "  has failed: what lies there is lost, and nothing new is put there"
+    } else {
+        ""
+    }
+}
+
 fn facts(found: &Found) -> Result<PoolFacts> {
     let info = &found.info;
     let first = found.paths.first().map(std::path::PathBuf::as_path);
@@ -84,21 +151,21 @@ fn facts(found: &Found) -> Result<PoolFacts> {
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let said = match (used_by, mounted.first()) {
         (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX).map(|said| {
-            (
-                said.space,
-                said.facts.map(|facts| [facts.commits, facts.method, facts.mode, facts.device]),
-            )
+            let failed = said.facts.as_ref().map(|facts| facts.failed_slots.clone());
+            let words = |facts: Facts| [facts.commits, facts.method, facts.mode, facts.device];
+            (said.space, said.facts.map(words), failed.unwrap_or_default())
         }),
-        (None, _) => Ok((slots::space(found), None)),
-        (Some(_), None) => Ok((None, None)),
+        (None, _) => Ok((slots::space(found), None, Vec::new())),
+        (Some(_), None) => Ok((None, None, Vec::new())),
     };
-    let (answers, (space, words)) = (said.is_ok(), said.unwrap_or_default());
+    let (answers, (space, words, failed)) = (said.is_ok(), said.unwrap_or_default());
     let words = words.unwrap_or_default().map(|word| Some(word).filter(|word| !word.is_empty()));
     let [commits, method, mode, device] = words;
     let [features_compat, features_ro_compat, features_incompat] = info.features;
     let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
     let slots = slots.map(|((slot, path), memory)| SlotFacts {
         memory: memory::word(*memory),
+        has_failed: failed.contains(&slot.index),
         index: slot.index,
         uuid: Uuid::from_bytes(slot.uuid).to_string(),
         path: path.display().to_string(),
@@ -177,7 +244,8 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     }
     for slot in &facts.slots {
         let (bytes, memory) = (show_size(slot.bytes), slot.memory);
-        say!("slot {:<4} {bytes}  {}  {}  {memory}", slot.index, slot.path, slot.uuid)?;
+        let failed = failed_word(slot.has_failed);
+        say!("slot {:<4} {bytes}  {}  {}  {memory}{failed}", slot.index, slot.path, slot.uuid)?;
     }
     Ok(())
 }

@@ -45,6 +45,9 @@ pub(crate) struct Facts {
     /// The memory that is emulated, in words; nothing where none is.
     #[serde(default)]
     pub(crate) device: String,
+    /// Slots that have failed since the pool was opened.
+    #[serde(default)]
+    pub(crate) failed_slots: Vec<u8>,
     /// Processes that use the pool and serve no mount.
     pub(crate) programs: Vec<u32>,
 }
@@ -75,7 +78,9 @@ impl Facts {
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {
-            let now = Self { programs: fs.programs(), ..self.clone() };
+            let failed = fs.failed_slots();
+            let failed_slots = (0..MAX_SLOTS).filter(|slot| failed >> slot & 1 != 0).collect();
+            let now = Self { programs: fs.programs(), failed_slots, ..self.clone() };
             // Numbers and texts can be written.
             serde_json::to_vec(&now).unwrap_or_default()
         })

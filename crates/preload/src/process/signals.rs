@@ -18,7 +18,9 @@ use crate::maps::growing;
 const SIGNALS: usize = 65;
 const SIGSET_BYTES: u64 = 8;
 /// Signals of faults, as a mask: blocked, one ends the process.
-const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | SLOT_FAULTS;
+/// As above: a slot that fails while a call is served.
+const SLOT_FAULTS: u64 = 1 << (libc::SIGBUS - 1);
 /// The kernel's flag that says that there is a way back from a handler; libc sets it always.
 const SA_RESTORER: u64 = 0x0400_0000;
 
@@ -260,6 +262,9 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
     let code = unsafe { (*info).si_code };
     let caused = may_be_a_fault(signal) && code > 0;
     if caused {
+        if signal == libc::SIGBUS && is_of_a_slot(info) {
+            return;
+        }
         // SAFETY: as above.
         let registers = unsafe { &mut (*context).uc_mcontext.gregs };
         let rip = libc::REG_RIP as usize;
@@ -281,6 +286,14 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
     pass_on(signal, info, context);
 }
 
+/// Whether what was touched is a slot's that has failed: the call that did it will say so.
+fn is_of_a_slot(info: *mut libc::siginfo_t) -> bool {
+    // SAFETY: the kernel hands it over, valid while the handler runs.
+    let info = unsafe { &*info };
+    // SAFETY: it has filled it for a fault, which has an address.
+    novale_posix::slot_failed_at(unsafe { info.si_addr() }.addr())
+}
+
 /// Whether what an instruction of the program has touched beyond the end of what a mapping shows is the
 /// file's by now, and shown: it is run again.
 fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
@@ -298,7 +311,8 @@ fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
     again
 }
 
-/// Notes a signal, and lets the interrupted code go on with all signals blocked.
+/// Notes a signal, and lets the interrupted code go on with all signals blocked but that of a slot that
+/// fails, which would end the process.
 ///
 /// # Safety
 /// `info` and `context` are the kernel's for this signal.
@@ -319,7 +333,7 @@ unsafe fn put_off(
     // SAFETY: the kernel's mask is the first word of the set.
     let mask = unsafe { &mut *set.cast::<u64>() };
     thread.mask.store(*mask, Ordering::Relaxed);
-    *mask = u64::MAX;
+    *mask = !SLOT_FAULTS;
     thread.pending.store(1, Ordering::Relaxed);
 }
 

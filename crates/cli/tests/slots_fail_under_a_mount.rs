@@ -1,0 +1,88 @@
+//! Promise: a slot whose memory goes away under a mount ends neither the daemon nor the mount. What lies
+//! there gives `EIO`, all else goes on, and `novale info` says which slot it was.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::io::Error;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use support::{Scratch, alone, novale};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// What a file has, by its number.
+fn bytes(number: usize) -> Vec<u8> {
+    vec![u8::try_from(number % 250).unwrap() + 1; 20_000]
+}
+
+fn path(scratch: &Scratch, number: usize) -> PathBuf {
+    scratch.in_dir(&format!("d{}", number % 8)).join(format!("f{number}"))
+}
+
+/// Whether it went well; `EIO` is all that may come instead.
+fn done<T>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            assert!(matches!(error.raw_os_error(), Some(EIO | ENOSPC)), "{error}");
+            None
+        }
+    }
+}
+
+fn work(mount: &[&str], name: &str) {
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let (a, b, dir) = (scratch.slot("a"), scratch.slot("b"), scratch.dir());
+    novale(&["mkfs", "--size", "32M", &a, &b]).ok();
+    novale(&[mount, &[&a, &b, &dir]].concat()).ok();
+    for number in 0..8 {
+        fs::create_dir(scratch.in_dir(&format!("d{number}"))).unwrap();
+    }
+    let mut whole: Vec<usize> = Vec::new();
+    for number in 0..100 {
+        fs::write(path(&scratch, number), bytes(number)).unwrap();
+        whole.push(number);
+    }
+    OpenOptions::new().write(true).open(&b).unwrap().set_len(8192).unwrap();
+    let mut later = 0;
+    for number in 100..300 {
+        if done(fs::write(path(&scratch, number), bytes(number))).is_some() {
+            whole.push(number);
+            later += 1;
+        }
+    }
+    assert!(later > 20, "{later} files made after the slot had failed");
+    let told = novale(&["info", &a, &b]).ok();
+    assert!(told.contains(&format!("{b}  has failed")), "{told}");
+    let told: Value = serde_json::from_str(&novale(&["info", "--json", &a, &b]).ok()).unwrap();
+    assert_eq!(
+        (&told["slots"][0]["has_failed"], &told["slots"][1]["has_failed"]),
+        (&false.into(), &true.into())
+    );
+    let mut read = 0;
+    for number in whole {
+        if let Some(found) = done(fs::read(path(&scratch, number))) {
+            assert!(found == bytes(number), "file {number} has other bytes");
+            read += 1;
+        }
+    }
+    assert!(read > 20, "{read} files can be read");
+    novale(&["umount", &dir]).ok();
+    novale(&["mount", &a, &b, &dir]).refused(1, &["slot 1", "cut off"]);
+}
+
+#[test]
+fn files_on_the_other_slot_stay() {
+    work(&["mount"], "files_on_the_other_slot_stay");
+}
+
+#[test]
+fn a_mount_that_is_shared_goes_on_too() {
+    work(&["mount", "-o", "direct"], "a_mount_that_is_shared_goes_on_too");
+}
