@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use novale_arena::{Arena, Client, Off};
 use novale_layout::{INODES_PER_PAGE, Ino, LOG_ENTRY_LINES, Seed};
 use novale_pm::{Counters, Pm};
-use novale_policy::{CommitCosts, Form, Mode, Placement, UpdatePolicy};
+use novale_policy::{BufferRules, CommitCosts, Form, Mode, Placement, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, GcCounters, IndexMemory, Node, OpenReport, StatFs};
@@ -61,6 +61,8 @@ pub struct OpenOptions {
     pub mode: Option<Mode>,
     /// Bytes of the arena that the write buffer may take; a quarter of it where nothing is said.
     pub buffer_bytes: Option<u64>,
+    /// By which rules it is emptied, and what is not put into it; who joins others takes theirs.
+    pub buffer_rules: BufferRules,
     /// What [`Form::Auto`] goes by, where somebody has measured it on this pool's memory.
     pub costs: Option<CommitCosts>,
     /// Time of opening, ns since 1970.
@@ -92,6 +94,7 @@ impl Default for OpenOptions {
             update: None,
             mode: None,
             buffer_bytes: None,
+            buffer_rules: BufferRules::default(),
             costs: None,
             now_ns: 0,
             index_bytes: None,

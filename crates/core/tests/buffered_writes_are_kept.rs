@@ -5,8 +5,8 @@
 mod support;
 
 use novale_core::{
-    Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions, RenameMode,
-    SetAttr, WriteBack,
+    BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions,
+    RenameMode, SetAttr, WriteBack,
 };
 use support::{MB, open_as, pool, verify};
 
@@ -15,7 +15,9 @@ const PAGE: u64 = 4096;
 
 fn buffered() -> OpenOptions {
     let mode = Some(Mode::Buffered);
-    OpenOptions { form: Form::Auto, mode, now_ns: 2, ..OpenOptions::default() }
+    // All writes are buffered, whatever syncs say.
+    let buffer_rules = BufferRules { has_model: false, ..BufferRules::default() };
+    OpenOptions { form: Form::Auto, mode, now_ns: 2, buffer_rules, ..OpenOptions::default() }
 }
 
 fn create(fs: &Fs, name: &str) -> Ino {

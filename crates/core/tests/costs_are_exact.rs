@@ -14,8 +14,8 @@ mod support;
 use std::fmt::Write;
 
 use novale_core::{
-    Ctx, Fallocate, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions, Place, RenameMode,
-    Seek, SetAttr, SetXattr, Unnamed, UpdatePolicy,
+    BufferRules, Ctx, Fallocate, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions, Place,
+    RenameMode, Seek, SetAttr, SetXattr, Unnamed, UpdatePolicy,
 };
 use novale_pm::Counters;
 
@@ -706,6 +706,7 @@ fn overwrites_cost_what_their_method_says() {
 #[test]
 fn what_is_buffered_costs_its_newer_lines_once() {
     let mode = Some(Mode::Buffered);
+    let buffer_rules = BufferRules { has_model: false, ..BufferRules::default() };
     for (offset, len, expected) in [
         (PAGE + 100, 64, cost(2 + 1 + 1, 0, 2)),
         (PAGE, 2048, cost(32 + 1 + 1, 0, 2)),
@@ -713,7 +714,7 @@ fn what_is_buffered_costs_its_newer_lines_once() {
         // A page that is not the file's yet, as far as the file goes.
         (4 * PAGE, 100, cost(2 + 1 + 1, 0, 2)),
     ] {
-        let world = World::with(OpenOptions { mode, ..options(Form::Single) });
+        let world = World::with(OpenOptions { mode, buffer_rules, ..options(Form::Single) });
         world.write(world.f, PAGE, 1);
         world.fs.sync(&ctx(), world.f).unwrap();
         world.write(world.f, offset, len);

@@ -413,17 +413,14 @@ impl Filesystem for Adapter {
         let appends = self.service.is_shared() && flags.0 & libc::O_APPEND != 0;
         let syncs = !self.service.durable_at_return() && flags.0 & libc::O_DSYNC != 0;
         let node = ino(node);
-        let write = move |service: &dyn Service, data: &[u8]| {
-            let written = match (cached, appends) {
-                (true, _) => service.write_back(without_fsetid, node, offset, data),
-                (false, true) => service.append(without_fsetid, node, data),
-                (false, false) => service.write(without_fsetid, node, offset, data),
-            };
-            if syncs {
-                written.and_then(|bytes| service.fsync(node).map(|()| bytes))
-            } else {
-                written
+        let write = move |service: &dyn Service, data: &[u8]| match (cached, appends) {
+            (true, _) => service.write_back(without_fsetid, node, offset, data),
+            (false, _) if syncs => {
+                let offset = (!appends).then_some(offset);
+                service.write_durable(without_fsetid, node, offset, data)
             }
+            (false, true) => service.append(without_fsetid, node, data),
+            (false, false) => service.write(without_fsetid, node, offset, data),
         };
         let answer = |written: Reply<usize>| match written {
             Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),

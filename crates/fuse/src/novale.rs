@@ -448,6 +448,27 @@ impl Service for Novale {
         self.stores.write(ino, (&end, bytes.len()), &peek, append)
     }
 
+    fn write_durable(
+        &self,
+        without_fsetid: Option<Caller>,
+        ino: Ino,
+        offset: Option<u64>,
+        bytes: &[u8],
+    ) -> Reply<usize> {
+        let _pass = self.enter(&[ino])?;
+        let ctx = Self::ctx();
+        self.drop_set_id_of(&ctx, without_fsetid, ino)?;
+        let start = || match offset {
+            Some(offset) => Ok(offset),
+            None => self.done(self.fs.getattr(ino)).map(|attr| attr.size),
+        };
+        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
+        let write = &mut || {
+            self.done(self.fs.write_durable(&ctx, ino, offset, bytes)).map(|_at| bytes.len())
+        };
+        self.stores.write(ino, (&start, bytes.len()), &peek, write)
+    }
+
     fn durable_at_return(&self) -> bool {
         self.fs.mode_of_writes().is_none()
     }

@@ -192,6 +192,21 @@ pub trait Service: Send + Sync + 'static {
     /// Writes at the end of a file, wherever that is by now; a writer is named as in
     /// [`Service::write`].
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize>;
+    /// Writes at an offset, or at the end of a file, what is to be durable when this returns in any mode; a
+    /// writer is named as in [`Service::write`].
+    fn write_durable(
+        &self,
+        without_fsetid: Option<Caller>,
+        ino: Ino,
+        offset: Option<u64>,
+        bytes: &[u8],
+    ) -> Reply<usize> {
+        let written = match offset {
+            Some(offset) => self.write(without_fsetid, ino, offset, bytes),
+            None => self.append(without_fsetid, ino, bytes),
+        }?;
+        self.fsync(ino).map(|()| written)
+    }
     /// Makes a file or directory durable.
     fn fsync(&self, ino: Ino) -> Reply<()>;
     /// Lists entries of an open directory after a cookie, `.` and `..` first, until `take` says that

@@ -14,8 +14,8 @@ use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
 
 use crate::crash::probe;
 use crate::diff::{
-    CoreMachine, CoreOptions, Machine, Manner, check_opened, check_pool, make_pool, new_arena,
-    now_ns_at, open_pool, snapshot,
+    CoreMachine, CoreOptions, Machine, check_opened, check_pool, make_pool, new_arena, now_ns_at,
+    open_pool, snapshot,
 };
 use crate::pool_file::PoolFile;
 use crate::workload::{Failure, Outcome, Session, Step, run_step};
@@ -207,9 +207,7 @@ fn open(pool: &PoolFile, options: &CoreOptions, refusal: &Arc<Refusal>) -> Resul
     if !arena.set_grant_probe(Box::new(grants)) {
         return Err("somebody else decides on allocations".to_owned());
     }
-    let (Manner { form, update, mode }, now_ns) = (options.manner(), now_ns_at(0));
-    let options =
-        OpenOptions { atime: Atime::Noatime, form, update, mode, now_ns, ..OpenOptions::default() };
+    let options = OpenOptions { atime: Atime::Noatime, ..options.manner().options(now_ns_at(0)) };
     let observed = PmOptions { observer: Some(refusal.clone()), ..PmOptions::default() };
     Fs::open(pool.open(&observed)?, arena, &options, &Serial, &|_| ())
         .map_err(|why| why.to_string())

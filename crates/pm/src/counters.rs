@@ -20,7 +20,7 @@ use crate::Purpose;
 pub(crate) const SLOTS_MAX: usize = 64;
 
 /// Kinds that [`Pm::count_asked`](crate::Pm::count_asked) tells apart.
-pub const ASKED_KINDS: usize = 12;
+pub const ASKED_KINDS: usize = 20;
 
 /// Words for a thread's counts: always the same ones, and nobody else changes them meanwhile.
 pub type CountWords = Box<dyn AsRef<[AtomicU64]> + Send + Sync>;

@@ -246,7 +246,12 @@ impl Pm {
     /// [`ASKED_KINDS`]: crate::ASKED_KINDS
     #[inline]
     pub fn count_asked(&self, kind: usize, bytes: u64) {
-        self.registry.shard().asked(kind, bytes);
+        self.registry.shard().asked(kind, 1, bytes);
+    }
+
+    /// As [`Pm::count_asked`], of two counts of any meaning.
+    pub fn count_two(&self, kind: usize, first: u64, second: u64) {
+        self.registry.shard().asked(kind, first, second);
     }
 
     /// Emulates a memory from now on, until this is dropped.

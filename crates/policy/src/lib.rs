@@ -2,13 +2,17 @@
 //! come from. A policy sees plain values and returns plain values; executors in `core` act.
 //! To add one: one file with its unit test, and one line here.
 
+mod benefit;
 mod form;
 mod mode;
+mod rules;
 mod slots;
 mod update;
 
+pub use benefit::{BufferCosts, SyncedSoon, Tally};
 pub use form::{CommitCosts, Form};
 pub use mode::Mode;
+pub use rules::BufferRules;
 pub use slots::{Placement, SlotLoad, SlotPolicy, Turn, wear};
 pub use update::{
     FINE_LOG_BYTES_MAX, Method, PAIRED_BYTES_MAX, UNDO_BYTES_MAX, UpdatePolicy, WriteShape,

@@ -17,9 +17,11 @@ use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, AtomicU64, Class, Off, Radix, copy_words};
 use novale_layout::{LINE, PAGE};
+use novale_policy::BufferRules;
 
 use crate::base::error::{Error, Result};
 use crate::base::lines::line_runs;
+use crate::inode::benefit::Ghost;
 use crate::inode::view::View;
 use crate::inode::words::BUFFERED;
 use crate::seeded::{self, Bug};
@@ -65,24 +67,49 @@ const BLOCKS: usize = 0;
 const BLOCKS_MAX: usize = 1;
 /// Rises, and wakes who writes back, when few blocks are left.
 const LOW: usize = 2;
-const TABLE_WORDS: usize = 8;
+// On a line of their own, words that never change: the rules, two words, and where the ghost buffer is.
+const RULES: usize = 8;
+const GHOST: usize = RULES + BufferRules::WORDS;
+const TABLE_WORDS: usize = 16;
 
-/// What the buffers of all files share: how many blocks there are, and may be.
+/// What the buffers of all files share: how many blocks there are, and may be, and by which rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteBuffer {
     table: Off,
+    pub(crate) rules: BufferRules,
+    pub(crate) ghost: Ghost,
 }
 
 impl WriteBuffer {
-    pub(crate) fn create(arena: &Arena, blocks_max: u64) -> Result<Self> {
-        let buffer = Self { table: arena.alloc_table(TABLE_WORDS.ilog2())? };
-        buffer.words(arena)?[BLOCKS_MAX].store(blocks_max, Ordering::Relaxed);
+    /// A buffer of so many blocks at most; a ghost buffer where it is to be used.
+    pub(crate) fn create(
+        arena: &Arena,
+        blocks_max: u64,
+        rules: BufferRules,
+        is_used: bool,
+    ) -> Result<Self> {
+        let table = arena.alloc_table(TABLE_WORDS.ilog2())?;
+        // A hint alone: where there is no room for it, there is none.
+        let ghost = is_used.then(|| Ghost::create(arena, blocks_max).ok()).flatten();
+        let ghost = ghost.unwrap_or(Ghost::NONE);
+        let buffer = Self { table, rules, ghost };
+        let words = buffer.words(arena)?;
+        words[BLOCKS_MAX].store(blocks_max, Ordering::Relaxed);
+        for (word, value) in
+            words[RULES..].iter().zip(rules.words().into_iter().chain(ghost.words()))
+        {
+            word.store(value, Ordering::Relaxed);
+        }
         Ok(buffer)
     }
 
-    /// The table that another client has made.
-    pub(crate) fn attach(table: u64) -> Self {
-        Self { table: Off::from_raw(table) }
+    /// The one that another client has made, whose rules hold.
+    pub(crate) fn attach(arena: &Arena, table: u64) -> Result<Self> {
+        let table = Off::from_raw(table);
+        let words: &[AtomicU64; TABLE_WORDS] = arena.block(table)?;
+        let two = |at: usize| [load(words, at), load(words, at + 1)];
+        let rules = BufferRules::of_words(two(RULES));
+        Ok(Self { table, rules, ghost: Ghost::of_words(two(GHOST)) })
     }
 
     /// Where the table is in the arena.
@@ -320,6 +347,17 @@ impl<'a> View<'a> {
     pub(crate) fn next_block(&self, arena: &'a Arena, from: u64) -> Result<Option<Block<'a>>> {
         let next = self.buffer().next(arena, from)?;
         next.map(|(_, off)| Block::at(arena, Off::from_raw(off))).transpose()
+    }
+
+    /// How many lines of the file the buffer has.
+    pub(crate) fn buffered_lines(&self, arena: &'a Arena) -> Result<u64> {
+        let mut lines = 0;
+        let mut next = self.next_block(arena, 0)?;
+        while let Some(block) = next {
+            lines += u64::from(block.mask().count_ones());
+            next = self.next_block(arena, block.page() + 1)?;
+        }
+        Ok(lines)
     }
 
     /// Room in the map for the blocks of a write.

@@ -6,6 +6,7 @@
 //!
 //! Never here: commits. What stands on media changes in `op` alone.
 
+pub(crate) mod benefit;
 pub(crate) mod buffer;
 pub(crate) mod chunks;
 pub(crate) mod dir_index;

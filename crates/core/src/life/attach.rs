@@ -186,7 +186,7 @@ impl Fs {
             options: *options,
             update: pool.update(options.update),
             mode: pool.mode(options.mode),
-            buffer: WriteBuffer::attach(word(PLACES + 11)),
+            buffer: WriteBuffer::attach(arena, word(PLACES + 11))?,
             summed_bytes_max: options.summed_bytes_max(),
             unrecovered: Unrecovered::default(),
             report: OpenReport { clean: true, ..OpenReport::default() },

@@ -295,6 +295,9 @@ fn build(
         report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(arena)?;
     }
     let client = arena.attach(PidInfo::current())?;
+    let mode = pool.mode(options.mode);
+    let blocks = blocks_max(arena, options);
+    let buffer = WriteBuffer::create(arena, blocks, options.buffer_rules, mode.is_some())?;
     let mut fs = Fs {
         pm,
         client,
@@ -307,8 +310,8 @@ fn build(
         session: pool.state.session,
         options: *options,
         update: pool.update(options.update),
-        mode: pool.mode(options.mode),
-        buffer: WriteBuffer::create(arena, blocks_max(arena, options))?,
+        mode,
+        buffer,
         summed_bytes_max: options.summed_bytes_max(),
         report,
         unrecovered,

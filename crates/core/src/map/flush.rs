@@ -25,6 +25,7 @@ use crate::inode::buffer::Block;
 use crate::inode::pairs::{PAIRS_MAX, Paired, pair_count};
 use crate::inode::view::View;
 use crate::op::call::{Call, OpKind};
+use crate::op::counted::Buffering;
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
@@ -79,11 +80,22 @@ impl Fs {
     /// [`Error::Stale`] for an inode that is not in use. Where what is buffered can't be stored, it stays
     /// buffered, and the next call tries again.
     pub fn sync(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
-        let is_buffered = self.read_view(ctx.hint, ino, |view, _| Ok(view.is_buffered()))?;
+        let ask = |view: &View<'_>, _| Ok((view.is_buffered(), view.tally().writes > 0));
+        let (is_buffered, is_written) = self.read_view(ctx.hint, ino, ask)?;
         if is_buffered && !seeded::is_on(Bug::SyncNotFlushed) {
-            self.flush_file(ctx, ino)
-        } else {
-            Ok(())
+            let call = self.begin(OpKind::Write, ctx)?;
+            let locked = self.lock(&call, ino)?;
+            let lines = if locked.view.is_buffered() {
+                locked.view.buffered_lines(self.arena())?
+            } else {
+                0
+            };
+            self.flush(&call, &locked)?;
+            return self.judge(&locked.view, lines, ctx.now_ns);
+        }
+        match self.views.find(self.arena(), ino)? {
+            Some(view) if is_written => self.judge(&view, 0, ctx.now_ns),
+            _ => Ok(()),
         }
     }
 
@@ -97,6 +109,7 @@ impl Fs {
     #[cold]
     fn flush_blocks(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
         let view = &locked.view;
+        self.count_buffering(Buffering::WrittenBack, [1, view.buffered_lines(self.arena())?]);
         let mut plan = self.flush_plan(view, true)?;
         if seeded::is_on(Bug::FlushInTwo) && plan.pages.len() > 1 {
             let pages = vec![plan.pages.remove(0)];

@@ -11,15 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use novale_layout::Ino;
+use novale_policy::BufferRules;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
 use crate::fs::Fs;
-
-/// Of a hundred blocks: fewer free ones wake who writes back.
-const LOW_PERCENT: u64 = 5;
-/// Who finds none goes on until so many are free.
-const FREE_PERCENT: u64 = 20;
 
 /// How full the write buffer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +62,26 @@ impl Fs {
         let (blocks, blocks_max) = self.buffer.usage(self.arena())?;
         let pages_reserved = self.allocator.pages_reserved(self.arena())?;
         Ok(BufferUse { blocks, blocks_max, pages_reserved })
+    }
+
+    /// The rules by which the write buffer is emptied, which are the same for all clients.
+    #[must_use]
+    pub fn buffer_rules(&self) -> BufferRules {
+        self.buffer.rules
+    }
+
+    /// Writes back what the rules say at this moment: what is too old, and more where few blocks are free.
+    ///
+    /// # Errors
+    /// As [`Fs::write_back`].
+    pub fn write_back_by_rules(&self, ctx: &Ctx) -> Result<WrittenBack> {
+        let rules = self.buffer.rules;
+        let is_low = !self.has_free(rules.low_percent.into())?;
+        let what = WriteBack {
+            free_percent: if is_low { rules.high_percent.into() } else { 0 },
+            since_before_ns: ctx.now_ns.saturating_sub(i64::from(rules.age_ms) * 1_000_000),
+        };
+        self.write_back(ctx, what)
     }
 
     /// Makes all durable that was written to any file, by any client.
@@ -130,7 +146,8 @@ impl Fs {
         let _one = self.writing_back.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.buffer.has_room(self.arena(), blocks)? {
             let (_, blocks_max) = self.buffer.usage(self.arena())?;
-            let free_percent = FREE_PERCENT.max((blocks * 100).div_ceil(blocks_max.max(1)));
+            let free_percent = u64::from(self.buffer.rules.high_percent);
+            let free_percent = free_percent.max((blocks * 100).div_ceil(blocks_max.max(1)));
             self.write_back(ctx, WriteBack { free_percent, since_before_ns: i64::MIN })?;
         }
         Ok(())
@@ -138,7 +155,7 @@ impl Fs {
 
     /// Wakes who writes back, where few blocks are left.
     pub(crate) fn tell_if_low(&self) -> Result<()> {
-        if !self.has_free(LOW_PERCENT)? {
+        if !self.has_free(self.buffer.rules.low_percent.into())? {
             let low = self.buffer.low_word(self.arena())?;
             if low.load(Ordering::Relaxed) & 1 == 0 {
                 low.fetch_or(1, Ordering::AcqRel);
@@ -157,7 +174,7 @@ impl Fs {
         let low = self.buffer.low_word(self.arena())?;
         // From here on somebody sets it again.
         let now = low.fetch_and(!1, Ordering::AcqRel);
-        if now & 1 == 0 && self.has_free(LOW_PERCENT)? {
+        if now & 1 == 0 && self.has_free(self.buffer.rules.low_percent.into())? {
             novale_arena::sleep_while(low, 0, timeout);
         }
         Ok(())

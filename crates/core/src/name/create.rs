@@ -214,6 +214,9 @@ impl Fs {
             view.set_parent(if is_dir { dir.view.as_parent() } else { ParentWord::NONE });
             view.set_identity(ino, fresh.id.generation, new.kind, true);
         });
+        if new.kind == FileKind::File {
+            self.expect_as_before(&dir.view, view, call.now_ns);
+        }
         self.count(project, UsageChange::whole(view))?;
         self.check_slots(call)?;
         Ok(view.attr(new.kind))

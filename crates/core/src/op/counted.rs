@@ -37,7 +37,37 @@ pub enum Written {
     Buffered = 9,
 }
 
-const _: () = assert!((Written::Buffered as usize) < ASKED_KINDS);
+/// What became of bytes that were to be buffered; of each kind there are two counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Buffering {
+    /// Blocks that were there when a write came, and their lines that it wrote once more.
+    Hit = 10,
+    /// Writes that began or ended within a line, and lines whose rest came from the pool.
+    Fetched = 11,
+    /// Files that were flushed, and lines of theirs.
+    WrittenBack = 12,
+    /// Files that were removed, and lines of theirs that nobody had to write.
+    Dropped = 13,
+    /// Writes that went past the buffer, and lines of theirs.
+    Eager = 14,
+    /// Syncs for which the model had foretold something, and those for which that was right.
+    Foretold = 15,
+    /// Syncs that said to buffer, and that said not to.
+    Verdict = 16,
+}
+
+const _: () = assert!((Written::Buffered as usize) < Buffering::Hit as usize);
+const _: () = assert!((Buffering::Verdict as usize) < ASKED_KINDS);
+
+impl Buffering {
+    /// Both counts.
+    #[must_use]
+    pub fn counts(self, counters: &Counters) -> [u64; 2] {
+        let Asked { count, bytes } = counters.asked.get(self as usize).copied().unwrap_or_default();
+        [count, bytes]
+    }
+}
 
 impl Written {
     /// All of them.
@@ -109,6 +139,12 @@ impl Fs {
         let blocks = self.client.count_blocks();
         let source = move |words| Some(Box::new(blocks.take(words)?) as novale_pm::CountWords);
         self.pm.set_count_source(Some(Box::new(source)));
+    }
+
+    /// Counts what became of bytes that were to be buffered.
+    pub(crate) fn count_buffering(&self, what: Buffering, counts: [u64; 2]) {
+        let [first, second] = counts;
+        self.pm.count_two(what as usize, first, second);
     }
 
     /// A caller's bytes were written.

@@ -133,6 +133,7 @@ pub(crate) fn reset(arena: &Arena, view: &View<'_>) -> Result<()> {
     view.set_next_cookie(0);
     view.set_cut(0, 0);
     view.set_tail_page_seq(0);
+    view.forget_verdict();
     Ok(())
 }
 

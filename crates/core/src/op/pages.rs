@@ -12,6 +12,7 @@ use crate::fs::Fs;
 use crate::inode::state::LogId;
 use crate::inode::view::View;
 use crate::op::call::Call;
+use crate::op::counted::Buffering;
 use crate::op::load;
 use crate::op::lock::Locked;
 use crate::op::quota::UsageChange;
@@ -86,6 +87,7 @@ impl Fs {
     /// Drops what the buffer has of an inode that is going: nobody needs it any more.
     fn forget_buffered(&self, view: &View<'_>) -> Result<()> {
         if view.is_buffered() {
+            self.count_buffering(Buffering::Dropped, [1, view.buffered_lines(self.arena())?]);
             view.publish(|| view.set_unbuffered());
             self.give_buffer(view)?;
         }

@@ -17,12 +17,12 @@ use novale_policy::Mode;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::pages_touched;
-use crate::base::lines::line_mask;
+use crate::base::lines::{line_mask, line_runs};
 use crate::fs::Fs;
 use crate::inode::buffer::{AfterWrite, Block, WRITE_BLOCKS_MAX, WriteBuffer};
 use crate::inode::view::View;
 use crate::op::call::Call;
-use crate::op::counted::Written;
+use crate::op::counted::{Buffering, Written};
 use crate::op::lock::Locked;
 use crate::op::pages::{BUFFERING, RESERVING};
 use crate::write::plan::{At, FILE_BYTES_MAX, FoundFile, page_pieces};
@@ -39,10 +39,22 @@ const TRIES: usize = 4;
 const LOG_PAGES: u64 = 4;
 const BLOCKS_A_LOG_PAGE: u64 = 32;
 const LINE_BYTES: usize = 64;
+const PAGE_BYTES: usize = 4096;
+
+/// Which way a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the pool, as the file or this client says.
+    Strict,
+    /// To the buffer.
+    Lazy,
+    /// To the pool, since it is likely to be synced before it is written again.
+    Eager,
+}
 
 /// What came of a write that was to be buffered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Buffering {
+pub(crate) enum Buffered {
     /// It is buffered, at this offset.
     Done(u64),
     /// The buffer has no room for it.
@@ -76,10 +88,22 @@ fn pages_for(blocks: u64) -> u64 {
 }
 
 impl Fs {
-    /// Whether writes to the file are buffered, as far as it says itself and this client says otherwise.
+    /// Whether writes to the file may be buffered, as far as it says itself and this client says otherwise.
     #[inline]
-    pub(crate) fn is_lazy(&self, view: &View<'_>) -> bool {
+    fn is_lazy(&self, view: &View<'_>) -> bool {
         self.mode.is_some_and(|mode| view.mode().unwrap_or(mode) == Mode::Buffered)
+    }
+
+    /// Which way a write to the file goes.
+    #[inline]
+    pub(crate) fn way(&self, view: &View<'_>, now_ns: i64) -> Way {
+        if !self.is_lazy(view) {
+            Way::Strict
+        } else if view.is_eager(now_ns, self.eager_ns()) {
+            Way::Eager
+        } else {
+            Way::Lazy
+        }
     }
 
     /// Puts a write into the buffer, where it is not to be made directly.
@@ -90,9 +114,9 @@ impl Fs {
         file: &FoundFile<'_>,
         at: At,
         data: &[u8],
-    ) -> Result<Buffering> {
+    ) -> Result<Buffered> {
         if data.len() > WRITE_BYTES_MAX {
-            return Ok(Buffering::Direct);
+            return Ok(Buffered::Direct);
         }
         let written = if data.len() <= SMALL_BYTES_MAX {
             self.buffer_small(call, file, at, data)
@@ -101,7 +125,7 @@ impl Fs {
         };
         match written {
             // The arena is full: it is not needed for a direct write.
-            Err(Error::NoMemory) => Ok(Buffering::Direct),
+            Err(Error::NoMemory) => Ok(Buffered::Direct),
             written => written,
         }
     }
@@ -112,27 +136,27 @@ impl Fs {
         file: &FoundFile<'_>,
         at: At,
         data: &[u8],
-    ) -> Result<Buffering> {
+    ) -> Result<Buffered> {
         let mut room = [MaybeUninit::uninit(); SMALL_BYTES_MAX];
         let Some(data) = novale_crc::copy(data, &mut room, data.len(), &mut []) else {
             return Err(Error::TooLarge);
         };
         let locked = self.lock_found(call, file.ino, file.view)?;
         let offset = offset_of(&locked.view, at);
-        let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffering::Full) };
+        let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffered::Full) };
         self.put(call, &locked, staged)
     }
 
-    fn buffer_large(&self, call: &Call<'_>, ino: Ino, at: At, data: &[u8]) -> Result<Buffering> {
+    fn buffer_large(&self, call: &Call<'_>, ino: Ino, at: At, data: &[u8]) -> Result<Buffered> {
         for _ in 0..TRIES {
             let offset = self.read_view(call, ino, |view, _| Ok(offset_of(view, at)))?;
-            let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffering::Full) };
+            let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffered::Full) };
             let locked = self.lock(call, ino)?;
             if offset_of(&locked.view, at) == offset {
                 return self.put(call, &locked, staged);
             }
         }
-        Ok(Buffering::Direct)
+        Ok(Buffered::Direct)
     }
 
     /// Copies a write to new blocks; none where the buffer has no room for it.
@@ -174,11 +198,11 @@ impl Fs {
         call: &Call<'_>,
         locked: &Locked<'_>,
         mut staged: Staged<'_>,
-    ) -> Result<Buffering> {
+    ) -> Result<Buffered> {
         let view = &locked.view;
         self.check_data(view, locked.kind)?;
         if !self.may_buffer(view) {
-            return Ok(Buffering::Direct);
+            return Ok(Buffered::Direct);
         }
         let (arena, count) = (self.arena(), staged.blocks.len() as u64);
         if view.has_old_blocks() {
@@ -193,16 +217,18 @@ impl Fs {
         view.reserve_blocks(arena, first..first + count)?;
         self.fill_up(view, &staged)?;
         let Some(after) = self.reserve_room(view, &staged, call.now_ns)? else {
-            return Ok(Buffering::Direct);
+            return Ok(Buffered::Direct);
         };
         let blocks = std::mem::take(&mut staged.blocks);
         view.put_write(arena, self.buffer, &blocks, after, || {
             call.op.note_word(RESERVING, 0);
             call.op.note_word(BUFFERING, 0);
         })?;
-        self.count_written(Written::Buffered, staged.end - staged.offset);
+        let bytes = staged.end - staged.offset;
+        view.add_to_tally(staged.end.div_ceil(LINE) - staged.offset / LINE, 0);
+        self.count_written(Written::Buffered, bytes);
         self.tell_if_low()?;
-        Ok(Buffering::Done(staged.offset))
+        Ok(Buffered::Done(staged.offset))
     }
 
     /// Whether a file is such that its writes may be buffered.
@@ -219,6 +245,10 @@ impl Fs {
         let Staged { offset, end, .. } = *staged;
         let arena = self.arena();
         let ends = [(offset / LINE * LINE..offset, 0), (end..end.next_multiple_of(LINE), 1)];
+        let fetched = ends.iter().filter(|(bytes, _)| !bytes.is_empty()).count() as u64;
+        if fetched > 0 {
+            self.count_buffering(Buffering::Fetched, [1, fetched]);
+        }
         for (bytes, which) in ends {
             if bytes.is_empty() {
                 continue;
@@ -230,6 +260,28 @@ impl Fs {
             let line = line.get_mut(..len).unwrap_or_default();
             self.copy_out(view, bytes.start, line)?;
             WriteBuffer::block(arena, *block)?.put(bytes.start % PAGE, line)?;
+        }
+        if self.buffer.rules.by_lines { Ok(()) } else { self.fill_whole(view, staged) }
+    }
+
+    /// Fills blocks up that the write begins, as a cache of pages does.
+    #[cold]
+    fn fill_whole(&self, view: &View<'_>, staged: &Staged<'_>) -> Result<()> {
+        let arena = self.arena();
+        for block in &staged.blocks {
+            let block = WriteBuffer::block(arena, *block)?;
+            if block.mask() == u64::MAX || view.block(arena, block.page())?.is_some() {
+                continue;
+            }
+            let mut page = [0; PAGE_BYTES];
+            self.load_page(view, block.page(), &mut page)?;
+            for run in line_runs(!block.mask(), 0..PAGE).filter(|run| run.in_partner) {
+                let [from, to] =
+                    [run.bytes.start, run.bytes.end].map(|at| usize::try_from(at).unwrap_or(0));
+                block.put(run.bytes.start, page.get(from..to).unwrap_or_default())?;
+            }
+            self.count_buffering(Buffering::Fetched, [1, u64::from(block.mask().count_zeros())]);
+            block.add_lines(u64::MAX);
         }
         Ok(())
     }
@@ -244,9 +296,18 @@ impl Fs {
     ) -> Result<Option<AfterWrite>> {
         let arena = self.arena();
         let (mut blocks, reserved_before) = view.buffer_counts();
-        let first = staged.offset / PAGE;
-        for page in first..first + staged.blocks.len() as u64 {
-            blocks += u64::from(view.block(arena, page)?.is_none());
+        let mut hits = [0, 0];
+        for new in &staged.blocks {
+            let new = WriteBuffer::block(arena, *new)?;
+            if let Some(block) = view.block(arena, new.page())? {
+                let again = u64::from((block.mask() & new.mask()).count_ones());
+                hits = [hits[0] + 1, hits[1] + again];
+            } else {
+                blocks += 1;
+            }
+        }
+        if hits[0] > 0 {
+            self.count_buffering(Buffering::Hit, hits);
         }
         let reserved = pages_for(blocks);
         let more = reserved.saturating_sub(reserved_before);

@@ -7,6 +7,7 @@
 //! Never here: the commit protocol itself (`op`), or the search for current bytes (`map`).
 
 pub(crate) mod append;
+pub(crate) mod benefit;
 pub(crate) mod buffered;
 pub(crate) mod cow;
 pub(crate) mod fine_log;

@@ -17,7 +17,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::lock::regular;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
-use crate::write::buffered::Buffering;
+use crate::write::buffered::{Buffered, Way};
 use crate::write::small::SMALL_BYTES_MAX;
 
 /// Greatest length of a file, in bytes.
@@ -41,6 +41,14 @@ pub(crate) struct WriteBytes<'a> {
     pub(crate) data: &'a [u8],
     /// Where the bytes lie in the pool, as far as the writer knows; empty: they do not.
     pub(crate) source: &'a [SourceRun],
+    /// It is to be durable before the call returns, whatever mode the file is in.
+    pub(crate) is_durable: bool,
+}
+
+impl<'a> WriteBytes<'a> {
+    fn of(data: &'a [u8]) -> Self {
+        Self { data, source: &[], is_durable: false }
+    }
 }
 
 /// How a write is made.
@@ -141,7 +149,7 @@ impl Fs {
             let written = self.write(ctx, ino, offset, first)?;
             return Ok(written + self.write(ctx, ino, offset + PAGE, rest)?);
         }
-        self.write_at(ctx, ino, At::Offset(offset), &WriteBytes { data, source: &[] })?;
+        self.write_at(ctx, ino, At::Offset(offset), &WriteBytes::of(data))?;
         Ok(data.len())
     }
 
@@ -160,7 +168,8 @@ impl Fs {
         data: &[u8],
         source: &[SourceRun],
     ) -> Result<usize> {
-        self.write_at(ctx, ino, At::Offset(offset), &WriteBytes { data, source })?;
+        let written = WriteBytes { source, ..WriteBytes::of(data) };
+        self.write_at(ctx, ino, At::Offset(offset), &written)?;
         Ok(data.len())
     }
 
@@ -169,7 +178,24 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn append(&self, ctx: &Ctx, ino: Ino, data: &[u8]) -> Result<u64> {
-        self.write_at(ctx, ino, At::End, &WriteBytes { data, source: &[] })
+        self.write_at(ctx, ino, At::End, &WriteBytes::of(data))
+    }
+
+    /// As [`Fs::write`], or [`Fs::append`] without an offset, durable when it returns in any mode, with all
+    /// that was written to the file before (`O_DSYNC`); returns where that was.
+    ///
+    /// # Errors
+    /// As [`Fs::write`].
+    pub fn write_durable(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<u64> {
+        let at = offset.map_or(At::End, At::Offset);
+        let written = WriteBytes { is_durable: true, ..WriteBytes::of(data) };
+        self.write_at(ctx, ino, at, &written)
     }
 
     /// Writes, and returns where that was.
@@ -179,25 +205,28 @@ impl Fs {
         let mut has_made_room = false;
         loop {
             let call = self.begin(OpKind::Write, ctx)?;
-            let (file, shape, is_lazy) = self.find_file(&call, ino, at, written)?;
+            let (file, shape, way) = self.find_file(&call, ino, at, written)?;
             if data.is_empty() {
                 return Ok(shape.offset);
             }
-            if is_lazy {
+            if way == Way::Eager && !written.is_durable {
+                self.note_eager(&file, &shape)?;
+            }
+            if way == Way::Lazy && !written.is_durable {
                 if !self.is_used(RoFeature::Pairs) {
                     drop(call);
                     self.use_feature(ctx, RoFeature::Pairs)?;
                     continue;
                 }
                 match self.write_buffered(&call, &file, at, data)? {
-                    Buffering::Done(offset) => return Ok(offset),
-                    Buffering::Full if !has_made_room => {
+                    Buffered::Done(offset) => return Ok(offset),
+                    Buffered::Full if !has_made_room => {
                         drop(call);
                         self.make_room_in_buffer(ctx, pages_touched(shape.offset, shape.len))?;
                         has_made_room = true;
                         continue;
                     }
-                    Buffering::Full | Buffering::Direct => {}
+                    Buffered::Full | Buffered::Direct => {}
                 }
             }
             let plan = self.plan(shape)?;
@@ -215,26 +244,26 @@ impl Fs {
         }
     }
 
-    /// A regular file, the shape of a write to it just now, and whether its writes are buffered.
+    /// A regular file, the shape of a write to it just now, and which way it goes.
     fn find_file(
         &self,
         call: &Call<'_>,
         ino: Ino,
         at: At,
         written: &WriteBytes<'_>,
-    ) -> Result<(FoundFile<'_>, WriteShape, bool)> {
+    ) -> Result<(FoundFile<'_>, WriteShape, Way)> {
         let (len, has_source) = (written.data.len() as u64, !written.source.is_empty());
         let mut shape_of = |view: &View<'_>, kind: FileKind| {
-            regular(kind).map(|()| (shape(view, at, len, has_source), self.is_lazy(view)))
+            regular(kind).map(|()| (shape(view, at, len, has_source), self.way(view, call.now_ns)))
         };
         let view = self.views.find(self.arena(), ino)?;
         if let Some(view) = view
-            && let Some((shape, is_lazy)) = self.read_of(&view, ino, &mut shape_of)?
+            && let Some((shape, way)) = self.read_of(&view, ino, &mut shape_of)?
         {
-            return Ok((FoundFile { ino, view: Some(view) }, shape, is_lazy));
+            return Ok((FoundFile { ino, view: Some(view) }, shape, way));
         }
-        let (shape, is_lazy) = self.read_view(call, ino, shape_of)?;
-        Ok((FoundFile { ino, view: None }, shape, is_lazy))
+        let (shape, way) = self.read_view(call, ino, shape_of)?;
+        Ok((FoundFile { ino, view: None }, shape, way))
     }
 
     /// How a write of that shape is made.

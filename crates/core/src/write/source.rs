@@ -39,7 +39,7 @@ impl Fs {
         plan: &WritePlan,
         written: &WriteBytes<'_>,
     ) -> Result<Method> {
-        let WriteBytes { data, source } = *written;
+        let WriteBytes { data, source, .. } = *written;
         let homes = self.homes(&locked.view, plan.offset, data)?;
         if !self.holds(source, data)? || overlap(source, &homes) {
             // The superblock may not say of an undo log that there is one.

@@ -65,6 +65,8 @@ pub(super) fn buffered(seed: u64) -> Case {
     let form = form.get(usize::try_from(seed % 3).unwrap_or(0)).copied().unwrap_or_default();
     let mut case = mapped(seed, form, seed % 2);
     case.options.core.mode = Mode::Buffered;
+    // The time of a few steps: files go past the buffer, and back to it.
+    case.options.core.eager_ms = if seed % 5 < 2 { 0 } else { 5_000 };
     if seed % 4 < 2 {
         case.steps = with_methods(case.steps, seed);
     }

@@ -51,6 +51,7 @@ pub fn print_replay(case: &Case, found: &str) -> String {
         ("clients", case.options.clients as u64),
         ("dies_one_in", u64::from(case.options.dies_one_in)),
         ("eadr", u64::from(case.options.caches == Caches::Kept)),
+        ("eager_ms", u64::from(core.eager_ms)),
         ("seed", case.options.seed),
     ];
     write!(text, "{OPTIONS} slots={} form={form} update={update} mode={mode}", slots.join(","))
@@ -217,7 +218,8 @@ impl<'l> Values<'l> {
             .ok_or_else(|| format!("update={update} is no method of writes"))?;
         let mode = self.text("mode").unwrap_or("strict");
         let mode = Mode::named(mode).ok_or_else(|| format!("mode={mode} is none of writes"))?;
-        Ok(CoreOptions { update, mode, ..CoreOptions::new(lens, lanes, *form) })
+        let eager_ms = self.or("eager_ms", 0, u64::from(u32::MAX))?;
+        Ok(CoreOptions { update, mode, eager_ms, ..CoreOptions::new(lens, lanes, *form) })
     }
 }
 

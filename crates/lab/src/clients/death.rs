@@ -368,12 +368,9 @@ pub(super) fn shown(name: &'static str, model: &Model) -> Result<State, String> 
 }
 
 fn open_options(manner: Manner) -> OpenOptions {
-    let Manner { form, update, mode } = manner;
     // In one form a client dies while it drops views, too.
-    let index_bytes = (form == Form::Single).then_some(0);
-    let now_ns = now_ns_at(0);
-    let atime = Atime::Noatime;
-    OpenOptions { atime, form, update, mode, now_ns, index_bytes, ..OpenOptions::default() }
+    let index_bytes = (manner.form == Form::Single).then_some(0);
+    OpenOptions { atime: Atime::Noatime, index_bytes, ..manner.options(now_ns_at(0)) }
 }
 
 /// A process that has ended: none was ever started so late.

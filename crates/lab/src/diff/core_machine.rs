@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use novale_arena::Arena;
 use novale_core::{
-    Atime, CheckReport, Ctx, Error as FsError, Form, Fs, GcStats, MkfsOptions, Mode, OpenOptions,
-    OpenReport, Serial, UpdatePolicy, Usage,
+    Atime, BufferRules, CheckReport, Ctx, Error as FsError, Form, Fs, GcStats, MkfsOptions, Mode,
+    OpenOptions, OpenReport, Serial, UpdatePolicy, Usage,
 };
 use novale_model::{Ino, PAGE_BYTES};
 use novale_pm::{Pm, PmOptions};
@@ -29,6 +29,8 @@ pub struct CoreOptions {
     pub update: UpdatePolicy,
     /// When writes become durable.
     pub mode: Mode,
+    /// For how long after a sync writes may go past the buffer, ms; 0: none do.
+    pub eager_ms: u32,
 }
 
 /// How a pool's files are written and committed.
@@ -40,11 +42,22 @@ pub struct Manner {
     pub update: Option<UpdatePolicy>,
     /// When writes become durable.
     pub mode: Option<Mode>,
+    /// For how long after a sync writes may go past the buffer, ms; 0: none do.
+    pub eager_ms: u32,
+}
+
+impl Manner {
+    /// The options that say so.
+    pub fn options(self, now_ns: i64) -> OpenOptions {
+        let Self { form, update, mode, eager_ms } = self;
+        let buffer_rules = BufferRules { eager_ms, ..BufferRules::default() };
+        OpenOptions { form, update, mode, buffer_rules, now_ns, ..OpenOptions::default() }
+    }
 }
 
 impl From<Form> for Manner {
     fn from(form: Form) -> Self {
-        Self { form, update: None, mode: None }
+        Self { form, update: None, mode: None, eager_ms: 0 }
     }
 }
 
@@ -52,12 +65,14 @@ impl CoreOptions {
     /// A pool of these slots, whose writes take what suits them.
     #[must_use]
     pub fn new(slots: Vec<u64>, lanes: u32, form: Form) -> Self {
-        Self { slots, lanes, form, update: UpdatePolicy::Auto, mode: Mode::Strict }
+        let (update, mode) = (UpdatePolicy::Auto, Mode::Strict);
+        Self { slots, lanes, form, update, mode, eager_ms: 0 }
     }
 
     /// How files are written and committed.
     pub fn manner(&self) -> Manner {
-        Manner { form: self.form, update: Some(self.update), mode: Some(self.mode) }
+        let Self { form, update, mode, eager_ms, .. } = *self;
+        Manner { form, update: Some(update), mode: Some(mode), eager_ms }
     }
 }
 
@@ -203,8 +218,7 @@ pub fn open_pool_in(
     manner: impl Into<Manner>,
     now_ns: i64,
 ) -> Result<Fs, String> {
-    let Manner { form, update, mode } = manner.into();
-    open_as(pm, arena, &OpenOptions { form, update, mode, now_ns, ..OpenOptions::default() })
+    open_as(pm, arena, &manner.into().options(now_ns))
 }
 
 /// Shows a pool, without recovering one that crashed, with its view in this arena.

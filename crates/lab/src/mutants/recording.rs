@@ -14,7 +14,7 @@ use crate::crash::{
     Allowed, BYTES_ROOMY, Event, Hardware, Recorder, What, check_alike, visible_after_crash,
 };
 use crate::diff::{
-    CoreMachine, Manner, check_no_space, make_pool, new_arena, now_ns_at, open_pool, panic_text,
+    CoreMachine, check_no_space, make_pool, new_arena, now_ns_at, open_pool, panic_text,
 };
 use crate::pool_file::PoolFile;
 use crate::workload::{Action, Failure, Outcome, Session, Step, StepKind, parse_steps, run_step};
@@ -124,8 +124,7 @@ impl<'p> Recording<'p> {
     fn open_fs(&self, now_ns: i64) -> Result<Fs, String> {
         let strict = self.plan.strict_atime;
         let atime = if strict { novale_core::Atime::Strict } else { novale_core::Atime::Noatime };
-        let Manner { form, update, mode } = self.plan.core.manner();
-        let options = OpenOptions { atime, form, update, mode, now_ns, ..OpenOptions::default() };
+        let options = OpenOptions { atime, ..self.plan.core.manner().options(now_ns) };
         Fs::open(self.open_pm()?, new_arena()?, &options, &Threads, &|_| ())
             .map_err(|why| format!("open: {why}"))
     }

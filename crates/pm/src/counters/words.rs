@@ -16,8 +16,8 @@ pub(super) type Line = [AtomicU64; LINE_WORDS];
 pub(super) type Row = [Line; Purpose::ALL.len()];
 
 pub(super) const LINE_WORDS: usize = 8;
-/// Lines before the rows: one of fences, three of what was asked for.
-pub(super) const HEAD_LINES: usize = 4;
+/// Lines before the rows: one of fences, five of what was asked for.
+pub(super) const HEAD_LINES: usize = 6;
 
 // Words of the first line.
 /// Twice the fences that had something pending; the lowest bit: something is pending now.
@@ -113,13 +113,13 @@ impl Shard<'_> {
         add(&self.head[0][FENCES_BEFORE_COMMITS], 1);
     }
 
-    /// Somebody has asked for `bytes` to be stored.
+    /// Somebody has asked `times` for `bytes` to be stored, all together.
     #[inline(always)]
-    pub(crate) fn asked(&self, kind: usize, bytes: u64) {
+    pub(crate) fn asked(&self, kind: usize, times: u64, bytes: u64) {
         let words = self.head.as_flattened();
         let at = LINE_WORDS + kind % ASKED_KINDS * ASKED_WORDS;
         if let Some([count, sum]) = words.get(at..at + ASKED_WORDS) {
-            add(count, 1);
+            add(count, times);
             add(sum, bytes);
         }
     }

@@ -1,0 +1,280 @@
+//! What the Buffer Benefit Model (`HiNFS`) knows of a file: hints alone, on which nothing depends but whether
+//! a write goes to the buffer.
+//!
+//! Two words of the view: a tally of what was written since the last sync, and what that sync said. A file
+//! is eager or lazy as a whole, since it is flushed as a whole. The *ghost buffer* has for pages of eager
+//! files the lines that the buffer would have, without their bytes: a table of tags, two words a page, in
+//! which the newest page of a place stands. A directory has, in the same word, how its new files fared.
+//!
+//! Readers and writers take no lock. Words that two change at the same moment say something else than
+//! either meant, and the next sync goes by that.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use novale_arena::{Arena, AtomicU64, Off};
+use novale_layout::{INO_LIMIT, Ino, PAGE};
+use novale_policy::{SyncedSoon, Tally};
+
+use crate::base::error::Result;
+use crate::base::lines::line_mask;
+use crate::inode::view::View;
+
+// Words of the view's last line, after those of [`crate::inode::buffer`].
+/// Writes in the lowest 16 bits, then lines to be flushed and lines written, 24 each.
+const TALLY: usize = 6;
+/// What [`Verdict`] says; of a directory, how its new files fared, and in the lowest byte the score.
+const VERDICT: usize = 7;
+
+const WRITES_BITS: u32 = 16;
+const LINES_BITS: u32 = 24;
+const LINES_MAX: u64 = (1 << LINES_BITS) - 1;
+const WRITES_MAX: u64 = (1 << WRITES_BITS) - 1;
+
+/// In the word of a file: its writes go past the buffer.
+const EAGER: u64 = 1;
+/// In the same word: it was synced, at the time above; else above is the number of its directory.
+const SYNCED: u64 = 2;
+const BITS: u64 = EAGER | SYNCED;
+const SCORE: u64 = 0xff;
+
+/// Words of the ghost buffer for a page.
+const GHOST_WORDS: u64 = 2;
+const LINE_WORDS: usize = 8;
+const PAGES_A_LINE: u64 = LINE_WORDS as u64 / GHOST_WORDS;
+/// Pages that it has at most, as a power of two: 1 MB.
+const GHOST_PAGES_MAX_LOG2: u32 = 16;
+
+/// What the last sync of a file said, or else its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It was synced at this time.
+    Synced { is_eager: bool, at_ns: i64 },
+    /// It was not; it is new in this directory.
+    New { is_eager: bool, directory: Ino },
+}
+
+impl Verdict {
+    fn word(self) -> u64 {
+        match self {
+            Self::Synced { is_eager, at_ns } => {
+                at_ns.cast_unsigned() & !BITS | SYNCED | u64::from(is_eager)
+            }
+            Self::New { is_eager, directory } => {
+                (directory.get() % INO_LIMIT) << BITS.count_ones() | u64::from(is_eager)
+            }
+        }
+    }
+
+    fn of(word: u64) -> Self {
+        let is_eager = word & EAGER != 0;
+        if word & SYNCED != 0 {
+            Self::Synced { is_eager, at_ns: (word & !BITS).cast_signed() }
+        } else {
+            Self::New { is_eager, directory: Ino::new(word >> BITS.count_ones()) }
+        }
+    }
+
+    pub(crate) fn is_eager(self) -> bool {
+        let (Self::Synced { is_eager, .. } | Self::New { is_eager, .. }) = self;
+        is_eager
+    }
+}
+
+fn tally_word(tally: Tally) -> u64 {
+    tally.lines_written.min(LINES_MAX) << (WRITES_BITS + LINES_BITS)
+        | tally.lines_flushed.min(LINES_MAX) << WRITES_BITS
+        | tally.writes.min(WRITES_MAX)
+}
+
+fn tally_of(word: u64) -> Tally {
+    Tally {
+        lines_written: word >> (WRITES_BITS + LINES_BITS),
+        lines_flushed: word >> WRITES_BITS & LINES_MAX,
+        writes: word & WRITES_MAX,
+    }
+}
+
+impl View<'_> {
+    fn hint(&self, index: usize) -> Option<&AtomicU64> {
+        self.buffer_words().get(index)
+    }
+
+    /// What was written since the last sync.
+    pub(crate) fn tally(&self) -> Tally {
+        tally_of(self.hint(TALLY).map_or(0, |word| word.load(Relaxed)))
+    }
+
+    /// A write of so many lines, of which so many are to be flushed.
+    pub(crate) fn add_to_tally(&self, lines_written: u64, lines_flushed: u64) {
+        let tally = self.tally();
+        let sum = Tally {
+            lines_written: tally.lines_written + lines_written,
+            lines_flushed: tally.lines_flushed + lines_flushed,
+            writes: tally.writes + 1,
+        };
+        if let Some(word) = self.hint(TALLY) {
+            word.store(tally_word(sum), Relaxed);
+        }
+    }
+
+    /// What was said of the file last.
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::of(self.hint(VERDICT).map_or(0, |word| word.load(Relaxed)))
+    }
+
+    /// What is said of the file from now on; nothing is written since.
+    pub(crate) fn set_verdict(&self, verdict: Verdict) {
+        let [.., tally, said] = self.buffer_words();
+        tally.store(0, Relaxed);
+        said.store(verdict.word(), Relaxed);
+    }
+
+    /// Nothing is known of the file, or of the directory's new files.
+    pub(crate) fn forget_verdict(&self) {
+        let [.., tally, said] = self.buffer_words();
+        tally.store(0, Relaxed);
+        said.store(0, Relaxed);
+    }
+
+    /// Whether writes to the file go past the buffer, which a verdict says for so long.
+    #[inline]
+    pub(crate) fn is_eager(&self, now_ns: i64, eager_ns: i64) -> bool {
+        let verdict = self.verdict();
+        verdict.is_eager() && {
+            let said_ns = match verdict {
+                Verdict::Synced { at_ns, .. } => at_ns,
+                Verdict::New { .. } => self.birth_ns(),
+            };
+            now_ns.saturating_sub(said_ns) < eager_ns
+        }
+    }
+
+    /// Of a directory: how its new files fared, and when the last of them was synced.
+    pub(crate) fn synced_soon(&self) -> (SyncedSoon, i64) {
+        let word = self.hint(VERDICT).map_or(0, |word| word.load(Relaxed));
+        let score = u8::try_from(word & SCORE).unwrap_or(0);
+        (SyncedSoon::of(score), (word & !SCORE).cast_signed())
+    }
+
+    pub(crate) fn set_synced_soon(&self, score: SyncedSoon, at_ns: i64) {
+        if let Some(word) = self.hint(VERDICT) {
+            word.store(at_ns.cast_unsigned() & !SCORE | u64::from(score.score()), Relaxed);
+        }
+    }
+}
+
+/// The ghost buffer: the table, and how many pages it has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ghost {
+    table: Off,
+    pages: u64,
+}
+
+impl Ghost {
+    /// Without any page.
+    pub(crate) const NONE: Self = Self { table: Off::NULL, pages: 0 };
+
+    /// One for a buffer of so many blocks: less than 1 % of it.
+    pub(crate) fn create(arena: &Arena, blocks: u64) -> Result<Self> {
+        let log2 = blocks.max(8).ilog2().min(GHOST_PAGES_MAX_LOG2);
+        let table = arena.alloc_table(log2 + GHOST_WORDS.ilog2())?;
+        Ok(Self { table, pages: 1 << log2 })
+    }
+
+    /// As two words.
+    pub(crate) fn words(self) -> [u64; 2] {
+        [self.table.raw(), self.pages]
+    }
+
+    pub(crate) fn of_words([table, pages]: [u64; 2]) -> Self {
+        Self { table: Off::from_raw(table), pages }
+    }
+
+    /// Notes lines of a page that were written directly; returns how many of them it did not have since the
+    /// sync that `verdict` is of.
+    fn note(self, arena: &Arena, view: &View<'_>, page: u64, mask: u64) -> Result<u64> {
+        if self.pages == 0 {
+            return Ok(u64::from(mask.count_ones()));
+        }
+        let since = view.hint(VERDICT).map_or(0, |word| word.load(Relaxed));
+        let tag = mixed(mixed(view.ino().get() ^ since.rotate_left(24)) ^ page);
+        let place = tag % self.pages;
+        let line = self.table.word(place / PAGES_A_LINE * LINE_WORDS as u64);
+        let (pairs, _) = arena.block::<LINE_WORDS>(line)?.as_chunks::<{ GHOST_WORDS as usize }>();
+        let pair = pairs.iter().nth(usize::try_from(place % PAGES_A_LINE).unwrap_or(0));
+        let Some([tag_word, mask_word]) = pair else { return Ok(0) };
+        let had = if tag_word.load(Relaxed) == tag {
+            mask_word.load(Relaxed)
+        } else {
+            tag_word.store(tag, Relaxed);
+            0
+        };
+        mask_word.store(had | mask, Relaxed);
+        Ok(u64::from((mask & !had).count_ones()))
+    }
+
+    /// As [`Ghost::note`], of all that a write covers; returns how many lines it writes, and how many of them
+    /// are new.
+    pub(crate) fn note_write(
+        self,
+        arena: &Arena,
+        view: &View<'_>,
+        offset: u64,
+        len: u64,
+    ) -> Result<(u64, u64)> {
+        let (mut at, end) = (offset, offset.saturating_add(len));
+        let (mut lines, mut new) = (0, 0);
+        while at < end {
+            let from = at % PAGE;
+            let to = (from + end - at).min(PAGE);
+            let mask = line_mask(&(from..to));
+            lines += u64::from(mask.count_ones());
+            new += self.note(arena, view, at / PAGE, mask)?;
+            at += to - from;
+        }
+        Ok((lines, new))
+    }
+}
+
+/// A number that looks like none of its neighbours (the end of `splitmix64`).
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_was_put_into_them() {
+        let verdicts = [
+            Verdict::Synced { is_eager: true, at_ns: 1 << 60 },
+            Verdict::Synced { is_eager: false, at_ns: 4 },
+            Verdict::New { is_eager: true, directory: Ino::new(INO_LIMIT - 1) },
+            Verdict::New { is_eager: false, directory: Ino::new(0) },
+        ];
+        for verdict in verdicts {
+            assert_eq!(Verdict::of(verdict.word()), verdict);
+        }
+        let tally = Tally { lines_written: 1 << 23, lines_flushed: 77, writes: 12 };
+        assert_eq!(tally_of(tally_word(tally)), tally);
+        let more = Tally { lines_written: 1 << 30, lines_flushed: 1 << 30, writes: 1 << 20 };
+        let most = Tally { lines_written: LINES_MAX, lines_flushed: LINES_MAX, writes: WRITES_MAX };
+        assert_eq!(tally_of(tally_word(more)), most);
+    }
+
+    #[test]
+    fn the_ghost_buffer_counts_a_line_once_between_two_syncs() {
+        let (fs, ino) = crate::fixture::with_file();
+        let ghost = Ghost::create(fs.arena(), 64).unwrap();
+        let view = fs.views.find(fs.arena(), ino).unwrap().unwrap();
+        let note = |offset, len| ghost.note_write(fs.arena(), &view, offset, len).unwrap();
+        assert_eq!(note(0, 4096), (64, 64));
+        assert_eq!(note(100, 64), (2, 0));
+        assert_eq!(note(4000, 200), (4, 2));
+        view.set_verdict(Verdict::Synced { is_eager: true, at_ns: 8 });
+        assert_eq!(note(4000, 200), (4, 4));
+    }
+}
