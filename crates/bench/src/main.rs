@@ -14,6 +14,7 @@ mod calls;
 mod directory;
 mod filebench;
 mod hinfs;
+mod hinfs_trace;
 mod lawn;
 mod limit;
 mod lines;
@@ -78,7 +79,7 @@ enum Command {
     Lawn(lawn::Options),
     /// The figures of WASA (2 to 4, 11 to 17): how even slots are worn, how long they last, and what it takes.
     Wasa(wasa::Options),
-    /// Figures of `HiNFS` (7, 8, 12): its workloads on its memory, with and without the write buffer.
+    /// Figures of `HiNFS` (4, 7, 8, 10 to 13): its workloads on its memory, with and without the write buffer.
     Hinfs(hinfs::Options),
     /// Operations a second of 1, 2, 4, ... threads: own files, one file, own and one directory.
     Threads,

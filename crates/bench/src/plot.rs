@@ -43,6 +43,12 @@ impl Series {
         Self { name: name.to_owned(), colour, bars }
     }
 
+    /// Bars of something else, in the colour of this number.
+    pub(crate) fn numbered(name: &str, number: usize, bars: Vec<Option<f64>>) -> Self {
+        let colour = COLOURS.get(number).copied().unwrap_or(BLACK);
+        Self { name: name.to_owned(), colour, bars }
+    }
+
     /// Bars of a way to use slots.
     pub(crate) fn placed(placement: Placement, bars: Vec<Option<f64>>) -> Self {
         let colour = COLOURS.get(placement as usize).copied().unwrap_or(BLACK);

@@ -171,7 +171,7 @@ impl<'a> Replay<'a> {
                     self.writer.fs().getattr(self.ino(*file))?;
                 }
             }
-            Call::Nothing => {}
+            Call::Sync { .. } | Call::Nothing => {}
         }
         Ok(())
     }

@@ -33,7 +33,11 @@ pub(crate) enum Call {
     Attributes {
         fd: u32,
     },
-    /// A call that failed, or has nothing to do: writes are durable when they return.
+    /// Only in a mode in which writes are not durable when they return it has something to do.
+    Sync {
+        fd: u32,
+    },
+    /// A call that failed, or has nothing to do.
     Nothing,
 }
 
@@ -76,9 +80,8 @@ fn call(line: &str) -> Result<(u64, Call)> {
             Call::Attributes { fd: number("descriptor", fd)? }
         }
         ("fsync" | "fdatasync", [fd, result]) => {
-            number::<u32>("descriptor", fd)?;
-            failed("result", result)?;
-            Call::Nothing
+            let fd = number("descriptor", fd)?;
+            if failed("result", result)? { Call::Nothing } else { Call::Sync { fd } }
         }
         ("access" | "stat64" | "lstat64" | "unlink", [_path, result]) => {
             failed("result", result)?;

@@ -64,6 +64,40 @@ fn what_was_not_asked_for_goes_with_the_daemon() {
     novale(&["umount", &scratch.dir()]).ok();
 }
 
+/// The rules are said by words, shown, and what the buffer did is counted.
+#[test]
+fn a_pool_may_be_made_for_it_and_the_rules_be_chosen() {
+    let Some(scratch) = Scratch::for_mount("a_pool_may_be_made_for_it") else { return };
+    let _alone = alone();
+    let slot = scratch.slot("pool");
+    novale(&["mkfs", "--size", "32M", "--mode", "buffered", &slot]).ok();
+    let words = "buffer=8M,write_back=1,age=3600,low=10,high=30,eager=7";
+    novale(&["mount", "-o", words, &slot, &scratch.dir()]).ok();
+    let mode = facts(&slot)["mode"].as_str().unwrap().to_owned();
+    for part in ["every 1 s", "older than 3600 s", "from 10 % free on up to 30 %", "for 7 s"] {
+        assert!(mode.contains(part), "{mode}");
+    }
+    let mut file = File::create(scratch.in_dir("f")).unwrap();
+    for _ in 0..3 {
+        write(&mut file);
+        file.sync_all().unwrap();
+    }
+    drop(file);
+    write(&mut File::create(scratch.in_dir("g")).unwrap());
+    let stats: serde_json::Value =
+        serde_json::from_str(&novale(&["stats", "--json", &slot]).ok()).unwrap();
+    let buffer = |key: &str| stats["buffer"][key].as_u64().unwrap();
+    // The file's first write alone went to the buffer, and from there to the pool.
+    let counts = ["blocks", "files_flushed", "lines_written_back", "writes_eager", "syncs_eager"];
+    assert_eq!(counts.map(buffer), [3, 1, 157, 2, 3]);
+    assert!(novale(&["stats", &slot]).ok().contains("eager writes"));
+    novale(&["umount", &scratch.dir()]).ok();
+    let mount = |words| novale(&["mount", "-o", words, &slot, &scratch.dir()]);
+    mount("low=30").refused(1, &["30 %", "20 %"]);
+    mount("eager=soon").refused(1, &["eager=soon", "0 to 3600"]);
+    mount("direct").refused(1, &["direct", "--mode"]);
+}
+
 #[test]
 fn programs_that_share_a_pool_have_no_mode() {
     let Some(scratch) = Scratch::for_mount("programs_that_share_a_pool") else { return };

@@ -27,7 +27,7 @@ pub use base::error::{Error, Result};
 pub use base::exec::{Executor, Progress, Serial};
 pub use base::types::*;
 pub use fs::{Atime, Fs, OpenOptions};
-pub use life::attach::{ARENA_ABI, live_clients};
+pub use life::attach::{ARENA_ABI, buffer_use_of, live_clients};
 pub use life::device::{emulate, emulated};
 pub use life::mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 pub use life::room::RoomTurn;

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x51b1_e6ba_0879_e7c3,
+        fingerprint: 0x4131_6ff4_c96e_1f7b,
     },
 ];
 

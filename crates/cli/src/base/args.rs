@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use novale_pm::{Device, DeviceError};
 use novale_policy::{Mode, Placement, UpdatePolicy};
 
+use crate::base::buffer::BufferArgs;
 use crate::base::size::{parse_endurance, parse_size};
 
 /// Novale, a file system for persistent memory, in user space.
@@ -100,6 +101,10 @@ pub(crate) struct MkfsArgs {
     /// How the pool's files are written, where neither a file nor a mount says otherwise [default: auto].
     #[arg(long, value_enum, value_name = "METHOD")]
     pub(crate) method: Option<MethodArg>,
+    /// When writes become durable to the pool's files, where neither a file nor a mount says otherwise
+    /// [default: strict].
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) mode: Option<ModeArg>,
     /// How many writes a cell of the memory endures: a number (also 1e8), dram (1e18), stt-ram (1e15) or pcm
     /// (1e8); one for all slots, or one for each, in their order. Slots are worn evenly by it.
     #[arg(long, value_delimiter = ',', value_name = "WRITES", value_parser = parse_endurance)]
@@ -138,7 +143,8 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
     /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
-    /// method=METHOD placement=PLACEMENT mode=MODE buffer=SIZE device=DEVICE populate direct map=WHAT quiet.
+    /// method=METHOD placement=PLACEMENT mode=MODE buffer=SIZE write_back=SECONDS
+    /// age=SECONDS low=PERCENT high=PERCENT eager=SECONDS unit=UNIT device=DEVICE populate direct map=WHAT quiet.
     /// What mount(8) and fstab add is taken as well. dirsync and lazytime change nothing, nor does sync but with mode=buffered:
     /// every other operation is durable when it returns. An argument wins
     /// over the word that asks for the same. With ro nothing is written to the pool: one that was not
@@ -173,6 +179,8 @@ pub(crate) struct MountArgs {
     /// quarter of what the index may take].
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) buffer: Option<u64>,
+    #[command(flatten)]
+    pub(crate) buffer_rules: BufferArgs,
     /// Emulate a slower memory, for this mount and all who join it: its delays and its bandwidth, as the
     /// papers had them. DEVICE is dram (none), stt-ram, pcm, hinfs, optane or cxl, values, or a name with
     /// values after it: read, write, barrier (ns: of a load from no cache, of a unit written, of a fence),

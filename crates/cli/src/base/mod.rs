@@ -3,6 +3,7 @@
 //! Never here: pools, mounts.
 
 pub(crate) mod args;
+pub(crate) mod buffer;
 pub(crate) mod out;
 pub(crate) mod progress;
 pub(crate) mod size;

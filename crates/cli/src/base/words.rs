@@ -9,6 +9,7 @@ use novale_fuse::MountOptions;
 use novale_pm::{Device, DeviceError};
 
 use crate::base::args::{FormArg, MapKind, MethodArg, ModeArg, MountArgs, PlacementArg};
+use crate::base::buffer::BufferArgs;
 use crate::base::size::parse_size;
 
 /// The word of a mount that others may use the pool beside.
@@ -35,6 +36,7 @@ pub(crate) struct Words {
     placement: Option<PlacementArg>,
     mode: Option<ModeArg>,
     buffer: Option<u64>,
+    buffer_rules: BufferArgs,
     device: Option<Device>,
     map: Option<MapKind>,
     populate: bool,
@@ -82,7 +84,8 @@ impl Words {
                 self.device = Some(device.map_err(|error| wrong(error.to_string()))?);
             }
             Some((MAP, map)) => self.map = Some(one_of(map).map_err(wrong)?),
-            _ => return Ok(false),
+            Some((key, value)) => return self.buffer_rules.take(key, value).map_err(wrong),
+            None => return Ok(false),
         }
         Ok(true)
     }
@@ -100,6 +103,7 @@ impl Words {
         args.placement = args.placement.or(self.placement);
         args.mode = args.mode.or(self.mode);
         args.buffer = args.buffer.or(self.buffer);
+        args.buffer_rules.complete(self.buffer_rules.clone());
         args.device = args.device.or(self.device);
         args.map = args.map.or(self.map);
         args.populate |= self.populate;
@@ -142,7 +146,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     ]
     .into_iter()
     .flatten();
-    own.chain(attributes).collect()
+    own.chain(args.buffer_rules.words()).chain(attributes).collect()
 }
 
 /// What programs under `novale run` are told of a mount.

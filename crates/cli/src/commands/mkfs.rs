@@ -10,7 +10,7 @@ use novale_posix::{foreign_slot, mkfs_options, what_it_holds};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::base::args::{MethodArg, MkfsArgs};
+use crate::base::args::{MethodArg, MkfsArgs, ModeArg};
 use crate::base::progress::spin;
 use crate::base::size::show_size;
 use crate::holders::holder;
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     }
     let mut options = mkfs_options(args.lanes, paths.len());
     options.update = args.method.map(MethodArg::policy);
+    options.mode = args.mode.map(ModeArg::mode);
     options.endurance = endurance(&args.endurance, paths.len())?;
     mkfs_check(&lens, options.lanes)?;
     slot_files::check_room(&paths, &lens)?;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use novale_core::{Written, counted, emulated, live_clients};
+use novale_core::{Buffering, Written, buffer_use_of, counted, emulated, live_clients};
 use novale_pm::{Counters, Purpose};
 use novale_posix::join::JoinError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,6 +35,8 @@ struct Stats {
     write_amplification: Option<f64>,
     /// By what they are for.
     stored: BTreeMap<&'static str, Stored>,
+    /// Of the write buffer; none where nothing was ever buffered.
+    buffer: Option<BufferStats>,
     lines: u64,
     lines_streamed: u64,
     write_backs: u64,
@@ -45,6 +47,29 @@ struct Stats {
     fences_before_commits: u64,
     /// Lines that were sent to each slot.
     slot_lines: Vec<u64>,
+}
+
+/// What became of bytes that were to be buffered.
+#[derive(Debug, Serialize)]
+struct BufferStats {
+    /// Blocks of a page in use now, all of them dirty, and how many there may be.
+    blocks: u64,
+    blocks_max: u64,
+    /// Pages of writes to the buffer that it had already.
+    hits: u64,
+    /// Lines that were not written to the pool, since they were written again or removed before.
+    lines_absorbed: u64,
+    lines_fetched: u64,
+    files_flushed: u64,
+    lines_written_back: u64,
+    /// Writes that went past it, and lines of theirs.
+    writes_eager: u64,
+    lines_eager: u64,
+    /// Syncs that said that buffering pays, and that it does not.
+    syncs_lazy: u64,
+    syncs_eager: u64,
+    /// Of a hundred syncs, those that the model had foretold.
+    accuracy_percent: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,17 +97,21 @@ pub(crate) fn run(args: &StatsArgs) -> Result<()> {
         }
         arena => arena?,
     };
+    let buffer = |counters: &Counters| -> Result<Option<BufferStats>> {
+        let usage = buffer_use_of(&arena)?;
+        Ok(usage.and_then(|usage| BufferStats::new(usage, counters)))
+    };
     let now = || -> Result<(Vec<u32>, Counters)> {
         let clients = live_clients(&arena).into_iter().map(|process| process.pid).collect();
         Ok((clients, counted(&arena)?))
     };
     let (clients, mut before) = now()?;
     let device = emulated(&arena)?.map(|device| device.to_string());
-    let stats = |clients, counters: &Counters| Stats {
-        device: device.clone(),
-        ..Stats::new(&found, clients, counters)
+    let stats = |clients, counters: &Counters| -> Result<Stats> {
+        let (device, buffer) = (device.clone(), buffer(counters)?);
+        Ok(Stats { device, buffer, ..Stats::new(&found, clients, counters) })
     };
-    let Some(seconds) = args.watch else { return print(args, &stats(clients, &before)) };
+    let Some(seconds) = args.watch else { return print(args, &stats(clients, &before)?) };
     // Until nobody has the pool open, or nobody listens, or a signal ends it.
     loop {
         if is_unheard(seconds)? {
@@ -90,7 +119,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<()> {
         }
         let (clients, counters) = now()?;
         let is_closed = clients.is_empty();
-        let stats = stats(clients, &(&counters - &before));
+        let stats = stats(clients, &(&counters - &before))?;
         if args.json {
             say!("{}", serde_json::to_string(&stats)?)?;
         } else {
@@ -144,6 +173,7 @@ impl Stats {
             bytes_stored: total.bytes,
             write_amplification: ratio(total.bytes, bytes_asked),
             stored: stored.into(),
+            buffer: None,
             lines: total.lines,
             lines_streamed: total.lines_streamed,
             write_backs: total.write_backs,
@@ -156,6 +186,49 @@ impl Stats {
 
     fn amplification(&self) -> String {
         self.write_amplification.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}"))
+    }
+}
+
+impl BufferStats {
+    fn new((blocks, blocks_max): (u64, u64), counters: &Counters) -> Option<Self> {
+        let of = |what: Buffering| what.counts(counters);
+        let ([hits, again], [_, dropped]) = (of(Buffering::Hit), of(Buffering::Dropped));
+        let ([_, lines_fetched], [files_flushed, lines_written_back]) =
+            (of(Buffering::Fetched), of(Buffering::WrittenBack));
+        let ([writes_eager, lines_eager], [syncs_lazy, syncs_eager]) =
+            (of(Buffering::Eager), of(Buffering::Verdict));
+        let [foretold, right] = of(Buffering::Foretold);
+        let is_used = Written::Buffered.asked(counters).count + writes_eager + blocks > 0;
+        is_used.then(|| Self {
+            blocks,
+            blocks_max,
+            hits,
+            lines_absorbed: again + dropped,
+            lines_fetched,
+            files_flushed,
+            lines_written_back,
+            writes_eager,
+            lines_eager,
+            syncs_lazy,
+            syncs_eager,
+            accuracy_percent: ratio(right * 100, foretold),
+        })
+    }
+
+    fn show(&self) -> Result<()> {
+        say!("buffer    {} of {} blocks in use, all dirty", self.blocks, self.blocks_max)?;
+        let row =
+            |what: &str, count: u64, more: String| say!("          {what:<18} {count:>12}{more}");
+        row("hits", self.hits, " pages of writes".to_owned())?;
+        row("lines absorbed", self.lines_absorbed, String::new())?;
+        row("lines fetched", self.lines_fetched, String::new())?;
+        let flushed = format!(" in {} flushes", self.files_flushed);
+        row("lines written back", self.lines_written_back, flushed)?;
+        row("eager writes", self.writes_eager, format!(" of {} lines", self.lines_eager))?;
+        let accuracy = self.accuracy_percent;
+        let accuracy =
+            accuracy.map_or(String::new(), |accuracy| format!(", {accuracy:.1} % foretold"));
+        row("syncs, lazy", self.syncs_lazy, format!(" and {} eager{accuracy}", self.syncs_eager))
     }
 }
 
@@ -207,6 +280,9 @@ fn show(stats: &Stats) -> Result<()> {
     }
     let (lines, streamed, backs) = (stats.lines, stats.lines_streamed, stats.write_backs);
     say!("          {:<10} {lines:>12} {streamed:>12} {backs:>12}", "all")?;
+    if let Some(buffer) = &stats.buffer {
+        buffer.show()?;
+    }
     let (waited, before) = (stats.fences_with_pending, stats.fences_before_commits);
     say!(
         "fences    {}: {waited} with lines to wait for, {before} of them before a commit line",

@@ -91,10 +91,21 @@ impl Facts {
 fn mode(fs: &Fs) -> String {
     let Some(mode) = fs.mode_of_writes() else { return String::new() };
     let blocks_max = fs.buffer_use().map_or(0, |usage| usage.blocks_max);
+    let rules = fs.buffer_rules();
+    let past = match rules.eager_ms / 1000 {
+        0 => "nothing goes past it".to_owned(),
+        seconds => format!("past it for {seconds} s after an fsync what gains nothing"),
+    };
     format!(
-        "{}; a buffer of {}, written back every 5 s what is older than 30 s, and from 5 % free on up to 20 %",
+        "{}; a buffer of {}, by {}; written back every {} s what is older than {} s, and from {} % free on up \
+         to {} %; {past}",
         mode.name(),
-        show_size(blocks_max * 4096)
+        show_size(blocks_max * 4096),
+        if rules.by_lines { "lines" } else { "pages" },
+        rules.interval_ms / 1000,
+        rules.age_ms / 1000,
+        rules.low_percent,
+        rules.high_percent
     )
 }
 

@@ -51,6 +51,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(bytes) = args.buffer {
         command.arg("--buffer").arg(bytes.to_string());
     }
+    for (key, value) in args.buffer_rules.words().iter().filter_map(|word| word.split_once('=')) {
+        command.arg(format!("--{}", key.replace('_', "-"))).arg(value);
+    }
     if let Some(device) = args.device {
         command.arg("--device").arg(device.spelled());
     }

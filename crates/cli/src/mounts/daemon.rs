@@ -5,12 +5,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use novale_core::{
-    Atime as CoreAtime, BufferUse, Ctx, Error, Fs, OpenOptions, OpenReport, Served, WriteBack,
-};
+use novale_core::{Atime as CoreAtime, Ctx, Error, Fs, OpenOptions, OpenReport, Served};
 use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
 use novale_pm::PmOptions;
-use novale_policy::{Form, Placement};
+use novale_policy::{Form, Mode, Placement};
 use novale_posix::join::{self, ArenaFile, JoinError, Opening, arena_bytes};
 use novale_posix::wall_clock_ns;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -37,12 +35,6 @@ const SETTLING_INTERVAL: Duration = Duration::from_secs(1);
 const WEAR_INTERVAL: Duration = Duration::from_secs(30);
 /// And for so many lines that reached the slots, at least.
 const WEAR_LINES_MIN: u64 = 1 << 14;
-/// How often a daemon looks for what is to be written back; what has waited so long is; of a hundred blocks
-/// of the buffer fewer free ones have it begin at once, and go on until so many are.
-const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(5);
-const BUFFERED_AGE_MAX: Duration = Duration::from_secs(30);
-const FREE_PERCENT_MIN: u64 = 5;
-const FREE_PERCENT: u64 = 20;
 
 /// What ends a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,9 +138,10 @@ fn write_back(fs: Arc<Fs>, voice: Arc<Voice>) -> Result<()> {
     if fs.mode_of_writes().is_none() {
         return Ok(());
     }
+    let interval = Duration::from_millis(fs.buffer_rules().interval_ms.into());
     let pass = move || {
         let mut said = String::new();
-        while fs.wait_for_low_buffer(WRITE_BACK_INTERVAL).is_ok() {
+        while fs.wait_for_low_buffer(interval).is_ok() {
             match write_back_once(&fs) {
                 Ok(()) => said.clear(),
                 Err(Error::Closed) => return,
@@ -167,13 +160,7 @@ fn write_back(fs: Arc<Fs>, voice: Arc<Voice>) -> Result<()> {
 }
 
 fn write_back_once(fs: &Fs) -> Result<(), Error> {
-    let now_ns = wall_clock_ns();
-    let age_ns = i64::try_from(BUFFERED_AGE_MAX.as_nanos()).unwrap_or(i64::MAX);
-    let BufferUse { blocks, blocks_max, .. } = fs.buffer_use()?;
-    let is_low = (blocks_max - blocks.min(blocks_max)) * 100 < blocks_max * FREE_PERCENT_MIN;
-    let free_percent = if is_low { FREE_PERCENT } else { 0 };
-    let what = WriteBack { free_percent, since_before_ns: now_ns.saturating_sub(age_ns) };
-    let written = fs.write_back(&Ctx { now_ns, hint: 0 }, what)?;
+    let written = fs.write_back_by_rules(&Ctx { now_ns: wall_clock_ns(), hint: 0 })?;
     written.failure.map_or(Ok(()), Err)
 }
 
@@ -249,7 +236,7 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
             slots::shown(&found.paths)
         );
     }
-    let opening = opening(request);
+    let opening = opening(request)?;
     let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm.clone()))?;
     let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
     let segment = arena.create(bytes)?;
@@ -265,12 +252,13 @@ fn share(request: &Request, found: &Found) -> Result<OpenPool> {
     if request.words.options.read_only {
         bail!("a pool that is opened read-only is shared with nobody: give ro or direct, not both");
     }
-    if request.args.mode.is_some() {
+    if request.args.mode.is_some() || found.info.mode == Some(Mode::Buffered) {
         bail!(
-            "writes of programs that share a pool are not buffered: give mode or direct, not both"
+            "writes of programs that share a pool are not buffered: give mode or direct, not both; of a pool \
+             that mkfs made with --mode buffered neither is needed, and direct is refused"
         );
     }
-    let opening = opening(request);
+    let opening = opening(request)?;
     let bar = Bar::new();
     let open = || join::open(&found.paths, &opening, &AllCpus, &|progress| bar.show(progress));
     let joined = holder::while_closing(&found.paths, open)?;
@@ -278,7 +266,7 @@ fn share(request: &Request, found: &Found) -> Result<OpenPool> {
     Ok(OpenPool { fs: joined.fs, arena, shared: true, _lock: None })
 }
 
-fn opening(request: &Request) -> Opening {
+fn opening(request: &Request) -> Result<Opening> {
     let read_only = request.words.options.read_only;
     let pm = PmOptions {
         read_only,
@@ -301,13 +289,15 @@ fn opening(request: &Request) -> Opening {
         update: request.args.method.map(MethodArg::policy),
         mode: request.args.mode.map(ModeArg::mode),
         buffer_bytes: request.args.buffer,
+        buffer_rules: request.args.buffer_rules.rules()?,
         costs: None,
         now_ns: wall_clock_ns(),
         index_bytes: request.args.index_memory,
         ignore_default_acls: !request.words.options.has_acls(),
         placement: request.args.placement.map_or(Placement::Wasa, PlacementArg::placement),
     };
-    Opening { pm, fs, arena_bytes: request.args.arena_max, device: request.args.device }
+    let (arena_bytes, device) = (request.args.arena_max, request.args.device);
+    Ok(Opening { pm, fs, arena_bytes, device })
 }
 
 fn tell_bad_copies(request: &Request, found: &Found) {

@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use crate::base::args::MountArgs;
+use crate::base::buffer::BufferArgs;
 use crate::base::out::tell;
 use crate::base::target;
 use crate::base::words::Words;
@@ -115,6 +116,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         placement: None,
         mode: None,
         buffer: None,
+        buffer_rules: BufferArgs::default(),
         device: None,
         populate: false,
         direct: false,

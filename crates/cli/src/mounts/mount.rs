@@ -45,6 +45,7 @@ fn request(given: &[PathBuf], target: &Path, args: &MountArgs, words: Words) -> 
     let target = target::prepare(target)?;
     let mut args = args.clone();
     words.complete(&mut args);
+    args.buffer_rules.rules()?;
     // The daemon leaves the directory that it was started in.
     args.log = args.log.map(std::path::absolute).transpose().context("the log's path")?;
     Ok(Request { args, words, slots: slots::absolute(given)?, target })

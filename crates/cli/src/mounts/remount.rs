@@ -78,6 +78,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--placement", args.placement.is_some()),
         ("--mode", args.mode.is_some()),
         ("--buffer", args.buffer.is_some()),
+        ("what the buffer goes by", !args.buffer_rules.words().is_empty()),
         ("--map", args.map.is_some()),
         ("--populate", args.populate),
         ("--direct", args.direct),

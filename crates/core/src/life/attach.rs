@@ -27,7 +27,7 @@ use crate::space::Allocator;
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 9;
+const SHARED: u64 = 10;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
@@ -38,6 +38,8 @@ const STAGE: usize = 0;
 const SESSION: usize = 1;
 const PLACES: usize = 2;
 const PLACES_END: usize = PLACES + 13;
+/// Where the write buffer's table is, among the places.
+const BUFFER_PLACE: usize = 11;
 /// Where the wear of the slots is counted.
 pub(crate) const WEAR_PLACE: usize = PLACES + 12;
 /// Dead clients that were settled for.
@@ -116,6 +118,19 @@ fn take_slot(arena: &Arena, process: PidInfo) -> Result<(Client, bool)> {
     Err(Error::TooManyClients)
 }
 
+/// Blocks of the write buffer that are in use in `arena`, and how many there may be; none while nobody has
+/// a file system open there.
+///
+/// # Errors
+/// [`Error::BadArena`]: damage.
+pub fn buffer_use_of(arena: &Arena) -> Result<Option<(u64, u64)>> {
+    let place = arena.root()[PLACES + BUFFER_PLACE].load(Ordering::Acquire);
+    if place == 0 {
+        return Ok(None);
+    }
+    WriteBuffer::attach(arena, place)?.usage(arena).map(Some)
+}
+
 impl OpenOptions {
     /// The options of those who have the pool open in `arena`, for one who joins them.
     #[must_use]
@@ -186,7 +201,7 @@ impl Fs {
             options: *options,
             update: pool.update(options.update),
             mode: pool.mode(options.mode),
-            buffer: WriteBuffer::attach(arena, word(PLACES + 11))?,
+            buffer: WriteBuffer::attach(arena, word(PLACES + BUFFER_PLACE))?,
             summed_bytes_max: options.summed_bytes_max(),
             unrecovered: Unrecovered::default(),
             report: OpenReport { clean: true, ..OpenReport::default() },
