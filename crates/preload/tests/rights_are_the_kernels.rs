@@ -65,6 +65,20 @@ fn what_a_user_namespace_takes() {
     runs("namespaced", OTHER, &[]);
 }
 
+/// A thread of the library's own, which a program that maps files' own pages has, kept the user, the
+/// capabilities and the freedom that the program gave up: beside code that might be taken over.
+#[test]
+fn what_a_program_gives_up_no_thread_keeps() {
+    let Some((scratch, slot)) = mounted("what_a_program_gives_up") else { return };
+    let itself = std::env::current_exe().unwrap();
+    let mut command = Command::new(support::program());
+    command.env("NOVALE_PRELOAD", harness::library()).env(PLACE, scratch.dir());
+    command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]).arg(itself);
+    command.args(["--exact", "tasks::gives_up", "--ignored", "--nocapture"]);
+    succeeds(&command.output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// Each path of a user went through the mount, at a hundred times the cost.
 #[test]
 fn what_is_a_users_own_needs_no_daemon() {
@@ -343,6 +357,68 @@ mod tasks {
         let argument = (&raw const file).cast_mut().cast();
         ends_well(unsafe { libc::clone(starts_namespaced, top.cast(), flags, argument) });
         file.set_permissions(fs::Permissions::from_mode(0o640)).unwrap();
+    }
+
+    /// What the kernel says of each thread of this process by one line of its status.
+    fn threads(line: &str) -> Vec<String> {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).unwrap();
+        let said = |status: String| {
+            status
+                .lines()
+                .find_map(|text| text.strip_prefix(line)?.strip_prefix(":").map(str::to_owned))
+                .unwrap()
+        };
+        tasks.map(|task| said(status(task.unwrap()))).collect()
+    }
+
+    /// Maps a file, gives something up in a process of its own, and says what `line` is of all threads.
+    fn given_up(give_up: impl FnOnce(), line: &str, expected: &[&str]) {
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            alone(|| {
+                let file = OpenOptions::new().read(true).write(true).open(at("mapped")).unwrap();
+                let access = libc::PROT_READ | libc::PROT_WRITE;
+                let (none, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+                let map = unsafe { libc::mmap(none, 8192, access, libc::MAP_SHARED, fd, 0) };
+                assert_ne!(map, libc::MAP_FAILED);
+                unsafe { map.cast::<u8>().write(7) };
+                assert_eq!(threads(line).len(), 2, "the program's and the library's own");
+                give_up();
+                assert_eq!(threads(line), expected, "{line}");
+                unsafe { map.cast::<u8>().write(8) };
+                assert_eq!(unsafe { map.cast::<u8>().read() }, 8);
+            });
+        }
+        ends_well(child);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn gives_up() {
+        fs::write(at("mapped"), [1; 8192]).unwrap();
+        fs::set_permissions(at("mapped"), fs::Permissions::from_mode(0o666)).unwrap();
+        let user = || {
+            assert_eq!(unsafe { libc::setgid(OTHER) }, 0);
+            assert_eq!(unsafe { libc::setuid(OTHER) }, 0);
+        };
+        given_up(user, "Uid", &["\t1001\t1001\t1001\t1001"; 2]);
+        given_up(user, "CapEff", &["\t0000000000000000"; 2]);
+        let no_more =
+            || assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+        given_up(no_more, "NoNewPrivs", &["\t1"; 2]);
+        // The kernel makes one for a process of one thread alone.
+        let namespace = || assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWUSER) }, 0);
+        given_up(namespace, "Uid", &["\t65534\t65534\t65534\t65534"; 2]);
+        let confined = || {
+            no_more();
+            let allow = libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
+            let filter = libc::sock_fprog { len: 1, filter: (&raw const allow).cast_mut() };
+            let mode = libc::SECCOMP_MODE_FILTER;
+            let laid = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) };
+            assert_eq!(laid, 0);
+        };
+        given_up(confined, "Seccomp", &["\t2"]);
     }
 
     #[test]

@@ -147,6 +147,11 @@ impl Fs {
         self.arena().wait_for_mappings(turn, timeout);
     }
 
+    /// Wakes all who sleep in [`Fs::wait_for_mappings`]: one of them is to look at something else.
+    pub fn wake_for_mappings(&self) {
+        self.arena().next_mappings_turn();
+    }
+
     /// Whether a kernel has a file mapped.
     ///
     /// # Errors

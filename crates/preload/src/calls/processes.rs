@@ -177,15 +177,23 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
     // The kernel may not open by number for whom it is going to be.
     kernel::take_all(0);
     let before = state::who();
-    let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    let for_files = matches!(number, libc::SYS_setfsuid | libc::SYS_setfsgid);
+    let result = if for_files { Some(call()) } else { table::outside(|| helper::without(call)) };
     state::changed(before);
-    Some(result)
+    Some(result.unwrap_or(fail(libc::EAGAIN)))
 }
 
 /// Calls after which paths may mean something else.
 pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
     let before = state::who();
-    let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    let kernels = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    // Others change what all threads share.
+    let of_thread = matches!(number, libc::SYS_unshare | libc::SYS_setns);
+    let call = || {
+        let result = if of_thread { helper::without(kernels) } else { Some(kernels()) };
+        result.unwrap_or(fail(libc::EAGAIN))
+    };
     let leave = || {
         kernel::elsewhere();
         // Another user namespace may be among what is different.

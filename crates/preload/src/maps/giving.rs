@@ -135,9 +135,16 @@ pub(crate) fn attend(mount: usize) {
     let joins = mounts::joins();
     let Some(fs) = mounts::here(mount) else {
         // The process is about to be another program, or to end.
-        return mounts::wait_for_join(joins);
+        if !helper::is_to_end() {
+            mounts::wait_for_join(joins);
+        }
+        return;
     };
     let turn = fs.mappings_turn();
+    // Who says so wakes after it: here, or by the turn.
+    if helper::is_to_end() {
+        return;
+    }
     let done = give_way(mount);
     fs.wait_for_mappings(turn, if done { SLEEP } else { SOON });
 }

@@ -4,14 +4,19 @@
 //! program could wait for, and goes when the last of those ends the process. It blocks all signals. What
 //! thread-local storage it needs, the loader has made before the program started; a child of `fork`
 //! starts it anew in the same memory, since it may allocate nothing there.
+//!
+//! To the kernel each thread has a user, capabilities, namespaces and rules of its own, and this one those of
+//! the thread that has made it. It must not keep what the program gives up: who has taken the program over
+//! could have it back from a thread in the same memory. So it ends before such a call, and another one is
+//! made after it ([`without`]).
 
 use std::arch::asm;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::base::sys::{Ret, sys};
+use crate::base::sys::{Ret, fail, sys};
 use crate::base::thread::{self, current};
-use crate::mounts::MOUNTS_MAX;
+use crate::mounts::{self, MOUNTS_MAX};
 
 const SIGSET_BYTES: u64 = 8;
 /// Shares all that threads share; gets storage of its own.
@@ -33,6 +38,16 @@ static STORAGE: [AtomicU64; MOUNTS_MAX] = [const { AtomicU64::new(0) }; MOUNTS_M
 static STACK: [AtomicU64; MOUNTS_MAX] = [const { AtomicU64::new(0) }; MOUNTS_MAX];
 /// Mounts whose thread runs in this process, as bits.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// The thread's number; 0 before it is known.
+static NUMBER: [AtomicU32; MOUNTS_MAX] = [const { AtomicU32::new(0) }; MOUNTS_MAX];
+/// Calls under way for which there may be no such thread.
+static AWAY: AtomicU32 = AtomicU32::new(0);
+/// Mounts whose thread is to be made after them, as bits.
+static WANTED: AtomicU32 = AtomicU32::new(0);
+
+/// How often a thread is looked for that is to end, and how long it is waited in between.
+const LOOKS: u32 = 100_000;
+const BETWEEN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 /// What stands at a thread pointer in libc's own form, as far as this library's code may look.
 #[repr(C)]
@@ -87,6 +102,16 @@ pub(crate) fn after_fork() {
 pub(crate) fn start(mount: usize, attend: Attend) -> bool {
     ATTEND.get_or_init(|| attend);
     let bit = 1_u32 << (mount % MOUNTS_MAX);
+    if is_to_end() {
+        WANTED.fetch_or(bit, Ordering::AcqRel);
+        return true;
+    }
+    start_once(mount)
+}
+
+/// Starts a mount's thread unless it runs.
+fn start_once(mount: usize) -> bool {
+    let bit = 1_u32 << (mount % MOUNTS_MAX);
     if RUNNING.load(Ordering::Acquire) & bit != 0
         || RUNNING.fetch_or(bit, Ordering::AcqRel) & bit != 0
     {
@@ -113,7 +138,63 @@ fn start_alone(mount: usize) -> Option<()> {
     // SAFETY: the stack is this thread's alone, and the storage a thread's; nobody runs on them.
     let made = unsafe { clone(top, storage, mount as u64) };
     sys!(libc::SYS_rt_sigprocmask, set, &raw const before, 0, SIGSET_BYTES);
+    NUMBER.get(mount)?.store(u32::try_from(made).unwrap_or(0), Ordering::Release);
     (made > 0).then_some(())
+}
+
+/// Whether such threads are to end, and none is made.
+pub(crate) fn is_to_end() -> bool {
+    AWAY.load(Ordering::SeqCst) > 0
+}
+
+/// Makes a call that takes something from the calling thread while there is no thread of this library's own:
+/// those that come after it have what it has left. `None` where one does not end. The caller is not inside:
+/// one that is about to end may wait for all who are.
+pub(crate) fn without<T>(call: impl FnOnce() -> T) -> Option<T> {
+    AWAY.fetch_add(1, Ordering::SeqCst);
+    let result = end_all().then(call);
+    if AWAY.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let wanted = WANTED.swap(0, Ordering::AcqRel);
+        // A child of fork that has joined nothing needs none.
+        let is_wanted = |mount: &usize| wanted >> mount & 1 != 0 && mounts::here(*mount).is_some();
+        for mount in (0..MOUNTS_MAX).filter(is_wanted) {
+            start_once(mount);
+        }
+    }
+    result
+}
+
+/// Ends all of them for good; false where one stays. Called as [`without`] is.
+pub(crate) fn end_for_good() -> bool {
+    AWAY.fetch_add(1, Ordering::SeqCst);
+    end_all()
+}
+
+fn end_all() -> bool {
+    count() == 0 || (0..MOUNTS_MAX).all(end)
+}
+
+/// Ends a mount's thread, and waits until it is none of the process' any more.
+fn end(mount: usize) -> bool {
+    let bit = 1_u32 << (mount % MOUNTS_MAX);
+    let Some(number) = NUMBER.get(mount) else { return true };
+    let between = BETWEEN;
+    for _ in 0..LOOKS {
+        if RUNNING.load(Ordering::Acquire) & bit == 0 {
+            return true;
+        }
+        let known = number.load(Ordering::Acquire);
+        let itself = sys!(libc::SYS_getpid);
+        if known != 0 && sys!(libc::SYS_tgkill, itself, known, 0) == fail(libc::ESRCH) {
+            number.store(0, Ordering::Release);
+            WANTED.fetch_or(bit, Ordering::AcqRel);
+            RUNNING.fetch_and(!bit, Ordering::AcqRel);
+            return true;
+        }
+        mounts::wake_helper(mount);
+        sys!(libc::SYS_nanosleep, &raw const between, 0);
+    }
+    false
 }
 
 /// Makes the thread, which begins in [`run`] with `mount`.
@@ -147,10 +228,14 @@ unsafe fn clone(stack: u64, storage: u64, mount: u64) -> Ret {
 extern "C" fn run(mount: u64) -> ! {
     // What libc is asked to do here, the kernel does.
     current().depth.store(1, Ordering::Relaxed);
-    loop {
+    while !is_to_end() {
         // A bug of this library must not unwind out of the thread.
         let attend = || ATTEND.get().map(|attend| attend(usize::try_from(mount).unwrap_or(0)));
         std::panic::catch_unwind(attend).unwrap_or_default();
+    }
+    // What the thread has of its own stays as it is for the next one, which goes on with it.
+    loop {
+        sys!(libc::SYS_exit, 0);
     }
 }
 

@@ -181,6 +181,21 @@ pub(crate) fn wait_for_join(joins: u32) {
     sys!(libc::SYS_futex, JOINS.as_ptr(), wait, joins, 0);
 }
 
+/// Wakes a mount's helper, wherever it sleeps.
+fn wake_helper(mount: usize) {
+    wake_for_join();
+    if let Some(fs) = here(mount) {
+        fs.wake_for_mappings();
+    }
+}
+
+/// Wakes who sleeps in [`wait_for_join`].
+fn wake_for_join() {
+    JOINS.fetch_add(1, Ordering::Release);
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    sys!(libc::SYS_futex, JOINS.as_ptr(), wake, i32::MAX);
+}
+
 /// Forgets what a parent had joined: its records are not this process'.
 #[cold]
 fn start_again() -> Option<()> {
@@ -236,9 +251,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
             classes::watch(classes::ENDS, true);
             let joined: &'static Joined = Box::leak(Box::new(joined));
             mount.joined.store(std::ptr::from_ref(joined).cast_mut(), Ordering::Release);
-            JOINS.fetch_add(1, Ordering::Release);
-            let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-            sys!(libc::SYS_futex, JOINS.as_ptr(), wake, i32::MAX);
+            wake_for_join();
             Some(&joined.fs)
         }
         Err(error) => {
@@ -554,9 +567,9 @@ pub(crate) fn leave() {
     }
 }
 
-/// As [`leave`], never to come back. With `unmap` nothing of the pools stays in the process' memory and
-/// among its descriptors: no thread of this library's own uses them.
-pub(crate) fn leave_for_good(unmap: bool) {
+/// As [`leave`], never to come back: nothing of the pools stays in the process' memory and among its
+/// descriptors. No thread of this library's own is there any more.
+pub(crate) fn leave_for_good() {
     let _joining = JOINING.lock();
     for mount in all() {
         mount.failed.store(true, Ordering::Relaxed);
@@ -564,12 +577,10 @@ pub(crate) fn leave_for_good(unmap: bool) {
         // SAFETY: leaked by `join`.
         let Some(joined) = (unsafe { there.as_ref() }) else { continue };
         joined.close().unwrap_or_default();
-        if unmap {
-            joined.descriptors().for_each(words::forget_internal);
-            // SAFETY: made by a box in `join`, and nobody else has it any more: threads that are inside
-            // may be about to look at it, and there are none.
-            drop(unsafe { Box::from_raw(there) });
-        }
+        joined.descriptors().for_each(words::forget_internal);
+        // SAFETY: made by a box in `join`, and nobody else has it any more: threads that are inside
+        // may be about to look at it, and there are none.
+        drop(unsafe { Box::from_raw(there) });
     }
 }
 

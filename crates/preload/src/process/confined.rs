@@ -3,7 +3,7 @@
 //! Such a rule binds the system calls that a process makes, and here none are made. So before a program
 //! lays one on itself,
 //! 1. all that it opens is the kernel's, and all that it has open is handed over and forgotten here;
-//! 2. its mappings become the kernel's, and its pools are left;
+//! 2. this library's own threads end, its mappings become the kernel's, and its pools are left;
 //! 3. its calls no longer come here, but for those of processes and signals, which need it.
 //!
 //! The rule may be one thread's alone: everything is given up for the whole process. A child of fork has
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use novale_posix::report::Event;
 
 use crate::base::settings::MOUNTS;
-use crate::base::sys::{Args, Served, fail};
+use crate::base::sys::{Args, Served, fail, sys};
 use crate::base::{classes, guard, report};
 use crate::fds::kernel;
 use crate::fds::table::{self, Quiet, SHARED};
@@ -48,6 +48,11 @@ const STAY_WITH_MAPPINGS: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
+/// What `prctl` takes from the calling thread for the programs that it starts: this library's own thread must
+/// not keep it.
+const LESSENS: &[i32] =
+    &[libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_SECUREBITS, libc::PR_CAPBSET_DROP];
+
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process has confined itself.
@@ -58,11 +63,20 @@ pub(crate) fn is() -> bool {
 /// `landlock_restrict_self`, `seccomp`, `prctl`: gives up everything before the kernel lays a rule on the
 /// process, which may fail all the same.
 pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
+    if number == libc::SYS_prctl && LESSENS.contains(&(args[0] as i32)) {
+        let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+        let made = table::outside(|| helper::without(call));
+        return Some(made.unwrap_or(fail(libc::EAGAIN)));
+    }
     if !lays_a_rule(number, args) || is() {
         return None;
     }
     kernel::elsewhere();
     kernel::give_all();
+    // Before others are kept out, for which it may wait.
+    if !table::outside(helper::end_for_good) {
+        return Some(fail(libc::EAGAIN));
+    }
     let quiet = Quiet::of_call();
     // A thread that is inside for ever could go on there.
     if !quiet.wait() {
@@ -104,10 +118,7 @@ fn give_up() {
     if maps::are_some() {
         stay.extend(STAY_WITH_MAPPINGS);
     } else {
-        mounts::leave_for_good(helper::count() == 0);
-    }
-    if helper::count() > 0 {
-        stay.push(libc::SYS_exit_group);
+        mounts::leave_for_good();
     }
     CONFINED.store(true, Ordering::Release);
     classes::keep_only(&stay);
