@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x4131_6ff4_c96e_1f7b,
+        fingerprint: 0x6d59_54a6_c244_87cf,
     },
 ];
 

@@ -20,15 +20,17 @@ use crate::base::lines::line_mask;
 use crate::inode::view::View;
 
 // Words of the view's last line, after those of [`crate::inode::buffer`].
-/// Writes in the lowest 16 bits, then lines to be flushed and lines written, 24 each.
+/// Writes in the lowest 16 bits, then lines to be flushed and lines written, 20 each, and above how many
+/// verdicts there were.
 const TALLY: usize = 6;
 /// What [`Verdict`] says; of a directory, how its new files fared, and in the lowest byte the score.
 const VERDICT: usize = 7;
 
 const WRITES_BITS: u32 = 16;
-const LINES_BITS: u32 = 24;
+const LINES_BITS: u32 = 20;
 const LINES_MAX: u64 = (1 << LINES_BITS) - 1;
 const WRITES_MAX: u64 = (1 << WRITES_BITS) - 1;
+const VERDICTS_SHIFT: u32 = WRITES_BITS + 2 * LINES_BITS;
 
 /// In the word of a file: its writes go past the buffer.
 const EAGER: u64 = 1;
@@ -88,7 +90,7 @@ fn tally_word(tally: Tally) -> u64 {
 
 fn tally_of(word: u64) -> Tally {
     Tally {
-        lines_written: word >> (WRITES_BITS + LINES_BITS),
+        lines_written: word >> (WRITES_BITS + LINES_BITS) & LINES_MAX,
         lines_flushed: word >> WRITES_BITS & LINES_MAX,
         writes: word & WRITES_MAX,
     }
@@ -113,8 +115,13 @@ impl View<'_> {
             writes: tally.writes + 1,
         };
         if let Some(word) = self.hint(TALLY) {
-            word.store(tally_word(sum), Relaxed);
+            word.store(self.verdicts() << VERDICTS_SHIFT | tally_word(sum), Relaxed);
         }
+    }
+
+    /// How many verdicts there were, in 8 bits.
+    fn verdicts(&self) -> u64 {
+        self.hint(TALLY).map_or(0, |word| word.load(Relaxed)) >> VERDICTS_SHIFT
     }
 
     /// What was said of the file last.
@@ -125,7 +132,8 @@ impl View<'_> {
     /// What is said of the file from now on; nothing is written since.
     pub(crate) fn set_verdict(&self, verdict: Verdict) {
         let [.., tally, said] = self.buffer_words();
-        tally.store(0, Relaxed);
+        // Clocks may stand still between two syncs.
+        tally.store(self.verdicts().wrapping_add(1) << VERDICTS_SHIFT, Relaxed);
         said.store(verdict.word(), Relaxed);
     }
 
@@ -196,7 +204,7 @@ impl Ghost {
         if self.pages == 0 {
             return Ok(u64::from(mask.count_ones()));
         }
-        let since = view.hint(VERDICT).map_or(0, |word| word.load(Relaxed));
+        let since = view.hint(VERDICT).map_or(0, |word| word.load(Relaxed)) ^ view.verdicts();
         let tag = mixed(mixed(view.ino().get() ^ since.rotate_left(24)) ^ page);
         let place = tag % self.pages;
         let line = self.table.word(place / PAGES_A_LINE * LINE_WORDS as u64);
@@ -258,7 +266,7 @@ mod tests {
         for verdict in verdicts {
             assert_eq!(Verdict::of(verdict.word()), verdict);
         }
-        let tally = Tally { lines_written: 1 << 23, lines_flushed: 77, writes: 12 };
+        let tally = Tally { lines_written: 1 << 19, lines_flushed: 77, writes: 12 };
         assert_eq!(tally_of(tally_word(tally)), tally);
         let more = Tally { lines_written: 1 << 30, lines_flushed: 1 << 30, writes: 1 << 20 };
         let most = Tally { lines_written: LINES_MAX, lines_flushed: LINES_MAX, writes: WRITES_MAX };
@@ -274,7 +282,11 @@ mod tests {
         assert_eq!(note(0, 4096), (64, 64));
         assert_eq!(note(100, 64), (2, 0));
         assert_eq!(note(4000, 200), (4, 2));
-        view.set_verdict(Verdict::Synced { is_eager: true, at_ns: 8 });
-        assert_eq!(note(4000, 200), (4, 4));
+        // The clock stands still.
+        for _ in 0..3 {
+            view.set_verdict(Verdict::Synced { is_eager: true, at_ns: 8 });
+            assert_eq!(note(4000, 200), (4, 4));
+            assert_eq!(note(4000, 200), (4, 0));
+        }
     }
 }
