@@ -30,7 +30,7 @@
 
 pub mod by_number;
 mod caller;
-mod confinement;
+pub mod confinement;
 mod costs;
 mod errno;
 mod error;
@@ -60,7 +60,6 @@ mod walk;
 mod xattr;
 
 pub use caller::{thread_hint, wall_clock_ns};
-pub use confinement::confinement;
 pub use costs::measure_costs;
 pub use errno::errno;
 pub use error::{Error, Result};

@@ -45,47 +45,57 @@ use std::ffi::{c_char, c_int};
 
 use novale_posix::report::Event;
 
-use crate::base::report;
-use crate::base::settings::{self, BEGUN, CACHE, MAP, MOUNTS, REPORT, variable};
+use crate::base::heap;
+use crate::base::settings::{self, Variable};
 use crate::base::thread::Inside;
+use crate::base::{begun, report};
 use crate::calls::open;
-use crate::entry::{counted, dispatch};
+use crate::entry::counted;
 use crate::fds::{shown, table};
 use crate::mounts::state;
 use crate::numbers::words;
-use crate::process::{exec, signals};
-use crate::text::{kept, objects};
+use crate::process::signals;
+use crate::text::objects;
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
+/// Each program that starts runs this, and most end soon: what it takes is mostly the pages that it touches first.
+/// All of its functions stand side by side in a section of their own, or are inlined into those; they take
+/// no memory from the heap, and call few of the standard library's functions and of libc's.
+#[unsafe(link_section = ".text.novale_start")]
 extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *const *const c_char) {
     let _inside = Inside::new();
-    let Some(mounts) = variable(environment, MOUNTS) else { return };
-    report::begin(variable(environment, REPORT));
-    counted::begin();
-    settings::begin(environment);
+    // SAFETY: the loader hands over the list, before anything else runs.
+    unsafe { settings::begin(environment) };
+    if settings::value(Variable::Mounts).is_none() {
+        return;
+    }
+    if let Some(path) = settings::value(Variable::Report) {
+        report::begin(path);
+        counted::begin();
+    }
     // Who is more confined than that is judged by the kernel, call by call.
-    let begun = variable(environment, BEGUN).unwrap_or_default();
-    if novale_posix::confinement().as_bytes() != begun {
+    if !begun::is_as_begun() {
         report::event(Event::BeganConfined);
         return;
     }
     report::event(Event::Began);
-    if !mounts::begin(mounts)
-        || !words::begin()
-        || !table::begin(open::inherited)
-        || !shown::begin()
-    {
+    let parts = [words::BYTES, table::BYTES, shown::BYTES];
+    let Some(tables) = heap::reserve(parts.iter().sum()) else { return };
+    if !mounts::begin() {
         return;
     }
-    exec::begin(environment);
+    let [slab, notes] = [words::BYTES, words::BYTES + table::BYTES].map(|at| tables + at as u64);
+    words::begin(tables);
+    shown::begin(notes);
+    // SAFETY: fresh memory; nothing else runs yet.
+    unsafe { table::begin(slab, open::inherited) };
     state::begin();
-    maps::begin(variable(environment, MAP));
-    dispatch::begin();
-    kept::begin(variable(environment, CACHE));
+    // SAFETY: as above.
+    unsafe { maps::begin(settings::value(Variable::Map)) };
     if objects::begin() {
         signals::begin();
     }

@@ -49,10 +49,13 @@ fn an_image_is_made_once_and_only_believed_as_it_was_made() {
     fs::set_permissions(image, fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(run(&scratch, cache.path()), with_image);
     assert!(fs::read(image).unwrap() == bytes, "it was made anew");
-    // It was cut off.
-    fs::OpenOptions::new().write(true).open(image).unwrap().set_len(4096).unwrap();
-    assert_eq!(run(&scratch, cache.path()), with_image);
-    assert!(fs::read(image).unwrap() == bytes, "it was made anew");
+    // It was cut off, also where all that is left are whole pages of code.
+    let whole = bytes.len() as u64;
+    for left in [4096, whole - 8, whole - 8 - 4096, whole - 1] {
+        fs::OpenOptions::new().write(true).open(image).unwrap().set_len(left).unwrap();
+        assert_eq!(run(&scratch, cache.path()), with_image);
+        assert!(fs::read(image).unwrap() == bytes, "{left}: it was made anew");
+    }
     is_whole(&scratch, &slot);
 }
 

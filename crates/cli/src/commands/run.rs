@@ -64,7 +64,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     match fit {
         Ok(Some(Prepared { library, mounts, maps })) => {
             command.env("LD_PRELOAD", library).env(DIRECT_VARIABLE, mounts);
-            command.env(MAP_VARIABLE, maps).env(BEGUN_VARIABLE, novale_posix::confinement());
+            command
+                .env(MAP_VARIABLE, maps)
+                .env(BEGUN_VARIABLE, novale_posix::confinement::confinement().as_str());
             if args.strict {
                 command.env(STRICT_VARIABLE, "1");
             } else {

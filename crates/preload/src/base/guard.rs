@@ -7,16 +7,20 @@
 
 use std::arch::global_asm;
 use std::mem::MaybeUninit;
-use std::sync::OnceLock;
+
+use crate::base::said::Said;
 
 /// Shows what lies beyond the end of what a mapping shows; false where there is nothing.
 pub(crate) type Show = fn(u64, usize) -> bool;
-static SHOW: OnceLock<Show> = OnceLock::new();
+static SHOW: Said<Show> = Said::new();
 
 /// Says who knows the program's mappings of files.
-pub(crate) fn set_show(show: Show) {
-    // Said once, while the program does not run yet.
-    SHOW.set(show).unwrap_or_default();
+///
+/// # Safety
+/// As for [`Said::say`].
+pub(crate) unsafe fn set_show(show: Show) {
+    // SAFETY: as the caller says.
+    unsafe { SHOW.say(show) };
 }
 
 fn show(at: u64, len: usize) -> bool {

@@ -96,10 +96,15 @@ unsafe impl GlobalAlloc for Heap {
 #[global_allocator]
 pub(crate) static HEAP: Heap = Heap::new();
 
-/// Memory that is taken as it is used, zeroes at first.
+/// Memory that is taken as it is used, zeroes at first. Of tables that are large and hardly used, so in small
+/// pages: a large one is filled with zeroes when it is first touched, in each program that starts.
+#[inline]
 pub(crate) fn reserve(bytes: usize) -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let at = sys!(libc::SYS_mmap, 0, bytes, access, flags, u64::MAX, 0);
-    u64::try_from(at).ok()
+    let at = u64::try_from(at).ok()?;
+    // A kernel that knows no large pages refuses.
+    sys!(libc::SYS_madvise, at, bytes, libc::MADV_NOHUGEPAGE);
+    Some(at)
 }

@@ -3,12 +3,14 @@
 //!
 //! Never here: the pool, descriptors, or what a call means.
 
+pub(crate) mod begun;
 pub(crate) mod classes;
 pub(crate) mod guard;
 pub(crate) mod heap;
 pub(crate) mod left;
 pub(crate) mod lock;
 pub(crate) mod report;
+pub(crate) mod said;
 pub(crate) mod say;
 pub(crate) mod settings;
 pub(crate) mod sys;

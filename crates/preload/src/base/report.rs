@@ -17,8 +17,8 @@ use crate::base::thread::current;
 static COUNTERS: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Takes the report that is named, by a path of `novale run`'s.
-pub(crate) fn begin(path: Option<&[u8]>) {
-    let Some(path) = path else { return };
+#[cold]
+pub(crate) fn begin(path: &[u8]) {
     let path = [path, b"\0"].concat();
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);

@@ -57,6 +57,29 @@ macro_rules! sys {
 }
 pub(crate) use sys;
 
+/// A descriptor of this library's own for a moment.
+pub(crate) struct Fd(i32);
+
+impl Fd {
+    /// What a call has opened.
+    #[inline]
+    pub(crate) fn new(opened: Ret) -> Option<Self> {
+        i32::try_from(opened).ok().filter(|fd| *fd >= 0).map(Self)
+    }
+
+    #[inline]
+    pub(crate) fn number(&self) -> i32 {
+        self.0
+    }
+}
+
+impl Drop for Fd {
+    #[inline]
+    fn drop(&mut self) {
+        sys!(libc::SYS_close, self.0);
+    }
+}
+
 /// A failed call's error number, negated.
 #[inline]
 pub(crate) fn fail(errno: i32) -> Ret {

@@ -63,6 +63,17 @@ pub(crate) const SHARED: u32 = 1 << 30;
 /// Thread-local values of this library that have something to do when a thread ends, at most.
 const ENDS: usize = 16;
 
+// What the compiler's start files would have: what thread-local values name their library by.
+global_asm!(
+    ".section .data.rel.ro.novale_handle,\"aw\",@progbits",
+    ".balign 8",
+    ".weak __dso_handle",
+    ".hidden __dso_handle",
+    "__dso_handle:",
+    ".quad 0",
+    ".text",
+);
+
 global_asm!(
     ".text",
     ".globl __cxa_thread_atexit_impl",

@@ -79,7 +79,8 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
 }
 
 global_asm!(
-    ".text",
+    // Where the start is: the page is there already when a program that does nothing else ends.
+    ".section .text.novale_start,\"ax\",@progbits",
     ".balign 64",
     ".globl novale_entry",
     ".type novale_entry, @function",
@@ -276,6 +277,7 @@ global_asm!(
     "lea rsp, [rsp + 128]",
     "lea rcx, [r11 - 2]",
     "jmp rcx",
+    ".text",
     numbers = const classes::NUMBERS,
     classes = sym classes::CLASSES,
     watched = sym classes::WATCHED,

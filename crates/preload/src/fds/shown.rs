@@ -11,8 +11,8 @@ use novale_core::{FileKind, Ino, Node};
 use novale_posix::by_number::{self, DIRECTORY, SEPARATOR};
 
 use crate::base::guard::PATH_MAX;
+use crate::base::left;
 use crate::base::sys::sys;
-use crate::base::{heap, left};
 use crate::fds::table::{self, IN_KERNEL, InUse};
 use crate::mounts::{self, ctx, places};
 use crate::numbers::words;
@@ -43,11 +43,12 @@ pub(crate) struct Noted {
 
 static NOTES: AtomicU64 = AtomicU64::new(0);
 
-/// Reserves the memory of notes; false without it.
-pub(crate) fn begin() -> bool {
-    let notes = heap::reserve(words::DESCRIPTORS * std::mem::size_of::<Note>());
-    NOTES.store(notes.unwrap_or(0), Ordering::Relaxed);
-    notes.is_some()
+/// Bytes of the notes' memory.
+pub(crate) const BYTES: usize = words::DESCRIPTORS * std::mem::size_of::<Note>();
+
+/// Takes the memory of notes: [`BYTES`], zeroes.
+pub(crate) fn begin(notes: u64) {
+    NOTES.store(notes, Ordering::Relaxed);
 }
 
 fn slot(index: u32) -> *mut Note {

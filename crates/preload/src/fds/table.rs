@@ -6,15 +6,15 @@
 //! again only when no thread is using it (its hazard says which it uses).
 
 use std::ops::Deref;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use novale_core::{HoldId, Ino, Node};
 
+use crate::base::left;
 use crate::base::lock::Lock;
+use crate::base::said::Said;
 use crate::base::sys::{Ret, fail, sys};
 use crate::base::thread::current;
-use crate::base::{heap, left};
 use crate::fds::shown;
 use crate::numbers;
 use crate::numbers::words::{
@@ -130,14 +130,19 @@ impl Description {
 
 /// What a number leads to that the program has from its parent, told by who knows the mounts.
 pub(crate) type Inherited = fn(i32) -> Option<New<'static>>;
-static INHERITED_FILE: OnceLock<Inherited> = OnceLock::new();
+static INHERITED_FILE: Said<Inherited> = Said::new();
 
-/// Reserves the memory of descriptions; false without it.
-pub(crate) fn begin(inherited: Inherited) -> bool {
-    let slab = heap::reserve(DESCRIPTORS * std::mem::size_of::<Description>());
-    let Some(slab) = slab else { return false };
+/// Bytes of the descriptions' memory.
+pub(crate) const BYTES: usize = DESCRIPTORS * std::mem::size_of::<Description>();
+
+/// Takes the memory of descriptions: [`BYTES`], zeroes.
+///
+/// # Safety
+/// It is nobody else's, and as for [`Said::say`].
+pub(crate) unsafe fn begin(slab: u64, inherited: Inherited) {
     SLAB.store(slab, Ordering::Relaxed);
-    INHERITED_FILE.set(inherited).is_ok()
+    // SAFETY: as the caller says.
+    unsafe { INHERITED_FILE.say(inherited) };
 }
 
 fn slot(index: u32) -> &'static Description {

@@ -70,9 +70,21 @@ pub(crate) enum Mode {
 static MODES: [AtomicU32; MOUNTS_MAX] = [const { AtomicU32::new(0) }; MOUNTS_MAX];
 
 /// Takes what `novale run` was told: a word for each mount.
-pub(crate) fn begin(words: Option<&[u8]>) {
-    guard::set_show(growing::show);
-    let words = words.unwrap_or_default().split(|byte| *byte == b';');
+///
+/// # Safety
+/// No thread of the program runs yet.
+#[inline]
+pub(crate) unsafe fn begin(words: Option<&[u8]>) {
+    // SAFETY: as the caller says.
+    unsafe { guard::set_show(growing::show) };
+    if let Some(words) = words.filter(|words| !words.is_empty()) {
+        set_modes(words);
+    }
+}
+
+#[cold]
+fn set_modes(words: &[u8]) {
+    let words = words.split(|byte| *byte == b';');
     for (mode, word) in MODES.iter().zip(words) {
         let said = match word {
             b"dax" => Mode::Own,

@@ -22,9 +22,10 @@ use novale_posix::report::Why;
 
 use crate::base::lock::Lock;
 use crate::base::say::say;
+use crate::base::settings::Variable;
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
-use crate::base::{classes, left, report, settings};
+use crate::base::{begun, classes, left, report, settings};
 use crate::mounts::facts::{Facts, STATX_MNT_ID_UNIQUE, Seen};
 use crate::numbers::{self, limits, words};
 
@@ -67,8 +68,9 @@ static JOINING: Lock<()> = Lock::new(());
 /// How often a pool was joined: a futex.
 static JOINS: AtomicU32 = AtomicU32::new(0);
 
-/// Reads the environment; false when no mount is named.
-pub(crate) fn begin(variable: &[u8]) -> bool {
+/// Reads what the environment says.
+#[cold]
+fn named() -> Vec<Mount> {
     let parse = |entry: &[u8]| {
         let at = entry.iter().position(|byte| *byte == b'=')?;
         let (target, rest) = (entry.get(..at)?, entry.get(at + 1..)?);
@@ -90,14 +92,19 @@ pub(crate) fn begin(variable: &[u8]) -> bool {
             original: AtomicI32::new(0),
         })
     };
-    let mounts: Vec<Mount> =
-        variable.split(|byte| *byte == b';').filter_map(parse).take(MOUNTS_MAX).collect();
-    let page = wiped_in_children();
-    let some = !mounts.is_empty() && page.is_some();
-    OWN.store(page.unwrap_or(0), Ordering::Relaxed);
-    MOUNTS.set(mounts).is_ok() && some
+    let variable = settings::value(Variable::Mounts).unwrap_or_default();
+    variable.split(|byte| *byte == b';').filter_map(parse).take(MOUNTS_MAX).collect()
 }
 
+/// Makes the page that tells children; false without memory for it.
+#[inline]
+pub(crate) fn begin() -> bool {
+    let page = wiped_in_children();
+    OWN.store(page.unwrap_or(0), Ordering::Relaxed);
+    page.is_some()
+}
+
+#[inline]
 fn wiped_in_children() -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -129,9 +136,9 @@ fn who() -> Option<&'static state::KnownUser> {
     own().map(|own| &own.who)
 }
 
-/// All mounts.
+/// All mounts, read when a call needs them for the first time.
 pub(crate) fn all() -> &'static [Mount] {
-    MOUNTS.get().map_or(&[], Vec::as_slice)
+    MOUNTS.get_or_init(named)
 }
 
 /// Whether a mount's options hide some extended attributes.
@@ -229,7 +236,8 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     if let Some(joined) = unsafe { there.as_ref() } {
         return Some(&joined.fs);
     }
-    if !allows_all(mount) {
+    // Who has other users than `novale run` had sees other owners.
+    if !begun::has_its_users() || !allows_all(mount) {
         mount.failed.store(true, Ordering::Relaxed);
         return None;
     }
@@ -586,6 +594,8 @@ pub(crate) fn leave_for_good() {
 
 /// Keeps other threads from joining while the process forks.
 pub(crate) fn before_fork() {
+    // No other thread may be about to read them.
+    all();
     JOINING.take();
 }
 

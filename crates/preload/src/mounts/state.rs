@@ -102,6 +102,7 @@ fn is_in_first_namespace() -> bool {
 }
 
 /// Before any other thread runs: to ask for the umask is to set it.
+#[inline]
 pub(crate) fn begin() {
     let umask = sys!(libc::SYS_umask, 0o077);
     sys!(libc::SYS_umask, umask);
@@ -148,6 +149,7 @@ pub(crate) fn changed(before: Who) {
 }
 
 /// The process may have set its limits.
+#[inline]
 pub(crate) fn limits_changed() {
     let mut limit = [libc::RLIM_INFINITY; 2];
     sys!(libc::SYS_getrlimit, libc::RLIMIT_FSIZE, limit.as_mut_ptr());

@@ -5,7 +5,6 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::base::classes;
-use crate::base::heap::reserve;
 
 /// Descriptors that may be Novale's: numbers below this.
 pub(crate) const DESCRIPTORS: usize = 1 << 20;
@@ -29,15 +28,17 @@ static HIGHEST_INTERNAL: AtomicU32 = AtomicU32::new(0);
 /// The highest of the program's that was ever in the table.
 pub(crate) static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
-/// Reserves the memory of the table; false without it.
-pub(crate) fn begin() -> bool {
-    let Some(table) = reserve(DESCRIPTORS * 4) else { return false };
+/// Bytes of the table.
+pub(crate) const BYTES: usize = DESCRIPTORS * 4;
+
+/// Takes the memory of the table: [`BYTES`], zeroes.
+#[inline]
+pub(crate) fn begin(table: u64) {
     TABLE.store(table, Ordering::Relaxed);
     classes::set_table(table);
     for word in (0..INHERITED).filter_map(word) {
         word.store(UNSEEN, Ordering::Relaxed);
     }
-    true
 }
 
 /// The word of a number; `None` beyond the table.

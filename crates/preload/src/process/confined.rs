@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_posix::report::Event;
 
-use crate::base::settings::MOUNTS;
+use crate::base::settings::Variable;
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::base::{classes, guard, report};
 use crate::fds::kernel;
@@ -138,7 +138,7 @@ pub(crate) fn environment(list: u64) -> Option<Vec<u64>> {
         if entry == 0 {
             break;
         }
-        if !guard::starts_with(entry, MOUNTS)? {
+        if !guard::starts_with(entry, Variable::Mounts.name())? {
             kept.push(entry);
         }
         at += 8;

@@ -10,24 +10,18 @@
 //! takes no lock, and little stack. What is made for the next program lies in a mapping of its own, which
 //! the parent's thread gives back with its next one.
 
-use std::ffi::{CStr, c_char};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 use novale_posix::program::{self, Kind};
 
-use crate::base::settings::{
-    BEGUN, CACHE, MAP, MOUNTS, OUTSIDE, REPORT, STRICT, VERBOSE, variable,
-};
+use crate::base::settings::{self, PRELOAD, Variable, is_between, is_own, own_path};
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
 use crate::base::{guard, left, report};
 use crate::process::confined;
 
-/// How this library's file is called, wherever it is.
-const OWN_NAME: &[u8] = b"libnovale_preload.so";
-const VARIABLE: &[u8; 11] = b"LD_PRELOAD=";
 /// What `novale run` tells besides; the mounts first.
-const SESSION: [&[u8]; 8] = [MOUNTS, BEGUN, MAP, CACHE, REPORT, STRICT, OUTSIDE, VERBOSE];
+const SESSION: [Variable; 8] = Variable::ALL;
 /// Declines direct access.
 const NONE: &[u8] = b"NOVALE_DIRECT=\0";
 /// Bytes of the variable's value at most, with its end.
@@ -39,26 +33,6 @@ const SCRIPTS_MAX: usize = 5;
 /// Bytes of a line that says something, at most.
 const LINE_MAX: usize = 512;
 const PAGE: usize = 4096;
-
-/// The strings of [`SESSION`], with their ends; null where there is none.
-static TOLD: [AtomicPtr<u8>; SESSION.len()] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; SESSION.len()];
-/// This library's path, with its end; null where none was named.
-static OWN_PATH: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Keeps what this program was told.
-pub(crate) fn begin(environment: *const *const c_char) {
-    let keep = |parts: &[&[u8]]| Box::leak(parts.concat().into_boxed_slice()).as_mut_ptr();
-    for (told, name) in TOLD.iter().zip(SESSION) {
-        if let Some(value) = variable(environment, name) {
-            told.store(keep(&[name, value, b"\0"]), Ordering::Release);
-        }
-    }
-    let preloaded = variable(environment, VARIABLE).unwrap_or_default();
-    if let Some(path) = preloaded.split(|byte| is_between(*byte)).find(|path| is_own(path)) {
-        OWN_PATH.store(keep(&[path, b"\0"]), Ordering::Release);
-    }
-}
 
 /// `execve` of a child in its parent's memory; comes back where that fails.
 pub(crate) extern "C" fn novale_execute_lent(path: u64, words: u64, environment: u64) -> Ret {
@@ -118,8 +92,8 @@ impl Changed {
         }
         if !matches!(change, Preloaded::TakeOut) {
             let missing = |has: &bool| !*has && !found.has_mounts();
-            for (told, _) in TOLD.iter().zip(&found.has).filter(|(_, has)| missing(has)) {
-                let told = told.load(Ordering::Acquire) as u64;
+            for (told, _) in SESSION.iter().zip(&found.has).filter(|(_, has)| missing(has)) {
+                let told = settings::string(*told) as u64;
                 if told != 0 {
                     put(told)?;
                 }
@@ -152,7 +126,7 @@ impl Preloaded {
             len += bytes.len();
             Some(())
         };
-        put(VARIABLE)?;
+        put(PRELOAD)?;
         let mut some = false;
         let mut name = |library: &[u8]| {
             if some {
@@ -199,11 +173,11 @@ impl Found {
             if entry == 0 {
                 break;
             }
-            if found.preload.is_none() && guard::starts_with(entry, VARIABLE)? {
+            if found.preload.is_none() && guard::starts_with(entry, PRELOAD)? {
                 found.preload = Some(entry);
             }
             for (has, name) in found.has.iter_mut().zip(SESSION) {
-                *has |= guard::starts_with(entry, name)?;
+                *has |= guard::starts_with(entry, name.name())?;
             }
             found.declines |= guard::starts_with(entry, NONE)?;
             found.count += 1;
@@ -222,8 +196,7 @@ impl Found {
 
 /// Says that direct access was put back, where all of that is to be said.
 fn say(path: u64) {
-    let [.., verbose] = &TOLD;
-    if verbose.load(Ordering::Acquire).is_null() {
+    if settings::value(Variable::Verbose).is_none() {
         return;
     }
     let mut line = [0u8; LINE_MAX];
@@ -258,7 +231,7 @@ pub(crate) fn give_back() {
 fn each(entry: u64, mut visit: impl FnMut(&[u8]) -> Option<()>) -> Option<()> {
     let mut value = [0u8; VALUE_MAX / 4];
     let mut len = 0;
-    for at in entry + VARIABLE.len() as u64.. {
+    for at in entry + PRELOAD.len() as u64.. {
         let byte: u8 = guard::load(at)?;
         if byte != 0 && !is_between(byte) {
             *value.get_mut(len)? = byte;
@@ -277,15 +250,6 @@ fn each(entry: u64, mut visit: impl FnMut(&[u8]) -> Option<()>) -> Option<()> {
     Some(())
 }
 
-/// Whether a byte stands between two libraries.
-fn is_between(byte: u8) -> bool {
-    matches!(byte, b':' | b' ')
-}
-
-fn is_own(library: &[u8]) -> bool {
-    library.rsplit(|byte| *byte == b'/').next() == Some(OWN_NAME)
-}
-
 /// Whether the variable names this library.
 fn names_own(entry: u64) -> bool {
     let mut named = false;
@@ -294,13 +258,6 @@ fn names_own(entry: u64) -> bool {
         Some(())
     });
     named
-}
-
-/// This library's path.
-fn own_path() -> Option<&'static [u8]> {
-    let at = OWN_PATH.load(Ordering::Acquire);
-    // SAFETY: a string with its end, leaked in `begin`.
-    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at.cast_const().cast()) }.to_bytes())
 }
 
 /// Whether the loader will find this library, which is a question where paths lead elsewhere by now, or

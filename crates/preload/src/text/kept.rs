@@ -8,14 +8,15 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use crate::base::sys::sys;
-use crate::text::sites::{JUMP_BYTES, Site};
+use arrayvec::ArrayVec;
+
+use crate::base::settings::{self, Variable};
+use crate::base::sys::{Fd, sys};
+use crate::text::sites::{JUMP_BYTES, Site, Sites};
 
 /// The form of the file; another one is made anew.
 const FORMAT: u8 = 2;
@@ -27,59 +28,77 @@ const TABLE_MAX: usize = 1 << 20;
 const TABLE: &[u8] = b"calls-";
 const IMAGE: &[u8] = b"text-";
 
-static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+/// Bytes of a file's path at most.
+const PATH_MAX: usize = 512;
+/// Bytes of a table that needs no memory but the stack's.
+const SMALL: usize = 512;
 
-/// Says where tables are kept; without a folder each is made again.
-pub(crate) fn begin(folder: Option<&[u8]>) {
-    if let Some(folder) = folder.filter(|folder| folder.starts_with(b"/")) {
-        FOLDER.get_or_init(|| PathBuf::from(OsStr::from_bytes(folder)));
-    }
+/// Where tables are kept; without a folder each is made again.
+fn folder() -> Option<&'static [u8]> {
+    settings::value(Variable::Cache).filter(|folder| folder.starts_with(b"/"))
 }
 
 /// The table of a build as it was kept.
-pub(crate) fn read(build: &[u8]) -> Option<Vec<Site>> {
-    known(&file(FOLDER.get()?, TABLE, build)?)
+#[unsafe(link_section = ".text.novale_start")]
+pub(crate) fn read(build: &[u8]) -> Option<Sites> {
+    known(&file(folder()?, TABLE, build)?)
 }
 
 /// Keeps the table of a build, where there is a place for it.
+#[cold]
 pub(crate) fn write(build: &[u8], all: &[Site]) {
-    let Some(file) = FOLDER.get().and_then(|folder| file(folder, TABLE, build)) else { return };
+    let Some(file) = folder().and_then(|folder| file(folder, TABLE, build)) else { return };
     keep(&file, all).unwrap_or_default();
 }
 
-/// The image of this name, of so many bytes.
-pub(crate) fn image(name: &[u8], len: u64) -> Option<File> {
-    let (file, bytes) = believed(&file(FOLDER.get()?, IMAGE, name)?)?;
-    (bytes == len).then_some(file)
+/// The image of this name, and its length.
+#[inline]
+pub(crate) fn image(name: &[u8]) -> Option<(Fd, u64)> {
+    believed(&file(folder()?, IMAGE, name)?)
 }
 
 /// Keeps an image, which is made only where there is a place for it.
+#[cold]
 pub(crate) fn keep_image(name: &[u8], make: impl FnOnce() -> Option<Vec<u8>>) -> Option<()> {
-    put(&file(FOLDER.get()?, IMAGE, name)?, |file| {
+    put(&file(folder()?, IMAGE, name)?, |file| {
         file.write_all(&make()?).ok()?;
         // Code must not come back from a power cut as zeroes.
         file.sync_all().ok()
     })
 }
 
-fn file(folder: &Path, kind: &[u8], build: &[u8]) -> Option<PathBuf> {
-    if build.is_empty() {
-        return None;
+/// A file's path, with its end.
+struct Name(ArrayVec<u8, PATH_MAX>);
+
+impl Name {
+    fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.0.split_last().map_or(&[], |(_, path)| path)))
     }
-    let mut name = kind.to_vec();
+}
+
+#[unsafe(link_section = ".text.novale_start")]
+fn file(folder: &[u8], kind: &[u8], build: &[u8]) -> Option<Name> {
+    let mut name = ArrayVec::new();
+    for part in [folder, b"/", kind] {
+        name.try_extend_from_slice(part).ok()?;
+    }
     for byte in build {
-        let digit = |half: u8| b"0123456789abcdef".get(usize::from(half)).copied();
-        name.extend([digit(byte >> 4)?, digit(byte & 15)?]);
+        for half in [byte >> 4, byte & 15] {
+            name.try_push(half + if half < 10 { b'0' } else { b'a' - 10 }).ok()?;
+        }
     }
-    Some(folder.join(OsStr::from_bytes(&name)))
+    name.try_push(0).ok()?;
+    (!build.is_empty()).then_some(Name(name))
 }
 
 /// A file that can be believed, and its length. Each program comes here a few times before it runs: by as
 /// few calls as can be.
-fn believed(file: &Path) -> Option<(File, u64)> {
-    let file = File::open(file).ok()?;
+#[unsafe(link_section = ".text.novale_start")]
+fn believed(Name(path): &Name) -> Option<(Fd, u64)> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let file = Fd::new(sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0))?;
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    let got = sys!(libc::SYS_fstat, file.as_raw_fd(), found.as_mut_ptr());
+    let got = sys!(libc::SYS_fstat, file.number(), found.as_mut_ptr());
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
     let is_ours = found.st_uid == 0 || found.st_uid == sys!(libc::SYS_geteuid) as u32;
@@ -89,17 +108,42 @@ fn believed(file: &Path) -> Option<(File, u64)> {
 }
 
 /// The table in a file; `None` where there is none that can be believed.
-fn known(file: &Path) -> Option<Vec<Site>> {
+#[unsafe(link_section = ".text.novale_start")]
+fn known(file: &Name) -> Option<Sites> {
     let (file, len) = believed(file)?;
-    let mut bytes = vec![0; usize::try_from(len).ok().filter(|len| *len <= TABLE_MAX)?];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    let (format, entries) = bytes.split_first()?;
-    if *format != FORMAT || !entries.len().is_multiple_of(ENTRY) {
-        return None;
+    let len = usize::try_from(len).ok().filter(|len| *len <= TABLE_MAX)?;
+    if len > SMALL {
+        return known_large(&file, len);
     }
-    entries.chunks_exact(ENTRY).map(site).collect()
+    let mut room = [0; SMALL];
+    let bytes = room.get_mut(..len)?;
+    let mut all = ArrayVec::new();
+    for entry in entries(read_all(&file, bytes)?)? {
+        all.try_push(site(entry)?).ok()?;
+    }
+    Some(Sites::Few(all))
 }
 
+#[cold]
+fn known_large(file: &Fd, len: usize) -> Option<Sites> {
+    let mut bytes = vec![0; len];
+    entries(read_all(file, &mut bytes)?)?.map(site).collect::<Option<Vec<Site>>>().map(Sites::Many)
+}
+
+#[inline]
+fn read_all<'a>(file: &Fd, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
+    let got = sys!(libc::SYS_pread64, file.number(), bytes.as_mut_ptr(), bytes.len(), 0);
+    (usize::try_from(got) == Ok(bytes.len())).then_some(&*bytes)
+}
+
+/// The entries of a table; `None` where it is none.
+#[inline]
+fn entries(table: &[u8]) -> Option<std::slice::ChunksExact<'_, u8>> {
+    let (format, entries) = table.split_first()?;
+    (*format == FORMAT && entries.len().is_multiple_of(ENTRY)).then(|| entries.chunks_exact(ENTRY))
+}
+
+#[inline]
 fn site(entry: &[u8]) -> Option<Site> {
     let [a, b, c, d, len, at, low, high] = *entry else { return None };
     let (start, number) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([low, high]));
@@ -108,7 +152,7 @@ fn site(entry: &[u8]) -> Option<Site> {
     fits.then_some(Site { start, len, at, number })
 }
 
-fn keep(file: &Path, all: &[Site]) -> Option<()> {
+fn keep(file: &Name, all: &[Site]) -> Option<()> {
     let mut bytes = vec![FORMAT];
     for site in all {
         bytes.extend_from_slice(&site.start.to_le_bytes());
@@ -119,7 +163,8 @@ fn keep(file: &Path, all: &[Site]) -> Option<()> {
 }
 
 /// Puts a file there, all at once for the one who reads it.
-fn put(file: &Path, make: impl FnOnce(&mut File) -> Option<()>) -> Option<()> {
+fn put(file: &Name, make: impl FnOnce(&mut File) -> Option<()>) -> Option<()> {
+    let file = file.path();
     let fresh = file.with_extension(std::process::id().to_string());
     let mut open = File::create(&fresh).ok()?;
     let done = make(&mut open).and_then(|()| {
@@ -139,21 +184,23 @@ mod tests {
     #[test]
     fn a_kept_table_is_read_again_and_a_foreign_one_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
-        let file = file(folder.path(), TABLE, b"\x01\xfe").unwrap();
+        let name = file(folder.path().as_os_str().as_bytes(), TABLE, b"\x01\xfe").unwrap();
+        let file = name.path();
         assert!(file.ends_with("calls-01fe"));
         let site = Site { start: 7, len: 9, at: 5, number: Some(2) };
         let sites = [site, Site { number: None, ..site }];
-        assert_eq!(known(&file), None);
-        for sites in [&sites[..], &[]] {
-            keep(&file, sites).unwrap();
-            assert_eq!(known(&file).unwrap(), sites);
+        assert!(known(&name).is_none());
+        let many = vec![site; 1000];
+        for sites in [&sites[..], &many, &[]] {
+            keep(&name, sites).unwrap();
+            assert_eq!(known(&name).unwrap().to_vec(), sites);
         }
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(known(&file), None, "others could write it");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(known(&name).is_none(), "others could write it");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap();
         for wrong in [&[FORMAT, 255, 255, 255, 255, 7, 6, 0, 0][..], &[FORMAT + 1], &[FORMAT, 1]] {
-            fs::write(&file, wrong).unwrap();
-            assert_eq!(known(&file), None);
+            fs::write(file, wrong).unwrap();
+            assert!(known(&name).is_none());
         }
     }
 }

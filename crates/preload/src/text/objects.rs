@@ -9,10 +9,12 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
+
 use crate::base::classes;
 use crate::base::sys::{Args, Served, sys};
 use crate::text::image::{self, Text};
-use crate::text::sites::{self, Site};
+use crate::text::sites::{self, Site, Sites};
 use crate::text::{kept, patch};
 
 const PAGE: u64 = 4096;
@@ -22,18 +24,24 @@ const TEXT_MAX: usize = 64 << 20;
 const HEAD_BYTES: usize = 4096;
 /// Texts of one library at most.
 const TEXTS_MAX: usize = 8;
+/// Bytes of a build's number at most: none is longer than a digest. A longer one counts as none.
+const BUILD_MAX: usize = 48;
 
-/// Calls that are libc's own way to make threads and processes, handle signals, and end.
-const OF_LIBC: [i64; 8] = [
-    libc::SYS_clone,
-    libc::SYS_clone3,
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_rt_sigaction,
-    libc::SYS_sigaltstack,
-];
+/// Whether calls of a number are libc's own way to make threads and processes, handle signals, and end.
+#[inline]
+fn is_of_libc(number: u16) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_clone
+            | libc::SYS_clone3
+            | libc::SYS_fork
+            | libc::SYS_vfork
+            | libc::SYS_exit
+            | libc::SYS_exit_group
+            | libc::SYS_rt_sigaction
+            | libc::SYS_sigaltstack
+    )
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -49,28 +57,56 @@ struct Object {
     kind: Kind,
     base: u64,
     /// Addresses of what is executed.
-    texts: Vec<Range<u64>>,
-    build: Vec<u8>,
-    is_go: bool,
+    texts: ArrayVec<Range<u64>, TEXTS_MAX>,
+    build: ArrayVec<u8, BUILD_MAX>,
+    /// What nothing is replaced in: a Go program, or one of more texts than are looked at.
+    is_left: bool,
     /// Of libc its file, and where in it the text begins.
-    file: Option<(Vec<u8>, u64)>,
+    file: Option<(&'static [u8], u64)>,
 }
 
 /// Replaces the system calls of all that is loaded; false where libc's can't be, and the mount serves
 /// everything.
+#[inline]
 pub(crate) fn begin() -> bool {
-    let mut found: Vec<Object> = Vec::with_capacity(16);
+    let mut found = Loaded { first: ArrayVec::new(), others: Vec::new() };
     // SAFETY: the callback keeps to the rules and `found` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-    let (libcs, others): (Vec<Object>, Vec<Object>) =
-        found.into_iter().partition(|object| object.kind == Kind::Libc);
-    if libcs.iter().map(serve).sum::<usize>() == 0 {
-        return false;
+    unsafe { libc::dl_iterate_phdr(Some(take_down), (&raw mut found).cast()) };
+    let all = || found.first.iter().chain(&found.others);
+    let mut replaced = 0;
+    for object in all().filter(|object| object.kind == Kind::Libc) {
+        replaced += serve(object);
     }
-    for object in &others {
-        serve(object);
+    if replaced > 0 {
+        for object in all().filter(|object| object.kind != Kind::Libc) {
+            serve(object);
+        }
     }
-    true
+    patch::close_spare();
+    replaced > 0
+}
+
+/// What is loaded when the program starts.
+struct Loaded {
+    /// As many as most programs have.
+    first: ArrayVec<Object, 6>,
+    others: Vec<Object>,
+}
+
+#[unsafe(link_section = ".text.novale_start")]
+unsafe extern "C" fn take_down(
+    info: *mut libc::dl_phdr_info,
+    _: usize,
+    found: *mut c_void,
+) -> c_int {
+    // SAFETY: `begin` passes its own value.
+    let found = unsafe { &mut *found.cast::<Loaded>() };
+    // SAFETY: the loader hands over a valid description.
+    let Some(object) = (unsafe { look(info) }) else { return 0 };
+    if let Err(object) = found.first.try_push(object) {
+        found.others.push(object.element());
+    }
+    0
 }
 
 /// `mmap`: the kernel's, and what the loader has brought in to be executed is looked at before it runs.
@@ -90,12 +126,14 @@ pub(crate) fn mmap(args: &Args) -> Served {
     Some(at)
 }
 
-/// Takes down the headers of all but this library and the kernel's own.
-unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-    // SAFETY: the loader hands over a valid description.
+/// What the headers say of all but this library and the kernel's own.
+///
+/// # Safety
+/// The loader hands over the description, and unloads nothing that stands in it meanwhile.
+#[unsafe(link_section = ".text.novale_start")]
+unsafe fn look(info: *const libc::dl_phdr_info) -> Option<Object> {
+    // SAFETY: as the caller says.
     let info = unsafe { &*info };
-    // SAFETY: `begin` passes its own value.
-    let found = unsafe { &mut *found.cast::<Vec<Object>>() };
     // SAFETY: the loader's table has so many entries.
     let headers =
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
@@ -106,15 +144,14 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c
         unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()
     };
     let base = info.dlpi_addr;
-    let (kind, texts, build) = (kind(name, base), Vec::new(), Vec::new());
-    let mut object = Object { kind, base, texts, build, is_go: false, file: None };
+    let mut object = Object::new(kind(name, base), base);
     for header in headers {
         let start = base + header.p_vaddr;
         if is_text(header) {
-            if kind == Kind::Libc {
-                object.file = Some((name.to_vec(), header.p_offset));
+            if object.kind == Kind::Libc {
+                object.file = Some((name, header.p_offset));
             }
-            object.texts.push(start..start + header.p_filesz);
+            object.add_text(start..start + header.p_filesz);
         }
         if header.p_type == libc::PT_NOTE {
             let len = usize::try_from(header.p_memsz).unwrap_or(0);
@@ -125,12 +162,11 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c
     let own = classes::address();
     // SAFETY: asks for a number.
     let kernels = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
-    if base != kernels && !object.texts.iter().any(|text| text.contains(&own)) {
-        found.push(object);
-    }
-    0
+    let is_own = object.texts.iter().any(|text| text.contains(&own));
+    (base != kernels && !is_own).then_some(object)
 }
 
+#[inline]
 fn kind(name: &[u8], base: u64) -> Kind {
     // SAFETY: asks for a number.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
@@ -159,9 +195,8 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
     let base = mapped.start.checked_sub(text.p_vaddr & !(PAGE - 1))?;
     let start = base + text.p_vaddr;
     let end = (start + text.p_filesz).min(mapped.end);
-    let texts = std::iter::once(start..end.max(start)).collect();
-    let (build, is_go) = (Vec::new(), false);
-    let mut object = Object { kind: Kind::Other, base, texts, build, is_go, file: None };
+    let mut object = Object::new(Kind::Other, base);
+    object.add_text(start..end.max(start));
     for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         let at = usize::try_from(note.p_offset).ok()?;
         let end = at.checked_add(usize::try_from(note.p_filesz).ok()?)?;
@@ -189,7 +224,19 @@ fn headers(head: &[u8]) -> Option<Vec<libc::Elf64_Phdr>> {
 }
 
 impl Object {
+    #[inline]
+    fn new(kind: Kind, base: u64) -> Self {
+        let (texts, build) = (ArrayVec::new(), ArrayVec::new());
+        Self { kind, base, texts, build, is_left: false, file: None }
+    }
+
+    #[inline]
+    fn add_text(&mut self, text: Range<u64>) {
+        self.is_left |= self.texts.try_push(text).is_err();
+    }
+
     /// Takes down what ELF notes say: the build's number, and whose program it is.
+    #[unsafe(link_section = ".text.novale_start")]
     fn note(&mut self, mut notes: &[u8]) {
         const NT_GNU_BUILD_ID: u32 = 3;
         loop {
@@ -201,37 +248,44 @@ impl Object {
             let at = 12 + name.next_multiple_of(4);
             let owner = notes.get(12..12 + name).unwrap_or_default();
             if kind == NT_GNU_BUILD_ID as usize && owner == b"GNU\0" {
-                self.build = notes.get(at..at + value).unwrap_or_default().to_vec();
+                let build = notes.get(at..at + value).unwrap_or_default();
+                self.build = ArrayVec::try_from(build).unwrap_or_default();
             }
-            self.is_go |= owner == b"Go\0\0";
+            self.is_left |= owner == b"Go\0\0";
             let Some(rest) = notes.get(at + value.next_multiple_of(4)..) else { return };
             notes = rest;
         }
     }
 
+    #[inline]
     fn is_wanted(&self, site: &Site) -> bool {
         let Some(number) = site.number else { return self.kind == Kind::Libc };
         match self.kind {
             Kind::Libc => classes::is_wanted(number),
             Kind::Loader => i64::from(number) == libc::SYS_mmap,
-            Kind::Other => classes::is_wanted(number) && !OF_LIBC.contains(&i64::from(number)),
+            Kind::Other => !is_of_libc(number) && classes::is_wanted(number),
         }
     }
 
     /// The sites of a text that are to be replaced.
-    fn wanted(&self, all: &[Site], text: &Range<u64>) -> Vec<Site> {
-        let is_there = |site: &&Site| {
+    #[inline]
+    fn wanted(&self, mut all: Sites, text: &Range<u64>) -> Sites {
+        let is_there = |site: &Site| {
             let start = self.base + u64::from(site.start);
             text.contains(&start) && start + u64::from(site.len) <= text.end
         };
-        all.iter().filter(|site| self.is_wanted(site)).filter(is_there).copied().collect()
+        all.retain(|site| self.is_wanted(site) && is_there(site));
+        all
     }
 
     /// Where system calls are, as it was kept or found now.
-    fn sites(&self) -> Vec<Site> {
-        if let Some(known) = kept::read(&self.build) {
-            return known;
-        }
+    #[inline]
+    fn sites(&self) -> Sites {
+        kept::read(&self.build).unwrap_or_else(|| Sites::Many(self.find()))
+    }
+
+    #[cold]
+    fn find(&self) -> Vec<Site> {
         let mut all = Vec::new();
         for text in &self.texts {
             // SAFETY: the text is mapped for as long as nobody unloads it, which takes the loader.
@@ -251,28 +305,34 @@ impl Object {
 }
 
 /// Replaces the calls of one that is loaded; returns 0 where it has none, or they can't be.
+#[unsafe(link_section = ".text.novale_start")]
 fn serve(object: &Object) -> usize {
-    if object.is_go || object.texts.len() > TEXTS_MAX {
+    if object.is_left {
         return 0;
     }
-    if let (Some((file, offset)), [text]) = (&object.file, object.texts.as_slice())
+    if let (Some((file, offset)), [text]) = (object.file, object.texts.as_slice())
         && image::map(
             &Text {
                 base: object.base,
                 range: text.clone(),
                 build: &object.build,
-                file: (file, *offset),
+                file: (file, offset),
             },
-            || object.wanted(&object.sites(), text),
+            || object.wanted(object.sites(), text),
         )
     {
         return 1;
     }
     let all = object.sites();
-    let replace = |text: &Range<u64>| {
-        patch::all(object.base, (text.start, text.end), &object.wanted(&all, text))
-    };
-    object.texts.iter().map(replace).sum()
+    if all.is_empty() {
+        return 0;
+    }
+    let mut replaced = 0;
+    for text in &object.texts {
+        let wanted = object.wanted(all.clone(), text);
+        replaced += patch::all(object.base, (text.start, text.end), &wanted);
+    }
+    replaced
 }
 
 #[cfg(test)]
@@ -280,17 +340,29 @@ mod tests {
     use super::*;
 
     fn libc_here() -> Object {
-        let mut found: Vec<Object> = Vec::new();
-        // SAFETY: as in `begin`.
-        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-        found.into_iter().find(|object| object.kind == Kind::Libc).unwrap()
+        unsafe extern "C" fn keep(
+            info: *mut libc::dl_phdr_info,
+            _: usize,
+            to: *mut c_void,
+        ) -> c_int {
+            // SAFETY: the loader hands over a valid description.
+            let found = unsafe { look(info) };
+            // SAFETY: the caller below passes its own value.
+            let to = unsafe { &mut *to.cast::<Option<Object>>() };
+            *to = to.take().or(found.filter(|object| object.kind == Kind::Libc));
+            0
+        }
+        let mut found: Option<Object> = None;
+        // SAFETY: the callback keeps to the rules and `found` outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(keep), (&raw mut found).cast()) };
+        found.unwrap()
     }
 
     #[test]
     fn nearly_all_calls_of_this_libc_are_found_and_no_two_overlap() {
         let libc = libc_here();
         assert!(!libc.build.is_empty());
-        let mut sites = libc.sites();
+        let mut sites = libc.sites().to_vec();
         sites.sort_by_key(|site| site.start);
         assert!(sites.len() > 300, "{}", sites.len());
         for two in sites.windows(2) {
@@ -312,6 +384,6 @@ mod tests {
         notes.extend([4u32, 1, 4].map(u32::to_le_bytes).concat());
         notes.extend_from_slice(b"Go\0\0x\0\0\0");
         object.note(&notes);
-        assert_eq!((object.build.as_slice(), object.is_go), (&b"abc"[..], true));
+        assert_eq!((object.build.as_slice(), object.is_left), (&b"abc"[..], true));
     }
 }

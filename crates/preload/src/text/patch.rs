@@ -6,6 +6,10 @@
 //! stood after it, and a jump back. What differs from process to process stands in words beside
 //! them ([`WORDS_BYTES`]), so that they can be kept ([`crate::text::image`]).
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrayvec::ArrayVec;
+
 use crate::base::sys::sys;
 use crate::base::{classes, thread};
 use crate::text::sites::Site;
@@ -21,6 +25,7 @@ const WORDS_BYTES: u64 = 64;
 
 /// Replaces the sites of a library or program that is loaded at `base`. Nothing of it may run yet.
 /// Returns how many were replaced; 0 where the kernel lets nobody write to code.
+#[unsafe(link_section = ".text.novale_start")]
 pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
     if sites.is_empty() {
         return 0;
@@ -29,7 +34,7 @@ pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
     let (start, end) = (text.0 & !(PAGE - 1), text.1.next_multiple_of(PAGE));
     let open = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     if sys!(libc::SYS_mprotect, start, end - start, open) != 0 {
-        sys!(libc::SYS_munmap, area.start, area.bytes);
+        area.give_back();
         return 0;
     }
     // SAFETY: the area is writable, and nobody else's.
@@ -58,17 +63,63 @@ pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
 struct Area {
     start: u64,
     bytes: u64,
+    is_spare: bool,
+}
+
+impl Area {
+    /// Nothing was written to it.
+    #[cold]
+    fn give_back(self) {
+        if self.is_spare {
+            set_spare(self.start);
+        } else {
+            sys!(libc::SYS_munmap, self.start, self.bytes);
+        }
+    }
+}
+
+/// A page with words at its start that may be written to, until [`close_spare`]; 0 for none.
+static SPARE: AtomicU64 = AtomicU64::new(0);
+
+/// Leaves the rest of a page with words to the next library whose sites are replaced, while there is one thread.
+#[inline]
+pub(crate) fn set_spare(page: u64) {
+    SPARE.store(page, Ordering::Relaxed);
+}
+
+/// The page is written to no longer.
+#[inline]
+pub(crate) fn close_spare() {
+    let page = SPARE.swap(0, Ordering::Relaxed);
+    if page != 0 {
+        sys!(libc::SYS_mprotect, page, PAGE, libc::PROT_READ);
+    }
+}
+
+/// The page that was left over, where it is in reach and has room.
+#[inline]
+fn spare(text: (u64, u64), bytes: u64) -> Option<Area> {
+    let start = SPARE.load(Ordering::Relaxed);
+    let reaches = text.1.max(start + PAGE) - text.0.min(start) <= REACH;
+    (start != 0 && bytes <= PAGE && reaches).then(|| {
+        SPARE.store(0, Ordering::Relaxed);
+        Area { start, bytes: PAGE, is_spare: true }
+    })
 }
 
 /// Memory for code that a jump from anywhere in the text reaches.
+#[unsafe(link_section = ".text.novale_start")]
 fn area_near(text: (u64, u64), sites: usize) -> Option<Area> {
     let bytes = ((sites * SITE_BYTES) as u64 + WORDS_BYTES).next_multiple_of(PAGE);
+    if let Some(spare) = spare(text, bytes) {
+        return Some(spare);
+    }
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // Where the kernel maps next, as a rule; below the text there is room, as it maps downwards.
     if let Ok(start) = u64::try_from(sys!(libc::SYS_mmap, 0, bytes, access, flags, u64::MAX, 0)) {
         if text.1.max(start + bytes) - text.0.min(start) <= REACH {
-            return Some(Area { start, bytes });
+            return Some(Area { start, bytes, is_spare: false });
         }
         sys!(libc::SYS_munmap, start, bytes);
     }
@@ -80,7 +131,7 @@ fn area_near(text: (u64, u64), sites: usize) -> Option<Area> {
         }
         let at = sys!(libc::SYS_mmap, start, bytes, access, flags, u64::MAX, 0);
         if at == i64::try_from(start).ok()? {
-            return Some(Area { start, bytes });
+            return Some(Area { start, bytes, is_spare: false });
         }
     }
     None
@@ -89,29 +140,31 @@ fn area_near(text: (u64, u64), sites: usize) -> Option<Area> {
 /// Code in the making.
 struct Code {
     at: u64,
-    bytes: Vec<u8>,
+    bytes: ArrayVec<u8, SITE_BYTES>,
 }
 
 impl Code {
+    #[inline]
     fn here(&self) -> u64 {
         self.at + self.bytes.len() as u64
     }
 
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    /// `None` where it gets too long.
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        self.bytes.try_extend_from_slice(bytes).ok()
     }
 
     /// The four bytes that end an instruction which leads to `to`, where that is in reach.
     fn distance(&mut self, to: u64) -> Option<()> {
         let next = self.here() + 4;
         let distance = i32::try_from(i64::try_from(to).ok()? - i64::try_from(next).ok()?).ok()?;
-        self.put(&distance.to_le_bytes());
-        Some(())
+        self.put(&distance.to_le_bytes())
     }
 
     /// A jump to `to`, which is in reach.
     fn jump(&mut self, to: u64) -> Option<()> {
-        self.put(&[0xe9]);
+        self.put(&[0xe9])?;
         self.distance(to)
     }
 }
@@ -123,7 +176,7 @@ impl Code {
 pub(crate) unsafe fn write_words(to: u64) {
     let words = [classes::address(), i64::from(thread::offset()).cast_unsigned()];
     // SAFETY: as the caller says.
-    unsafe { copy(&words.map(u64::to_le_bytes).concat(), to) };
+    unsafe { (to as *mut [u64; 2]).write_unaligned(words) };
 }
 
 /// # Safety
@@ -136,13 +189,14 @@ unsafe fn copy(bytes: &[u8], to: u64) {
 /// What a site becomes.
 pub(crate) struct Replacement {
     /// Its own code, at most [`SITE_BYTES`].
-    pub(crate) code: Vec<u8>,
+    pub(crate) code: ArrayVec<u8, SITE_BYTES>,
     /// What stands in its place, as long as it was.
-    pub(crate) over: Vec<u8>,
+    pub(crate) over: ArrayVec<u8, SITE_BYTES>,
 }
 
 /// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the words at
 /// `words`.
+#[unsafe(link_section = ".text.novale_start")]
 pub(crate) fn replacement(
     at: u64,
     old: &[u8],
@@ -152,43 +206,45 @@ pub(crate) fn replacement(
 ) -> Option<Replacement> {
     let (before, rest) = old.split_at_checked(usize::from(site.at))?;
     let after = rest.strip_prefix(&[0x0f, 0x05])?;
-    let mut made = Code { at: code, bytes: Vec::with_capacity(SITE_BYTES) };
-    made.put(before);
+    let mut made = Code { at: code, bytes: ArrayVec::new() };
+    made.put(before)?;
     // lea r11, [rip + what lies between here and after the syscall below]
-    made.put(&[0x4c, 0x8d, 0x1d]);
+    made.put(&[0x4c, 0x8d, 0x1d])?;
     let to_tail: u32 = 6 + 2;
-    made.put(&to_tail.to_le_bytes());
+    made.put(&to_tail.to_le_bytes())?;
     // jmp qword ptr [rip + the entry's word]
-    made.put(&[0xff, 0x25]);
+    made.put(&[0xff, 0x25])?;
     made.distance(words)?;
-    made.put(&[0x0f, 0x05]);
+    made.put(&[0x0f, 0x05])?;
     if site.number.is_some_and(makes_processes) {
         end_of_borrowing(&mut made, words + 8)?;
     }
-    made.put(after);
+    made.put(after)?;
     made.jump(at + old.len() as u64)?;
-    let mut over = Code { at, bytes: Vec::with_capacity(old.len()) };
+    let mut over = Code { at, bytes: ArrayVec::new() };
     over.jump(code)?;
-    over.bytes.resize(old.len(), 0xcc);
-    let fits = made.bytes.len() <= SITE_BYTES;
-    fits.then_some(Replacement { code: made.bytes, over: over.bytes })
+    while over.bytes.len() < old.len() {
+        over.put(&[0xcc])?;
+    }
+    Some(Replacement { code: made.bytes, over: over.bytes })
 }
 
+#[inline]
 fn makes_processes(number: u16) -> bool {
-    [libc::SYS_clone, libc::SYS_vfork, libc::SYS_clone3].contains(&i64::from(number))
+    matches!(i64::from(number), libc::SYS_clone | libc::SYS_vfork | libc::SYS_clone3)
 }
 
 /// After the call that made a child which uses this memory: in the parent, which goes on only when
 /// the child is done with it, the thread is no longer borrowed. No stack is used, since the child may
 /// have another one or the same.
+#[inline]
 fn end_of_borrowing(made: &mut Code, word: u64) -> Option<()> {
     // test rax, rax; jz over the next two, which are 14 bytes
-    made.put(&[0x48, 0x85, 0xc0, 0x74, 14]);
+    made.put(&[0x48, 0x85, 0xc0, 0x74, 14])?;
     // mov rcx, qword ptr [rip + the block's word]: the call has destroyed rcx
-    made.put(&[0x48, 0x8b, 0x0d]);
+    made.put(&[0x48, 0x8b, 0x0d])?;
     made.distance(word)?;
     // and dword ptr fs:[rcx], not BORROWED
-    made.put(&[0x64, 0x81, 0x21]);
-    made.put(&(!thread::BORROWED).to_le_bytes());
-    Some(())
+    made.put(&[0x64, 0x81, 0x21])?;
+    made.put(&(!thread::BORROWED).to_le_bytes())
 }

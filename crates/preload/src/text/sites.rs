@@ -6,7 +6,9 @@
 //! ([`crate::text::patch`]).
 
 use std::collections::{HashSet, VecDeque};
+use std::ops::Deref;
 
+use arrayvec::ArrayVec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// Bytes of a jump with a 32-bit distance.
@@ -27,6 +29,38 @@ pub(crate) struct Site {
     pub(crate) at: u8,
     /// The call's number; `None` where it is known only when it runs.
     pub(crate) number: Option<u16>,
+}
+
+/// Sites of one table.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of a program that starts")]
+pub(crate) enum Sites {
+    /// As many as most that are loaded have, without memory of their own.
+    Few(ArrayVec<Site, 64>),
+    Many(Vec<Site>),
+}
+
+impl Sites {
+    /// Leaves out all but those of which `stays` is true.
+    #[inline]
+    pub(crate) fn retain(&mut self, mut stays: impl FnMut(&Site) -> bool) {
+        match self {
+            Self::Few(all) => all.retain(|site| stays(site)),
+            Self::Many(all) => all.retain(stays),
+        }
+    }
+}
+
+impl Deref for Sites {
+    type Target = [Site];
+
+    #[inline]
+    fn deref(&self) -> &[Site] {
+        match self {
+            Self::Few(all) => all,
+            Self::Many(all) => all,
+        }
+    }
 }
 
 /// Bytes of a block of addresses: targets of jumps are noted near system calls alone.
