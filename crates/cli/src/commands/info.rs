@@ -1,6 +1,6 @@
 //! `novale info`: what a pool says of itself, and who uses it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use novale_layout::RoFeature;
@@ -13,6 +13,7 @@ use crate::commands::set;
 use crate::holders::ask;
 use crate::holders::facts::Facts;
 use crate::holders::holder;
+use crate::holders::patience::patiently;
 use crate::pools::memory;
 use crate::pools::slots::{self, Found, page_bytes};
 
@@ -80,6 +81,11 @@ struct FailingSlot {
 }
 
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
+    let paths: Vec<&Path> = args.slots.iter().map(PathBuf::as_path).collect();
+    patiently(&paths, || say_all(args))
+}
+
+fn say_all(args: &InfoArgs) -> Result<()> {
     let found = match slots::find(&args.slots) {
         Ok(found) => found,
         // A pool may lie in a mount: what is no slot is a file.
@@ -146,7 +152,7 @@ fn failed_word(has_failed: bool) -> &'static str {
 
 fn facts(found: &Found) -> Result<PoolFacts> {
     let info = &found.info;
-    let first = found.paths.first().map(std::path::PathBuf::as_path);
+    let first = found.paths.first().map(PathBuf::as_path);
     let mounted = first.map_or_else(|| Ok(Vec::new()), holder::mounts_of)?;
     let used_by = first.and_then(holder::holder).map(|process| process.pid);
     let said = match (used_by, mounted.first()) {

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::base::args::{QuotaClearArgs, QuotaCommand, QuotaSetArgs, QuotaShowArgs};
 use crate::base::progress::Count;
 use crate::base::size::show_size;
+use crate::holders::patience::patiently;
 
 const PROJECT: &str = "trusted.novale.project";
 const QUOTA: &str = "trusted.novale.quota";
@@ -25,9 +26,9 @@ const PAGE: u64 = 4096;
 
 pub(crate) fn run(command: &QuotaCommand) -> Result<()> {
     match command {
-        QuotaCommand::Set(args) => set(args),
-        QuotaCommand::Show(args) => show(args),
-        QuotaCommand::Clear(args) => clear(args),
+        QuotaCommand::Set(args) => patiently(&[&args.dir], || set(args)),
+        QuotaCommand::Show(args) => patiently(&[&args.dir], || show(args)),
+        QuotaCommand::Clear(args) => patiently(&[&args.dir], || clear(args)),
     }
 }
 

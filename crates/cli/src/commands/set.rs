@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::base::args::SetArgs;
+use crate::holders::patience::patiently;
 
 const OWN: &str = "system.novale.method";
 const DEFAULT: &str = "system.novale.default";
@@ -33,6 +34,11 @@ pub(crate) struct FileFacts {
 }
 
 pub(crate) fn run(args: &SetArgs) -> Result<()> {
+    let paths: Vec<&Path> = args.paths.iter().map(PathBuf::as_path).collect();
+    patiently(&paths, || choose_all(args))
+}
+
+fn choose_all(args: &SetArgs) -> Result<()> {
     for path in &args.paths {
         if let Some(method) = args.method {
             choose(path, OWN, method.0.map(|method| method.policy().name()))?;

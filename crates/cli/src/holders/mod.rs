@@ -7,4 +7,5 @@ pub(crate) mod elsewhere;
 pub(crate) mod facts;
 pub(crate) mod held_slots;
 pub(crate) mod holder;
+pub(crate) mod patience;
 pub(crate) mod servers;
