@@ -2,6 +2,7 @@
 # What it takes to start processes, under `novale run` and without it, in turn: us of the clock and of
 # the CPU, medians; and page faults of one that does nothing. No file of the pool is touched.
 #   scripts/starts.sh [ROUNDS [COUNT]]      (9 and 300)
+# With OTHER=FILE, another libnovale_preload.so, in turns with that one as well.
 # All of it is taken down in the end.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -31,18 +32,29 @@ run=("$novale" run --strict --mount "$work/dir" --)
 
 median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 "${run[@]}" /bin/true # tables of sites are kept by the first
-printf '| what | plain: clock | CPU | direct: clock | CPU | CPU more |\n| --- | --- | --- | --- | --- | --- |\n'
+ways=(plain direct)
+head='| what | plain: clock | CPU | direct: clock | CPU | CPU more |'
+line='| --- | --- | --- | --- | --- | --- |'
+if [ -n "${OTHER:-}" ]; then
+  ways+=(other)
+  head+=' other: clock | CPU | CPU more |'
+  line+=' --- | --- | --- |'
+  NOVALE_PRELOAD=$OTHER "${run[@]}" /bin/true
+fi
+printf '%s\n%s\n' "$head" "$line"
 for what in fork exec spawn; do
   for _ in $(seq "$rounds"); do
     "$work/starts" "$what" "$count" >>"$work/plain-$what.txt"
     "${run[@]}" "$work/starts" "$what" "$count" >>"$work/direct-$what.txt"
+    [ -z "${OTHER:-}" ] ||
+      NOVALE_PRELOAD=$OTHER "${run[@]}" "$work/starts" "$what" "$count" >>"$work/other-$what.txt"
   done
-  figures=()
-  for how in plain direct; do
-    for column in 1 2; do
-      figures+=("$(cut -d' ' -f$column "$work/$how-$what.txt" | median)")
-    done
+  row="| $what |"
+  for how in "${ways[@]}"; do
+    clock=$(cut -d' ' -f1 "$work/$how-$what.txt" | median)
+    cpu=$(cut -d' ' -f2 "$work/$how-$what.txt" | median)
+    row+=" $clock | $cpu |"
+    if [ "$how" = plain ]; then plain=$cpu; else row+=" $(awk "BEGIN { print $cpu - $plain }") |"; fi
   done
-  more=$(awk "BEGIN { print ${figures[3]} - ${figures[1]} }")
-  printf '| %s | %s | %s | %s | %s | %s |\n' "$what" "${figures[@]}" "$more"
+  printf '%s\n' "$row"
 done
