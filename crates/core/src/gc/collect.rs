@@ -408,12 +408,15 @@ impl Fs {
             commit::certificate(&self.pm, self.session, &locked.place, &mut state)
         };
         self.pm.fence(pending.and(line)).end();
+        self.check_slots(call)?;
         let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), first.raw(), Purpose::Log);
         if seeded::is_on(Bug::SkipNotFenced) {
             drop(word);
         } else {
             self.pm.fence(self.pm.write_back(word)).end();
         }
+        // Where the word is lost, the log still leads through the pages.
+        self.check_slots(call)?;
         let before = Counted::of(view);
         let published = view.publish(|| {
             view.set_state(&state);

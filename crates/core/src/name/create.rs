@@ -474,8 +474,9 @@ impl Fs {
         let change = unlinked(inode, call.now_ns);
         let gone = change.next.nlink == 0;
         self.commit_names(call, JournalKind::Unlink, &changes, ready, &[change], Flushed::none())?;
-        self.reclaim_if(call, inode, gone)?;
-        self.check_slots(call)
+        // What a line that is lost still names is freed by the next opening.
+        self.check_slots(call)?;
+        self.reclaim_if(call, inode, gone)
     }
 
     /// Gives a number back that no inode was made of. One that is not free after all is kept out of use,

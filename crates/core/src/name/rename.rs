@@ -266,10 +266,11 @@ impl Fs {
         if is_dir == 1 {
             moved.view.set_parent(new.view.as_parent());
         }
-        if let Some(victim) = victim {
-            self.reclaim_if(call, victim.inode, gone)?;
+        self.check_slots(call)?;
+        match victim {
+            Some(victim) => self.reclaim_if(call, victim.inode, gone),
+            None => Ok(()),
         }
-        self.check_slots(call)
     }
 
     /// Stores the hints of directories that get another parent, where that is `across` directories.

@@ -23,7 +23,7 @@ use novale_layout::{
 };
 use novale_pm::{Durable, Flushed, Pm, Purpose};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::state::{InodePlace, State};
 use crate::log::covered::record_crc;
@@ -31,6 +31,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::op::quota::Counted;
 use crate::seeded::{self, Bug};
+use crate::space::failed::is_lost;
 use crate::space::lane::Lane;
 
 /// What a commit rests on.
@@ -226,7 +227,7 @@ impl Fs {
         publish: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         // No line leads to what was lost. What was taken for it stays out of use until the next opening.
-        if let Err(lost) = self.check_slots(call) {
+        if let Err(lost) = self.check_places(call, [locked.place.addr]) {
             // For readers that wait.
             locked.view.publish(|| ());
             return Err(lost);
@@ -260,6 +261,22 @@ impl Fs {
         self.check_slots(call)
     }
 
+    /// As [`Fs::check_slots`], before inodes that lie there are committed.
+    fn check_places(
+        &self,
+        call: &Call<'_>,
+        inodes: impl IntoIterator<Item = PmAddr>,
+    ) -> Result<()> {
+        self.check_slots(call)?;
+        match call.health.failed {
+            0 => Ok(()),
+            _ => match inodes.into_iter().find(|place| is_lost(self.arena(), *place)) {
+                Some(place) => Err(Error::Lost(place)),
+                None => Ok(()),
+            },
+        }
+    }
+
     /// [`Bug::UnlockedEarly`]: shows the change, and unlocks the file while it becomes durable.
     fn commit_unlocked(
         &self,
@@ -289,7 +306,7 @@ impl Fs {
         parts: &mut [Part],
         owing: Owing,
     ) -> Result<Durable> {
-        self.check_slots(call)?;
+        self.check_places(call, parts.iter().map(|part| part.place.addr))?;
         for part in parts.iter() {
             call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
         }

@@ -211,7 +211,8 @@ impl Allocator {
         }
     }
 
-    /// As [`Self::lane`], one whose journal is in a slot that has not failed.
+    /// As [`Self::lane`], one whose journal is in a slot that has not failed, and whose last record does not
+    /// stand for lines that were lost.
     pub(crate) fn journal_lane<'a>(
         &self,
         arena: &'a Arena,
@@ -219,18 +220,19 @@ impl Allocator {
         hint: u32,
     ) -> Result<Lane<'a>> {
         let lane = self.lane(arena, op, hint)?;
-        let at = lane.journal().0;
-        if !is_lost(arena, at) {
-            return Ok(lane);
-        }
+        let lost = |lane: &Lane<'_>| {
+            let places = || [lane.journal().0].into_iter().chain(lane.own_lines());
+            (failed_slots(arena) != 0).then(|| places().find(|at| is_lost(arena, *at))).flatten()
+        };
+        let Some(first) = lost(&lane) else { return Ok(lane) };
         drop(lane);
         for index in 0..self.lane_count {
             let lane = self.lock_lane(arena, op, hint.wrapping_add(index))?;
-            if !is_lost(arena, lane.journal().0) {
+            if lost(&lane).is_none() {
                 return Ok(lane);
             }
         }
-        Err(Error::Lost(at))
+        Err(Error::Lost(first))
     }
 
     /// As [`Self::lane`], without waiting: none when all that were tried are taken.

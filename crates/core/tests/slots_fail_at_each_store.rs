@@ -1,0 +1,202 @@
+//! A slot fails at each store of a sequence in turn, and comes back as it was at that moment, after a crash:
+//! the other slot names nothing that was lost. Each operation that was acknowledged is there, and the one
+//! that failed is there whole or not at all.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test panics")]
+
+mod support;
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use novale_core::{
+    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, RenameMode, Result,
+    UpdatePolicy, mkfs,
+};
+use novale_layout::{FileKind, PmAddr};
+use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
+use support::{MB, open_as, verify};
+
+const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
+const SLOT_BYTES: u64 = 2 * MB;
+const FILES: usize = 12;
+
+/// Fails slot 1 at one store.
+#[derive(Default)]
+struct Failing {
+    fs: OnceLock<Weak<Fs>>,
+    /// Stores since the pool was opened.
+    stores: AtomicU64,
+    /// The one at which the slot fails; from 1.
+    at: u64,
+    /// What the slot had then.
+    had: Mutex<Vec<u8>>,
+}
+
+impl Observer for Failing {
+    fn store(&self, _event: StoreEvent<'_>) {
+        let Some(fs) = self.fs.get().and_then(Weak::upgrade) else { return };
+        if self.stores.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
+            *self.had.lock().unwrap() = bytes_of(fs.pm(), 1);
+            fs.pm().set_failed(0b10);
+        }
+    }
+
+    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {}
+
+    fn fence(&self, _: &'static Location<'static>) {}
+}
+
+fn bytes_of(pm: &Pm, slot: u8) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(SLOT_BYTES).unwrap()];
+    pm.load(PmAddr::new(slot, 0), &mut bytes).unwrap();
+    bytes
+}
+
+fn options(update: UpdatePolicy, placement: Placement) -> OpenOptions {
+    OpenOptions { update: Some(update), placement, now_ns: 2, ..OpenOptions::default() }
+}
+
+/// A pool of two slots that has been used, so that both hold inodes and logs.
+fn pool(failing: &Arc<Failing>) -> Pm {
+    let observer: Arc<dyn Observer> = failing.clone();
+    let pm_options = PmOptions { observer: Some(observer), ..PmOptions::default() };
+    let pm = Pm::anonymous(&[SLOT_BYTES; 2], &pm_options).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(2, 2)).unwrap();
+    pm
+}
+
+/// What a file may have: nothing where it is not there.
+type Contents = Option<Vec<u8>>;
+
+/// A file, by its two names, and what it may be after a crash.
+#[derive(Clone, Default)]
+struct May {
+    contents: Vec<Contents>,
+}
+
+fn make(fs: &Fs, number: usize, kind: FileKind) -> Result<Ino> {
+    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    Ok(fs.create(&CTX, Node::current(Ino::ROOT), name('f', number).as_bytes(), &new)?.ino)
+}
+
+fn name(first: char, number: usize) -> String {
+    format!("{first}{number}")
+}
+
+fn put(contents: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    contents.resize(contents.len().max(at + bytes.len()), 0);
+    contents[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Makes a file in steps, until one fails; what it may have then.
+fn work(fs: &Fs, number: usize) -> (May, Result<()>) {
+    let mut now: Contents = None;
+    let byte = u8::try_from(number).unwrap() + 1;
+    let writes = [(0, 5000), (50, 100), (4096, 4096), (8192, 300), (10, 3), (8000, 9000)];
+    let ino = match make(fs, number, FileKind::File) {
+        Ok(ino) => ino,
+        Err(error) => return (May { contents: vec![None, Some(vec![])] }, Err(error)),
+    };
+    now.replace(vec![]);
+    for (turn, (at, len)) in writes.into_iter().enumerate() {
+        let bytes = vec![byte + u8::try_from(turn * 20).unwrap(); len];
+        let mut next = now.clone().unwrap();
+        put(&mut next, at, &bytes);
+        if let Err(error) = fs.write(&CTX, ino, at as u64, &bytes) {
+            return (May { contents: vec![now, Some(next)] }, Err(error));
+        }
+        now = Some(next);
+    }
+    let (dir, old, new) = (Node::current(Ino::ROOT), name('f', number), name('g', number));
+    let named = fs.link(&CTX, Node::current(ino), dir, new.as_bytes()).map(drop);
+    let named = named.and_then(|()| fs.unlink(&CTX, dir, old.as_bytes()));
+    let named = named.and_then(|()| {
+        let (from, to) = ((dir, new.as_bytes()), (dir, old.as_bytes()));
+        fs.rename(&CTX, from.0, from.1, to.0, to.1, RenameMode::Replace)
+    });
+    let gone = named.is_ok() && number.is_multiple_of(3);
+    let removed = if gone { fs.unlink(&CTX, dir, old.as_bytes()) } else { named };
+    match removed {
+        Ok(()) if gone => (May { contents: vec![None] }, Ok(())),
+        Err(error) if gone => (May { contents: vec![None, now] }, Err(error)),
+        result => (May { contents: vec![now] }, result),
+    }
+}
+
+fn read(fs: &Fs, number: usize) -> Contents {
+    let find = |first| fs.lookup(&CTX, Node::current(Ino::ROOT), name(first, number).as_bytes());
+    let attr = match find('f') {
+        Err(Error::NotFound) => find('g'),
+        found => found,
+    };
+    match attr {
+        Err(Error::NotFound) => None,
+        Err(error) => panic!("file {number}: {error}"),
+        Ok(attr) => {
+            let mut bytes = vec![0; usize::try_from(attr.size).unwrap()];
+            fs.read(&CTX, attr.ino, 0, &mut bytes).unwrap();
+            Some(bytes)
+        }
+    }
+}
+
+/// Fails the slot at one store; says whether there were so many, and how many operations failed.
+fn fail_at(at: u64, update: UpdatePolicy, placement: Placement) -> (bool, usize) {
+    let failing = Arc::new(Failing { at, ..Failing::default() });
+    let fs = Arc::new(open_as(pool(&failing), &options(update, placement)));
+    failing.fs.set(Arc::downgrade(&fs)).unwrap();
+    let mut files = Vec::new();
+    let mut failures = 0;
+    for number in 0..FILES {
+        let (may, result) = work(&fs, number);
+        files.push(may);
+        match result {
+            Ok(()) => {}
+            Err(Error::Lost(_)) => failures += 1,
+            Err(error) => panic!("store {at}, file {number}: {error}"),
+        }
+    }
+    let slots = [bytes_of(fs.pm(), 0), std::mem::take(&mut *failing.had.lock().unwrap())];
+    let has_failed = fs.failed_slots() != 0;
+    if !has_failed {
+        return (false, failures);
+    }
+    drop(fs);
+    let pm = Pm::anonymous(&[SLOT_BYTES; 2], &PmOptions::default()).unwrap();
+    for (slot, bytes) in (0..).zip(&slots) {
+        pm.fence(pm.stream(PmAddr::new(slot, 0), bytes, Purpose::Data)).end();
+    }
+    verify(&pm);
+    let fs = open_as(pm, &options(update, placement));
+    for (number, may) in files.iter().enumerate() {
+        let found = read(&fs, number);
+        assert!(
+            may.contents.contains(&found),
+            "store {at}: file {number} is none of the {} that it may be",
+            may.contents.len()
+        );
+    }
+    (true, failures)
+}
+
+#[test]
+fn no_commit_leads_to_what_was_lost() {
+    for (update, placement) in [
+        (UpdatePolicy::Auto, Placement::Spread),
+        (UpdatePolicy::Cow, Placement::Wasa),
+        (UpdatePolicy::Adl, Placement::Spread),
+    ] {
+        let (mut at, mut failures) = (1, 0);
+        loop {
+            let (has_failed, failed) = fail_at(at, update, placement);
+            if !has_failed {
+                break;
+            }
+            failures += failed;
+            at += 1;
+        }
+        assert!(at > 300 && failures > 300, "{update:?}: {at} stores, {failures} failures");
+    }
+}
