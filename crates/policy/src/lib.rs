@@ -13,7 +13,7 @@ pub use benefit::{BufferCosts, SyncedSoon, Tally};
 pub use form::{CommitCosts, Form};
 pub use mode::Mode;
 pub use rules::BufferRules;
-pub use slots::{Placement, SlotLoad, SlotPolicy, Turn, wear};
+pub use slots::{Placement, SlotLoad, SlotPolicy, Turn, wear, wear_of_all};
 pub use update::{
     FINE_LOG_BYTES_MAX, Method, PAIRED_BYTES_MAX, UNDO_BYTES_MAX, UpdatePolicy, WriteShape,
 };

@@ -16,10 +16,18 @@ pub struct SlotLoad {
 /// many writes a cell stands, or the same number for all slots where nobody knows: 0 is taken for 1. It
 /// is assumed that the memory spreads what it gets over its cells (WASA, II.B and equation 2).
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "a share, of which 53 bits are enough")]
 pub fn wear(lines: u64, pages: u64, endurance: u64) -> f64 {
-    const LINES_PER_PAGE: u64 = 64;
-    lines as f64 / ((pages * LINES_PER_PAGE).max(1) as f64 * endurance.max(1) as f64)
+    wear_of_all(lines, [(pages, endurance)])
+}
+
+/// As [`wear`], of slots of so many pages and that endurance each, were they one.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "a share, of which 53 bits are enough")]
+pub fn wear_of_all(lines: u64, slots: impl IntoIterator<Item = (u64, u64)>) -> f64 {
+    const LINES_PER_PAGE: f64 = 64.0;
+    let writes =
+        |(pages, endurance): (u64, u64)| pages as f64 * LINES_PER_PAGE * endurance.max(1) as f64;
+    lines as f64 / slots.into_iter().map(writes).sum::<f64>().max(1.0)
 }
 
 /// Orders slots for an allocation.
@@ -163,6 +171,8 @@ mod tests {
         );
         assert!(wear(100, 10, 1000) < wear(100, 10, 10), "so is one that endures more");
         assert!((wear(640, 10, 1) - 1.0).abs() < 1e-9);
+        let both = wear_of_all(640, [(10, 1), (10, 3)]);
+        assert!((both - 0.25).abs() < 1e-9, "{both}: what one endures more counts for both");
     }
 
     #[test]

@@ -37,10 +37,9 @@ pub(crate) struct SlotRanges {
 }
 
 impl SlotRanges {
-    /// Where a search goes on in it that was at range `cursor` last.
+    /// Where a search goes on in it that was at its range number `cursor` last, or at that of another slot.
     fn start(&self, cursor: u64) -> u64 {
-        let is_here = (self.first..self.first + self.count).contains(&cursor);
-        if is_here { cursor } else { self.first }
+        self.first + cursor % self.count.max(1)
     }
 }
 
@@ -332,8 +331,8 @@ impl Ranges {
         Ok(())
     }
 
-    /// Takes up to `want` contiguous pages of a slot, and not fewer than `least`, searching from range `cursor`
-    /// on. Returns the extent and where to go on next time.
+    /// Takes up to `want` contiguous pages of a slot, and not fewer than `least`, searching from its
+    /// range number `cursor` on. Returns the extent and where to go on next time.
     pub(super) fn take_in_slot(
         &self,
         arena: &Arena,
@@ -384,7 +383,8 @@ impl Ranges {
                 return Ok(None);
             }
             if let Some(extent) = self.take_in(arena, op, range, want)? {
-                return Ok(Some((extent, range)));
+                let (_, of) = self.slot_of(range).ok_or_else(|| bad_range(range))?;
+                return Ok(Some((extent, range - of.first)));
             }
         }
         Ok(None)

@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use novale_arena::{Arena, AtomicU64, Off};
 use novale_layout::{LINES_PER_PAGE, MAX_SLOTS, PmAddr, WearLine};
 use novale_pm::Counters;
-use novale_policy::{Placement, SlotLoad, SlotPolicy, Turn, wear};
+use novale_policy::{Placement, SlotLoad, SlotPolicy, Turn, wear, wear_of_all};
 
 use crate::base::error::Result;
 
@@ -117,17 +117,10 @@ impl Wear {
         Ok(!self.is_asked() || self.word(arena, COOL)?.load(Relaxed) >> page.slot() & 1 != 0)
     }
 
-    /// Whether overwrites of pages in that slot are to move away from there.
+    /// A bit for each slot that overwrites are to move away from.
     #[inline]
-    pub(crate) fn is_hot(&self, arena: &Arena, page: PmAddr) -> bool {
-        let hot = self.word(arena, HOT).map_or(0, |hot| hot.load(Relaxed));
-        hot >> page.slot() & 1 != 0
-    }
-
-    /// Whether there is a slot that overwrites move away from.
-    #[inline]
-    pub(crate) fn is_any_hot(&self, arena: &Arena) -> Result<bool> {
-        Ok(self.is_asked() && self.word(arena, HOT)?.load(Relaxed) != 0)
+    pub(crate) fn hot_slots(&self, arena: &Arena) -> Result<u64> {
+        if self.is_asked() { Ok(self.word(arena, HOT)?.load(Relaxed)) } else { Ok(0) }
     }
 
     /// Counts pages that are taken or overwritten; says whether it is time to look anew. A count that another
@@ -150,8 +143,12 @@ impl Wear {
     pub(crate) fn choose(&self, arena: &Arena, free: &[u64], turn: Turn) -> Result<usize> {
         let mut loads = ArrayVec::<SlotLoad, SLOTS_MAX>::new();
         for (slot, (cells, &pages_free)) in self.slots.iter().zip(free).enumerate() {
-            let lines = self.slot(arena, slot)?[EXPECTED].load(Relaxed);
-            let wear = wear(lines, cells.pages, cells.endurance);
+            let wear = if self.placement.is_wear_aware() {
+                let lines = self.slot(arena, slot)?[EXPECTED].load(Relaxed);
+                wear(lines, cells.pages, cells.endurance)
+            } else {
+                0.0
+            };
             loads.push(SlotLoad { pages: cells.pages, pages_free, wear });
         }
         Ok(self.placement.first(&loads, turn))
@@ -179,7 +176,6 @@ impl Wear {
     /// Adds up anew what has reached the slots, and says which are cool, and which hot.
     pub(crate) fn refresh(&self, arena: &Arena, free: &[u64]) -> Result<()> {
         let lines = self.lines(arena)?;
-        let shares = || self.slots.iter().map(|cells| cells.pages.saturating_mul(cells.endurance));
         let worn = |slot: usize, more_pages: u64| {
             let cells =
                 self.slots.get(slot).copied().unwrap_or(SlotCells { pages: 1, endurance: 1 });
@@ -190,7 +186,7 @@ impl Wear {
             (0..lines.len()).filter(|slot| free.get(*slot).is_some_and(|free| *free > 0));
         let coolest = with_room.map(|slot| worn(slot, 0)).min_by(f64::total_cmp);
         let all = lines.iter().fold(0u64, |sum, lines| sum.saturating_add(*lines));
-        let mean = shared(all, shares());
+        let mean = wear_of_all(all, self.slots.iter().map(|cells| (cells.pages, cells.endurance)));
         // A page that leaves a hot slot needs a place to go.
         let has_refuge = (0..lines.len()).any(|slot| {
             free.get(slot).is_some_and(|free| *free >= COOL_PAGES) && worn(slot, 0) < mean
@@ -216,13 +212,6 @@ impl Wear {
         };
         self.lines(arena)?.into_iter().enumerate().map(next).collect()
     }
-}
-
-/// The wear of all slots together, were they one.
-#[allow(clippy::cast_precision_loss, reason = "a share, of which 53 bits are enough")]
-fn shared(lines: u64, shares: impl Iterator<Item = u64>) -> f64 {
-    let cells: f64 = shares.map(|share| share as f64 * LINES_PER_PAGE as f64).sum();
-    lines as f64 / cells.max(1.0)
 }
 
 /// Slots of which nobody knows what they endure are taken to endure what the best one does.

@@ -153,8 +153,8 @@ impl Fs {
     fn is_worn(&self, call: &Call<'_>, parts: &PageParts<'_>) -> Result<bool> {
         let (arena, allocator) = (self.arena(), &self.allocator);
         allocator.look_at_wear(arena, call.hint, 1)?;
-        Ok(allocator.wear.is_any_hot(arena)?
-            && parts.iter().any(|part| allocator.wear.is_hot(arena, part.home)))
+        let hot = allocator.wear.hot_slots(arena)?;
+        Ok(hot != 0 && parts.iter().any(|part| hot >> part.home.slot() & 1 != 0))
     }
 
     /// Whether there is room for the partners that a write needs: they never have more pages than are
