@@ -63,7 +63,7 @@ fn wear_is_even_and_stays_known() {
     assert!(shown.contains("#####") && shown.contains("slot 2"), "{shown}");
     let picture = scratch.slot("wear.svg");
     novale(&with(&["wear", "--svg", &picture], &slots)).ok();
-    assert!(fs::read_to_string(&picture).unwrap().contains("times that all of it was written"));
+    assert!(fs::read_to_string(&picture).unwrap().contains("percent of what it endures"));
 }
 
 #[test]

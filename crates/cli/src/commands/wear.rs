@@ -74,14 +74,13 @@ pub(crate) fn run(args: &WearArgs) -> Result<()> {
             show(&wear)
         };
     };
-    let (mut before, mut placement) = lines_now(&found)?;
+    let (mut before, placement) = lines_now(&found)?;
     if placement.is_none() {
         bail!("{}: nobody has the pool open: nothing is written to it", slots::shown(&found.paths));
     }
     // Until nobody has the pool open, or nobody listens.
     while !is_unheard(seconds)? {
-        let (lines, now) = lines_now(&found)?;
-        placement = now;
+        let (lines, placement) = lines_now(&found)?;
         if placement.is_none() {
             return Ok(());
         }
@@ -99,11 +98,11 @@ pub(crate) fn run(args: &WearArgs) -> Result<()> {
     Ok(())
 }
 
-/// How long there has been the pool.
+/// How long there has been the pool; no time where it says that it was made later than now.
 fn age(found: &Found) -> Duration {
     let made = Duration::from_nanos(u64::try_from(found.info.created_ns).unwrap_or(0));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(made).max(Duration::from_secs(1))
+    now.saturating_sub(made)
 }
 
 /// Lines that reached each slot, and how the slots are used where the pool is open.
@@ -142,7 +141,7 @@ impl Wear {
             .map(|((slot, path), (lines, sent))| {
                 let said = Some(slot.endurance).filter(|writes| *writes > 0);
                 let days = time.as_secs_f64() / DAY_SECONDS;
-                let per_day = real(sent * LINE_BYTES) / days;
+                let per_day = if days > 0.0 { real(sent * LINE_BYTES) / days } else { 0.0 };
                 SlotWear::new(
                     slot.index,
                     path,
@@ -210,13 +209,15 @@ fn mean_and_deviation(of: &[f64]) -> (f64, f64) {
     (mean, (squares / count).sqrt())
 }
 
-/// Days in words: `1.2e4 years`, `80 days`.
+/// Days in words: `1.2e4 years`, `80 days`, `12 seconds`.
 fn in_days(days: Option<f64>) -> String {
     match days {
         None => "-".to_owned(),
         Some(days) if days >= 36_500.0 * 1000.0 => format!("{:.1e} years", days / 365.25),
         Some(days) if days >= 730.0 => format!("{:.0} years", days / 365.25),
-        Some(days) => format!("{days:.1} days"),
+        Some(days) if days >= 2.0 => format!("{days:.1} days"),
+        Some(days) if days >= 2.0 / 24.0 => format!("{:.1} hours", days * 24.0),
+        Some(days) => format!("{:.0} seconds", days * DAY_SECONDS),
     }
 }
 
@@ -227,7 +228,7 @@ fn show(wear: &Wear) -> Result<()> {
         None => say!("slots     not in use: as far as they say themselves")?,
     }
     say!("skew      {:.2} %: the most worn slot above the mean", wear.skew_percent)?;
-    let days = in_days(Some(wear.seconds / DAY_SECONDS));
+    let days = in_days(Some(wear.seconds / DAY_SECONDS).filter(|days| *days > 0.0));
     say!("lasts     {}, at the rate of {days}", in_days(wear.days_left))?;
     if wear.slots.iter().any(|slot| slot.endurance.is_none()) {
         say!("          what the memory endures is not known: give --endurance, here or to mkfs")?;
@@ -254,9 +255,17 @@ fn bar(part: f64) -> String {
     format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled))
 }
 
-/// The same as a picture: a bar for each slot.
+/// The same as a picture: a bar for each slot, of the part of its life that is over; where nobody knows what
+/// they all endure, of how often they were written.
 fn draw(wear: &Wear, file: &Path) -> Result<()> {
-    let most = wear.slots.iter().map(|slot| slot.times_written).fold(0.0, f64::max).max(1e-9);
+    let is_known = wear.slots.iter().all(|slot| slot.endurance.is_some());
+    let (unit, what) = if is_known {
+        (100.0, "percent of what it endures")
+    } else {
+        (1.0, "times that all of it was written")
+    };
+    let height = |slot: &SlotWear| unit * if is_known { slot.worn() } else { slot.times_written };
+    let most = wear.slots.iter().map(height).fold(0.0, f64::max).max(1e-12);
     let root = SVGBackend::new(file, (900, 420)).into_drawing_area();
     root.fill(&WHITE)?;
     let count = real(wear.slots.len() as u64);
@@ -273,11 +282,11 @@ fn draw(wear: &Wear, file: &Path) -> Result<()> {
         .x_labels(wear.slots.len())
         .x_label_formatter(&|slot| format!("{slot:.0}"))
         .x_desc("slot")
-        .y_desc("times that all of it was written")
+        .y_desc(what)
         .draw()?;
     chart.draw_series(wear.slots.iter().map(|slot| {
         let at = f64::from(slot.slot);
-        let corners = [(at - 0.4, 0.0), (at + 0.4, slot.times_written)];
+        let corners = [(at - 0.4, 0.0), (at + 0.4, height(slot))];
         Rectangle::new(corners, RGBColor(38, 70, 83).filled())
     }))?;
     root.present()?;
