@@ -20,9 +20,17 @@ fn calls_fail_and_the_program_goes_on() {
     let Some(scratch) = Scratch::for_mount("calls_fail_and_the_program_goes_on") else { return };
     let (a, b, dir) = (scratch.slot("a"), scratch.slot("b"), scratch.dir());
     novale(&["mkfs", "--size", "32M", &a, &b]).ok();
-    novale(&["mount", "-o", "direct", &a, &b, &dir]).ok();
+    novale(&["mount", "-o", "direct,placement=single", &a, &b, &dir]).ok();
     for number in 0..8 {
         std::fs::create_dir(scratch.in_dir(&format!("d{number}"))).unwrap();
+    }
+    // The first slot is used up first: what lies in the second one are the last of these.
+    std::fs::create_dir(scratch.in_dir("big")).unwrap();
+    for number in 0..40 {
+        std::fs::write(scratch.in_dir(&format!("big/{number}")), vec![9; 1 << 20]).unwrap();
+    }
+    for number in 0..10 {
+        std::fs::remove_file(scratch.in_dir(&format!("big/{number}"))).unwrap();
     }
     let told = succeeds(&task(&scratch, "loses_a_slot").env(SLOT, &b).output().unwrap());
     assert!(told.contains("went on"), "{told}");
@@ -93,6 +101,10 @@ mod tasks {
         let slot = std::env::var_os(SLOT).unwrap();
         OpenOptions::new().write(true).open(slot).unwrap().set_len(0).unwrap();
         let mut lost = 0;
+        for number in 10..40 {
+            lost += u32::from(fs::read(place.join(format!("big/{number}"))).is_err());
+        }
+        assert!(lost > 0, "nothing lay in the slot");
         for number in 60..200 {
             match fs::write(path(&place, number), bytes(number)) {
                 Ok(()) => whole.push(number),
