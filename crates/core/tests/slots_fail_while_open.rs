@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use novale_core::{
-    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Result, UpdatePolicy, mkfs,
+    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Result, SetXattr, UpdatePolicy,
+    mkfs,
 };
-use novale_layout::FileKind;
+use novale_layout::{FileKind, PmAddr, RoFeature, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, SlotSpec, survive_failing_slots};
 use support::{MB, open_as};
 
@@ -167,5 +168,37 @@ fn nothing_acknowledged_on_the_other_slot_is_lost() {
         let files = results.iter().flat_map(|(files, _)| files);
         let [whole, later, lost] = count_read(fs, files, update);
         assert!(whole > 50 && later > 0 && lost > 0, "{whole} whole, {later} later, {lost} lost");
+    }
+}
+
+/// What a pool has not used before is said in the superblock first, of which a copy may be lost.
+#[test]
+fn features_are_used_first_after_a_failure() {
+    // The last slot has the replica.
+    for failing in [1, 2] {
+        let pm = Pm::anonymous(&[16 * MB; 3], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(3, 4)).unwrap();
+        let features = |pm: &Pm, at| {
+            let mut bytes = [0; SUPERBLOCK_BYTES];
+            pm.load(at, &mut bytes).unwrap();
+            Superblock::decode(&bytes).unwrap().features_ro_compat
+        };
+        let [pairs, xattrs] = [RoFeature::Pairs, RoFeature::Xattrs].map(RoFeature::bit);
+        assert_eq!(features(&pm, PmAddr::new(0, 0)) & (pairs | xattrs), 0);
+        let update = Some(UpdatePolicy::Paired);
+        let fs = open_as(pm, &OpenOptions { update, now_ns: 2, ..OpenOptions::default() });
+        fs.pm().set_failed(1 << failing);
+        let file = create(&fs, &CTX, Ino::ROOT, "f", FileKind::File).unwrap();
+        fs.write(&CTX, file, 0, &[1; 20_000]).unwrap();
+        fs.write(&CTX, file, 5000, &[2; 100]).unwrap();
+        let set = SetXattr { name: b"user.a", value: b"v", ..SetXattr::default() };
+        fs.setxattr(&CTX, Node::current(file), &set).unwrap();
+        let mut read = [0; 102];
+        fs.read(&CTX, file, 4999, &mut read).unwrap();
+        assert!(read[0] == 1 && read[101] == 1 && read[1..101] == [2; 100]);
+        let replica = PmAddr::new(2, 16 * MB - 4096);
+        for at in [PmAddr::new(0, 0), replica].into_iter().filter(|at| at.slot() != failing) {
+            assert_eq!(features(fs.pm(), at) & (pairs | xattrs), pairs | xattrs, "{at}");
+        }
     }
 }

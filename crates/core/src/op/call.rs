@@ -174,7 +174,12 @@ impl Fs {
         let call = self.begin(OpKind::Manage, ctx)?;
         // Clients do it one after the other.
         let _root = self.lock(&call, Ino::ROOT)?;
-        Pool::read(&self.pm)?.set_feature(&self.pm, feature);
+        match call.health.failed {
+            0 => Pool::read(&self.pm)?.set_feature(&self.pm, feature),
+            // What a failed slot says of itself can't be read.
+            failed => Pool::set_feature_without(&self.pm, failed, feature)?,
+        }
+        self.check_slots(&call)?;
         self.features.fetch_or(feature.bit(), Ordering::Relaxed);
         Ok(())
     }

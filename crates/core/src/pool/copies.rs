@@ -105,6 +105,15 @@ pub(crate) fn superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock,
         .map_err(|error| Error::BadPool(error.to_string()))
 }
 
+/// The superblock by its first copy alone.
+pub(crate) fn first_superblock(pm: &Pm) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    pm.load(PmAddr::new(0, 0), &mut bytes)?;
+    Superblock::decode(&bytes).map_err(|error| {
+        Error::BadPool(format!("the first copy of the superblock is damaged: {error}"))
+    })
+}
+
 /// A copy as it was read.
 struct Read<T> {
     at: PmAddr,

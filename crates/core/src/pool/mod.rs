@@ -213,6 +213,22 @@ impl Pool {
         self.write_superblock(pm);
     }
 
+    /// As [`Pool::set_feature`], where slots have failed that are not slot 0, by their bits: only the copies in
+    /// the others say so. Where the replica is lost, a crash that tears the first copy leaves what the
+    /// restored slot has, and nothing has used the feature by then.
+    pub(crate) fn set_feature_without(pm: &Pm, failed: u64, feature: RoFeature) -> Result<()> {
+        let mut superblock = copies::first_superblock(pm)?;
+        superblock.features_ro_compat |= feature.bit();
+        let bytes = superblock.encode();
+        let last = pm.slot_count().saturating_sub(1);
+        if failed >> last & 1 == 0 {
+            let replica = replica_of(&copies::slot_header(pm, last)?.0);
+            pm.fence(pm.stream(replica, &bytes, Purpose::Other)).end();
+        }
+        pm.fence(pm.stream(PmAddr::new(0, 0), &bytes, Purpose::Other)).end();
+        Ok(())
+    }
+
     /// Makes the superblock name the tables that there are, durably.
     pub(crate) fn set_roots(&mut self, pm: &Pm) {
         self.superblock.roots = Roots::fixed();
