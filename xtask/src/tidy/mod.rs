@@ -11,6 +11,7 @@ mod bans;
 mod calls;
 mod docs;
 mod length;
+mod merges;
 mod names;
 mod packages;
 mod rooms;
@@ -63,9 +64,15 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let tree = Tree::read(root)?;
     let packages = packages::read(root)?;
     let mut findings = Vec::new();
-    for rule in
-        [length::check, calls::check, names::check, docs::check, rooms::check, shared::check]
-    {
+    for rule in [
+        length::check,
+        merges::check,
+        calls::check,
+        names::check,
+        docs::check,
+        rooms::check,
+        shared::check,
+    ] {
         findings.extend(rule(&tree));
     }
     findings.extend(arrows::check(&packages));
