@@ -114,7 +114,7 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     let (mut reports, mut accuracies) = (Vec::new(), Vec::new());
     let plans = [figure_8(common, device)?, figure_10(device), figure_11(device), figure_12()?];
     for plan in plans.into_iter().filter(|plan| options.figure.contains(&plan.number)) {
-        let (report, figure, foretold) = measure(common, options, plan)?;
+        let (report, figure, foretold) = measure(common, options, &plan)?;
         if let Some(folder) = &options.svg {
             figure.write(folder)?;
         }
@@ -207,7 +207,7 @@ impl Accuracy {
 fn measure(
     common: &Common,
     options: &Options,
-    plan: Plan,
+    plan: &Plan,
 ) -> Result<(Report, Figure, Vec<Accuracy>)> {
     let (mut rows, mut accuracies, mut groups) = (Vec::new(), Vec::new(), Vec::new());
     let mut gains = vec![Vec::new(); plan.bars.len()];

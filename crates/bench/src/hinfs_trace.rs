@@ -45,7 +45,11 @@ impl Trace {
     fn replay(&self, target: &Target, round: u64) -> Result<Times> {
         let longest = self.calls.iter().map(|call| match call {
             Call::Write { len, .. } | Call::Read { len, .. } => *len,
-            _ => 0,
+            Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Attributes { .. }
+            | Call::Sync { .. }
+            | Call::Nothing => 0,
         });
         let data = vec![0x5a; usize::try_from(longest.max().unwrap_or(0))?];
         let mut replay =

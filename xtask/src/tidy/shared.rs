@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x6d59_54a6_c244_87cf,
+        fingerprint: 0xbe89_d747_e20c_7d09,
     },
 ];
 

@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(MkfsArgs),
-    Mount(MountArgs),
+    Mount(Box<MountArgs>),
     Umount(UmountArgs),
     Run(RunArgs),
     Info(InfoArgs),

@@ -50,6 +50,8 @@ struct PoolFacts {
     inodes: Option<u64>,
     /// Which methods writes take where neither a file nor a mount says so.
     default_method: &'static str,
+    /// When writes become durable, likewise.
+    default_mode: &'static str,
     slots: Vec<SlotFacts>,
 }
 
@@ -200,6 +202,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
         default_method: info.update.unwrap_or_default().name(),
+        default_mode: info.mode.unwrap_or_default().name(),
         slots: slots.collect(),
     })
 }
@@ -212,7 +215,11 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     say!("state     {}", state(facts))?;
     say!("survives  {survives}")?;
     if facts.method.is_none() {
-        say!("writes    {}, where neither a file nor a mount says so", facts.default_method)?;
+        say!(
+            "writes    {}, {}, where neither a file nor a mount says so",
+            facts.default_method,
+            facts.default_mode
+        )?;
     }
     if facts.features_ro_compat != 0 {
         say!("features  {}", features(facts.features_ro_compat))?;

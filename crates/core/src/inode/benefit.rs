@@ -40,9 +40,9 @@ const BITS: u64 = EAGER | SYNCED;
 const SCORE: u64 = 0xff;
 
 /// Words of the ghost buffer for a page.
-const GHOST_WORDS: u64 = 2;
+const GHOST_WORDS: usize = 2;
 const LINE_WORDS: usize = 8;
-const PAGES_A_LINE: u64 = LINE_WORDS as u64 / GHOST_WORDS;
+const PAGES_A_LINE: u64 = (LINE_WORDS / GHOST_WORDS) as u64;
 /// Pages that it has at most, as a power of two: 1 MB.
 const GHOST_PAGES_MAX_LOG2: u32 = 16;
 
@@ -208,8 +208,8 @@ impl Ghost {
         let tag = mixed(mixed(view.ino().get() ^ since.rotate_left(24)) ^ page);
         let place = tag % self.pages;
         let line = self.table.word(place / PAGES_A_LINE * LINE_WORDS as u64);
-        let (pairs, _) = arena.block::<LINE_WORDS>(line)?.as_chunks::<{ GHOST_WORDS as usize }>();
-        let pair = pairs.iter().nth(usize::try_from(place % PAGES_A_LINE).unwrap_or(0));
+        let (pairs, _) = arena.block::<LINE_WORDS>(line)?.as_chunks::<GHOST_WORDS>();
+        let pair = pairs.get(usize::try_from(place % PAGES_A_LINE).unwrap_or(0));
         let Some([tag_word, mask_word]) = pair else { return Ok(0) };
         let had = if tag_word.load(Relaxed) == tag {
             mask_word.load(Relaxed)
