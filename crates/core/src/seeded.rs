@@ -212,6 +212,10 @@ pub enum Bug {
     BufferedInPart,
     /// An access time counts before it is stored: the one before it, which was replaced, comes back.
     AccessCountsEarly,
+    /// Settling does not give back what a dead client's commit has freed.
+    ReleasedLost,
+    /// Settling gives that back though the client was giving it back itself.
+    ReleasedTwice,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -210,6 +210,18 @@ impl<'a> Op<'a> {
     pub fn clear_notes(&self) {
         self.record.clear_notes(self.arena());
     }
+
+    /// Forgets words and extents: the commits stay as well.
+    #[inline]
+    pub fn clear_notes_but_commits(&self) {
+        self.record.clear_notes_but_commits(self.arena());
+    }
+
+    /// Forgets commits, before others are noted.
+    #[inline]
+    pub fn forget_commits(&self) {
+        self.record.forget_commits();
+    }
 }
 
 impl std::fmt::Debug for Op<'_> {

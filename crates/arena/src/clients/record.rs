@@ -269,8 +269,26 @@ impl<'a> RecordWords<'a> {
     /// Forgets commits, words and extents.
     #[inline]
     pub(crate) fn clear_notes(self, arena: &Arena) {
+        self.keep_of_notes(arena, 0);
+    }
+
+    /// Forgets words and extents.
+    #[inline]
+    pub(crate) fn clear_notes_but_commits(self, arena: &Arena) {
+        self.keep_of_notes(arena, COMMITS_MASK);
+    }
+
+    /// Forgets commits.
+    #[inline]
+    pub(crate) fn forget_commits(self) {
+        self.publish(self.counts() & !COMMITS_MASK);
+    }
+
+    /// Forgets all but the counts of a mask.
+    #[inline]
+    fn keep_of_notes(self, arena: &Arena, mask: u64) {
         let counts = self.counts();
-        self.publish(0);
+        self.publish(counts & mask);
         for list in [&TAKEN, &FREE] {
             if list.count(counts) > INLINE {
                 free_overflow(arena, at(self.0, list.overflow), list.count(counts));

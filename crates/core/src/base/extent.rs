@@ -22,6 +22,11 @@ impl Extent {
     pub(crate) fn end(&self) -> PmAddr {
         self.addr.add(self.pages * PAGE)
     }
+
+    /// The raw address of each page.
+    pub(crate) fn each_raw(self) -> impl Iterator<Item = u64> {
+        (0..self.pages).map(move |page| self.addr.add(page * PAGE).raw())
+    }
 }
 
 /// A list of extents; two are kept inline, since most operations touch no more, and the rest in a

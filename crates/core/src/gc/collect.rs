@@ -385,6 +385,8 @@ impl Fs {
         dentries: &Dentries,
     ) -> Result<()> {
         let (view, arena) = (&locked.view, self.arena());
+        // From here on the log does not say any more what the inode had before an earlier commit.
+        call.op.forget_commits();
         let publish = || -> Result<()> {
             view.set_log_pages(view.log_pages() - reclaimed);
             view.set_gc_cursor(cursor);

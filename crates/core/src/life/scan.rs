@@ -407,18 +407,22 @@ pub(crate) struct AcceptedLog {
     /// The log's pages, those that any entry maps, and those of the extended attributes, by raw
     /// address.
     pub(crate) pages: Vec<u64>,
+    /// Pages that were the inode's before a commit, and are not any more: by raw address.
+    pub(crate) released: BTreeSet<u64>,
     pub(crate) pending: Flushed,
     /// Bytes to be stored where they belong, once what is pending is durable.
     pub(crate) owed: Vec<Owed>,
 }
 
 impl AcceptedLog {
+    /// Reads the log; `commit` is the number of the commit whose pages to be freed are asked for.
     pub(crate) fn read(
         pm: &Pm,
         seed: Seed,
         ino: Ino,
         place: &InodePlace,
         standing: &Standing,
+        commit: Option<u64>,
     ) -> Result<Self> {
         let identity = standing
             .identity
@@ -429,17 +433,31 @@ impl AcceptedLog {
             accepted: Accepted::of(pm, &standing.line),
             pages: Vec::new(),
             mappings: Mappings::default(),
+            pairs: LoggedPairs::default(),
             xattr_root: identity.xattr_root,
+            id: &id,
+            commit,
+            log: Vec::new(),
+            before: None,
         };
         replay(pm, &id, None, &standing.line, &mut settled)?;
-        Xattrs::read(pm, &id, settled.xattr_root)?.for_each_page(&mut |extent| {
-            settled.own(extent);
-            Ok(())
-        })?;
+        let xattrs = xattr_pages(pm, &id, settled.xattr_root)?;
+        settled.pages.extend(&xattrs);
+        let released = settled.released(&xattrs)?;
         let Settled { accepted, mappings, pages, .. } = settled;
         let (pending, owed) = accepted.finish(&id, &mappings, standing.line.size)?;
-        Ok(Self { pages, pending, owed })
+        Ok(Self { pages, released, pending, owed })
     }
+}
+
+/// The pages of a set of attributes.
+fn xattr_pages(pm: &Pm, id: &LogId, root: PmAddr) -> Result<BTreeSet<u64>> {
+    let mut pages = BTreeSet::new();
+    Xattrs::read(pm, id, root)?.for_each_page(&mut |extent| {
+        pages.extend(extent.each_raw());
+        Ok(())
+    })?;
+    Ok(pages)
 }
 
 /// What the log of an inode whose last client died comes to.
@@ -447,31 +465,72 @@ struct Settled<'a> {
     accepted: Accepted<'a>,
     pages: Vec<u64>,
     mappings: Mappings,
+    pairs: LoggedPairs,
     xattr_root: PmAddr,
+    id: &'a LogId,
+    /// The commit whose pages to be freed are asked for, and what the inode had before it, where it has
+    /// entries: numbers never fall along a log.
+    commit: Option<u64>,
+    before: Option<BTreeSet<u64>>,
+    /// The log's pages.
+    log: Vec<u64>,
 }
 
 impl Settled<'_> {
     fn own(&mut self, extent: Extent) {
-        self.pages.extend((0..extent.pages).map(|page| extent.addr.add(page * PAGE).raw()));
+        self.pages.extend(extent.each_raw());
+    }
+
+    /// The pages of the file and the second copies that count, as far as the log was read.
+    fn mapped(&self) -> Result<BTreeSet<u64>> {
+        let mut mapped = BTreeSet::new();
+        resolve(self.mappings.all(), &mut |first, extent| -> Result<()> {
+            mapped.extend(extent.each_raw());
+            mapped.extend(self.pairs.of(first, extent).map(|(_, pair)| pair.partner.raw()));
+            Ok(())
+        })?;
+        Ok(mapped)
+    }
+
+    /// What the inode had before the commit and has no more, where the whole log was read.
+    fn released(&mut self, xattrs: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
+        let Some(mut released) = self.before.take() else { return Ok(BTreeSet::new()) };
+        for page in self.mapped()?.iter().chain(xattrs).chain(&self.log) {
+            released.remove(page);
+        }
+        Ok(released)
     }
 }
 
 impl Fold for Settled<'_> {
     fn page(&mut self, addr: PmAddr, _seq: u64) -> Result<()> {
         self.own(Extent { addr, pages: 1 });
+        self.log.push(addr.raw());
         self.accepted.write_back(addr, PAGE, Purpose::Log);
+        Ok(())
+    }
+
+    fn entry(&mut self, at: &Logged<'_>) -> Result<()> {
+        let is_of = |commit| at.header.op_seq >= commit;
+        if self.before.is_none() && self.commit.is_some_and(is_of) {
+            let mut before = self.mapped()?;
+            before.extend(xattr_pages(self.accepted.pm, self.id, self.xattr_root)?);
+            self.before = Some(before);
+        }
         Ok(())
     }
 
     fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
         self.own(extent);
         self.mappings.push(Mapping::of(first, extent));
+        self.pairs.map(first..first + extent.pages);
         self.accepted.map(at, first, extent);
         Ok(())
     }
 
     fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
         self.mappings.push(Mapping::hole(pages.clone()));
+        self.pairs.map(pages.clone());
         self.accepted.unmap(pages);
         Ok(())
     }
@@ -482,6 +541,7 @@ impl Fold for Settled<'_> {
 
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
         self.own(Extent { addr: pair.partner, pages: 1 });
+        self.pairs.pair(pair);
         self.accepted.pair(at, pair);
         Ok(())
     }

@@ -58,6 +58,15 @@ struct Holdings<'a> {
     lanes: Vec<Lane<'a>>,
 }
 
+/// What the logs of these inodes say of pages, by raw address.
+#[derive(Default)]
+struct LoggedPages {
+    /// Those of the logs, and all that entries name.
+    named: BTreeSet<u64>,
+    /// Those that the operation's commit has freed, of which none was given back.
+    released: BTreeSet<u64>,
+}
+
 /// Why a settler stopped.
 enum Stopped {
     /// Another dead client has what it needs.
@@ -192,10 +201,13 @@ impl Fs {
         if let [held] = holdings.inodes.as_slice() {
             self.settle_hold(record, &held.view)?;
         }
-        let log_pages = self.decide(&mut holdings)?;
+        let logged = self.decide(&mut holdings, record)?;
         let giving = record.phase == Phase::Freeing;
-        let own =
-            if giving { Extents::default() } else { self.pages_of(record, &holdings, &log_pages)? };
+        let own = if giving && !seeded::is_on(Bug::ReleasedTwice) {
+            Extents::default()
+        } else {
+            self.pages_of(record, &holdings, &logged)?
+        };
         let started = record.words.get(GIVEN).copied().flatten().unwrap_or(0);
         let started = started.saturating_sub(u64::from(seeded::is_on(Bug::GivenTwice)));
         let rest = record.free.iter().skip(usize::try_from(started).unwrap_or(usize::MAX));
@@ -239,14 +251,13 @@ impl Fs {
         Ok(holdings)
     }
 
-    /// Decides what stands of each inode, makes it durable, and ends what does not stand. Returns
-    /// the pages of their logs, and those that entries of them name.
-    fn decide(&self, holdings: &mut Holdings<'_>) -> Result<BTreeSet<u64>> {
+    /// Decides what stands of each inode, makes it durable, and ends what does not stand.
+    fn decide(&self, holdings: &mut Holdings<'_>, record: &Record) -> Result<LoggedPages> {
         let inos: BTreeSet<Ino> = holdings.inodes.iter().map(|held| held.ino).collect();
         let pm = &self.pm;
-        let (mut named, mut owed) = (BTreeSet::new(), Vec::new());
+        let (mut logged, mut owed) = (LoggedPages::default(), Vec::new());
         if inos.is_empty() {
-            return Ok(named);
+            return Ok(logged);
         }
         let lanes = lane_pages(pm, self.allocator.lane_count())?;
         let mut journal = Journal::read(pm, self.seed, &lanes)?;
@@ -263,9 +274,13 @@ impl Fs {
             let Some(standing) = held.standing.as_ref().filter(|_| held.has_log()) else {
                 continue;
             };
-            let accepted = AcceptedLog::read(pm, self.seed, held.ino, &held.place, standing)?;
+            let commit = held.commit(record);
+            let accepted =
+                AcceptedLog::read(pm, self.seed, held.ino, &held.place, standing, commit)?;
             pending = pending.and(accepted.pending);
-            named.extend(accepted.pages);
+            logged.named.extend(accepted.pages);
+            let released = accepted.released.into_iter();
+            logged.released.extend(released.filter(|_| held.may_release()));
             if !accepted.owed.is_empty() {
                 for at in standing.torn_lines(&held.place) {
                     pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
@@ -307,7 +322,7 @@ impl Fs {
             }
         }
         pm.fence(pending).end();
-        Ok(named)
+        Ok(logged)
     }
 
     /// Ends a write to the buffer: it is carried out where it has happened, else its blocks are free. So are
@@ -408,6 +423,18 @@ impl Fs {
 }
 
 impl HeldInode<'_> {
+    /// The number of the commit of this inode whose pages the operation had not begun to give back.
+    fn commit(&self, record: &Record) -> Option<u64> {
+        let mut commits = record.commits.iter();
+        commits.find(|commit| commit.inode == self.ino.get()).map(|commit| commit.op_seq)
+    }
+
+    /// Whether pages that are not the inode's any more may be used elsewhere: not where others have them
+    /// mapped.
+    fn may_release(&self) -> bool {
+        !self.view.is_dax() && !self.view.has_parked()
+    }
+
     fn holds(&self) -> u64 {
         self.view.holds().load(Ordering::Relaxed)
     }
@@ -425,27 +452,23 @@ fn extent_of(noted: &novale_arena::Extent) -> Extent {
 
 impl Fs {
     /// The pages that are the dead operation's alone: those noted as taken, and those that its inodes
-    /// keep for their logs, that no log names and neither its lanes nor its record hold.
+    /// keep for their logs, that no log names and neither its lanes nor its record hold; and those that
+    /// its commit has freed.
     fn pages_of(
         &self,
         record: &Record,
         holdings: &Holdings<'_>,
-        named: &BTreeSet<u64>,
+        logged: &LoggedPages,
     ) -> Result<Extents> {
         let spare = holdings.inodes.iter().map(|held| held.view.spare());
-        let all: BTreeSet<u64> = record
-            .taken
-            .iter()
-            .map(extent_of)
-            .chain(spare)
-            .flat_map(|extent| {
-                (0..extent.pages).map(move |page| extent.addr.add(page * PAGE).raw())
-            })
-            .collect();
+        let all: BTreeSet<u64> =
+            record.taken.iter().map(extent_of).chain(spare).flat_map(Extent::each_raw).collect();
         let mut own = Extents::default();
         let none = BTreeSet::new();
-        let named = if seeded::is_on(Bug::SettledPagesTwice) { &none } else { named };
-        for raw in all.difference(named) {
+        let named = if seeded::is_on(Bug::SettledPagesTwice) { &none } else { &logged.named };
+        let released = if seeded::is_on(Bug::ReleasedLost) { &none } else { &logged.released };
+        let unnamed: BTreeSet<u64> = all.difference(named).copied().collect();
+        for raw in unnamed.union(released) {
             let page = PmAddr::from_raw(*raw);
             let held = holdings.lanes.iter().any(|lane| lane.holds_page(page));
             if !held && !Allocator::is_kept(self.arena(), record.owner, page)? {

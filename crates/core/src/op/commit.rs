@@ -232,6 +232,7 @@ impl Fs {
             locked.view.publish(|| ());
             return Err(lost);
         }
+        call.op.forget_commits();
         call.op.note_commit(locked.id.ino.get(), next.op_seq, next.slot ^ 1);
         call.op.set_phase(Phase::Committing);
         // An operation that has one lock alone.
@@ -250,8 +251,9 @@ impl Fs {
             locked.view.set_state(next);
             publish()
         });
-        // The pages are in the log and the index now.
-        call.op.clear_notes();
+        // The pages are in the log and the index now. What the commit frees is known by the note of the
+        // commit, until it is being given back.
+        call.op.clear_notes_but_commits();
         call.op.set_phase(Phase::Published);
         // `?`, not `and`: `and` copies the error's bytes even on success, and that load stalls until the
         // streaming stores have drained.
@@ -307,6 +309,7 @@ impl Fs {
         owing: Owing,
     ) -> Result<Durable> {
         self.check_places(call, parts.iter().map(|part| part.place.addr))?;
+        call.op.forget_commits();
         for part in parts.iter() {
             call.op.note_commit(part.ino.get(), part.next.op_seq, part.next.slot ^ 1);
         }

@@ -1,7 +1,8 @@
 //! Pages that an operation takes from the allocator and frees.
 //!
 //! What is about to be freed is noted in the operation record, where it is much: the client that settles
-//! for a client that dies goes on where it stopped.
+//! for a client that dies goes on where it stopped. Until then a commit is noted whose pages were not
+//! given yet, and settling finds these in the log.
 
 use novale_arena::Phase;
 use novale_layout::{FileKind, PAGE, PmAddr};
@@ -34,7 +35,7 @@ pub(crate) const BUFFERING: usize = 7;
 /// Notes pages that are going to be freed, if they are many: the client that settles for this client, if
 /// it dies, goes on where it stopped.
 fn note_free(call: &Call<'_>, extents: &Extents) {
-    call.op.clear_notes();
+    call.op.clear_notes_but_commits();
     if extents.pages() > UNNOTED_PAGES_MAX {
         for extent in extents.iter() {
             let pages = u32::try_from(extent.pages).unwrap_or(u32::MAX);
@@ -63,9 +64,11 @@ impl Fs {
     /// Frees pages that nothing durable names any more.
     pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
         // One page goes by a single store: there is nothing to be gone on with.
-        call.op.clear_notes();
-        if extents.is_empty() || self.allocator.keep(self.arena(), &call.op, extents)? {
-            return Ok(());
+        if extents.pages() <= 1 {
+            call.op.clear_notes();
+            if extents.is_empty() || self.allocator.keep(self.arena(), &call.op, extents)? {
+                return Ok(());
+            }
         }
         note_free(call, extents);
         self.give_noted(call, extents)?;

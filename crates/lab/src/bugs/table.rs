@@ -154,6 +154,8 @@ pub const BUGS: &[SeededBug] = &[
     bug!("settled-buffer-dropped", SettledBufferDropped, Death, "DESIGN 3, HiNFS", "settling drops what the buffer has of a dead client's file"),
     bug!("buffered-in-part", BufferedInPart, ArenaDeath, "DESIGN 3, HiNFS", "a buffered write changes the file's blocks before it has happened"),
     bug!("access-counts-early", AccessCountsEarly, PowerCut, "SPEC, access time", "an access time counts before it is stored: one that was replaced comes back"),
+    bug!("released-lost", ReleasedLost, Death, "DESIGN 5", "settling does not give back what a dead client's commit has freed"),
+    bug!("released-twice", ReleasedTwice, ArenaDeath, "DESIGN 5", "settling gives back what a dead client's commit has freed, though the client had begun to"),
 ];
 
 #[cfg(test)]
