@@ -303,6 +303,7 @@ impl Fs {
         let counter = if needed == 0 { &self.gc.fast } else { &self.gc.thorough };
         counter.fetch_add(reclaimed, Ordering::Relaxed);
         let place = Switch { before: window.before, first, reclaimed, cursor: last };
+        note_dead(call, &freed);
         self.switch(call, locked, &place, pending, &Dentries { moved, gone })?;
         self.give(call, &freed)
     }
@@ -329,6 +330,7 @@ impl Fs {
         }
         self.gc.fast.fetch_add(count as u64, Ordering::Relaxed);
         let place = Switch { before, first: behind, reclaimed: count as u64, cursor: before };
+        note_dead(call, &freed);
         self.switch(call, locked, &place, Flushed::none(), &dentries)?;
         self.give(call, &freed)
     }
@@ -665,6 +667,15 @@ fn live_pieces(
         end(step, alive);
     }
     Ok(())
+}
+
+/// Notes log pages that a switch takes out, as pages that were taken: who settles gives back what no log
+/// names, and these are named until the switch stands. Without room for the note they may be lost.
+fn note_dead(call: &Call<'_>, dead: &Extents) {
+    for extent in dead.iter() {
+        let pages = u32::try_from(extent.pages).unwrap_or(u32::MAX);
+        let _noted = call.op.note_taken(extent.addr.raw(), pages);
+    }
 }
 
 /// Pages that entries of these sizes (in lines) fill.

@@ -228,7 +228,21 @@ impl Fs {
             self.allocator.give_extent(self.arena(), op, extent)?;
         }
         if !giving {
+            self.free_lanes(recovery, record)?;
             self.reclaim_nameless(record, &holdings)?;
+        }
+        Ok(())
+    }
+
+    /// Frees its lanes' locks, whose journals are decided: an inode that is freed needs a lane, perhaps the
+    /// only one, and what is stopped by this very lock would be lost.
+    fn free_lanes(&self, recovery: &Recovery<'_>, record: &Record) -> Result<()> {
+        for lock in record.locks.iter().copied() {
+            if recovery.holds(record, lock)?
+                && self.allocator.lane_of_lock(self.arena(), lock)?.is_some()
+            {
+                recovery.release(record, lock)?;
+            }
         }
         Ok(())
     }
