@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xbe89_d747_e20c_7d09,
+        fingerprint: 0x8196_e9b5_6439_c3c4,
     },
 ];
 

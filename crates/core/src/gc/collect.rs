@@ -696,6 +696,16 @@ fn needed_pages(lines: impl Iterator<Item = u64>) -> u64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn entries_that_do_not_fit_take_a_page_more() {
+        let needed = |lines: &[u64]| needed_pages(lines.iter().copied());
+        assert_eq!(needed(&[]), 0);
+        assert_eq!(needed(&[1; 63]), 1, "a page has 63 lines for entries");
+        assert_eq!(needed(&[1; 64]), 2);
+        let halves = [32, 32, 31];
+        assert_eq!(needed(&halves), 2, "no entry is in two pages");
+    }
+
     /// A page by what stands in it: `l` lives, `h` has a hole that is needed, `a` has a dead name and `d`
     /// the delete of it.
     fn page(text: &str) -> WindowPage {
