@@ -188,7 +188,13 @@ impl OnFs for CoreMachine {
 /// What the library says.
 pub fn make_pool(pm: &Pm, lanes: u32) -> Result<(), String> {
     let slots = usize::from(pm.slot_count());
-    let options = MkfsOptions { now_ns: now_ns_at(0), ..MkfsOptions::numbered(slots, lanes) };
+    // The sequences kept for seeded bugs are of pools with this name: checksums go by it, and so does what
+    // a torn line lacks.
+    let options = MkfsOptions {
+        pool_uuid: [0xab; 16],
+        now_ns: now_ns_at(0),
+        ..MkfsOptions::numbered(slots, lanes)
+    };
     novale_core::mkfs(pm, &options).map_err(|why| format!("mkfs: {why}"))
 }
 
