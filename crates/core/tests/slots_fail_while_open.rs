@@ -189,7 +189,7 @@ fn features_are_used_first_after_a_failure() {
         let fs = open_as(pm, &OpenOptions { update, now_ns: 2, ..OpenOptions::default() });
         fs.pm().set_failed(1 << failing);
         let file = create(&fs, &CTX, Ino::ROOT, "f", FileKind::File).unwrap();
-        fs.write(&CTX, file, 0, &[1; 20_000]).unwrap();
+        fs.write(&CTX, file, 0, &vec![1; 20_000]).unwrap();
         fs.write(&CTX, file, 5000, &[2; 100]).unwrap();
         let set = SetXattr { name: b"user.a", value: b"v", ..SetXattr::default() };
         fs.setxattr(&CTX, Node::current(file), &set).unwrap();
