@@ -89,7 +89,7 @@ mod tasks {
     }
 
     #[test]
-    #[ignore = "a task of the tests above"]
+    #[ignore = "a task of another test"]
     fn loses_a_slot() {
         let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
         handle();
