@@ -122,11 +122,7 @@ fn figure_4a(common: &Common, sizes: &[Size]) -> Report {
     columns.extend(gain_names().map(str::to_owned));
     columns.extend(["paper: adl", "paper: zcl"].map(str::to_owned));
     let row = |size: &Size| {
-        let count = count_for(common.ops, size.bytes);
-        let cow = base(&size.rounds);
-        let mut cells = vec![Cell::Text(bytes_text(size.bytes))];
-        cells.push(Cell::Count(cow.median().ns / count));
-        cells.extend(gains(&size.rounds).map(Cell::Percent));
+        let mut cells = gain_cells(common, bytes_text(size.bytes), size);
         let paper = PAPER_GAINS.iter().find(|(kb, ..)| kb * KB == size.bytes);
         cells.extend(paper.map_or([Cell::None, Cell::None], |(_, adl, zcl)| {
             [Cell::Percent(*adl), Cell::Percent(*zcl)]
@@ -239,13 +235,7 @@ fn table_2(common: &Common, sizes: &[Size], replayed: &[Replayed]) -> Report {
 fn figure_6(common: &Common, latencies: &[(u64, Size)]) -> Report {
     let mut columns: Vec<String> = vec!["a line".into(), "cow: ns".into()];
     columns.extend(gain_names().map(str::to_owned));
-    let row = |(write_ns, size): &(u64, Size)| {
-        let count = count_for(common.ops, size.bytes);
-        let mut cells = vec![Cell::Text(format!("{write_ns} ns"))];
-        cells.push(Cell::Count(base(&size.rounds).median().ns / count));
-        cells.extend(gains(&size.rounds).map(Cell::Percent));
-        cells
-    };
+    let row = |(write_ns, size): &(u64, Size)| gain_cells(common, format!("{write_ns} ns"), size);
     Report {
         name: "adl-6",
         title: "sequential writes of 1 KB by what a line takes to be written beside the machine's own, \
@@ -311,6 +301,14 @@ fn ours<'a>(groups: impl Iterator<Item = &'a Vec<Rounds>>) -> Vec<Series> {
     let groups: Vec<Vec<f64>> = groups.map(|rounds| gains(rounds).collect()).collect();
     let bars = |index| groups.iter().map(|gains| gains.get(index).copied()).collect();
     gain_names().enumerate().map(|(index, name)| Series::ours(name, bars(index))).collect()
+}
+
+/// A row's name, what copy-on-write takes for a write, and the gains of the others.
+fn gain_cells(common: &Common, name: String, size: &Size) -> Vec<Cell> {
+    let ns = base(&size.rounds).median().ns / count_for(common.ops, size.bytes);
+    let mut cells = vec![Cell::Text(name), Cell::Count(ns)];
+    cells.extend(gains(&size.rounds).map(Cell::Percent));
+    cells
 }
 
 /// The methods that copy-on-write is compared with.
