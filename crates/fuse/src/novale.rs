@@ -212,6 +212,26 @@ impl Novale {
         self.done(self.fs.peek(&Self::ctx(), ino, offset, buf))
     }
 
+    /// Writes so many bytes at an offset, or at the end of a file, by a call that writes all or nothing.
+    fn store_all(
+        &self,
+        without_fsetid: Option<Caller>,
+        ino: Ino,
+        (offset, len): (Option<u64>, usize),
+        write: impl Fn(&Ctx) -> novale_core::Result<u64>,
+    ) -> Reply<usize> {
+        let _pass = self.enter(&[ino])?;
+        let ctx = Self::ctx();
+        self.drop_set_id_of(&ctx, without_fsetid, ino)?;
+        let start = || match offset {
+            Some(offset) => Ok(offset),
+            None => self.done(self.fs.getattr(ino)).map(|attr| attr.size),
+        };
+        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
+        let write = &mut || self.done(write(&ctx)).map(|_at| len);
+        self.stores.write(ino, (&start, len), &peek, write)
+    }
+
     fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
         let changes = SetAttr { size: Some(0), ..SetAttr::default() };
         self.done(self.fs.setattr(ctx, attr.node(), &changer(caller, &attr).changing(&changes)))
@@ -439,13 +459,8 @@ impl Service for Novale {
     }
 
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize> {
-        let _pass = self.enter(&[ino])?;
-        let ctx = Self::ctx();
-        self.drop_set_id_of(&ctx, without_fsetid, ino)?;
-        let end = || self.done(self.fs.getattr(ino)).map(|attr| attr.size);
-        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
-        let append = &mut || self.done(self.fs.append(&ctx, ino, bytes)).map(|_at| bytes.len());
-        self.stores.write(ino, (&end, bytes.len()), &peek, append)
+        let append = |ctx: &Ctx| self.fs.append(ctx, ino, bytes);
+        self.store_all(without_fsetid, ino, (None, bytes.len()), append)
     }
 
     fn write_durable(
@@ -455,18 +470,8 @@ impl Service for Novale {
         offset: Option<u64>,
         bytes: &[u8],
     ) -> Reply<usize> {
-        let _pass = self.enter(&[ino])?;
-        let ctx = Self::ctx();
-        self.drop_set_id_of(&ctx, without_fsetid, ino)?;
-        let start = || match offset {
-            Some(offset) => Ok(offset),
-            None => self.done(self.fs.getattr(ino)).map(|attr| attr.size),
-        };
-        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
-        let write = &mut || {
-            self.done(self.fs.write_durable(&ctx, ino, offset, bytes)).map(|_at| bytes.len())
-        };
-        self.stores.write(ino, (&start, bytes.len()), &peek, write)
+        let write = |ctx: &Ctx| self.fs.write_durable(ctx, ino, offset, bytes);
+        self.store_all(without_fsetid, ino, (offset, bytes.len()), write)
     }
 
     fn durable_at_return(&self) -> bool {
