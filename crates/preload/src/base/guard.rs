@@ -9,6 +9,7 @@ use std::arch::global_asm;
 use std::mem::MaybeUninit;
 
 use crate::base::said::Said;
+use crate::base::sys::{fail, sys};
 
 /// Shows what lies beyond the end of what a mapping shows; false where there is nothing.
 pub(crate) type Show = fn(u64, usize) -> bool;
@@ -85,17 +86,53 @@ pub(crate) fn fixup(instruction: usize) -> Option<usize> {
     guarded.contains(&instruction).then_some(novale_guard_failed as *const () as usize)
 }
 
-/// Calls `probe` for an address in each page of a range; false for a range that wraps around.
-fn each_page(at: usize, len: usize, mut probe: impl FnMut(usize) -> bool) -> bool {
-    let Some(end) = at.checked_add(len) else { return false };
+/// Calls `probe` for an address in each page of a range, up to the first that it is false for: the bytes
+/// before that one. None of a range that wraps around.
+fn good_bytes(at: usize, len: usize, mut probe: impl FnMut(usize) -> bool) -> usize {
+    let Some(end) = at.checked_add(len) else { return 0 };
     let mut next = at;
     while next < end {
         if !probe(next) {
-            return false;
+            return next - at;
         }
         next = (next & !(PAGE - 1)) + PAGE;
     }
-    true
+    len
+}
+
+/// Whether addresses are a program's: where they are not, the kernel moves nothing at all.
+pub(crate) fn are_a_programs(at: u64, len: u64) -> bool {
+    /// One before the end of what four levels of page tables reach.
+    const SURELY: u64 = (1 << 47) - 2 * PAGE as u64;
+    let Some(end) = at.checked_add(len) else { return false };
+    if end <= SURELY {
+        return true;
+    }
+    // How far they reach beyond depends on the machine. Of a range that may be one the kernel only says
+    // next that its answer has no place.
+    let start = at & !(PAGE as u64 - 1);
+    sys!(libc::SYS_mincore, start, end - start, u64::MAX) == fail(libc::EFAULT)
+}
+
+/// Of a program's addresses that a call reads, the bytes before the first that can't be read; `None` where that is the
+/// first of all.
+pub(crate) fn readable_part<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
+    readable(at, len).or_else(|| {
+        // SAFETY: a fault returns false.
+        let probe = |page| unsafe { novale_probe_read(page as *const u8) };
+        let good = good_bytes(usize::try_from(at).ok()?, len, probe);
+        if good == 0 { None } else { readable(at, good) }
+    })
+}
+
+/// As [`readable_part`], of addresses that a call writes.
+pub(crate) fn writable_part<'a>(at: u64, len: usize) -> Option<&'a mut [u8]> {
+    writable(at, len).or_else(|| {
+        // SAFETY: a fault returns false; nothing changes.
+        let probe = |page| unsafe { novale_probe_write(page as *mut u8) };
+        let good = good_bytes(usize::try_from(at).ok()?, len, probe);
+        if good == 0 { None } else { writable(at, good) }
+    })
 }
 
 /// Memory of the program that can be read; `None` where some of it can't. Not with the mappings' lock,
@@ -111,10 +148,10 @@ pub(crate) fn readable_now<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
         return Some(&[]);
     }
     // SAFETY: a fault returns false.
-    let good = each_page(at, len, |page| unsafe { novale_probe_read(page as *const u8) });
+    let good = good_bytes(at, len, |page| unsafe { novale_probe_read(page as *const u8) });
     // SAFETY: it was readable just now, and the program has handed it over for the call. It may be
     // changed by another thread of the program, as during any system call: it is only copied.
-    good.then(|| unsafe { std::slice::from_raw_parts(at as *const u8, len) })
+    (good == len).then(|| unsafe { std::slice::from_raw_parts(at as *const u8, len) })
 }
 
 /// Memory of the program that can be written; `None` where some of it can't. Otherwise as [`readable`].
@@ -132,9 +169,9 @@ pub(crate) fn writable_now<'a>(at: u64, len: usize) -> Option<&'a mut [u8]> {
         return Some(&mut []);
     }
     // SAFETY: a fault returns false; nothing changes.
-    let good = each_page(at, len, |page| unsafe { novale_probe_write(page as *mut u8) });
+    let good = good_bytes(at, len, |page| unsafe { novale_probe_write(page as *mut u8) });
     // SAFETY: it was writable just now, and the program has handed it over for the call.
-    good.then(|| unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) })
+    (good == len).then(|| unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) })
 }
 
 /// Stores a value of the kernel's layout into the program's memory.

@@ -76,6 +76,9 @@ impl File {
     }
 
     fn read(&self, at: u64, len: u64, offset: u64) -> Result<usize, Refused> {
+        if !guard::are_a_programs(at, len) {
+            return Err(errno(libc::EFAULT));
+        }
         let len = checked_length(len, offset)?;
         let len = if len <= PROBED {
             len
@@ -84,7 +87,7 @@ impl File {
             let left = attr.size.saturating_sub(offset);
             len.min(usize::try_from(left).unwrap_or(len).max(1))
         };
-        let Some(buf) = guard::writable(at, len) else { return self.read_nowhere(offset) };
+        let Some(buf) = guard::writable_part(at, len) else { return self.read_nowhere(offset) };
         Ok(self.fs.read(&ctx(), self.description.ino(), offset, buf)?)
     }
 
@@ -296,7 +299,8 @@ pub(crate) fn pwrite(args: &Args) -> Served {
 type Bytes<'a> = Cow<'a, [u8]>;
 
 fn given<'a>(at: u64, len: u64) -> Result<Bytes<'a>, Ret> {
-    let memory = i64::try_from(len).is_ok().then(|| guard::readable(at, length(len))).flatten();
+    let is_good = guard::are_a_programs(at, len);
+    let memory = is_good.then(|| guard::readable_part(at, length(len))).flatten();
     memory.map(Cow::Borrowed).ok_or(fail(libc::EFAULT))
 }
 
@@ -319,11 +323,14 @@ fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
         return Err(fail(libc::EINVAL));
     }
     let mut all = Vec::new();
-    let mut total = 0usize;
+    let (mut total, mut are_good) = (0usize, true);
     for index in 0..count {
         let [start, len] = guard::load::<[u64; 2]>(at + index * 16).ok_or(fail(libc::EFAULT))?;
         if len > i64::MAX as u64 {
             return Err(fail(libc::EINVAL));
+        }
+        if !guard::are_a_programs(start, len) {
+            are_good = false;
         }
         let len = length(len).min(MOST - total);
         total += len;
@@ -331,7 +338,8 @@ fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
             all.push((start, len));
         }
     }
-    Ok(all)
+    // Lengths are looked at first, in all of them.
+    if are_good { Ok(all) } else { Err(fail(libc::EFAULT)) }
 }
 
 /// Reads into pieces as one read, so that no write is seen in part.
@@ -349,24 +357,25 @@ fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usiz
     let mut rest = bytes.as_slice();
     for (at, len) in pieces {
         let (piece, after) = rest.split_at(rest.len().min(*len));
-        let Some(to) = guard::writable(*at, piece.len()) else {
-            let moved = done - rest.len();
+        let to = guard::writable_part(*at, piece.len()).unwrap_or_default();
+        to.copy_from_slice(piece.get(..to.len()).unwrap_or_default());
+        if to.len() < piece.len() {
+            let moved = done - rest.len() + to.len();
             return if moved > 0 { Ok(moved) } else { Err(errno(libc::EFAULT)) };
-        };
-        to.copy_from_slice(piece);
+        }
         rest = after;
     }
     Ok(done)
 }
 
-/// The bytes of all pieces, in one; of those before the first one that can't be read.
+/// The bytes of all pieces, in one; those before the first that can't be read.
 fn gathered<'a>(pieces: &[(u64, usize)]) -> Result<Bytes<'a>, Ret> {
     let mut all = Vec::with_capacity(pieces.iter().map(|(_, len)| len).sum());
     for (at, len) in pieces {
-        match guard::readable(*at, *len) {
-            Some(piece) => all.extend_from_slice(piece),
-            None if all.is_empty() => return Err(fail(libc::EFAULT)),
-            None => break,
+        let piece = guard::readable_part(*at, *len).unwrap_or_default();
+        all.extend_from_slice(piece);
+        if piece.len() < *len {
+            return if all.is_empty() { Err(fail(libc::EFAULT)) } else { Ok(all.into()) };
         }
     }
     Ok(all.into())

@@ -32,14 +32,16 @@ pub(crate) fn list(args: &Args) -> Served {
         return None;
     }
     let len = usize::try_from(len as u32).unwrap_or(0).min(MOST);
-    let Some(to) = guard::writable(at, len) else { return Some(fail(libc::EFAULT)) };
+    // As many entries as there is memory for; that there is too little is told where one is to be put.
+    let to = guard::writable_part(at, len).unwrap_or_default();
+    let refusal = if to.len() < len { libc::EFAULT } else { libc::EINVAL };
     let span = Span { after: *position, end: directory.end.load(Ordering::Relaxed) };
     let span = match span.fixed(fs, &ctx(), directory.node()) {
         Ok(span) => span,
         Err(error) => return refused(&error),
     };
     directory.end.store(span.end, Ordering::Relaxed);
-    match fill(fs, directory.node(), span, to) {
+    match fill(fs, directory.node(), span, to, refusal) {
         Ok((bytes, end)) => {
             *position = end;
             Some(bytes)
@@ -54,8 +56,15 @@ pub(crate) fn list_old(args: &Args) -> Served {
     if file.is_path() { None } else { Some(fail(libc::ENOTDIR)) }
 }
 
-/// Entries of a span, as many as there is room for: their bytes, and the last one's cookie.
-fn fill(fs: &Fs, node: Node, span: Span, to: &mut [u8]) -> Result<(Ret, u64), Served> {
+/// Entries of a span, as many as there is room for: their bytes, and the last one's cookie. Where there is
+/// room for none, the call is refused so.
+fn fill(
+    fs: &Fs,
+    node: Node,
+    span: Span,
+    to: &mut [u8],
+    refusal: i32,
+) -> Result<(Ret, u64), Served> {
     let attr = fs.getattr(node.ino).map_err(|error| refused(&error))?;
     if attr.nlink == 0 {
         return Err(Some(fail(libc::ENOENT)));
@@ -73,7 +82,7 @@ fn fill(fs: &Fs, node: Node, span: Span, to: &mut [u8]) -> Result<(Ret, u64), Se
     });
     listed.map_err(|error| refused(&error))?;
     if used == 0 && is_full {
-        return Err(Some(fail(libc::EINVAL)));
+        return Err(Some(fail(refusal)));
     }
     Ok((used as Ret, end))
 }
