@@ -34,6 +34,8 @@ promises! {
     what_is_open_outlasts_a_limit: runs_with_the_daemon limited;
     /// An opening here broke no lease.
     openings_break_leases: runs_with_the_daemon leases;
+    /// The flag was kept before the kernel had refused it, and shown from then on.
+    who_may_not_have_a_flag_has_it_not: runs_with_the_daemon flags_of_owners;
 }
 
 /// The kernel drops what it is told of a file's length when it has been told something else in the
@@ -543,6 +545,31 @@ mod tasks {
         for fd in first..limit {
             // One of the library's own is none that the program can close.
             assert_eq!(unsafe { libc::close(fd) }, 0, "{fd}");
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn flags_of_owners() {
+        let files = ["of-kernel", "served"].map(open_new);
+        // A lock is the kernel's, and so is the file from then on.
+        assert_eq!(unsafe { libc::flock(files[0].as_raw_fd(), libc::LOCK_SH) }, 0);
+        let control = tempfile::tempfile().unwrap();
+        assert_eq!(unsafe { libc::seteuid(1) }, 0);
+        for file in files.iter().chain([&control]) {
+            let fd = file.as_raw_fd();
+            let asked = libc::O_NOATIME | libc::O_APPEND;
+            assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, asked) }, -1);
+            let error = std::io::Error::last_os_error().raw_os_error();
+            assert_eq!(error, Some(libc::EPERM));
+            let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+            assert_eq!(flags & asked, 0);
+        }
+        assert_eq!(unsafe { libc::seteuid(0) }, 0);
+        for file in files.iter().chain([&control]) {
+            let fd = file.as_raw_fd();
+            assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NOATIME) }, 0);
+            assert_ne!(unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NOATIME, 0);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Descriptors themselves: closing, duplicating, flags, locks, mapping, waiting, passing on.
 
+use std::sync::atomic::Ordering;
+
 use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
@@ -114,10 +116,20 @@ pub(crate) fn fcntl(args: &Args) -> Served {
         // What is open to start from alone has no flags to change.
         libc::F_SETFL if description.is_path() => Some(fail(libc::EBADF)),
         libc::F_SETFL => {
-            let changed = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
-            let flags = description.flags() & !changed | argument as i32 & changed;
-            description.flags.store(flags.cast_unsigned(), std::sync::atomic::Ordering::Relaxed);
-            if description.is(IN_KERNEL) { None } else { Some(0) }
+            // What only an owner may ask for, and what the kernel has open too, it judges first.
+            let is_judged = description.is(IN_KERNEL) || is_owners(&description, argument as i32);
+            if is_judged && !kernel::take(&description) {
+                return Some(fail(libc::EPERM));
+            }
+            let by_kernel = |fd| sys!(libc::SYS_fcntl, fd, libc::F_SETFL, argument);
+            let judged =
+                if is_judged { table::with_number(fd, &description, by_kernel)? } else { 0 };
+            if judged >= 0 {
+                let changed = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+                let flags = description.flags() & !changed | argument as i32 & changed;
+                description.flags.store(flags.cast_unsigned(), Ordering::Relaxed);
+            }
+            Some(judged)
         }
         F_DUPFD_QUERY => same(fd, &description, args),
         // Where the kernel knows the question, it has only seen the placeholder, or the file opened again.
@@ -140,6 +152,11 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             None
         }
     }
+}
+
+/// Whether flags have one that the kernel allows an owner alone, and that is not there yet.
+fn is_owners(description: &InUse, flags: i32) -> bool {
+    flags & !description.flags() & libc::O_NOATIME != 0
 }
 
 fn is_lock(command: i32) -> bool {

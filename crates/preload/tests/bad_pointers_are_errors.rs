@@ -1,0 +1,121 @@
+//! Promise: memory of a program that can't be touched is an error of the call, and what lies before it is
+//! moved, as by the kernel.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
+
+#[macro_use]
+mod harness;
+
+use harness::runs_without_the_daemon;
+
+promises! {
+    bad_pointers_are_errors: runs_without_the_daemon pointers;
+}
+
+mod tasks {
+    use std::fs::{self, File, OpenOptions};
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
+    use super::harness::PLACE;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|at| u8::try_from((at * 7 + at / 256) % 251).unwrap()).collect()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn pointers() {
+        let path = place().join("pointers");
+        fs::write(&path, pattern(9000)).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let fd = file.as_raw_fd();
+        let efault = |result: isize| {
+            assert_eq!(result, -1);
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT));
+        };
+        let bad = std::ptr::without_provenance_mut::<libc::c_void>(8);
+        efault(unsafe { libc::read(fd, bad, 100) });
+        efault(unsafe { libc::write(fd, bad, 100) });
+        efault(unsafe { libc::pwrite(fd, bad, 5000, 10) });
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        efault(unsafe { libc::stat(bad.cast(), stat.as_mut_ptr()) } as isize);
+        efault(unsafe { libc::fstat(fd, bad.cast()) } as isize);
+        assert_eq!(fs::read(&path).unwrap(), pattern(9000));
+        part_of_a_buffer(&file);
+        part_of_a_listing();
+    }
+
+    /// Two pages, of which the second is not there: the first one.
+    fn page_before_nothing() -> *mut libc::c_void {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), 8192, access, flags, -1, 0) };
+        assert_eq!(unsafe { libc::munmap(page.byte_add(4096), 4096) }, 0);
+        page
+    }
+
+    /// A buffer of which a part can be touched: so much is moved. It was an error as a whole.
+    fn part_of_a_buffer(file: &File) {
+        let fd = file.as_raw_fd();
+        let page = page_before_nothing();
+        let last = page.wrapping_byte_add(4000);
+        unsafe { page.cast::<u8>().write_bytes(b'w', 4096) };
+        let answer = |result: isize| {
+            let error = std::io::Error::last_os_error().raw_os_error().unwrap();
+            if result < 0 { -isize::try_from(error).unwrap() } else { result }
+        };
+        let efault = -isize::try_from(libc::EFAULT).unwrap();
+        file.set_len(0).unwrap();
+        assert_eq!(answer(unsafe { libc::pwrite(fd, last, 500, 100) }), 96);
+        assert_eq!(answer(unsafe { libc::write(fd, last, 1 << 20) }), 96);
+        assert_eq!(file.metadata().unwrap().len(), 196);
+        let piece = |at: *mut libc::c_void, len| libc::iovec { iov_base: at, iov_len: len };
+        let pieces = [piece(page, 50), piece(last, 500), piece(page, 50)];
+        assert_eq!(answer(unsafe { libc::writev(fd, pieces.as_ptr(), 3) }), 50 + 96);
+        assert_eq!(answer(unsafe { libc::pwritev(fd, pieces[1..].as_ptr(), 2, 0) }), 96);
+        assert_eq!(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }, 242);
+        file.set_len(9000).unwrap();
+        for len in [500, 1 << 20, 1 << 30] {
+            assert_eq!(answer(unsafe { libc::pread(fd, last, len, 10) }), 96, "{len}");
+        }
+        // Beyond all addresses that there may be.
+        for len in [1 << 62, usize::MAX] {
+            assert_eq!(answer(unsafe { libc::pread(fd, last, len, 10) }), efault, "{len}");
+            assert_eq!(answer(unsafe { libc::pwrite(fd, last, len, 10) }), efault, "{len}");
+        }
+        // The file has no more than fits.
+        assert_eq!(answer(unsafe { libc::pread(fd, last, 500, 8950) }), 50);
+        assert_eq!(answer(unsafe { libc::pread(fd, last, 500, 9000) }), 0);
+        assert_eq!(answer(unsafe { libc::read(fd, last, 500) }), 96);
+        assert_eq!(answer(unsafe { libc::readv(fd, pieces.as_ptr(), 3) }), 50 + 96);
+        assert_eq!(answer(unsafe { libc::preadv(fd, pieces[1..].as_ptr(), 2, 0) }), 96);
+        assert_eq!(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }, 242 + 242);
+    }
+
+    /// The same of a folder's listing.
+    fn part_of_a_listing() {
+        let folder = place().join("many");
+        fs::create_dir(&folder).unwrap();
+        (0..100)
+            .for_each(|index| _ = File::create(folder.join(format!("name-{index:03}"))).unwrap());
+        let folder = File::open(&folder).unwrap();
+        let list = |at: *mut libc::c_void, len: usize| unsafe {
+            libc::syscall(libc::SYS_getdents64, folder.as_raw_fd(), at, len)
+        };
+        let page = page_before_nothing();
+        let listed = list(page.wrapping_byte_add(4000), 32768);
+        assert!((24..=96).contains(&listed), "{listed}");
+        assert_eq!(list(page.wrapping_byte_add(4090), 32768), -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT));
+        assert!(list(page, 4096) > 3000);
+    }
+}
