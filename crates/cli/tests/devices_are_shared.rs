@@ -55,6 +55,33 @@ fn all_clients_are_on_the_mounts_device() {
     assert!(!novale(&["info", &slot]).ok().contains("emulated"));
 }
 
+/// What a mount asked for that joins others was taken for said, and was not so.
+#[test]
+fn who_joins_has_the_device_and_the_placement_of_the_first() {
+    let Some(scratch) = Scratch::for_mount("who_joins_has_the_device") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    let joined = join::open(
+        &[PathBuf::from(&slot)],
+        &Opening { device: "pcm:write=0".parse().ok(), ..Opening::default() },
+        &novale_core::Serial,
+        &|_| {},
+    );
+    let joined = joined.unwrap();
+    let mount =
+        |words: &str| novale(&["mount", "-o", &format!("direct,{words}"), &slot, &scratch.dir()]);
+    for words in ["device=pcm", "placement=spread", "device=dram", "method=cow"] {
+        mount(words).refused(1, &["is in use", words, "unmount"]);
+        assert!(!scratch.is_mounted());
+    }
+    let told = mount("device=pcm:write=0,placement=wasa,method=auto,form=two");
+    assert!(told.err.contains("form"), "{}", told.err);
+    told.ok();
+    joined.close().unwrap();
+    drop(joined);
+    novale(&["umount", &scratch.dir()]).ok();
+}
+
 #[test]
 fn what_can_not_be_emulated_is_said() {
     let Some(scratch) = Scratch::for_mount("what_can_not_be_emulated") else { return };

@@ -1,15 +1,17 @@
 //! Promise: how files are written is chosen for a pool, a mount, a file and what is made in a directory, and
 //! what is chosen nearest to a file holds.
 
-#![allow(clippy::unwrap_used, reason = "a test panics")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test panics")]
 
 mod support;
 
 use std::fs;
+use std::io::SeekFrom;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
+use novale_layout::{SUPERBLOCK_BYTES, Superblock};
 use support::{Scratch, alone, facts, novale};
 
 /// The method of a file by its own choice, and by its mount's.
@@ -98,6 +100,27 @@ fn others_do_not_choose() {
     novale(&["umount", &scratch.dir()]).ok();
 }
 
+/// A choice that only a newer program knows was shown as the one that is taken in its place.
+#[test]
+fn an_unknown_choice_of_a_pool_is_shown_as_unknown() {
+    let scratch = Scratch::new();
+    let slot = scratch.slot("pool");
+    novale(&["mkfs", "--size", "32M", &slot]).ok();
+    let said = || (facts(&slot)["default_method"].clone(), facts(&slot)["default_mode"].clone());
+    assert_eq!(said(), ("auto".into(), "strict".into()));
+    let head: [u8; SUPERBLOCK_BYTES] = support::head(&slot)[..SUPERBLOCK_BYTES].try_into().unwrap();
+    let mut superblock = Superblock::decode(&head).unwrap();
+    superblock.default_policy = 0b1110_1001;
+    let bytes = superblock.encode();
+    for at in [SeekFrom::Start(0), SeekFrom::End(-4096)] {
+        support::patch(&slot, at, &bytes);
+    }
+    assert_eq!(said(), ("unknown method 41".into(), "unknown mode 3".into()));
+    let told = novale(&["info", &slot]).ok();
+    let words = "unknown method 41 is of a newer version: this one takes auto, strict";
+    assert!(told.contains(words), "{told}");
+}
+
 #[test]
 fn what_is_no_choice_is_refused() {
     let Some(scratch) = Scratch::for_mount("what_is_no_choice_is_refused") else { return };
@@ -106,6 +129,8 @@ fn what_is_no_choice_is_refused() {
     novale(&["mount", &slot, &scratch.dir()]).ok();
     novale(&["set", "--method", "magic", &scratch.dir()]).refused(2, &["magic", "adl"]);
     novale(&["set", "--method", "adl", "/proc"]).refused(1, &["/proc: not in a Novale mount"]);
+    let nothing = novale(&["set", &scratch.dir()]);
+    nothing.refused(2, &["--method <METHOD|none>", "--mode <MODE|none>"]);
     let missing = scratch.in_dir("missing");
     novale(&["set", "--method", "adl", missing.to_str().unwrap()]).refused(1, &["No such file"]);
     novale(&["umount", &scratch.dir()]).ok();

@@ -95,6 +95,10 @@ fn a_pool_may_be_made_for_it_and_the_rules_be_chosen() {
     let mount = |words| novale(&["mount", "-o", words, &slot, &scratch.dir()]);
     mount("low=30").refused(1, &["30 %", "20 %"]);
     mount("eager=soon").refused(1, &["eager=soon", "0 to 3600"]);
+    // Of no size that is of use, or of one that no machine or no pool's memory has.
+    mount("buffer=4K").refused(1, &["4.0 KiB", "64.0 KiB or more"]);
+    mount("buffer=1000T").refused(1, &["1000.0 TiB", "this machine's memory"]);
+    mount("buffer=40M,arena_max=32M").refused(1, &["40.0 MiB", "32.0 MiB", "arena_max"]);
     mount("direct").refused(1, &["direct", "--mode"]);
 }
 

@@ -27,7 +27,14 @@ impl Mode {
     #[inline]
     #[must_use]
     pub fn of_bits(byte: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(byte / UNIT).checked_sub(1)?).copied()
+        Self::ALL.get(usize::from(Self::number_of_bits(byte)).checked_sub(1)?).copied()
+    }
+
+    /// The number that a byte has for it, from 1 on, that of one that only a newer program knows included;
+    /// 0: it says nothing of it.
+    #[must_use]
+    pub const fn number_of_bits(byte: u8) -> u8 {
+        byte / UNIT
     }
 
     /// The byte without it: the number of an update policy.

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use novale_pm::{Device, DeviceError};
 use novale_policy::{Mode, Placement, UpdatePolicy};
 
@@ -425,6 +425,7 @@ pub(crate) struct InfoArgs {
 /// from then on. What is there already stays as it is written, and can be read by all methods. The owner
 /// and root may choose.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("choice").required(true).multiple(true).args(["method", "mode"]))]
 #[command(after_help = "Examples:
   novale set --method adl /mnt/database
   novale set --method none /mnt/database     the mount's choice again
@@ -432,7 +433,7 @@ pub(crate) struct InfoArgs {
   novale info /mnt/database")]
 pub(crate) struct SetArgs {
     /// The method, as in `novale mount --method`; none: that of the mount.
-    #[arg(long, value_enum, value_name = "METHOD|none", required_unless_present = "mode")]
+    #[arg(long, value_enum, value_name = "METHOD|none")]
     pub(crate) method: Option<ChosenMethod>,
     /// When writes become durable, where the mount has a mode (`novale mount --mode`); none: as the mount
     /// says.

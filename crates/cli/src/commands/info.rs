@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use novale_core::{Mode, PoolInfo, UpdatePolicy};
 use novale_layout::RoFeature;
 use serde::Serialize;
 use uuid::Uuid;
@@ -16,6 +17,9 @@ use crate::holders::holder;
 use crate::holders::patience::patiently;
 use crate::pools::memory;
 use crate::pools::slots::{self, Found, page_bytes};
+
+/// What stands before the number of what only a newer program knows.
+const UNKNOWN: &str = "unknown";
 
 /// The facts, as JSON shows them.
 #[derive(Debug, Serialize)]
@@ -49,9 +53,9 @@ struct PoolFacts {
     bytes_free: Option<u64>,
     inodes: Option<u64>,
     /// Which methods writes take where neither a file nor a mount says so.
-    default_method: &'static str,
+    default_method: String,
     /// When writes become durable, likewise.
-    default_mode: &'static str,
+    default_mode: String,
     slots: Vec<SlotFacts>,
 }
 
@@ -144,6 +148,24 @@ fn show_failing(facts: &FailingFacts, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// The methods that a pool says, by name, or by their number where only a newer program knows them.
+fn default_method(info: &PoolInfo) -> String {
+    match (info.update, Mode::without(info.default_policy)) {
+        (Some(known), _) => known.name().to_owned(),
+        (None, 0) => UpdatePolicy::default().name().to_owned(),
+        (None, number) => format!("{UNKNOWN} method {number}"),
+    }
+}
+
+/// The same of the mode.
+fn default_mode(info: &PoolInfo) -> String {
+    match (info.mode, Mode::number_of_bits(info.default_policy)) {
+        (Some(known), _) => known.name().to_owned(),
+        (None, 0) => Mode::default().name().to_owned(),
+        (None, number) => format!("{UNKNOWN} mode {number}"),
+    }
+}
+
 fn failed_word(has_failed: bool) -> &'static str {
     if has_failed {
         "  has failed: what lies there is lost, and nothing new is put there"
@@ -201,8 +223,8 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         device,
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
         inodes: space.map(|space| space.inodes),
-        default_method: info.update.unwrap_or_default().name(),
-        default_mode: info.mode.unwrap_or_default().name(),
+        default_method: default_method(info),
+        default_mode: default_mode(info),
         slots: slots.collect(),
     })
 }
@@ -220,6 +242,12 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
             facts.default_method,
             facts.default_mode
         )?;
+    }
+    for unknown in [&facts.default_method, &facts.default_mode] {
+        if unknown.starts_with(UNKNOWN) {
+            let (auto, strict) = (UpdatePolicy::default().name(), Mode::default().name());
+            say!("          {unknown} is of a newer version: this one takes {auto}, {strict}")?;
+        }
     }
     if facts.features_ro_compat != 0 {
         say!("features  {}", features(facts.features_ro_compat))?;

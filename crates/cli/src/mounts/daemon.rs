@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use novale_core::{Atime as CoreAtime, Ctx, Error, Fs, OpenOptions, OpenReport, Served};
 use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
-use novale_pm::PmOptions;
+use novale_pm::{Device, PmOptions};
 use novale_policy::{Form, Mode, Placement};
 use novale_posix::join::{self, ArenaFile, JoinError, Opening, arena_bytes};
 use novale_posix::wall_clock_ns;
@@ -17,6 +17,7 @@ use signal_hook::iterator::Signals;
 use crate::base::args::{FormArg, MethodArg, ModeArg, PlacementArg};
 use crate::base::out::{in_words, tell};
 use crate::base::progress::{AllCpus, Bar, spin};
+use crate::base::size::show_size;
 use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms};
 use crate::holders::facts::{Answer, Facts};
@@ -28,6 +29,8 @@ use crate::pools::slots::{self, Found};
 
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
+/// Of a buffer: the least size that is of use.
+const BUFFER_BYTES_MIN: u64 = 64 << 10;
 const GRACE_SECONDS: u64 = 10;
 /// How often a daemon looks for clients that died.
 const SETTLING_INTERVAL: Duration = Duration::from_secs(1);
@@ -239,12 +242,45 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
     let opening = opening(request)?;
     let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm.clone()))?;
     let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
+    check_buffer(request.args.buffer, bytes)?;
     let segment = arena.create(bytes)?;
     let bar = Bar::new();
     let fs = join::open_in(pm, segment, &opening, &AllCpus, &|progress| bar.show(progress));
     let removed = |_: &JoinError| arena.remove().unwrap_or_default();
     let fs = fs.inspect_err(removed).with_context(|| slots::shown(&found.paths))?;
     Ok(OpenPool { fs: Arc::new(fs), arena, shared: false, _lock: Some(lock) })
+}
+
+/// The memory of this machine.
+fn machine_bytes() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kb: u64 = total.split_whitespace().next()?.parse().ok()?;
+    kb.checked_mul(1024)
+}
+
+/// Refuses a buffer that can hold nothing, or more than there is memory for.
+fn check_buffer(asked: Option<u64>, arena_bytes: u64) -> Result<()> {
+    let Some(asked) = asked else { return Ok(()) };
+    let memory = machine_bytes().unwrap_or(u64::MAX);
+    let shown = show_size(asked);
+    if asked < BUFFER_BYTES_MIN {
+        bail!("a buffer of {shown} is too small: give {} or more", show_size(BUFFER_BYTES_MIN));
+    }
+    if asked > memory {
+        bail!(
+            "a buffer of {shown} does not fit into this machine's memory of {}",
+            show_size(memory)
+        );
+    }
+    if asked > arena_bytes {
+        bail!(
+            "a buffer of {shown} does not fit into what index and buffer may take, {}: give a smaller one, or \
+             a greater arena_max",
+            show_size(arena_bytes)
+        );
+    }
+    Ok(())
 }
 
 /// Opens the pool for others to join, or joins those who have it open.
@@ -262,8 +298,58 @@ fn share(request: &Request, found: &Found) -> Result<OpenPool> {
     let bar = Bar::new();
     let open = || join::open(&found.paths, &opening, &AllCpus, &|progress| bar.show(progress));
     let joined = holder::while_closing(&found.paths, open)?;
+    if !joined.is_first() {
+        let differs = differing(request, &joined.fs);
+        if !differs.is_empty() {
+            joined.close()?;
+            bail!(
+                "{} is in use, and who joins has it as the first has opened it: {} can't be had beside that; \
+                 leave it out, or unmount the pool first",
+                slots::shown(&found.paths),
+                differs.join(" and ")
+            );
+        }
+        tell_not_joined(request, found);
+    }
     let arena = joined.arena().clone();
     Ok(OpenPool { fs: joined.fs, arena, shared: true, _lock: None })
+}
+
+/// What is asked for of the pool and is otherwise for those who have it open.
+fn differing(request: &Request, fs: &Fs) -> Vec<String> {
+    let args = &request.args;
+    let method = args.method.map(MethodArg::policy).filter(|asked| *asked != fs.update_policy());
+    let placement = args.placement.map(PlacementArg::placement);
+    let placement = placement.filter(|asked| *asked != fs.placement());
+    let there = fs.pm().device();
+    let is_there = |asked: &Device| there.map_or(asked.is_own(), |there| there == asked);
+    let device = args.device.filter(|asked| !is_there(asked));
+    let named = [
+        method.map(|method| format!("method={}", method.name())),
+        placement.map(|placement| format!("placement={}", placement.name())),
+        device.map(|device| format!("device={}", device.spelled())),
+    ];
+    named.into_iter().flatten().collect()
+}
+
+/// Says what only the first who opens a pool can choose.
+fn tell_not_joined(request: &Request, found: &Found) {
+    let args = &request.args;
+    let given = [
+        ("form", args.form.is_some()),
+        ("arena_max", args.arena_max.is_some()),
+        ("index_memory", args.index_memory.is_some()),
+        ("populate", args.populate),
+    ];
+    let given = given.into_iter().filter(|(_, is_given)| *is_given);
+    let given: Vec<&str> = given.map(|(word, _)| word).collect();
+    if !given.is_empty() {
+        remark!(
+            "novale: {}: others have it open, and their choice of {} holds",
+            slots::shown(&found.paths),
+            given.join(" and ")
+        );
+    }
 }
 
 fn opening(request: &Request) -> Result<Opening> {

@@ -178,8 +178,10 @@ fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
     attrs.project = set.project.unwrap_or(old.project);
     let policy = set.update.map(|update| update.map_or(0, UpdatePolicy::number));
     let policy = policy.unwrap_or(Mode::without(old.policy));
-    let mode = set.mode_of_writes.unwrap_or(Mode::of_bits(old.policy));
-    attrs.policy = policy | mode.map_or(0, Mode::bits);
+    // One that only a newer program knows stays, too.
+    let mode = old.policy - Mode::without(old.policy);
+    let mode = set.mode_of_writes.map_or(mode, |mode| mode.map_or(0, Mode::bits));
+    attrs.policy = policy | mode;
     if kind != FileKind::Directory {
         attrs.mode &= !cleared(set.clear_set_id, attrs.mode);
     }

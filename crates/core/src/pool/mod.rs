@@ -50,6 +50,8 @@ pub struct PoolInfo {
     pub update: Option<UpdatePolicy>,
     /// When writes become durable to files that don't say so themselves.
     pub mode: Option<Mode>,
+    /// What the pool says of both, as it lies there: a newer program's choice is none that is known here.
+    pub default_policy: u8,
     /// The slots, in order.
     pub slots: Vec<SlotInfo>,
 }
@@ -89,6 +91,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
         ],
         update: UpdatePolicy::numbered(Mode::without(superblock.default_policy)),
         mode: Mode::of_bits(superblock.default_policy),
+        default_policy: superblock.default_policy,
         slots: pool
             .slots
             .iter()
