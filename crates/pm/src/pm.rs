@@ -354,10 +354,13 @@ impl Pm {
     #[track_caller]
     pub(crate) fn store_ptr(&self, addr: PmAddr, len: u64) -> *mut u8 {
         match self.mapped.slots.get(usize::from(addr.slot())) {
+            // Looked at once: it is 0 as soon as another thread finds that the slot has failed.
             Some(range)
                 if addr.reserved_bits_clear()
-                    && len <= range.store_len()
-                    && addr.byte() <= range.store_len() - len =>
+                    && range
+                        .store_len()
+                        .checked_sub(len)
+                        .is_some_and(|last| addr.byte() <= last) =>
             {
                 range.base().wrapping_add(to_usize(addr.byte()))
             }

@@ -5,6 +5,7 @@
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use novale_layout::PmAddr;
 use novale_pm::{Pm, PmOptions, Purpose, SlotSpec, survive_failing_slots};
@@ -91,4 +92,31 @@ fn a_slot_that_another_process_found_failed_is_read_no_more() {
     pm.set_failed(0b10);
     assert!(pm.load_u64(PmAddr::new(1, 0)).unwrap_err().is_lost);
     assert!(pm.load_u64(PmAddr::new(0, 0)).is_ok());
+}
+
+/// One thread stores while another finds, at any moment of that, that the slot has failed.
+#[test]
+fn a_slot_fails_in_the_middle_of_a_check() {
+    let pms: Vec<Pm> =
+        (0..200).map(|_| Pm::anonymous(&[4096], &PmOptions::default()).unwrap()).collect();
+    let at = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let storing = scope.spawn(|| {
+            for (index, pm) in pms.iter().enumerate() {
+                at.store(index + 1, Ordering::Release);
+                let sound = pm.health();
+                while pm.health() == sound {
+                    let zero = PmAddr::new(0, 0);
+                    pm.fence(pm.stream(zero, &[7; 64], Purpose::Data)).end();
+                }
+            }
+        });
+        for (index, pm) in pms.iter().enumerate() {
+            while at.load(Ordering::Acquire) <= index && !storing.is_finished() {
+                std::thread::yield_now();
+            }
+            (0..index % 64).for_each(|_| std::hint::spin_loop());
+            pm.set_failed(1);
+        }
+    });
 }
