@@ -29,7 +29,9 @@ use clap::Parser;
 
 use crate::base::args::{Cli, Command};
 use crate::base::out::fail;
-use crate::commands::{check, dump, info, install, manual, mkfs, quota, run, set, stats, wear};
+use crate::commands::{
+    check, dump, info, install, manual, mkfs, quota, run, set, slot, stats, wear,
+};
 use crate::holders::ask;
 use crate::mounts::{helper, mount, umount};
 
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Wear(args) => wear::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
         Command::Dump(args) => dump::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Slot(command) => slot::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Quota(command) => quota::run(&command).map(|()| ExitCode::SUCCESS),
         Command::InstallHelper(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Ask(args) => ask::answer(&args.dir).map(|()| ExitCode::SUCCESS),

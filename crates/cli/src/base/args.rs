@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     Dump(DumpArgs),
     #[command(subcommand)]
+    Slot(SlotCommand),
+    #[command(subcommand)]
     Quota(QuotaCommand),
     InstallHelper(InstallArgs),
     #[command(hide = true)]
@@ -63,6 +65,7 @@ impl Command {
             Self::Wear(args) => args.json,
             Self::Check(args) => args.json,
             Self::Dump(args) => args.json,
+            Self::Slot(SlotCommand::Status(args)) => args.json,
             Self::Quota(QuotaCommand::Show(args)) => args.json,
             Self::Mount(_)
             | Self::Umount(_)
@@ -642,6 +645,29 @@ pub(crate) struct DumpArgs {
     /// The slots, in any order, and what is to be shown.
     #[arg(required = true, value_name = "SLOT... WHAT")]
     pub(crate) words: Vec<OsString>,
+}
+
+/// Look after the slots of a pool.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SlotCommand {
+    Status(SlotStatusArgs),
+}
+
+/// Show each slot of a pool: where it is, how much is free, how far it is worn, and whether it works.
+///
+/// Of a pool in use its clients say what is free and what has failed; of one that was closed clean it is
+/// known what is free, of one that was not, it is not. What lanes have in hand counts as used.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale slot status /dev/shm/slot0 /dev/shm/slot1
+  novale slot status --json /mnt/novale")]
+pub(crate) struct SlotStatusArgs {
+    /// Print JSON; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slots, in any order, or the directory that the pool is mounted on.
+    #[arg(required = true, value_name = "SLOT|DIR")]
+    pub(crate) slots: Vec<PathBuf>,
 }
 
 /// Limit what directory trees of a mount use, and show it.

@@ -12,5 +12,6 @@ pub(crate) mod quota;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod set;
+pub(crate) mod slot;
 pub(crate) mod stats;
 pub(crate) mod wear;

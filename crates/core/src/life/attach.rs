@@ -21,8 +21,10 @@ use crate::life::{device, wear};
 use crate::op::call::OpKind;
 use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolInfo};
 use crate::space::Allocator;
+use crate::space::failed::failed_slots;
+use crate::space::ranges::Ranges;
 
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
@@ -129,6 +131,28 @@ pub fn buffer_use_of(arena: &Arena) -> Result<Option<(u64, u64)>> {
         return Ok(None);
     }
     WriteBuffer::attach(arena, place)?.usage(arena).map(Some)
+}
+
+/// Free pages of each slot of a pool that is open in `arena`, but for those that lanes have in hand; none
+/// where it is being opened or closed.
+///
+/// # Errors
+/// [`Error::BadArena`] when the arena is damaged.
+pub fn live_free(arena: &Arena, info: &PoolInfo) -> Result<Option<Vec<u64>>> {
+    let root = arena.root();
+    if root[STAGE].load(Ordering::Acquire) != OPEN {
+        return Ok(None);
+    }
+    let pages: Vec<u64> = info.slots.iter().map(|slot| slot.pages).collect();
+    let word = |index: usize| root.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
+    let places = [3, 4, 5].map(|index| word(PLACES + index));
+    Ranges::attach(&pages, places).free_by_slot(arena).map(Some)
+}
+
+/// A bit for each slot that has failed since the pool was opened in `arena`.
+#[must_use]
+pub fn live_failed(arena: &Arena) -> u64 {
+    failed_slots(arena)
 }
 
 impl OpenOptions {

@@ -49,6 +49,13 @@ impl Saved {
         words.iter().take(chunks * INODE_WORDS).map(|word| u64::from(word.count_ones())).sum()
     }
 
+    /// Free pages of a slot that has so many.
+    fn free_pages(&self, slot: usize, pages: u64) -> u64 {
+        // The last word's bits after the slot's end are no pages.
+        let bits = |word: u64| u64::MAX >> (64 - (pages - word * 64).min(64));
+        (0..pages.div_ceil(64)).map(|word| ones(!self.page_word(slot, word) & bits(word))).sum()
+    }
+
     pub(crate) fn inode_word(&self, chunk: usize, index: usize) -> u64 {
         self.words.get(self.inodes + chunk * INODE_WORDS + index).copied().unwrap_or(u64::MAX)
     }
@@ -222,29 +229,42 @@ pub struct Space {
 /// # Errors
 /// [`Error::BadPool`] and [`Error::Damaged`] say what was found.
 pub fn space(pm: &Pm) -> Result<Option<Space>> {
-    let pool = Pool::read(pm)?;
-    if !pool.is_clean() {
-        return Ok(None);
-    }
-    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &pool.no_pages())?.len();
-    let Some(saved) = saved::read(pm, &pool, chunks)? else { return Ok(None) };
-    let (mut used, mut pages, mut usable) = (0, 0, 0);
+    let Some((pool, chunks, saved)) = of_closed(pm)? else { return Ok(None) };
+    let (mut free, mut usable) = (0, 0);
     for (slot, (header, _)) in pool.slots.iter().enumerate() {
-        pages += header.pages;
+        free += saved.free_pages(slot, header.pages);
         usable += header.pages.saturating_sub(FIRST_FREE_PAGE + 1);
-        // The last word's bits after the slot's end are no pages.
-        let bits = |word: u64| u64::MAX >> (64 - (header.pages - word * 64).min(64));
-        let words = 0..header.pages.div_ceil(64);
-        used += words.map(|word| ones(saved.page_word(slot, word) & bits(word))).sum::<u64>();
     }
     let words = usize::try_from(INODES_PER_CHUNK / 64).unwrap_or_default();
     let places = (0..chunks).flat_map(|chunk| (0..words).map(move |word| (chunk, word)));
     let numbers: u64 = places.map(|(chunk, word)| ones(saved.inode_word(chunk, word))).sum();
     // Number 0 is nobody's and counts as used.
     Ok(Some(Space {
-        pages_available: pages.saturating_sub(used).saturating_sub(reserve_of(usable)),
+        pages_available: free.saturating_sub(reserve_of(usable)),
         inodes: numbers.saturating_sub(1),
     }))
+}
+
+/// Free pages of each slot of a pool that was closed clean, by its saved allocator; `None` where only a
+/// scan would tell.
+///
+/// # Errors
+/// As [`space`].
+pub fn saved_free(pm: &Pm) -> Result<Option<Vec<u64>>> {
+    let Some((pool, _, saved)) = of_closed(pm)? else { return Ok(None) };
+    let slots = pool.slots.iter().enumerate();
+    Ok(Some(slots.map(|(slot, (header, _))| saved.free_pages(slot, header.pages)).collect()))
+}
+
+/// The pool, its chunks and its saved allocator, where that says what is free.
+fn of_closed(pm: &Pm) -> Result<Option<(Pool, usize, Saved)>> {
+    let pool = Pool::read(pm)?;
+    if !pool.is_clean() {
+        return Ok(None);
+    }
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &pool.no_pages())?.len();
+    let saved = saved::read(pm, &pool, chunks)?;
+    Ok(saved.map(|saved| (pool, chunks, saved)))
 }
 
 fn ones(word: u64) -> u64 {

@@ -120,6 +120,13 @@ impl Ranges {
         Ok(self.slot_free(arena, slot)?.load(Ordering::Relaxed))
     }
 
+    /// Free pages of each slot's bitmap.
+    pub(crate) fn free_by_slot(&self, arena: &Arena) -> Result<Vec<u64>> {
+        let slots = self.slots.iter().enumerate();
+        // A client that died between two steps of a change leaves a count a little wrong.
+        slots.map(|(slot, of)| Ok(self.free_in_slot(arena, slot)?.min(of.pages))).collect()
+    }
+
     fn slot_free<'a>(&self, arena: &'a Arena, slot: usize) -> Result<&'a AtomicU64> {
         let index = self.total.div_ceil(GROUP) + slot as u64;
         Ok(arena.word(self.groups.add(index * 8))?)

@@ -1,0 +1,27 @@
+//! `novale slot`: the slots of a pool, one by one.
+
+mod status;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use novale_fuse::{KIND, MountTable};
+
+use crate::base::args::SlotCommand;
+use crate::pools::slots::split_source;
+
+pub(crate) fn run(command: &SlotCommand) -> Result<()> {
+    match command {
+        SlotCommand::Status(args) => status::run(args),
+    }
+}
+
+/// The slots that were named: by themselves, or by the directory on which their pool is mounted.
+fn named(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let [only] = given else { return Ok(given.to_vec()) };
+    // A path that a mount serves is not looked at before: its daemon may be stuck.
+    let dir = std::path::absolute(only).context("the directory's path")?;
+    let table = MountTable::read().context("/proc/self/mountinfo")?;
+    let mount = table.top(&dir).filter(|mount| mount.kind == KIND);
+    Ok(mount.map_or_else(|| given.to_vec(), |mount| split_source(&mount.source)))
+}

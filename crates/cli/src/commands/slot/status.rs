@@ -1,0 +1,164 @@
+//! `novale slot status`: what there is of each slot, and whether it works.
+
+use anyhow::Result;
+use novale_core::{live_clients, live_failed, live_free, live_wear, saved_free, saved_wear};
+use novale_pm::PmOptions;
+use novale_posix::join::JoinError;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::base::args::SlotStatusArgs;
+use crate::base::size::show_size;
+use crate::commands::slot::named;
+use crate::holders::patience::patiently;
+use crate::pools::memory;
+use crate::pools::slots::{self, Found, page_bytes};
+
+const LINE_BYTES: f64 = 64.0;
+
+/// A pool's slots, as JSON shows them.
+#[derive(Debug, Serialize)]
+struct Status {
+    pool: String,
+    /// Somebody has it open: free pages and failures are those of now.
+    in_use: bool,
+    slots: Vec<SlotStatus>,
+}
+
+#[derive(Debug, Serialize)]
+struct SlotStatus {
+    slot: u8,
+    path: Option<String>,
+    state: State,
+    /// What memory it is in.
+    memory: Option<&'static str>,
+    bytes: u64,
+    bytes_free: Option<u64>,
+    bytes_used: Option<u64>,
+    /// Lines of 64 bytes that reached it since the pool was made.
+    lines: Option<u64>,
+    /// Writes that a cell endures.
+    endurance: Option<u64>,
+    /// Of all that it endures, what it has got.
+    worn_percent: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Failed,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What is known of all slots at once.
+#[derive(Debug, Default)]
+struct Known {
+    in_use: bool,
+    failed: u64,
+    free: Option<Vec<u64>>,
+    lines: Option<Vec<u64>>,
+}
+
+pub(crate) fn run(args: &SlotStatusArgs) -> Result<()> {
+    let given = named(&args.slots)?;
+    let paths: Vec<_> = given.iter().map(std::path::PathBuf::as_path).collect();
+    patiently(&paths, || {
+        let found = slots::find(&given)?;
+        let status = Status::new(&found, &known(&found)?);
+        if args.json {
+            return say!("{}", serde_json::to_string_pretty(&status)?);
+        }
+        show(&status)
+    })
+}
+
+fn known(found: &Found) -> Result<Known> {
+    let arena = match found.arena()?.open() {
+        Ok(arena) => Some(arena).filter(|arena| !live_clients(arena).is_empty()),
+        Err(JoinError::NotOpen) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(arena) = arena {
+        return Ok(Known {
+            in_use: true,
+            failed: live_failed(&arena),
+            free: live_free(&arena, &found.info)?,
+            lines: live_wear(&arena, &found.info)?,
+        });
+    }
+    let pm = slots::open(&found.paths, PmOptions { read_only: true, ..PmOptions::default() })?;
+    let lines = Some(saved_wear(&pm, &found.info)?);
+    // Where that can't be read, `novale check` says why.
+    let free = saved_free(&pm).unwrap_or(None);
+    Ok(Known { free, lines, ..Known::default() })
+}
+
+impl Status {
+    fn new(found: &Found, known: &Known) -> Self {
+        let slots = found.info.slots.iter().zip(&found.paths).zip(&found.memory);
+        let of = |list: &Option<Vec<u64>>, slot: u8| {
+            list.as_ref().and_then(|list| list.get(usize::from(slot)).copied())
+        };
+        let slots = slots.map(|((slot, path), memory)| {
+            let bytes = page_bytes(slot.pages);
+            let bytes_free = of(&known.free, slot.index).map(page_bytes);
+            let lines = of(&known.lines, slot.index);
+            let endurance = Some(slot.endurance).filter(|writes| *writes > 0);
+            SlotStatus {
+                slot: slot.index,
+                path: Some(path.display().to_string()),
+                state: if known.failed >> slot.index & 1 == 0 { State::Ok } else { State::Failed },
+                memory: Some(memory::word(*memory)),
+                bytes,
+                bytes_free,
+                bytes_used: bytes_free.map(|free| bytes.saturating_sub(free)),
+                lines,
+                endurance,
+                worn_percent: lines.zip(endurance).map(|(lines, writes)| {
+                    real(lines) * LINE_BYTES * 100.0 / (real(bytes) * real(writes))
+                }),
+            }
+        });
+        Self {
+            pool: Uuid::from_bytes(found.info.uuid).to_string(),
+            in_use: known.in_use,
+            slots: slots.collect(),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "what people read of a count")]
+fn real(count: u64) -> f64 {
+    count as f64
+}
+
+fn show(status: &Status) -> Result<()> {
+    say!("pool      {}", status.pool)?;
+    for slot in &status.slots {
+        let size = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), show_size);
+        let worn = match (slot.worn_percent, slot.lines) {
+            (Some(percent), _) => format!("{percent:.4} % worn"),
+            (None, Some(lines)) => format!("{} written", show_size(lines.saturating_mul(64))),
+            (None, None) => "wear not known".to_owned(),
+        };
+        say!(
+            "slot {:<4} {:<8} {:>9}, {:>9} free, {worn}  {}  {}",
+            slot.slot,
+            slot.state.word(),
+            show_size(slot.bytes),
+            size(slot.bytes_free),
+            slot.memory.unwrap_or("?"),
+            slot.path.as_deref().unwrap_or("-")
+        )?;
+    }
+    Ok(())
+}
