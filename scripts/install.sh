@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds and installs the program, the C library and, where it is there, the library that
 # `novale run` loads into programs: below PREFIX (/usr/local), libraries into LIBDIR (PREFIX/lib),
-# all of it below DESTDIR for packagers. PROFILE: release, or dev for a quick try.
+# all of it below DESTDIR for packagers. PROFILE: release, or dev for a quick try. BUILT: a folder of
+# what was built before, and nothing is built.
 # `scripts/install.sh remove` takes the same away again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,6 +14,7 @@ profile=${PROFILE:-release}
 into=${DESTDIR:-}
 built=$target/$profile
 [ "$profile" != dev ] || built=$target/debug
+built=${BUILT:-$built}
 capi=crates/capi
 abi=$(sed -nE 's/^pub const NOVALE_ABI: u32 = ([0-9]+);$/\1/p' "$capi/src/border/version.rs")
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' Cargo.toml | head -n 1)
@@ -26,7 +28,7 @@ put() { # MODE SOURCE TARGET: one file
 }
 
 install_all() {
-  cargo build --quiet --profile "$profile" "${packages[@]}"
+  [ -n "${BUILT:-}" ] || cargo build --quiet --profile "$profile" "${packages[@]}"
   put 755 "$built/novale" "$prefix/bin/novale"
   put 755 "$built/libnovale.so" "$libdir/libnovale.so.$abi"
   ln -sf "libnovale.so.$abi" "$into$libdir/libnovale.so"

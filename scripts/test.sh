@@ -76,6 +76,8 @@ cargo_part() { # NAME CPU-SECONDS SUBCOMMAND ARGUMENT...
 
 cargo_part fmt 240 fmt --all --check
 cargo_part clippy 1800 clippy --quiet --workspace --all-targets -- -D warnings
+# What is installed, with the features that it has without the tests.
+part alone 900 cargo check --quiet --package novale-cli --package novale-capi --package novale-preload
 part docs 1800 env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
 part tidy 1200 cargo run --quiet --package xtask -- tidy
 part shell 240 scripts/suites/shell.sh
