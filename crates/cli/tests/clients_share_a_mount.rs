@@ -34,6 +34,30 @@ fn refused(slot: &str) -> JoinError {
     join::join(&[PathBuf::from(slot)]).map(|_| ()).unwrap_err()
 }
 
+/// The second was refused while the first opened the pool, and took it for one that is not shared when the
+/// first had mounted it by then.
+#[test]
+fn two_who_mount_a_pool_at_once_share_it() {
+    let Some(scratch) = Scratch::for_mount("two_who_mount_a_pool") else { return };
+    let slot = scratch.pool();
+    let folders = [scratch.dir(), scratch.slot("second")];
+    fs::create_dir(&folders[1]).unwrap();
+    for _ in 0..8 {
+        let start = |folder: &String| {
+            let mut mount = Command::new(support::program());
+            mount.args(["mount", "-q", "-o", "direct", &slot, folder]).stdin(Stdio::null());
+            mount.spawn().unwrap()
+        };
+        let both: Vec<Child> = folders.iter().map(start).collect();
+        for mut mount in both {
+            assert!(mount.wait().unwrap().success());
+        }
+        for folder in &folders {
+            novale(&["umount", folder]).ok();
+        }
+    }
+}
+
 #[test]
 fn what_one_writes_the_other_reads_at_once() {
     let Some(scratch) = Scratch::for_mount("what_one_writes") else { return };

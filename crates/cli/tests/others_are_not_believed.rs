@@ -116,6 +116,27 @@ fn a_daemon_in_another_container_disturbs_no_mount() {
     assert_eq!(facts(&slot)["clean"], true);
 }
 
+/// What is in use by a process that a container can't see was said to be closed or dead there.
+#[test]
+fn a_pool_in_use_outside_of_a_container_is_said_to_be() {
+    let Some(scratch) = Scratch::for_mount("a_pool_in_use_outside") else { return };
+    let (slot, dir) = (scratch.pool(), scratch.dir());
+    for options in ["direct", "ro"] {
+        novale(&["mount", "-o", options, &slot, &dir]).ok();
+        let inside = format!("{0} info {slot} && {0} info --json {slot}", program().display());
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-p", "-f", "--mount-proc", "sh", "-c", &inside]);
+        let said = unshare.output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout);
+        let words = ["in use by a process of another pid", "(its daemon is in another pid"];
+        for word in words.into_iter().chain(["\"used_elsewhere\": true"]) {
+            assert!(said.contains(word), "{options}: {said}");
+        }
+        assert_eq!(facts(&slot)["used_elsewhere"], false);
+        novale(&["umount", &dir]).ok();
+    }
+}
+
 /// The path in the mount table led to another pool by then.
 #[test]
 fn a_mount_is_coupled_with_no_pool_but_its_own() {

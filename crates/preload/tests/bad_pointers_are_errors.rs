@@ -1,5 +1,5 @@
 //! Promise: memory of a program that can't be touched is an error of the call, and what lies before it is
-//! moved, as by the kernel.
+//! moved, as by the kernel; nor does a call need memory that the kernel does not need.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -10,10 +10,13 @@
 #[macro_use]
 mod harness;
 
-use harness::runs_without_the_daemon;
+use harness::{runs_with_the_daemon, runs_without_the_daemon};
 
 promises! {
     bad_pointers_are_errors: runs_without_the_daemon pointers;
+    /// Room for all bytes of such a call was taken from the program's memory, and where there was none the
+    /// program ended.
+    vectors_need_no_memory: runs_with_the_daemon vectors;
 }
 
 mod tasks {
@@ -52,6 +55,41 @@ mod tasks {
         assert_eq!(fs::read(&path).unwrap(), pattern(9000));
         part_of_a_buffer(&file);
         part_of_a_listing();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn vectors() {
+        const LEN: usize = 300_000;
+        let [one, other] = ["one", "other"].map(|name| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(place().join(name))
+                .unwrap()
+        });
+        let (fd, to) = (one.as_raw_fd(), other.as_raw_fd());
+        let (given, mut read) = (pattern(LEN), vec![0_u8; LEN]);
+        let half = |at: *const u8| libc::iovec { iov_base: at.cast_mut().cast(), iov_len: LEN / 2 };
+        let pieces = |bytes: &[u8]| [half(bytes.as_ptr()), half(bytes[LEN / 2..].as_ptr())];
+        let (from, into) = (pieces(&given), pieces(&read));
+        let limit = |bytes| {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        };
+        limit(1);
+        let moved = unsafe {
+            [
+                libc::pwritev(fd, from.as_ptr(), 2, 0),
+                libc::preadv(fd, into.as_ptr(), 2, 0),
+                libc::sendfile(to, fd, std::ptr::null_mut(), LEN),
+            ]
+        };
+        limit(libc::RLIM_INFINITY);
+        assert_eq!(moved, [LEN.cast_signed(); 3]);
+        read.truncate(LEN);
+        assert!(read == given && fs::read(place().join("other")).unwrap() == given);
     }
 
     /// Two pages, of which the second is not there: the first one.

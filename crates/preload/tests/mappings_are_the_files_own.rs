@@ -128,6 +128,17 @@ fn what_is_written_from_own_pages_is_its_own_log() {
     is_whole(&scratch, &slot);
 }
 
+/// The pool is mapped for reading and writing, and may be executed. So `pkey_mprotect` made a file writable
+/// that was open for reading alone, `madvise` made holes of it, and what a mount forbids to execute could be.
+#[test]
+fn mappings_allow_what_their_files_and_the_mount_allow() {
+    let Some(scratch) = Scratch::for_mount("mappings_allow_what") else { return };
+    let slot = scratch.pool();
+    support::novale(&["mount", "-o", "direct,noexec", &slot, &scratch.dir()]).ok();
+    succeeds(&task(&scratch, Some("dax"), "rights_of_mappings").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::*;
 
@@ -191,6 +202,40 @@ mod tasks {
     fn pieces() -> usize {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.lines().filter(|line| line.ends_with("/pool")).count() - 1
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn rights_of_mappings() {
+        let refused = |result: libc::c_long| {
+            let error = std::io::Error::last_os_error().raw_os_error();
+            assert_eq!((result, error), (-1, Some(libc::EACCES)));
+        };
+        let path = place().join("guarded");
+        fs::write(&path, [7; 2 * PAGE]).unwrap();
+        let (reads, both) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+        let file = File::open(&path).unwrap();
+        let (null, shared) = (std::ptr::null_mut(), libc::MAP_SHARED);
+        let at = unsafe { libc::mmap(null, 2 * PAGE, reads, shared, file.as_raw_fd(), 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(pieces(), 1);
+        refused(unsafe { libc::syscall(libc::SYS_pkey_mprotect, at, PAGE, both, -1) });
+        refused(unsafe { libc::madvise(at, PAGE, libc::MADV_REMOVE) }.into());
+        refused(unsafe { libc::mprotect(at, PAGE, reads | libc::PROT_EXEC) }.into());
+        assert_eq!(read(&file, 0, 2 * PAGE), [7; 2 * PAGE]);
+        assert_eq!(unsafe { libc::munmap(at, 2 * PAGE) }, 0);
+        let other = place().join("other");
+        fs::write(&other, [7; 2 * PAGE]).unwrap();
+        let file = open(&other);
+        let map = map(&file, 2 * PAGE);
+        let second = map[PAGE..].as_mut_ptr().cast();
+        assert_eq!(unsafe { libc::madvise(second, PAGE, libc::MADV_REMOVE) }, 0);
+        assert_eq!((map[0], map[PAGE], pieces() > 0), (7, 0, true));
+        assert_eq!(read(&file, PAGE, PAGE), [0; PAGE]);
+        // What a child has at these addresses is its own: nothing is put in its place later.
+        assert_eq!(unsafe { libc::madvise(map.as_mut_ptr().cast(), PAGE, libc::MADV_DONTFORK) }, 0);
+        assert_eq!(pieces(), 0);
+        unmap(map);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is printed: facts, remarks, errors in words.
 
+use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::Write;
 
@@ -18,14 +19,36 @@ pub(crate) fn tell(error: &anyhow::Error) {
     remark!("novale: {}", in_words(error));
 }
 
+/// A text without what commands a terminal, or turns round what it shows: names of files are their makers'
+/// choice. Escaped as JSON has it, which stays what it was so.
+fn plain(text: &str) -> Cow<'_, str> {
+    let is_command = |c: char| {
+        let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        turns || c.is_control() && !matches!(c, '\n' | '\t')
+    };
+    if !text.contains(is_command) {
+        return text.into();
+    }
+    let escaped = |c: char| {
+        if is_command(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }
+    };
+    text.chars().map(escaped).collect()
+}
+
+/// A path on one line: a name may have line ends.
+pub(crate) fn on_one_line(path: &str) -> String {
+    path.replace('\n', "\\u000a")
+}
+
 /// What `say!` does.
 pub(crate) fn print(line: Arguments<'_>) -> anyhow::Result<()> {
-    writeln!(std::io::stdout().lock(), "{line}").context("writing to standard output")
+    writeln!(std::io::stdout().lock(), "{}", plain(&line.to_string()))
+        .context("writing to standard output")
 }
 
 /// What `remark!` does.
 pub(crate) fn mutter(line: Arguments<'_>) {
-    let _unheard = writeln!(std::io::stderr().lock(), "{line}");
+    let _unheard = writeln!(std::io::stderr().lock(), "{}", plain(&line.to_string()));
 }
 
 /// An error with all that led to it, on one line. Some errors say their cause themselves.
@@ -45,6 +68,17 @@ pub(crate) fn in_words(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
+
+    #[test]
+    fn names_command_no_terminal_and_json_stays_what_it_is() {
+        let name = "a\u{1b}]0;t\u{7}\u{9b}31m\u{202e}b\tü";
+        let said = super::plain(name);
+        assert_eq!(said, "a\\u001b]0;t\\u0007\\u009b31m\\u202eb\tü");
+        let json = serde_json::to_string(name).unwrap();
+        let back: String = serde_json::from_str(&super::plain(&json)).unwrap();
+        assert_eq!(back, name);
+        assert_eq!(super::on_one_line("a\nb"), "a\\u000ab");
+    }
 
     #[test]
     fn a_cause_is_said_once() {

@@ -23,6 +23,7 @@ const UNKNOWN: &str = "unknown";
 
 /// The facts, as JSON shows them.
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, by name in JSON")]
 struct PoolFacts {
     uuid: String,
     format_version: u32,
@@ -35,6 +36,8 @@ struct PoolFacts {
     features_ro_compat: u64,
     features_incompat: u64,
     used_by: Option<u32>,
+    /// A process of another pid namespace has it open.
+    used_elsewhere: bool,
     mounted_at: Vec<String>,
     /// All processes that have it open for others to join.
     clients: Vec<u32>,
@@ -214,6 +217,9 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         features_incompat,
         survives_power_cuts: found.memory.iter().all(|slot| slot.survives_power_cuts()),
         used_by,
+        used_elsewhere: used_by.is_none()
+            && (!info.clean || !mounted.is_empty())
+            && first.is_some_and(holder::is_held),
         clients: found.arena().map(|arena| arena.live_clients()).unwrap_or_default(),
         answers,
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
@@ -254,6 +260,7 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     }
     for target in &facts.mounted_at {
         let how = match (facts.used_by, facts.answers) {
+            (None, _) if facts.used_elsewhere => " (its daemon is in another pid namespace)",
             (None, _) => " (dead: its daemon is gone)",
             (Some(_), false) => " (its daemon does not answer)",
             (Some(_), true) => "",
@@ -312,6 +319,9 @@ fn features(bits: u64) -> String {
 fn state(facts: &PoolFacts) -> String {
     match facts.used_by {
         Some(pid) => format!("in use by process {pid}: what is shown may change"),
+        None if facts.used_elsewhere => {
+            "in use by a process of another pid namespace: what is shown may change".to_owned()
+        }
         None if facts.clean => "closed clean".to_owned(),
         None => "not closed clean: the next mount recovers it".to_owned(),
     }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::base::args::SetArgs;
+use crate::base::out::on_one_line;
 use crate::holders::patience::patiently;
 
 const OWN: &str = "system.novale.method";
@@ -104,13 +105,14 @@ pub(crate) fn show(files: &[FileFacts], json: bool) -> Result<()> {
         return say!("{}", serde_json::to_string_pretty(files)?);
     }
     for file in files {
+        let path = on_one_line(&file.path);
         match &file.own_method {
-            Some(own) => say!("{}: written by {own}, its own choice", file.path)?,
-            None => say!("{}: written by {}, the mount's choice", file.path, file.mount_method)?,
+            Some(own) => say!("{path}: written by {own}, its own choice")?,
+            None => say!("{path}: written by {}, the mount's choice", file.mount_method)?,
         }
         match (&file.own_mode, &file.mount_mode) {
-            (Some(own), _) => say!("{}: {own}, its own choice", file.path)?,
-            (None, Some(mode)) => say!("{}: {mode}, the mount's choice", file.path)?,
+            (Some(own), _) => say!("{path}: {own}, its own choice")?,
+            (None, Some(mode)) => say!("{path}: {mode}, the mount's choice")?,
             (None, None) => {}
         }
     }

@@ -81,6 +81,7 @@ pub(crate) fn while_closing(
     mut open: impl FnMut() -> Result<Joined, JoinError>,
 ) -> Result<Joined> {
     let deadline = Instant::now() + CLOSING_MAX;
+    let mut was_mounted = false;
     loop {
         let refused = match open() {
             Err(error @ (JoinError::Changing | JoinError::NotShared { .. })) => error,
@@ -89,8 +90,13 @@ pub(crate) fn while_closing(
         let first = slots.first().context("a pool has a slot")?;
         let holder = holder(first);
         let closes = matches!(refused, JoinError::Changing) || mounts_of(first)?.is_empty();
-        if !closes || Instant::now() >= deadline {
+        if Instant::now() >= deadline || !closes && was_mounted {
             return Err(in_use(first, holder.as_ref()));
+        }
+        if !closes {
+            // One who was opening it when this one was refused may have mounted it since, for others to join.
+            was_mounted = true;
+            continue;
         }
         match holder {
             // It may close the pool without ending.
@@ -169,6 +175,12 @@ fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
         }
         None => anyhow!("{} is in use by {by}: wait until it has finished", slot.display()),
     }
+}
+
+/// Whether somebody has a slot open: a process of another pid namespace is in no list. Of one that nobody has
+/// open the lock is taken for a moment.
+pub(crate) fn is_held(slot: &Path) -> bool {
+    open_slot(slot).and_then(|file| take(slot, &file)).is_ok_and(|is_free| !is_free)
 }
 
 /// The process that has a slot open, if one has; of several the one that serves a mount.

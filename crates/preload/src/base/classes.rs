@@ -237,8 +237,14 @@ const MAKING_DESCRIPTORS: &[i64] = &[
 ];
 
 /// Calls on addresses, where files are mapped here.
-const OF_ADDRESSES: &[i64] =
-    &[libc::SYS_munmap, libc::SYS_mremap, libc::SYS_msync, libc::SYS_mprotect];
+const OF_ADDRESSES: &[i64] = &[
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_msync,
+    libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_madvise,
+];
 
 /// Which calls are of which class.
 const OF_CLASSES: [(&[i64], u8); 6] = [

@@ -210,7 +210,7 @@ fn write_with<'a>(
     fd: u64,
     at: At,
     append: bool,
-    bytes: impl FnOnce() -> Result<Bytes<'a>, Ret>,
+    bytes: impl FnOnce() -> Result<Bytes<'a>, Refused>,
 ) -> Served {
     write_file(&file(fd)?, at, append, bytes)
 }
@@ -224,7 +224,7 @@ fn write_file<'a>(
     file: &File,
     at: At,
     append: bool,
-    bytes: impl FnOnce() -> Result<Bytes<'a>, Ret>,
+    bytes: impl FnOnce() -> Result<Bytes<'a>, Refused>,
 ) -> Served {
     if matches!(at, At::Offset(offset) if offset > i64::MAX as u64) {
         return Some(fail(libc::EINVAL));
@@ -234,7 +234,7 @@ fn write_file<'a>(
     }
     let bytes = match bytes() {
         Ok(bytes) => bytes,
-        Err(failed) => return Some(failed),
+        Err(refused) => return served(file, Err(refused)),
     };
     let bytes = bytes.as_ref();
     if matches!(at, At::Offset(offset) if offset + bytes.len() as u64 > i64::MAX as u64) {
@@ -298,10 +298,10 @@ pub(crate) fn pwrite(args: &Args) -> Served {
 /// What is to be written.
 type Bytes<'a> = Cow<'a, [u8]>;
 
-fn given<'a>(at: u64, len: u64) -> Result<Bytes<'a>, Ret> {
+fn given<'a>(at: u64, len: u64) -> Result<Bytes<'a>, Refused> {
     let is_good = guard::are_a_programs(at, len);
     let memory = is_good.then(|| guard::readable_part(at, length(len))).flatten();
-    memory.map(Cow::Borrowed).ok_or(fail(libc::EFAULT))
+    memory.map(Cow::Borrowed).ok_or(errno(libc::EFAULT))
 }
 
 fn length(len: u64) -> usize {
@@ -342,6 +342,13 @@ fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
     if are_good { Ok(all) } else { Err(fail(libc::EFAULT)) }
 }
 
+/// Room for so many bytes. A program may have none left, of which only the kernel has no need.
+fn room(bytes: usize) -> Result<Vec<u8>, Refused> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).map_err(|_| Refused::ByKernel)?;
+    Ok(room)
+}
+
 /// Reads into pieces as one read, so that no write is seen in part.
 fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usize, Refused> {
     if let [(at, len)] = *pieces {
@@ -351,7 +358,8 @@ fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usiz
     let attr = file.fs.getattr(ino)?;
     let left = usize::try_from(attr.size.saturating_sub(offset)).unwrap_or(MOST);
     let total = pieces.iter().map(|(_, len)| len).sum::<usize>().min(left);
-    let mut bytes = vec![0; total];
+    let mut bytes = room(total)?;
+    bytes.resize(total, 0);
     let done = file.fs.read(&ctx(), ino, offset, &mut bytes)?;
     bytes.truncate(done);
     let mut rest = bytes.as_slice();
@@ -369,13 +377,13 @@ fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usiz
 }
 
 /// The bytes of all pieces, in one; those before the first that can't be read.
-fn gathered<'a>(pieces: &[(u64, usize)]) -> Result<Bytes<'a>, Ret> {
-    let mut all = Vec::with_capacity(pieces.iter().map(|(_, len)| len).sum());
+fn gathered<'a>(pieces: &[(u64, usize)]) -> Result<Bytes<'a>, Refused> {
+    let mut all = room(pieces.iter().map(|(_, len)| len).sum())?;
     for (at, len) in pieces {
         let piece = guard::readable_part(*at, *len).unwrap_or_default();
         all.extend_from_slice(piece);
         if piece.len() < *len {
-            return if all.is_empty() { Err(fail(libc::EFAULT)) } else { Ok(all.into()) };
+            return if all.is_empty() { Err(errno(libc::EFAULT)) } else { Ok(all.into()) };
         }
     }
     Ok(all.into())
@@ -389,7 +397,7 @@ fn readv_at(fd: u64, (at, count): (u64, u64), place: At) -> Served {
 }
 
 fn writev_at(fd: u64, (at, count): (u64, u64), place: At, append: bool) -> Served {
-    write_with(fd, place, append, || gathered(&pieces(at, count)?))
+    write_with(fd, place, append, || gathered(&pieces(at, count).map_err(Refused::With)?))
 }
 
 /// `readv(fd, iov, count)`.

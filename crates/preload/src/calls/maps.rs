@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use novale_core::Fallocate;
+
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
 use crate::maps::{self, Asked, Mode, PAGE, Part, giving, replicas};
-use crate::mounts;
+use crate::mounts::{self, ctx};
 use crate::paths::descriptor;
 
 /// A range of whole pages, as the kernel takes it; nothing where it refuses it.
@@ -178,10 +180,13 @@ fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     moved
 }
 
-/// `mprotect(at, len, access)`.
-pub(crate) fn mprotect(args: &Args) -> Served {
-    let [at, len, access, ..] = *args;
+/// `mprotect(at, len, access)`, and `pkey_mprotect` with a key after it.
+pub(crate) fn protect(number: i64, args: &Args) -> Served {
+    let [at, len, access, key, ..] = *args;
     let range = pages(at, len)?;
+    if access & libc::PROT_EXEC as u64 != 0 && !may_execute(&range) {
+        return Some(fail(libc::EACCES));
+    }
     let mut maps = maps::some().filter(|maps| maps.overlaps(&range))?;
     let stores = access & libc::PROT_WRITE as u64 != 0;
     let mut pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(&range)).collect();
@@ -202,13 +207,71 @@ pub(crate) fn mprotect(args: &Args) -> Served {
         }
         ended.extend(maps.forget(&(part.start..part.start + part.len)));
     }
-    let done = sys!(libc::SYS_mprotect, at, len, access);
+    let done = sys!(number, at, len, access, key);
     if done == 0 {
         maps.set_access(&range, access);
     }
     drop(maps);
     drop((pieces, ended));
     Some(done)
+}
+
+/// `madvise(at, len, advice)`: what the kernel would do to the pool's file, or hides from a child without
+/// this library's knowing it. All else is as good for the pool's pages as for its own.
+pub(crate) fn madvise(args: &Args) -> Served {
+    let [at, len, advice, ..] = *args;
+    let advice = advice as i32;
+    if !matches!(advice, libc::MADV_REMOVE | libc::MADV_DONTFORK) {
+        return None;
+    }
+    let range = pages(at, len)?;
+    let maps = maps::some().filter(|maps| maps.overlaps(&range))?;
+    let pieces = maps.parts().iter().filter_map(|part| part.piece(&range));
+    let pieces: Vec<Part> = pieces.filter(|part| part.of.base.is_none()).collect();
+    drop(maps);
+    let done = if advice == libc::MADV_REMOVE {
+        remove(&pieces, range.end - range.start)?
+    } else {
+        // A child finds something else at these addresses, which must not be replaced when they give way.
+        if pieces.iter().all(is_given) {
+            return None;
+        }
+        fail(libc::EINVAL)
+    };
+    drop(pieces);
+    Some(done)
+}
+
+/// Makes holes of what mappings show, in their files.
+fn remove(pieces: &[Part], len: u64) -> Served {
+    if pieces.is_empty() {
+        return None;
+    }
+    if pieces.iter().any(|part| !part.shared || !part.writes) {
+        return Some(fail(libc::EACCES));
+    }
+    if pieces.iter().map(|part| part.len).sum::<u64>() != len {
+        // Something else lies between.
+        return Some(fail(libc::EINVAL));
+    }
+    for part in pieces {
+        let fs = mounts::fs(part.of.mount)?;
+        let hole = Fallocate::PunchHole;
+        let done = fs.fallocate(&ctx(), part.of.ino, hole, part.offset, part.len);
+        if let Err(error) = done {
+            return Some(fail(novale_posix::errno(&error)));
+        }
+    }
+    Some(0)
+}
+
+/// What is executed is the kernel's, which knows whether the mount allows it: what is mapped here gives way.
+/// False where it does not.
+fn may_execute(range: &Range<u64>) -> bool {
+    let Some(maps) = maps::some() else { return true };
+    let pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(range)).collect();
+    drop(maps);
+    pieces.iter().filter(|part| part.of.can_give_way()).all(is_given)
 }
 
 /// `msync(at, len, flags)`.

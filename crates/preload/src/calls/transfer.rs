@@ -266,7 +266,11 @@ fn transfer(
     (from, source, start): (u64, Option<&File>, u64),
     count: u64,
 ) -> Served {
-    let mut buffer = vec![0_u8; usize::try_from(CHUNK.min(count)).unwrap_or(0)];
+    let room = usize::try_from(CHUNK.min(count)).unwrap_or(0);
+    let mut buffer: Vec<u8> = Vec::new();
+    // A program may have no memory left, of which only the kernel has no need.
+    buffer.try_reserve_exact(room).ok()?;
+    buffer.resize(room, 0);
     let mut done = 0;
     while done < count {
         let len = usize::try_from(CHUNK.min(count - done)).unwrap_or(0);
