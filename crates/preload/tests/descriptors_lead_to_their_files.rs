@@ -34,6 +34,9 @@ promises! {
     what_is_open_outlasts_a_limit: runs_with_the_daemon limited;
     /// An opening here broke no lease.
     openings_break_leases: runs_with_the_daemon leases;
+    /// A number was one file's in all threads: what one wrote went to the file that another one had opened.
+    threads_may_have_descriptors_of_their_own: runs_with_the_daemon own_table;
+    the_same_by_close_range: runs_with_the_daemon own_table_by_range;
     /// The flag was kept before the kernel had refused it, and shown from then on.
     who_may_not_have_a_flag_has_it_not: runs_with_the_daemon flags_of_owners;
 }
@@ -548,6 +551,52 @@ mod tasks {
         }
     }
 
+    /// Writes to a number in one thread while it is another file's in a thread that has its own numbers.
+    fn with_own_table(leave: fn(i32)) {
+        let mine = open_new("mine");
+        (&mine).write_all(b"begin ").unwrap();
+        let fd = mine.as_raw_fd();
+        let turn = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                leave(fd);
+                let others = open_new("others");
+                assert_eq!(others.as_raw_fd(), fd);
+                (&others).write_all(b"thread ").unwrap();
+                turn.wait();
+                turn.wait();
+                (&others).write_all(b"again").unwrap();
+            });
+            turn.wait();
+            (&mine).write_all(b"main ").unwrap();
+            turn.wait();
+        });
+        (&mine).write_all(b"end").unwrap();
+        let read = |name| std::fs::read(place().join(name)).unwrap();
+        assert_eq!(
+            (read("mine"), read("others")),
+            (b"begin main end".into(), b"thread again".into())
+        );
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn own_table() {
+        with_own_table(|fd| {
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+            assert_eq!(unsafe { libc::close(fd) }, 0);
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn own_table_by_range() {
+        with_own_table(|fd| {
+            let (fd, flags) = (fd.cast_unsigned(), libc::CLOSE_RANGE_UNSHARE);
+            assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, fd, fd, flags) }, 0);
+        });
+    }
+
     #[test]
     #[ignore = "a task of another test"]
     fn flags_of_owners() {
@@ -555,6 +604,12 @@ mod tasks {
         // A lock is the kernel's, and so is the file from then on.
         assert_eq!(unsafe { libc::flock(files[0].as_raw_fd(), libc::LOCK_SH) }, 0);
         let control = tempfile::tempfile().unwrap();
+        for (file, on) in files.iter().chain([&control]).flat_map(|file| [(file, 1), (file, 0)]) {
+            let fd = file.as_raw_fd();
+            assert_eq!(unsafe { libc::ioctl(fd, libc::FIONBIO, &raw const on) }, 0);
+            let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+            assert_eq!(flags & libc::O_NONBLOCK != 0, on == 1);
+        }
         assert_eq!(unsafe { libc::seteuid(1) }, 0);
         for file in files.iter().chain([&control]) {
             let fd = file.as_raw_fd();

@@ -7,8 +7,10 @@ use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
 use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
 use crate::fds::{kernel, locks};
+use crate::mounts::helper;
 use crate::numbers::{self, limits, words};
 use crate::paths::descriptor;
+use crate::process::confined;
 
 /// Commands of Linux 6.10 and 6.12.
 const F_DUPFD_QUERY: i32 = 1027;
@@ -30,6 +32,12 @@ pub(crate) fn close_range(args: &Args) -> Served {
     }
     if flags & u64::from(libc::CLOSE_RANGE_UNSHARE) != 0 {
         numbers::stop();
+        if !confined::before_own_descriptors(|| !helper::has_other_threads()) {
+            return Some(fail(libc::EAGAIN));
+        }
+        if confined::is() {
+            return None;
+        }
     }
     let only_marks = flags & u64::from(libc::CLOSE_RANGE_CLOEXEC) != 0;
     let result = numbers::pause(|| {

@@ -4,11 +4,13 @@
 //! What the kernel would answer without a look at the file is answered here: handing the file over takes
 //! longer than copying most of them.
 
+use std::sync::atomic::Ordering;
+
 use crate::base::guard;
 use crate::base::sys::{Args, Served, fail};
 use crate::calls::transfer::may_be_cloned;
 use crate::fds::kernel;
-use crate::fds::table::{self, DIRECTORY, InUse, SHARED};
+use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, SHARED};
 use crate::paths::descriptor;
 
 const TCGETS: u32 = 0x5401;
@@ -17,6 +19,7 @@ const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
 const FIDEDUPERANGE: u32 = 0xc018_9436;
 const FIONREAD: u32 = 0x541b;
+const FIONBIO: u32 = 0x5421;
 /// `FS_IOC_RESVSP` and its kin: a range may count from the position.
 const RANGES: [u32; 6] =
     [0x4030_5828, 0x4030_5829, 0x4030_582a, 0x4030_582b, 0x4030_5839, 0x4030_5824];
@@ -74,6 +77,7 @@ pub(crate) fn ioctl(args: &Args) -> Served {
             Some(fail(if file.reads() { libc::EOPNOTSUPP } else { libc::EINVAL }))
         }
         FIONREAD => rest(fd, &file, args[2]),
+        FIONBIO => wait_for_none(&file, args[2]),
         _ => {
             hand_over_named(request, args[2]);
             let taken = if RANGES.contains(&request) {
@@ -97,6 +101,18 @@ fn clone(file: &InUse, (to, from): (i32, i32)) -> Served {
             if kernel::take(file) { None } else { Some(fail(libc::EIO)) }
         }
     }
+}
+
+/// What `O_NONBLOCK` says, by a number: shown here, and by the kernel where it has the file too.
+fn wait_for_none(file: &InUse, at: u64) -> Served {
+    let Some(on) = guard::load::<i32>(at) else { return Some(fail(libc::EFAULT)) };
+    let flag = libc::O_NONBLOCK.cast_unsigned();
+    if on != 0 {
+        file.flags.fetch_or(flag, Ordering::Relaxed);
+    } else {
+        file.flags.fetch_and(!flag, Ordering::Relaxed);
+    }
+    if file.is(IN_KERNEL) { None } else { Some(0) }
 }
 
 /// How many bytes lie after the position.

@@ -30,6 +30,10 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
         if flags & libc::CLONE_PIDFD as u64 != 0 {
             numbers::clear();
         }
+        let is_alone = || flags & libc::CLONE_FILES as u64 != 0;
+        if !confined::before_own_descriptors(is_alone) {
+            return Outcome::Done(fail(libc::EAGAIN));
+        }
         // A thread with a working directory and a root of its own.
         if flags & libc::CLONE_FS as u64 == 0 {
             kernel::take_all(0);
@@ -186,6 +190,10 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
 
 /// Calls after which paths may mean something else.
 pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
+    let has_own = number == libc::SYS_unshare && args[0] & libc::CLONE_FILES as u64 != 0;
+    if has_own && !confined::before_own_descriptors(|| !helper::has_other_threads()) {
+        return Some(fail(libc::EAGAIN));
+    }
     let before = state::who();
     let kernels = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     // Others change what all threads share.

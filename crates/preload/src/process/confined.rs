@@ -1,4 +1,5 @@
-//! Programs that confine themselves (Landlock, seccomp): from then on everything is the kernel's.
+//! Programs that confine themselves (Landlock, seccomp), or whose threads no longer share their descriptors:
+//! from then on everything is the kernel's.
 //!
 //! Such a rule binds the system calls that a process makes, and here none are made. So before a program
 //! lays one on itself,
@@ -45,6 +46,8 @@ const STAY_WITH_MAPPINGS: &[i64] = &[
     libc::SYS_mremap,
     libc::SYS_msync,
     libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_madvise,
     libc::SYS_exit_group,
 ];
 
@@ -71,21 +74,31 @@ pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
     if !lays_a_rule(number, args) || is() {
         return None;
     }
+    if leave_everything() { None } else { Some(fail(libc::EAGAIN)) }
+}
+
+/// Before a thread gets descriptors of its own, apart from those of others: here a number is one file's in all
+/// threads. False where everything can't be given up.
+pub(crate) fn before_own_descriptors(is_alone: impl FnOnce() -> bool) -> bool {
+    is() || is_alone() || leave_everything()
+}
+
+/// Gives up everything, for the whole process; false where that can't be.
+fn leave_everything() -> bool {
     kernel::elsewhere();
     kernel::give_all();
     // Before others are kept out, for which it may wait.
     if !table::outside(helper::end_for_good) {
-        return Some(fail(libc::EAGAIN));
+        return false;
     }
     let quiet = Quiet::of_call();
     // A thread that is inside for ever could go on there.
     if !quiet.wait() {
-        return Some(fail(libc::EAGAIN));
+        return false;
     }
     give_up();
     report::event(Event::Confined);
-    drop(quiet);
-    None
+    true
 }
 
 /// Programs ask which filters there may be by giving none: that is no rule.
