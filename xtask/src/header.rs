@@ -14,6 +14,7 @@ const SOURCES: &[&str] = &[
     "calls/pool",
     "calls/file",
     "calls/map",
+    "calls/method",
     "calls/names",
     "calls/directory",
     "calls/attributes",

@@ -22,7 +22,8 @@
  * are bytes; paths start at the pool's root, with or without a slash.
  *
  * Durability. What changes a pool is durable when it returns, and after a crash it is there whole or
- * not at all. There is nothing to flush, but what is stored to a mapping: see novale_mmap.
+ * not at all. There is nothing to flush, but what is stored to a mapping (novale_mmap) or written in
+ * mode "buffered" (novale_set_mode).
  *
  * Threads. All calls may be made from all threads at once, also on the same handles; only the call
  * that closes a handle must be the last one on it. They are not for signal handlers.
@@ -162,6 +163,18 @@ const char *novale_message(void);
 // those of open(2). Files that it has made are removed then.
 int novale_mkfs(const char *const *slots, size_t slot_count, uint64_t slot_bytes, uint32_t flags);
 
+// As novale_mkfs, of a pool whose files are written by a method and in a mode, where they or their
+// directories choose no other: see novale_set_method and novale_set_mode. NULL: none is said, as
+// novale_mkfs does.
+//
+// Returns 0. Errors: -EINVAL (no such name), and those of novale_mkfs.
+int novale_mkfs_as(const char *const *slots,
+                   size_t slot_count,
+                   uint64_t slot_bytes,
+                   uint32_t flags,
+                   const char *method,
+                   const char *mode);
+
 // Opens a pool by the paths of all its slots, in any order. Where another process has it open and
 // shares it (a mount with -o direct, another user of this library), joins that one, else opens it
 // for others to join; after a crash that recovers it first. New inodes belong to the process's
@@ -199,7 +212,8 @@ int novale_statfs(const novale_t *pool, struct novale_statfs_t *statfs);
 // O_TMPFILE makes one without a name, which novale_flink gives it, or closing it takes it away.
 //
 // flags: those of <fcntl.h>. O_SYNC, O_DSYNC, O_DIRECT, O_CLOEXEC, O_NOATIME, O_NOCTTY, O_NONBLOCK
-// and O_LARGEFILE change nothing: every write is durable when it returns, and there is no cache.
+// and O_LARGEFILE change nothing: every write is durable when it returns, and there is no cache, but
+// in a file of mode "buffered" (novale_set_mode), where novale_fsync makes writes durable.
 // mode: permission and set-id bits of a file that is made; the umask takes none of them away.
 // *file: the file, NULL on failure; novale_file_close closes it.
 //
@@ -266,7 +280,8 @@ int64_t novale_lseek(const novale_file_t *file,
                      int64_t by,
                      int from);
 
-// Returns once what was written is durable: at once, for it is already.
+// Returns once what was written is durable: at once, for it is already, but in a file of mode
+// "buffered" (novale_set_mode).
 //
 // Returns 0. Errors: those of every call.
 int novale_fsync(const novale_file_t *file);
@@ -340,6 +355,52 @@ int novale_msync(const novale_map_t *map,
 //
 // Returns 0. Errors: -EINVAL, -EBADF, -ESHUTDOWN for what is no mapping of this process.
 int novale_munmap(novale_map_t *map);
+
+// Chooses the method by which a file is written, by its name; of a directory, the method of what is
+// made in it from now on. "auto", "cow", "inplace", "finelog", "paired", "adl", "zcl": see README.md.
+// NULL takes the choice away, so that the pool's holds. What was written by one method is read and
+// written by all. With "inplace" an overwrite is atomic by 8 bytes alone.
+//
+// Returns 0. Errors: -EINVAL (no such name; neither file nor directory), -ENOSPC.
+int novale_set_method(const novale_t *pool,
+                      const char *path,
+                      const char *method);
+
+// Tells the name of the method by which a file is written, or what is made in a directory: its own,
+// or the pool's. The name gets no NUL. size 0 asks for the length alone.
+//
+// Returns the name's length in bytes. Errors: -ERANGE (longer than size).
+ssize_t novale_get_method(const novale_t *pool, const char *path, char *name, size_t size);
+
+// Chooses when the writes of a file become durable; of a directory, those of what is made in it from
+// now on. "strict": when they return. "buffered": with the file's next novale_fsync, or when the
+// pool is closed; a mount that shares the pool does so after some seconds, too, and this library does
+// not. A crash before that, of the machine or of all processes that have the pool open, leaves what
+// some first part of the writes made. NULL takes the choice away, so that the pool's holds. It counts
+// in a pool that has a mode (novale_mkfs_as, novale mkfs --mode, or -o mode= of the mount that opened
+// it); in others all is strict.
+//
+// Returns 0. Errors: -EINVAL (no such name; neither file nor directory), -ENOSPC.
+int novale_set_mode(const novale_t *pool,
+                    const char *path,
+                    const char *mode);
+
+// As novale_get_method, of the mode.
+//
+// Returns the name's length in bytes. Errors: -ERANGE (longer than size).
+ssize_t novale_get_mode(const novale_t *pool, const char *path, char *name, size_t size);
+
+// As novale_pwrite, of bytes bytes of a mapping, from its byte from on. Where the mapping is of a
+// file's own pages, in the same pool, and the file written has the method "zcl", the mapped bytes are
+// the log of the write: they are stored once. Nobody must change them meanwhile.
+//
+// Returns how many: all. Errors: -EINVAL (beyond the mapping; a replica's), and those of
+// novale_pwrite.
+ssize_t novale_write_from(const novale_file_t *file,
+                          int64_t to,
+                          const novale_map_t *map,
+                          size_t from,
+                          size_t bytes);
 
 // Makes a directory. mode: permission bits; the umask takes none of them away.
 //

@@ -433,6 +433,73 @@ static void mappings(novale_t *pool)
     IS(novale_unlink(pool, "/mapped"), 0);
 }
 
+static void shown(ssize_t length, const char *name, const char *wanted, int line)
+{
+    compare(length, strlen(wanted), wanted, line);
+    compare(memcmp(name, wanted, strlen(wanted)), 0, wanted, line);
+}
+
+/* By which method a file is written, and in which mode: of a directory what is made in it. */
+static void methods(void)
+{
+    char name[16] = "", text[8] = "";
+    void *at = NULL;
+    size_t bytes = 0;
+    novale_map_t *map = NULL, *replica = NULL;
+    IS(novale_mkfs_as(slots, 1, 0, NOVALE_MKFS_OVERWRITE, "none", NULL), -EINVAL);
+    IS(novale_mkfs_as(slots, 1, 0, NOVALE_MKFS_OVERWRITE, "finelog", "strict"), 0);
+    novale_t *pool = pool_of();
+    novale_file_t *file = file_of(pool, "/source", O_RDWR | O_CREAT);
+    IS(novale_mkdir(pool, "/by-zcl", 0755), 0);
+    IS(novale_symlink(pool, "nowhere", "/link"), 0);
+    IS(novale_mknod(pool, "/fifo", S_IFIFO | 0600, 0), 0);
+    shown(novale_get_method(pool, "/source", name, sizeof name), name, "finelog", __LINE__);
+    shown(novale_get_mode(pool, "/source", name, sizeof name), name, "strict", __LINE__);
+    IS(novale_get_method(pool, "/source", NULL, 0), 7);
+    IS(novale_get_method(pool, "/source", name, 6), -ERANGE);
+    IS(novale_set_method(pool, "/source", "fine"), -EINVAL);
+    IS(novale_set_method(pool, "/fifo", "cow"), -EINVAL);
+    IS(novale_set_method(pool, "/link", "cow"), -ENOENT);
+    IS(novale_set_method(NULL, "/source", "cow"), -EINVAL);
+    IS(novale_set_method(pool, "/source", "cow"), 0);
+    IS(novale_set_mode(pool, "/source", "strictly"), -EINVAL);
+    IS(novale_set_mode(pool, "/source", "buffered"), 0);
+    shown(novale_get_method(pool, "/source", name, sizeof name), name, "cow", __LINE__);
+    shown(novale_get_mode(pool, "/source", name, sizeof name), name, "buffered", __LINE__);
+    IS(novale_write(file, "buffered", 8), 8);
+    IS(novale_fsync(file), 0);
+    IS(novale_set_method(pool, "/source", NULL), 0);
+    IS(novale_set_mode(pool, "/source", NULL), 0);
+    shown(novale_get_method(pool, "/source", name, sizeof name), name, "finelog", __LINE__);
+    shown(novale_get_mode(pool, "/source", name, sizeof name), name, "strict", __LINE__);
+    /* A write from where the bytes lie in the pool. */
+    IS(novale_set_method(pool, "/by-zcl", "zcl"), 0);
+    novale_file_t *written = file_of(pool, "/by-zcl/file", O_RDWR | O_CREAT);
+    shown(novale_get_method(pool, "/by-zcl/file", name, sizeof name), name, "zcl", __LINE__);
+    IS(novale_fallocate(written, 0, 0, 8192), 0);
+    IS(novale_mmap(file, 0, 8, 0, &map), 0);
+    IS(novale_mmap(file, 0, 8, NOVALE_MAP_ATOMIC, &replica), 0);
+    IS(novale_map_address(map, &at, &bytes), 0);
+    memcpy(at, "zerocopy", 8);
+    IS(novale_write_from(written, 100, map, 4, 4), 4);
+    IS(novale_pread(written, text, 4, 100), 4);
+    IS(memcmp(text, "copy", 4), 0);
+    IS(novale_write_from(written, 0, map, bytes - 1, 2), -EINVAL);
+    IS(novale_write_from(written, 0, map, SIZE_MAX, 2), -EINVAL);
+    IS(novale_write_from(written, -1, map, 0, 2), -EINVAL);
+    IS(novale_write_from(written, 0, replica, 0, 2), -EINVAL);
+    IS(novale_write_from(written, 0, NULL, 0, 2), -EINVAL);
+    IS(novale_munmap(replica), 0);
+    IS(novale_munmap(map), 0);
+    IS(novale_file_close(written), 0);
+    IS(novale_file_close(file), 0);
+    IS(novale_close(pool), 0);
+    pool = pool_of();
+    shown(novale_get_method(pool, "/by-zcl", name, sizeof name), name, "zcl", __LINE__);
+    shown(novale_get_method(pool, "/", name, sizeof name), name, "finelog", __LINE__);
+    IS(novale_close(pool), 0);
+}
+
 static void closing(novale_t *pool)
 {
     char byte = 0;
@@ -472,6 +539,7 @@ int main(int count, char **arguments)
     threads(pool);
     processes(pool);
     closing(pool);
+    methods();
     printf("%d failed\n", failed);
     return failed != 0;
 }

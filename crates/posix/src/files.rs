@@ -5,8 +5,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, NewInode, Node, RenameMode, SetAttr,
-    StatFs, Unnamed,
+    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, Mode, NewInode, Node, RenameMode,
+    SetAttr, StatFs, Unnamed, UpdatePolicy,
 };
 
 use crate::hold::{hold_same, lookup_held};
@@ -221,6 +221,56 @@ impl Files {
     /// Those of the walk and of [`Fs::setattr`].
     pub fn set_link_attr(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<Attr> {
         anew(|| Ok(self.shared.set_attr(&self.lstat(&path)?, changes)?))
+    }
+
+    /// The write methods that a path's file takes, or of a directory what is made in it: its own choice,
+    /// or the pool's.
+    ///
+    /// # Errors
+    /// Those of the walk.
+    pub fn method(&self, path: impl AsRef<OsStr>) -> Result<UpdatePolicy> {
+        let fs = &self.shared.fs;
+        anew(|| Ok(fs.update_of(self.stat(&path)?.ino)?.unwrap_or_else(|| fs.update_policy())))
+    }
+
+    /// The same of when writes become durable.
+    ///
+    /// # Errors
+    /// Those of the walk.
+    pub fn mode(&self, path: impl AsRef<OsStr>) -> Result<Mode> {
+        let fs = &self.shared.fs;
+        let own = anew(|| Ok(fs.mode_of(self.stat(&path)?.ino)?))?;
+        Ok(fs.mode_of_writes().map_or(Mode::Strict, |pools| own.unwrap_or(pools)))
+    }
+
+    /// Chooses the write methods of a file, or of what is made in a directory from now on; `None`: the
+    /// pool's.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is neither; those of [`Files::set_attr`].
+    pub fn set_method(&self, path: impl AsRef<OsStr>, method: Option<UpdatePolicy>) -> Result<()> {
+        self.choose(path, &SetAttr { update: Some(method), ..SetAttr::default() })
+    }
+
+    /// Chooses when the writes of a file, or of what is made in a directory from now on, become durable,
+    /// in a pool that was made or opened with a mode ([`crate::MakePool::mode`]); `None`: as the pool says.
+    ///
+    /// # Errors
+    /// Those of [`Files::set_method`].
+    pub fn set_mode(&self, path: impl AsRef<OsStr>, mode: Option<Mode>) -> Result<()> {
+        self.choose(path, &SetAttr { mode_of_writes: Some(mode), ..SetAttr::default() })
+    }
+
+    fn choose(&self, path: impl AsRef<OsStr>, changes: &SetAttr) -> Result<()> {
+        anew(|| {
+            let attr = self.stat(&path)?;
+            if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
+                let why = "only files and directories have a method and a mode of writes";
+                return Err(FsError::Invalid(why).into());
+            }
+            Ok(self.shared.set_attr(&attr, changes)?)
+        })
+        .map(drop)
     }
 
     /// Makes a directory.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use novale_core::{MkfsOptions, mkfs};
+use novale_core::{MkfsOptions, Mode, UpdatePolicy, mkfs};
 use novale_layout::{PmAddr, known_signature};
 use novale_pm::{Pm, PmError, PmOptions, SlotSpec};
 use uuid::Uuid;
@@ -29,6 +29,10 @@ pub struct MakePool {
     pub overwrite: bool,
     /// Lanes, 1 to 512; one for each CPU and 4 at least where nothing is said.
     pub lanes: Option<u32>,
+    /// The write methods of files that choose none; none: the default of who opens the pool.
+    pub method: Option<UpdatePolicy>,
+    /// When writes become durable to files that don't choose.
+    pub mode: Option<Mode>,
 }
 
 /// Why a pool was not made.
@@ -139,7 +143,8 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
             }
         }
     }
-    mkfs(&pm, &mkfs_options(how.lanes, paths.len()))?;
+    let MakePool { lanes, method, mode, .. } = *how;
+    mkfs(&pm, &MkfsOptions { update: method, mode, ..mkfs_options(lanes, paths.len()) })?;
     made.0.clear();
     Ok(())
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use novale_posix::{MakeError, MakePool, OpenOptions, Pool, make_pool};
 
-const SIZED: MakePool = MakePool { slot_bytes: Some(8 << 20), overwrite: false, lanes: None };
+const SIZED: MakePool =
+    MakePool { slot_bytes: Some(8 << 20), overwrite: false, lanes: None, method: None, mode: None };
 
 fn slots(folder: &tempfile::TempDir, names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(|name| folder.path().join(name)).collect()

@@ -61,7 +61,8 @@ fn open_options(flags: c_int, mode: u32) -> Result<OpenOptions> {
 /// O_TMPFILE makes one without a name, which novale_flink gives it, or closing it takes it away.
 ///
 /// flags: those of <fcntl.h>. O_SYNC, O_DSYNC, O_DIRECT, O_CLOEXEC, O_NOATIME, O_NOCTTY, O_NONBLOCK
-/// and O_LARGEFILE change nothing: every write is durable when it returns, and there is no cache.
+/// and O_LARGEFILE change nothing: every write is durable when it returns, and there is no cache, but
+/// in a file of mode "buffered" (novale_set_mode), where novale_fsync makes writes durable.
 /// mode: permission and set-id bits of a file that is made; the umask takes none of them away.
 /// *file: the file, NULL on failure; novale_file_close closes it.
 ///
@@ -239,7 +240,8 @@ pub unsafe extern "C" fn novale_lseek(file: *const OpenFile, by: i64, from: c_in
     unsafe { call(|caller| Ok(caller.file(file)?.seek(Whence::of_call(by, from)?)?)) }
 }
 
-/// Returns once what was written is durable: at once, for it is already.
+/// Returns once what was written is durable: at once, for it is already, but in a file of mode
+/// "buffered" (novale_set_mode).
 ///
 /// Returns 0. Errors: those of every call.
 #[unsafe(no_mangle)]

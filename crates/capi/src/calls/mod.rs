@@ -6,6 +6,7 @@ pub(crate) mod attributes;
 pub(crate) mod directory;
 pub(crate) mod file;
 pub(crate) mod map;
+pub(crate) mod method;
 pub(crate) mod names;
 pub(crate) mod pool;
 pub(crate) mod xattr;

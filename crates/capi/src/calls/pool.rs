@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, c_char, c_int};
 
+use novale_core::{Mode, UpdatePolicy};
 use novale_layout::{NAME_BYTES_MAX, PAGE};
 use novale_posix::{MakePool, Pool as OpenPool};
 
@@ -10,6 +11,7 @@ use crate::border::forks;
 use crate::border::handle::Pool;
 use crate::border::reply::{Failure, Result, call};
 use crate::border::version::NOVALE_ABI;
+use crate::calls::method::chosen;
 
 /// For novale_mkfs: overwrite what the slots hold.
 pub const NOVALE_MKFS_OVERWRITE: u32 = 1;
@@ -64,14 +66,44 @@ pub unsafe extern "C" fn novale_mkfs(
     // SAFETY: the header asks the caller for it.
     unsafe {
         call(|caller| {
-            if flags & !NOVALE_MKFS_OVERWRITE != 0 {
-                return Err(Failure::Number(libc::EINVAL, "unknown flags of novale_mkfs"));
-            }
-            let how = MakePool {
-                slot_bytes: (slot_bytes > 0).then_some(slot_bytes),
-                overwrite: flags & NOVALE_MKFS_OVERWRITE != 0,
-                ..MakePool::default()
-            };
+            let how = make_pool(slot_bytes, flags)?;
+            let slots = paths(caller, slots, slot_count)?;
+            novale_posix::make_pool(&slots, &how).map_err(Failure::Make)
+        })
+    }
+}
+
+fn make_pool(slot_bytes: u64, flags: u32) -> Result<MakePool> {
+    if flags & !NOVALE_MKFS_OVERWRITE != 0 {
+        return Err(Failure::Number(libc::EINVAL, "unknown flags of novale_mkfs"));
+    }
+    Ok(MakePool {
+        slot_bytes: (slot_bytes > 0).then_some(slot_bytes),
+        overwrite: flags & NOVALE_MKFS_OVERWRITE != 0,
+        ..MakePool::default()
+    })
+}
+
+/// As novale_mkfs, of a pool whose files are written by a method and in a mode, where they or their
+/// directories choose no other: see novale_set_method and novale_set_mode. NULL: none is said, as
+/// novale_mkfs does.
+///
+/// Returns 0. Errors: -EINVAL (no such name), and those of novale_mkfs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn novale_mkfs_as(
+    slots: *const *const c_char,
+    slot_count: usize,
+    slot_bytes: u64,
+    flags: u32,
+    method: *const c_char,
+    mode: *const c_char,
+) -> c_int {
+    // SAFETY: the header asks the caller for it.
+    unsafe {
+        call(|caller| {
+            let method = chosen(caller, method, UpdatePolicy::named)?;
+            let mode = chosen(caller, mode, Mode::named)?;
+            let how = MakePool { method, mode, ..make_pool(slot_bytes, flags)? };
             let slots = paths(caller, slots, slot_count)?;
             novale_posix::make_pool(&slots, &how).map_err(Failure::Make)
         })

@@ -89,7 +89,7 @@ impl<'a> Target<'a> {
 }
 
 /// Stores what was found; with room for 0 bytes tells only how many there are.
-fn give(caller: &Caller, found: &[u8], to: *mut c_void, size: usize) -> Result<usize> {
+pub(crate) fn give(caller: &Caller, found: &[u8], to: *mut c_void, size: usize) -> Result<usize> {
     if size == 0 {
         return Ok(found.len());
     }
