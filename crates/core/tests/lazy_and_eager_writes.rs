@@ -5,6 +5,7 @@ mod support;
 
 use novale_core::{
     BufferRules, Buffering, Ctx, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions,
+    WriteBack,
 };
 use support::{MB, open_as, pool, verify};
 
@@ -122,6 +123,24 @@ fn new_files_begin_as_those_before_them_did() {
     // Files that are not synced are worth the buffer.
     let buffered: Vec<bool> = (20..60).map(|index| file(index, false)).collect();
     assert!(!buffered[0] && buffered[39], "{buffered:?}");
+}
+
+/// What was written back in the background is no sync's: counted with what came after it, it had the next sync
+/// take a file for one that gains by the buffer.
+#[test]
+fn what_was_written_back_is_not_counted_for_a_later_sync() {
+    let fs = open_as(pool(&[16 * MB], 2), &options());
+    let ino = create(&fs, "f", &at(0));
+    for _ in 0..100 {
+        fs.write(&at(0), ino, 0, &[1; 4096]).unwrap();
+    }
+    let all = WriteBack { free_percent: 100, since_before_ns: i64::MAX };
+    assert_eq!(fs.write_back(&at(0), all).unwrap().files, 1);
+    fs.sync(&at(0), ino).unwrap();
+    assert_eq!(counted(&fs, Buffering::Verdict), [0, 0]);
+    fs.write(&at(0), ino, 0, &[1; 4096]).unwrap();
+    fs.sync(&at(0), ino).unwrap();
+    assert_eq!(counted(&fs, Buffering::Verdict), [0, 1]);
 }
 
 #[test]

@@ -119,6 +119,13 @@ impl View<'_> {
         }
     }
 
+    /// Nothing is written that the next sync has to do with.
+    pub(crate) fn restart_tally(&self) {
+        if let Some(word) = self.hint(TALLY) {
+            word.store(self.verdicts() << VERDICTS_SHIFT, Relaxed);
+        }
+    }
+
     /// How many verdicts there were, in 8 bits.
     fn verdicts(&self) -> u64 {
         self.hint(TALLY).map_or(0, |word| word.load(Relaxed)) >> VERDICTS_SHIFT

@@ -68,7 +68,7 @@ impl Fs {
     #[inline]
     pub(crate) fn flush(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
         if locked.view.is_buffered() && !seeded::is_on(Bug::DirectPastBuffered) {
-            self.flush_blocks(call, locked)
+            self.flush_blocks(call, locked).map(drop)
         } else {
             Ok(())
         }
@@ -85,12 +85,9 @@ impl Fs {
         if is_buffered && !seeded::is_on(Bug::SyncNotFlushed) {
             let call = self.begin(OpKind::Write, ctx)?;
             let locked = self.lock(&call, ino)?;
-            let lines = if locked.view.is_buffered() {
-                locked.view.buffered_lines(self.arena())?
-            } else {
-                0
-            };
-            self.flush(&call, &locked)?;
+            // Others may have flushed it since it was asked.
+            let lines =
+                if locked.view.is_buffered() { self.flush_blocks(&call, &locked)? } else { 0 };
             return self.judge(&locked.view, lines, ctx.now_ns);
         }
         match self.views.find(self.arena(), ino)? {
@@ -99,17 +96,24 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::flush`], of a file without its lock, which it takes.
-    pub(crate) fn flush_file(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
+    /// As [`Fs::flush`], of a file without its lock, which it takes, and whose next sync has nothing to do with
+    /// what is flushed here.
+    pub(crate) fn flush_early(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
         let call = self.begin(OpKind::Write, ctx)?;
         let locked = self.lock(&call, ino)?;
-        if locked.view.is_buffered() { self.flush_blocks(&call, &locked) } else { Ok(()) }
+        if locked.view.is_buffered() {
+            self.flush_blocks(&call, &locked)?;
+            locked.view.restart_tally();
+        }
+        Ok(())
     }
 
+    /// Flushes a file that has something in the buffer; returns how many lines that were.
     #[cold]
-    fn flush_blocks(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+    fn flush_blocks(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<u64> {
         let view = &locked.view;
-        self.count_buffering(Buffering::WrittenBack, [1, view.buffered_lines(self.arena())?]);
+        let lines = view.buffered_lines(self.arena())?;
+        self.count_buffering(Buffering::WrittenBack, [1, lines]);
         let mut plan = self.flush_plan(view, true)?;
         if seeded::is_on(Bug::FlushInTwo) && plan.pages.len() > 1 {
             let pages = vec![plan.pages.remove(0)];
@@ -135,7 +139,7 @@ impl Fs {
             }
             flushed => flushed?,
         }
-        self.give_buffer(view)
+        self.give_buffer(view).map(|()| lines)
     }
 
     fn flush_plan<'a>(&'a self, view: &View<'a>, with_pairs: bool) -> Result<FlushPlan<'a>> {

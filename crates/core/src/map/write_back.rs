@@ -112,7 +112,7 @@ impl Fs {
             if file.since_ns >= what.since_before_ns && self.has_free(what.free_percent)? {
                 continue;
             }
-            match self.flush_file(ctx, file.ino) {
+            match self.flush_early(ctx, file.ino) {
                 // Removed since.
                 Err(Error::Stale | Error::NotFound) => {}
                 Err(error) => drop(written.failure.get_or_insert(error)),
