@@ -29,6 +29,7 @@ pub use base::types::*;
 pub use fs::{Atime, Fs, OpenOptions};
 pub use life::attach::{ARENA_ABI, buffer_use_of, live_clients, live_failed, live_free};
 pub use life::device::{emulate, emulated};
+pub use life::left::has_left_behind;
 pub use life::mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 pub use life::room::RoomTurn;
 pub use life::saved::{Space, saved_free, space};

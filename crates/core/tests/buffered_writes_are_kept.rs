@@ -4,11 +4,18 @@
 
 mod support;
 
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions,
-    RenameMode, SetAttr, WriteBack,
+    BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node,
+    OpenOptions, RenameMode, Serial, SetAttr, WriteBack, has_left_behind, mkfs,
 };
+use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use support::{MB, open_as, pool, verify};
+use tempfile::NamedTempFile;
 
 const CTX: Ctx = Ctx { now_ns: 10, hint: 0 };
 const PAGE: u64 = 4096;
@@ -210,4 +217,72 @@ fn a_removed_file_stores_nothing() {
     let use_now = fs.buffer_use().unwrap();
     assert_eq!((use_now.blocks, use_now.pages_reserved), (0, 0));
     assert!(matches!(fs.getattr(ino), Err(Error::Stale)));
+}
+
+/// A pool in a file, of which a client opened the arena and left, and another one died, as all clients had then.
+struct Abandoned {
+    slot: NamedTempFile,
+    arena: Arena,
+    /// As the pool was when the first of two files was synced, and had not been written to again.
+    copy: Vec<u8>,
+    files: [Ino; 2],
+}
+
+fn map(slot: &NamedTempFile) -> Pm {
+    let options = PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
+    Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
+}
+
+fn abandoned() -> Abandoned {
+    let slot = NamedTempFile::new().unwrap();
+    slot.as_file().set_len(16 * MB).unwrap();
+    mkfs(&map(&slot), &MkfsOptions::numbered(1, 2)).unwrap();
+    let arena = Arena::anonymous(64 * MB).unwrap();
+    let lives = Arc::new(AtomicBool::new(true));
+    let probe = lives.clone();
+    assert!(arena.set_alive_probe(Box::new(move |_| probe.load(Ordering::SeqCst))));
+    let first = Fs::open(map(&slot), arena.clone(), &buffered(), &Serial, &|_| ()).unwrap();
+    let ended = PidInfo { start_time: u64::MAX, ..PidInfo::current() };
+    let options = OpenOptions::of_arena(&arena);
+    let other = ManuallyDrop::new(Fs::attach(map(&slot), &arena, &options, ended).unwrap());
+    let files = [create(&first, "f"), create(&other, "g")];
+    first.write(&CTX, files[0], 0, &[1; 5000]).unwrap();
+    other.sync(&CTX, files[0]).unwrap();
+    let copy = std::fs::read(slot.path()).unwrap();
+    first.write_durable(&CTX, files[0], Some(0), &[2; 100]).unwrap();
+    first.write(&CTX, files[0], 100, &[3; 100]).unwrap();
+    other.write(&CTX, files[1], 0, &[4; 9000]).unwrap();
+    assert!(!has_left_behind(&arena));
+    first.close().unwrap();
+    lives.store(false, Ordering::SeqCst);
+    assert!(has_left_behind(&arena));
+    Abandoned { slot, arena, copy, files }
+}
+
+#[test]
+fn what_clients_that_all_died_have_buffered_is_written_back() {
+    let Abandoned { slot, arena, files, .. } = abandoned();
+    assert!(Fs::end_session_of_dead(map(&slot), &arena, 11, PidInfo::current()).unwrap());
+    assert!(!has_left_behind(&arena));
+    let fs = open_as(map(&slot), &buffered());
+    assert!(fs.opened().clean);
+    assert_eq!(contents(&fs, files[0]), [&[2; 100][..], &[3; 100], &[1; 4800]].concat());
+    assert_eq!(contents(&fs, files[1]), [4; 9000]);
+    fs.close().unwrap();
+    verify(fs.pm());
+}
+
+/// Bytes of another state of a file, and free lists that are not this pool's, would damage it.
+#[test]
+fn a_pool_that_was_changed_since_is_left_alone() {
+    let Abandoned { slot, arena, copy, files } = abandoned();
+    std::fs::write(slot.path(), &copy).unwrap();
+    assert!(!Fs::end_session_of_dead(map(&slot), &arena, 11, PidInfo::current()).unwrap());
+    assert_eq!(std::fs::read(slot.path()).unwrap(), copy);
+    let fs = open_as(map(&slot), &buffered());
+    assert_eq!(contents(&fs, files[0]), [1; 5000]);
+    fs.close().unwrap();
+    verify(fs.pm());
+    // And one that was opened since.
+    assert!(!Fs::end_session_of_dead(map(&slot), &arena, 11, PidInfo::current()).unwrap());
 }

@@ -240,7 +240,12 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
         );
     }
     let opening = opening(request)?;
-    let pm = spin("opening the slots", || slots::open(&found.paths, opening.pm.clone()))?;
+    let open = || spin("opening the slots", || slots::open(&found.paths, opening.pm.clone()));
+    if arena.has_left_behind() {
+        let is_written = arena.end_session_of_dead(open()?, opening.fs.read_only)?;
+        tell_left_behind(found, is_written);
+    }
+    let pm = open()?;
     let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
     check_buffer(request.args.buffer, bytes)?;
     let segment = arena.create(bytes)?;
@@ -391,6 +396,18 @@ fn tell_bad_copies(request: &Request, found: &Found) {
     for bad in &found.info.bad_copies {
         let then = if writes { "it is rewritten" } else { "mounting it for writing rewrites it" };
         remark!("novale: {}: {bad}; {then}", slots::shown(&found.paths));
+    }
+}
+
+fn tell_left_behind(found: &Found, is_written: bool) {
+    let shown = slots::shown(&found.paths);
+    if is_written {
+        remark!("novale: {shown}: what was only buffered when all who used it were killed is kept");
+    } else {
+        remark!(
+            "novale: {shown}: the pool was changed since all who used it were killed; what they had only \
+             buffered is given up"
+        );
     }
 }
 

@@ -101,7 +101,9 @@ fn clear_away(entry: &MountEntry) {
     // it stays until the pool's next mount or the next boot.
     let Ok(found) = slots::find(&split_source(&entry.source)) else { return };
     let Ok(_lock) = holder::try_lock(&found.paths) else { return };
-    if let Ok(arena) = found.arena() {
+    if let Ok(arena) = found.arena()
+        && !arena.has_left_behind()
+    {
         arena.remove().unwrap_or_default();
     }
 }

@@ -99,6 +99,19 @@ pub fn live_clients(arena: &Arena) -> Vec<PidInfo> {
     there.filter(|client| !arena.is_dead_client(client)).map(|client| client.process).collect()
 }
 
+/// Whether a pool is open in `arena`, by clients that live or that died with it.
+pub(crate) fn is_open(arena: &Arena) -> bool {
+    arena.root()[STAGE].load(Ordering::Acquire) == OPEN
+}
+
+/// The session that is open in `arena`, and where its inodes and their views are.
+pub(crate) fn tables(arena: &Arena) -> (u64, Inodes, Views) {
+    let root = arena.root();
+    let word = |index: usize| root.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
+    let inodes = Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7)));
+    (word(SESSION), inodes, Views::attach(word(PLACES + 8)))
+}
+
 /// Rounds in which the last client to leave settles for dead ones.
 const LEAVE_TRIES: usize = 8;
 

@@ -8,6 +8,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod device;
+pub(crate) mod left;
 pub(crate) mod mkfs;
 pub(crate) mod open;
 pub(crate) mod room;

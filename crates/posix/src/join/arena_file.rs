@@ -15,14 +15,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use novale_arena::{Arena, ArenaError, Identity};
-use novale_core::{ARENA_ABI, live_clients, mounts_served};
+use novale_arena::{Arena, ArenaError, Identity, PidInfo};
+use novale_core::{ARENA_ABI, Error, Fs, has_left_behind, live_clients, mounts_served};
 use novale_pm::Pm;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::JoinError;
-use crate::by_number;
+use crate::{by_number, wall_clock_ns};
 
 const FOLDER: &str = "/dev/shm";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -159,6 +159,31 @@ impl ArenaFile {
         clients.into_iter().map(|process| process.pid).collect()
     }
 
+    /// Whether all who had the pool open were killed, and may have left bytes here that the pool does not
+    /// have.
+    #[must_use]
+    pub fn has_left_behind(&self) -> bool {
+        self.open().is_ok_and(|arena| has_left_behind(&arena))
+    }
+
+    /// Writes back what clients that were all killed have left behind, closes the pool for them, and removes
+    /// their arena; it is removed also where the pool is not as they left it, and says false then. `pm` maps
+    /// the pool; the caller has its locks, and maps it anew after this.
+    ///
+    /// # Errors
+    /// [`JoinError::LeftBehind`], where the arena stays; those of [`ArenaFile::open`].
+    pub fn end_session_of_dead(&self, pm: Pm, read_only: bool) -> Result<bool, JoinError> {
+        let arena = self.open()?;
+        let left = |source| JoinError::LeftBehind { path: self.path.clone(), source };
+        if read_only {
+            return Err(left(Error::ReadOnly));
+        }
+        let ended = Fs::end_session_of_dead(pm, &arena, wall_clock_ns(), PidInfo::current());
+        let ended = ended.map_err(left)?;
+        self.remove()?;
+        Ok(ended)
+    }
+
     /// Removes the file, if it is there and the caller's; those who have it open keep it.
     ///
     /// # Errors
@@ -178,7 +203,8 @@ impl ArenaFile {
 
 /// Removes the caller's arenas in which a client that died says that it serves the mount with a
 /// device number, and in which nobody lives. The caller knows that the mount is dead: that daemon's
-/// pool may have been moved, so that the mount leads to it no more.
+/// pool may have been moved, so that the mount leads to it no more. Those that have bytes which a pool does
+/// not have are left to the pool's next opening.
 pub fn remove_arenas_of_dead(device: (u32, u32)) {
     for path in list(PREFIX.as_bytes()) {
         let Some(pool_uuid) = uuid_in(&path) else { continue };
@@ -187,7 +213,7 @@ pub fn remove_arenas_of_dead(device: (u32, u32)) {
             continue;
         };
         let served_it = mounts_served(&arena).any(|(_, served)| served.device == device);
-        if served_it && live_clients(&arena).is_empty() {
+        if served_it && live_clients(&arena).is_empty() && !has_left_behind(&arena) {
             remove_only(&path, &arena).unwrap_or_default();
         }
     }

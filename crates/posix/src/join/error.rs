@@ -45,6 +45,18 @@ pub enum JoinError {
     /// The arena: of another build, of another container, or damaged.
     #[error(transparent)]
     Arena(ArenaError),
+    /// All who had the pool open were killed, and what they had only buffered can't be written back.
+    #[error(
+        "{}: has bytes of programs that were killed before these were in the pool, and writing them back \
+         failed: {source}; without that file they are given up",
+        path.display()
+    )]
+    LeftBehind {
+        /// Their arena.
+        path: PathBuf,
+        /// Why not.
+        source: novale_core::Error,
+    },
     /// The device that was to be emulated.
     #[error(transparent)]
     Device(DeviceError),
@@ -72,7 +84,7 @@ impl JoinError {
             Self::Foreign { .. } => libc::EACCES,
             Self::Changing => libc::EAGAIN,
             Self::Pm(error) => pm_errno(error),
-            Self::Core(error) => errno(error),
+            Self::Core(error) | Self::LeftBehind { source: error, .. } => errno(error),
             Self::Arena(ArenaError::OtherBuild { .. }) => libc::ELIBBAD,
             Self::Arena(ArenaError::Full(_)) | Self::Device(DeviceError::NoMemory) => libc::ENOMEM,
             Self::Arena(ArenaError::NoClientSlot(_)) => libc::EUSERS,

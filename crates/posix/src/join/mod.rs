@@ -162,6 +162,11 @@ pub fn open(
         drop(pm);
         return join(&slots);
     }
+    if name.has_left_behind() {
+        name.end_session_of_dead(pm, opening.fs.read_only)?;
+        // The arena is gone, and the pool another session's.
+        return open(&slots, opening, exec, progress);
+    }
     let arena = name.create(opening.arena_bytes.unwrap_or_else(|| arena_bytes(&info)))?;
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
     let fs = open_in(pm, arena, opening, exec, progress).inspect_err(|_| {

@@ -45,6 +45,13 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
     };
     let found = slots::find(&args.slots)?;
     let _lock = holder::lock(&found.paths)?;
+    if found.arena()?.has_left_behind() && !args.dry_run {
+        bail!(
+            "{}: programs that were killed have left bytes that are not in the pool yet: mount it once, which \
+             writes them back, and repair it then",
+            slots::shown(&found.paths)
+        );
+    }
     let trial = PmOptions { scratch: true, ..PmOptions::default() };
     let planned = once(&found.paths, trial, effort, &mut |_| Ok(()))
         .with_context(|| slots::shown(&found.paths))?;
