@@ -23,7 +23,8 @@
  *
  * Durability. What changes a pool is durable when it returns, and after a crash it is there whole or
  * not at all. There is nothing to flush, but what is stored to a mapping (novale_mmap) or written in
- * mode "buffered" (novale_set_mode).
+ * mode "buffered" (novale_set_mode): that is durable with novale_fsync, or with O_DSYNC when it is
+ * written.
  *
  * Threads. All calls may be made from all threads at once, also on the same handles; only the call
  * that closes a handle must be the last one on it. They are not for signal handlers.
@@ -211,9 +212,9 @@ int novale_statfs(const novale_t *pool, struct novale_statfs_t *statfs);
 // Opens a file, as open(2) does; a directory for reading only, to be synced or looked at. With
 // O_TMPFILE makes one without a name, which novale_flink gives it, or closing it takes it away.
 //
-// flags: those of <fcntl.h>. O_SYNC, O_DSYNC, O_DIRECT, O_CLOEXEC, O_NOATIME, O_NOCTTY, O_NONBLOCK
-// and O_LARGEFILE change nothing: every write is durable when it returns, and there is no cache, but
-// in a file of mode "buffered" (novale_set_mode), where novale_fsync makes writes durable.
+// flags: those of <fcntl.h>. O_DIRECT, O_CLOEXEC, O_NOATIME, O_NOCTTY, O_NONBLOCK and O_LARGEFILE
+// change nothing; nor do O_SYNC and O_DSYNC where every write is durable when it returns, which it is
+// but in a file of mode "buffered" (novale_set_mode).
 // mode: permission and set-id bits of a file that is made; the umask takes none of them away.
 // *file: the file, NULL on failure; novale_file_close closes it.
 //

@@ -44,6 +44,8 @@ pub struct MountOptions {
     pub acl: Option<bool>,
     /// `user_xattr` and `nouser_xattr`: there are attributes of users; `None` when not said: there are.
     pub user_xattr: Option<bool>,
+    /// `sync`: every write is durable when it returns, in mode buffered too.
+    pub sync: bool,
     /// `threads=`: how many serve.
     pub threads: Option<usize>,
     /// `grace=`: seconds that open files have at the end.
@@ -52,15 +54,13 @@ pub struct MountOptions {
 
 /// Words that ask for what is so in any case, or that mount(8) and fstab keep to themselves.
 ///
-/// `sync` and `dirsync`: every operation is durable when it returns. `default_permissions`: always on.
+/// `dirsync`: every change of names is durable when it returns. `default_permissions`: always on.
 /// `user` and its like: mount(8) passes what they imply in words of their
 /// own. The ones with a value are what the kernel lists in `/proc/mounts`, and come back with a
 /// remount. `fsname=` would hide the slots, by which `novale umount` and `novale info` know a mount.
 const NEEDLESS: &[&str] = &[
     "defaults",
     "default_permissions",
-    "sync",
-    "async",
     "dirsync",
     "auto",
     "noauto",
@@ -150,6 +150,8 @@ impl MountOptions {
             "exec" => self.noexec = false,
             "nosymfollow" => self.nosymfollow = true,
             "symfollow" => self.nosymfollow = false,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
             "acl" => self.acl = Some(true),
             "noacl" => self.acl = Some(false),
             "user_xattr" => self.user_xattr = Some(true),
@@ -205,6 +207,7 @@ impl MountOptions {
         flags.set(MountFlags::NODEV, self.nodev);
         flags.set(MountFlags::NOEXEC, self.noexec);
         flags.set(MountFlags::NOSYMFOLLOW, self.nosymfollow);
+        flags.set(MountFlags::SYNCHRONOUS, self.sync);
         flags
             | match self.atime.unwrap_or_default() {
                 Atime::Relative => MountFlags::RELATIME,
@@ -222,6 +225,9 @@ impl MountOptions {
         }
         if self.nosymfollow {
             words.push("nosymfollow");
+        }
+        if self.sync {
+            words.push("sync");
         }
         if self.atime == Some(Atime::Never) {
             words.push("noatime");

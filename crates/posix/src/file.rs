@@ -22,11 +22,13 @@ pub struct File {
     inner: Arc<Inner>,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is one O_ flag, independent of the others")]
 struct Inner {
     ino: Ino,
     read: bool,
     write: bool,
     append: bool,
+    sync: bool,
     offset: Mutex<u64>,
     shared: Arc<Shared>,
 }
@@ -52,6 +54,7 @@ impl File {
             read: options.read,
             write: options.write,
             append: options.append,
+            sync: options.sync,
             offset: Mutex::new(0),
             shared,
         };
@@ -146,7 +149,8 @@ impl File {
 
     fn write_to(file: &Inner, to: Target, bytes: &[u8]) -> Result<Written> {
         let fs = &file.shared.fs;
-        Ok(with_room(fs, || position::write(fs, &file.shared.ctx(), file.ino, to, bytes))?)
+        let write = if file.sync { position::write_durable } else { position::write };
+        Ok(with_room(fs, || write(fs, &file.shared.ctx(), file.ino, to, bytes))?)
     }
 
     fn before_write(&self, bytes: &[u8]) -> Result<()> {
@@ -367,7 +371,8 @@ impl io::Write for &File {
         Ok(File::write_vectored(self, bufs)?)
     }
 
-    /// Nothing is left to do: what `write` returned for is durable.
+    /// Nothing is left to do: all clients see what `write` returned for. It is durable, too, but in mode
+    /// buffered, where [`File::sync`] makes it so.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -76,7 +76,7 @@ pub use map::{Map, Replica};
 pub use novale_pm::{slot_failed_at, survive_failing_slots};
 pub use open::OpenOptions;
 pub use pool::Pool;
-pub use position::{Target, Whence, Written, sought, write};
+pub use position::{Target, Whence, Written, sought, write, write_durable};
 pub use room::{ROOM_PATIENCE, again_with_room};
 pub use set_id::{Changer, SET_ID};
 pub use table::Fd;

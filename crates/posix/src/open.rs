@@ -7,6 +7,7 @@ pub struct OpenOptions {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) append: bool,
+    pub(crate) sync: bool,
     pub(crate) truncate: bool,
     pub(crate) create: bool,
     pub(crate) create_new: bool,
@@ -22,6 +23,7 @@ impl Default for OpenOptions {
             read: false,
             write: false,
             append: false,
+            sync: false,
             truncate: false,
             create: false,
             create_new: false,
@@ -56,6 +58,13 @@ impl OpenOptions {
     #[must_use]
     pub fn append(self, on: bool) -> Self {
         Self { append: on, write: on || self.write, ..self }
+    }
+
+    /// Each write is durable when it returns, in mode buffered too, with all that was written to the file
+    /// before (`O_DSYNC`, `O_SYNC`).
+    #[must_use]
+    pub fn sync(self, on: bool) -> Self {
+        Self { sync: on, ..self }
     }
 
     /// The file is emptied (`O_TRUNC`).

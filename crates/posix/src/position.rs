@@ -83,6 +83,20 @@ pub fn write(fs: &Fs, ctx: &Ctx, ino: Ino, to: Target, bytes: &[u8]) -> Result<W
     Ok(Written { bytes, end: offset + bytes as u64 })
 }
 
+/// The same, durable when it returns in any mode, with all that was written to the file before (`O_DSYNC`,
+/// `RWF_DSYNC`).
+///
+/// # Errors
+/// Those of [`Fs::write_durable`].
+pub fn write_durable(fs: &Fs, ctx: &Ctx, ino: Ino, to: Target, bytes: &[u8]) -> Result<Written> {
+    let offset = match to {
+        Target::Offset(offset) => Some(offset),
+        Target::End => None,
+    };
+    let offset = fs.write_durable(ctx, ino, offset, bytes)?;
+    Ok(Written { bytes: bytes.len(), end: offset + bytes.len() as u64 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

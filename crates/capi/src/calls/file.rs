@@ -12,12 +12,10 @@ use crate::border::reply::{Failure, Result, call};
 /// Flags that ask for what is so already, or for what there is not: they change nothing.
 const WITHOUT_EFFECT: c_int = libc::O_CLOEXEC
     | libc::O_DIRECT
-    | libc::O_DSYNC
     | libc::O_LARGEFILE
     | libc::O_NOATIME
     | libc::O_NOCTTY
-    | libc::O_NONBLOCK
-    | libc::O_SYNC;
+    | libc::O_NONBLOCK;
 
 /// What the flags of open(2) ask for.
 fn open_options(flags: c_int, mode: u32) -> Result<OpenOptions> {
@@ -32,6 +30,7 @@ fn open_options(flags: c_int, mode: u32) -> Result<OpenOptions> {
         | libc::O_DIRECTORY
         | libc::O_EXCL
         | libc::O_NOFOLLOW
+        | libc::O_SYNC
         | libc::O_TMPFILE
         | libc::O_TRUNC
         | WITHOUT_EFFECT;
@@ -47,6 +46,7 @@ fn open_options(flags: c_int, mode: u32) -> Result<OpenOptions> {
     let options = OpenOptions::new()
         .read(read)
         .append(write && has(libc::O_APPEND))
+        .sync(has(libc::O_DSYNC))
         .write(write)
         .create(has(libc::O_CREAT))
         .create_new(has(libc::O_EXCL) && (unnamed || has(libc::O_CREAT)))
@@ -60,9 +60,9 @@ fn open_options(flags: c_int, mode: u32) -> Result<OpenOptions> {
 /// Opens a file, as open(2) does; a directory for reading only, to be synced or looked at. With
 /// O_TMPFILE makes one without a name, which novale_flink gives it, or closing it takes it away.
 ///
-/// flags: those of <fcntl.h>. O_SYNC, O_DSYNC, O_DIRECT, O_CLOEXEC, O_NOATIME, O_NOCTTY, O_NONBLOCK
-/// and O_LARGEFILE change nothing: every write is durable when it returns, and there is no cache, but
-/// in a file of mode "buffered" (novale_set_mode), where novale_fsync makes writes durable.
+/// flags: those of <fcntl.h>. O_DIRECT, O_CLOEXEC, O_NOATIME, O_NOCTTY, O_NONBLOCK and O_LARGEFILE
+/// change nothing; nor do O_SYNC and O_DSYNC where every write is durable when it returns, which it is
+/// but in a file of mode "buffered" (novale_set_mode).
 /// mode: permission and set-id bits of a file that is made; the umask takes none of them away.
 /// *file: the file, NULL on failure; novale_file_close closes it.
 ///

@@ -24,7 +24,7 @@ use crate::base::words::ForPrograms;
 use crate::commands::report;
 use crate::pools::slots::split_source;
 
-/// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=hides_attributes]`, joined by `;`.
+/// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=WORD[,WORD]]` with the words `hides_attributes` and `sync`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
 /// What mappings of files are to be, a word for each mount; none for the kernel's.
 const MAP_VARIABLE: &str = "NOVALE_MAP";
@@ -352,8 +352,12 @@ fn entry(mount: &Shared) -> Result<OsString> {
     entry.push("=");
     let slots: Vec<&OsStr> = slots.iter().map(|slot| slot.as_os_str()).collect();
     entry.push(slots.join(OsStr::new(":")));
-    if mount.told.hides_attributes {
-        entry.push("=hides_attributes");
+    let words = [(mount.told.hides_attributes, "hides_attributes"), (mount.told.syncs, "sync")];
+    let words = words.into_iter().filter(|(is_said, _)| *is_said).map(|(_, word)| word);
+    let words: Vec<&str> = words.collect();
+    if !words.is_empty() {
+        entry.push("=");
+        entry.push(words.join(","));
     }
     Ok(entry)
 }

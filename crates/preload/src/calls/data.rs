@@ -27,6 +27,15 @@ enum At {
     Offset(u64),
 }
 
+/// How a call writes, beside where.
+#[derive(Clone, Copy, Default)]
+struct How {
+    /// At the end, wherever that is.
+    append: bool,
+    /// Durable when it returns, in mode buffered too.
+    durable: bool,
+}
+
 /// A regular file in use, with its file system.
 pub(crate) struct File {
     fd: i32,
@@ -98,15 +107,22 @@ impl File {
         if offset < size { Err(errno(libc::EFAULT)) } else { Ok(0) }
     }
 
-    fn write(&self, bytes: &[u8], to: Target) -> Result<Written, Refused> {
+    /// Whether all writes of the file are durable when they return, in any mode.
+    fn syncs(&self) -> bool {
+        self.description.flags() & libc::O_DSYNC != 0 || mounts::syncs(self.description.mount())
+    }
+
+    fn write(&self, bytes: &[u8], to: Target, durable: bool) -> Result<Written, Refused> {
         let ino = self.description.ino();
         if let Target::Offset(offset) = to
+            && !durable
             && let Some(written) = self.write_from_mapping(bytes, offset)
         {
             return Ok(written?);
         }
         let maps = if maps::has_replicas() { maps::some() } else { None };
-        let written = novale_posix::write(self.fs, &ctx(), ino, to, bytes)?;
+        let write = if durable { novale_posix::write_durable } else { novale_posix::write };
+        let written = write(self.fs, &ctx(), ino, to, bytes)?;
         if let Some(maps) = maps {
             let file = (self.description.mount(), ino);
             let start = written.end - written.bytes as u64;
@@ -209,21 +225,21 @@ fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Ref
 fn write_with<'a>(
     fd: u64,
     at: At,
-    append: bool,
+    how: How,
     bytes: impl FnOnce() -> Result<Bytes<'a>, Refused>,
 ) -> Served {
-    write_file(&file(fd)?, at, append, bytes)
+    write_file(&file(fd)?, at, how, bytes)
 }
 
 /// Writes bytes of this library's at a file's position.
 pub(crate) fn write_to(file: &File, bytes: &[u8]) -> Served {
-    write_file(file, At::Position, false, || Ok(Cow::Borrowed(bytes)))
+    write_file(file, At::Position, How::default(), || Ok(Cow::Borrowed(bytes)))
 }
 
 fn write_file<'a>(
     file: &File,
     at: At,
-    append: bool,
+    how: How,
     bytes: impl FnOnce() -> Result<Bytes<'a>, Refused>,
 ) -> Served {
     if matches!(at, At::Offset(offset) if offset > i64::MAX as u64) {
@@ -240,7 +256,8 @@ fn write_file<'a>(
     if matches!(at, At::Offset(offset) if offset + bytes.len() as u64 > i64::MAX as u64) {
         return Some(fail(libc::EINVAL));
     }
-    let append = append || file.description.appends();
+    let append = how.append || file.description.appends();
+    let durable = how.durable || file.syncs();
     if bytes.is_empty() {
         return Some(0);
     }
@@ -249,14 +266,14 @@ fn write_file<'a>(
     }
     let to = |offset| if append { Target::End } else { Target::Offset(offset) };
     let done = match at {
-        At::Offset(offset) => file.write(bytes, to(offset)),
+        At::Offset(offset) => file.write(bytes, to(offset), durable),
         At::Position => {
             let mut position = file.description.offset.lock();
             if !file.description.is(SHARED) {
-                file.write(bytes, to(*position)).inspect(|written| *position = written.end)
+                file.write(bytes, to(*position), durable).inspect(|written| *position = written.end)
             } else if append {
                 // The position belongs to others too; where it does not count, it is only moved.
-                file.write(bytes, Target::End).inspect(|written| {
+                file.write(bytes, Target::End, durable).inspect(|written| {
                     let end = written.end.cast_signed();
                     kernel::set_position(file.fd, &file.description, end);
                 })
@@ -286,13 +303,13 @@ pub(crate) fn pread(args: &Args) -> Served {
 /// `write(fd, buf, len)`.
 pub(crate) fn write(args: &Args) -> Served {
     let [fd, at, len, ..] = *args;
-    write_with(fd, At::Position, false, || given(at, len))
+    write_with(fd, At::Position, How::default(), || given(at, len))
 }
 
 /// `pwrite64(fd, buf, len, offset)`.
 pub(crate) fn pwrite(args: &Args) -> Served {
     let [fd, at, len, offset, ..] = *args;
-    write_with(fd, At::Offset(offset), false, || given(at, len))
+    write_with(fd, At::Offset(offset), How::default(), || given(at, len))
 }
 
 /// What is to be written.
@@ -396,8 +413,8 @@ fn readv_at(fd: u64, (at, count): (u64, u64), place: At) -> Served {
     })
 }
 
-fn writev_at(fd: u64, (at, count): (u64, u64), place: At, append: bool) -> Served {
-    write_with(fd, place, append, || gathered(&pieces(at, count).map_err(Refused::With)?))
+fn writev_at(fd: u64, (at, count): (u64, u64), place: At, how: How) -> Served {
+    write_with(fd, place, how, || gathered(&pieces(at, count).map_err(Refused::With)?))
 }
 
 /// `readv(fd, iov, count)`.
@@ -421,7 +438,7 @@ pub(crate) fn preadv(args: &Args, has_flags: bool) -> Served {
 /// `writev(fd, iov, count)`.
 pub(crate) fn writev(args: &Args) -> Served {
     let [fd, at, count, ..] = *args;
-    writev_at(fd, (at, count), At::Position, false)
+    writev_at(fd, (at, count), At::Position, How::default())
 }
 
 /// `pwritev(fd, iov, count, low, high)`, and `pwritev2` with flags after it.
@@ -433,7 +450,9 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
         return other(args);
     }
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
-    writev_at(fd, (at, count), place, flags & libc::RWF_APPEND as u64 != 0)
+    let has = |flag: i32| flags & flag as u64 != 0;
+    let durable = has(libc::RWF_DSYNC) || has(libc::RWF_SYNC);
+    writev_at(fd, (at, count), place, How { append: has(libc::RWF_APPEND), durable })
 }
 
 /// Whether a directory is open for more than to start from.
@@ -474,7 +493,7 @@ pub(crate) fn lseek(args: &Args) -> Served {
     }
 }
 
-/// `fsync(fd)`, `fdatasync(fd)`: what was written is durable already,
+/// `fsync(fd)`, `fdatasync(fd)`: what was written, by this program or another, is durable already or now,
 /// and what was stored in mapped pages now.
 pub(crate) fn sync(args: &Args) -> Served {
     if let Some(directory) = table::get(descriptor(args[0])).filter(is_listed) {
@@ -491,6 +510,19 @@ pub(crate) fn sync(args: &Args) -> Served {
         _ => file.fs.sync(&ctx(), file.description.ino()),
     };
     served(&file, done.map(|()| 0).map_err(Into::into))
+}
+
+/// `syncfs(fd)`: what is buffered of the pool's files; what the kernel has of mapped ones it writes back
+/// itself.
+pub(crate) fn sync_all(args: &Args) -> Served {
+    let description = table::get(descriptor(args[0]))?;
+    let done = mounts::fs(description.mount())?.sync_all(&ctx());
+    let is_path = description.is_path();
+    drop(description);
+    match done {
+        Err(error) if !is_path => Some(fail(novale_posix::errno(&error))),
+        _ => other(args),
+    }
 }
 
 /// `sync_file_range(fd, offset, len, flags)`.

@@ -164,7 +164,7 @@ fn data_call(number: i64, args: &Args) -> Served {
         libc::SYS_fadvise64 => data::advise(args),
         libc::SYS_readahead => data::readahead(args),
         libc::SYS_ioctl => ioctls::ioctl(args),
-        libc::SYS_syncfs => data::other(args),
+        libc::SYS_syncfs => data::sync_all(args),
         libc::SYS_fstatfs => space::of_file(args),
         libc::SYS_fsetxattr => xattrs::of_file(Ask::Set, args),
         libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, args),

@@ -38,6 +38,7 @@ const ATTEMPTS: u32 = 64;
 const UNABLE: i32 = 125;
 /// Said of a mount after its slots.
 const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
+const SYNCS: &[u8] = b"sync";
 
 /// A mount as it is named in the environment.
 pub(crate) struct Mount {
@@ -46,6 +47,7 @@ pub(crate) struct Mount {
     slots: Vec<PathBuf>,
     /// Its options hide some extended attributes.
     hides_attributes: bool,
+    syncs: bool,
     joined: AtomicPtr<Joined>,
     /// It could not be joined, and was not tried again.
     failed: AtomicBool,
@@ -75,7 +77,8 @@ fn named() -> Vec<Mount> {
         let at = entry.iter().position(|byte| *byte == b'=')?;
         let (target, rest) = (entry.get(..at)?, entry.get(at + 1..)?);
         let mut parts = rest.splitn(2, |byte| *byte == b'=');
-        let (slots, words) = (parts.next()?, parts.next());
+        let (slots, words) = (parts.next()?, parts.next().unwrap_or_default());
+        let says = |known: &[u8]| words.split(|byte| *byte == b',').any(|word| word == known);
         let slots =
             slots.split(|byte| *byte == b':').map(|slot| PathBuf::from(OsStr::from_bytes(slot)));
         let good = target.starts_with(b"/") && target.len() > 1;
@@ -83,7 +86,8 @@ fn named() -> Vec<Mount> {
             target: target.to_vec(),
             slots: slots.collect(),
             joined: AtomicPtr::new(std::ptr::null_mut()),
-            hides_attributes: words == Some(HIDES_ATTRIBUTES),
+            hides_attributes: says(HIDES_ATTRIBUTES),
+            syncs: says(SYNCS),
             failed: AtomicBool::new(false),
             device: AtomicU64::new(0),
             numbers: OnceLock::new(),
@@ -144,6 +148,11 @@ pub(crate) fn all() -> &'static [Mount] {
 /// Whether a mount's options hide some extended attributes.
 pub(crate) fn hides_attributes(mount: usize) -> bool {
     all().get(mount).is_none_or(|mount| mount.hides_attributes)
+}
+
+/// Whether a mount's options say that every write is durable when it returns, in any mode.
+pub(crate) fn syncs(mount: usize) -> bool {
+    all().get(mount).is_none_or(|mount| mount.syncs)
 }
 
 /// The mount that an absolute path leads into, and the rest of the path.
