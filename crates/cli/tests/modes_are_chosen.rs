@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::process::Signal;
-use support::{Scratch, alone, ends, facts, novale, signal_daemon};
+use support::{Scratch, alone, arenas, ends, facts, novale, signal_daemon};
 
 /// The mode of a file by its own choice, and by its mount's.
 fn modes(path: &Path) -> (Option<String>, Option<String>) {
@@ -25,9 +25,16 @@ fn write(file: &mut File) {
     file.write_all(&[7; 10_000]).unwrap();
 }
 
-/// A daemon that is killed is the power cut of what was only buffered.
+/// Takes away what a power cut takes beside the daemon.
+fn cut_power(slot: &str) {
+    assert!(ends(signal_daemon(slot, Signal::KILL)));
+    for arena in arenas(slot) {
+        fs::remove_file(arena).unwrap();
+    }
+}
+
 #[test]
-fn what_was_not_asked_for_goes_with_the_daemon() {
+fn what_was_not_asked_for_goes_with_the_power() {
     let Some(scratch) = Scratch::for_mount("what_was_not_asked_for") else { return };
     let _alone = alone();
     let slot = scratch.slot("pool");
@@ -51,7 +58,7 @@ fn what_was_not_asked_for_goes_with_the_daemon() {
     let names = ["buffered", "synced", "dsync", "own"];
     let all = || names.map(|name| fs::read(scratch.in_dir(name)).unwrap().len());
     assert_eq!(all(), [10_000; 4]);
-    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    cut_power(&slot);
     novale(&["mount", "-o", "mode=buffered", &slot, &scratch.dir()]).ok();
     assert_eq!(all(), [0, 10_000, 10_000, 10_000]);
     // A mount that ends in order keeps all, and the next one needs no mode for that.
@@ -99,16 +106,52 @@ fn a_pool_may_be_made_for_it_and_the_rules_be_chosen() {
     mount("buffer=4K").refused(1, &["4.0 KiB", "64.0 KiB or more"]);
     mount("buffer=1000T").refused(1, &["1000.0 TiB", "this machine's memory"]);
     mount("buffer=40M,arena_max=32M").refused(1, &["40.0 MiB", "32.0 MiB", "arena_max"]);
-    mount("direct").refused(1, &["direct", "--mode"]);
 }
 
+/// What was only buffered was lost with the last one who had the pool open.
 #[test]
-fn programs_that_share_a_pool_have_no_mode() {
-    let Some(scratch) = Scratch::for_mount("programs_that_share_a_pool") else { return };
+fn what_is_buffered_outlives_all_who_have_the_pool_open() {
+    let Some(scratch) = Scratch::for_mount("what_is_buffered_outlives_all") else { return };
     let _alone = alone();
     let slot = scratch.slot("pool");
     novale(&["mkfs", "--size", "32M", &slot]).ok();
-    let words = ["mount", "-o", "direct,mode=buffered", &slot, &scratch.dir()];
-    novale(&words).refused(2, &["--mode", "--direct"]);
+    let name = |index: usize| scratch.in_dir(&format!("f{index}"));
+    // From a mount of one kind to one of the other, and from one that was taken away before.
+    let ways = ["mode=buffered", "direct,mode=buffered", "direct,mode=buffered", "mode=buffered"];
+    novale(&["mount", "-o", ways[0], &slot, &scratch.dir()]).ok();
+    for (index, words) in ways.into_iter().enumerate() {
+        write(&mut File::create(name(index)).unwrap());
+        assert!(ends(signal_daemon(&slot, Signal::KILL)));
+        if index % 2 == 0 {
+            novale(&["umount", &scratch.dir()]).ok();
+        }
+        novale(&["check", "--repair", "--yes", &slot]).refused(8, &["mount it once"]);
+        novale(&["mount", "-o", "ro", &slot, &scratch.dir()]).refused(1, &["/dev/shm/novale-"]);
+        novale(&["mount", "-o", words, &slot, &scratch.dir()]).ok();
+        let lens = (0..=index).map(|index| fs::read(name(index)).unwrap().len());
+        assert_eq!(lens.collect::<Vec<_>>(), vec![10_000; index + 1]);
+    }
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+#[test]
+fn programs_that_share_a_pool_have_one_mode() {
+    let Some(scratch) = Scratch::for_mount("programs_that_share_a_pool") else { return };
+    let _alone = alone();
+    let slot = scratch.slot("pool");
+    novale(&["mkfs", "--size", "32M", "--mode", "buffered", &slot]).ok();
+    novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
+    assert!(facts(&slot)["mode"].as_str().unwrap().starts_with("buffered"));
+    let second = scratch.dir() + "-second";
+    fs::create_dir(&second).unwrap();
+    let beside = |words| novale(&["mount", "-o", words, &slot, &second]);
+    beside("direct,mode=strict").refused(1, &["mode=strict"]);
+    beside("direct,mode=buffered").ok();
+    write(&mut File::create(scratch.in_dir("f")).unwrap());
+    assert_eq!(fs::read(format!("{second}/f")).unwrap().len(), 10_000);
+    novale(&["umount", &second]).ok();
+    novale(&["umount", &scratch.dir()]).ok();
+    fs::remove_dir(&second).unwrap();
     novale(&["mount", "-o", "mode=lazy", &slot, &scratch.dir()]).refused(1, &["strict, buffered"]);
 }

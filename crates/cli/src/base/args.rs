@@ -148,7 +148,7 @@ pub(crate) struct MountArgs {
     /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
     /// method=METHOD placement=PLACEMENT mode=MODE buffer=SIZE write_back=SECONDS
     /// age=SECONDS low=PERCENT high=PERCENT eager=SECONDS unit=UNIT device=DEVICE populate direct map=WHAT quiet.
-    /// What mount(8) and fstab add is taken as well. dirsync and lazytime change nothing, nor does sync but with mode=buffered:
+    /// What mount(8) and fstab add is taken as well. dirsync and lazytime change nothing, nor does sync but in mode buffered, where every write is durable then:
     /// every other operation is durable when it returns. An argument wins
     /// over the word that asks for the same. With ro nothing is written to the pool: one that was not
     /// closed clean shows what recovery would leave.
@@ -175,8 +175,8 @@ pub(crate) struct MountArgs {
     #[arg(long, value_enum)]
     pub(crate) placement: Option<PlacementArg>,
     /// When writes become durable to files that don't say so themselves (`novale set --mode`). Without it,
-    /// before they return, for all files; not with --direct [default: strict].
-    #[arg(long, value_enum, conflicts_with = "direct")]
+    /// before they return, for all files [default: strict].
+    #[arg(long, value_enum)]
     pub(crate) mode: Option<ModeArg>,
     /// Memory for bytes that are not durable yet, in mode buffered, in bytes or with a suffix [default: a
     /// quarter of what the index may take].
@@ -250,8 +250,8 @@ pub(crate) enum FormArg {
 pub(crate) enum ModeArg {
     /// Before they return.
     Strict,
-    /// With the file's next fsync, or after 5 to 35 seconds: HiNFS. After a crash, of the machine or of the
-    /// daemon, each file is what some first part of its writes left, all of those at least that came before
+    /// With the file's next fsync, or after 5 to 35 seconds: HiNFS. After a power cut
+    /// each file is what some first part of its writes left, all of those at least that came before
     /// its last fsync.
     Buffered,
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use novale_core::{Atime as CoreAtime, Ctx, Error, Fs, OpenOptions, OpenReport, Served};
 use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
 use novale_pm::{Device, PmOptions};
-use novale_policy::{Form, Mode, Placement};
+use novale_policy::{Form, Placement};
 use novale_posix::join::{self, ArenaFile, JoinError, Opening, arena_bytes};
 use novale_posix::wall_clock_ns;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -293,12 +293,6 @@ fn share(request: &Request, found: &Found) -> Result<OpenPool> {
     if request.words.options.read_only {
         bail!("a pool that is opened read-only is shared with nobody: give ro or direct, not both");
     }
-    if request.args.mode.is_some() || found.info.mode == Some(Mode::Buffered) {
-        bail!(
-            "writes of programs that share a pool are not buffered: give mode or direct, not both; of a pool \
-             that mkfs made with --mode buffered neither is needed, and direct is refused"
-        );
-    }
     let opening = opening(request)?;
     let bar = Bar::new();
     let open = || join::open(&found.paths, &opening, &AllCpus, &|progress| bar.show(progress));
@@ -326,12 +320,15 @@ fn differing(request: &Request, fs: &Fs) -> Vec<String> {
     let method = args.method.map(MethodArg::policy).filter(|asked| *asked != fs.update_policy());
     let placement = args.placement.map(PlacementArg::placement);
     let placement = placement.filter(|asked| *asked != fs.placement());
+    let modes = fs.mode_of_writes().unwrap_or_default();
+    let mode = args.mode.map(ModeArg::mode).filter(|asked| *asked != modes);
     let there = fs.pm().device();
     let is_there = |asked: &Device| there.map_or(asked.is_own(), |there| there == asked);
     let device = args.device.filter(|asked| !is_there(asked));
     let named = [
         method.map(|method| format!("method={}", method.name())),
         placement.map(|placement| format!("placement={}", placement.name())),
+        mode.map(|mode| format!("mode={}", mode.name())),
         device.map(|device| format!("device={}", device.spelled())),
     ];
     named.into_iter().flatten().collect()
