@@ -70,15 +70,15 @@ fn slots_are_taken_in_any_order_and_only_together() {
     assert_eq!(facts["slots"][0]["path"], a.as_str());
     assert_eq!(facts["slots"][2]["path"], c.as_str());
     novale(&["check", &b, &c, &a]).ok();
-    novale(&["info", &a, &b]).refused(1, &["3 slots", "missing: slot 2"]);
-    novale(&["info", &a]).refused(1, &["missing: slot 1, slot 2"]);
+    novale(&["wear", &a, &b]).refused(1, &["3 slots", "missing: slot 2"]);
+    novale(&["wear", &a]).refused(1, &["missing: slot 1, slot 2"]);
     novale(&["info", &a, &b, &c, &c]).refused(1, &[&c, "named twice"]);
-    novale(&["info", &a, &c]).refused(1, &["slot 1", "is missing"]);
-    novale(&["info", &b, &c]).refused(1, &["slot 0", "is missing"]);
+    novale(&["wear", &a, &c]).refused(1, &["slot 1", "is missing"]);
+    novale(&["wear", &b, &c]).refused(1, &["slot 0", "is missing"]);
     fs::copy(&a, scratch.slot("copy")).unwrap();
     novale(&["info", &a, &scratch.slot("copy"), &b, &c]).refused(1, &["both slot 0"]);
     let other = scratch.pool();
-    novale(&["info", &a, &b, &other]).refused(1, &["belongs to pool", &other]);
+    novale(&["wear", &a, &b, &other]).refused(1, &["belongs to pool", &other]);
 }
 
 #[test]

@@ -43,6 +43,6 @@ pub use offline::check::{CheckReport, Finding, check};
 pub use offline::{dump, repair};
 pub use op::counted::{Buffering, Written, counted};
 pub use op::quota::{Quota, Usage};
-pub use pool::{PoolInfo, SlotInfo, identify_slot, inspect};
+pub use pool::{PoolInfo, SlotInfo, SlotSeen, identify_slot, inspect, look_at_slot};
 pub use write::range::copy::{COPY_BYTES_MAX, Place};
 pub use write::range::scattered::Piece;

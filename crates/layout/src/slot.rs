@@ -80,6 +80,22 @@ pub struct SlotHeader {
 }
 
 impl SlotHeader {
+    /// In the place of that of a slot which is not there: without pages.
+    #[must_use]
+    pub fn absent(index: u8) -> Self {
+        Self {
+            pool_uuid: [0; 16],
+            slot_uuid: [0; 16],
+            index,
+            kind: 0,
+            pages: 0,
+            endurance: 0,
+            wear_offset: 0,
+            bad_pages_offset: 0,
+            state_offset: 0,
+        }
+    }
+
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self) -> [u8; SLOT_HEADER_BYTES] {

@@ -198,6 +198,26 @@ impl Pm {
         self.mapped.failed().checked_shr(slot.into()).unwrap_or(0) & 1 != 0
     }
 
+    /// A bit for each slot that was not there when the pool was opened ([`Pm::open_some`]).
+    #[must_use]
+    pub fn absent_slots(&self) -> u64 {
+        let absent = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_absent());
+        absent.fold(0, |slots, (slot, _)| slots | 1 << slot)
+    }
+
+    /// Whether a slot was not there when the pool was opened.
+    #[must_use]
+    pub fn is_absent(&self, slot: u8) -> bool {
+        self.slots.get(usize::from(slot)).is_some_and(Slot::is_absent)
+    }
+
+    /// Whether `len` bytes from `addr` lie in one slot, or may lie in one that is not there: to load those is
+    /// to find them lost.
+    #[must_use]
+    pub fn may_hold(&self, addr: PmAddr, len: u64) -> bool {
+        self.contains(addr, len) || (addr.reserved_bits_clear() && self.is_absent(addr.slot()))
+    }
+
     /// Whether stores are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

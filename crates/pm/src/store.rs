@@ -112,7 +112,12 @@ impl Pm {
     #[inline]
     #[track_caller]
     pub fn write_back_range(&self, addr: PmAddr, len: u64, purpose: Purpose) -> Flushed {
-        let Ok(src) = self.mapped_ptr(addr, len) else { self.refuse("write-back", addr, len) };
+        let src = match self.mapped_ptr(addr, len) {
+            Ok(src) => src,
+            // Nothing of a slot that is not there can be lost again.
+            Err(_) if self.is_absent(addr.slot()) => return Flushed::new(),
+            Err(_) => self.refuse("write-back", addr, len),
+        };
         let Some(kind) = self.cpu.write_back else {
             return Flushed::new();
         };

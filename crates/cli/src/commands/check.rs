@@ -13,7 +13,7 @@ use crate::base::args::CheckArgs;
 use crate::base::out::fail;
 use crate::base::progress::{AllCpus, Bar};
 use crate::holders::holder;
-use crate::pools::slots;
+use crate::pools::{remaining, slots};
 
 const CLEAN: u8 = 0;
 const REPAIRED: u8 = 1;
@@ -58,10 +58,12 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 }
 
 fn verify(args: &CheckArgs) -> Result<CheckFacts> {
-    let found = slots::find(&args.slots)?;
+    let found = remaining::find(&args.slots)?;
     let _lock = holder::lock(&found.paths)?;
-    let options = PmOptions { read_only: true, ..PmOptions::default() };
-    let pm = slots::open(&found.paths, options)?;
+    for slot in &found.left_out {
+        remark!("novale: {slot}");
+    }
+    let pm = found.open(PmOptions { read_only: true, ..PmOptions::default() })?;
     let bar = Bar::new();
     let report = check(&pm, &AllCpus, &|progress| bar.show(progress));
     Ok(facts(report.with_context(|| slots::shown(&found.paths))?))

@@ -16,6 +16,7 @@ use crate::holders::facts::Facts;
 use crate::holders::holder;
 use crate::holders::patience::patiently;
 use crate::pools::memory;
+use crate::pools::remaining::{self, SlotState};
 use crate::pools::slots::{self, Found, page_bytes};
 
 /// What stands before the number of what only a newer program knows.
@@ -59,6 +60,8 @@ struct PoolFacts {
     default_method: String,
     /// When writes become durable, likewise.
     default_mode: String,
+    /// Slots that can't be used, and why, in words.
+    left_out: Vec<String>,
     slots: Vec<SlotFacts>,
 }
 
@@ -66,10 +69,12 @@ struct PoolFacts {
 struct SlotFacts {
     index: u8,
     uuid: String,
-    path: String,
+    /// None of one that is missing.
+    path: Option<String>,
     bytes: u64,
     /// What memory it is in.
-    memory: &'static str,
+    memory: Option<&'static str>,
+    state: SlotState,
     /// It has failed since the pool was mounted.
     has_failed: bool,
 }
@@ -97,6 +102,9 @@ pub(crate) fn run(args: &InfoArgs) -> Result<()> {
 fn say_all(args: &InfoArgs) -> Result<()> {
     let found = match slots::find(&args.slots) {
         Ok(found) => found,
+        Err(_) if failing(&args.slots)?.is_none() && remaining::find(&args.slots).is_ok() => {
+            remaining::find(&args.slots)?
+        }
         // A pool may lie in a mount: what is no slot is a file.
         Err(error) => match set::chosen(&args.slots)? {
             Some(files) => return set::show(&files, args.json),
@@ -195,15 +203,20 @@ fn facts(found: &Found) -> Result<PoolFacts> {
     let words = words.unwrap_or_default().map(|word| Some(word).filter(|word| !word.is_empty()));
     let [commits, method, mode, device] = words;
     let [features_compat, features_ro_compat, features_incompat] = info.features;
-    let slots = info.slots.iter().zip(&found.paths).zip(&found.memory);
-    let slots = slots.map(|((slot, path), memory)| SlotFacts {
-        memory: memory::word(*memory),
+    let slots = found.slots().map(|(slot, there)| SlotFacts {
+        memory: there.map(|(_, memory)| memory::word(memory)),
         has_failed: failed.contains(&slot.index),
+        state: match there {
+            None => found.state_of(slot.index),
+            Some(_) if failed.contains(&slot.index) => SlotState::Failed,
+            Some(_) => SlotState::Ok,
+        },
         index: slot.index,
         uuid: Uuid::from_bytes(slot.uuid).to_string(),
-        path: path.display().to_string(),
+        path: there.map(|(path, _)| path.display().to_string()),
         bytes: page_bytes(slot.pages),
     });
+    let left_out = found.left_out.iter().map(ToString::to_string).collect();
     Ok(PoolFacts {
         uuid: Uuid::from_bytes(info.uuid).to_string(),
         format_version: info.version,
@@ -231,6 +244,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         inodes: space.map(|space| space.inodes),
         default_method: default_method(info),
         default_mode: default_mode(info),
+        left_out,
         slots: slots.collect(),
     })
 }
@@ -290,10 +304,17 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
         let bytes = facts.slots.iter().map(|slot| slot.bytes).sum();
         say!("free      {} of {}, {inodes} inodes in use", show_size(free), show_size(bytes))?;
     }
+    for left_out in &facts.left_out {
+        say!("left out  {left_out}")?;
+    }
     for slot in &facts.slots {
-        let (bytes, memory) = (show_size(slot.bytes), slot.memory);
+        let (Some(path), Some(memory)) = (&slot.path, slot.memory) else {
+            say!("slot {:<4} {}", slot.index, slot.state.word())?;
+            continue;
+        };
+        let bytes = show_size(slot.bytes);
         let failed = failed_word(slot.has_failed);
-        say!("slot {:<4} {bytes}  {}  {}  {memory}{failed}", slot.index, slot.path, slot.uuid)?;
+        say!("slot {:<4} {bytes}  {path}  {}  {memory}{failed}", slot.index, slot.uuid)?;
     }
     Ok(())
 }

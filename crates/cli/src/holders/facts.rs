@@ -78,7 +78,7 @@ impl Facts {
         let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
         self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {
-            let failed = fs.failed_slots();
+            let failed = fs.failed_slots() & !fs.pm().absent_slots();
             let failed_slots = (0..MAX_SLOTS).filter(|slot| failed >> slot & 1 != 0).collect();
             let now = Self { programs: fs.programs(), failed_slots, ..self.clone() };
             // Numbers and texts can be written.

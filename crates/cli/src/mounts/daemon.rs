@@ -24,8 +24,8 @@ use crate::holders::facts::{Answer, Facts};
 use crate::holders::holder::{self, PoolLock};
 use crate::mounts::background;
 use crate::mounts::mount::Request;
-use crate::pools::memory;
 use crate::pools::slots::{self, Found};
+use crate::pools::{memory, remaining};
 
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 64;
@@ -50,13 +50,13 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     // What ps shows; the daemon was started as /proc/self/exe.
     rustix::thread::set_name(c"novale").context("naming the process")?;
     novale_posix::survive_failing_slots().context("handling SIGBUS")?;
-    let found = slots::find(&request.slots)?;
+    let found = find(request)?;
     if !request.args.quiet {
         memory::warn(&found.paths, &found.memory);
     }
     tell_bad_copies(request, &found);
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
-    tell_recovery(pool.fs.opened(), request.words.options.read_only);
+    tell_recovery(pool.fs.opened(), request.words.options.read_only, found.is_whole());
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
     let facts = facts(request, &found).answered(pool.fs.clone());
     // Before there is a mount, so that nobody takes this one for a program.
@@ -89,6 +89,18 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     announce(request, &found, &server)?;
     let event = wait(&next_event, &pool, &voice)?;
     end(server, request, event, &voice).inspect_err(|error| voice.send(&in_words(error)))
+}
+
+/// The pool; of one that is only read some slots may be missing.
+fn find(request: &Request) -> Result<Found> {
+    if !request.words.options.read_only {
+        return remaining::find_whole(&request.slots);
+    }
+    let found = remaining::find(&request.slots)?;
+    for slot in &found.left_out {
+        remark!("novale: {slot}: what lies there can't be read (\"Input/output error\")");
+    }
+    Ok(found)
 }
 
 /// Waits for the end. Meanwhile it settles for clients of a shared pool that died with files open, since
@@ -176,7 +188,12 @@ fn serve(request: &Request, pool: &OpenPool, device: (u32, u32)) {
 /// How the pool is mounted.
 fn facts(request: &Request, found: &Found) -> Facts {
     Facts {
-        slots: found.paths.iter().map(|path| path.display().to_string()).collect(),
+        slots: found
+            .slots()
+            .map(|(_, there)| {
+                there.map_or_else(String::new, |(path, _)| path.display().to_string())
+            })
+            .collect(),
         read_only: request.words.options.read_only,
         threads: threads(request),
         grace_seconds: grace_seconds(request),
@@ -240,7 +257,7 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
         );
     }
     let opening = opening(request)?;
-    let open = || spin("opening the slots", || slots::open(&found.paths, opening.pm.clone()));
+    let open = || spin("opening the slots", || found.open(opening.pm.clone()));
     if arena.has_left_behind() {
         let is_written = arena.end_session_of_dead(open()?, opening.fs.read_only)?;
         tell_left_behind(found, is_written);
@@ -408,7 +425,8 @@ fn tell_left_behind(found: &Found, is_written: bool) {
     }
 }
 
-fn tell_recovery(report: &OpenReport, read_only: bool) {
+/// What a missing slot damages was told before.
+fn tell_recovery(report: &OpenReport, read_only: bool, is_whole: bool) {
     let how =
         if read_only { "read-only, showing what recovery would leave" } else { "recovered it" };
     if !report.clean {
@@ -420,7 +438,7 @@ fn tell_recovery(report: &OpenReport, read_only: bool) {
             report.log_entries
         );
     }
-    if report.damaged > 0 {
+    if report.damaged > 0 && is_whole {
         remark!(
             "novale: {} damaged places, which `novale check` names and `novale check --repair` mends as far as \
              it can; what they hold can't be read \

@@ -15,7 +15,7 @@ use crate::base::out::tell;
 use crate::base::target;
 use crate::base::words::Words;
 use crate::mounts::mount;
-use crate::pools::slots;
+use crate::pools::remaining;
 use crate::pools::slots::split_source;
 
 const WRONG_CALL: u8 = 1;
@@ -95,7 +95,11 @@ fn run(args: HelperArgs) -> Result<ExitCode> {
         if is_remount {
             novale_fuse::find(&args.dir)?;
         } else {
-            slots::find(&paths)?;
+            if Words::parse(&words)?.options.read_only {
+                remaining::find(&paths)?;
+            } else {
+                remaining::find_whole(&paths)?;
+            }
             target::check(&args.dir)?;
         }
         return Ok(ExitCode::SUCCESS);

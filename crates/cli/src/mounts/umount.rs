@@ -17,7 +17,8 @@ use crate::holders::facts::Facts;
 use crate::holders::held_slots::HeldSlots;
 use crate::holders::holder::{self, Process};
 use crate::holders::servers::{self, server_of, started_for};
-use crate::pools::slots::{self, split_source};
+use crate::pools::remaining;
+use crate::pools::slots::split_source;
 
 /// Longest time that closing a pool may take before this command gives up on seeing it.
 const CLOSE_MAX: Duration = Duration::from_secs(600);
@@ -99,7 +100,7 @@ fn clear_away(entry: &MountEntry) {
     remove_arenas_of_dead(entry.device);
     // One of another build, or that says nothing of the mount. Where the pool was moved or is damaged,
     // it stays until the pool's next mount or the next boot.
-    let Ok(found) = slots::find(&split_source(&entry.source)) else { return };
+    let Ok(found) = remaining::find(&split_source(&entry.source)) else { return };
     let Ok(_lock) = holder::try_lock(&found.paths) else { return };
     if let Ok(arena) = found.arena()
         && !arena.has_left_behind()

@@ -3,5 +3,6 @@
 //! Never here: who uses a pool.
 
 pub(crate) mod memory;
+pub(crate) mod remaining;
 pub(crate) mod slot_files;
 pub(crate) mod slots;

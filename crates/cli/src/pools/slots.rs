@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use novale_core::{PoolInfo, SLOT_BYTES_MIN, Space, identify_slot, inspect};
+use novale_core::{PoolInfo, SLOT_BYTES_MIN, SlotInfo, Space, identify_slot, inspect};
 use novale_layout::{MAX_SLOTS, PAGE, PmAddr, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotMemory, SlotSpec};
 use novale_posix::join::ArenaFile;
@@ -13,6 +13,7 @@ use novale_posix::{OUR_FORMAT, slot_head, what_it_holds};
 use uuid::Uuid;
 
 use crate::base::size::show_size;
+use crate::pools::remaining::{self, LeftOut, SlotState};
 
 /// Links that are followed to a file that is not there, as many as the kernel follows.
 const LINKS_MAX: u32 = 40;
@@ -20,12 +21,17 @@ const LINKS_MAX: u32 = 40;
 /// A pool that was found: its slots in order, and what it says of itself.
 #[derive(Debug)]
 pub(crate) struct Found {
+    /// Those that are there.
     pub(crate) paths: Vec<PathBuf>,
+    /// All of them, by their numbers.
+    pub(crate) places: Vec<Option<PathBuf>>,
+    /// Why some are not there.
+    pub(crate) left_out: Vec<LeftOut>,
     pub(crate) info: PoolInfo,
-    /// What memory each of them is in.
+    /// What memory each of those that are there is in.
     pub(crate) memory: Vec<SlotMemory>,
     /// The slots as they were named.
-    given: Vec<PathBuf>,
+    pub(crate) given: Vec<PathBuf>,
 }
 
 impl Found {
@@ -34,6 +40,40 @@ impl Found {
         let first = self.paths.first().context("a pool has a slot")?;
         let slot = fs::metadata(first).with_context(|| first.display().to_string())?;
         Ok(ArenaFile::new(self.info.uuid, &slot)?)
+    }
+
+    /// Whether all slots are there.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.paths.len() == self.places.len()
+    }
+
+    /// Whether the slot is there without which nothing is found.
+    pub(crate) fn has_first(&self) -> bool {
+        self.places.first().is_some_and(Option::is_some)
+    }
+
+    /// Opens the slots; where some are missing, read-only and without locks.
+    pub(crate) fn open(&self, options: PmOptions) -> Result<Pm> {
+        if self.is_whole() {
+            open(&self.paths, options)
+        } else {
+            remaining::open_some(&self.places)
+        }
+    }
+
+    /// Each slot with its path and its memory, where it is there.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (&SlotInfo, Option<(&Path, SlotMemory)>)> {
+        let mut memory = self.memory.iter().copied();
+        self.info.slots.iter().zip(&self.places).map(move |(slot, place)| {
+            let there = place.as_deref().and_then(|path| Some((path, memory.next()?)));
+            (slot, there)
+        })
+    }
+
+    /// How a slot is that is not there.
+    pub(crate) fn state_of(&self, slot: u8) -> SlotState {
+        let left_out = self.left_out.iter().find(|left_out| left_out.slot == Some(slot));
+        left_out.map_or(SlotState::Missing, |left_out| left_out.state)
     }
 
     /// What `/proc/mounts` shows: the slots in the order in which they were named, by which mount(8)
@@ -78,7 +118,7 @@ pub(crate) fn memory_of(pm: &Pm) -> Vec<SlotMemory> {
     (0..pm.slot_count()).map(|slot| pm.slot_memory(slot)).collect()
 }
 
-fn reading() -> PmOptions {
+pub(crate) fn reading() -> PmOptions {
     PmOptions { read_only: true, ..PmOptions::default() }
 }
 
@@ -97,7 +137,8 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
     let pm = open(&paths, reading())?;
     let info = inspect(&pm).with_context(|| shown(&paths))?;
     let memory = memory_of(&pm);
-    Ok(Found { paths, info, memory, given })
+    let places = paths.iter().cloned().map(Some).collect();
+    Ok(Found { paths, places, left_out: Vec::new(), info, memory, given })
 }
 
 /// The slots of a pool as far as they are there and can be told apart.
@@ -112,8 +153,7 @@ pub(crate) struct FoundSome {
 impl FoundSome {
     /// Opens them, read-only and without locks.
     pub(crate) fn open(&self) -> Result<Pm> {
-        let spec = |slot: &Option<PathBuf>| slot.as_ref().map(SlotSpec::new);
-        Ok(Pm::open_some(&self.slots.iter().map(spec).collect::<Vec<_>>())?)
+        remaining::open_some(&self.slots)
     }
 }
 
@@ -212,7 +252,7 @@ pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
 
 /// What space there is in a pool that nobody uses, as far as it says.
 pub(crate) fn space(found: &Found) -> Option<Space> {
-    open(&found.paths, reading()).ok().and_then(|pm| novale_core::space(&pm).ok().flatten())
+    found.open(reading()).ok().and_then(|pm| novale_core::space(&pm).ok().flatten())
 }
 
 /// Refuses a slot that is named twice, by whatever paths, also one that is yet to be created.

@@ -63,15 +63,22 @@ impl Chunks {
         let behind = in_use.len();
         for (index, word) in (0..).zip(in_use) {
             let first = index * WORDS_PER_PAGE;
-            let numbers = first * INODES_PER_CHUNK..(first + WORDS_PER_PAGE) * INODES_PER_CHUNK;
+            let numbers = numbers_of(first);
             let end = numbers.end;
             let Some(page) = this.table(pm, marks, word, numbers) else {
                 // Those after it keep their numbers.
                 this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
                 continue;
             };
-            this.upper.push(page);
-            this.read_upper(pm, page, marks)?;
+            match this.read_upper(pm, page, marks) {
+                Ok(()) => this.upper.push(page),
+                Err(why @ Error::Lost(_)) => {
+                    this.lose(page, numbers_of(first), why);
+                    this.items.resize_with(to_len(first + WORDS_PER_PAGE), Chunk::default);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             // Chunks come in order: a page of the second level that another follows is full.
             let missing = first + WORDS_PER_PAGE - this.items.len() as u64;
             if missing > 0 && to_len(index + 1) < behind {
@@ -97,8 +104,17 @@ impl Chunks {
                 self.items.push(Chunk::default());
                 continue;
             };
+            let words = match words(pm, table) {
+                Ok(words) => words,
+                Err(why @ Error::Lost(_)) => {
+                    self.lose(table, first..first + INODES_PER_CHUNK, why);
+                    self.items.push(Chunk::default());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let mut pages = Vec::new();
-            for (index, word) in (0..).zip(words(pm, table)?) {
+            for (index, word) in (0..).zip(words) {
                 let first = first + index * INODES_PER_PAGE;
                 let numbers = first..first + INODES_PER_PAGE;
                 pages.push(self.page(pm, marks, word, numbers).unwrap_or(PmAddr::NULL));
@@ -138,7 +154,7 @@ impl Chunks {
         let damaged = |found: &dyn std::fmt::Display| Error::damaged("inode directory", at, found);
         let judged = match decode_page_word(value) {
             Ok(addr) if addr.is_null() => Ok(addr),
-            Ok(addr) if !pm.contains(addr, PAGE) => Err(damaged(&addr)),
+            Ok(addr) if !pm.may_hold(addr, PAGE) => Err(damaged(&addr)),
             Ok(addr) => {
                 marks.mark(addr, 1, &|| format!("word {at} of the inode directory")).map(|()| addr)
             }
@@ -219,6 +235,11 @@ impl Chunks {
 pub(crate) struct DirectoryWord {
     pub(crate) at: PmAddr,
     pub(crate) value: u64,
+}
+
+/// The numbers of the chunks that a page of the second level names, by the first of them.
+fn numbers_of(first: u64) -> Range<u64> {
+    first * INODES_PER_CHUNK..(first + WORDS_PER_PAGE) * INODES_PER_CHUNK
 }
 
 fn words(pm: &Pm, page: PmAddr) -> Result<Vec<DirectoryWord>> {

@@ -58,6 +58,7 @@ impl Fs {
         // What measured the memory is not the pool's work.
         pm.restart_counts();
         let mut pool = Pool::read(&pm)?;
+        refuse_without_root(&pm, options.read_only || pm.is_read_only())?;
         let lanes = journal::lane_pages(&pm, pool.superblock.lane_count)?;
         let mut opened = survey(&pm, &pool, &lanes, exec, progress)?;
         let read_only = options.read_only || pm.is_read_only();
@@ -81,6 +82,24 @@ impl Fs {
         };
         build(pm, &arena, &options, unrecovered, &pool, &lanes, &opened)
     }
+}
+
+/// Refuses a pool with a slot missing to who would write, and one without its first slot to all.
+pub(crate) fn refuse_without_root(pm: &Pm, read_only: bool) -> Result<()> {
+    let absent = pm.absent_slots();
+    if absent & 1 != 0 {
+        return Err(Error::BadPool(
+            "slot 0 is missing, and with it the table of all inodes: nothing can be found without it; restore it"
+                .into(),
+        ));
+    }
+    if absent != 0 && !read_only {
+        let slot = absent.trailing_zeros();
+        return Err(Error::BadPool(format!(
+            "slot {slot} is missing: the pool can be opened read-only"
+        )));
+    }
+    Ok(())
 }
 
 /// What was found before anything is changed.
@@ -145,7 +164,7 @@ fn survey(
     let clean = pool.is_clean();
     // A saved state that is damaged is as good as none: the logs say the same. Where a copy will be
     // rewritten, the scan must tell that its page is nobody's: a header may lead into a file.
-    let saved = if clean && pool.bad_copies.is_empty() {
+    let saved = if clean && pool.bad_copies.is_empty() && pm.absent_slots() == 0 {
         saved::read(pm, pool, chunks.len()).unwrap_or(None)
     } else {
         None
@@ -179,6 +198,9 @@ fn survey(
             pm.fence(directory.and(journal.write_back(pm, session))).end();
         }
         opened.doubts = journal.doubts().cloned().collect();
+        if !clean {
+            opened.doubts.extend_from_slice(journal.lost());
+        }
         let rejected = journal.records.iter().filter(|record| !record.good);
         opened.rejected_records = rejected.map(|record| record.at).collect();
         opened.torn_records.clone_from(&journal.torn);
@@ -326,6 +348,8 @@ fn build(
         writing_back: std::sync::Mutex::new(()),
     };
     fs.count_for_all();
+    // Slots that are not there count as failed.
+    fs.health();
     fs.install_lanes(lanes, &opened.last_seq)?;
     fs.getattr(Ino::ROOT)?;
     fs.load_limits()?;

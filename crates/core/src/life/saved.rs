@@ -73,6 +73,10 @@ pub(crate) fn read(pm: &Pm, pool: &Pool, chunks: usize) -> Result<Option<Saved>>
     if state.saved_root.is_null() {
         return Ok(None);
     }
+    if let Some(slot) = pool.slots.iter().find(|(header, _)| pm.is_absent(header.index)) {
+        // How many words are of it is not known.
+        return Err(Error::Lost(PmAddr::new(slot.0.index, 0)));
+    }
     let mut slots = Vec::new();
     let mut total = 0;
     for words in slot_words(pool) {

@@ -87,7 +87,7 @@ pub(crate) struct ScanFound {
 
 /// Marks what is in use whatever the inodes say.
 pub(crate) fn mark_fixed(pool: &Pool, marks: &PageMarks, lanes: &[PmAddr]) -> Result<()> {
-    for (header, _) in &pool.slots {
+    for (header, _) in pool.slots_there() {
         let name = || format!("slot {}'s own pages", header.index);
         marks.mark(PmAddr::new(header.index, 0), FIRST_FREE_PAGE, &name)?;
         marks.mark(PmAddr::new(header.index, (header.pages - 1) * PAGE), 1, &name)?;

@@ -24,6 +24,9 @@ use crate::space::wear::{SlotCells, Wear};
 fn newest(pm: &Pm, seed: Seed, slot: u8) -> Result<WearLine> {
     let seed = seed.addr(PmAddr::new(slot, 0));
     let mut newest = WearLine::default();
+    if pm.is_absent(slot) {
+        return Ok(newest);
+    }
     for turn in 0..WearLine::TURNS {
         let line = pm.load_line(WearLine::addr(slot, turn))?;
         let Ok(line) = WearLine::decode(&line, seed) else { continue };

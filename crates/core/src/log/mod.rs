@@ -120,7 +120,13 @@ pub(crate) fn walk_range(
         if page.is_null() {
             return Err(Error::damaged_inode(id.ino, "log", before, "it ends before its tail"));
         }
-        if !page.is_page_aligned() || pm.load(page, bytes).is_err() {
+        let loaded = pm.load(page, bytes);
+        if let Err(error) = loaded
+            && error.is_lost
+        {
+            return Err(error.into());
+        }
+        if !page.is_page_aligned() || loaded.is_err() {
             let found = "a page that is not in the pool";
             return Err(Error::damaged_inode(id.ino, "log", page, found));
         }

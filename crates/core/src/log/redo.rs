@@ -42,7 +42,7 @@ impl RedoFrom<'_> {
             Self::Entry(redo) => return Ok(Some((redo.offset(), redo.bytes().to_vec()))),
             Self::Pool(source) => source,
         };
-        if !pm.contains(source.from, source.length.into()) {
+        if !pm.may_hold(source.from, source.length.into()) {
             let found = format!("{} bytes at {}, outside of the pool", source.length, source.from);
             return Err(Error::damaged("source entry", source.from, found));
         }

@@ -138,7 +138,7 @@ fn check_entry(
 /// A write's pages must lie in the pool and in the range of a file.
 pub(super) fn check_extent(pm: &Pm, id: &LogId, at: PmAddr, entry: &Entry) -> Result<()> {
     if let Entry::Pair(Pair { file_page, home, partner, .. }) = *entry {
-        let placed = pm.contains(home, PAGE) && pm.contains(partner, PAGE);
+        let placed = pm.may_hold(home, PAGE) && pm.may_hold(partner, PAGE);
         if placed && file_page.get() < FILE_PAGES_MAX {
             return Ok(());
         }
@@ -149,7 +149,7 @@ pub(super) fn check_extent(pm: &Pm, id: &LogId, at: PmAddr, entry: &Entry) -> Re
         return Ok(());
     };
     let len = u64::from(count) * PAGE;
-    let placed = addr.is_null() || pm.contains(addr, len);
+    let placed = addr.is_null() || pm.may_hold(addr, len);
     if placed
         && file_page.get() < FILE_PAGES_MAX
         && (addr.is_null() || file_page.get() + u64::from(count) <= FILE_PAGES_MAX)

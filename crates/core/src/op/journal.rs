@@ -22,7 +22,7 @@ pub(crate) fn lane_pages(pm: &Pm, lanes: u32) -> Result<Vec<PmAddr>> {
             let at = table.add(lane * 8);
             let page = decode_page_word(pm.load_u64(at)?)
                 .map_err(|error| Error::damaged(format!("page of lane {lane}"), at, error))?;
-            if page.is_null() || !pm.contains(page, PAGE) {
+            if page.is_null() || !pm.may_hold(page, PAGE) {
                 return Err(Error::damaged(format!("page of lane {lane}"), at, page));
             }
             Ok(page)
@@ -65,6 +65,8 @@ pub(crate) struct Journal {
     pub(crate) last_seq: Vec<u64>,
     /// Where records are that a crash tore.
     pub(crate) torn: Vec<PmAddr>,
+    /// Of lanes whose page is in a slot that is not there.
+    lost: Vec<Error>,
 }
 
 impl Journal {
@@ -74,6 +76,11 @@ impl Journal {
         let read = if seeded::is_on(Bug::LanesByCpus) { 1 } else { pages.len() };
         for page in pages.iter().take(read) {
             let mut last_seq = 0;
+            if pm.is_absent(page.slot()) {
+                this.lost.push(Error::Lost(*page));
+                this.last_seq.push(last_seq);
+                continue;
+            }
             for offset in JOURNAL_OFFSETS {
                 let at = page.add(offset);
                 let mut bytes = [0; JOURNAL_RECORD_BYTES];
@@ -187,6 +194,8 @@ impl Journal {
             } else {
                 match covered_crc(pm, &id, line) {
                     Ok(crc) => crc,
+                    // It may have arrived, in a slot that is not there.
+                    Err(Error::Lost(at)) if pm.is_absent(at.slot()) => return Err(Error::Lost(at)),
                     // What it covers did not arrive.
                     Err(error) if error.is_damage() => return Ok(false),
                     Err(error) => return Err(error),
@@ -236,6 +245,12 @@ impl Journal {
     /// The records that can't be judged, or not be taken whole: why.
     pub(crate) fn doubts(&self) -> impl Iterator<Item = &Error> {
         self.records.iter().filter_map(|record| record.doubt.as_ref().or(record.placeless.as_ref()))
+    }
+
+    /// Of each lane that is lost, that its records can't be read. In a pool that was closed clean they say
+    /// nothing that the inodes do not say themselves.
+    pub(crate) fn lost(&self) -> &[Error] {
+        &self.lost
     }
 
     /// The places of those records.

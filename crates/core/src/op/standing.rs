@@ -205,6 +205,8 @@ fn choose_own(
 fn holds(pm: &Pm, id: &LogId, line: &CommitLine) -> Result<bool> {
     match covered_crc(pm, id, line) {
         Ok(crc) => Ok(crc == line.data_crc),
+        // It may be there, in a slot that is not.
+        Err(Error::Lost(at)) if pm.is_absent(at.slot()) => Err(Error::Lost(at)),
         Err(error) if error.is_damage() => Ok(false),
         Err(error) => Err(error),
     }

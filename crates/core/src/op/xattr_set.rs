@@ -43,7 +43,7 @@ fn damaged(id: &LogId, at: PmAddr, found: impl std::fmt::Display) -> Error {
 }
 
 fn read_header(pm: &Pm, id: &LogId, page: PmAddr) -> Result<XattrPageHeader> {
-    if !page.is_page_aligned() || !pm.contains(page, PAGE) {
+    if !page.is_page_aligned() || !pm.may_hold(page, PAGE) {
         return Err(damaged(id, page, "a page that is not in the pool"));
     }
     let line = pm.load_line(page)?;
@@ -227,7 +227,7 @@ fn extents_of(value: &XattrValue) -> impl Iterator<Item = Extent> + '_ {
 fn check_extents(pm: &Pm, id: &LogId, at: PmAddr, value: &XattrValue) -> Result<u64> {
     let mut pages = 0;
     for extent in extents_of(value) {
-        if !pm.contains(extent.addr, extent.pages * PAGE) {
+        if !pm.may_hold(extent.addr, extent.pages * PAGE) {
             let found =
                 format!("{} pages at {}, which are not in the pool", extent.pages, extent.addr);
             return Err(damaged(id, at, found));

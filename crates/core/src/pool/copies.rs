@@ -89,7 +89,10 @@ pub(crate) fn superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock,
         pm.load(at, &mut bytes)?;
         Ok(Read { at, found: Superblock::decode(&bytes) })
     };
-    let first = read(0, 0)?;
+    let first = match read(0, 0) {
+        Err(Error::Lost(_)) => return replica_alone(pm, headers),
+        first => first?,
+    };
     // The replica is in the last slot, which is not there when too few slots were given.
     let count = usize::from(first.found.as_ref().map_or(0, |superblock| superblock.slot_count));
     if let Ok(superblock) = first.found
@@ -100,9 +103,38 @@ pub(crate) fn superblock(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock,
     let Some(last) = (0..).zip(headers).last() else {
         return Err(Error::BadPool("a pool has at least one slot".into()));
     };
+    if pm.is_absent(last.0) {
+        let found = first.found.map_err(|error| {
+            let first =
+                format!("its first copy is damaged ({error}), and the replica is not there");
+            Error::BadPool(format!(
+                "the pool has no superblock: {first}: restore slot 0 from a copy"
+            ))
+        })?;
+        return Ok((found, None));
+    }
     let replica = read(last.0, last.1.pages.saturating_sub(1))?;
     choose(SUPERBLOCK, &first, &replica, |superblock| superblock.encode().to_vec())
         .map_err(|error| Error::BadPool(error.to_string()))
+}
+
+/// The superblock by its replica alone, where slot 0 is not there.
+fn replica_alone(pm: &Pm, headers: &[SlotHeader]) -> Result<(Superblock, Option<BadCopy>)> {
+    let Some((slot, last)) = (0..).zip(headers).last().filter(|(slot, _)| !pm.is_absent(*slot))
+    else {
+        return Err(Error::BadPool(
+            "the pool has no superblock: it is in its first and its last slot, and neither is there".into(),
+        ));
+    };
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    pm.load(PmAddr::new(slot, last.pages.saturating_sub(1) * PAGE), &mut bytes)?;
+    let found = Superblock::decode(&bytes);
+    let refused = |error| {
+        Error::BadPool(format!(
+            "slot 0 is missing, and the superblock's replica is damaged: {error}"
+        ))
+    };
+    Ok((found.map_err(refused)?, None))
 }
 
 /// The superblock by its first copy alone.

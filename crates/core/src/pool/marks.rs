@@ -7,7 +7,7 @@ use novale_layout::{INODES_PER_CHUNK, Ino, PAGE, PmAddr};
 
 use crate::base::error::{Error, Result};
 
-/// A bit for each page of each slot, set by many threads at once.
+/// A bit for each page of each slot that is there, set by many threads at once.
 #[derive(Debug)]
 pub(crate) struct PageMarks {
     slots: Vec<Vec<AtomicU64>>,
@@ -36,7 +36,12 @@ impl PageMarks {
     /// all of them are marked.
     pub(crate) fn mark(&self, addr: PmAddr, pages: u64, owner: &dyn Fn() -> String) -> Result<()> {
         let first = addr.byte() / PAGE;
-        let limit = self.pages.get(usize::from(addr.slot())).copied().unwrap_or(0);
+        let limit = self.limit(addr);
+        // How many pages a slot has that is not there is not known.
+        if limit == Some(0) && addr.is_page_aligned() {
+            return Ok(());
+        }
+        let limit = limit.unwrap_or(0);
         if !addr.is_page_aligned() || first.checked_add(pages).is_none_or(|end| end > limit) {
             let found = format!("{pages} pages beyond the slot's {limit}");
             return Err(Error::damaged(owner(), addr, found));
@@ -62,9 +67,14 @@ impl PageMarks {
         shared.map_or(Ok(()), |at| Err(two_owners(at, owner)))
     }
 
+    /// Pages of the slot; 0 of one that is not there.
+    fn limit(&self, addr: PmAddr) -> Option<u64> {
+        self.pages.get(usize::from(addr.slot())).copied()
+    }
+
     /// Whether pages lie in a slot.
     pub(crate) fn contains(&self, addr: PmAddr, pages: u64) -> bool {
-        let limit = self.pages.get(usize::from(addr.slot())).copied().unwrap_or(0);
+        let limit = self.limit(addr).unwrap_or(0);
         let end = (addr.byte() / PAGE).checked_add(pages);
         addr.is_page_aligned() && end.is_some_and(|end| end <= limit)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod copies;
 pub(crate) mod marks;
+mod seen;
 
 use novale_layout::{
     LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, RoFeature, Roots, SEQ_RISE_LIMIT,
@@ -13,6 +14,7 @@ use novale_policy::{Mode, UpdatePolicy};
 use crate::base::error::{Error, Result};
 use crate::pool::copies::BadCopy;
 use crate::pool::marks::PageMarks;
+pub use crate::pool::seen::{SlotSeen, look_at_slot};
 use crate::seeded::{self, Bug};
 
 /// A pool's description, read and checked.
@@ -67,6 +69,8 @@ pub struct SlotInfo {
     pub pages: u64,
     /// Writes that a cell endures, 0: unknown.
     pub endurance: u64,
+    /// It is not there: nothing else is known of it but its number.
+    pub is_absent: bool,
 }
 
 /// Reads a pool's description.
@@ -100,6 +104,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
                 index: header.index,
                 pages: header.pages,
                 endurance: header.endurance,
+                is_absent: pm.is_absent(header.index),
             })
             .collect(),
     })
@@ -119,6 +124,10 @@ impl Pool {
         let mut bad_copies = Vec::new();
         let mut headers = Vec::new();
         for slot in 0..pm.slot_count() {
+            if pm.is_absent(slot) {
+                headers.push(SlotHeader::absent(slot));
+                continue;
+            }
             let (header, bad) = copies::slot_header(pm, slot)?;
             bad_copies.extend(bad);
             headers.push(header);
@@ -126,15 +135,30 @@ impl Pool {
         check_lengths(pm, &headers)?;
         let (superblock, bad) = copies::superblock(pm, &headers)?;
         bad_copies.extend(bad);
+        for header in headers.iter_mut().filter(|header| pm.is_absent(header.index)) {
+            header.pool_uuid = superblock.pool_uuid;
+        }
         check_slots(&superblock, &headers)?;
         let seed = Seed::pool(&superblock.pool_uuid);
-        let state = read_state(pm, seed)?;
+        let state = match read_state(pm, seed) {
+            Err(Error::Lost(_)) => state_by_slots(pm, seed)?,
+            state => state?,
+        };
         let mut slots = Vec::new();
         for header in headers {
-            let slot_state = read_slot_state(pm, seed, header.index, state.session)?;
+            let slot_state = if pm.is_absent(header.index) {
+                SlotState { session: state.session.into(), ..SlotState::default() }
+            } else {
+                read_slot_state(pm, seed, header.index, state.session)?
+            };
             slots.push((header, slot_state));
         }
         Ok(Self { superblock, seed, state, slots, bad_copies })
+    }
+
+    /// The slots that are there.
+    pub(crate) fn slots_there(&self) -> impl Iterator<Item = &(SlotHeader, SlotState)> {
+        self.slots.iter().filter(|(header, _)| header.pages > 0)
     }
 
     /// A bit for each page of each slot, none of them marked.
@@ -337,7 +361,25 @@ fn read_state(pm: &Pm, seed: Seed) -> Result<PoolState> {
     })
 }
 
-fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotState> {
+/// What the state of a pool is whose slot 0 is not there, as far as its other slots say: of which session they
+/// are, and not whether it was closed.
+fn state_by_slots(pm: &Pm, seed: Seed) -> Result<PoolState> {
+    let there = (0..pm.slot_count()).filter(|slot| !pm.is_absent(*slot));
+    let sessions =
+        there.map(|slot| Ok(newest_slot_state(pm, seed, slot)?.map_or(0, |state| state.session)));
+    let newest = sessions.collect::<Result<Vec<u64>>>()?.into_iter().max().unwrap_or(0);
+    Ok(PoolState {
+        seq: 0,
+        session: u32::try_from(newest).unwrap_or(u32::MAX),
+        flags: 0,
+        saved_root: PmAddr::NULL,
+        saved_bytes: 0,
+        saved_crc: 0,
+        wear_summary: 0,
+    })
+}
+
+fn newest_slot_state(pm: &Pm, seed: Seed, slot: u8) -> Result<Option<SlotState>> {
     let mut best: Option<SlotState> = None;
     for offset in SLOT_STATE_OFFSETS {
         let line = pm.load_line(PmAddr::new(slot, offset))?;
@@ -347,7 +389,11 @@ fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotSt
             best = Some(state);
         }
     }
-    let state = best.ok_or_else(|| {
+    Ok(best)
+}
+
+fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotState> {
+    let state = newest_slot_state(pm, seed, slot)?.ok_or_else(|| {
         Error::BadPool(format!(
             "slot {slot}: its two state lines are damaged: restore the slot from a copy"
         ))
@@ -363,9 +409,9 @@ fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotSt
     Ok(state)
 }
 
-/// No slot is shorter than it was made.
+/// No slot that is there is shorter than it was made.
 fn check_lengths(pm: &Pm, headers: &[SlotHeader]) -> Result<()> {
-    for (index, header) in (0..).zip(headers) {
+    for (index, header) in (0..).zip(headers).filter(|(index, _)| !pm.is_absent(*index)) {
         let pages = pm.slot_len(index) / PAGE;
         if pages < header.pages {
             return Err(Error::BadPool(format!(

@@ -109,7 +109,7 @@ impl Slot {
     }
 
     /// Whether it stands in the place of a slot that is not there.
-    fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         self.is_absent
     }
 

@@ -1,7 +1,9 @@
 //! `novale slot status`: what there is of each slot, and whether it works.
 
 use anyhow::Result;
-use novale_core::{live_clients, live_failed, live_free, live_wear, saved_free, saved_wear};
+use novale_core::{
+    SlotInfo, live_clients, live_failed, live_free, live_wear, saved_free, saved_wear,
+};
 use novale_pm::PmOptions;
 use novale_posix::join::JoinError;
 use serde::Serialize;
@@ -12,7 +14,8 @@ use crate::base::size::show_size;
 use crate::commands::slot::named;
 use crate::holders::patience::patiently;
 use crate::pools::memory;
-use crate::pools::slots::{self, Found, page_bytes};
+use crate::pools::remaining::{self, SlotState};
+use crate::pools::slots::{Found, page_bytes};
 
 const LINE_BYTES: f64 = 64.0;
 
@@ -22,6 +25,8 @@ struct Status {
     pool: String,
     /// Somebody has it open: free pages and failures are those of now.
     in_use: bool,
+    /// Slots that can't be used, and why, in words.
+    left_out: Vec<String>,
     slots: Vec<SlotStatus>,
 }
 
@@ -29,7 +34,7 @@ struct Status {
 struct SlotStatus {
     slot: u8,
     path: Option<String>,
-    state: State,
+    state: SlotState,
     /// What memory it is in.
     memory: Option<&'static str>,
     bytes: u64,
@@ -41,22 +46,6 @@ struct SlotStatus {
     endurance: Option<u64>,
     /// Of all that it endures, what it has got.
     worn_percent: Option<f64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    Ok,
-    Failed,
-}
-
-impl State {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-        }
-    }
 }
 
 /// What is known of all slots at once.
@@ -72,7 +61,7 @@ pub(crate) fn run(args: &SlotStatusArgs) -> Result<()> {
     let given = named(&args.slots)?;
     let paths: Vec<_> = given.iter().map(std::path::PathBuf::as_path).collect();
     patiently(&paths, || {
-        let found = slots::find(&given)?;
+        let found = remaining::find(&given)?;
         let status = Status::new(&found, &known(&found)?);
         if args.json {
             return say!("{}", serde_json::to_string_pretty(&status)?);
@@ -91,11 +80,12 @@ fn known(found: &Found) -> Result<Known> {
         return Ok(Known {
             in_use: true,
             failed: live_failed(&arena),
-            free: live_free(&arena, &found.info)?,
+            // Of tables for slots that are not seen here it is not known where they are.
+            free: if found.is_whole() { live_free(&arena, &found.info)? } else { None },
             lines: live_wear(&arena, &found.info)?,
         });
     }
-    let pm = slots::open(&found.paths, PmOptions { read_only: true, ..PmOptions::default() })?;
+    let pm = found.open(PmOptions { read_only: true, ..PmOptions::default() })?;
     let lines = Some(saved_wear(&pm, &found.info)?);
     // Where that can't be read, `novale check` says why.
     let free = saved_free(&pm).unwrap_or(None);
@@ -104,20 +94,19 @@ fn known(found: &Found) -> Result<Known> {
 
 impl Status {
     fn new(found: &Found, known: &Known) -> Self {
-        let slots = found.info.slots.iter().zip(&found.paths).zip(&found.memory);
         let of = |list: &Option<Vec<u64>>, slot: u8| {
             list.as_ref().and_then(|list| list.get(usize::from(slot)).copied())
         };
-        let slots = slots.map(|((slot, path), memory)| {
+        let slots = found.slots().map(|(slot, there)| {
             let bytes = page_bytes(slot.pages);
             let bytes_free = of(&known.free, slot.index).map(page_bytes);
-            let lines = of(&known.lines, slot.index);
+            let lines = of(&known.lines, slot.index).filter(|_| !slot.is_absent);
             let endurance = Some(slot.endurance).filter(|writes| *writes > 0);
             SlotStatus {
                 slot: slot.index,
-                path: Some(path.display().to_string()),
-                state: if known.failed >> slot.index & 1 == 0 { State::Ok } else { State::Failed },
-                memory: Some(memory::word(*memory)),
+                path: there.map(|(path, _)| path.display().to_string()),
+                state: state(found, slot, there.is_some(), known.failed),
+                memory: there.map(|(_, memory)| memory::word(memory)),
                 bytes,
                 bytes_free,
                 bytes_used: bytes_free.map(|free| bytes.saturating_sub(free)),
@@ -131,8 +120,18 @@ impl Status {
         Self {
             pool: Uuid::from_bytes(found.info.uuid).to_string(),
             in_use: known.in_use,
+            left_out: found.left_out.iter().map(ToString::to_string).collect(),
             slots: slots.collect(),
         }
+    }
+}
+
+fn state(found: &Found, slot: &SlotInfo, is_there: bool, failed: u64) -> SlotState {
+    let has_failed = failed >> slot.index & 1 != 0;
+    match (if is_there { SlotState::Ok } else { found.state_of(slot.index) }, has_failed) {
+        // What failed in use is found damaged by now.
+        (SlotState::Ok | SlotState::Damaged, true) => SlotState::Failed,
+        (state, _) => state,
     }
 }
 
@@ -143,6 +142,9 @@ fn real(count: u64) -> f64 {
 
 fn show(status: &Status) -> Result<()> {
     say!("pool      {}", status.pool)?;
+    for left_out in &status.left_out {
+        say!("left out  {left_out}")?;
+    }
     for slot in &status.slots {
         let size = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), show_size);
         let worn = match (slot.worn_percent, slot.lines) {

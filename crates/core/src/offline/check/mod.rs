@@ -3,6 +3,7 @@
 //!
 //! A pool that was not closed clean is judged as recovery would leave it.
 
+mod missing;
 mod names;
 mod saved;
 
@@ -22,12 +23,14 @@ use crate::base::extent::Extent;
 use crate::inode::chunks::Chunks;
 use crate::inode::media;
 use crate::inode::state::{InodePlace, LogId};
+use crate::life::open::refuse_without_root;
 use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
 use crate::log::pairs::LoggedPairs;
 use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
+use crate::offline::check::missing::Lost;
 use crate::op::journal::Journal;
 use crate::op::quota::{Usage, stored_limits};
 use crate::op::standing::Standing;
@@ -89,6 +92,8 @@ struct NameSeen {
     ino: Ino,
     generation: u32,
     kind: FileKind,
+    /// The name itself, where a slot is missing.
+    name: Box<[u8]>,
 }
 
 #[derive(Default)]
@@ -97,6 +102,8 @@ struct Inventory {
     names: Vec<NameSeen>,
     /// Inodes that can't be read: of which kind they are, and what they name, is not known.
     damaged: BTreeSet<Ino>,
+    /// Those of which something is in a slot that is missing.
+    lost: BTreeMap<Ino, Lost>,
     findings: Vec<Finding>,
     log_entries: u64,
     /// What directory trees with a quota use.
@@ -126,6 +133,7 @@ pub fn check(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<CheckReport> {
     let pool = Pool::read(pm)?;
+    refuse_without_root(pm, true)?;
     let (seed, session) = (pool.seed, pool.state.session);
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let pages = pool.no_pages();
@@ -144,6 +152,9 @@ pub fn check(
     gathered.findings.extend(numbers.iter().filter_map(|all| all.as_ref().err()).map(finding));
     let lost = chunks.lost().iter().map(|lost| &lost.why);
     gathered.findings.extend(lost.chain(journal.doubts()).map(finding));
+    if !pool.is_clean() {
+        gathered.findings.extend(journal.lost().iter().map(finding));
+    }
     let checker = Checker {
         pm,
         seed,
@@ -155,6 +166,7 @@ pub fn check(
     };
     checker.inodes(exec, progress, &mut gathered);
     names::check(&mut gathered);
+    missing::check(pm, &mut gathered);
     let mut findings = std::mem::take(&mut gathered.findings);
     findings.extend(unsaid_features(&pool, gathered.features));
     findings.extend(wrong_roots(&pool));
@@ -224,9 +236,10 @@ impl Checker<'_> {
             let mut block = Inventory::default();
             let numbers = first.max(1)..first + TASK_INODES;
             for number in numbers.filter(|_| self.chunks.has_table(first)) {
-                if let Err(error) = self.inode(Ino::new(number), &mut block) {
-                    block.findings.push(finding(&error));
-                    block.damaged.insert(Ino::new(number));
+                let ino = Ino::new(number);
+                if let Err(error) = self.inode(ino, &mut block) {
+                    self.found(ino, &error, &mut block);
+                    block.damaged.insert(ino);
                 }
             }
             let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;
@@ -235,6 +248,7 @@ impl Checker<'_> {
             all.inodes.extend(block.inodes);
             all.names.extend(block.names);
             all.damaged.extend(block.damaged);
+            all.lost.extend(block.lost);
             all.findings.extend(block.findings);
             all.log_entries += block.log_entries;
             all.features |= block.features;
@@ -247,9 +261,34 @@ impl Checker<'_> {
         all.findings.sort_by_key(|finding| finding.at);
     }
 
+    /// Notes what is wrong with an inode.
+    fn found(&self, ino: Ino, error: &Error, all: &mut Inventory) {
+        if let Error::Lost(at) = error
+            && self.pm.is_absent(at.slot())
+        {
+            all.lost.insert(ino, Lost { slot: at.slot(), pages: None });
+        } else {
+            all.findings.push(finding(error));
+        }
+    }
+
+    /// The session whose lines are asked for what they cover. Where that may be in a slot that is missing, it is
+    /// not asked for in a pool that was closed.
+    fn crashed(&self) -> Option<u32> {
+        (!self.clean || self.pm.absent_slots() == 0).then_some(self.session)
+    }
+
+    /// Notes pages of a file where their slot is missing.
+    fn note_missing(&self, ino: Ino, extent: Extent, all: &mut Inventory) {
+        let slot = extent.addr.slot();
+        if self.pm.is_absent(slot) {
+            all.lost.entry(ino).or_insert(Lost { slot, pages: Some(0) }).add(extent.pages);
+        }
+    }
+
     fn inode(&self, ino: Ino, all: &mut Inventory) -> Result<()> {
         let Some(place) = self.chunks.place(self.seed, ino) else { return Ok(()) };
-        let standing = standing::decide(self.pm, Some(self.session), self.journal, ino, &place)?;
+        let standing = standing::decide(self.pm, self.crashed(), self.journal, ino, &place)?;
         let Some(standing) = standing else { return Ok(()) };
         if self.clean {
             refuse_unclean(ino, &place, &standing)?;
@@ -278,6 +317,7 @@ impl Checker<'_> {
             xattr_root: identity.xattr_root,
             project: identity.project,
             names: BTreeMap::new(),
+            keeps_names: self.pm.absent_slots() != 0,
             shared_cookies: BTreeSet::new(),
         };
         replay(self.pm, &id, Some(kind), &line, &mut log)?;
@@ -290,6 +330,7 @@ impl Checker<'_> {
                 self.pages.mark(pair.partner, 1, &owner)?;
             }
             pages += extent.pages;
+            self.note_missing(ino, extent, all);
             self.pages.mark(extent.addr, extent.pages, &owner)
         })?;
         let xattrs = Xattrs::read(self.pm, &id, log.xattr_root)?;
@@ -300,11 +341,11 @@ impl Checker<'_> {
         xattrs
             .check_values(self.pm, &id)
             .and_then(|()| xattrs.check_acls(self.pm, &id, kind))
-            .unwrap_or_else(|error| all.findings.push(finding(&error)));
+            .unwrap_or_else(|error| self.found(ino, &error, all));
         if ino == Ino::ROOT
             && let Err(error) = stored_limits(self.pm, &id, &xattrs)
         {
-            all.findings.push(finding(&error));
+            self.found(ino, &error, all);
         }
         let of_pairs = if has_pairs { RoFeature::Pairs.bit() } else { 0 };
         all.features |= features_of(log.xattr_root, log.project) | log.features | of_pairs;
@@ -374,6 +415,8 @@ struct CheckedLog<'a> {
     xattr_root: PmAddr,
     project: u32,
     names: BTreeMap<u64, (NameSeen, Vec<u8>)>,
+    /// Names are told with what they name.
+    keeps_names: bool,
     /// Cookies that two names have.
     shared_cookies: BTreeSet<u64>,
 }
@@ -421,7 +464,7 @@ impl Fold for CheckedLog<'_> {
 
     fn name(&mut self, _at: &Logged<'_>, said: &NameSaid<'_>) -> Result<()> {
         let NameSaid { ino, generation, kind, cookie, name } = *said;
-        let seen = NameSeen { dir: Ino::NULL, ino, generation, kind };
+        let seen = NameSeen { dir: Ino::NULL, ino, generation, kind, name: Box::default() };
         if self.names.insert(cookie, (seen, name.as_bytes().to_vec())).is_some() {
             self.shared_cookies.insert(cookie);
         }
@@ -455,7 +498,8 @@ impl CheckedLog<'_> {
                 let what = format!("directory {} has the name {name:?} twice", dir.get());
                 all.findings.push(Finding { at, what });
             }
-            all.names.push(NameSeen { dir, ..seen });
+            let name = if self.keeps_names { name.into() } else { Box::default() };
+            all.names.push(NameSeen { dir, name, ..seen });
         }
     }
 }

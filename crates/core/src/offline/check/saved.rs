@@ -18,6 +18,9 @@ pub(super) fn check(
     pages: &PageMarks,
     all: &Inventory,
 ) -> Vec<Finding> {
+    if pm.absent_slots() != 0 {
+        return Vec::new();
+    }
     let saved = match saved::read(pm, pool, chunks) {
         Ok(Some(saved)) if pool.is_clean() => saved,
         Ok(_) => return Vec::new(),

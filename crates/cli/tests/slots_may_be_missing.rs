@@ -1,0 +1,177 @@
+//! Promise: a pool of which a slot is missing, damaged, old or another pool's is mounted read-only, with all that
+//! does not lie there. Every file is whole or gives `EIO`, and `novale check` names the latter.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs;
+
+use serde_json::Value;
+use support::{Scratch, alone, novale};
+
+const EIO: i32 = 5;
+const FILES: usize = 60;
+
+/// From less than a page to some 300 KB.
+fn bytes(number: usize) -> Vec<u8> {
+    (0..=number * number * 83)
+        .map(|at| u8::try_from((at / 7 + number * 3) % 251).unwrap())
+        .collect()
+}
+
+fn name(number: usize) -> String {
+    format!("d{}/f{number}", number % 6)
+}
+
+fn with<'a>(first: &[&'a str], slots: &[&'a str], last: &[&'a str]) -> Vec<&'a str> {
+    [first, slots, last].concat()
+}
+
+/// A pool of so many slots with a tree of files, unmounted.
+fn filled(scratch: &Scratch, count: usize) -> Vec<String> {
+    let slots: Vec<String> = (0..count).map(|slot| scratch.slot(&format!("s{slot}"))).collect();
+    let named: Vec<&str> = slots.iter().map(String::as_str).collect();
+    novale(&with(&["mkfs", "--size", "32M"], &named, &[])).ok();
+    novale(&with(&["mount"], &named, &[&scratch.dir()])).ok();
+    for dir in 0..6 {
+        fs::create_dir(scratch.in_dir(&format!("d{dir}"))).unwrap();
+    }
+    for number in 0..FILES {
+        fs::write(scratch.in_dir(&name(number)), bytes(number)).unwrap();
+    }
+    novale(&["umount", &scratch.dir()]).ok();
+    slots
+}
+
+/// Reads all files of a mount; those that can be read are whole.
+fn unreadable(scratch: &Scratch) -> Vec<String> {
+    let mut lost = Vec::new();
+    for number in 0..FILES {
+        let name = name(number);
+        match fs::read(scratch.in_dir(&name)) {
+            Ok(found) => assert!(found == bytes(number), "{name} has other bytes"),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(EIO), "{name}: {error}");
+                lost.push(name);
+            }
+        }
+    }
+    lost
+}
+
+fn json(args: &[&str], code: i32) -> Value {
+    let outcome = novale(args);
+    assert_eq!(outcome.code, code, "{}{}", outcome.out, outcome.err);
+    serde_json::from_str(&outcome.out).unwrap()
+}
+
+/// What `check` says of a pool without one of its slots.
+fn damage(there: &[&str], missing: usize) -> Vec<String> {
+    let checked = json(&with(&["check", "--json"], there, &[]), 4);
+    let errors = checked["errors"].as_array().unwrap().iter();
+    let errors: Vec<String> =
+        errors.map(|error| error["what"].as_str().unwrap().to_owned()).collect();
+    assert!(errors.contains(&format!("slot {missing} is missing: what lies there is lost")));
+    errors
+}
+
+/// Whether one of those is of a file or of the directory that it is in.
+fn is_named(errors: &[String], file: &str) -> bool {
+    let is_of = |path: &str| errors.iter().any(|error| error.starts_with(&format!("/{path} ")));
+    is_of(file) || is_of(file.split('/').next().unwrap())
+}
+
+/// A pool of which one slot is not given.
+fn without(scratch: &Scratch, slots: &[String], missing: usize) {
+    // In another order than theirs.
+    let there = slots.iter().enumerate().rev().filter(|(slot, _)| *slot != missing);
+    let there: Vec<&str> = there.map(|(_, path)| path.as_str()).collect();
+    let (dir, gap) = (scratch.dir(), format!("slot {missing}"));
+    for command in [&["info", "--json"][..], &["slot", "status", "--json"]] {
+        let said = json(&with(command, &there, &[]), 0);
+        assert_eq!(said["slots"][missing]["state"], "missing", "{said}");
+    }
+    if missing == 0 {
+        let words = ["slot 0 is missing"];
+        return novale(&with(&["mount", "-o", "ro"], &there, &[&dir])).refused(1, &words);
+    }
+    novale(&with(&["mount"], &there, &[&dir])).refused(1, &[&gap, "missing", "-o ro"]);
+    let errors = damage(&there, missing);
+    let mount = novale(&with(&["mount", "-o", "ro"], &there, &[&dir]));
+    if errors.iter().any(|error| error.starts_with("/ (inode 1)")) {
+        return mount.refused(1, &["lost"]);
+    }
+    assert!(mount.err.contains(&gap), "{}", mount.err);
+    mount.ok();
+    let lost = unreadable(scratch);
+    for number in 0..FILES {
+        let name = name(number);
+        assert_eq!(lost.contains(&name), is_named(&errors, &name), "{gap}, {name}: {errors:#?}");
+    }
+    assert!(!lost.is_empty() && lost.len() < FILES, "{gap}: {lost:?}");
+    let said = json(&["slot", "status", "--json", &dir], 0);
+    assert_eq!(
+        (&said["in_use"], &said["slots"][missing]["state"]),
+        (&true.into(), &"missing".into())
+    );
+    assert!(fs::write(scratch.in_dir("new"), "x").is_err());
+    novale(&["umount", &dir]).ok();
+}
+
+fn without_each(count: usize, test: &str) {
+    let Some(scratch) = Scratch::for_mount(test) else { return };
+    let _alone = alone();
+    let slots = filled(&scratch, count);
+    let before: Vec<Vec<u8>> = slots.iter().map(|slot| fs::read(slot).unwrap()).collect();
+    for missing in 0..count {
+        without(&scratch, &slots, missing);
+    }
+    for (slot, before) in slots.iter().zip(&before) {
+        assert!(&fs::read(slot).unwrap() == before, "{slot} was written");
+    }
+    let (all, dir): (Vec<&str>, _) = (slots.iter().map(String::as_str).collect(), scratch.dir());
+    novale(&with(&["mount"], &all, &[&dir])).ok();
+    assert!(unreadable(&scratch).is_empty());
+    novale(&["umount", &dir]).ok();
+}
+
+#[test]
+fn each_of_three_slots() {
+    without_each(3, "each_of_three_slots");
+}
+
+#[test]
+fn each_of_four_slots() {
+    without_each(4, "each_of_four_slots");
+}
+
+#[test]
+fn slots_that_can_not_be_used_are_told() {
+    let scratch = Scratch::new();
+    let (a, b, other) = (scratch.slot("a"), scratch.slot("b"), scratch.slot("other"));
+    novale(&["mkfs", "--size", "32M", &a, &b]).ok();
+    novale(&["mkfs", "--size", "32M", &other]).ok();
+    let old = fs::read(&b).unwrap();
+    let state = |slots: &[&str], expected: &str| {
+        let said = json(&with(&["slot", "status", "--json"], slots, &[]), 0);
+        assert_eq!(
+            (&said["slots"][0]["state"], &said["slots"][1]["state"]),
+            (&"ok".into(), &expected.into())
+        );
+        novale(&with(&["mount"], slots, &[&scratch.dir()])).refused(1, &[slots[1], "-o ro"]);
+    };
+    state(&[&a, &other], "foreign");
+    for _ in 0..3 {
+        novale_posix::Pool::open(&[&a, &b]).unwrap().close().unwrap();
+    }
+    let new = fs::read(&b).unwrap();
+    fs::write(&b, &old).unwrap();
+    state(&[&a, &b], "stale");
+    fs::write(&b, vec![0; old.len()]).unwrap();
+    state(&[&a, &b], "damaged");
+    fs::write(&b, &new[..new.len() / 2]).unwrap();
+    state(&[&a, &b], "damaged");
+    fs::write(&b, &new).unwrap();
+    novale(&["check", &a, &b]).ok();
+}

@@ -1,0 +1,63 @@
+//! A slot by itself: which one of which pool it is, and when it was in use last, for who has only some of a
+//! pool's slots.
+
+use novale_layout::{
+    PAGE, PmAddr, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotState, Superblock,
+};
+use novale_pm::Pm;
+
+use crate::base::error::{Error, Result};
+use crate::pool::{copies, read_state};
+
+/// What a slot says of itself, one that was opened alone.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotSeen {
+    /// The pool that it is of.
+    pub pool: [u8; 16],
+    /// Its number there.
+    pub index: u8,
+    /// The session that it took part in last.
+    pub session: u64,
+    /// Of slot 0, the session that its pool was in last.
+    pub pool_session: Option<u32>,
+    /// Slots of the pool, where its superblock or the replica is in this one.
+    pub slot_count: Option<u8>,
+}
+
+/// What the only slot of `pm` says of itself.
+///
+/// # Errors
+/// [`Error::BadPool`] says why it can't be a part of its pool: it is damaged, or was cut short.
+pub fn look_at_slot(pm: &Pm) -> Result<SlotSeen> {
+    let (header, _) = copies::slot_header(pm, 0)?;
+    let pages = pm.slot_len(0) / PAGE;
+    if pages < header.pages {
+        let made = header.pages;
+        return Err(Error::BadPool(format!("it was cut off: it has {pages} pages of {made}")));
+    }
+    let seed = Seed::pool(&header.pool_uuid);
+    // Its own lines say which slot it is, and not in which place it was opened here.
+    let mut session = None;
+    for offset in SLOT_STATE_OFFSETS {
+        let line = pm.load_line(PmAddr::new(0, offset))?;
+        if let Ok(state) = SlotState::decode(&line, seed.addr(PmAddr::new(header.index, 0))) {
+            session = session.max(Some(state.session));
+        }
+    }
+    let session =
+        session.ok_or_else(|| Error::BadPool("its two state lines are damaged".into()))?;
+    let pool_session = match header.index {
+        0 => Some(read_state(pm, seed)?.session),
+        _ => None,
+    };
+    let superblock = |page: u64| -> Result<Option<u8>> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        pm.load(PmAddr::new(0, page * PAGE), &mut bytes)?;
+        let found = Superblock::decode(&bytes).ok();
+        let ours = found.filter(|found| found.pool_uuid == header.pool_uuid);
+        Ok(ours.map(|found| found.slot_count))
+    };
+    let first = if header.index == 0 { superblock(0)? } else { None };
+    let slot_count = first.or(superblock(header.pages.saturating_sub(1))?);
+    Ok(SlotSeen { pool: header.pool_uuid, index: header.index, session, pool_session, slot_count })
+}
