@@ -404,9 +404,9 @@ impl Fold for ScannedLog<'_> {
 
 /// The log of an inode whose last client died: all of it written back, and its pages.
 pub(crate) struct AcceptedLog {
-    /// The log's pages, those that any entry maps, and those of the extended attributes, by raw
-    /// address.
-    pub(crate) pages: Vec<u64>,
+    /// What the inode has, as recovery finds it, by raw address. Of an older entry that counts no more
+    /// the pages may be what the dead operation has taken: they were freed, and given out again.
+    pub(crate) pages: BTreeSet<u64>,
     /// Pages that were the inode's before a commit, and are not any more: by raw address.
     pub(crate) released: BTreeSet<u64>,
     pub(crate) pending: Flushed,
@@ -431,7 +431,6 @@ impl AcceptedLog {
         let id = LogId::new(seed, ino, identity.generation);
         let mut settled = Settled {
             accepted: Accepted::of(pm, &standing.line),
-            pages: Vec::new(),
             mappings: Mappings::default(),
             pairs: LoggedPairs::default(),
             xattr_root: identity.xattr_root,
@@ -441,29 +440,19 @@ impl AcceptedLog {
             before: None,
         };
         replay(pm, &id, None, &standing.line, &mut settled)?;
-        let xattrs = xattr_pages(pm, &id, settled.xattr_root)?;
-        settled.pages.extend(&xattrs);
-        let released = settled.released(&xattrs)?;
-        let Settled { accepted, mappings, pages, .. } = settled;
+        let mut pages = settled.mapped()?;
+        pages.extend(&settled.log);
+        let before = settled.before.take().unwrap_or_default();
+        let released = before.difference(&pages).copied().collect();
+        let Settled { accepted, mappings, .. } = settled;
         let (pending, owed) = accepted.finish(&id, &mappings, standing.line.size)?;
         Ok(Self { pages, released, pending, owed })
     }
 }
 
-/// The pages of a set of attributes.
-fn xattr_pages(pm: &Pm, id: &LogId, root: PmAddr) -> Result<BTreeSet<u64>> {
-    let mut pages = BTreeSet::new();
-    Xattrs::read(pm, id, root)?.for_each_page(&mut |extent| {
-        pages.extend(extent.each_raw());
-        Ok(())
-    })?;
-    Ok(pages)
-}
-
 /// What the log of an inode whose last client died comes to.
 struct Settled<'a> {
     accepted: Accepted<'a>,
-    pages: Vec<u64>,
     mappings: Mappings,
     pairs: LoggedPairs,
     xattr_root: PmAddr,
@@ -477,13 +466,14 @@ struct Settled<'a> {
 }
 
 impl Settled<'_> {
-    fn own(&mut self, extent: Extent) {
-        self.pages.extend(extent.each_raw());
-    }
-
-    /// The pages of the file and the second copies that count, as far as the log was read.
+    /// The pages of the file, the second copies that count and those of the extended attributes, as far
+    /// as the log was read.
     fn mapped(&self) -> Result<BTreeSet<u64>> {
         let mut mapped = BTreeSet::new();
+        Xattrs::read(self.accepted.pm, self.id, self.xattr_root)?.for_each_page(&mut |extent| {
+            mapped.extend(extent.each_raw());
+            Ok(())
+        })?;
         resolve(self.mappings.all(), &mut |first, extent| -> Result<()> {
             mapped.extend(extent.each_raw());
             mapped.extend(self.pairs.of(first, extent).map(|(_, pair)| pair.partner.raw()));
@@ -491,20 +481,10 @@ impl Settled<'_> {
         })?;
         Ok(mapped)
     }
-
-    /// What the inode had before the commit and has no more, where the whole log was read.
-    fn released(&mut self, xattrs: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
-        let Some(mut released) = self.before.take() else { return Ok(BTreeSet::new()) };
-        for page in self.mapped()?.iter().chain(xattrs).chain(&self.log) {
-            released.remove(page);
-        }
-        Ok(released)
-    }
 }
 
 impl Fold for Settled<'_> {
     fn page(&mut self, addr: PmAddr, _seq: u64) -> Result<()> {
-        self.own(Extent { addr, pages: 1 });
         self.log.push(addr.raw());
         self.accepted.write_back(addr, PAGE, Purpose::Log);
         Ok(())
@@ -513,15 +493,12 @@ impl Fold for Settled<'_> {
     fn entry(&mut self, at: &Logged<'_>) -> Result<()> {
         let is_of = |commit| at.header.op_seq >= commit;
         if self.before.is_none() && self.commit.is_some_and(is_of) {
-            let mut before = self.mapped()?;
-            before.extend(xattr_pages(self.accepted.pm, self.id, self.xattr_root)?);
-            self.before = Some(before);
+            self.before = Some(self.mapped()?);
         }
         Ok(())
     }
 
     fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
-        self.own(extent);
         self.mappings.push(Mapping::of(first, extent));
         self.pairs.map(first..first + extent.pages);
         self.accepted.map(at, first, extent);
@@ -540,7 +517,6 @@ impl Fold for Settled<'_> {
     }
 
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
-        self.own(Extent { addr: pair.partner, pages: 1 });
         self.pairs.pair(pair);
         self.accepted.pair(at, pair);
         Ok(())
@@ -683,5 +659,35 @@ impl ScanFound {
         self.paired.extend(other.paired);
         self.damaged.extend(other.damaged);
         self.torn.extend(other.torn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::empty;
+
+    /// They may lie in the cache of a process that died alone, and the entry that has them goes.
+    #[test]
+    fn bytes_that_were_redone_already_are_written_back() {
+        let pm = empty(1).into_pm();
+        let id = LogId::new(Seed::pool(&[0; 16]), Ino::ROOT, 1);
+        let page = PmAddr::new(0, 40 * PAGE);
+        let mut mappings = Mappings::default();
+        mappings.push(Mapping::of(0, Extent { addr: page, pages: 1 }));
+        let finish = |bytes: &[u8]| {
+            let before = pm.counters();
+            let mut accepted = Accepted::of(&pm, &CommitLine::default());
+            accepted.redone.push((70, bytes.to_vec()));
+            let (pending, owed) = accepted.finish(&id, &mappings, PAGE).unwrap();
+            pm.fence(pending).end();
+            (owed.len(), (pm.counters() - before).write_backs())
+        };
+        // Bytes 70 to 170 are in two lines.
+        let mut there = [0; 100];
+        pm.load(page.add(70), &mut there).unwrap();
+        assert_eq!(finish(&there), (0, 2));
+        there[99] ^= 1;
+        assert_eq!(finish(&there), (1, 2));
     }
 }

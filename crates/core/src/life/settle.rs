@@ -7,9 +7,9 @@
 //! dropped, to be built again from their logs: nothing has to be known of how far the operation had come
 //! in publishing.
 //!
-//! Pages that the operation had noted as taken, and that neither the logs nor its lanes hold, are
-//! free again. Pages that it was giving back are given from where it stopped, where there were many;
-//! of a few, and of the one in between, the allocator loses track until the pool is opened again: a
+//! Pages that the operation had noted as taken, and that neither its inodes nor its lanes hold, are
+//! free again. Pages that it was giving back are given from where it stopped; of those that were on their
+//! way from a full lane to the bitmap the allocator loses track until the pool is opened again: a
 //! page that is lost for a while does no harm, one that is given twice does. The same goes for
 //! inode numbers. A settler may die too: every step can be repeated, and before pages are given the
 //! dead record says so.
@@ -61,7 +61,7 @@ struct Holdings<'a> {
 /// What the logs of these inodes say of pages, by raw address.
 #[derive(Default)]
 struct LoggedPages {
-    /// Those of the logs, and all that entries name.
+    /// Those that the inodes have.
     named: BTreeSet<u64>,
     /// Those that the operation's commit has freed, of which none was given back.
     released: BTreeSet<u64>,
@@ -203,13 +203,8 @@ impl Fs {
         }
         let logged = self.decide(&mut holdings, record)?;
         let giving = record.phase == Phase::Freeing;
-        let own = if giving && !seeded::is_on(Bug::ReleasedTwice) {
-            Extents::default()
-        } else {
-            self.pages_of(record, &holdings, &logged)?
-        };
-        let started = record.words.get(GIVEN).copied().flatten().unwrap_or(0);
-        let started = started.saturating_sub(u64::from(seeded::is_on(Bug::GivenTwice)));
+        let own = self.pages_of(record, &holdings, &logged)?;
+        let started = given(record, &holdings);
         let rest = record.free.iter().skip(usize::try_from(started).unwrap_or(usize::MAX));
         let rest: Vec<Extent> = if giving { rest.map(extent_of).collect() } else { Vec::new() };
         let stay = seeded::is_on(Bug::SettledViewStays);
@@ -219,7 +214,13 @@ impl Fs {
         if record.kind == OpKind::Rename as u32 {
             self.find_parents(&holdings)?;
         }
+        if !giving {
+            // What was noted and not begun is among its own: nobody is to give it once more.
+            recovery.note_word(record, GIVEN, u64::MAX)?;
+        }
         recovery.set_phase(record, Phase::Freeing)?;
+        // Before anything is given: where a lane is locked, nobody has settled for this operation before.
+        self.free_lanes(recovery, record)?;
         for extent in own.iter() {
             self.allocator.give_extent(self.arena(), op, extent)?;
         }
@@ -228,7 +229,6 @@ impl Fs {
             self.allocator.give_extent(self.arena(), op, extent)?;
         }
         if !giving {
-            self.free_lanes(recovery, record)?;
             self.reclaim_nameless(record, &holdings)?;
         }
         Ok(())
@@ -460,14 +460,25 @@ impl HeldInode<'_> {
     }
 }
 
+/// How many extents of its list the operation has given. The lane that it gives them to is locked meanwhile,
+/// so of the one in hand the lane knows.
+fn given(record: &Record, holdings: &Holdings<'_>) -> u64 {
+    let given = record.words.get(GIVEN).copied().flatten().unwrap_or(0);
+    let in_hand = given.checked_sub(1).and_then(|at| record.free.get(usize::try_from(at).ok()?));
+    let is_left = in_hand
+        .map(extent_of)
+        .is_some_and(|extent| holdings.lanes.iter().any(|lane| lane.lacks(extent)));
+    given.saturating_sub(u64::from(is_left || seeded::is_on(Bug::GivenTwice)))
+}
+
 fn extent_of(noted: &novale_arena::Extent) -> Extent {
     Extent { addr: PmAddr::from_raw(noted.addr_raw), pages: u64::from(noted.pages) }
 }
 
 impl Fs {
     /// The pages that are the dead operation's alone: those noted as taken, and those that its inodes
-    /// keep for their logs, that no log names and neither its lanes nor its record hold; and those that
-    /// its commit has freed.
+    /// keep for their logs, that no inode has and neither its lanes nor its record hold; and those that
+    /// its commit has freed. Not what it has begun to give back.
     fn pages_of(
         &self,
         record: &Record,
@@ -480,8 +491,13 @@ impl Fs {
         let mut own = Extents::default();
         let none = BTreeSet::new();
         let named = if seeded::is_on(Bug::SettledPagesTwice) { &none } else { &logged.named };
-        let released = if seeded::is_on(Bug::ReleasedLost) { &none } else { &logged.released };
-        let unnamed: BTreeSet<u64> = all.difference(named).copied().collect();
+        let giving = record.phase == Phase::Freeing && !seeded::is_on(Bug::ReleasedTwice);
+        let is_done = giving || seeded::is_on(Bug::ReleasedLost);
+        let released = if is_done { &none } else { &logged.released };
+        let begun = record.free.iter().filter(|_| giving).map(extent_of);
+        let begun: BTreeSet<u64> = begun.flat_map(Extent::each_raw).collect();
+        let unnamed = all.difference(named).filter(|page| !begun.contains(page));
+        let unnamed: BTreeSet<u64> = unnamed.copied().collect();
         for raw in unnamed.union(released) {
             let page = PmAddr::from_raw(*raw);
             let held = holdings.lanes.iter().any(|lane| lane.holds_page(page));

@@ -1,8 +1,8 @@
 //! Pages that an operation takes from the allocator and frees.
 //!
-//! What is about to be freed is noted in the operation record, where it is much: the client that settles
-//! for a client that dies goes on where it stopped. Until then a commit is noted whose pages were not
-//! given yet, and settling finds these in the log.
+//! What is about to be freed is noted in the operation record: the client that settles for a client that
+//! dies goes on where it stopped. Until then a commit is noted whose pages were not given yet, and settling
+//! finds these in the log.
 
 use novale_arena::Phase;
 use novale_layout::{FileKind, PAGE, PmAddr};
@@ -20,9 +20,6 @@ use crate::op::quota::UsageChange;
 use crate::op::xattr_set::Xattrs;
 use crate::space::Need;
 
-/// Pages freed at once of which a death may lose track, until the pool is opened again.
-const UNNOTED_PAGES_MAX: u64 = 64;
-
 /// The word of an operation's record that counts the extents of its list that it began to give.
 pub(crate) const GIVEN: usize = 0;
 
@@ -32,16 +29,14 @@ pub(crate) const RESERVING: usize = 6;
 /// The word that says which blocks of the write buffer it has filled, by the first of them.
 pub(crate) const BUFFERING: usize = 7;
 
-/// Notes pages that are going to be freed, if they are many: the client that settles for this client, if
-/// it dies, goes on where it stopped.
+/// Notes pages that are going to be freed: the client that settles for this client, if it dies, goes on
+/// where it stopped.
 fn note_free(call: &Call<'_>, extents: &Extents) {
     call.op.clear_notes_but_commits();
-    if extents.pages() > UNNOTED_PAGES_MAX {
-        for extent in extents.iter() {
-            let pages = u32::try_from(extent.pages).unwrap_or(u32::MAX);
-            // Without room in the arena a death loses the rest until the next opening.
-            let _noted = call.op.note_free(extent.addr.raw(), pages);
-        }
+    for extent in extents.iter() {
+        let pages = u32::try_from(extent.pages).unwrap_or(u32::MAX);
+        // Without room in the arena a death loses the rest until the next opening.
+        let _noted = call.op.note_free(extent.addr.raw(), pages);
     }
     call.op.set_phase(Phase::Freeing);
 }
@@ -63,12 +58,12 @@ impl Fs {
 
     /// Frees pages that nothing durable names any more.
     pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
-        // One page goes by a single store: there is nothing to be gone on with.
-        if extents.pages() <= 1 {
+        // One page goes by a single store, and is known to be kept then: the notes go after it.
+        if extents.pages() <= 1
+            && (extents.is_empty() || self.allocator.keep(self.arena(), &call.op, extents)?)
+        {
             call.op.clear_notes();
-            if extents.is_empty() || self.allocator.keep(self.arena(), &call.op, extents)? {
-                return Ok(());
-            }
+            return Ok(());
         }
         note_free(call, extents);
         self.give_noted(call, extents)?;
@@ -77,11 +72,8 @@ impl Fs {
     }
 
     pub(crate) fn give_noted(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
-        let noted = extents.pages() > UNNOTED_PAGES_MAX;
         self.allocator.give_each(self.arena(), &call.op, call.hint, extents, |index| {
-            if noted {
-                call.op.note_word(GIVEN, index + 1);
-            }
+            call.op.note_word(GIVEN, index + 1);
         })?;
         call.op.clear_notes();
         Ok(())

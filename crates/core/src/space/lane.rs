@@ -153,6 +153,11 @@ impl<'a> Lane<'a> {
         true
     }
 
+    /// Whether an extent that goes to the batch, for which the lane was locked, is not there yet.
+    pub(crate) fn lacks(&self, extent: Extent) -> bool {
+        (1..=COUNT_MASK + 1).contains(&extent.pages) && !self.holds_page(extent.addr)
+    }
+
     /// Takes freed pages from the last extent of the batch, by one store; none where it has fewer, or they
     /// may not be taken. A longer one shrinks from its end, but not for a single page.
     pub(crate) fn reuse(

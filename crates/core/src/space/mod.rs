@@ -450,8 +450,14 @@ impl Allocator {
     ) -> Result<()> {
         // What the operation had taken has its place by now, or goes back here.
         op.forget_taken();
-        if extents.is_empty() || self.keep(arena, op, extents)? {
+        if extents.is_empty() {
             return Ok(());
+        }
+        if extents.only_page().is_some() {
+            before(0);
+            if self.keep(arena, op, extents)? {
+                return Ok(());
+            }
         }
         let lane = self.lane(arena, op, hint)?;
         for (index, extent) in (0..).zip(extents.iter()) {

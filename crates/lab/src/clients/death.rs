@@ -98,8 +98,8 @@ pub(super) struct Dead {
     pub(super) at: Backtrace,
 }
 
-/// Pages that a client in the middle of giving pages back may have in hand, or not have noted yet.
-const IN_HAND_MAX: u64 = 64;
+/// Pages that a client in the middle of giving pages back may have in hand.
+const IN_HAND_MAX: u64 = 1;
 
 /// A pool with one client in good health.
 pub(super) struct Death {
@@ -201,13 +201,14 @@ impl Death {
         // What it had taken is free again, and what its commit has freed, but for pages that a mapping
         // shows still, and what it had in hand between two stores to the arena. A flush before it is a
         // commit of its own, which may have happened.
-        let undone = found.name == "before"
+        let undone = !self.model.is_buffering()
+            && found.name == "before"
             && allowed
                 .states
                 .iter()
                 .all(|state| state.name == "before" || state.tree != found.tree);
         let in_hand = if undone || options.points == Points::Pool { 0 } else { IN_HAND_MAX };
-        let is_exact = self.session.mapped().next().is_none() && !self.model.is_buffering();
+        let is_exact = self.session.mapped().next().is_none();
         self.use_all(&mut summary)?;
         let lost = summary.pages_lost;
         if lost > in_hand && is_exact {
