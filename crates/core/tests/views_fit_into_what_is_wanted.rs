@@ -178,3 +178,66 @@ fn pages_kept_for_logs_go_back() {
     }
     is_sound(&fs);
 }
+
+/// The bytes that views take, after each of `count` files or directories was used and dropped.
+fn used_by_turns(fs: &Fs, count: usize, mut turn: impl FnMut(usize)) -> [u64; 2] {
+    let mut used = [0; 2];
+    for index in 0..count {
+        turn(index);
+        used[usize::from(index >= 5)] = fs.index_memory().used_bytes;
+    }
+    used
+}
+
+/// What a view has of its inode goes with it, or each that is used takes more.
+#[test]
+fn an_index_goes_with_its_view() {
+    let fs = fs(64, 0);
+    let files = used_by_turns(&fs, 30, |turn| {
+        let ino = make(&fs, Ino::ROOT, &format!("f{turn}"), FileKind::File);
+        for page in 0..100 {
+            fs.write(&ctx(), ino, page * 64 * 4096, b"x").unwrap();
+        }
+        fs.unlink(&ctx(), Node::ROOT, b"none").unwrap_err();
+    });
+    let directories = used_by_turns(&fs, 30, |turn| {
+        let dir = make(&fs, Ino::ROOT, &format!("d{turn}"), FileKind::Directory);
+        for name in 0..200 {
+            make(&fs, dir, &name.to_string(), FileKind::File);
+        }
+    });
+    // An index of 100 nodes takes 50 KB, and 200 names take 5.
+    assert!(files[1] < files[0] + 500_000, "{files:?}");
+    assert!(directories[1] < directories[0] + 60_000, "{directories:?}");
+    is_sound(&fs);
+}
+
+/// In a pool that nobody writes to pairs stay where they are, and their views go all the same.
+#[test]
+fn files_with_pairs_go_from_a_pool_that_is_only_read() {
+    const FILES: u64 = 30;
+    let fs = fs(64, MB);
+    let inos: Vec<Ino> = (0..FILES)
+        .map(|file| {
+            let ino = make(&fs, Ino::ROOT, &format!("f{file}"), FileKind::File);
+            for page in 0..50 {
+                fs.write(&ctx(), ino, page * 64 * 4096, &[1; 4096]).unwrap();
+                fs.write(&ctx(), ino, page * 64 * 4096 + 64, &file.to_le_bytes()).unwrap();
+            }
+            ino
+        })
+        .collect();
+    let pm = fs.into_pm();
+    let options = OpenOptions { read_only: true, index_bytes: Some(0), ..OpenOptions::default() };
+    let fs = support::open_as(pm, &options);
+    let stored = fs.pm().counters().lines();
+    let used = used_by_turns(&fs, inos.len(), |turn| {
+        let mut bytes = [0; 8];
+        for page in 0..50 {
+            fs.read(&ctx(), inos[turn], page * 64 * 4096 + 64, &mut bytes).unwrap();
+            assert_eq!(u64::from_le_bytes(bytes), turn as u64);
+        }
+    });
+    assert!(used[1] < used[0] + 100_000, "{used:?}");
+    assert_eq!(fs.pm().counters().lines(), stored, "nothing is stored");
+}

@@ -122,9 +122,13 @@ fn sequences(program: &Path, folder: &Path) -> anyhow::Result<Vec<Killer>> {
     let mut killers = Vec::new();
     for file in std::fs::read_dir(folder.join("bugs"))? {
         let path = file?.path();
-        let (name, path) = (path.file_stem().unwrap_or_default(), path.to_string_lossy());
-        let name = format!("replay {}", name.to_string_lossy());
-        killers.push(killer(name, program, folder, &["replay", &path]));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let path = path.to_string_lossy();
+        // A damaged pool to be repaired is no sequence to be replayed.
+        let is_repair = name.starts_with("repair-");
+        let arguments: &[&str] =
+            if is_repair { &["bugs", "--bug", &name] } else { &["replay", &path] };
+        killers.push(killer(format!("replay {name}"), program, folder, arguments));
     }
     let listed = Command::new(program).arg("list").output()?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -34,11 +34,29 @@ const DROPS_A_STEP: usize = 8;
 /// What the index of an inode takes for each page that it names, about: a word in a node of 64.
 const INDEX_BYTES_A_PAGE: u64 = 9;
 
+/// What became of a view that was to be dropped.
+enum Forgotten {
+    /// About how many bytes it gave back; 0: it stays.
+    Bytes(u64),
+    /// It stays as long as the file has pairs.
+    Paired(Ino),
+}
+
 impl Fs {
     /// Drops some views, those that nobody has used lately first. What can't be dropped now stays: a
     /// caller that comes to read has no use for the reason.
     #[cold]
     pub(crate) fn forget_some(&self, hint: u32) {
+        // Pairs are of files that are loaded: the next round drops these.
+        for ino in self.forget_unpaired(hint) {
+            // Who needs the file is told what is wrong with it.
+            let _damage = self.unpair_file(hint, ino);
+        }
+    }
+
+    /// Drops some views, but for files with pairs, which it returns. Its record is free afterwards: what
+    /// takes pairs apart has one of its own.
+    fn forget_unpaired(&self, hint: u32) -> Vec<Ino> {
         let mut op = self.client.op(OpKind::Load as u32, hint);
         op.set_settler(self);
         // Where all have been used since the hand came by, some go all the same: what is taken beyond
@@ -47,12 +65,7 @@ impl Fs {
         if self.forget_round(&op, false, &mut paired) == 0 && paired.is_empty() {
             self.forget_round(&op, true, &mut paired);
         }
-        drop(op);
-        // Pairs are of files that are loaded: the next round drops these.
-        for ino in paired {
-            // Who needs the file is told what is wrong with it.
-            let _damage = self.unpair_file(hint, ino);
-        }
+        paired
     }
 
     /// Looks at some views and drops of them what is asked for; returns how many. Files with pairs stay,
@@ -65,14 +78,18 @@ impl Fs {
             if view.take_touched() && !used_too {
                 return false;
             }
-            if self.keeps_pairs(&view).unwrap_or(false) {
-                paired.push(view.ino());
-                return paired.len() >= DROPS_A_STEP;
+            match self.forget_view(op, &view) {
+                Ok(Forgotten::Bytes(bytes)) => {
+                    dropped += usize::from(bytes > 0);
+                    freed += bytes;
+                    dropped == DROPS_A_STEP || freed >= wanted
+                }
+                Ok(Forgotten::Paired(ino)) => {
+                    paired.push(ino);
+                    paired.len() >= DROPS_A_STEP
+                }
+                Err(_) => true,
             }
-            let Ok(bytes) = self.forget_view(op, &view) else { return true };
-            dropped += usize::from(bytes > 0);
-            freed += bytes;
-            dropped == DROPS_A_STEP || freed >= wanted
         });
         dropped
     }
@@ -83,19 +100,23 @@ impl Fs {
         Ok(is_file && !self.options.read_only && view.is_paired(self.arena())?)
     }
 
-    /// Drops a view that nobody has locked; returns about how many bytes that gave back.
-    fn forget_view(&self, op: &Op<'_>, view: &View<'_>) -> Result<u64> {
+    /// Drops a view that nobody has locked.
+    fn forget_view(&self, op: &Op<'_>, view: &View<'_>) -> Result<Forgotten> {
+        const STAYS: Forgotten = Forgotten::Bytes(0);
         let ino = view.ino();
-        let Some(_guard) = op.try_lock(view.lock_off())? else { return Ok(0) };
+        let Some(_guard) = op.try_lock(view.lock_off())? else { return Ok(STAYS) };
         if !ino.is_valid() || view.ino() != ino || view.is_buffered() {
-            return Ok(0);
+            return Ok(STAYS);
         }
         let held = view.holds().load(Ordering::Relaxed) > 0;
         let mut bytes = 0;
         if view.kind().is_some() {
             // One without names goes with its last hold, and what is parked with the last mapping.
-            if view.nlink() == 0 || view.has_parked() || self.keeps_pairs(view)? {
-                return Ok(0);
+            if view.nlink() == 0 || view.has_parked() {
+                return Ok(STAYS);
+            }
+            if self.keeps_pairs(view)? {
+                return Ok(Forgotten::Paired(ino));
             }
             let spare = view.spare();
             if spare.pages > 0 {
@@ -114,6 +135,6 @@ impl Fs {
             self.views.remove(self.arena(), op, ino, view)?;
             bytes += VIEW_CLASS.bytes();
         }
-        Ok(bytes)
+        Ok(Forgotten::Bytes(bytes))
     }
 }

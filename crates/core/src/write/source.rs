@@ -110,7 +110,7 @@ fn overlap(source: &[SourceRun], homes: &Homes<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use novale_arena::Arena;
-    use novale_layout::Ino;
+    use novale_layout::{Ino, PmAddr};
     use novale_pm::Pm;
     use novale_policy::UpdatePolicy;
 
@@ -149,6 +149,26 @@ mod tests {
         fs.write(&CTX, ino, 0, &[1; 9000]).unwrap();
         fs.write(&CTX, buffer, 0, &[7; 9000]).unwrap();
         (reopen(fs.into_pm()), ino, buffer)
+    }
+
+    #[test]
+    fn bytes_overlap_their_source_where_they_have_one_in_common() {
+        let at = |byte: u64| PmAddr::new(0, 4096 + byte);
+        let bytes = [0; 20];
+        for (from, len, overlaps) in [
+            (0, 99, false),
+            (0, 100, false),
+            (0, 101, true),
+            (110, 1, true),
+            (90, 50, true),
+            (119, 20, true),
+            (120, 20, false),
+            (121, 20, false),
+        ] {
+            let homes = Homes::from_iter([(at(5000), &bytes[..0]), (at(100), &bytes[..])]);
+            let source = [SourceRun { addr: at(from), len }, SourceRun { addr: at(9000), len: 7 }];
+            assert_eq!(overlap(&source, &homes), overlaps, "{len} bytes from {from}");
+        }
     }
 
     #[test]
