@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x8196_e9b5_6439_c3c4,
+        fingerprint: 0x1047_8b15_33a2_c55d,
     },
 ];
 
