@@ -255,7 +255,7 @@ mod tests {
                      exec,noatime,ro,user_id=0,group_id=0,default_permissions,allow_other,sync";
         let options = MountOptions::parse(words).unwrap();
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-        assert_eq!(options.flags(), flags | MountFlags::NOATIME);
+        assert_eq!(options.flags(), flags | MountFlags::NOATIME | MountFlags::SYNCHRONOUS);
         assert_eq!(options.allow_other, Some(true));
         assert!(!options.remount);
     }
