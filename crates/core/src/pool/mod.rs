@@ -1,4 +1,7 @@
-//! What a pool says of itself: superblock, slot headers, state lines.
+//! What a pool says of itself: superblock, slot headers, state lines. Comes in: mapped slots, all of a pool
+//! or those that there are. Goes out: [`Pool`], for opening, mkfs, checks and repairs.
+//!
+//! Never here: what inodes, logs and lanes have.
 
 pub(crate) mod copies;
 pub(crate) mod marks;

@@ -12,14 +12,14 @@ const DEPTH_MAX: usize = 4096;
 
 /// What of an inode is in a slot that is missing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lost {
+pub(super) struct Missing {
     /// That slot, or one of them.
     pub(super) slot: u8,
     /// Pages of its data; none where nothing of it can be read.
     pub(super) pages: Option<u64>,
 }
 
-impl Lost {
+impl Missing {
     pub(super) fn add(&mut self, pages: u64) {
         self.pages = self.pages.map(|before| before + pages);
     }
@@ -37,7 +37,7 @@ pub(super) fn check(pm: &Pm, all: &mut Inventory) {
         names.insert(name.ino, (name.dir, &name.name));
     }
     let mut unnamed = 0_u64;
-    for (ino, Lost { slot, pages }) in &all.lost {
+    for (ino, Missing { slot, pages }) in &all.lost {
         let Some(path) = path(*ino, &names) else {
             // Of such a number it is not known whether it is in use; of a file with pages it is.
             unnamed += u64::from(pages.is_none());

@@ -30,7 +30,7 @@ use crate::log::coverage::{Mapping, resolve};
 use crate::log::pairs::LoggedPairs;
 use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
-use crate::offline::check::missing::Lost;
+use crate::offline::check::missing::Missing;
 use crate::op::journal::Journal;
 use crate::op::quota::{Usage, stored_limits};
 use crate::op::standing::Standing;
@@ -103,7 +103,7 @@ struct Inventory {
     /// Inodes that can't be read: of which kind they are, and what they name, is not known.
     damaged: BTreeSet<Ino>,
     /// Those of which something is in a slot that is missing.
-    lost: BTreeMap<Ino, Lost>,
+    lost: BTreeMap<Ino, Missing>,
     findings: Vec<Finding>,
     log_entries: u64,
     /// What directory trees with a quota use.
@@ -266,7 +266,7 @@ impl Checker<'_> {
         if let Error::Lost(at) = error
             && self.pm.is_absent(at.slot())
         {
-            all.lost.insert(ino, Lost { slot: at.slot(), pages: None });
+            all.lost.insert(ino, Missing { slot: at.slot(), pages: None });
         } else {
             all.findings.push(finding(error));
         }
@@ -282,7 +282,26 @@ impl Checker<'_> {
     fn note_missing(&self, ino: Ino, extent: Extent, all: &mut Inventory) {
         let slot = extent.addr.slot();
         if self.pm.is_absent(slot) {
-            all.lost.entry(ino).or_insert(Lost { slot, pages: Some(0) }).add(extent.pages);
+            all.lost.entry(ino).or_insert(Missing { slot, pages: Some(0) }).add(extent.pages);
+        }
+    }
+
+    /// What the log of an inode will have said, before it is read.
+    fn log_of(&self, ino: Ino, xattr_root: PmAddr, project: u32) -> CheckedLog<'_> {
+        CheckedLog {
+            marks: self.pages,
+            ino,
+            entries: 0,
+            page_seq: 0,
+            pages: 0,
+            features: 0,
+            mappings: Vec::new(),
+            pairs: LoggedPairs::default(),
+            xattr_root,
+            project,
+            names: BTreeMap::new(),
+            keeps_names: self.pm.absent_slots() != 0,
+            shared_cookies: BTreeSet::new(),
         }
     }
 
@@ -305,21 +324,7 @@ impl Checker<'_> {
         all.inodes.insert(ino, SeenInode { generation, kind, nlink: line.nlink });
         let id = LogId::new(self.seed, ino, generation);
         let owner = || format!("inode {}", ino.get());
-        let mut log = CheckedLog {
-            marks: self.pages,
-            ino,
-            entries: 0,
-            page_seq: 0,
-            pages: 0,
-            features: 0,
-            mappings: Vec::new(),
-            pairs: LoggedPairs::default(),
-            xattr_root: identity.xattr_root,
-            project: identity.project,
-            names: BTreeMap::new(),
-            keeps_names: self.pm.absent_slots() != 0,
-            shared_cookies: BTreeSet::new(),
-        };
+        let mut log = self.log_of(ino, identity.xattr_root, identity.project);
         replay(self.pm, &id, Some(kind), &line, &mut log)?;
         all.log_entries += log.entries;
         let (page_seq, mut pages) = (log.page_seq, log.pages);
