@@ -99,20 +99,24 @@ pub(crate) fn run(args: &InfoArgs) -> Result<()> {
     patiently(&paths, || say_all(args))
 }
 
+/// What is said where no pool is found: of files, since a pool may lie in a mount, or of a slot that fails.
+fn say_other(args: &InfoArgs, failing: Option<FailingFacts>, error: anyhow::Error) -> Result<()> {
+    match (set::chosen(&args.slots)?, failing) {
+        (Some(files), _) => set::show(&files, args.json),
+        (None, Some(facts)) => show_failing(&facts, args.json),
+        (None, None) => Err(error),
+    }
+}
+
 fn say_all(args: &InfoArgs) -> Result<()> {
     let found = match slots::find(&args.slots) {
         Ok(found) => found,
-        Err(_) if failing(&args.slots)?.is_none() && remaining::find(&args.slots).is_ok() => {
-            remaining::find(&args.slots)?
+        Err(error) => {
+            let failing = failing(&args.slots)?;
+            let remaining = failing.is_none().then(|| remaining::find(&args.slots).ok()).flatten();
+            let Some(found) = remaining else { return say_other(args, failing, error) };
+            found
         }
-        // A pool may lie in a mount: what is no slot is a file.
-        Err(error) => match set::chosen(&args.slots)? {
-            Some(files) => return set::show(&files, args.json),
-            None => match failing(&args.slots)? {
-                Some(facts) => return show_failing(&facts, args.json),
-                None => return Err(error),
-            },
-        },
     };
     let facts = facts(&found)?;
     if args.json {
