@@ -45,15 +45,13 @@ use std::ffi::{c_char, c_int};
 
 use novale_posix::report::Event;
 
-use crate::base::heap;
 use crate::base::settings::{self, Variable};
 use crate::base::thread::Inside;
 use crate::base::{begun, report};
 use crate::calls::open;
 use crate::entry::counted;
-use crate::fds::{shown, table};
+use crate::fds::table;
 use crate::mounts::state;
-use crate::numbers::words;
 use crate::process::signals;
 use crate::text::objects;
 
@@ -64,7 +62,8 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 
 /// Each program that starts runs this, and most end soon: what it takes is mostly the pages that it touches first.
 /// All of its functions stand side by side in a section of their own, or are inlined into those; they take
-/// no memory from the heap, and call few of the standard library's functions and of libc's.
+/// no memory from the heap, and call few of the standard library's functions and of libc's. What they write to
+/// stands side by side too (`.novale_data`), apart from tables of which they touch nothing (`.novale_tables`).
 #[unsafe(link_section = ".text.novale_start")]
 extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *const *const c_char) {
     let _inside = Inside::new();
@@ -83,16 +82,8 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
         return;
     }
     report::event(Event::Began);
-    let parts = [words::BYTES, table::BYTES, shown::BYTES];
-    let Some(tables) = heap::reserve(parts.iter().sum()) else { return };
-    if !mounts::begin() {
-        return;
-    }
-    let [slab, notes] = [words::BYTES, words::BYTES + table::BYTES].map(|at| tables + at as u64);
-    words::begin(tables);
-    shown::begin(notes);
-    // SAFETY: fresh memory; nothing else runs yet.
-    unsafe { table::begin(slab, open::inherited) };
+    // SAFETY: nothing else runs yet.
+    unsafe { table::begin(open::inherited) };
     state::begin();
     // SAFETY: as above.
     unsafe { maps::begin(settings::value(Variable::Map)) };

@@ -39,6 +39,8 @@ promises! {
     the_same_by_close_range: runs_with_the_daemon own_table_by_range;
     /// The flag was kept before the kernel had refused it, and shown from then on.
     who_may_not_have_a_flag_has_it_not: runs_with_the_daemon flags_of_owners;
+    /// The words of the lowest numbers lie apart from those of all others, which have memory when one is set.
+    numbers_are_alike: runs_without_the_daemon high_numbers;
 }
 
 /// The kernel drops what it is told of a file's length when it has been told something else in the
@@ -406,6 +408,39 @@ mod tasks {
             }
             OVER.store(true, Ordering::Relaxed);
         });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn high_numbers() {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+        limit.rlim_cur = limit.rlim_max.min(20_000);
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        let numbers = [4351_i32, 4352, 9000, 19_999].into_iter();
+        let numbers =
+            || numbers.clone().filter(|number| u64::from(number.cast_unsigned()) < limit.rlim_cur);
+        let (file, other) = (open_new("high"), File::open("/dev/null").unwrap());
+        let write = |fd: i32, at| unsafe { libc::pwrite(fd, c"high".as_ptr().cast(), 4, at) };
+        // Before any of them is set; and a file that is none of a mount's.
+        for fd in numbers() {
+            assert_eq!((write(fd, 0), failed()), (-1, libc::EBADF));
+            assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), fd) }, fd);
+            assert_eq!((write(fd, 0), failed()), (-1, libc::EBADF), "open for reading");
+        }
+        for (fd, at) in numbers().zip([0, 4, 8, 12]) {
+            assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), fd) }, fd);
+            assert_eq!(write(fd, at), 4, "{fd}");
+            assert_eq!(inode(fd), inode(file.as_raw_fd()));
+        }
+        let above = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 4352) };
+        assert_eq!((above, write(above, 0)), (4353, 4));
+        for fd in numbers().chain([above]) {
+            assert_eq!(unsafe { libc::close(fd) }, 0);
+            assert_eq!((write(fd, 0), failed()), (-1, libc::EBADF));
+        }
+        let written = numbers().count() * 4;
+        assert_eq!(std::fs::read(place().join("high")).unwrap(), b"highhighhighhigh"[..written]);
     }
 
     #[test]

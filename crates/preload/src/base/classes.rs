@@ -1,6 +1,8 @@
 //! Which system calls come into this library: what the entry looks at before anything else.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use crate::base::heap::Reserved;
 
 /// Numbers of system calls that may be looked at.
 pub(crate) const NUMBERS: usize = 512;
@@ -284,8 +286,12 @@ pub(crate) static CLASSES: [AtomicU8; NUMBERS] = {
     }
     all
 };
-/// Where the descriptor table is: 32-bit words, 0 for descriptors of the kernel alone.
-pub(crate) static TABLE: AtomicU64 = AtomicU64::new(0);
+/// Numbers whose words of the descriptor table are the library's own memory: below the usual limit, and where
+/// what it opens itself is put.
+pub(crate) const LOW_NUMBERS: usize = 4352;
+/// Where the descriptor table is for all other numbers: 32-bit words, 0 for descriptors of the kernel alone.
+/// Without memory none of them has another word.
+pub(crate) static HIGH_TABLE: Reserved = Reserved::new();
 
 /// Calls of the kernel's that are looked at nevertheless: [`CREATES`], [`CLOSES`], [`MAPS`], [`ENDS`].
 pub(crate) static WATCHED: AtomicU32 = AtomicU32::new(0);
@@ -318,11 +324,6 @@ pub(crate) fn watch(class: u8, on: bool) {
 #[inline]
 pub(crate) fn is_wanted(number: u16) -> bool {
     BY_NUMBER.get(usize::from(number)).is_some_and(|class| *class != 0)
-}
-
-/// Says where the descriptor table is.
-pub(crate) fn set_table(at: u64) {
-    TABLE.store(at, Ordering::Relaxed);
 }
 
 /// The common entry of all sites.

@@ -2,6 +2,7 @@
 //! a file, which must not need that `malloc`.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
@@ -96,10 +97,44 @@ unsafe impl GlobalAlloc for Heap {
 #[global_allocator]
 pub(crate) static HEAP: Heap = Heap::new();
 
+/// Memory of a table, which is reserved when the table is first needed: most programs end without. It stays.
+#[repr(transparent)]
+pub(crate) struct Reserved(AtomicU64);
+
+impl Reserved {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Where it is, if it is there.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Acquire)).filter(|at| *at != 0)
+    }
+
+    /// Where it is, of so many bytes; `None` without memory. Takes no lock: a child of `fork` finds the
+    /// table, or none.
+    #[inline]
+    pub(crate) fn get_or_reserve(&self, bytes: usize) -> Option<u64> {
+        self.get().or_else(|| self.reserve(bytes))
+    }
+
+    #[cold]
+    fn reserve(&self, bytes: usize) -> Option<u64> {
+        let made = reserve(bytes)?;
+        match self.0.compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Some(made),
+            Err(there) => {
+                sys!(libc::SYS_munmap, made, bytes);
+                Some(there)
+            }
+        }
+    }
+}
+
 /// Memory that is taken as it is used, zeroes at first. Of tables that are large and hardly used, so in small
-/// pages: a large one is filled with zeroes when it is first touched, in each program that starts.
-#[inline]
-pub(crate) fn reserve(bytes: usize) -> Option<u64> {
+/// pages: a large one is filled with zeroes when it is first touched.
+fn reserve(bytes: usize) -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let at = sys!(libc::SYS_mmap, 0, bytes, access, flags, u64::MAX, 0);

@@ -46,8 +46,8 @@ static NOTES: AtomicU64 = AtomicU64::new(0);
 /// Bytes of the notes' memory.
 pub(crate) const BYTES: usize = words::DESCRIPTORS * std::mem::size_of::<Note>();
 
-/// Takes the memory of notes: [`BYTES`], zeroes.
-pub(crate) fn begin(notes: u64) {
+/// Says where the memory of notes is: [`BYTES`], zeroes, the same each time.
+pub(crate) fn set_notes(notes: u64) {
     NOTES.store(notes, Ordering::Relaxed);
 }
 

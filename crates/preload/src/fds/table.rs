@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use novale_core::{HoldId, Ino, Node};
 
+use crate::base::heap::Reserved;
 use crate::base::left;
 use crate::base::lock::Lock;
 use crate::base::said::Said;
@@ -19,12 +20,13 @@ use crate::fds::shown;
 use crate::numbers;
 use crate::numbers::words::{
     DESCRIPTORS, HIGHEST, INHERITED, INTERNAL, STAYS, STOCKED, UNSEEN, forget, index_of,
-    note_number, word, word_of,
+    note_number, word, word_of, word_to_set,
 };
 
 /// Threads with a hazard of their own.
 const HAZARDS: usize = 1024;
-static SLAB: AtomicU64 = AtomicU64::new(0);
+/// Descriptions, then the notes beside them ([`shown`]).
+static SLAB: Reserved = Reserved::new();
 /// 1 while there are retired descriptions.
 static RETIRED: AtomicU32 = AtomicU32::new(0);
 static FREE: Lock<Free> = Lock::new(Free { slots: Vec::new(), fresh: 0, retired: Vec::new() });
@@ -130,25 +132,25 @@ impl Description {
 
 /// What a number leads to that the program has from its parent, told by who knows the mounts.
 pub(crate) type Inherited = fn(i32) -> Option<New<'static>>;
+#[unsafe(link_section = ".novale_data")]
 static INHERITED_FILE: Said<Inherited> = Said::new();
 
 /// Bytes of the descriptions' memory.
-pub(crate) const BYTES: usize = DESCRIPTORS * std::mem::size_of::<Description>();
+const BYTES: usize = DESCRIPTORS * std::mem::size_of::<Description>();
 
-/// Takes the memory of descriptions: [`BYTES`], zeroes.
+/// Takes the function that tells of what a program has from its parent.
 ///
 /// # Safety
-/// It is nobody else's, and as for [`Said::say`].
-pub(crate) unsafe fn begin(slab: u64, inherited: Inherited) {
-    SLAB.store(slab, Ordering::Relaxed);
+/// As for [`Said::say`].
+pub(crate) unsafe fn begin(inherited: Inherited) {
     // SAFETY: as the caller says.
     unsafe { INHERITED_FILE.say(inherited) };
 }
 
 fn slot(index: u32) -> &'static Description {
-    let slab = SLAB.load(Ordering::Relaxed) as *const Description;
-    // SAFETY: indexes come from `insert` and are below DESCRIPTORS; zeroes are a valid description;
-    // the memory is never unmapped.
+    let slab = SLAB.get().unwrap_or(0) as *const Description;
+    // SAFETY: indexes come from `take_slot`, which has reserved the memory, and are below DESCRIPTORS;
+    // zeroes are a valid description; the memory is never unmapped.
     let slot = unsafe { slab.add(index as usize) };
     // SAFETY: as above.
     unsafe { &*slot }
@@ -163,6 +165,7 @@ struct Hazard {
     inside: AtomicU32,
 }
 
+#[unsafe(link_section = ".novale_tables")]
 static HAZARD: [Hazard; HAZARDS] =
     [const { Hazard { word: AtomicU32::new(0), inside: AtomicU32::new(0) } }; HAZARDS];
 static HAZARD_FREE: Lock<Vec<u32>> = Lock::new(Vec::new());
@@ -299,7 +302,7 @@ fn named(word: u32) -> Option<u32> {
 /// Puts a new description of a descriptor that was given out just now; false when there is no
 /// room.
 pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
-    let (Some(word), Some(index)) = (word(fd), take_slot()) else { return false };
+    let (Some(word), Some(index)) = (word_to_set(fd), take_slot()) else { return false };
     describe(index, new);
     note_number(fd);
     word.store(word_of(index, new.stays), Ordering::Release);
@@ -328,6 +331,8 @@ fn take_slot() -> Option<u32> {
     if let Some(own) = current().swap_spare(0).checked_sub(1) {
         return Some(own);
     }
+    let slab = SLAB.get_or_reserve(BYTES + shown::BYTES)?;
+    shown::set_notes(slab + BYTES as u64);
     let mut free = FREE.lock();
     free.slots.pop().or_else(|| {
         let fresh = (free.fresh as usize) < DESCRIPTORS - 2;
@@ -374,8 +379,10 @@ pub(crate) fn duplicate(
         return if found(fd) == 0 { made } else { duplicate(fd, over, stays, by_kernel) };
     }
     let made = by_kernel();
-    let Some(word) = i32::try_from(made).ok().and_then(word) else { return made };
-    let before = match index_of(from) {
+    let named = index_of(from);
+    let find = if named.is_some() { word_to_set } else { word };
+    let Some(word) = i32::try_from(made).ok().and_then(find) else { return made };
+    let before = match named {
         Some(index) => {
             slot(index).references.fetch_add(1, Ordering::Relaxed);
             note_number(made as i32);

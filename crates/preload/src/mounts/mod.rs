@@ -64,7 +64,7 @@ pub(crate) struct Mount {
 }
 
 static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
-/// A page that is zeroes in a child, in which [`Own`] is.
+/// A page that is zeroes in a child, in which [`Own`] is; 0 before it is needed.
 static OWN: AtomicU64 = AtomicU64::new(0);
 static JOINING: Lock<()> = Lock::new(());
 /// How often a pool was joined: a futex.
@@ -100,15 +100,19 @@ fn named() -> Vec<Mount> {
     variable.split(|byte| *byte == b';').filter_map(parse).take(MOUNTS_MAX).collect()
 }
 
-/// Makes the page that tells children; false without memory for it.
-#[inline]
-pub(crate) fn begin() -> bool {
-    let page = wiped_in_children();
-    OWN.store(page.unwrap_or(0), Ordering::Relaxed);
-    page.is_some()
+/// Makes the page that tells children. A child that finds none makes its own.
+#[cold]
+fn make_own() -> Option<u64> {
+    let made = wiped_in_children()?;
+    match OWN.compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(made),
+        Err(there) => {
+            sys!(libc::SYS_munmap, made, PAGE);
+            Some(there)
+        }
+    }
 }
 
-#[inline]
 fn wiped_in_children() -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -125,14 +129,24 @@ struct Own {
     who: state::KnownUser,
 }
 
+/// `None` without memory for it.
 fn own() -> Option<&'static Own> {
-    let at = OWN.load(Ordering::Relaxed) as *const Own;
+    let at = OWN.load(Ordering::Acquire);
+    own_at(if at == 0 { make_own()? } else { at })
+}
+
+fn own_at(page: u64) -> Option<&'static Own> {
     // SAFETY: the page is mapped for good, and any bits are valid.
-    unsafe { at.as_ref() }
+    unsafe { (page as *const Own).as_ref() }
 }
 
 fn joined() -> Option<&'static AtomicU64> {
     own().map(|own| &own.joined)
+}
+
+/// Whether this process has joined a pool, and not left it.
+fn has_joined() -> bool {
+    own_at(OWN.load(Ordering::Acquire)).is_some_and(|own| own.joined.load(Ordering::Relaxed) != 0)
 }
 
 /// What is known of who this process is.
@@ -180,7 +194,9 @@ pub(crate) fn fs(mount: usize) -> Option<&'static Fs> {
 /// As [`fs`], where the process is a client already and has not left.
 pub(crate) fn here(mount: usize) -> Option<&'static Fs> {
     let known = all().get(mount)?;
-    joined().filter(|joined| joined.load(Ordering::Relaxed) != 0)?;
+    if !has_joined() {
+        return None;
+    }
     // SAFETY: what stands there was leaked by `join`.
     let joined = unsafe { known.joined.load(Ordering::Acquire).as_ref() };
     joined.map(|joined| &*joined.fs)
@@ -574,7 +590,7 @@ pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
 /// Leaves all pools, since the process ends or becomes another program. No other thread is inside.
 pub(crate) fn leave() {
     let _joining = JOINING.lock();
-    let here = joined().is_some_and(|joined| joined.load(Ordering::Relaxed) != 0);
+    let here = has_joined();
     for mount in all().iter().filter(|_| here) {
         let there = mount.joined.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: leaked by `join`, and not freed: another thread may be about to look at it.

@@ -27,6 +27,7 @@ const NOBODY: u64 = 1 << 33;
 
 /// A call has changed who the process is, or was: it counts for its children as well.
 static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
+#[unsafe(link_section = ".novale_data")]
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
 /// What lets the administrator do without permissions here, as bits of the effective set: `CHOWN`,
@@ -39,6 +40,7 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 static ACTS_FOR_OTHERS: AtomicBool = AtomicBool::new(false);
 
 /// Whether files may grow to a certain size alone.
+#[unsafe(link_section = ".novale_data")]
 static HAS_SIZE_LIMIT: AtomicBool = AtomicBool::new(false);
 
 /// What the kernel calls the user namespace of the machine.
@@ -186,8 +188,11 @@ fn known() -> ((u32, u32), u32) {
         let owner = known.owner.load(Ordering::Relaxed);
         return ((owner as u32, (owner >> 32) as u32), facts);
     }
-    let Who(uid, gid, is_root) = who();
-    let facts = [(true, IS_KNOWN), (is_root, IS_ROOT), (is_in_first_namespace(), NAMES_USERS)];
+    let (uid, gid) = (sys!(libc::SYS_geteuid) as u32, sys!(libc::SYS_getegid) as u32);
+    // The link in `/proc` takes the kernel longest: it is read once.
+    let names_users = is_in_first_namespace();
+    let is_root = uid == 0 && has_capabilities() && names_users;
+    let facts = [(true, IS_KNOWN), (is_root, IS_ROOT), (names_users, NAMES_USERS)];
     let facts = facts.iter().fold(0, |all, (is, fact)| if *is { all | fact } else { all });
     if let Some(known) = known {
         known.owner.store(u64::from(uid) | u64::from(gid) << 32, Ordering::Relaxed);

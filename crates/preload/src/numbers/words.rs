@@ -1,10 +1,11 @@
 //! The table of descriptors: a word for each number, which the entry looks at too.
 //!
-//! A word is cleared before the kernel may give the number out again.
+//! A word is cleared before the kernel may give the number out again. The words of the lowest numbers are the
+//! library's own memory; those of the others, which few programs have, get theirs when one of them is set.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::base::classes;
+use crate::base::classes::{HIGH_TABLE, LOW_NUMBERS};
 
 /// Descriptors that may be Novale's: numbers below this.
 pub(crate) const DESCRIPTORS: usize = 1 << 20;
@@ -22,36 +23,41 @@ pub(crate) const INHERITED: i32 = 64;
 const INDEX: u32 = (1 << 21) - 1;
 pub(crate) const STAYS: u32 = 1 << 30;
 
-static TABLE: AtomicU64 = AtomicU64::new(0);
+/// The words of the lowest numbers; a program begins with those of [`UNSEEN`].
+#[expect(clippy::indexing_slicing, reason = "all of them are below, or it does not compile")]
+#[unsafe(link_section = ".novale_tables")]
+pub(crate) static LOW: [AtomicU32; LOW_NUMBERS] = {
+    let mut all = [const { AtomicU32::new(0) }; LOW_NUMBERS];
+    let mut number = 0;
+    while number < INHERITED as usize {
+        all[number] = AtomicU32::new(UNSEEN);
+        number += 1;
+    }
+    all
+};
 /// The highest of this library's own descriptors, far above the program's.
 static HIGHEST_INTERNAL: AtomicU32 = AtomicU32::new(0);
 /// The highest of the program's that was ever in the table.
 pub(crate) static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
-/// Bytes of the table.
-pub(crate) const BYTES: usize = DESCRIPTORS * 4;
-
-/// Takes the memory of the table: [`BYTES`], zeroes.
-#[inline]
-pub(crate) fn begin(table: u64) {
-    TABLE.store(table, Ordering::Relaxed);
-    classes::set_table(table);
-    for word in (0..INHERITED).filter_map(word) {
-        word.store(UNSEEN, Ordering::Relaxed);
-    }
-}
-
-/// The word of a number; `None` beyond the table.
+/// The word of a number; `None` beyond the table, and where no word like it was ever set.
 pub(crate) fn word(fd: i32) -> Option<&'static AtomicU32> {
     let index = usize::try_from(fd).ok().filter(|fd| *fd < DESCRIPTORS)?;
-    let table = TABLE.load(Ordering::Relaxed) as *const AtomicU32;
-    if table.is_null() {
-        return None;
-    }
-    // SAFETY: the table has so many words and is never unmapped.
+    LOW.get(index).or_else(|| high(HIGH_TABLE.get()?, index))
+}
+
+/// The word of a number that is to be set; `None` beyond the table, and without memory for it.
+pub(crate) fn word_to_set(fd: i32) -> Option<&'static AtomicU32> {
+    let index = usize::try_from(fd).ok().filter(|fd| *fd < DESCRIPTORS)?;
+    LOW.get(index).or_else(|| high(HIGH_TABLE.get_or_reserve(DESCRIPTORS * 4)?, index))
+}
+
+fn high(table: u64, index: usize) -> Option<&'static AtomicU32> {
+    let table = table as *const AtomicU32;
+    // SAFETY: the table has a word for each number and is never unmapped.
     let word = unsafe { table.add(index) };
     // SAFETY: as above; any bits are valid.
-    Some(unsafe { &*word })
+    unsafe { word.as_ref() }
 }
 
 /// The description that a word names.
@@ -71,7 +77,7 @@ pub(crate) fn is_internal(fd: i32) -> bool {
 
 /// Keeps a descriptor of this library's from the program.
 pub(crate) fn set_internal(fd: i32) {
-    if let Some(word) = word(fd) {
+    if let Some(word) = word_to_set(fd) {
         word.store(INTERNAL, Ordering::Release);
         HIGHEST_INTERNAL.fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
     }
@@ -94,7 +100,7 @@ pub(crate) fn note_number(fd: i32) {
 
 /// A number with a placeholder is about to get a file: nobody else has a descriptor by it.
 pub(crate) fn reserve_number(fd: i32) {
-    if let Some(word) = word(fd) {
+    if let Some(word) = word_to_set(fd) {
         word.store(STOCKED, Ordering::Release);
     }
 }
