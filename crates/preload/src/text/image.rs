@@ -2,8 +2,9 @@
 //! program: to write to some sixty pages of it had the kernel copy them one by one, in each process that
 //! is started and, as page tables, in each that forks.
 //!
-//! The file has the sites' own code, in [`CODE_BYTES`], then the text up to its last site, and in the end how long
-//! that is. What comes after stays as the loader has mapped it: there are the functions for strings, which every
+//! The file has the sites' own code, in [`CODE_BYTES`], then the text up to its last site, and in the end what it
+//! says of itself ([`Trailer`]): how long that is, and where the dynamic linker beside it has its sites, which
+//! saves each program a file. What comes after stays as the loader has mapped it: there are the functions for strings, which every
 //! program has used by then. The code is mapped a fixed
 //! distance below the text, so that the jumps between them are the same in every process, and after a
 //! page with the words that are each process' own. Where something is in the way, or the file can't be
@@ -20,16 +21,21 @@ use arrayvec::ArrayVec;
 
 use crate::base::sys::{Fd, sys};
 use crate::base::{classes, thread};
-use crate::text::sites::Sites;
-use crate::text::{kept, patch};
+use crate::text::kept::{self, ENTRY};
+use crate::text::patch;
+use crate::text::sites::{Site, Sites};
 
 const PAGE: u64 = 4096;
 /// Bytes for the code of all sites: 300 take less than half.
 const CODE_BYTES: u64 = 64 << 10;
 /// From the words and the code up to the text: farther than libraries lie from each other, and in reach.
 const DISTANCE: u64 = 1 << 30;
-/// Bytes after the text, which say how long it is.
-const TRAILER_BYTES: u64 = 8;
+/// Sites of the dynamic linker that an image tells of, at most.
+const BESIDE_MAX: usize = 6;
+/// Bytes of a build's number at most: none is longer than a digest. A longer one counts as none.
+pub(crate) const BUILD_MAX: usize = 48;
+/// How a program ends whose libc is gone.
+const UNABLE: i32 = 125;
 /// Numbers of system calls that count.
 const NUMBERS: u16 = 512;
 /// What the code is made by: another version makes another file.
@@ -82,15 +88,15 @@ impl Text<'_> {
         self.pages().end - self.pages().start
     }
 
-    /// Bytes of the text in an image of so many bytes; `None` where it is none of this text.
+    /// What an image of so many bytes says of itself; `None` where it is none of this text.
     #[inline]
-    fn len_in(&self, file: &Fd, bytes: u64) -> Option<u64> {
+    fn trailer(&self, file: &Fd, bytes: u64) -> Option<Trailer> {
         let len = bytes.checked_sub(CODE_BYTES + TRAILER_BYTES)?;
-        let mut said = 0u64;
+        let mut said = Trailer::default();
         let (to, at) = (&raw mut said, bytes - TRAILER_BYTES);
         let got = sys!(libc::SYS_pread64, file.number(), to, TRAILER_BYTES, at);
-        let is_whole = got == TRAILER_BYTES.cast_signed() && u64::from_le(said) == len;
-        (is_whole && len > 0 && len <= self.len() && len.is_multiple_of(PAGE)).then_some(len)
+        let is_whole = got == TRAILER_BYTES.cast_signed() && u64::from_le_bytes(said.len) == len;
+        (is_whole && len > 0 && len <= self.len() && len.is_multiple_of(PAGE)).then_some(said)
     }
 
     /// Where the words are; the code is after their page.
@@ -108,23 +114,77 @@ impl Text<'_> {
     }
 }
 
-/// Maps the image over a text whose code nobody runs; false where it stays as it is. `sites` are looked
-/// for only where the image is to be made.
+/// The end of an image.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trailer {
+    /// Bytes of the text, the lowest first.
+    len: [u8; ENTRY],
+    /// The build of the dynamic linker that the image was made beside, its number's bytes first; zeroes for none.
+    beside: [[u8; ENTRY]; 8],
+    /// Its sites that are to be replaced, as in a table; zeroes for none.
+    sites: [[u8; ENTRY]; BESIDE_MAX],
+}
+
+const TRAILER_BYTES: u64 = std::mem::size_of::<Trailer>() as u64;
+const _: () = assert!(TRAILER_BYTES == 120);
+
+impl Trailer {
+    /// `None` where the dynamic linker's build or sites find no room.
+    fn new(len: u64, build: &[u8], sites: &[Site]) -> Option<Self> {
+        let mut made = Self { len: len.to_le_bytes(), ..Self::default() };
+        let (head, room) = made.beside.as_flattened_mut().split_first_mut()?;
+        *head = u8::try_from(build.len()).ok()?;
+        room.get_mut(..build.len())?.copy_from_slice(build);
+        for (to, site) in made.sites.get_mut(..sites.len())?.iter_mut().zip(sites) {
+            *to = kept::entry(site);
+        }
+        Some(made)
+    }
+
+    /// The sites of the dynamic linker of this build, as far as the image tells of it.
+    #[inline]
+    pub(crate) fn sites(&self, build: &[u8]) -> Option<Sites> {
+        let (head, room) = self.beside.as_flattened().split_first()?;
+        let is_same = usize::from(*head) == build.len() && !build.is_empty();
+        let is_known = is_same && room.get(..build.len()) == Some(build);
+        is_known
+            .then(|| Sites::Few(self.sites.iter().map_while(|entry| kept::site(entry)).collect()))
+    }
+
+    fn bytes(&self) -> impl Iterator<Item = u8> {
+        let (beside, sites) = (self.beside.into_iter().flatten(), self.sites.into_iter().flatten());
+        self.len.into_iter().chain(beside).chain(sites)
+    }
+}
+
+/// Maps the image over a text whose code nobody runs, and returns what it says; `None` where the text stays as
+/// it is. `sites` are looked for only where the image is to be made, and so are those of the dynamic linker
+/// with the number of its build, `beside`.
 #[inline]
-pub(crate) fn map(text: &Text<'_>, sites: impl FnOnce() -> Sites) -> bool {
-    let Some(name) = text.name() else { return false };
+pub(crate) fn map(
+    text: &Text<'_>,
+    sites: impl FnOnce() -> Sites,
+    beside: impl FnOnce() -> Beside,
+) -> Option<Trailer> {
+    let name = text.name()?;
     let there = || {
         let (file, bytes) = kept::image(&name)?;
-        let len = text.len_in(&file, bytes)?;
-        Some((file, len))
+        let trailer = text.trailer(&file, bytes)?;
+        Some((file, trailer))
     };
     let mut found = there();
     if found.is_none() {
-        kept::keep_image(&name, || make(text, &sites())).unwrap_or_default();
+        kept::keep_image(&name, || make(text, &sites(), &beside())).unwrap_or_default();
         found = there();
     }
-    found.is_some_and(|(file, len)| put(text, &file, len).is_some())
+    let (file, trailer) = found?;
+    put(text, &file, u64::from_le_bytes(trailer.len))?;
+    Some(trailer)
 }
+
+/// The dynamic linker: the number of its build, and its sites that are to be replaced.
+pub(crate) type Beside = (ArrayVec<u8, BUILD_MAX>, Vec<Site>);
 
 #[unsafe(link_section = ".text.novale_start")]
 fn put(text: &Text<'_>, file: &Fd, len: u64) -> Option<()> {
@@ -140,31 +200,48 @@ fn put(text: &Text<'_>, file: &Fd, len: u64) -> Option<()> {
     let undo = |made: u64, bytes: u64| sys!(libc::SYS_munmap, made, bytes);
     // A kernel that does not know the flag takes the address for a wish.
     let own = map(words, PAGE, data, there | libc::MAP_ANONYMOUS, -1, 0)?;
+    // The text must not be gone where the file can't be mapped: here it is tried.
     let sites = map(words + PAGE, CODE_BYTES, code, there, fd, 0);
-    // In two steps: the text must not be gone where it can't be mapped.
-    let fresh = map(0, len, code, 0, fd, CODE_BYTES);
-    if (own, sites, fresh.is_some()) == (words, Some(words + PAGE), true)
-        && let Some(fresh) = fresh
-    {
+    if (own, sites) == (words, Some(words + PAGE)) {
         // SAFETY: a fresh page.
         unsafe { patch::write_words(words) };
         let to = text.pages().start;
-        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        if sys!(libc::SYS_mremap, fresh, len, len, how, to) == to.cast_signed() {
+        if map(to, len, code, libc::MAP_FIXED, fd, CODE_BYTES) == Some(to) {
             patch::set_spare(words);
             return Some(());
         }
+        put_back(text);
     }
     undo(own, PAGE);
     sites.inspect(|made| _ = undo(*made, CODE_BYTES));
-    fresh.inspect(|made| _ = undo(*made, len));
     None
+}
+
+/// Maps the text of the library's own file again, which a kernel without memory for the image may have taken
+/// away. Without it nothing can run.
+#[cold]
+fn put_back(text: &Text<'_>) {
+    let (path, offset) = text.file;
+    let (to, within) = (text.pages().start, text.range.start % PAGE);
+    let mut name: ArrayVec<u8, { libc::PATH_MAX as usize }> = ArrayVec::new();
+    let is_named =
+        name.try_extend_from_slice(path).and_then(|()| name.try_extend_from_slice(b"\0"));
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let file = Fd::new(sys!(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), flags, 0));
+    let mapped = file.filter(|_| is_named.is_ok()).map(|file| {
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_FIXED);
+        sys!(libc::SYS_mmap, to, text.len(), access, flags, file.number(), offset - within)
+    });
+    if mapped != Some(to.cast_signed()) {
+        sys!(libc::SYS_exit_group, UNABLE);
+    }
 }
 
 /// The image's bytes; `None` where the text is not as the library's file has it, which a debugger's
 /// breakpoints see to.
 #[cold]
-fn make(text: &Text<'_>, sites: &Sites) -> Option<Vec<u8>> {
+fn make(text: &Text<'_>, sites: &Sites, (build, beside): &Beside) -> Option<Vec<u8>> {
     let (pages, words) = (text.pages(), text.words()?);
     let len = usize::try_from(text.len()).ok()?;
     // SAFETY: the text is mapped for as long as nobody unloads it, which takes the loader.
@@ -196,6 +273,28 @@ fn make(text: &Text<'_>, sites: &Sites) -> Option<Vec<u8>> {
     }
     let kept = end.next_multiple_of(usize::try_from(PAGE).ok()?).min(len);
     bytes.truncate(code_len + kept);
-    bytes.extend_from_slice(&(kept as u64).to_le_bytes());
+    // A dynamic linker that it has no room for has a table of its own.
+    let trailer = Trailer::new(kept as u64, build, beside);
+    bytes.extend(trailer.or_else(|| Trailer::new(kept as u64, &[], &[]))?.bytes());
     (at > 0).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_tells_of_the_dynamic_linker_that_it_was_made_beside() {
+        let site = Site { start: 7, len: 9, at: 5, number: Some(9) };
+        let sites = [site, Site { start: 70, ..site }];
+        let said = Trailer::new(4096, b"build", &sites).unwrap();
+        assert_eq!(said.sites(b"build").unwrap().to_vec(), sites);
+        assert!(said.sites(b"other").is_none() && said.sites(b"buil").is_none());
+        assert!(Trailer::new(4096, &[], &[]).unwrap().sites(&[]).is_none());
+        assert!(Trailer::new(4096, &[1; BUILD_MAX], &[site; BESIDE_MAX]).is_some());
+        assert!(Trailer::new(4096, b"build", &[site; BESIDE_MAX + 1]).is_none());
+        let bytes: Vec<u8> = said.bytes().collect();
+        assert_eq!(bytes.len() as u64, TRAILER_BYTES);
+        assert_eq!(bytes[..8], 4096_u64.to_le_bytes());
+    }
 }

@@ -21,7 +21,7 @@ use crate::text::sites::{JUMP_BYTES, Site, Sites};
 /// The form of the file; another one is made anew.
 const FORMAT: u8 = 2;
 /// Bytes of one site in the file.
-const ENTRY: usize = 8;
+pub(crate) const ENTRY: usize = 8;
 /// Bytes of a table at most.
 const TABLE_MAX: usize = 1 << 20;
 /// What names begin with.
@@ -143,8 +143,9 @@ fn entries(table: &[u8]) -> Option<std::slice::ChunksExact<'_, u8>> {
     (*format == FORMAT && entries.len().is_multiple_of(ENTRY)).then(|| entries.chunks_exact(ENTRY))
 }
 
+/// The site that an entry names.
 #[inline]
-fn site(entry: &[u8]) -> Option<Site> {
+pub(crate) fn site(entry: &[u8]) -> Option<Site> {
     let [a, b, c, d, len, at, low, high] = *entry else { return None };
     let (start, number) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([low, high]));
     let fits = usize::from(len) >= JUMP_BYTES && u16::from(at) + 2 <= u16::from(len);
@@ -152,13 +153,16 @@ fn site(entry: &[u8]) -> Option<Site> {
     fits.then_some(Site { start, len, at, number })
 }
 
+/// The entry of a site.
+pub(crate) fn entry(site: &Site) -> [u8; ENTRY] {
+    let [a, b, c, d] = site.start.to_le_bytes();
+    let [low, high] = site.number.unwrap_or(u16::MAX).to_le_bytes();
+    [a, b, c, d, site.len, site.at, low, high]
+}
+
 fn keep(file: &Name, all: &[Site]) -> Option<()> {
     let mut bytes = vec![FORMAT];
-    for site in all {
-        bytes.extend_from_slice(&site.start.to_le_bytes());
-        bytes.extend_from_slice(&[site.len, site.at]);
-        bytes.extend_from_slice(&site.number.unwrap_or(u16::MAX).to_le_bytes());
-    }
+    bytes.extend(all.iter().flat_map(entry));
     put(file, |file| file.write_all(&bytes).ok())
 }
 

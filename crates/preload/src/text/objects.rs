@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 
 use crate::base::classes;
 use crate::base::sys::{Args, Served, sys};
-use crate::text::image::{self, Text};
+use crate::text::image::{self, BUILD_MAX, Text, Trailer};
 use crate::text::sites::{self, Site, Sites};
 use crate::text::{kept, patch};
 
@@ -24,8 +24,6 @@ const TEXT_MAX: usize = 64 << 20;
 const HEAD_BYTES: usize = 4096;
 /// Texts of one library at most.
 const TEXTS_MAX: usize = 8;
-/// Bytes of a build's number at most: none is longer than a digest. A longer one counts as none.
-const BUILD_MAX: usize = 48;
 
 /// Whether calls of a number are libc's own way to make threads and processes, handle signals, and end.
 #[inline]
@@ -73,13 +71,19 @@ pub(crate) fn begin() -> bool {
     // SAFETY: the callback keeps to the rules and `found` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(take_down), (&raw mut found).cast()) };
     let all = || found.first.iter().chain(&found.others);
-    let mut replaced = 0;
+    let loader = all().find(|object| object.kind == Kind::Loader);
+    let (mut replaced, mut image) = (0, None);
     for object in all().filter(|object| object.kind == Kind::Libc) {
-        replaced += serve(object);
+        image = by_image(object, loader);
+        replaced += if image.is_some() { 1 } else { serve(object) };
     }
     if replaced > 0 {
         for object in all().filter(|object| object.kind != Kind::Libc) {
-            serve(object);
+            let beside = image.filter(|_| object.kind == Kind::Loader);
+            match beside.and_then(|image| image.sites(&object.build)) {
+                Some(sites) => object.replace(&sites),
+                None => serve(object),
+            };
         }
     }
     patch::close_spare();
@@ -268,7 +272,7 @@ impl Object {
     }
 
     /// The sites of a text that are to be replaced.
-    #[inline]
+    #[unsafe(link_section = ".text.novale_start")]
     fn wanted(&self, mut all: Sites, text: &Range<u64>) -> Sites {
         let is_there = |site: &Site| {
             let start = self.base + u64::from(site.start);
@@ -279,9 +283,22 @@ impl Object {
     }
 
     /// Where system calls are, as it was kept or found now.
-    #[inline]
+    #[unsafe(link_section = ".text.novale_start")]
     fn sites(&self) -> Sites {
         kept::read(&self.build).unwrap_or_else(|| Sites::Many(self.find()))
+    }
+
+    /// Replaces those of its sites that are to be; returns how many.
+    #[unsafe(link_section = ".text.novale_start")]
+    fn replace(&self, all: &Sites) -> usize {
+        if all.is_empty() {
+            return 0;
+        }
+        let replace = |text: &Range<u64>| {
+            let wanted = self.wanted(all.clone(), text);
+            patch::all(self.base, (text.start, text.end), &wanted)
+        };
+        self.texts.iter().map(replace).sum()
     }
 
     #[cold]
@@ -310,29 +327,28 @@ fn serve(object: &Object) -> usize {
     if object.is_left {
         return 0;
     }
-    if let (Some((file, offset)), [text]) = (object.file, object.texts.as_slice())
-        && image::map(
-            &Text {
-                base: object.base,
-                range: text.clone(),
-                build: &object.build,
-                file: (file, offset),
-            },
-            || object.wanted(object.sites(), text),
-        )
-    {
-        return 1;
-    }
-    let all = object.sites();
-    if all.is_empty() {
-        return 0;
-    }
-    let mut replaced = 0;
-    for text in &object.texts {
-        let wanted = object.wanted(all.clone(), text);
-        replaced += patch::all(object.base, (text.start, text.end), &wanted);
-    }
-    replaced
+    object.replace(&object.sites())
+}
+
+/// Maps libc's image over its text.
+#[inline]
+fn by_image(object: &Object, loader: Option<&Object>) -> Option<Trailer> {
+    let (false, Some((file, offset)), [text]) =
+        (object.is_left, object.file, object.texts.as_slice())
+    else {
+        return None;
+    };
+    let (base, range, build) = (object.base, text.clone(), object.build.as_slice());
+    image::map(
+        &Text { base, range, build, file: (file, offset) },
+        || object.wanted(object.sites(), text),
+        || match (loader, loader.map(|loader| loader.texts.as_slice())) {
+            (Some(loader), Some([text])) => {
+                (loader.build.clone(), loader.wanted(loader.sites(), text).to_vec())
+            }
+            _ => (ArrayVec::new(), Vec::new()),
+        },
+    )
 }
 
 #[cfg(test)]

@@ -79,6 +79,7 @@ impl Area {
 }
 
 /// A page with words at its start that may be written to, until [`close_spare`]; 0 for none.
+#[unsafe(link_section = ".novale_data")]
 static SPARE: AtomicU64 = AtomicU64::new(0);
 
 /// Leaves the rest of a page with words to the next library whose sites are replaced, while there is one thread.
