@@ -104,7 +104,13 @@ fn of_program(head: &[u8], read: &mut impl FnMut(&mut [u8], u64) -> usize) -> Op
     let of_kind = |kind| headers.iter().find(move |header| header.kind == kind);
     let mut name = [0; NAME_BYTES];
     let Some(interpreter) = of_kind(PT_INTERP) else { return Some(Kind::Static) };
-    let loader = string(&mut name, read, interpreter.offset);
+    // As a rule it stands after the headers.
+    let near =
+        usize::try_from(interpreter.offset).ok().and_then(|at| head.get(at..at + NAME_BYTES));
+    let loader = match near {
+        Some(near) => near.split(|byte| *byte == 0).next().unwrap_or_default(),
+        None => string(&mut name, read, interpreter.offset),
+    };
     if loader.rsplit(|byte| *byte == b'/').next() != Some(LOADER) {
         return Some(Kind::Unfit(Unfit::OtherLoader));
     }

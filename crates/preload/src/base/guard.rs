@@ -13,6 +13,7 @@ use crate::base::sys::{fail, sys};
 
 /// Shows what lies beyond the end of what a mapping shows; false where there is nothing.
 pub(crate) type Show = fn(u64, usize) -> bool;
+#[unsafe(link_section = ".novale_data")]
 static SHOW: Said<Show> = Said::new();
 
 /// Says who knows the program's mappings of files.

@@ -74,6 +74,7 @@ struct Told {
     serves_outside: bool,
 }
 
+#[unsafe(link_section = ".novale_data")]
 static TOLD: Said<Told> = Said::new();
 
 /// Memory for copies, which [`begin`] alone writes to.
@@ -81,6 +82,7 @@ struct Room(UnsafeCell<[u8; ROOM]>);
 
 // SAFETY: it is written while there is one thread, and read from then on.
 unsafe impl Sync for Room {}
+#[unsafe(link_section = ".novale_data")]
 static COPIES: Room = Room(UnsafeCell::new([0; ROOM]));
 
 /// Copies what the environment says.

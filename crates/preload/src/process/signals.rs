@@ -42,6 +42,7 @@ struct Wrapped {
     mask: AtomicU64,
 }
 
+#[unsafe(link_section = ".novale_data")]
 static WRAPPED: [Wrapped; SIGNALS] = [const {
     Wrapped {
         handler: AtomicU64::new(0),
