@@ -11,6 +11,9 @@
 #[macro_use]
 mod harness;
 
+use std::io::{Seek, SeekFrom};
+use std::sync::atomic::Ordering;
+
 use harness::{
     direct, is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, succeeds, task,
 };
@@ -52,6 +55,58 @@ fn the_end_of_a_file_is_where_it_is() {
     is_whole(&scratch, &slot);
 }
 
+/// One program writes directly, and another one asks by the mount where the file ends: never before what was
+/// written when it asked. (Two that ask at the same moment, one of them by `stat`, the kernel may mislead.)
+#[test]
+fn the_end_by_the_mount_is_not_before_what_was_written() {
+    let Some((scratch, slot)) = mounted("the_end_by_the_mount") else { return };
+    let shared = tempfile::NamedTempFile::new().unwrap();
+    shared.as_file().set_len(told::BYTES).unwrap();
+    let [written, rounds] = told::map(shared.as_file());
+    let early = std::fs::File::create(scratch.in_dir("told")).unwrap();
+    let mut writer = task(&scratch, "appends");
+    let mut writer = writer.env(told::SHARED, shared.path()).spawn().unwrap();
+    let (mut behind, mut amid) = (0, 0);
+    while writer.try_wait().unwrap().is_none() {
+        let late = std::fs::File::open(scratch.in_dir("told")).unwrap();
+        for mut file in [&early, &late] {
+            let least = written.load(Ordering::Acquire);
+            let end = file.seek(SeekFrom::End(0)).unwrap();
+            behind += u32::from(end < least);
+            amid += u32::from(least > 0 && least < told::ALL);
+        }
+        rounds.fetch_add(1, Ordering::Release);
+    }
+    assert!(writer.wait().unwrap().success());
+    assert_eq!(behind, 0, "of {amid} amid the writes");
+    assert!(amid >= 100, "{amid}");
+    drop(early);
+    is_whole(&scratch, &slot);
+}
+
+/// What a writer tells who looks.
+mod told {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::AtomicU64;
+
+    pub(crate) const SHARED: &str = "NOVALE_TEST_SHARED";
+    /// The writer waits to be looked at after so many.
+    pub(crate) const RECORDS: u64 = 20;
+    pub(crate) const RECORD: [u8; 100] = [7; 100];
+    pub(crate) const ALL: u64 = 100 * RECORDS * RECORD.len() as u64;
+    pub(crate) const BYTES: u64 = 16;
+
+    /// Bytes that were written, and how often somebody has looked.
+    pub(crate) fn map(file: &File) -> &'static [AtomicU64; 2] {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let (none, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+        let at = unsafe { libc::mmap(none, 16, access, libc::MAP_SHARED, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        unsafe { &*at.cast() }
+    }
+}
+
 /// This library's own descriptors were among the last that a program may have.
 #[test]
 fn all_numbers_below_the_limit_are_the_programs() {
@@ -90,6 +145,7 @@ mod tasks {
     use std::time::{Duration, Instant};
 
     use super::harness::PLACE;
+    use super::told;
 
     const FICLONE: u64 = 0x4004_9409;
 
@@ -408,6 +464,27 @@ mod tasks {
             }
             OVER.store(true, Ordering::Relaxed);
         });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn appends() {
+        let shared = std::env::var_os(told::SHARED).unwrap();
+        let shared = OpenOptions::new().read(true).write(true).open(shared).unwrap();
+        let [written, rounds] = told::map(&shared);
+        let file = OpenOptions::new().write(true).open(place().join("told")).unwrap();
+        let (mut size, record) = (0, told::RECORD.len() as u64);
+        while size < told::ALL {
+            file.write_all_at(&told::RECORD, size).unwrap();
+            size += record;
+            let before = rounds.load(Ordering::Acquire);
+            written.store(size, Ordering::Release);
+            while size.is_multiple_of(told::RECORDS * record)
+                && rounds.load(Ordering::Acquire) == before
+            {
+                std::thread::yield_now();
+            }
+        }
     }
 
     #[test]
