@@ -34,6 +34,10 @@ pub use life::mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mk
 pub use life::room::RoomTurn;
 pub use life::saved::{Space, saved_free, space};
 pub use life::serving::{Served, mount_served, mounts_served};
+pub use life::slots::{
+    NewSlot, RoomToLeave, add_slot, confirm_header, confirm_slots, forget_slot, remove_last_slot,
+    replace_slot, room_to_leave, set_leaving, slot_header,
+};
 pub use life::wear::{live_wear, saved_wear};
 pub use map::fill::MappedRun;
 pub use map::hold::HoldId;

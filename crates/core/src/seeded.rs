@@ -216,6 +216,16 @@ pub enum Bug {
     ReleasedLost,
     /// Settling gives that back though the client was giving it back itself.
     ReleasedTwice,
+    /// A page that leaves a slot is named where it goes to before it is durable there.
+    MovedPageNamedEarly,
+    /// A slot says that it is another before it has all that the other has.
+    SlotNamedEarly,
+    /// A log that leaves a slot counts before its new pages are durable.
+    MovedLogNamedEarly,
+    /// A slot is added before it says durably which session it is of.
+    AddedBeforeItsState,
+    /// A slot is erased that left the pool by what a process stored that died before its fence.
+    ErasedUnconfirmed,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -52,6 +52,7 @@ pub mod report;
 mod room;
 mod set_id;
 mod shared;
+pub mod slots;
 mod table;
 mod threads;
 mod tree;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::doc_markdown, reason = "these docs are help texts, read on a terminal")]
 
+mod slot;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,6 +12,9 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use novale_pm::{Device, DeviceError};
 use novale_policy::{Mode, Placement, UpdatePolicy};
 
+pub(crate) use crate::base::args::slot::{
+    NewSlotArgs, SlotAddArgs, SlotCommand, SlotRemoveArgs, SlotReplaceArgs, SlotStatusArgs,
+};
 use crate::base::buffer::BufferArgs;
 use crate::base::size::{parse_endurance, parse_size};
 
@@ -66,6 +71,9 @@ impl Command {
             Self::Check(args) => args.json,
             Self::Dump(args) => args.json,
             Self::Slot(SlotCommand::Status(args)) => args.json,
+            Self::Slot(SlotCommand::Add(args)) => args.new.json,
+            Self::Slot(SlotCommand::Remove(args)) => args.json,
+            Self::Slot(SlotCommand::Replace(args)) => args.new.json,
             Self::Quota(QuotaCommand::Show(args)) => args.json,
             Self::Mount(_)
             | Self::Umount(_)
@@ -645,29 +653,6 @@ pub(crate) struct DumpArgs {
     /// The slots, in any order, and what is to be shown.
     #[arg(required = true, value_name = "SLOT... WHAT")]
     pub(crate) words: Vec<OsString>,
-}
-
-/// Look after the slots of a pool.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SlotCommand {
-    Status(SlotStatusArgs),
-}
-
-/// Show each slot of a pool: where it is, how much is free, how far it is worn, and whether it works.
-///
-/// Of a pool in use its clients say what is free and what has failed; of one that was closed clean it is
-/// known what is free, of one that was not, it is not. What lanes have in hand counts as used.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  novale slot status /dev/shm/slot0 /dev/shm/slot1
-  novale slot status --json /mnt/novale")]
-pub(crate) struct SlotStatusArgs {
-    /// Print JSON; of a failure, an object with `error`.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// The slots, in any order, or the directory that the pool is mounted on.
-    #[arg(required = true, value_name = "SLOT|DIR")]
-    pub(crate) slots: Vec<PathBuf>,
 }
 
 /// Limit what directory trees of a mount use, and show it.

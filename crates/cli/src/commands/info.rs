@@ -213,6 +213,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         state: match there {
             None => found.state_of(slot.index),
             Some(_) if failed.contains(&slot.index) => SlotState::Failed,
+            Some(_) if slot.is_leaving => SlotState::Leaving,
             Some(_) => SlotState::Ok,
         },
         index: slot.index,
@@ -311,16 +312,20 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     for left_out in &facts.left_out {
         say!("left out  {left_out}")?;
     }
-    for slot in &facts.slots {
-        let (Some(path), Some(memory)) = (&slot.path, slot.memory) else {
-            say!("slot {:<4} {}", slot.index, slot.state.word())?;
-            continue;
-        };
-        let bytes = show_size(slot.bytes);
-        let failed = failed_word(slot.has_failed);
-        say!("slot {:<4} {bytes}  {path}  {}  {memory}{failed}", slot.index, slot.uuid)?;
-    }
-    Ok(())
+    facts.slots.iter().try_for_each(show_slot)
+}
+
+fn show_slot(slot: &SlotFacts) -> Result<()> {
+    let (Some(path), Some(memory)) = (&slot.path, slot.memory) else {
+        return say!("slot {:<4} {}", slot.index, slot.state.word());
+    };
+    let bytes = show_size(slot.bytes);
+    let more = if slot.state == SlotState::Leaving {
+        "  is leaving: nothing new is put there"
+    } else {
+        failed_word(slot.has_failed)
+    };
+    say!("slot {:<4} {bytes}  {path}  {}  {memory}{more}", slot.index, slot.uuid)
 }
 
 /// What older programs are kept from writing for.

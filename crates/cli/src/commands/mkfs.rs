@@ -1,12 +1,11 @@
 //! `novale mkfs`: everything is checked before anything is changed.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 use novale_pm::{PmOptions, SlotMemory};
-use novale_posix::{foreign_slot, mkfs_options, what_it_holds};
+use novale_posix::{foreign_slot, mkfs_options};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -15,17 +14,11 @@ use crate::base::progress::spin;
 use crate::base::size::show_size;
 use crate::holders::holder;
 use crate::pools::memory;
-use crate::pools::slot_files::{self, Changed};
+use crate::pools::slot_files::{self, ANOTHERS, Changed};
 use crate::pools::slots;
 
 /// The size of a slot that is created when none is given.
 const DEFAULT_BYTES: u64 = 1 << 30;
-/// Said of a slot that anybody may have put there.
-const ANOTHERS: &str = "belongs to another user, who could read and write all that is in the pool: \
-     name another slot, or give --force";
-/// Where a name that was mistyped would become a file in memory.
-const DEVICES: &str = "/dev";
-
 /// The pool that was made, as JSON shows it.
 #[derive(Debug, Serialize)]
 struct MadeFacts {
@@ -46,7 +39,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     let paths = slots::absolute(&args.slots)?;
     slots::refuse_twice(&paths)?;
     for path in &paths {
-        check_kind(path)?;
+        slot_files::check_kind(path)?;
     }
     let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
     let _lock = holder::lock(&there)?;
@@ -109,43 +102,12 @@ fn make(paths: &[PathBuf], options: &MkfsOptions, force: bool) -> Result<Vec<(u6
     Ok((0..pm.slot_count()).map(slot).collect())
 }
 
-/// Refuses what can be no slot, before anything is done with it.
-fn check_kind(path: &Path) -> Result<()> {
-    if path.exists() {
-        return slots::head(path).map(drop);
-    }
-    if let Ok(leads) = std::fs::read_link(path) {
-        bail!(
-            "{} is a symbolic link that leads nowhere (to {}): name another slot, or make that file",
-            path.display(),
-            leads.display()
-        );
-    }
-    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-    if folder.as_deref() == Some(Path::new(DEVICES)) {
-        bail!(
-            "{} is no device, and a file is not made in {DEVICES}: name a device that there is, or \
-             a file elsewhere, such as /dev/shm",
-            path.display()
-        );
-    }
-    Ok(())
-}
-
 /// Refuses a slot that is too small or holds something; returns the bytes that it is to have.
 fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<u64> {
     if !path.exists() {
         return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
     }
-    if !args.force
-        && let Some(found) = what_it_holds(&slots::head(path)?)
-    {
-        bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
-    }
-    let metadata = path.metadata()?;
-    if !args.force && metadata.is_file() && metadata.uid() != rustix::process::geteuid().as_raw() {
-        bail!("{}: {ANOTHERS}", path.display());
-    }
+    slot_files::check_held(path, args.force)?;
     match slots::file_len(path) {
         Some(len) => check_size(index, path, args.size.unwrap_or(len)),
         None => slots::device_len(path),

@@ -1,5 +1,6 @@
 //! `novale slot`: the slots of a pool, one by one.
 
+mod change;
 mod status;
 
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ use crate::pools::slots::split_source;
 pub(crate) fn run(command: &SlotCommand) -> Result<()> {
     match command {
         SlotCommand::Status(args) => status::run(args),
+        SlotCommand::Add(args) => change::add(args),
+        SlotCommand::Remove(args) => change::remove(args),
+        SlotCommand::Replace(args) => change::replace(args),
     }
 }
 

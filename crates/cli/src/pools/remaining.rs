@@ -32,6 +32,8 @@ pub(crate) enum SlotState {
     Ok,
     /// It has failed while the pool was open.
     Failed,
+    /// A removal of it was cut off: no new pages are taken there.
+    Leaving,
     Missing,
     Damaged,
     Stale,
@@ -43,6 +45,7 @@ impl SlotState {
         match self {
             Self::Ok => "ok",
             Self::Failed => "failed",
+            Self::Leaving => "leaving",
             Self::Missing => "missing",
             Self::Damaged => "damaged",
             Self::Stale => "stale",
@@ -126,7 +129,11 @@ fn what_remains(given: &[PathBuf]) -> Result<Option<Found>> {
             why,
         };
         let Some(place) = places.get_mut(usize::from(slot.index)) else {
-            bail!("{}: slot {} of {count}", path.display(), slot.index)
+            bail!(
+                "{}: slot {} of {count}: it was taken out, or not added whole; leave it out",
+                path.display(),
+                slot.index
+            )
         };
         if is_stale(&slot, newest) {
             let session = slot.session;

@@ -1,18 +1,64 @@
-//! The files of slots made and resized for mkfs, and put back when the pool cannot be made.
+//! The files of slots looked at, made and resized for mkfs and for slots that are added, and put back when
+//! that cannot be done.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use novale_posix::make_slot_file;
+use novale_posix::{make_slot_file, what_it_holds};
 
 use crate::base::size::show_size;
+use crate::pools::slots;
+
+/// Said of a slot that anybody may have put there.
+pub(crate) const ANOTHERS: &str = "belongs to another user, who could read and write all that is in the pool: \
+     name another slot, or give --force";
+/// Where a name that was mistyped would become a file in memory.
+const DEVICES: &str = "/dev";
 
 /// What the slots of one file system need of it.
 struct Need {
     device: u64,
     bytes: u64,
+}
+
+/// Refuses what can be no slot, before anything is done with it.
+pub(crate) fn check_kind(path: &Path) -> Result<()> {
+    if path.exists() {
+        return slots::head(path).map(drop);
+    }
+    if let Ok(leads) = std::fs::read_link(path) {
+        bail!(
+            "{} is a symbolic link that leads nowhere (to {}): name another slot, or make that file",
+            path.display(),
+            leads.display()
+        );
+    }
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    if folder.as_deref() == Some(Path::new(DEVICES)) {
+        bail!(
+            "{} is no device, and a file is not made in {DEVICES}: name a device that there is, or \
+             a file elsewhere, such as /dev/shm",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a slot that holds something, or is another user's.
+pub(crate) fn check_held(path: &Path, force: bool) -> Result<()> {
+    if force {
+        return Ok(());
+    }
+    if let Some(found) = what_it_holds(&slots::head(path)?) {
+        bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
+    }
+    let metadata = path.metadata()?;
+    if metadata.is_file() && metadata.uid() != rustix::process::geteuid().as_raw() {
+        bail!("{}: {ANOTHERS}", path.display());
+    }
+    Ok(())
 }
 
 /// Refuses files that their file systems have no room for, before one is changed. `lens` are the

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -205,7 +206,7 @@ fn slot_count(first: &Path) -> Option<usize> {
 }
 
 /// The pool and the number of a slot, or what it is instead.
-fn identify(path: &Path) -> Result<([u8; 16], u8)> {
+pub(crate) fn identify(path: &Path) -> Result<([u8; 16], u8)> {
     let shown = path.display();
     if let Some(len) = file_len(path).filter(|len| *len < SLOT_BYTES_MIN) {
         let held = what_it_holds(&head(path)?);
@@ -257,10 +258,13 @@ pub(crate) fn space(found: &Found) -> Option<Space> {
 
 /// Refuses a slot that is named twice, by whatever paths, also one that is yet to be created.
 pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
+    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let mut seen: Vec<(PathBuf, &Path)> = Vec::new();
     for path in paths {
         let real = real_path(path);
-        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == real) {
+        let same =
+            |other: &Path| *other == *real || file(other).is_some_and(|it| Some(it) == file(&real));
+        if let Some((_, first)) = seen.iter().find(|(other, _)| same(other)) {
             if *first == path.as_path() {
                 bail!("{} is named twice: name each slot once", first.display());
             }

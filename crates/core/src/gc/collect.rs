@@ -121,6 +121,15 @@ struct Dentries {
     gone: Vec<u64>,
 }
 
+/// New pages of a log, stored.
+struct Stored {
+    pending: Flushed,
+    /// Where names moved.
+    moved: Vec<(PmAddr, PmAddr)>,
+    /// The line of the last entry.
+    tail: PmAddr,
+}
+
 /// What changes in the list of pages.
 struct Switch {
     /// The page whose successor changes; null: the head does.
@@ -211,6 +220,49 @@ impl Fs {
         Ok(())
     }
 
+    /// Writes all of a log anew, in pages of its own. What is live of it is kept in its order; after the
+    /// switch nothing leads to the old pages.
+    pub(crate) fn rewrite_log(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+        let (view, id) = (&locked.view, &locked.id);
+        let state = view.state();
+        if state.log_tail.is_null() {
+            return Ok(());
+        }
+        let mut pages = Vec::new();
+        log::pages(&self.pm, id, state.log_head, state.log_tail, &mut |page| pages.push(page))?;
+        let span = Span { before: PmAddr::NULL, pages, end: PmAddr::NULL };
+        let mut window = self.window_until(locked, &span, Until::Line(state.log_tail))?;
+        window.drop_overridden(|_, _| Ok(false))?;
+        window.drop_cancelled();
+        let needed = needed_pages(window.kept().map(|kept| u64::from(kept.lines)));
+        let extents = self.take_pages(call, needed, Need::Release)?;
+        let Stored { pending, moved, tail } = self.store_pages(locked, &window, &extents);
+        let gone = window.pages.iter().flat_map(|page| &page.dead_adds).copied().collect();
+        let mut freed = Extents::default();
+        window.pages.iter().for_each(|page| freed.push_page(page.addr));
+        let spare = view.spare();
+        view.set_spare(Extent::default());
+        self.allocator.give_extent(self.arena(), &call.op, spare)?;
+        let last_seq = window.pages.first().map_or(0, |page| page.seq) + needed.saturating_sub(1);
+        let mut next = locked.next_state();
+        next.log_head = if needed == 0 { PmAddr::NULL } else { page_at(&extents, 0) };
+        next.log_tail = tail;
+        note_dead(call, &freed);
+        call.op.forget_commits();
+        let rest = if seeded::is_on(Bug::MovedLogNamedEarly) {
+            Rest::Nothing
+        } else {
+            Rest::Durable(self.pm.fence(pending))
+        };
+        self.commit(call, locked, &mut next, rest, || {
+            view.set_log_pages(needed);
+            view.set_gc_cursor(PmAddr::NULL);
+            view.set_tail_page_seq(last_seq);
+            self.publish_dentries(view, &Dentries { moved, gone })
+        })?;
+        self.give(call, &freed)
+    }
+
     /// The window after the cursor; none when the tail's page follows it.
     fn span(&self, locked: &Locked<'_>) -> Result<Option<Span>> {
         let (view, id) = (&locked.view, &locked.id);
@@ -262,10 +314,14 @@ impl Fs {
 
     /// Reads a window.
     fn window(&self, locked: &Locked<'_>, span: &Span) -> Result<Window> {
+        self.window_until(locked, span, Until::Page(span.end))
+    }
+
+    fn window_until(&self, locked: &Locked<'_>, span: &Span, until: Until) -> Result<Window> {
         let (view, arena, id) = (&locked.view, self.arena(), &locked.id);
         let first = span.pages.first().copied().unwrap_or(span.end);
         let mut pages: Vec<WindowPage> = Vec::with_capacity(span.pages.len());
-        log::walk_range(&self.pm, id, first, Until::Page(span.end), &mut |item| {
+        log::walk_range(&self.pm, id, first, until, &mut |item| {
             match item {
                 Item::Page { addr, seq } => pages.push(WindowPage::new(addr, seq)),
                 Item::Entry(at, entry) => {
@@ -291,7 +347,7 @@ impl Fs {
             // Collection can wait; a full pool is no reason for the operation to fail.
             return Ok(());
         };
-        let (pending, moved) = self.store_pages(locked, window, &extents);
+        let Stored { pending, moved, .. } = self.store_pages(locked, window, &extents);
         let gone = window.pages.iter().flat_map(|page| &page.dead_adds).copied().collect();
         let first = if needed == 0 { window.end } else { page_at(&extents, 0) };
         let last = needed.checked_sub(1).map_or(window.before, |last| page_at(&extents, last));
@@ -335,17 +391,13 @@ impl Fs {
         self.give(call, &freed)
     }
 
-    /// Stores the new pages, the last one linked to the window's end. Returns where names moved.
-    fn store_pages(
-        &self,
-        locked: &Locked<'_>,
-        window: &Window,
-        extents: &Extents,
-    ) -> (Flushed, Vec<(PmAddr, PmAddr)>) {
+    /// Stores the new pages, the last one linked to the window's end.
+    fn store_pages(&self, locked: &Locked<'_>, window: &Window, extents: &Extents) -> Stored {
         let pages = extents.pages();
         let first_seq = window.pages.first().map_or(0, |page| page.seq);
         let mut pending = Flushed::none();
         let mut moved = Vec::new();
+        let mut tail = PmAddr::NULL;
         let kept = window.pages.iter().flat_map(|page| page.kept.iter().map(move |k| (page, k)));
         let mut kept = kept.peekable();
         for index in 0..pages {
@@ -368,13 +420,14 @@ impl Fs {
                 }
                 from.append_to(item, locked.id.seed, &mut image);
             }
+            tail = page.add((image.len() - LINE_BYTES) as u64);
             if (image.len() as u64) < PAGE {
                 // A blank line ends the page.
                 image.extend_from_slice(&[0; 64]);
             }
             pending = pending.and(self.pm.stream(page, &image, Purpose::Log));
         }
-        (pending, moved)
+        Stored { pending, moved, tail }
     }
 
     /// Makes `first` follow `before` (or the head), then shows the new shape to readers.
@@ -386,18 +439,13 @@ impl Fs {
         pending: Flushed,
         dentries: &Dentries,
     ) -> Result<()> {
-        let (view, arena) = (&locked.view, self.arena());
+        let view = &locked.view;
         // From here on the log does not say any more what the inode had before an earlier commit.
         call.op.forget_commits();
         let publish = || -> Result<()> {
             view.set_log_pages(view.log_pages() - reclaimed);
             view.set_gc_cursor(cursor);
-            for cookie in &dentries.gone {
-                view.index().remove(arena, *cookie)?;
-            }
-            dentries.moved.iter().try_for_each(|(from, to)| {
-                dir_index::move_dentry(&self.pm, arena, view, *from, *to)
-            })
+            self.publish_dentries(view, dentries)
         };
         if before.is_null() {
             let mut next = locked.next_state();
@@ -427,6 +475,18 @@ impl Fs {
             publish()
         });
         published.and(self.recount(before, view))
+    }
+
+    /// Shows what became of the names in pages that a list has lost.
+    fn publish_dentries(&self, view: &View<'_>, dentries: &Dentries) -> Result<()> {
+        let arena = self.arena();
+        for cookie in &dentries.gone {
+            view.index().remove(arena, *cookie)?;
+        }
+        dentries
+            .moved
+            .iter()
+            .try_for_each(|(from, to)| dir_index::move_dentry(&self.pm, arena, view, *from, *to))
     }
 }
 

@@ -220,14 +220,12 @@ impl Fs {
         device::join(&mut pm, arena)?;
         let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
         let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
+        let wear = wear::attach(arena, &pool, options.placement);
+        let allocator = Allocator::attach(&pages, places, wear).leaving(pool.leaving());
         let (client, is_full) = take_slot(arena, process)?;
         let mut fs = Self {
             pm,
-            allocator: Allocator::attach(
-                &pages,
-                places,
-                wear::attach(arena, &pool, options.placement),
-            ),
+            allocator,
             inodes: Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7))),
             views: Views::attach(word(PLACES + 8)),
             rename_lock: Off::from_raw(word(PLACES + 9)),

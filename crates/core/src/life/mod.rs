@@ -8,6 +8,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod device;
+pub(crate) mod evacuate;
 pub(crate) mod left;
 pub(crate) mod mkfs;
 pub(crate) mod open;
@@ -16,4 +17,5 @@ pub(crate) mod saved;
 pub(crate) mod scan;
 pub(crate) mod serving;
 pub(crate) mod settle;
+pub(crate) mod slots;
 pub(crate) mod wear;

@@ -103,10 +103,10 @@ pub(crate) fn refuse_without_root(pm: &Pm, read_only: bool) -> Result<()> {
 }
 
 /// What was found before anything is changed.
-struct Opened {
+pub(crate) struct Opened {
     report: OpenReport,
-    chunks: Chunks,
-    pages: PageMarks,
+    pub(crate) chunks: Chunks,
+    pub(crate) pages: PageMarks,
     inodes: InodeMarks,
     saved: Option<saved::Saved>,
     last_seq: Vec<u64>,
@@ -136,7 +136,7 @@ impl Opened {
     }
 
     /// What a damaged inode owns is not known: its pages would be called free and given to others.
-    fn refuse_damage(&self) -> Result<()> {
+    pub(crate) fn refuse_damage(&self) -> Result<()> {
         match self.damage() {
             (Some(first), count) => {
                 Err(Error::Unrecoverable { first: Box::new(first.clone()), count })
@@ -148,7 +148,7 @@ impl Opened {
 
 /// Reads what stands. Nothing is stored; what is accepted after a crash is written back, so that
 /// nothing that is read from now on can be lost.
-fn survey(
+pub(crate) fn survey(
     pm: &Pm,
     pool: &Pool,
     lanes: &[PmAddr],
@@ -299,10 +299,10 @@ fn build(
     arena.set_wanted_bytes(options.index_bytes.unwrap_or(arena.max_bytes() / 4 * 3));
     let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let wear = wear::create(&pm, arena, pool, options.placement)?;
-    let allocator = Allocator::create(arena, &pages, pool.superblock.lane_count, wear)?;
+    let allocator =
+        Allocator::create(arena, &pages, pool.superblock.lane_count, wear)?.leaving(pool.leaving());
     let inodes = Inodes::create(arena, pool.superblock.roots.inode_directory)?;
     let views = Views::create(arena)?;
-    let rename_lock = arena.alloc_table(3)?;
     let used = opened.saved.as_ref().map_or(&opened.found.projects, |saved| &saved.projects);
     let projects = Projects::create(arena, used)?;
     let mut report = opened.report;
@@ -327,7 +327,7 @@ fn build(
         inodes,
         views,
         projects,
-        rename_lock,
+        rename_lock: arena.alloc_table(3)?,
         seed: pool.seed,
         session: pool.state.session,
         options: *options,
@@ -419,8 +419,8 @@ impl Fs {
         self.allocator.drain(self.arena(), op)?;
         self.allocator.drain_kept(self.arena(), op)?;
         let mut pool = Pool::read(&self.pm)?;
-        let (state, mut pending) = if self.has_settled() {
-            // The allocator may have lost track of pages: the next opening finds them by its scan.
+        let (state, mut pending) = if self.has_settled() || !self.allocator.knows_all_slots() {
+            // The allocator may not know all free pages: the next opening finds them by its scan.
             (saved::without(&pool), Flushed::none())
         } else {
             saved::write(self, op, &pool)?

@@ -22,7 +22,15 @@ use crate::space::wear::{SlotCells, Wear};
 
 /// The newest wear line of a slot that validates; one without lines where there is none.
 fn newest(pm: &Pm, seed: Seed, slot: u8) -> Result<WearLine> {
-    let seed = seed.addr(PmAddr::new(slot, 0));
+    newest_in(pm, seed.addr(PmAddr::new(slot, 0)), slot)
+}
+
+/// The same of a slot that is mapped alone, with the seed that its lines have.
+pub(crate) fn newest_of(pm: &Pm, seed: Seed) -> Result<WearLine> {
+    newest_in(pm, seed, 0)
+}
+
+fn newest_in(pm: &Pm, seed: Seed, slot: u8) -> Result<WearLine> {
     let mut newest = WearLine::default();
     if pm.is_absent(slot) {
         return Ok(newest);

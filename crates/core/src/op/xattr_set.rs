@@ -139,6 +139,13 @@ impl Xattrs {
         }
     }
 
+    /// Names and values of those that have pages in a slot.
+    pub(crate) fn in_slot(&self, slot: u8) -> Vec<(XattrNamespace, Vec<u8>, XattrValue)> {
+        let has = |value| extents_of(value).any(|extent| extent.addr.slot() == slot);
+        let records = self.records.iter().filter(|record| has(&record.value));
+        records.map(|of| (of.namespace, of.name.clone(), of.value.clone())).collect()
+    }
+
     /// Removes an attribute; says whether it was there.
     pub(crate) fn remove(&mut self, namespace: XattrNamespace, name: &[u8]) -> bool {
         let Ok(index) = self.find(namespace, name) else { return false };

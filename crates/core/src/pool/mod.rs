@@ -74,6 +74,8 @@ pub struct SlotInfo {
     pub endurance: u64,
     /// It is not there: nothing else is known of it but its number.
     pub is_absent: bool,
+    /// It is being emptied: no page is taken there.
+    pub is_leaving: bool,
 }
 
 /// Reads a pool's description.
@@ -102,12 +104,13 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
         slots: pool
             .slots
             .iter()
-            .map(|(header, _)| SlotInfo {
+            .map(|(header, state)| SlotInfo {
                 uuid: header.slot_uuid,
                 index: header.index,
                 pages: header.pages,
                 endurance: header.endurance,
                 is_absent: pm.is_absent(header.index),
+                is_leaving: state.evacuation_state != 0,
             })
             .collect(),
     })
@@ -180,6 +183,12 @@ impl Pool {
     /// `opener`.
     pub(crate) fn mode(&self, opener: Option<Mode>) -> Option<Mode> {
         opener.or(Mode::of_bits(self.superblock.default_policy))
+    }
+
+    /// A bit for each slot that is being emptied.
+    pub(crate) fn leaving(&self) -> u64 {
+        let leaving = self.slots.iter().filter(|(_, state)| state.evacuation_state != 0);
+        leaving.fold(0, |bits, (header, _)| bits | 1 << (header.index % 64))
     }
 
     pub(crate) fn is_clean(&self) -> bool {
@@ -267,7 +276,7 @@ impl Pool {
 
     /// Writes the superblock: the replica, then the first copy. All of it, for the checksum covers what
     /// another program may have left in the reserved bytes.
-    fn write_superblock(&self, pm: &Pm) {
+    pub(crate) fn write_superblock(&self, pm: &Pm) {
         let bytes = self.superblock.encode();
         let replica = self.slots.last().map(|(header, _)| replica_of(header));
         for at in replica.into_iter().chain([PmAddr::new(0, 0)]) {
@@ -439,6 +448,12 @@ fn check_slots(superblock: &Superblock, headers: &[SlotHeader]) -> Result<()> {
                 header.index
             )));
         }
+    }
+    if headers.len() > expected {
+        return Err(Error::BadPool(format!(
+            "the pool has {expected} slots, and slot {expected} is none of them: it was not added \
+             whole, or is being removed; leave it out, or go on with `novale slot`"
+        )));
     }
     if headers.len() != expected {
         let missing: Vec<String> = (headers.len()..expected).map(|slot| slot.to_string()).collect();

@@ -63,6 +63,8 @@ pub(crate) struct Allocator {
     free: Off,
     reserve: u64,
     pub(crate) wear: Wear,
+    /// A bit for each slot that is being emptied: nothing is taken there, and what is given back stays.
+    leaving: u64,
 }
 
 /// Pages kept back of so many that can be allocated.
@@ -88,7 +90,7 @@ impl Allocator {
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
         let free = arena.alloc_table(FREE_WORDS.ilog2())?;
         let reserve = reserve_of(ranges.usable_pages());
-        Ok(Self { ranges, lanes, lane_count, free, reserve, wear })
+        Ok(Self { ranges, lanes, lane_count, free, reserve, wear, leaving: 0 })
     }
 
     /// The allocator that another client has made, where it said ([`Self::places`]).
@@ -102,7 +104,24 @@ impl Allocator {
             lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
             free: Off::from_raw(free),
             wear,
+            leaving: 0,
         }
+    }
+
+    /// The same in a pool with slots that are being emptied, by their bits.
+    pub(crate) fn leaving(self, leaving: u64) -> Self {
+        Self { leaving, ..self }
+    }
+
+    /// Whether a slot is being emptied.
+    #[inline]
+    pub(crate) fn is_leaving(&self, slot: u8) -> bool {
+        self.leaving >> slot & 1 != 0
+    }
+
+    /// Whether the bitmap says of each slot what is free there.
+    pub(crate) fn knows_all_slots(&self) -> bool {
+        self.leaving == 0
     }
 
     /// Where all of it is in the arena.
@@ -131,7 +150,10 @@ impl Allocator {
 
     /// Takes over the bitmap found at mount.
     pub(crate) fn install(&self, arena: &Arena, used: &dyn Fn(usize, u64) -> u64) -> Result<()> {
-        let free = self.ranges.install(arena, used)?;
+        let leaves = |slot: usize| self.leaving >> slot & 1 != 0;
+        let free = self.ranges.install(arena, &|slot, word| {
+            if leaves(slot) { u64::MAX } else { used(slot, word) }
+        })?;
         self.free_word(arena)?.store(free, Ordering::Relaxed);
         Ok(())
     }
@@ -404,7 +426,8 @@ impl Allocator {
     /// Whether a freed page is given out again.
     #[inline]
     fn is_reusable(&self, arena: &Arena, page: PmAddr) -> Result<bool> {
-        Ok(!is_lost(arena, page) && self.wear.is_cool(arena, page)?)
+        let is_open = !is_lost(arena, page) && !self.is_leaving(page.slot());
+        Ok(is_open && self.wear.is_cool(arena, page)?)
     }
 
     /// Free pages of each slot's bitmap that can be taken.
@@ -420,7 +443,7 @@ impl Allocator {
     }
 
     fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
-        if extent.pages > 0 {
+        if extent.pages > 0 && !self.is_leaving(extent.addr.slot()) {
             self.ranges.give(arena, op, extent)?;
             self.free_word(arena)?.fetch_add(extent.pages, Ordering::Relaxed);
         }

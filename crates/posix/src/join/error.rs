@@ -71,7 +71,7 @@ pub enum JoinError {
 }
 
 impl JoinError {
-    pub(super) fn io(what: &'static str, source: io::Error) -> Self {
+    pub(crate) fn io(what: &'static str, source: io::Error) -> Self {
         Self::Io { what, source }
     }
 

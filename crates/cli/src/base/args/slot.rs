@@ -1,0 +1,114 @@
+//! The arguments of `novale slot`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::base::size::{parse_endurance, parse_size};
+
+/// Look after the slots of a pool.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SlotCommand {
+    Status(SlotStatusArgs),
+    Add(SlotAddArgs),
+    Remove(SlotRemoveArgs),
+    Replace(SlotReplaceArgs),
+}
+
+/// Show each slot of a pool: where it is, how much is free, how far it is worn, and whether it works.
+///
+/// Of a pool in use its clients say what is free and what has failed; of one that was closed clean it is
+/// known what is free, of one that was not, it is not. What lanes have in hand counts as used.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale slot status /dev/shm/slot0 /dev/shm/slot1
+  novale slot status --json /mnt/novale")]
+pub(crate) struct SlotStatusArgs {
+    /// Print JSON; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slots, in any order, or the directory that the pool is mounted on.
+    #[arg(required = true, value_name = "SLOT|DIR")]
+    pub(crate) slots: Vec<PathBuf>,
+}
+
+/// How a slot comes to a pool.
+#[derive(Debug, Args)]
+pub(crate) struct NewSlotArgs {
+    /// The size of the new slot's file, which is made, in bytes or with a suffix K, M, G or T.
+    #[arg(long, value_parser = parse_size)]
+    pub(crate) size: Option<u64>,
+    /// Overwrite what the new slot holds, or take one of another user.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// How many writes a cell of its memory endures: a number (also 1e8), dram, stt-ram or pcm.
+    #[arg(long, value_name = "WRITES", value_parser = parse_endurance)]
+    pub(crate) endurance: Option<u64>,
+    /// Print JSON; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Add a slot to a pool that nobody uses.
+///
+/// It becomes the last one, and new pages come from it from then on. A call that was cut off is made again
+/// with the same slots.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale slot add --size 64G /mnt/pmem2/slot /mnt/pmem0/slot /mnt/pmem1/slot")]
+pub(crate) struct SlotAddArgs {
+    #[command(flatten)]
+    pub(crate) new: NewSlotArgs,
+    /// The new slot.
+    #[arg(value_name = "NEW")]
+    pub(crate) slot: PathBuf,
+    /// All slots that the pool has, in any order.
+    #[arg(required = true, value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Take a slot out of a pool that nobody uses.
+///
+/// All that the pool's last slot has is moved to the others; where another one is to go, the last takes its
+/// place, which must be at least as long. A call that was cut off may be made again with the same slots, and
+/// goes on; until then the pool can be mounted, and takes no new pages from the last slot, which `novale slot
+/// status` calls leaving. The slot that went is no slot of a pool after it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale slot remove /mnt/pmem1/slot /mnt/pmem0/slot /mnt/pmem2/slot")]
+pub(crate) struct SlotRemoveArgs {
+    /// Take back a removal that was cut off: new pages come from the last slot again.
+    #[arg(long)]
+    pub(crate) cancel: bool,
+    /// Print JSON; of a failure, an object with `error`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The slot that is to go.
+    #[arg(value_name = "OLD")]
+    pub(crate) slot: PathBuf,
+    /// All other slots of the pool, in any order.
+    #[arg(required = true, value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
+}
+
+/// Put a slot in the place of another, in a pool that nobody uses.
+///
+/// What the old one has in use is copied; the new one must be at least as long. The pool is as it was until
+/// the copy is whole, so a call that was cut off is made again with the same slots. The old slot is no slot
+/// of a pool after it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  novale slot replace --size 64G /mnt/pmem0/slot /mnt/pmem2/slot /mnt/pmem1/slot")]
+pub(crate) struct SlotReplaceArgs {
+    #[command(flatten)]
+    pub(crate) new: NewSlotArgs,
+    /// The slot that is to go.
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// The one that takes its place.
+    #[arg(value_name = "NEW")]
+    pub(crate) slot: PathBuf,
+    /// All other slots of the pool, in any order.
+    #[arg(value_name = "SLOT")]
+    pub(crate) slots: Vec<PathBuf>,
+}

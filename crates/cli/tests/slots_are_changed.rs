@@ -1,0 +1,286 @@
+//! Promise: `novale slot add`, `remove` and `replace` change the slots of a pool that nobody uses, and it has
+//! all that it had. What would lose something is refused before anything is changed, and a call that was
+//! killed is gone on with by the same call.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use novale_core::Serial;
+use novale_layout::PmAddr;
+use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
+use novale_posix::Pool;
+use novale_posix::slots::{Helpers, add, remove, replace};
+use rustix::process::{Signal, getpid, kill_process};
+use support::{Scratch, novale};
+
+const BYTES: usize = 600 << 10;
+const FILES: usize = 2;
+/// What the process is to do that is killed: a change, the slots' folder, and at which event.
+const CHILD: &str = "NOVALE_TEST_SLOTS";
+
+fn fill(slots: &[&str]) {
+    let pool = Pool::open(slots).unwrap();
+    for file in 0..FILES {
+        pool.write_file(format!("file{file}"), &vec![7; BYTES]).unwrap();
+    }
+    pool.close().unwrap();
+}
+
+/// Makes a pool of slots of 2 MB, and fills half of it.
+fn pool(scratch: &Scratch, names: &[&str]) -> Vec<String> {
+    let slots: Vec<String> = names.iter().map(|name| scratch.slot(name)).collect();
+    let paths: Vec<&str> = slots.iter().map(String::as_str).collect();
+    novale(&[&["mkfs", "--size", "2M", "--quiet"], &paths[..]].concat()).ok();
+    fill(&paths);
+    slots
+}
+
+fn slots_are(slots: &[&str]) {
+    let pool = Pool::open(slots).unwrap();
+    for file in 0..FILES {
+        assert_eq!(pool.read_file(format!("file{file}")).unwrap(), vec![7; BYTES]);
+    }
+    pool.close().unwrap();
+    let checked = novale(&[&["check"], slots].concat()).ok();
+    assert!(checked.contains("no errors"), "{checked}");
+}
+
+#[test]
+fn slots_are_added_removed_and_replaced() {
+    let scratch = Scratch::new();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| scratch.slot(name));
+    pool(&scratch, &["a", "b"]);
+    let added = novale(&["slot", "add", "--size", "2M", &c, &a, &b]).ok();
+    assert!(added.contains("slot 2 is"), "{added}");
+    // It is there already.
+    novale(&["slot", "add", &c, &a, &b]).ok();
+    slots_are(&[&a, &b, &c]);
+    // The one in the middle: the last takes its place.
+    novale(&["slot", "remove", &b, &a, &c]).ok();
+    slots_are(&[&c, &a]);
+    novale(&["info", &b]).refused(1, &["holds no pool"]);
+    novale(&["slot", "remove", &b, &a, &c]).refused(1, &["is out already"]);
+    let json = novale(&["slot", "replace", "--json", "--size", "3M", &a, &d, &c]).ok();
+    assert!(json.contains("\"replaced\"") && json.contains("\"slot\": 0"), "{json}");
+    slots_are(&[&d, &c]);
+    novale(&["slot", "remove", &c, &d]).ok();
+    slots_are(&[&d]);
+    novale(&["slot", "remove", &d, &d]).refused(1, &["the only slot of its pool"]);
+    let json = novale(&["slot", "remove", "--json", &c, &d]);
+    assert!(json.code == 1 && json.out.contains("\"error\""), "{}{}", json.out, json.err);
+}
+
+#[test]
+fn a_slot_that_is_named_twice_or_in_use_is_refused() {
+    let scratch = Scratch::new();
+    let [a, b, link, symbolic] = ["a", "b", "link", "symbolic"].map(|name| scratch.slot(name));
+    pool(&scratch, &["a", "b"]);
+    let open = Pool::open(&[&a, &b]).unwrap();
+    novale(&["slot", "remove", &b, &a]).refused(1, &["is in use by process"]);
+    novale(&["slot", "add", "--size", "2M", &link, &a, &b]).refused(1, &["is in use by process"]);
+    open.close().unwrap();
+    assert!(!Path::new(&link).exists());
+    fs::hard_link(&b, &link).unwrap();
+    std::os::unix::fs::symlink(&b, &symbolic).unwrap();
+    for other in [&b, &link, &symbolic] {
+        let twice: &[&str] = if *other == b { &["named twice"] } else { &["are the same"] };
+        novale(&["slot", "add", "--force", other, &a, &b]).refused(1, twice);
+        novale(&["slot", "replace", "--force", &b, other, &a]).refused(1, twice);
+        if *other != b {
+            novale(&["slot", "remove", &b, other, &a]).refused(1, twice);
+        }
+    }
+    let copy = scratch.slot("copy");
+    fs::copy(&b, &copy).unwrap();
+    novale(&["slot", "replace", "--force", &b, &copy, &a]).refused(1, &["slot 1", "a copy of it"]);
+    novale(&["slot", "remove", &b, &copy, &a]).refused(1, &["the same slot", "a copy"]);
+    slots_are(&[&a, &b]);
+}
+
+#[test]
+fn what_does_not_fit_or_is_not_there_is_refused() {
+    let scratch = Scratch::new();
+    let [a, b, d, other] = ["a", "b", "d", "other"].map(|name| scratch.slot(name));
+    pool(&scratch, &["a", "b"]);
+    novale(&["mkfs", "--size", "2M", "--quiet", &other]).ok();
+    novale(&["slot", "add", &other, &a, &b]).refused(1, &["a slot of another pool", "--force"]);
+    novale(&["slot", "remove", &other, &a, &b]).refused(1, &["belongs to pool"]);
+    novale(&["slot", "replace", &b, &other, &a]).refused(1, &["a slot of another pool", "--force"]);
+    novale(&["slot", "add", "--size", "512K", &d, &a, &b]).refused(1, &["needs at least 1.0 MiB"]);
+    novale(&["slot", "replace", "--size", "1M", &b, &d, &a])
+        .refused(1, &["needs at least 2.0 MiB"]);
+    novale(&["slot", "add", &d, &a, &b]).refused(1, &["is not there: give --size"]);
+    assert!(!Path::new(&d).exists());
+    fs::write(&d, vec![0; 3 << 20]).unwrap();
+    let size = novale(&["slot", "add", "--size", "2M", &d, &a, &b]);
+    size.refused(1, &["is there and has 3.0 MiB, not 2.0 MiB"]);
+    novale(&["slot", "remove", &b, &other]).refused(1, &["belongs to pool"]);
+    novale(&["slot", "add", &d, &a]).refused(1, &["missing: slot 1"]);
+    // One of the two slots has room for what is in both, but not for twice as much.
+    let open = Pool::open(&[&a, &b]).unwrap();
+    open.write_file("more", &vec![1; 900 << 10]).unwrap();
+    open.close().unwrap();
+    novale(&["slot", "remove", &b, &a]).refused(1, &["KiB in use", "KiB free", "add a slot first"]);
+    let status = novale(&["slot", "status", &a, &b]).ok();
+    assert!(!status.contains("leaving"), "{status}");
+    slots_are(&[&a, &b]);
+    File::options().write(true).open(&b).unwrap().set_len(1 << 20).unwrap();
+    novale(&["slot", "replace", &b, &d, &a]).refused(1, &["was cut off"]);
+    fs::remove_file(&b).unwrap();
+    for change in ["remove", "replace"] {
+        let call: Vec<&str> = match change {
+            "remove" => vec!["slot", change, &b, &a],
+            _ => vec!["slot", change, &b, &d, &a],
+        };
+        novale(&call).refused(1, &["b: No such file"]);
+    }
+    patch_out(&scratch, &other);
+}
+
+/// One that is there and is no slot any more.
+fn patch_out(scratch: &Scratch, other: &str) {
+    let [a, b, d] = ["a", "b", "d"].map(|name| scratch.slot(name));
+    fs::copy(other, &b).unwrap();
+    let zeroes = vec![0; 2 << 20];
+    fs::write(&b, &zeroes).unwrap();
+    novale(&["slot", "replace", &b, &d, &a]).refused(1, &["neither removed nor replaced", "check"]);
+}
+
+/// Ends its process at an event.
+struct KilledAt(AtomicU64, u64);
+
+impl KilledAt {
+    fn count(&self) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == self.1 {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+    }
+}
+
+impl Observer for KilledAt {
+    fn store(&self, _event: StoreEvent<'_>) {
+        self.count();
+    }
+
+    fn write_back(&self, _at: PmAddr, _len: u64, _why: Purpose, _site: &'static Location<'static>) {
+        self.count();
+    }
+
+    fn fence(&self, _site: &'static Location<'static>) {
+        self.count();
+    }
+}
+
+/// Run by the next test, which has it killed.
+#[test]
+fn changing_process() {
+    let Ok(call) = std::env::var(CHILD) else { return };
+    let words: Vec<&str> = call.split(' ').collect();
+    let [change, folder, at] = words[..] else { return };
+    let killed = Arc::new(KilledAt(AtomicU64::new(0), at.parse().unwrap()));
+    let mapping = |_: &[PathBuf]| {
+        let observer = Some(killed.clone() as Arc<dyn Observer>);
+        PmOptions { observer, ..PmOptions::default() }
+    };
+    let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping };
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| Path::new(folder).join(name));
+    let pool = [a, b.clone(), c];
+    match change {
+        "add" => add(&pool, &d, 0, &helpers).map(drop),
+        "remove" => remove(&pool, &b, &helpers),
+        _ => replace(&pool, &b, &d, 0, &helpers).map(drop),
+    }
+    .unwrap();
+    let events = killed.0.load(Ordering::Relaxed);
+    fs::write(Path::new(folder).join("events"), events.to_string()).unwrap();
+}
+
+/// A pool of three slots, and a file for a fourth; as often as it is wanted.
+struct Before {
+    scratch: Scratch,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl Before {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let slots = pool(&scratch, &["a", "b", "c"]);
+        let mut bytes: Vec<Vec<u8>> = slots.iter().map(|slot| fs::read(slot).unwrap()).collect();
+        bytes.push(vec![0; 2 << 20]);
+        Self { scratch, bytes }
+    }
+
+    fn slots(&self) -> [String; 4] {
+        ["a", "b", "c", "d"].map(|name| self.scratch.slot(name))
+    }
+
+    /// Has a process change slots, and be killed at an event; whether it was.
+    fn is_killed(&self, change: &str, at: u64) -> bool {
+        for (slot, bytes) in self.slots().iter().zip(&self.bytes) {
+            fs::write(slot, bytes).unwrap();
+        }
+        let folder = Path::new(&self.slots()[0]).parent().unwrap().to_owned();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "changing_process"]).stdout(Stdio::null());
+        command.env(CHILD, format!("{change} {} {at}", folder.display()));
+        let status = command.status().unwrap();
+        let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+        assert!(is_killed || status.success(), "{status}");
+        is_killed
+    }
+
+    /// How many events a change has.
+    fn events(&self, change: &str) -> u64 {
+        assert!(!self.is_killed(change, u64::MAX));
+        fs::read_to_string(self.scratch.slot("events")).unwrap().parse().unwrap()
+    }
+}
+
+#[test]
+fn the_same_call_goes_on_where_one_was_killed() {
+    let before = Before::new();
+    let [a, b, c, d] = before.slots();
+    let changes: [(&[&str], &[&str]); 3] = [
+        (&["slot", "add", &d, &a, &b, &c], &[&a, &b, &c, &d]),
+        (&["slot", "replace", &b, &d, &a, &c], &[&a, &c, &d]),
+        (&["slot", "remove", &b, &a, &c], &[&a, &c]),
+    ];
+    for (call, after) in changes {
+        let events = before.events(call[1]);
+        // In the middle, and around the commit and what comes after it.
+        for at in [events / 3, events / 3 * 2, events - 12, events - 5, events - 2] {
+            assert!(before.is_killed(call[1], at), "{call:?} at {at} of {events}");
+            novale(call).ok();
+            slots_are(after);
+        }
+    }
+}
+
+#[test]
+fn a_removal_that_was_killed_is_taken_back() {
+    let before = Before::new();
+    let [a, b, c, _] = before.slots();
+    let slots = [&a[..], &b, &c];
+    let status = || novale(&[&["slot", "status"], &slots[..]].concat()).ok();
+    let events = before.events("remove");
+    assert!(before.is_killed("remove", events / 3));
+    assert!(status().lines().any(|line| line.starts_with("slot 2") && line.contains("leaving")));
+    let info = novale(&[&["info"], &slots[..]].concat()).ok();
+    assert!(info.contains("is leaving"), "{info}");
+    let kept = novale(&["slot", "remove", "--cancel", &b, &a, &c]).ok();
+    assert!(kept.contains("kept"), "{kept}");
+    assert!(!status().contains("leaving"));
+    novale(&["slot", "remove", "--cancel", &b, &a, &c]).ok();
+    slots_are(&slots);
+    novale(&["slot", "remove", &c, &a, &b]).ok();
+    slots_are(&[&a, &b]);
+}

@@ -1,0 +1,173 @@
+//! The promise: a slot can be added to a pool, replaced and taken out of it, and the pool has all that it
+//! had, wherever that lay.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+mod support;
+
+use novale_core::{
+    Ctx, Error, Fs, Ino, NewInode, NewSlot, Node, OpenOptions, Placement, Serial, SetXattr,
+    UpdatePolicy, XattrMode, add_slot, forget_slot, inspect, remove_last_slot, replace_slot,
+    room_to_leave, set_leaving, slot_header,
+};
+use novale_layout::{FileKind, PmAddr};
+use novale_pm::{Pm, PmOptions, Purpose};
+use support::{MB, open_as, pool, verify};
+
+const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
+const FILES: u64 = 60;
+
+fn options() -> OpenOptions {
+    let update = Some(UpdatePolicy::Auto);
+    OpenOptions { placement: Placement::Spread, update, now_ns: 2, ..OpenOptions::default() }
+}
+
+fn make(fs: &Fs, dir: Ino, name: &str, kind: FileKind) -> Ino {
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"over there" };
+    let target: &[u8] = if kind == FileKind::Symlink { new.target } else { b"" };
+    let new = NewInode { target, ..new };
+    fs.create(&CTX, Node::current(dir), name.as_bytes(), &new).unwrap().ino
+}
+
+fn contents(number: u64) -> Vec<u8> {
+    (0..number * 1500).map(|at| u8::try_from((at * 7 + number) % 251).unwrap()).collect()
+}
+
+/// Directories, files of several lengths that were written over, names, links, extended attributes.
+fn fill(fs: &Fs) {
+    for number in 0..FILES {
+        let dir = make(fs, Ino::ROOT, &format!("d{number}"), FileKind::Directory);
+        make(fs, dir, "link", FileKind::Symlink);
+        let gone = make(fs, dir, "gone", FileKind::File);
+        let file = make(fs, dir, "file", FileKind::File);
+        fs.write(&CTX, file, 0, &vec![9; contents(number).len()]).unwrap();
+        for (at, bytes) in (0..).step_by(700).zip(contents(number).chunks(700)) {
+            fs.write(&CTX, file, at, bytes).unwrap();
+        }
+        fs.write(&CTX, gone, 0, &[1; 5000]).unwrap();
+        fs.unlink(&CTX, Node::current(dir), b"gone").unwrap();
+        let (mode, clear_set_gid) = (XattrMode::Any, false);
+        let long = SetXattr { name: b"user.long", value: &[3; 9000], mode, clear_set_gid };
+        fs.setxattr(&CTX, Node::current(file), &long).unwrap();
+    }
+}
+
+fn judge(pm: Pm) -> Pm {
+    verify(&pm);
+    let fs = open_as(pm, &options());
+    for number in 0..FILES {
+        let find =
+            |dir, name: &str| fs.lookup(&CTX, Node::current(dir), name.as_bytes()).unwrap().ino;
+        let dir = find(Ino::ROOT, &format!("d{number}"));
+        let file = find(dir, "file");
+        let mut read = vec![0; contents(number).len() + 10];
+        let len = fs.read(&CTX, file, 0, &mut read).unwrap();
+        assert_eq!(read.get(..len).unwrap(), contents(number), "file {number}");
+        assert_eq!(fs.getxattr(Node::current(file), b"user.long").unwrap(), vec![3; 9000]);
+        assert_eq!(fs.readlink(Node::current(find(dir, "link"))).unwrap(), b"over there");
+        assert!(fs.lookup(&CTX, Node::current(dir), b"gone").is_err());
+    }
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    verify(&pm);
+    pm
+}
+
+fn slot(bytes: u64) -> Pm {
+    Pm::anonymous(&[bytes], &PmOptions::default()).unwrap()
+}
+
+fn filled(lens: &[u64]) -> Pm {
+    let fs = open_as(pool(lens, 3), &options());
+    fill(&fs);
+    fs.close().unwrap();
+    fs.into_pm()
+}
+
+/// The slots of a pool and one more, or the first ones alone, as a new mapping has them.
+fn with(pm: &Pm, count: u8, more: Option<&Pm>) -> Pm {
+    let sources: Vec<(&Pm, u8)> =
+        (0..count).map(|slot| (pm, slot)).chain(more.map(|more| (more, 0))).collect();
+    copied(&sources)
+}
+
+fn copied(sources: &[(&Pm, u8)]) -> Pm {
+    let lens: Vec<u64> = sources.iter().map(|(pm, slot)| pm.slot_len(*slot)).collect();
+    let all = Pm::anonymous(&lens, &PmOptions::default()).unwrap();
+    for (to, (pm, from)) in (0..).zip(sources) {
+        let mut bytes = vec![0; usize::try_from(pm.slot_len(*from)).unwrap()];
+        pm.load(PmAddr::new(*from, 0), &mut bytes).unwrap();
+        let stored = all.stream(PmAddr::new(to, 0), &bytes, Purpose::Other);
+        all.fence(stored).end();
+    }
+    all
+}
+
+fn empty(pm: Pm, slot: u8) -> (Pm, Result<(), Error>) {
+    set_leaving(&pm, slot, true).unwrap();
+    let fs = open_as(pm, &options());
+    let emptied = fs.empty_slot(&CTX, slot, 0, &|_| ());
+    fs.close().unwrap();
+    (fs.into_pm(), emptied)
+}
+
+#[test]
+fn the_last_slot_is_emptied_and_taken_out() {
+    let (pm, emptied) = empty(filled(&[16 * MB, 8 * MB, 8 * MB]), 2);
+    emptied.unwrap();
+    remove_last_slot(&pm, &Serial, &|_| ()).unwrap();
+    let left = judge(with(&pm, 2, None));
+    assert_eq!(inspect(&left).unwrap().slots.len(), 2);
+    let refused = inspect(&pm).unwrap_err().to_string();
+    assert!(refused.contains("slot 2 is none of them"), "{refused}");
+}
+
+#[test]
+fn what_finds_no_room_elsewhere_stays() {
+    let pm = filled(&[4 * MB, 16 * MB]);
+    let room = room_to_leave(&pm, &Serial, &|_| ()).unwrap();
+    assert!(!room.is_enough() && room.needed > room.used && room.free < room.used, "{room:?}");
+    let (pm, emptied) = empty(pm, 1);
+    assert!(matches!(emptied, Err(Error::NoSpace)), "{emptied:?}");
+    let pm = judge(pm);
+    set_leaving(&pm, 1, false).unwrap();
+    let pm = judge(pm);
+    let refused = remove_last_slot(&pm, &Serial, &|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace | Error::BadPool(_)), "{refused}");
+    judge(pm);
+}
+
+#[test]
+fn a_slot_is_added_and_used() {
+    let pm = filled(&[16 * MB, 8 * MB]);
+    let new = slot(8 * MB);
+    let coming = NewSlot { pm: &new, uuid: [9; 16], endurance: 0 };
+    add_slot(&pm, &coming, &Serial, &|_| ()).unwrap();
+    let pm = judge(with(&pm, 2, Some(&new)));
+    let fs = open_as(pm, &options());
+    let before = fs.wear().unwrap();
+    let file = make(&fs, Ino::ROOT, "large", FileKind::File);
+    fs.write(&CTX, file, 0, &vec![1; 12 << 20]).unwrap();
+    assert!(fs.wear().unwrap().last() > before.last(), "nothing was stored to the new slot");
+    fs.close().unwrap();
+    judge(fs.into_pm());
+}
+
+#[test]
+fn each_slot_is_replaced_by_a_longer_one() {
+    let mut pm = filled(&[16 * MB, 8 * MB, 8 * MB]);
+    for number in 0..3 {
+        let new = slot(pm.slot_len(number) + MB);
+        let coming = NewSlot { pm: &new, uuid: [40 + number; 16], endurance: 0 };
+        replace_slot(&pm, number, &coming, &Serial, &|_| ()).unwrap();
+        let header = slot_header(&new).unwrap();
+        assert_eq!((header.pool_uuid, header.index), ([7; 16], number));
+        let sources: Vec<(&Pm, u8)> =
+            (0..3).map(|slot| if slot == number { (&new, 0) } else { (&pm, slot) }).collect();
+        pm = judge(copied(&sources));
+        assert_eq!(inspect(&pm).unwrap().slots.last().map(|slot| slot.index), Some(2));
+    }
+    let alone = with(&pm, 1, None);
+    forget_slot(&alone);
+    assert!(slot_header(&alone).is_err());
+}

@@ -1,0 +1,414 @@
+//! The promise: adding a slot, replacing one and taking one out may be cut off anywhere, by power cuts and by
+//! deaths, and again while the same call goes on. What is left is a pool with all that it had, and the same
+//! call goes on to the end; from `NOVALE_LAB_SEED` on, `NOVALE_LAB_SECONDS` for each kind.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test stops at what fails, and says what it met"
+)]
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::panic::Location;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fastrand::Rng;
+use novale_arena::Arena;
+use novale_core::seeded::{Bug, switch};
+use novale_core::{
+    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Serial, SetXattr,
+    XattrMode, check, inspect, mkfs, slot_header,
+};
+use novale_lab::crash::{Event, Hardware, LineBytes, LineKey, Recorder, What};
+use novale_lab::diff::{Budget, Length};
+use novale_layout::{PmAddr, SLOT_HEADER_OFFSET};
+use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
+use novale_posix::slots::{Helpers, add, remove, replace};
+use tempfile::TempDir;
+
+const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
+/// Those of the pool, and the one that comes.
+const SLOT_BYTES: [usize; 4] = [2 << 20, 1 << 20, 1 << 20, 2 << 20];
+const FILES: u8 = 6;
+
+/// What is done with slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Remove(usize),
+    Add,
+    Replace(usize),
+}
+
+impl Change {
+    /// Slots, by their files, that may be a pool while this is done: what it was, and what it comes to.
+    fn pools(self) -> Vec<Vec<usize>> {
+        let before = vec![0, 1, 2];
+        match self {
+            Self::Remove(2) => vec![before, vec![0, 1]],
+            Self::Remove(_) => vec![before, vec![0, 1], vec![0, 2]],
+            Self::Add => vec![before, vec![0, 1, 2, 3]],
+            Self::Replace(slot) => {
+                vec![before, (0..3).map(|of| if of == slot { 3 } else { of }).collect()]
+            }
+        }
+    }
+
+    /// The slot that goes.
+    fn old(self) -> Option<usize> {
+        match self {
+            Self::Remove(slot) | Self::Replace(slot) => Some(slot),
+            Self::Add => None,
+        }
+    }
+}
+
+/// Tells a recorder of mapped slots by the numbers of their files.
+struct Renumbered(Arc<Recorder>, Vec<u8>);
+
+impl Renumbered {
+    fn at(&self, addr: PmAddr) -> PmAddr {
+        PmAddr::new(self.1[usize::from(addr.slot())], addr.byte())
+    }
+}
+
+impl Observer for Renumbered {
+    fn store(&self, event: StoreEvent<'_>) {
+        self.0.store(StoreEvent { addr: self.at(event.addr), ..event });
+    }
+
+    fn write_back(&self, at: PmAddr, len: u64, why: Purpose, site: &'static Location<'static>) {
+        self.0.write_back(self.at(at), len, why, site);
+    }
+
+    fn fence(&self, site: &'static Location<'static>) {
+        self.0.fence(site);
+    }
+}
+
+/// The files of slots.
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::Builder::new().prefix("novale-lab-slots.").tempdir_in("/dev/shm").unwrap())
+    }
+
+    fn path(&self, slot: usize) -> PathBuf {
+        self.0.path().join(slot.to_string())
+    }
+
+    fn paths(&self, slots: &[usize]) -> Vec<PathBuf> {
+        slots.iter().map(|slot| self.path(*slot)).collect()
+    }
+
+    /// Without cutting files short, which would have the kernel make their pages anew.
+    fn lay(&self, slots: &[Vec<u8>]) {
+        for (slot, bytes) in (0..).zip(slots) {
+            let file =
+                File::options().write(true).create(true).truncate(false).open(self.path(slot));
+            file.unwrap().write_all_at(bytes, 0).unwrap();
+        }
+    }
+
+    fn bytes(&self) -> Vec<Vec<u8>> {
+        (0..SLOT_BYTES.len()).map(|slot| fs::read(self.path(slot)).unwrap()).collect()
+    }
+
+    fn map(&self, slots: &[usize]) -> Pm {
+        let specs: Vec<SlotSpec> = self.paths(slots).iter().map(SlotSpec::new).collect();
+        Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..PmOptions::default() }).unwrap()
+    }
+
+    fn is_slot(&self, slot: usize) -> bool {
+        slot_header(&self.map(&[slot])).is_ok()
+    }
+
+    /// Carries a change out, or goes on with it; what it did.
+    fn change(&self, change: Change) -> Result<Vec<Event>, String> {
+        let recorder = Arc::new(Recorder::default());
+        let mapping = |paths: &[PathBuf]| {
+            let number =
+                |path: &PathBuf| (0..4).find(|slot| self.path(usize::from(*slot)) == *path);
+            let numbers = paths.iter().filter_map(number).collect();
+            let observer = Some(Arc::new(Renumbered(recorder.clone(), numbers)) as Arc<_>);
+            PmOptions { observer, ..PmOptions::default() }
+        };
+        let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping };
+        let pool = self.paths(&[0, 1, 2]);
+        let done = match change {
+            Change::Remove(slot) => remove(&pool, &self.path(slot), &helpers),
+            Change::Add => add(&pool, &self.path(3), 0, &helpers).map(drop),
+            Change::Replace(slot) => {
+                replace(&pool, &self.path(slot), &self.path(3), 0, &helpers).map(drop)
+            }
+        };
+        done.map_err(|why| why.to_string())?;
+        Ok(recorder.take())
+    }
+}
+
+fn open(pm: Pm) -> Result<Fs, String> {
+    let options = OpenOptions { placement: Placement::Lanes, now_ns: 2, ..OpenOptions::default() };
+    let arena = Arena::anonymous(32 << 20).map_err(|why| why.to_string())?;
+    Fs::open(pm, arena, &options, &Serial, &|_| {}).map_err(|why| why.to_string())
+}
+
+/// Directories, files in several pages that were written over, and extended attributes in pages. Each slot is
+/// a lane's, and has some of all: data, logs, attributes, inodes, the lane's own page.
+fn filled(files: &Files) {
+    files.lay(&SLOT_BYTES.map(|len| vec![0; len]));
+    let pm = files.map(&[0, 1, 2]);
+    mkfs(&pm, &MkfsOptions::numbered(3, 3)).unwrap();
+    let fs = open(pm).unwrap();
+    let new = |kind| NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    for number in 0..FILES {
+        let ctx = Ctx { hint: number.into(), ..CTX };
+        let make = |dir, name: &[u8], kind| {
+            fs.create(&ctx, Node::current(dir), name, &new(kind)).unwrap().ino
+        };
+        let dir = make(Ino::ROOT, &[b'd', b'a' + number], FileKind::Directory);
+        let file = make(dir, b"file", FileKind::File);
+        fs.write(&ctx, file, 0, &[9; 9000]).unwrap();
+        fs.write(&ctx, file, 100, &[number; 5000]).unwrap();
+        let (mode, clear_set_gid) = (XattrMode::Any, false);
+        let set = SetXattr { name: b"user.long", value: &[3; 5000], mode, clear_set_gid };
+        fs.setxattr(&ctx, Node::current(file), &set).unwrap();
+    }
+    fs.close().unwrap();
+}
+
+/// Whether these slots are a sound pool that has what it had.
+fn judge_pool(pm: Pm) -> Result<(), String> {
+    let fs = open(pm)?;
+    for number in 0..FILES {
+        let find = |dir, name: &[u8]| {
+            let found = fs.lookup(&CTX, Node::current(dir), name);
+            found.map(|attr| attr.ino).map_err(|why| format!("file {number}: {why}"))
+        };
+        let file = find(find(Ino::ROOT, &[b'd', b'a' + number])?, b"file")?;
+        let mut read = vec![0; 9001];
+        let len = fs.read(&CTX, file, 0, &mut read).map_err(|why| why.to_string())?;
+        let mut wanted = vec![9; 9000];
+        wanted.splice(100..5100, [number; 5000]);
+        let value =
+            fs.getxattr(Node::current(file), b"user.long").map_err(|why| why.to_string())?;
+        if read.get(..len) != Some(&wanted[..]) || value != [3; 5000] {
+            return Err(format!("file {number} is another"));
+        }
+    }
+    fs.close().map_err(|why| why.to_string())?;
+    // After the opening, which rewrites a copy of the superblock that a cut tore.
+    let report = check(&fs.into_pm(), &Serial, &|_| {}).map_err(|why| why.to_string())?;
+    if report.findings.is_empty() { Ok(()) } else { Err(format!("{:?}", report.findings)) }
+}
+
+/// A kind of change under test: its files, and what it is begun with.
+struct Trial {
+    change: Change,
+    files: Files,
+    judged: usize,
+}
+
+impl Trial {
+    fn new(change: Change) -> Self {
+        Self { change, files: Files::new(), judged: 0 }
+    }
+
+    /// Judges what is left: what may be a pool is one with all that it had, one is, and the same call goes on
+    /// to the end.
+    fn judge(&mut self, left: &[Vec<u8>]) -> Result<(), String> {
+        self.judged += 1;
+        let mut pools = 0;
+        for pool in self.change.pools() {
+            self.files.lay(left);
+            let pm = self.files.map(&pool);
+            if inspect(&pm).is_ok() {
+                judge_pool(pm).map_err(|why| format!("slots {pool:?}: {why}"))?;
+                pools += 1;
+            }
+        }
+        if pools == 0 {
+            return Err("no pool is left".to_owned());
+        }
+        self.files.lay(left);
+        self.go_on().map(drop)?;
+        let after = self.change.pools().pop().unwrap();
+        judge_pool(self.files.map(&after)).map_err(|why| format!("made again: {why}"))
+    }
+
+    /// The same call once more, where it has not come to its end.
+    fn go_on(&self) -> Result<Vec<Event>, String> {
+        if self.change.old().is_some_and(|old| !self.files.is_slot(old)) {
+            return Ok(Vec::new());
+        }
+        self.files.change(self.change).map_err(|why| format!("made again: {why}"))
+    }
+
+    /// Goes on in memory of which some may be in a dead process' caches, cuts that, and judges it, and what is
+    /// durable behind its end.
+    fn cut_again(&mut self, hardware: &mut Hardware, random: &mut Rng) -> Result<(), String> {
+        self.files.lay(&shown(hardware));
+        let events = self.go_on()?;
+        let fences = events.iter().filter(|event| matches!(event.what, What::Fence)).count();
+        let (at, mut seen) = (random.usize(0..fences.max(1)), 0);
+        for event in &events {
+            if matches!(event.what, What::Fence) {
+                if seen == at {
+                    let (keeping, lines) = image(hardware, random);
+                    let left = hardware.after_cut(&lines).durable_copy();
+                    self.judge(&left).map_err(|why| {
+                        format!("cut again at fence {at} of {fences}, keeping {keeping}: {why}")
+                    })?;
+                }
+                seen += 1;
+            }
+            hardware.apply(event);
+        }
+        hardware.lose_pending();
+        self.judge(&hardware.durable_copy()).map_err(|why| format!("durable behind it: {why}"))
+    }
+
+    /// Cuts a change at one of `stride` of its fences that `how` says, and has it die there.
+    fn cut(&mut self, stride: usize, how: &How<'_>, random: &mut Rng) -> Result<(), String> {
+        filled(&self.files);
+        let mut hardware = Hardware::with(self.files.bytes());
+        let events = self.files.change(self.change)?;
+        let mut turn = random.usize(0..stride);
+        for (number, event) in events.iter().enumerate() {
+            let is_fence = matches!(event.what, What::Fence) && !hardware.pending().is_empty();
+            turn += usize::from(is_fence && (how.at)(event, &hardware));
+            if turn >= stride {
+                turn = 0;
+                let place = format!("{:?}, event {number} of {}", self.change, events.len());
+                self.cut_here(&hardware, how, random)
+                    .map_err(|why| format!("{place}, {}: {why}", event.site))?;
+            }
+            hardware.apply(event);
+        }
+        hardware.lose_pending();
+        self.judge(&hardware.durable_copy()).map_err(|why| format!("behind it: {why}"))
+    }
+
+    /// Cuts, some of the cuts twice, and a death that is cut behind.
+    fn cut_here(
+        &mut self,
+        hardware: &Hardware,
+        how: &How<'_>,
+        random: &mut Rng,
+    ) -> Result<(), String> {
+        for _ in 0..how.images {
+            let (keeping, lines) = image(hardware, random);
+            let mut left = hardware.after_cut(&lines);
+            self.judge(&left.durable_copy()).map_err(|why| format!("keeping {keeping}: {why}"))?;
+            if how.dies && random.u8(0..4) == 0 {
+                self.cut_again(&mut left, random)?;
+            }
+        }
+        if how.dies {
+            let mut dead = hardware.clone();
+            dead.forget_threads();
+            self.cut_again(&mut dead, random).map_err(|why| format!("death: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a change is cut, and how often.
+struct How<'a> {
+    at: &'a dyn Fn(&Event, &Hardware) -> bool,
+    images: usize,
+    /// It dies there as well, and is cut twice.
+    dies: bool,
+}
+
+/// What a cut leaves of the lines under way, and how that was chosen: all but one, half of them, or half of
+/// their units. The lab's own choice goes through all pairs of hundreds of lines.
+fn image(hardware: &Hardware, random: &mut Rng) -> (&'static str, Vec<(LineKey, LineBytes)>) {
+    let keys: Vec<LineKey> = hardware.pending().keys().copied().collect();
+    let (missing, way) = (random.usize(0..keys.len().max(1)), random.u8(0..4));
+    let lines = (0..).zip(&keys).filter_map(|(index, key)| {
+        let keeps = match way {
+            0 => index != missing,
+            1 | 2 => random.bool(),
+            _ => {
+                let units = random.u64(..);
+                return Some((
+                    *key,
+                    hardware.line_with(*key, |unit| units >> (unit % 64) & 1 != 0),
+                ));
+            }
+        };
+        keeps.then(|| (*key, hardware.line_with(*key, |_| true)))
+    });
+    let ways = ["all but one line", "half of the lines", "half of the lines", "half of the units"];
+    (ways[usize::from(way)], lines.collect())
+}
+
+/// What the caches show, durable or not.
+fn shown(hardware: &Hardware) -> Vec<Vec<u8>> {
+    let line = |key| (key, hardware.line_with(key, |_| true));
+    let lines: Vec<_> = hardware.pending().keys().map(|key| line(*key)).collect();
+    hardware.after_cut(&lines).durable_copy()
+}
+
+#[test]
+fn by_cuts_deaths_and_cuts_behind_them() {
+    let budget = Budget::from_env(1, 0);
+    let mut random = Rng::with_seed(budget.seed);
+    let changes = [
+        (Change::Remove(2), 4),
+        (Change::Remove(1), 5),
+        (Change::Add, 1),
+        (Change::Replace(0), 1),
+        (Change::Replace(2), 1),
+    ];
+    for (change, stride) in changes {
+        let mut trial = Trial::new(change);
+        let begun = Instant::now();
+        loop {
+            let how = How { at: &|_, _| true, images: 2, dies: true };
+            let cut = trial.cut(stride, &how, &mut random);
+            cut.unwrap_or_else(|why| panic!("{why}"));
+            if !matches!(budget.length, Length::Time(time) if begun.elapsed() < time) {
+                break;
+            }
+        }
+        println!("slots_survive_power_cuts: {change:?}: {} cuts judged", trial.judged);
+        assert!(trial.judged > 2, "{change:?}");
+    }
+    each_wrong_order_is_seen(&mut random);
+}
+
+/// Under the same roof, for a bug is switched on for all of the process. Each is cut where it does something.
+fn each_wrong_order_is_seen(random: &mut Rng) {
+    const SUPERBLOCK: (u8, u64) = (0, 0);
+    const NEW_HEADER: (u8, u64) = (3, SLOT_HEADER_OFFSET / 64);
+    // The file of the fence, a line that is under way there, and the least lines that are.
+    for (bug, change, file, line, least) in [
+        (Bug::MovedPageNamedEarly, Change::Remove(2), "life/slots.rs", None, 65),
+        (Bug::MovedLogNamedEarly, Change::Remove(2), "op/commit.rs", None, 3),
+        (Bug::SlotNamedEarly, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 65),
+        (Bug::AddedBeforeItsState, Change::Add, "life/slots.rs", Some(SUPERBLOCK), 1),
+        (Bug::ErasedUnconfirmed, Change::Remove(2), "pool/mod.rs", Some(SUPERBLOCK), 1),
+        (Bug::ErasedUnconfirmed, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 1),
+    ] {
+        let mut trial = Trial::new(change);
+        let at = |event: &Event, hardware: &Hardware| {
+            let has = |(slot, line)| hardware.pending().contains_key(&LineKey { slot, line });
+            event.site.file().ends_with(file)
+                && hardware.pending().len() >= least
+                && line.is_none_or(has)
+        };
+        let dies = bug == Bug::ErasedUnconfirmed;
+        let how = How { at: &at, images: if dies { 0 } else { 6 }, dies };
+        switch(Some(bug));
+        let caught = (0..4).find_map(|_| trial.cut(1, &how, random).err());
+        switch(None);
+        println!("slots_survive_power_cuts: {bug:?}: {}, {caught:?}", trial.judged);
+        assert!(caught.is_some(), "{bug:?} is not seen");
+    }
+}

@@ -1,0 +1,396 @@
+//! Slots that are added to a pool, replaced and taken out of it, by the paths of their files, while nobody
+//! uses the pool. The caller holds the locks of all of them.
+//!
+//! Each goes on where an earlier call of the same was cut off, when it gets the same paths: what the headers
+//! say tells how far that came. Before a slot's header is erased, that of which the pool consists without it
+//! is made durable: the earlier call may have died before its fence.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use novale_arena::Arena;
+use novale_core::{
+    Ctx, Error, Executor, Fs, NewSlot, OpenOptions, Progress, RoomToLeave, add_slot,
+    confirm_header, confirm_slots, forget_slot, inspect, look_at_slot, remove_last_slot,
+    replace_slot, room_to_leave, set_leaving, slot_header,
+};
+use novale_layout::{PAGE, SlotHeader};
+use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
+use uuid::Uuid;
+
+use crate::join::{ArenaFile, JoinError, arena_bytes};
+use crate::wall_clock_ns;
+
+type Result<T, E = JoinError> = std::result::Result<T, E>;
+
+/// Who does the work, and is told of it.
+pub struct Helpers<'a> {
+    /// Scans on many threads.
+    pub exec: &'a dyn Executor,
+    /// How far it is.
+    pub progress: &'a (dyn Fn(Progress) + Sync),
+    /// How slots at these paths are mapped to be written to; `lock` is chosen here.
+    pub mapping: &'a dyn Fn(&[PathBuf]) -> PmOptions,
+}
+
+impl std::fmt::Debug for Helpers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Helpers").finish_non_exhaustive()
+    }
+}
+
+impl Helpers<'_> {
+    fn map(&self, paths: &[PathBuf]) -> Result<Pm> {
+        map(paths, (self.mapping)(paths))
+    }
+
+    fn map_one(&self, path: &Path) -> Result<Pm> {
+        self.map(&[path.to_owned()])
+    }
+}
+
+/// What the slot is that is to come to a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Coming {
+    /// No slot.
+    Nothing,
+    /// One of this pool that has no place in it: an earlier call began with it, or took it out.
+    Begun,
+    /// It has come: an earlier call has done that.
+    Done,
+    /// One that the pool has, by whatever path.
+    Member(u8),
+    /// A slot of this number that the pool does not use.
+    Older(u8),
+    /// One of another pool.
+    Foreign,
+}
+
+/// A slot that was found, with what it says.
+#[derive(Debug, Clone)]
+struct Numbered {
+    path: PathBuf,
+    header: SlotHeader,
+    /// The session that it took part in last; 0 where it does not say so any more.
+    session: u64,
+    len: u64,
+}
+
+fn refused(why: impl Into<String>) -> JoinError {
+    JoinError::Core(Error::BadPool(why.into()))
+}
+
+fn map(paths: &[PathBuf], options: PmOptions) -> Result<Pm> {
+    let specs: Vec<SlotSpec> = paths.iter().map(SlotSpec::new).collect();
+    Ok(Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..options })?)
+}
+
+/// Maps slots to be looked at.
+fn look(paths: &[PathBuf]) -> Result<Pm> {
+    map(paths, PmOptions { read_only: true, ..PmOptions::default() })
+}
+
+fn number(path: &Path) -> Result<Numbered> {
+    let pm = look(&[path.to_owned()])?;
+    let no_slot = |why| refused(format!("{} is no slot of a pool: {why}", path.display()));
+    let header = slot_header(&pm).map_err(no_slot)?;
+    let len = pm.slot_len(0);
+    if len < header.pages * PAGE {
+        let made = header.pages * PAGE;
+        let shown = path.display();
+        return Err(refused(format!("{shown} was cut off: it has {len} bytes of {made}")));
+    }
+    // One that is half erased has no state lines.
+    let session = look_at_slot(&pm).map_or(0, |seen| seen.session);
+    Ok(Numbered { path: path.to_owned(), header, session, len })
+}
+
+/// The slots of a pool by their numbers; a number may be there twice.
+fn numbered(paths: &[PathBuf]) -> Result<Vec<Numbered>> {
+    let mut slots: Vec<Numbered> = paths.iter().map(|path| number(path)).collect::<Result<_>>()?;
+    slots.sort_by_key(|slot| slot.header.index);
+    for pair in slots.windows(2) {
+        let [one, other] = pair else { continue };
+        if one.header.pool_uuid != other.header.pool_uuid {
+            return Err(refused(format!(
+                "{} belongs to pool {}, but {} to pool {}: name the slots of one pool",
+                one.path.display(),
+                Uuid::from_bytes(one.header.pool_uuid),
+                other.path.display(),
+                Uuid::from_bytes(other.header.pool_uuid)
+            )));
+        }
+    }
+    Ok(slots)
+}
+
+/// The same, each number once.
+fn numbered_once(paths: &[PathBuf]) -> Result<Vec<Numbered>> {
+    let slots = numbered(paths)?;
+    let twice = slots.windows(2).find_map(|pair| match pair {
+        [one, other] if one.header.index == other.header.index => Some((one, other)),
+        _ => None,
+    });
+    match twice {
+        Some((one, other)) => Err(refused(format!(
+            "{} and {} are both slot {} of the pool: name the one that it uses",
+            one.path.display(),
+            other.path.display(),
+            one.header.index
+        ))),
+        None => Ok(slots),
+    }
+}
+
+fn named<'a>(slots: &'a [Numbered], path: &Path) -> Result<&'a Numbered> {
+    let found = slots.iter().find(|slot| slot.path == path);
+    found.ok_or_else(|| refused(format!("{} is none of the pool's slots", path.display())))
+}
+
+fn paths_of<'a>(slots: impl IntoIterator<Item = &'a Numbered>) -> Vec<PathBuf> {
+    slots.into_iter().map(|slot| slot.path.clone()).collect()
+}
+
+/// Opens a pool with recovery, alone.
+fn open(pm: Pm, helpers: &Helpers<'_>) -> Result<Fs> {
+    let arena = Arena::anonymous(arena_bytes(&inspect(&pm)?)).map_err(JoinError::Arena)?;
+    let options = OpenOptions { now_ns: wall_clock_ns(), ..OpenOptions::default() };
+    Ok(Fs::open(pm, arena, &options, helpers.exec, helpers.progress)?)
+}
+
+/// The pool, mapped, after a recovery and a clean end where it needs them, and with what programs that were
+/// killed have only buffered.
+fn closed(paths: &[PathBuf], helpers: &Helpers<'_>) -> Result<Pm> {
+    let mut pm = helpers.map(paths)?;
+    let info = inspect(&pm)?;
+    if let Some(first) = paths.first() {
+        let slot = fs::metadata(first).map_err(|source| JoinError::io("slot 0", source))?;
+        let arena = ArenaFile::new(info.uuid, &slot)?;
+        if let Some(client) = arena.live_clients().first() {
+            return Err(refused(format!("process {client} has the pool open")));
+        }
+        if arena.has_left_behind() {
+            arena.end_session_of_dead(pm, false)?;
+            pm = helpers.map(paths)?;
+        }
+    }
+    if inspect(&pm)?.clean {
+        return Ok(pm);
+    }
+    let fs = open(pm, helpers)?;
+    fs.close()?;
+    Ok(fs.into_pm())
+}
+
+/// What a slot is that is to come to a pool, in the place of one of its slots or behind the last.
+///
+/// # Errors
+/// Slots that can't be mapped, or are none of one pool.
+pub fn coming(pool: &[PathBuf], old: Option<&Path>, new: &Path) -> Result<Coming> {
+    let slots = numbered_once(pool)?;
+    let old = old.map(|old| named(&slots, old)).transpose()?;
+    Ok(coming_to(&slots, old, new))
+}
+
+fn coming_to(slots: &[Numbered], old: Option<&Numbered>, new: &Path) -> Coming {
+    let Ok(new) = number(new) else { return Coming::Nothing };
+    let index = new.header.index;
+    let here = |slot: &&Numbered| slot.header.slot_uuid == new.header.slot_uuid;
+    if slots.first().is_none_or(|slot| slot.header.pool_uuid != new.header.pool_uuid) {
+        return Coming::Foreign;
+    }
+    if let Some(slot) = slots.iter().find(here) {
+        return Coming::Member(slot.header.index);
+    }
+    match old {
+        Some(old) if old.header.index == index && new.session >= old.session => Coming::Done,
+        None if usize::from(index) == slots.len() && is_whole(slots, Some(&new)) => Coming::Done,
+        _ if usize::from(index) >= slots.len() => Coming::Begun,
+        _ => Coming::Older(index),
+    }
+}
+
+/// Whether these are all slots of a pool.
+fn is_whole(slots: &[Numbered], more: Option<&Numbered>) -> bool {
+    look(&paths_of(slots.iter().chain(more))).is_ok_and(|pm| inspect(&pm).is_ok())
+}
+
+/// Adds a slot to the end of a pool; returns its number. What it held is gone.
+///
+/// # Errors
+/// Those of opening, and of [`add_slot`]; the pool is as it was then.
+pub fn add(pool: &[PathBuf], new: &Path, endurance: u64, helpers: &Helpers<'_>) -> Result<u8> {
+    let slots = numbered_once(pool)?;
+    let coming = coming_to(&slots, None, new);
+    if let Coming::Member(slot) = coming {
+        return Err(is_member(new, slot));
+    }
+    let mut paths = paths_of(&slots);
+    if coming == Coming::Done {
+        paths.push(new.to_owned());
+        let pm = helpers.map(&paths)?;
+        confirm_slots(&pm)?;
+        return Ok(pm.slot_count() - 1);
+    }
+    let pm = closed(&paths, helpers)?;
+    let index = pm.slot_count();
+    let more = helpers.map_one(new)?;
+    let new = NewSlot { pm: &more, uuid: Uuid::new_v4().into_bytes(), endurance };
+    add_slot(&pm, &new, helpers.exec, helpers.progress)?;
+    Ok(index)
+}
+
+fn is_member(new: &Path, slot: u8) -> JoinError {
+    refused(format!("{} is slot {slot} of the pool itself, or a copy of it", new.display()))
+}
+
+/// Puts a slot in the place of another, of the pool whose slots are named, the old one among them; returns
+/// its number. The old one is no slot of a pool after that.
+///
+/// # Errors
+/// Those of opening, and of [`replace_slot`]; the pool is as it was then.
+pub fn replace(
+    pool: &[PathBuf],
+    old: &Path,
+    new: &Path,
+    endurance: u64,
+    helpers: &Helpers<'_>,
+) -> Result<u8> {
+    let slots = numbered_once(pool)?;
+    let leaving = named(&slots, old)?;
+    match coming_to(&slots, Some(leaving), new) {
+        Coming::Member(slot) => return Err(is_member(new, slot)),
+        Coming::Done => confirm_header(&helpers.map_one(new)?)?,
+        Coming::Nothing | Coming::Begun | Coming::Older(_) | Coming::Foreign => {
+            put_in(&slots, leaving, new, endurance, helpers)?;
+        }
+    }
+    forget_slot(&helpers.map_one(old)?);
+    Ok(leaving.header.index)
+}
+
+fn put_in(
+    pool: &[Numbered],
+    leaving: &Numbered,
+    new: &Path,
+    endurance: u64,
+    helpers: &Helpers<'_>,
+) -> Result<()> {
+    let pm = closed(&paths_of(pool), helpers)?;
+    let more = helpers.map_one(new)?;
+    let new = NewSlot { pm: &more, uuid: Uuid::new_v4().into_bytes(), endurance };
+    Ok(replace_slot(&pm, leaving.header.index, &new, helpers.exec, helpers.progress)?)
+}
+
+/// Takes a slot out of the pool whose slots are named, itself among them. The last one is emptied into the
+/// others; for another one the last is, and takes its place then.
+///
+/// # Errors
+/// Those of opening; one that says with numbers that the others have no room for what the last one has, or
+/// that the last is too short to take the place of another. The pool is as it was.
+pub fn remove(pool: &[PathBuf], old: &Path, helpers: &Helpers<'_>) -> Result<()> {
+    let mut slots = numbered(pool)?;
+    let leaving = named(&slots, old)?.clone();
+    let same = |slot: &&Numbered| slot.header.index == leaving.header.index && slot.path != old;
+    if let Some(other) = slots.iter().find(same) {
+        return forget_replaced(&leaving, other, helpers);
+    }
+    let all = paths_of(&numbered_once(pool)?);
+    let Some(last) = slots.pop().filter(|_| !slots.is_empty()) else {
+        inspect(&look(&all)?)?;
+        return Err(refused(
+            "it is the only slot of its pool: replace it, or remove the pool's file",
+        ));
+    };
+    let is_last = last.path == leaving.path;
+    if !is_last && last.len < leaving.header.pages * PAGE {
+        return Err(refused(format!(
+            "{} would take the place of {}, and is shorter: {} bytes of {}; replace one of the two \
+             by a longer slot first",
+            last.path.display(),
+            old.display(),
+            last.len,
+            leaving.header.pages * PAGE
+        )));
+    }
+    // An earlier call may have taken the last one out.
+    if is_whole(&slots, None) {
+        confirm_slots(&helpers.map(&paths_of(&slots))?)?;
+    } else {
+        take_last_out(&all, helpers)?;
+    }
+    if !is_last {
+        put_in(&slots, &leaving, &last.path, last.header.endurance, helpers)?;
+    }
+    forget_slot(&helpers.map_one(old)?);
+    Ok(())
+}
+
+/// Ends what an earlier call of [`remove`] has begun, which has put another slot in the place of one.
+fn forget_replaced(leaving: &Numbered, other: &Numbered, helpers: &Helpers<'_>) -> Result<()> {
+    let (old, new) = (leaving.path.display(), other.path.display());
+    if other.header.slot_uuid == leaving.header.slot_uuid {
+        return Err(refused(format!("{new} is the same slot as {old}, or a copy")));
+    }
+    if other.session < leaving.session {
+        let index = leaving.header.index;
+        return Err(refused(format!("{new} is an older slot {index} than {old}: leave it out")));
+    }
+    confirm_header(&helpers.map_one(&other.path)?)?;
+    forget_slot(&helpers.map_one(&leaving.path)?);
+    Ok(())
+}
+
+fn take_last_out(all: &[PathBuf], helpers: &Helpers<'_>) -> Result<()> {
+    let pm = closed(all, helpers)?;
+    let last = pm.slot_count() - 1;
+    let room = room_to_leave(&pm, helpers.exec, helpers.progress)?;
+    if !room.is_enough() {
+        set_leaving(&pm, last, false)?;
+        return Err(no_room(last, &room));
+    }
+    set_leaving(&pm, last, true)?;
+    let fs = open(pm, helpers)?;
+    let ctx = Ctx { now_ns: wall_clock_ns(), hint: 0 };
+    let emptied = fs.empty_slot(&ctx, last, room.used, helpers.progress);
+    fs.close()?;
+    let pm = fs.into_pm();
+    let removed = emptied.and_then(|()| remove_last_slot(&pm, helpers.exec, helpers.progress));
+    if removed.is_err() {
+        set_leaving(&pm, last, false)?;
+    }
+    match removed {
+        Err(Error::NoSpace) => Err(no_room(last, &room)),
+        removed => Ok(removed?),
+    }
+}
+
+fn no_room(slot: u8, room: &RoomToLeave) -> JoinError {
+    let [used, needed, free] = [room.used, room.needed, room.free].map(|pages| pages * PAGE / 1024);
+    refused(format!(
+        "slot {slot} has {used} KiB in use, and the others have {free} KiB free, of which {} KiB are kept \
+         back: free space, or add a slot first",
+        needed - used
+    ))
+}
+
+/// Takes a removal back that was cut off: pages of the slot that was leaving are taken again. Returns
+/// whether one was.
+///
+/// # Errors
+/// Those of [`inspect`]; one that says that the slot is out already, and how it comes back.
+pub fn keep(pool: &[PathBuf], helpers: &Helpers<'_>) -> Result<bool> {
+    let mut slots = numbered_once(pool)?;
+    let all = paths_of(&slots);
+    if let Some(last) = slots.pop().filter(|_| is_whole(&slots, None)) {
+        return Err(refused(format!(
+            "{} is out of the pool already: go on without --cancel, or add it (novale slot add)",
+            last.path.display()
+        )));
+    }
+    let pm = helpers.map(&all)?;
+    let leaving: Vec<u8> =
+        inspect(&pm)?.slots.iter().filter(|of| of.is_leaving).map(|of| of.index).collect();
+    leaving.iter().try_for_each(|slot| set_leaving(&pm, *slot, false))?;
+    Ok(!leaving.is_empty())
+}
