@@ -2,7 +2,7 @@
 # The demonstration: real work in a Novale mount, compared with the same work on the machine's own
 # file system, after a clean remount and after kill -9 of the daemon. The mount stays; with --once,
 # as in the tests, it goes, a program that is built already is used, and the compiler builds a small
-# program where it builds Novale.
+# library where it builds Novale.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -15,7 +15,7 @@ mount=${TMPDIR:-/tmp}/$name
 export NOVALE_TALLY=${NOVALE_TALLY:-$work/tally}
 with_git=1 with_sqlite=1
 package=novale-cli program=novale
-[ -z "$once" ] || package=xtask program=xtask
+[ -z "$once" ] || package=novale-policy program=
 # shellcheck source=scripts/demo/side.sh
 . scripts/demo/side.sh
 

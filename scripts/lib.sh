@@ -66,11 +66,13 @@ need_toolchain() { # what cargo needs beside itself: a linker, and certificates 
   [ -e /etc/ssl/certs/ca-certificates.crt ] || install_packages ca-certificates || true
 }
 
+# Optimised little: they wait for the mount, and building them for release takes longer than they run.
 cargo_tool() { # NAME VERSION: a program from the registry, kept below target; prints its path
   local folder=${NOVALE_TOOLS:-$target/tools}
   local program=$folder/$1-$2/bin/$1
   if [ ! -x "$program" ]; then
-    cargo install --quiet --locked --root "$folder/$1-$2" --target-dir "$folder/build" \
+    CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=2 \
+      cargo install --debug --quiet --locked --root "$folder/$1-$2" --target-dir "$folder/build" \
       "$1@$2" >&2 || return 1
   fi
   printf '%s\n' "$program"

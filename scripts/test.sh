@@ -22,10 +22,11 @@ fi
 
 part() { # NAME CPU-SECONDS COMMAND...
   local name=$1 limit=$2 log=$logs/$1.log tally=$logs/$1.tally started=$SECONDS status=0
-  local passed failed skipped
+  local passed failed skipped cpu TIMEFORMAT='%U %S'
   shift 2
   : >"$tally"
-  NOVALE_TALLY=$tally scripts/patient.sh "$limit" "${own_mounts[@]}" "$@" >"$log" 2>&1 </dev/null || status=$?
+  cpu=$({ time NOVALE_TALLY=$tally scripts/patient.sh "$limit" "${own_mounts[@]}" "$@" \
+    >"$log" 2>&1 </dev/null; } 2>&1) || status=$?
   passed=$(sum passed "$tally") failed=$(sum failed "$tally") skipped=$(sum skipped "$tally")
   if [ "$status" = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
     passed=1
@@ -36,8 +37,8 @@ part() { # NAME CPU-SECONDS COMMAND...
   printf 'passed %d\nfailed %d\nskipped %d\n' "$passed" "$failed" "$skipped" >"$logs/$name.count"
   {
     flock 9
-    printf '%-13s %4d passed, %d failed, %d skipped (%d s)\n' \
-      "$name" "$passed" "$failed" "$skipped" $((SECONDS - started))
+    printf '%-13s %4d passed, %d failed, %d skipped (%d s, %.0f s of CPU)\n' \
+      "$name" "$passed" "$failed" "$skipped" $((SECONDS - started)) "$(awk '{ print $1 + $2 }' <<<"$cpu")"
     sed -nE 's/^(failed|skipped) [0-9]+ /             \1: /p' "$tally"
     if [ "$failed" != 0 ]; then
       printf -- '--- the end of %s ---\n' "${log#"$root"/}"
@@ -79,7 +80,7 @@ cargo_part clippy 1800 clippy --quiet --workspace --all-targets -- -D warnings
 # What is installed, with the features that it has without the tests.
 part alone 900 cargo check --quiet --package novale-cli --package novale-capi --package novale-preload
 part docs 1800 env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
-part tidy 1200 cargo run --quiet --package xtask -- tidy
+[ "${1:-}" != lint ] || part tidy 1200 cargo run --quiet --package xtask -- tidy
 part shell 240 scripts/suites/shell.sh
 if [ "${1:-}" = lint ]; then
   finish
@@ -91,6 +92,7 @@ fi
 # built with: without them, every crate from core upwards is compiled once more.
 part compile 3000 cargo test --quiet --workspace --no-run
 part build 1200 cargo build --quiet --workspace --lib --bins --tests
+part tidy 1200 "$target/debug/xtask" tidy
 
 # --- two lanes ---------------------------------------------------------------------------------
 # Most of these wait, or use one CPU. Each lane takes the next that is waiting, the longest first; what

@@ -93,7 +93,7 @@ database() {
 }
 
 programs() {
-  "$1/build/debug/$program" --help &&
+  { [ -z "$program" ] || "$1/build/debug/$program" --help; } &&
     "$1/lines" "$1/novale/crates"
 }
 
