@@ -1,5 +1,6 @@
 //! Promise: memory of a program that can't be touched is an error of the call, and what lies before it is
-//! moved, as by the kernel; nor does a call need memory that the kernel does not need.
+//! moved, as by the kernel; nor does a call need memory that the kernel does not need. A thread may have
+//! the signals of faults blocked meanwhile, and finds them as blocked as it had them.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -10,21 +11,37 @@
 #[macro_use]
 mod harness;
 
+use std::process::Command;
+
 use harness::{runs_with_the_daemon, runs_without_the_daemon};
 
 promises! {
     bad_pointers_are_errors: runs_without_the_daemon pointers;
+    /// The first one ended the process.
+    bad_pointers_are_errors_with_all_signals_blocked: runs_without_the_daemon blocked_pointers;
     /// Room for all bytes of such a call was taken from the program's memory, and where there was none the
     /// program ended.
     vectors_need_no_memory: runs_with_the_daemon vectors;
+    blocked_faults_stay_blocked: runs_with_the_daemon blocked_faults;
+}
+
+/// The same in a program that the library is not in.
+#[test]
+fn blocked_faults_stay_blocked_in_the_kernel() {
+    let mut task = Command::new(std::env::current_exe().unwrap());
+    task.args(["--exact", "tasks::blocked_faults", "--ignored", "--nocapture"]);
+    harness::succeeds(&task.output().unwrap());
 }
 
 mod tasks {
+    use std::ffi::{CStr, CString};
     use std::fs::{self, File, OpenOptions};
+    use std::mem::zeroed;
     use std::os::fd::AsRawFd;
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::harness::PLACE;
+    use super::harness::{PLACE, block_all_signals};
 
     fn place() -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap())
@@ -55,6 +72,86 @@ mod tasks {
         assert_eq!(fs::read(&path).unwrap(), pattern(9000));
         part_of_a_buffer(&file);
         part_of_a_listing();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn blocked_pointers() {
+        block_all_signals();
+        pointers();
+    }
+
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn counts(signal: i32) {
+        HANDLED.fetch_add(u32::from(is_blocked(signal)), Ordering::Relaxed);
+    }
+
+    fn is_blocked(signal: i32) -> bool {
+        let mut mask: libc::sigset_t = unsafe { zeroed() };
+        let none = std::ptr::null();
+        assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, none, &raw mut mask) }, 0);
+        unsafe { libc::sigismember(&raw const mask, signal) == 1 }
+    }
+
+    /// What a child says that has both signals blocked.
+    fn child_says(what: impl FnOnce()) -> i32 {
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core) };
+            what();
+            unsafe { libc::_exit(99) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn blocked_faults() {
+        let faults = [libc::SIGSEGV, libc::SIGBUS];
+        for signal in faults {
+            let mut action: libc::sigaction = unsafe { zeroed() };
+            action.sa_sigaction = counts as *const () as usize;
+            let done = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+            assert_eq!(done, 0);
+        }
+        let before = block_all_signals();
+        assert_eq!(faults.map(is_blocked), [true; 2]);
+        // One that is sent waits.
+        for signal in faults {
+            assert_eq!(unsafe { libc::raise(signal) }, 0);
+        }
+        let mut waiting: libc::sigset_t = unsafe { zeroed() };
+        assert_eq!(unsafe { libc::sigpending(&raw mut waiting) }, 0);
+        assert_eq!(faults.map(|of| unsafe { libc::sigismember(&raw const waiting, of) }), [1; 2]);
+        assert_eq!(HANDLED.load(Ordering::Relaxed), 0);
+        // Its own fault ends a process, also where there is a handler.
+        let at = std::ptr::without_provenance_mut::<u8>(8);
+        let status = child_says(|| unsafe { at.write_volatile(1) });
+        assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
+        // The next program begins with them blocked.
+        let own = CString::new(std::env::current_exe().unwrap().to_str().unwrap()).unwrap();
+        let words = [c"test", c"--exact", c"tasks::begins_blocked", c"--ignored"];
+        let mut words = words.map(CStr::as_ptr).to_vec();
+        words.push(std::ptr::null());
+        let status = child_says(|| _ = unsafe { libc::execv(own.as_ptr(), words.as_ptr()) });
+        assert_eq!(status, 0);
+        // Let in, each is handled once, with its own signal blocked meanwhile.
+        let mask = libc::SIG_SETMASK;
+        let mut full: libc::sigset_t = unsafe { zeroed() };
+        assert_eq!(unsafe { libc::pthread_sigmask(mask, &raw const before, &raw mut full) }, 0);
+        assert_eq!(faults.map(|of| unsafe { libc::sigismember(&raw const full, of) }), [1; 2]);
+        assert_eq!(HANDLED.load(Ordering::Relaxed), 2);
+        assert_eq!(faults.map(is_blocked), [false; 2]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn begins_blocked() {
+        assert!(is_blocked(libc::SIGSEGV) && is_blocked(libc::SIGBUS));
     }
 
     #[test]

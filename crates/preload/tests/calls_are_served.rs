@@ -266,13 +266,19 @@ mod tasks {
         const WRITERS: usize = 4;
         const TURNS: usize = 300;
         let path = place().join("shared");
+        // A call that succeeds leaves it, the first one of the pool's, too.
+        let errno = || unsafe { &mut *libc::__errno_location() };
+        *errno() = libc::EXDEV;
         let shared = OpenOptions::new().read(true).append(true).create(true).open(&path).unwrap();
+        assert_eq!(*errno(), libc::EXDEV);
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {
                 let (mut shared, path) = (&shared, path.with_extension(writer.to_string()));
                 scope.spawn(move || {
                     for turn in 0..TURNS {
+                        *errno() = libc::EXDEV;
                         shared.write_all(&pattern(writer, 100)).unwrap();
+                        assert_eq!(*errno(), libc::EXDEV);
                         let mut own = File::create(&path).unwrap();
                         own.write_all(&pattern(turn, 300)).unwrap();
                         assert_eq!(fs::read(&path).unwrap(), pattern(turn, 300));

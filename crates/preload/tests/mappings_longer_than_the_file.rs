@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::support::{Scratch, program};
-use harness::{PLACE, is_whole, library, mounted};
+use harness::{PLACE, block_all_signals, is_whole, library, mounted};
 
 const PAGE: usize = 4096;
 /// What is mapped of a file of two pages.
@@ -462,6 +462,8 @@ mod tasks {
     #[test]
     #[ignore = "a task of another test"]
     fn reads_as_it_grows() {
+        // A page is shown where it is touched also where the program takes no signal.
+        block_all_signals();
         let file = open();
         let map = Map::of(&file, READS, libc::MAP_SHARED);
         println!("mapped");

@@ -1,5 +1,6 @@
 //! Promise: a slot whose memory goes away under a program that runs directly does not end it: its calls say
-//! `EIO` where they need the slot. What it does on SIGBUS itself, it still does.
+//! `EIO` where they need the slot, also in a thread that has all signals blocked. What it does on SIGBUS
+//! itself, it still does.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -47,7 +48,7 @@ mod tasks {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::SLOT;
-    use super::harness::PLACE;
+    use super::harness::{PLACE, block_all_signals};
 
     /// Faults that were the program's own.
     static OWN: AtomicU32 = AtomicU32::new(0);
@@ -100,6 +101,7 @@ mod tasks {
         }
         let slot = std::env::var_os(SLOT).unwrap();
         OpenOptions::new().write(true).open(slot).unwrap().set_len(0).unwrap();
+        let unblocked = block_all_signals();
         let mut lost = 0;
         for number in 10..40 {
             lost += u32::from(fs::read(place.join(format!("big/{number}"))).is_err());
@@ -130,6 +132,8 @@ mod tasks {
             0,
             "the library's faults are none of the program's"
         );
+        let mask = libc::SIG_SETMASK;
+        unsafe { libc::pthread_sigmask(mask, &raw const unblocked, std::ptr::null_mut()) };
         fault_of_its_own();
         assert_eq!(OWN.load(Ordering::Relaxed), 1);
         println!("went on");

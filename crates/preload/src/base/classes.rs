@@ -161,6 +161,7 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_execveat,
     libc::SYS_exit,
     libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
     libc::SYS_sigaltstack,
     libc::SYS_umask,
     libc::SYS_setrlimit,

@@ -2,6 +2,7 @@
 
 use std::arch::asm;
 use std::ffi::c_long;
+use std::sync::atomic::AtomicI32;
 
 /// What a system call returned: a value, or an error number negated, as the kernel gives it.
 pub(crate) type Ret = i64;
@@ -84,4 +85,14 @@ impl Drop for Fd {
 #[inline]
 pub(crate) fn fail(errno: i32) -> Ret {
     -Ret::from(errno)
+}
+
+/// Where the calling thread's `errno` is. libc sets it for this library's calls too, and a call of the
+/// program's that succeeds leaves it as it was.
+#[inline]
+pub(crate) fn errno() -> &'static AtomicI32 {
+    // SAFETY: asks libc for a place of the calling thread's.
+    let at = unsafe { libc::__errno_location() };
+    // SAFETY: it lives as long as the thread, and nobody keeps the reference longer.
+    unsafe { AtomicI32::from_ptr(at) }
 }

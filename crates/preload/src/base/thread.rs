@@ -43,6 +43,8 @@ pub(crate) struct Thread {
     /// The address of the last fault after which an instruction was run again without anything having
     /// been done for it, and a number of that time.
     pub(crate) fault: [AtomicU64; 2],
+    /// Signals of faults that the program has blocked ([`crate::process::masks`]).
+    pub(crate) blocked: AtomicU64,
 }
 
 const _: () = {
@@ -135,6 +137,19 @@ pub(crate) fn offset() -> i32 {
             options(nostack, readonly, pure));
     }
     i32::try_from(offset).unwrap_or(0)
+}
+
+/// Signals of faults, as a mask.
+pub(crate) const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+
+/// Of a thread of this library's own, which has all signals blocked for good: its faults come. One that is sent
+/// to the process is another thread's.
+pub(crate) fn let_own_faults_in() {
+    let thread = current();
+    thread.blocked.store(FAULTS, Ordering::Relaxed);
+    thread.pending.store(1, Ordering::Relaxed);
+    let (set, mask) = (libc::SIG_SETMASK, !FAULTS);
+    sys!(libc::SYS_rt_sigprocmask, set, &raw const mask, 0, size_of::<u64>());
 }
 
 /// Stacks of threads that have ended, as a list through their topmost words.

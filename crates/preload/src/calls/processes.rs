@@ -13,7 +13,7 @@ use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
 use crate::process::exec::{self, Changed};
-use crate::process::{confined, signals};
+use crate::process::{confined, masks, signals};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -134,12 +134,13 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     }
     maps::suspend();
     mounts::leave();
-    signals::before_exec();
     let kept = if confined::is() { confined::environment(*environment) } else { None };
     if let Some(kept) = &kept {
         *environment = kept.as_ptr() as u64;
     }
+    masks::before_exec();
     let result = sys!(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+    masks::exec_failed();
     maps::resume();
     drop(quiet);
     Outcome::Done(result)

@@ -16,7 +16,7 @@ use crate::fds::table::Serving;
 use crate::mounts::room;
 use crate::numbers;
 use crate::paths::descriptor;
-use crate::process::{confined, signals};
+use crate::process::{confined, masks, signals};
 use crate::text::objects;
 
 const CWD: u64 = libc::AT_FDCWD as u64;
@@ -46,8 +46,12 @@ const OF_EMPTY_PATHS: &[i64] = &[
 
 /// Serves a call, or leaves it to the kernel.
 pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
-    if number == libc::SYS_exit {
-        return processes::exit_thread(args);
+    match number {
+        libc::SYS_exit => return processes::exit_thread(args),
+        libc::SYS_rt_sigprocmask => {
+            return masks::change(args).map_or(Outcome::Kernel, Outcome::Done);
+        }
+        _ => {}
     }
     let _inside = Serving::new();
     match number {

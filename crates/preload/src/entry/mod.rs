@@ -13,7 +13,7 @@ use std::arch::global_asm;
 use std::sync::atomic::Ordering;
 
 use crate::base::classes;
-use crate::base::sys::{Args, Outcome};
+use crate::base::sys::{Args, Outcome, errno, fail};
 use crate::base::thread::{BORROWED, SHARED, current};
 use crate::numbers::words;
 use crate::process::signals::SetAside;
@@ -44,7 +44,8 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let (number, came) = if made { (number as u32 as u64, number >> 32) } else { (number, 0) };
     let number = i64::try_from(number).unwrap_or(-1);
     let _set_aside = SetAside::new(&raw const *frame as u64);
-    let mut result = crate::base::sys::fail(libc::EIO);
+    let (errno, before) = (errno(), errno().load(Ordering::Relaxed));
+    let mut result = fail(libc::EIO);
     // What `catch_unwind` hands on goes through memory: one word does, of which each load finds its
     // store. Wider ones would wait for all that a write has streamed.
     let outcome = || {
@@ -72,6 +73,7 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     });
     // A bug of this library must not unwind into libc.
     let left_to_kernel = std::panic::catch_unwind(serve).unwrap_or(0);
+    errno.store(before, Ordering::Relaxed);
     if left_to_kernel == 0 {
         frame.number = result.cast_unsigned();
     }
@@ -154,8 +156,11 @@ global_asm!(
     "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
     "lea rsp, [rbp - 272]",
     "7:",
-    // A thread that is about to end stays on the program's stack, and so does a call about stacks.
+    // A thread that is about to end stays on the program's stack, and so does a call about stacks, and the
+    // first that each thread makes, of its mask.
     "cmp eax, {exit}",
+    "je 3f",
+    "cmp eax, {mask}",
     "je 3f",
     "cmp eax, {alternate}",
     "je 3f",
@@ -301,6 +306,7 @@ global_asm!(
     descriptors = const words::DESCRIPTORS,
     exit = const libc::SYS_exit,
     alternate = const libc::SYS_sigaltstack,
+    mask = const libc::SYS_rt_sigprocmask,
     execute = const libc::SYS_execve,
     execute_lent = sym crate::process::exec::novale_execute_lent,
     borrowed = const BORROWED as i32,

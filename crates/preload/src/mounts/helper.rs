@@ -228,6 +228,7 @@ unsafe fn clone(stack: u64, storage: u64, mount: u64) -> Ret {
 extern "C" fn run(mount: u64) -> ! {
     // What libc is asked to do here, the kernel does.
     current().depth.store(1, Ordering::Relaxed);
+    thread::let_own_faults_in();
     while !is_to_end() {
         // A bug of this library must not unwind out of the thread.
         let attend = || ATTEND.get().map(|attend| attend(usize::try_from(mount).unwrap_or(0)));

@@ -266,9 +266,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         mount.failed.store(true, Ordering::Relaxed);
         return None;
     }
-    let before = errno().load(Ordering::Relaxed);
     let joined = join_undisturbed(mount);
-    errno().store(before, Ordering::Relaxed);
     numbers::freed_any();
     match joined {
         Ok(joined) if is_anothers(mount, &joined.fs) => {
@@ -327,14 +325,6 @@ fn join_undisturbed(mount: &Mount) -> Result<Joined, JoinError> {
             done => return done,
         }
     }
-}
-
-/// Where the program's `errno` is, which libc sets for this library too: a call that succeeds leaves it.
-fn errno() -> &'static AtomicI32 {
-    // SAFETY: asks libc for a place of the calling thread's.
-    let at = unsafe { libc::__errno_location() };
-    // SAFETY: it lives as long as the thread, and nobody keeps the reference longer.
-    unsafe { AtomicI32::from_ptr(at) }
 }
 
 fn is_closed(descriptor: i32) -> bool {

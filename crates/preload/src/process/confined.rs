@@ -37,6 +37,7 @@ const STAY: &[i64] = &[
     libc::SYS_execveat,
     libc::SYS_exit,
     libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
     libc::SYS_sigaltstack,
 ];
 /// Also where the files' own pages stay mapped.

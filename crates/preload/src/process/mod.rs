@@ -5,4 +5,5 @@
 
 pub(crate) mod confined;
 pub(crate) mod exec;
+pub(crate) mod masks;
 pub(crate) mod signals;

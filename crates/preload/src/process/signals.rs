@@ -12,15 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::guard;
 use crate::base::lock::Lock;
 use crate::base::sys::{Args, Ret, fail, sys};
-use crate::base::thread::{self, Thread, current};
+use crate::base::thread::{self, FAULTS, Thread, current};
 use crate::maps::growing;
+use crate::process::masks;
 
 const SIGNALS: usize = 65;
-const SIGSET_BYTES: u64 = 8;
-/// Signals of faults, as a mask: blocked, one ends the process.
-const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | SLOT_FAULTS;
-/// As above: a slot that fails while a call is served.
-const SLOT_FAULTS: u64 = 1 << (libc::SIGBUS - 1);
+pub(super) const SIGSET_BYTES: u64 = 8;
 /// The kernel's flag that says that there is a way back from a handler; libc sets it always.
 const SA_RESTORER: u64 = 0x0400_0000;
 
@@ -90,6 +87,7 @@ fn is_handler(handler: u64) -> bool {
 
 /// Takes the handlers of faults. Before any thread of the program runs.
 pub(crate) fn begin() {
+    masks::begin();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         let mut old = Action::default();
         let got = sys!(libc::SYS_rt_sigaction, signal, 0, &raw mut old, SIGSET_BYTES);
@@ -102,21 +100,18 @@ pub(crate) fn begin() {
     }
 }
 
-/// Gives the kernel our handler in the program's place.
+/// Gives the kernel our handler in the program's place. It blocks no fault: that is [`masks`]'s.
 fn install(signal: i32, asked: &Action) -> Ret {
     let own = novale_restorer as *const () as u64;
     let restorer = if asked.flags & SA_RESTORER != 0 { asked.restorer } else { own };
     let kept = asked.flags & !(libc::SA_RESETHAND as u64);
-    let fault = if is_handler(asked.handler) {
-        0
-    } else {
-        libc::SA_ONSTACK as u64 | libc::SA_NODEFER as u64
-    };
+    let stack = if is_handler(asked.handler) { 0 } else { libc::SA_ONSTACK as u64 };
+    let fault = if masks::bit(signal) & FAULTS == 0 { 0 } else { libc::SA_NODEFER as u64 };
     let action = Action {
         handler: arrived as *const () as u64,
-        flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | fault,
+        flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | stack | fault,
         restorer,
-        mask: asked.mask,
+        mask: asked.mask & !FAULTS,
     };
     sys!(libc::SYS_rt_sigaction, signal, &raw const action, 0, SIGSET_BYTES)
 }
@@ -186,19 +181,11 @@ pub(crate) extern "C" fn novale_block() {
 }
 
 /// Blocks these signals and no others; returns which were blocked.
-fn set_mask(mask: u64) -> u64 {
+pub(super) fn set_mask(mask: u64) -> u64 {
     let mut before = 0_u64;
     let set = libc::SIG_SETMASK;
     sys!(libc::SYS_rt_sigprocmask, set, &raw const mask, &raw mut before, SIGSET_BYTES);
     before
-}
-
-/// The next program begins with the signals blocked that this one has blocked itself.
-pub(crate) fn before_exec() {
-    let thread = current();
-    if thread.pending.load(Ordering::Relaxed) != 0 {
-        set_mask(thread.mask.load(Ordering::Relaxed));
-    }
 }
 
 /// The program's alternate stack, set aside while a call that was made on it is served: it may be small,
@@ -284,7 +271,9 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         unsafe { put_off(thread, signal, info, context) };
         return;
     }
-    pass_on(signal, info, context);
+    if !masks::keeps(signal, caused, info, context) {
+        pass_on(signal, info, context);
+    }
 }
 
 /// Whether what was touched is a slot's that has failed: the call that did it will say so.
@@ -312,8 +301,7 @@ fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
     again
 }
 
-/// Notes a signal, and lets the interrupted code go on with all signals blocked but that of a slot that
-/// fails, which would end the process.
+/// Notes a signal, and lets the interrupted code go on with all signals blocked but those of faults.
 ///
 /// # Safety
 /// `info` and `context` are the kernel's for this signal.
@@ -329,12 +317,8 @@ unsafe fn put_off(
         word.store(value, Ordering::Relaxed);
     }
     thread.signal.store(signal.cast_unsigned(), Ordering::Relaxed);
-    // SAFETY: the kernel's context, valid while the handler runs.
-    let set = unsafe { &raw mut (*context).uc_sigmask };
-    // SAFETY: the kernel's mask is the first word of the set.
-    let mask = unsafe { &mut *set.cast::<u64>() };
-    thread.mask.store(*mask, Ordering::Relaxed);
-    *mask = !SLOT_FAULTS;
+    let before = masks::interrupted(context).swap(!FAULTS, Ordering::Relaxed);
+    thread.mask.store(before, Ordering::Relaxed);
     thread.pending.store(1, Ordering::Relaxed);
 }
 
@@ -366,12 +350,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
     let Some(wrapped) = usize::try_from(signal).ok().and_then(|at| WRAPPED.get(at)) else { return };
     let action = wrapped.action();
     if !is_handler(action.handler) {
-        let caused = may_be_a_fault(signal);
-        if action.handler == libc::SIG_DFL as u64 && caused {
-            // The instruction is run again, or the signal sent again, and ends the process.
-            let default = Action::default();
-            sys!(libc::SYS_rt_sigaction, signal, &raw const default, 0, SIGSET_BYTES);
-            sys!(libc::SYS_tgkill, sys!(libc::SYS_getpid), sys!(libc::SYS_gettid), signal);
+        if action.handler == libc::SIG_DFL as u64 && may_be_a_fault(signal) {
+            end_by(signal);
         }
         return;
     }
@@ -385,7 +365,15 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
     // SAFETY: the program has given this address as a handler; one of a single argument ignores the
     // other two.
     let handler = unsafe { std::mem::transmute::<u64, Handler>(action.handler) };
-    handler(signal, info, context);
+    let own = if action.flags & libc::SA_NODEFER as u64 == 0 { masks::bit(signal) } else { 0 };
+    masks::while_handled(context, action.mask | own, || handler(signal, info, context));
+}
+
+/// Ends the process by a signal: the instruction is run again, or the signal sent again.
+pub(super) fn end_by(signal: i32) {
+    let default = Action::default();
+    sys!(libc::SYS_rt_sigaction, signal, &raw const default, 0, SIGSET_BYTES);
+    sys!(libc::SYS_tgkill, sys!(libc::SYS_getpid), sys!(libc::SYS_gettid), signal);
 }
 
 /// Keeps other threads from changing handlers while the process forks.

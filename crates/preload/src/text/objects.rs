@@ -37,6 +37,7 @@ fn is_of_libc(number: u16) -> bool {
             | libc::SYS_exit
             | libc::SYS_exit_group
             | libc::SYS_rt_sigaction
+            | libc::SYS_rt_sigprocmask
             | libc::SYS_sigaltstack
     )
 }

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "a call that std has no form of")]
 
 #[path = "../../../cli/tests/support/mod.rs"]
 pub(crate) mod support;
@@ -102,6 +103,19 @@ pub(crate) fn runs_with_the_daemon(name: &str) {
     let Some((scratch, slot)) = mounted(name) else { return };
     succeeds(&task(&scratch, name).output().unwrap());
     is_whole(&scratch, &slot);
+}
+
+/// Blocks all signals in the calling thread, as programs do in threads that are to handle none; returns
+/// what was blocked.
+pub(crate) fn block_all_signals() -> libc::sigset_t {
+    // SAFETY: plain words, which the calls fill in.
+    let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
+    // SAFETY: it lives here.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: both live here.
+    let done = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
+    assert_eq!(done, 0);
+    before
 }
 
 #[allow(unused_macros, reason = "each test file uses its own part")]
