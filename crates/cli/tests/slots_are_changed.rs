@@ -19,8 +19,8 @@ use novale_layout::PmAddr;
 use novale_pm::{Observer, PmOptions, Purpose, StoreEvent};
 use novale_posix::Pool;
 use novale_posix::slots::{Helpers, add, remove, replace};
-use rustix::process::{Signal, getpid, kill_process};
-use support::{Scratch, novale};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use support::{Scratch, alone, arenas_of, ends, novale};
 
 const BYTES: usize = 600 << 10;
 const FILES: usize = 2;
@@ -153,6 +153,34 @@ fn patch_out(scratch: &Scratch, other: &str) {
     let zeroes = vec![0; 2 << 20];
     fs::write(&b, &zeroes).unwrap();
     novale(&["slot", "replace", &b, &d, &a]).refused(1, &["neither removed nor replaced", "check"]);
+}
+
+/// What a mount had only buffered is in its arena, which is named after the slot that goes.
+#[test]
+fn what_a_killed_mount_leaves_is_kept_and_its_arena_is_not() {
+    let Some(scratch) = Scratch::for_mount("what_a_killed_mount_leaves") else { return };
+    let _alone = alone();
+    let [a, b, d] = ["a", "b", "d"].map(|name| scratch.slot(name));
+    pool(&scratch, &["a", "b"]);
+    for (mode, old, new) in [("mode=buffered", &a, &d), ("mode=strict", &d, &a)] {
+        novale(&["mount", "-o", mode, old, &b, &scratch.dir()]).ok();
+        fs::write(scratch.in_dir("buffered"), [5; 5000]).unwrap();
+        let info = novale(&["info", "--json", old, &b]).ok();
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        let daemon = info["used_by"].as_u64().unwrap();
+        let pid = Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        assert!(ends(daemon));
+        assert!(Command::new("umount").args(["-l", &scratch.dir()]).status().unwrap().success());
+        fs::write(new, vec![0; 2 << 20]).unwrap();
+        novale(&["slot", "replace", old, new, &b]).ok();
+        let uuid = info["uuid"].as_str().unwrap();
+        assert_eq!(arenas_of(uuid), Vec::<PathBuf>::new());
+        let open = Pool::open(&[new, &b]).unwrap();
+        assert_eq!(open.read_file("buffered").unwrap(), [5; 5000]);
+        open.close().unwrap();
+    }
+    slots_are(&[&a, &b]);
 }
 
 /// Ends its process at an event.

@@ -160,7 +160,8 @@ pub(crate) fn arenas(slot: &str) -> Vec<PathBuf> {
     arenas_of(facts(slot)["uuid"].as_str().unwrap())
 }
 
-fn arenas_of(uuid: &str) -> Vec<PathBuf> {
+/// The arena files of a pool.
+pub(crate) fn arenas_of(uuid: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let prefix = format!("novale-{uuid}-");
     let is_ours = |path: &PathBuf| {
