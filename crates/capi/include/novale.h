@@ -358,7 +358,7 @@ int novale_msync(const novale_map_t *map,
 int novale_munmap(novale_map_t *map);
 
 // Chooses the method by which a file is written, by its name; of a directory, the method of what is
-// made in it from now on. "auto", "cow", "inplace", "finelog", "paired", "adl", "zcl": see README.md.
+// made in it from now on. "auto", "cow", "inplace", "finelog", "paired", "adl", "zcl", "lawn": see README.md.
 // NULL takes the choice away, so that the pool's holds. What was written by one method is read and
 // written by all. With "inplace" an overwrite is atomic by 8 bytes alone.
 //

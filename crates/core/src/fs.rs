@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use novale_arena::{Arena, Client, Off};
 use novale_layout::{INODES_PER_PAGE, Ino, LOG_ENTRY_LINES, Seed};
 use novale_pm::{Counters, Pm};
-use novale_policy::{BufferRules, CommitCosts, Form, Mode, Placement, UpdatePolicy};
+use novale_policy::{BufferRules, CommitCosts, Form, Mode, Placement, SlotLines, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attr, Ctx, GcCounters, IndexMemory, Node, OpenReport, StatFs};
@@ -55,6 +55,8 @@ pub struct OpenOptions {
     /// Which methods writes take to files that don't say so themselves; `None`: the pool's
     /// ([`MkfsOptions::update`](crate::MkfsOptions::update)).
     pub update: Option<UpdatePolicy>,
+    /// What [`UpdatePolicy::Lawn`] takes for a slot.
+    pub slot_lines: SlotLines,
     /// When writes become durable to files that don't say so themselves; `None`: as the pool says
     /// ([`MkfsOptions::mode`](crate::MkfsOptions::mode)), and where that says nothing either, at once for
     /// all files, those included that are to be buffered.
@@ -92,6 +94,7 @@ impl Default for OpenOptions {
             atime: Atime::Relatime,
             form: Form::Auto,
             update: None,
+            slot_lines: SlotLines::default(),
             mode: None,
             buffer_bytes: None,
             buffer_rules: BufferRules::default(),

@@ -42,7 +42,7 @@ pub use life::wear::{live_wear, saved_wear};
 pub use map::fill::MappedRun;
 pub use map::hold::HoldId;
 pub use map::write_back::{BufferUse, WriteBack, WrittenBack};
-pub use novale_policy::{BufferRules, CommitCosts, Form, Mode, Placement, UpdatePolicy};
+pub use novale_policy::{BufferRules, CommitCosts, Form, Mode, Placement, SlotLines, UpdatePolicy};
 pub use offline::check::{CheckReport, Finding, check};
 pub use offline::{dump, repair};
 pub use op::counted::{Buffering, Written, counted};

@@ -177,6 +177,16 @@ pub enum Bug {
     PairOutlivesPage,
     /// The partner of a page that is mapped anew is not freed.
     PartnerLost,
+    /// A write stores to a slot in which another page of the file has its current line.
+    SlotTakenTwice,
+    /// A write stores over the lines that are current in slots.
+    SlotInPlace,
+    /// The first line that a write stores to slots is not flushed.
+    SlotCached,
+    /// A page in whose slots no line is current any more is not freed.
+    SlotPageLost,
+    /// Collection drops an entry by which a page has no slots any more.
+    EndedSlotsDropped,
     /// A record's own lines are written back by the client that stores them, and fenced by the one that
     /// has the lane next, which does not write them back again.
     OwnLinesByAnother,

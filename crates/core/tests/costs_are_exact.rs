@@ -692,6 +692,9 @@ fn overwrites_cost_what_their_method_says() {
         (UpdatePolicy::Paired, 64, cost(3, 0, 1)),
         (UpdatePolicy::Paired, 1024, cost(16 + 2, 0, 1)),
         (UpdatePolicy::Paired, PAGE, cost(64 + 2, 0, 1)),
+        (UpdatePolicy::Lawn, 64, cost(3, 0, 1)),
+        (UpdatePolicy::Lawn, 1024, cost(16 + 2, 0, 1)),
+        (UpdatePolicy::Lawn, PAGE, cost(64 + 2, 0, 1)),
     ] {
         let world = World::with(OpenOptions { update: Some(update), ..options(Form::Single) });
         // What the commit before has summed costs a certificate, once.

@@ -187,6 +187,12 @@ fn what_another_program_would_misread_is_said_before_its_first_use() {
     let run = *fs.map_pages(&ctx, hold, 0, 1).unwrap().first().unwrap();
     fs.write_from(&ctx, other, 10, &[2; 50], &[run.bytes(&(0..50))]).unwrap();
     fs.open_release(&ctx, hold).unwrap();
+    bits |= RoFeature::Sources.bit();
+    assert_eq!(said(&fs), [bits; 2]);
+    fs.close().unwrap();
+    let options = OpenOptions { update: Some(UpdatePolicy::Lawn), ..OpenOptions::default() };
+    let fs = support::open_as(fs.into_pm(), &options);
+    fs.write(&ctx, ino, 0, &[2; 50]).unwrap();
     assert_eq!(said(&fs), [RoFeature::KNOWN; 2]);
     fs.close().unwrap();
     assert_eq!(findings(fs.pm()), []);

@@ -6,9 +6,9 @@
 mod support;
 
 use novale_core::{
-    Ctx, Error, Fs, Ino, NewInode, NewSlot, Node, OpenOptions, Placement, Serial, SetXattr,
-    UpdatePolicy, XattrMode, add_slot, forget_slot, inspect, remove_last_slot, replace_slot,
-    room_to_leave, set_leaving, slot_header,
+    Ctx, Error, Fs, Ino, NewInode, NewSlot, Node, OpenOptions, Placement, Serial, SetAttr,
+    SetXattr, UpdatePolicy, XattrMode, add_slot, forget_slot, inspect, remove_last_slot,
+    replace_slot, room_to_leave, set_leaving, slot_header,
 };
 use novale_layout::{FileKind, PmAddr};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -41,6 +41,10 @@ fn fill(fs: &Fs) {
         let gone = make(fs, dir, "gone", FileKind::File);
         let file = make(fs, dir, "file", FileKind::File);
         fs.write(&CTX, file, 0, &vec![9; contents(number).len()]).unwrap();
+        // Entries that end a page's slots stay, and name a page that need not be there any more.
+        let update = Some((number % 2 == 1).then_some(UpdatePolicy::Lawn));
+        let by = SetAttr { update, ..SetAttr::default() };
+        fs.setattr(&CTX, Node::current(file), &by).unwrap();
         for (at, bytes) in (0..).step_by(700).zip(contents(number).chunks(700)) {
             fs.write(&CTX, file, at, bytes).unwrap();
         }
@@ -147,7 +151,7 @@ fn a_slot_is_added_and_used() {
     let fs = open_as(pm, &options());
     let before = fs.wear().unwrap();
     let file = make(&fs, Ino::ROOT, "large", FileKind::File);
-    fs.write(&CTX, file, 0, &vec![1; 12 << 20]).unwrap();
+    fs.write(&CTX, file, 0, &vec![1; 16 << 20]).unwrap();
     assert!(fs.wear().unwrap().last() > before.last(), "nothing was stored to the new slot");
     fs.close().unwrap();
     judge(fs.into_pm());

@@ -41,8 +41,8 @@ pub use directory::{
     JOURNAL_OFFSETS, MAX_CHUNKS, MAX_LANES, WORDS_PER_PAGE, chunk_slot, decode_page_word,
 };
 pub use entry::{
-    Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, Pair, REDO_BYTES_MAX,
-    Redo, SOURCE_BYTES_MAX, Source,
+    Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, Pair, Partner,
+    REDO_BYTES_MAX, Redo, SOURCE_BYTES_MAX, Source,
 };
 pub use error::LayoutError;
 pub use fields::{Field, Structure};

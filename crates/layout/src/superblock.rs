@@ -69,11 +69,13 @@ pub enum RoFeature {
     Pairs,
     /// A log may name bytes elsewhere in the pool that are newer than those of the file: as `Redo`.
     Sources,
+    /// Pages of a file may share the page that their second copies lie in: as `Pairs`.
+    Slots,
 }
 
 impl RoFeature {
     /// All of them, in the order of their bits.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Xattrs,
         Self::Trees,
         Self::MovedPages,
@@ -81,6 +83,7 @@ impl RoFeature {
         Self::Redo,
         Self::Pairs,
         Self::Sources,
+        Self::Slots,
     ];
     /// The bits of all of them.
     pub const KNOWN: u64 = (1 << Self::ALL.len()) - 1;

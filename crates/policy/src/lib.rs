@@ -8,6 +8,7 @@ mod mode;
 mod rules;
 mod slots;
 mod update;
+mod zone;
 
 pub use benefit::{BufferCosts, SyncedSoon, Tally};
 pub use form::{CommitCosts, Form};
@@ -17,3 +18,4 @@ pub use slots::{Placement, SlotLoad, SlotPolicy, Turn, wear, wear_of_all};
 pub use update::{
     FINE_LOG_BYTES_MAX, Method, PAIRED_BYTES_MAX, UNDO_BYTES_MAX, UpdatePolicy, WriteShape,
 };
+pub use zone::{LAWN_BYTES_MAX, SlotLines, ZoneUse};

@@ -1,5 +1,7 @@
 //! Which update method a write takes.
 
+use crate::zone::LAWN_BYTES_MAX;
+
 /// What a policy sees of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteShape {
@@ -39,6 +41,8 @@ pub enum Method {
     /// The log says where in the pool the bytes lie, by a commit, then they are stored over the old ones
     /// (ZCL).
     Source,
+    /// As `Paired`, with second copies of lines in slots that pages of the file share (LAWN's zone).
+    Lawn,
 }
 
 /// The longest write that goes to the log, in bytes.
@@ -70,12 +74,23 @@ pub enum UpdatePolicy {
     /// Overwrites of up to [`UNDO_BYTES_MAX`] that cover a page in part by zero-copy logging, where the
     /// bytes lie in the pool; else as `Adl`.
     Zcl,
+    /// Overwrites of up to [`LAWN_BYTES_MAX`] that cover no page as a whole by slots; else as `Auto`, with
+    /// copies in the place of paired pages.
+    Lawn,
 }
 
 impl UpdatePolicy {
     /// All of them, by number.
-    pub const ALL: [Self; 7] =
-        [Self::Auto, Self::Cow, Self::InPlace, Self::FineLog, Self::Paired, Self::Adl, Self::Zcl];
+    pub const ALL: [Self; 8] = [
+        Self::Auto,
+        Self::Cow,
+        Self::InPlace,
+        Self::FineLog,
+        Self::Paired,
+        Self::Adl,
+        Self::Zcl,
+        Self::Lawn,
+    ];
 
     /// Its number in a pool: of a file, of a directory's new files, of all that name none. 0 is none.
     #[must_use]
@@ -101,6 +116,7 @@ impl UpdatePolicy {
             Self::Paired => "paired",
             Self::Adl => "adl",
             Self::Zcl => "zcl",
+            Self::Lawn => "lawn",
         }
     }
 
@@ -117,6 +133,7 @@ impl UpdatePolicy {
         let WriteShape { offset, len, size, is_mapped, own, has_source } = *shape;
         let is_whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= size);
+        let has_whole_page = len.saturating_sub(offset.wrapping_neg() % PAGE) >= PAGE;
         let policy = own.unwrap_or(self);
         match policy {
             _ if is_mapped => Method::InPlace,
@@ -131,9 +148,14 @@ impl UpdatePolicy {
             Self::Paired | Self::Auto if is_inside && len <= PAIRED_BYTES_MAX => {
                 if is_whole && policy == Self::Auto { Method::CopyOnWrite } else { Method::Paired }
             }
-            Self::Auto | Self::InPlace | Self::FineLog | Self::Paired | Self::Adl | Self::Zcl => {
-                Method::CopyOnWrite
-            }
+            Self::Lawn if is_inside && len <= LAWN_BYTES_MAX && !has_whole_page => Method::Lawn,
+            Self::Auto
+            | Self::InPlace
+            | Self::FineLog
+            | Self::Paired
+            | Self::Adl
+            | Self::Zcl
+            | Self::Lawn => Method::CopyOnWrite,
         }
     }
 }
@@ -160,7 +182,7 @@ mod tests {
 
     #[test]
     fn each_policy_has_its_methods() {
-        use Method::{Append, CopyOnWrite, FineLog, InPlace, Paired, Undo};
+        use Method::{Append, CopyOnWrite, FineLog, InPlace, Lawn, Paired, Undo};
         let expected = [
             (UpdatePolicy::Auto, [Append, Paired, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Cow, [CopyOnWrite; 5]),
@@ -169,6 +191,7 @@ mod tests {
             (UpdatePolicy::Paired, [Append, Paired, Paired, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Adl, [Append, Undo, Undo, CopyOnWrite, CopyOnWrite]),
             (UpdatePolicy::Zcl, [Append, Undo, Undo, CopyOnWrite, CopyOnWrite]),
+            (UpdatePolicy::Lawn, [Append, Lawn, CopyOnWrite, CopyOnWrite, CopyOnWrite]),
         ];
         for (policy, expected) in expected {
             assert_eq!(methods(policy, false), expected, "{policy:?}");
@@ -176,6 +199,12 @@ mod tests {
         }
         let far = WriteShape { offset: u64::MAX, len: 2, size: 1, ..SHAPE };
         assert_eq!(UpdatePolicy::InPlace.method(&far), CopyOnWrite);
+        // Up to a page's end, over it, and with a page between.
+        let lawn = |offset, len| {
+            UpdatePolicy::Lawn.method(&WriteShape { offset, len, size: 20_000, ..SHAPE })
+        };
+        assert_eq!([lawn(100, 3996), lawn(100, 8087), lawn(0, 4095)], [Lawn; 3]);
+        assert_eq!([lawn(100, 8092), lawn(4096, 4097), lawn(0, 4096)], [CopyOnWrite; 3]);
     }
 
     #[test]
@@ -202,12 +231,12 @@ mod tests {
     /// They are in pools.
     #[test]
     fn numbers_stay() {
-        let numbers = ["auto", "cow", "inplace", "finelog", "paired", "adl", "zcl"];
+        let numbers = ["auto", "cow", "inplace", "finelog", "paired", "adl", "zcl", "lawn"];
         for (number, name) in (1..).zip(numbers) {
             let policy = UpdatePolicy::named(name).unwrap();
             assert_eq!((policy.number(), UpdatePolicy::numbered(number)), (number, Some(policy)));
         }
         assert_eq!(UpdatePolicy::ALL.len(), numbers.len());
-        assert_eq!([0, 8, 255].map(UpdatePolicy::numbered), [None; 3]);
+        assert_eq!([0, 9, 255].map(UpdatePolicy::numbered), [None; 3]);
     }
 }

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x1047_8b15_33a2_c55d,
+        fingerprint: 0x014a_9513_72f6_fb19,
     },
 ];
 

@@ -294,6 +294,9 @@ pub(crate) enum MethodArg {
     /// As adl; what a program writes from a mapping of a file in the pool is its own redo log (zero-copy
     /// logging).
     Zcl,
+    /// Overwrites of parts of up to two pages by slots, LAWN's zone: as paired, with second copies of lines
+    /// in pages that 64 pages of the file share.
+    Lawn,
 }
 
 impl MethodArg {
@@ -306,6 +309,7 @@ impl MethodArg {
             Self::Paired => UpdatePolicy::Paired,
             Self::Adl => UpdatePolicy::Adl,
             Self::Zcl => UpdatePolicy::Zcl,
+            Self::Lawn => UpdatePolicy::Lawn,
         }
     }
 }
@@ -491,6 +495,7 @@ impl ValueEnum for ChosenMethod {
             ChosenMethod(Some(MethodArg::Paired)),
             ChosenMethod(Some(MethodArg::Adl)),
             ChosenMethod(Some(MethodArg::Zcl)),
+            ChosenMethod(Some(MethodArg::Lawn)),
             ChosenMethod(None),
         ];
         CHOICES

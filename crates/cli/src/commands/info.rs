@@ -339,6 +339,7 @@ fn features(bits: u64) -> String {
         RoFeature::Redo => "fine-grained logging".to_owned(),
         RoFeature::Pairs => "paired pages".to_owned(),
         RoFeature::Sources => "zero-copy logging".to_owned(),
+        RoFeature::Slots => "slots of shared pages".to_owned(),
     });
     let unknown = Some(bits & !RoFeature::KNOWN).filter(|unknown| *unknown != 0);
     let all: Vec<String> =

@@ -104,11 +104,11 @@ fn find(request: &Request) -> Result<Found> {
 }
 
 /// Waits for the end. Meanwhile it settles for clients of a shared pool that died with files open, since
-/// nobody waits for those, and saves how far the slots are worn.
+/// nobody waits for those, and does what a keeper does.
 fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<Event> {
     let interval = if pool.shared { SETTLING_INTERVAL } else { WEAR_INTERVAL };
     let lines = pool.fs.wear().map_or(0, |lines| lines.iter().sum());
-    let mut keeper = WearKeeper { saved: Instant::now(), lines };
+    let mut keeper = Keeper { saved: Instant::now(), lines };
     loop {
         match next_event.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
@@ -120,25 +120,26 @@ fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<
             voice.say(&format!("settling for clients that died: {error}"));
         }
         if let Err(error) = keeper.tick(&pool.fs) {
-            voice.say(&format!("saving how far the slots are worn: {error}"));
+            voice.say(&format!("in the background: {error}"));
         }
     }
 }
 
-/// Saves how far the slots are worn, from time to time, where that has changed: a line each, which wears them
-/// itself.
-struct WearKeeper {
+/// Writes back, from time to time, what files have in slots of shared pages beyond what they may keep there,
+/// and saves how far the pool's slots are worn, where that has changed: a line each, which wears them itself.
+struct Keeper {
     saved: Instant,
     /// Lines that had reached all slots by then.
     lines: u64,
 }
 
-impl WearKeeper {
+impl Keeper {
     fn tick(&mut self, fs: &Fs) -> novale_core::Result<()> {
         if self.saved.elapsed() < WEAR_INTERVAL {
             return Ok(());
         }
         self.saved = Instant::now();
+        fs.write_slots_back(&Ctx { now_ns: wall_clock_ns(), hint: 0 })?;
         let lines = fs.wear()?.iter().sum();
         if lines >= self.lines + WEAR_LINES_MIN {
             fs.save_wear()?;
@@ -400,6 +401,7 @@ fn opening(request: &Request) -> Result<Opening> {
         index_bytes: request.args.index_memory,
         ignore_default_acls: !request.words.options.has_acls(),
         placement: request.args.placement.map_or(Placement::Wasa, PlacementArg::placement),
+        ..OpenOptions::default()
     };
     let (arena_bytes, device) = (request.args.arena_max, request.args.device);
     Ok(Opening { pm, fs, arena_bytes, device })

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use novale_layout::LINE;
+use novale_layout::{LINE, Partner, PmAddr};
 
 /// Adjacent bytes of a page that lie in the same copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,34 @@ pub(crate) fn line_runs(word: u64, bytes: Range<u64>) -> impl Iterator<Item = Li
         at = to;
         Some(LineRun { in_partner, bytes })
     })
+}
+
+/// Where the current bytes of a page lie, in order: at `home`, or in the partner, as `word` says; each run
+/// with the place of its first byte.
+pub(crate) fn places(
+    home: PmAddr,
+    partner: Partner,
+    word: u64,
+    bytes: Range<u64>,
+) -> impl Iterator<Item = (PmAddr, Range<u64>)> {
+    line_runs(word, bytes).flat_map(move |run| {
+        let Range { start: mut at, end } = run.bytes;
+        std::iter::from_fn(move || {
+            let (copy, (from, room)) = if run.in_partner {
+                (partner.page(), partner.place(at))
+            } else {
+                (home, (at, end - at))
+            };
+            let bytes = at..end.min(at + room);
+            at = bytes.end;
+            (!bytes.is_empty()).then(|| (copy.add(from), bytes))
+        })
+    })
+}
+
+/// The runs of lines of a page whose bits are set, in bytes from its start.
+pub(crate) fn set_runs(lines: u64) -> impl Iterator<Item = Range<u64>> {
+    line_runs(lines, 0..64 * LINE).filter(|run| run.in_partner).map(|run| run.bytes)
 }
 
 /// The bits of the lines that bytes of a page touch; at least one.
@@ -79,6 +107,28 @@ mod tests {
             }
             assert_eq!(at, end.max(start));
         }
+    }
+
+    #[test]
+    fn slots_go_round_the_end_of_their_page() {
+        let [home, page] = [8, 9].map(|at| PmAddr::new(0, at * 4096));
+        let found = |partner, word, bytes| {
+            let found: Vec<_> = places(home, partner, word, bytes)
+                .map(|(at, bytes)| (at.byte(), bytes.start, bytes.end))
+                .collect();
+            found
+        };
+        let slots = Partner::slots(page, 62);
+        assert_eq!(slots.slots_of(0b1101), 0b11 | 1 << 62);
+        let [home, page] = [home, page].map(PmAddr::byte);
+        assert_eq!(
+            found(slots, 0b10, 0..200),
+            [(home, 0, 64), (page + 63 * 64, 64, 128), (home + 128, 128, 200)]
+        );
+        let round = [(page + 62 * 64 + 10, 10, 128), (page, 128, 180)];
+        assert_eq!(found(slots, 0b111, 10..180), round);
+        assert_eq!(found(Partner::own(PmAddr::new(0, page)), !0, 10..180), [(page + 10, 10, 180)]);
+        assert_eq!(set_runs(0b1011).collect::<Vec<_>>(), [0..128, 192..256]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(crate) mod dir_index;
 pub(crate) mod media;
 pub(crate) mod numbers;
 pub(crate) mod pairs;
+pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod view;
 pub(crate) mod words;

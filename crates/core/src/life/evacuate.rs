@@ -214,7 +214,7 @@ impl Fold for NamesSlot {
 
     fn pair(&mut self, _at: &Logged<'_>, pair: &Pair) -> Result<()> {
         self.see(pair.home);
-        self.see(pair.partner);
+        pair.partner_page().into_iter().for_each(|page| self.see(page));
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::inode::state::{InodePlace, LogId};
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, Mappings, resolve};
 use crate::log::covered::{CoveredEnd, changed_lines};
-use crate::log::pairs::LoggedPairs;
+use crate::log::pairs::{LoggedPairs, PartnerPages};
 use crate::log::redo::{Owed, RedoFrom, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::op::journal::Journal;
@@ -268,11 +268,13 @@ impl Scan<'_> {
             }
         }
         if identity.kind != FileKind::Directory {
-            let mut has_pairs = false;
+            let (mut has_pairs, mut partners) = (false, PartnerPages::default());
             resolve(mappings.all(), &mut |first, extent| {
                 for (_, pair) in pairs.of(first, extent) {
-                    has_pairs = true;
-                    taking.take(Extent { addr: pair.partner, pages: 1 })?;
+                    has_pairs |= pair.partner_page().is_some();
+                    if let Some(addr) = partners.take(ino, pair)? {
+                        taking.take(Extent { addr, pages: 1 })?;
+                    }
                 }
                 taking.take(extent)
             })?;
@@ -476,7 +478,8 @@ impl Settled<'_> {
         })?;
         resolve(self.mappings.all(), &mut |first, extent| -> Result<()> {
             mapped.extend(extent.each_raw());
-            mapped.extend(self.pairs.of(first, extent).map(|(_, pair)| pair.partner.raw()));
+            let partners = self.pairs.of(first, extent).filter_map(|(_, pair)| pair.partner_page());
+            mapped.extend(partners.map(PmAddr::raw));
             Ok(())
         })?;
         Ok(mapped)

@@ -10,7 +10,7 @@ use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
-use crate::base::lines::{LineRun, line_runs};
+use crate::base::lines::{places, set_runs};
 use crate::inode::state::{LogId, State};
 use crate::inode::view::View;
 use crate::log::Logged;
@@ -127,12 +127,8 @@ fn cover_pages(pm: &Pm, crc: &mut DataCrc, extent: Extent) -> Result<()> {
 /// Where the lines lie that a pair entry's operation stored, in order, and how many bytes.
 pub(crate) fn changed_lines(pair: &Pair) -> impl Iterator<Item = (PmAddr, u64)> {
     let Pair { home, partner, word, changed, .. } = *pair;
-    let changed = line_runs(changed, 0..PAGE).filter(|run| run.in_partner);
-    let runs = changed.flat_map(move |run| line_runs(word, run.bytes));
-    runs.map(move |LineRun { in_partner, bytes }| {
-        let copy = if in_partner { partner } else { home };
-        (copy.add(bytes.start), bytes.end - bytes.start)
-    })
+    let runs = set_runs(changed).flat_map(move |bytes| places(home, partner, word, bytes));
+    runs.map(|(at, bytes)| (at, bytes.end - bytes.start))
 }
 
 /// Their checksum, without a seed.

@@ -4,9 +4,39 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use novale_layout::{PAGE, Pair};
+use novale_layout::{Ino, PAGE, Pair, PmAddr};
 
+use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
+use crate::inode::pairs::GROUP;
+
+/// The pages that the partners of a file's pages lie in, each once.
+#[derive(Debug, Default)]
+pub(crate) struct PartnerPages {
+    /// Of those that are shared by their addresses: the group of the pages that share one, and the slots
+    /// in use.
+    shared: BTreeMap<u64, (u64, u64)>,
+}
+
+impl PartnerPages {
+    /// The page that a pair has its partner in, if no pair before it has.
+    pub(crate) fn take(&mut self, ino: Ino, pair: &Pair) -> Result<Option<PmAddr>> {
+        let Some(page) = pair.partner_page().filter(|_| pair.partner.is_shared()) else {
+            return Ok(pair.partner_page());
+        };
+        let (group, slots) = (pair.file_page.get() / GROUP, pair.partner.slots_of(pair.word));
+        let Some((of, used)) = self.shared.get_mut(&page.raw()) else {
+            self.shared.insert(page.raw(), (group, slots));
+            return Ok(Some(page));
+        };
+        if *of != group || *used & slots != 0 {
+            let found = format!("slots {slots:#x} of file page {}, in use", pair.file_page.get());
+            return Err(Error::damaged_inode(ino, "pair entry", page, found));
+        }
+        *used |= slots;
+        Ok(None)
+    }
+}
 
 /// The newest pair entry of each page that no later entry has mapped or taken out.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@
 //! both together are the file: a client that dies before it falls has changed nothing that is seen.
 
 use novale_arena::Arena;
-use novale_layout::{FilePage, Ino, LINE, PAGE, Pair, PmAddr, RoFeature};
+use novale_layout::{FilePage, Ino, LINE, PAGE, Pair, Partner, PmAddr, RoFeature};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extents, match_extents};
@@ -156,7 +156,9 @@ impl Fs {
             let pair = view.pair(arena, page)?;
             // What lies after the end of the file in its last page, and further on, is nobody's.
             let is_inside = page < view.size() / PAGE;
-            let is_few = block.mask().count_ones() <= PAIR_LINES_MAX;
+            // Slots that a flush needs might be in use.
+            let has_slots = pair.is_some_and(|pair| pair.partner.is_shared());
+            let is_few = !has_slots && block.mask().count_ones() <= PAIR_LINES_MAX;
             match self.page_addr(view, page)? {
                 Some(home)
                     if may_pair && is_few && is_inside && (pair.is_some() || partners_left > 0) =>
@@ -191,7 +193,7 @@ impl Fs {
         let mut pairs = Vec::with_capacity(plan.lines.len());
         let mut next_partner = copies;
         for (block, home, pair) in &plan.lines {
-            let partner = pair.map_or_else(|| tx.page(next_partner), |pair| pair.partner);
+            let partner = pair.map_or_else(|| tx.page(next_partner), |pair| pair.partner.page());
             next_partner += u64::from(pair.is_none());
             let word = pair.map_or(0, |pair| pair.word);
             pairs.push(store_lines(&mut tx, block, [*home, self.checked(partner)?], word)?);
@@ -225,7 +227,7 @@ impl Fs {
             }
             for pair in &pairs {
                 let paired = Paired::new(pair.partner, pair.word, op_seq);
-                view.set_pair(arena, pair.file_page.get(), &paired)?;
+                let _has_its_own = view.set_pair(arena, pair.file_page.get(), &paired)?;
             }
             view.set_unbuffered();
             Ok(())
@@ -281,6 +283,7 @@ fn store_lines(
             tx.stream(at, lines.get(from..to).unwrap_or_default());
         }
     }
+    let partner = Partner::own(partner);
     Ok(Pair { file_page: FilePage::new(block.page()), home, partner, word, changed })
 }
 

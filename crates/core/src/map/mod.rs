@@ -11,5 +11,6 @@ pub(crate) mod hold;
 pub(crate) mod kernel_mapped;
 pub(crate) mod read;
 pub(crate) mod resolve;
+pub(crate) mod slots;
 pub(crate) mod unpair;
 pub(crate) mod write_back;

@@ -7,11 +7,11 @@
 
 use std::ops::Range;
 
-use novale_layout::{PAGE, PmAddr};
+use novale_layout::{PAGE, Partner, PmAddr};
 
 use crate::base::error::Result;
 use crate::base::extent::pages_touched;
-use crate::base::lines::{line_runs, one_copy};
+use crate::base::lines::{one_copy, places};
 use crate::fs::Fs;
 use crate::inode::pairs::{PairPlace, Paired};
 use crate::inode::view::View;
@@ -59,27 +59,30 @@ impl Fs {
         bytes: Range<u64>,
         into: &mut [u8],
     ) -> Result<()> {
+        let partner = pair.partner();
         match one_copy(pair.word, &bytes) {
             Some(false) => Ok(self.pm.load_in_page(pair.home, bytes.start, into)?),
-            Some(true) => Ok(self.pm.load_in_page(pair.partner(), bytes.start, into)?),
-            None => self.load_runs(pair.home, pair.partner(), pair.word, bytes, into),
+            Some(true) if !partner.is_shared() => {
+                Ok(self.pm.load_in_page(partner.page(), bytes.start, into)?)
+            }
+            Some(true) | None => self.load_runs(pair.home, partner, pair.word, bytes, into),
         }
     }
 
+    /// Loads bytes of a page run by run, each from the copy that has it.
     #[inline(never)]
-    fn load_runs(
+    pub(crate) fn load_runs(
         &self,
         home: PmAddr,
-        partner: PmAddr,
+        partner: Partner,
         word: u64,
         bytes: Range<u64>,
         mut into: &mut [u8],
     ) -> Result<()> {
-        for run in line_runs(word, bytes) {
-            let copy = if run.in_partner { partner } else { home };
-            let len = usize::try_from(run.bytes.end - run.bytes.start).unwrap_or(usize::MAX);
+        for (at, bytes) in places(home, partner, word, bytes) {
+            let len = usize::try_from(bytes.end - bytes.start).unwrap_or(usize::MAX);
             let (piece, later) = into.split_at_mut(len.min(into.len()));
-            self.pm.load_in_page(copy, run.bytes.start, piece)?;
+            self.pm.load_in_page(at.page(), at.byte() % PAGE, piece)?;
             into = later;
         }
         Ok(())
@@ -97,11 +100,8 @@ impl Fs {
         let Some(pair) = view.pair(self.arena(), page)? else {
             return each(home.add(bytes.start), bytes.end - bytes.start);
         };
-        for run in line_runs(pair.word, bytes) {
-            let copy = if run.in_partner { pair.partner } else { home };
-            each(copy.add(run.bytes.start), run.bytes.end - run.bytes.start)?;
-        }
-        Ok(())
+        places(home, pair.partner, pair.word, bytes)
+            .try_for_each(|(at, bytes)| each(at, bytes.end - bytes.start))
     }
 
     /// Copies a file's bytes out; the caller validates the view afterwards.

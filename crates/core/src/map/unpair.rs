@@ -1,4 +1,5 @@
-//! Taking pairs apart: pages with two copies are copied into one, by a commit that changes nothing else.
+//! Taking pairs apart: pages with two copies are copied into one, by a commit that changes nothing else;
+//! lines that lie in slots are stored to their pages.
 //!
 //! What moves pages, or shows them to a mapping, knows of one copy alone and calls this first. So does
 //! who needs the room, and who drops a view or closes the pool: in a pool that is in use, pairs are of
@@ -59,9 +60,25 @@ impl Fs {
         self.unpair(call, locked, 0..FILE_PAGES_MAX)
     }
 
+    /// Takes the pairs of some pages apart.
+    fn unpair_some(&self, call: &Call<'_>, locked: &Locked<'_>, pages: &[u64]) -> Result<()> {
+        let (mut copied, mut in_slots) = (Vec::new(), Vec::new());
+        for page in pages {
+            match locked.view.pair(self.arena(), *page)? {
+                Some(pair) if pair.partner.is_shared() => in_slots.push((*page, pair)),
+                Some(_) => copied.push(*page),
+                None => {}
+            }
+        }
+        if !in_slots.is_empty() {
+            self.store_back(call, locked, &in_slots)?;
+        }
+        if copied.is_empty() { Ok(()) } else { self.copy_pairs(call, locked, &copied) }
+    }
+
     /// Crash points: the copies and their entries lie after the log's tail until the line counts. It has
     /// no data checksum: the form is the two-fence one.
-    fn unpair_some(&self, call: &Call<'_>, locked: &Locked<'_>, pages: &[u64]) -> Result<()> {
+    fn copy_pairs(&self, call: &Call<'_>, locked: &Locked<'_>, pages: &[u64]) -> Result<()> {
         let view = &locked.view;
         let mut tx = FileTx::begin(self, call, locked);
         tx.take(pages.len() as u64, Need::Release)?;

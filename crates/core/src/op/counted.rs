@@ -35,6 +35,8 @@ pub enum Written {
     Source = 8,
     /// To the write buffer.
     Buffered = 9,
+    /// To slots that pages share.
+    Lawn = 17,
 }
 
 /// What became of bytes that were to be buffered; of each kind there are two counts.
@@ -58,7 +60,8 @@ pub enum Buffering {
 }
 
 const _: () = assert!((Written::Buffered as usize) < Buffering::Hit as usize);
-const _: () = assert!((Buffering::Verdict as usize) < ASKED_KINDS);
+const _: () = assert!((Buffering::Verdict as usize) < Written::Lawn as usize);
+const _: () = assert!((Written::Lawn as usize) < ASKED_KINDS);
 
 impl Buffering {
     /// Both counts.
@@ -71,7 +74,7 @@ impl Buffering {
 
 impl Written {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Cow,
         Self::Append,
         Self::InPlace,
@@ -82,6 +85,7 @@ impl Written {
         Self::Undo,
         Self::Source,
         Self::Buffered,
+        Self::Lawn,
     ];
 
     /// In a word; of a method, that of the command line.
@@ -98,6 +102,7 @@ impl Written {
             Self::Undo => "adl",
             Self::Source => "zcl",
             Self::Buffered => "buffered",
+            Self::Lawn => "lawn",
         }
     }
 
@@ -118,6 +123,7 @@ impl From<Method> for Written {
             Method::Paired => Self::Paired,
             Method::Undo => Self::Undo,
             Method::Source => Self::Source,
+            Method::Lawn => Self::Lawn,
         }
     }
 }

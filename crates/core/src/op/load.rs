@@ -215,7 +215,7 @@ impl Fold for Rebuild<'_> {
         }
         self.view.reserve_pair(self.arena, page)?;
         let paired = Paired::new(partner, word, at.header.op_seq);
-        self.view.set_pair(self.arena, page, &paired)
+        self.view.set_pair(self.arena, page, &paired).map(|_freed_long_ago| ())
     }
 
     fn redo(&mut self, at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {

@@ -16,7 +16,7 @@
 //! believe, since the view's counter has moved.
 
 use arrayvec::ArrayVec;
-use novale_layout::{FilePage, LINE, PAGE, Pair, PmAddr};
+use novale_layout::{FilePage, LINE, PAGE, Pair, Partner, PmAddr};
 use novale_pm::Purpose;
 use novale_policy::Method;
 
@@ -37,14 +37,20 @@ const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 64;
 
 /// What a write changes of one page.
-struct PagePart<'d> {
-    piece: PagePiece<'d>,
-    home: PmAddr,
+pub(crate) struct PagePart<'d> {
+    pub(crate) piece: PagePiece<'d>,
+    pub(crate) home: PmAddr,
     /// None: the page has no partner yet.
-    pair: Option<Paired>,
+    pub(crate) pair: Option<Paired>,
 }
 
-type PageParts<'d> = ArrayVec<PagePart<'d>, PAGES_MAX>;
+pub(crate) type PageParts<'d> = ArrayVec<PagePart<'d>, PAGES_MAX>;
+
+impl PagePart<'_> {
+    fn has_slots(&self) -> bool {
+        self.pair.is_some_and(|pair| pair.partner.is_shared())
+    }
+}
 
 impl Fs {
     /// Overwrites bytes of the file by paired pages, or copies the pages where one is a hole or may have
@@ -58,10 +64,13 @@ impl Fs {
     ) -> Result<Method> {
         let view = &locked.view;
         let mut parts = PageParts::new();
-        if !self.find_parts(view, plan.offset, data, &mut parts)?
-            || self.is_worn(call, &parts)?
-            || !self.may_have_partners(call, view, &parts)?
-        {
+        if !self.find_parts(view, plan.offset, data, &mut parts)? || self.is_worn(call, &parts)? {
+            return self.write_copied(call, locked, plan, data);
+        }
+        if plan.method == Method::Lawn || parts.iter().any(PagePart::has_slots) {
+            return self.write_to_slots(call, locked, plan, data, &parts);
+        }
+        if !self.may_have_partners(call, view, &parts)? {
             return self.write_copied(call, locked, plan, data);
         }
         let fresh = || parts.iter().filter(|part| part.pair.is_none()).map(|part| part.piece);
@@ -85,7 +94,7 @@ impl Fs {
     /// Takes the room for a pair back that was not made.
     #[cold]
     pub(crate) fn unreserve(&self, view: &View<'_>, page: u64) -> Result<()> {
-        if view.pair(self.arena(), page)?.is_some() {
+        if view.newest_pair(self.arena(), page)?.is_some() {
             return Ok(());
         }
         view.publish(|| view.end_pairs(self.arena(), page..page + 1, |_| ()))
@@ -110,7 +119,7 @@ impl Fs {
         let mut stored: ArrayVec<(Pair, u32), PAGES_MAX> = ArrayVec::new();
         let mut taken = 0;
         for part in parts {
-            let partner = part.pair.map_or_else(|| tx.page(taken), |pair| pair.partner);
+            let partner = part.pair.map_or_else(|| tx.page(taken), |pair| pair.partner.page());
             taken += u64::from(part.pair.is_none());
             let partner = self.checked(partner)?;
             stored.push(self.store_part(&mut tx, view, part, partner, plan.is_single)?);
@@ -126,7 +135,8 @@ impl Fs {
         tx.commit(|_, _| {
             stored.iter().try_for_each(|(pair, _)| {
                 let paired = Paired::new(pair.partner, pair.word, op_seq);
-                view.set_pair(self.arena(), pair.file_page.get(), &paired)
+                let _has_its_own = view.set_pair(self.arena(), pair.file_page.get(), &paired)?;
+                Ok(())
             })
         })?;
         Ok(true)
@@ -220,6 +230,7 @@ impl Fs {
         }
         // After the stores: they drain meanwhile.
         let sum = if is_summed { novale_crc::append(0, &lines) } else { 0 };
+        let partner = Partner::own(partner);
         Ok((Pair { file_page: FilePage::new(file_page), home, partner, word, changed }, sum))
     }
 
@@ -236,7 +247,7 @@ impl Fs {
             return Ok(());
         }
         let copy = match part.pair {
-            Some(pair) if pair.word >> (bytes.start / LINE) & 1 == 1 => pair.partner,
+            Some(pair) if pair.word >> (bytes.start / LINE) & 1 == 1 => pair.partner.page(),
             _ => part.home,
         };
         let mut line = [0; LINE_BYTES];

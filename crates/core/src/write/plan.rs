@@ -118,6 +118,7 @@ fn feature(method: Method) -> Option<RoFeature> {
         Method::FineLog | Method::Undo => Some(RoFeature::Redo),
         Method::Paired => Some(RoFeature::Pairs),
         Method::Source => Some(RoFeature::Sources),
+        Method::Lawn => Some(RoFeature::Slots),
         Method::CopyOnWrite | Method::Append | Method::InPlace => None,
     }
 }
@@ -283,7 +284,7 @@ impl Fs {
         plan.is_single = len <= SMALL_BYTES_MAX as u64
             && match method {
                 Method::CopyOnWrite => self.is_single(plan.pages() * PAGE),
-                Method::Append | Method::FineLog | Method::Paired | Method::Undo => {
+                Method::Append | Method::FineLog | Method::Paired | Method::Lawn | Method::Undo => {
                     self.is_single(len)
                 }
                 Method::InPlace | Method::Source => false,
@@ -308,7 +309,7 @@ impl Fs {
         let stands = match expected.method {
             Method::FineLog | Method::Undo | Method::Source => false,
             Method::InPlace => !view.has_pairs(),
-            Method::CopyOnWrite | Method::Append | Method::Paired => true,
+            Method::CopyOnWrite | Method::Append | Method::Paired | Method::Lawn => true,
         };
         if shape == expected.shape && stands {
             return Ok(None);
@@ -326,7 +327,7 @@ impl Fs {
                 !self.is_whole(view, first, pages)? || self.is_paired(view, first, pages)?
             }
             Method::InPlace | Method::Undo => self.is_paired(view, first, pages)?,
-            Method::CopyOnWrite | Method::Append | Method::Paired => false,
+            Method::CopyOnWrite | Method::Append | Method::Paired | Method::Lawn => false,
         };
         // The file may have got another policy since the superblock was asked.
         let is_unsaid = feature(plan.method).is_some_and(|feature| !self.is_used(feature));

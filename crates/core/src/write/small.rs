@@ -60,9 +60,12 @@ impl Fs {
             Method::CopyOnWrite => {
                 (PAGE_BYTES, expected.is_single && expected.offset.is_multiple_of(PAGE))
             }
-            Method::InPlace | Method::FineLog | Method::Paired | Method::Undo | Method::Source => {
-                (data.len(), false)
-            }
+            Method::InPlace
+            | Method::FineLog
+            | Method::Paired
+            | Method::Lawn
+            | Method::Undo
+            | Method::Source => (data.len(), false),
         };
         let chunks = if is_summed { data.len() / chunk } else { 0 };
         let sums = sums.get_mut(..chunks).unwrap_or_default();
@@ -85,7 +88,9 @@ impl Fs {
             }
             Method::InPlace => self.write_in_place(call, &locked, plan.offset, data)?,
             Method::FineLog => self.write_fine_log(call, &locked, plan, data)?,
-            Method::Paired => made = self.write_paired(call, &locked, plan, data)?,
+            Method::Paired | Method::Lawn => {
+                made = self.write_paired(call, &locked, plan, data)?;
+            }
             Method::Undo => made = self.write_undo(call, &locked, plan, data)?,
             Method::Source => {
                 let copied = WriteBytes { data, ..*written };
@@ -102,13 +107,14 @@ impl Fs {
     fn ask_for_ends(&self, file: &FoundFile<'_>, plan: &WritePlan) {
         let Some(view) = file.view else { return };
         let WritePlan { offset, end, .. } = *plan;
-        if plan.method == Method::Paired && view.has_pairs() {
+        let has_lines = matches!(plan.method, Method::Paired | Method::Lawn);
+        if has_lines && view.has_pairs() {
             for page in plan.first_page()..plan.first_page() + plan.pages() {
                 view.ask_for_pair(self.arena().known(), page);
             }
         }
-        if matches!(plan.method, Method::Append | Method::Paired) {
-            let ends = [offset, if plan.method == Method::Paired { end } else { 0 }];
+        if has_lines || plan.method == Method::Append {
+            let ends = [offset, if has_lines { end } else { 0 }];
             for at in ends.into_iter().filter(|at| !at.is_multiple_of(LINE)) {
                 let addr = view.index().get(self.arena(), at / PAGE).unwrap_or(0);
                 if addr != 0 {

@@ -97,6 +97,7 @@ fn of_a_log_entry() {
         |addr, count| Entry::Write { file_page: FilePage::new(0), addr, count, snapshot_epoch: 0 };
     let pair = |home, partner| {
         let (file_page, home) = (FilePage::new(0), PmAddr::new(0, home));
+        let partner = Partner::own(partner);
         Entry::Pair(Pair { file_page, home, partner, word: 1, changed: 1 })
     };
     let root = [

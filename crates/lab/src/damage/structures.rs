@@ -6,9 +6,9 @@ use novale_layout::{
     COMMIT_OFFSETS, CommitLine, Crc32c, ENTRY_BYTES_MAX, Entry, FileKind, IDENTITY_OFFSET,
     INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES,
     JournalLines, JournalRecord, LOG_NEXT_OFFSET, LogPageHeader, MAX_SLOTS, PAGE,
-    POOL_STATE_OFFSETS, PmAddr, PoolState, Redo, SAVED_PAYLOAD_OFFSET, SEQ_LIMIT, SIZE_LIMIT,
-    SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SOURCE_BYTES_MAX, SUPERBLOCK_BYTES, SavedPageHeader,
-    Seed, SlotHeader, SlotState, Superblock,
+    POOL_STATE_OFFSETS, Partner, PmAddr, PoolState, Redo, SAVED_PAYLOAD_OFFSET, SEQ_LIMIT,
+    SIZE_LIMIT, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SOURCE_BYTES_MAX, SUPERBLOCK_BYTES,
+    SavedPageHeader, Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::Pm;
 
@@ -442,7 +442,13 @@ impl Surgeon<'_> {
                 0 => pair.word = number(random, pair.word),
                 1 => pair.changed = number(random, pair.changed).max(1),
                 2 => pair.home = addr(random, pair.home, self.pages).page(),
-                _ => pair.partner = addr(random, pair.partner, self.pages).page(),
+                _ => {
+                    let page = addr(random, pair.partner.page(), self.pages).page();
+                    let shift = random.u32(0..64);
+                    let is_shared = random.bool();
+                    let slots = Partner::slots(page, shift);
+                    pair.partner = if is_shared { slots } else { Partner::own(page) };
+                }
             },
             Entry::Attributes(attributes) => attributes.atime_ns = time(random, 0),
             Entry::DentryAdd { ino: of, cookie, generation, .. } => match random.u32(0..3) {

@@ -15,7 +15,7 @@ mod write;
 pub use attributes::Attributes;
 pub use dentry::DentryRef;
 pub use header::{EntryHeader, EntryKind};
-pub use pair::Pair;
+pub use pair::{Pair, Partner};
 pub use redo::{REDO_BYTES_MAX, Redo};
 pub use source::{SOURCE_BYTES_MAX, Source};
 

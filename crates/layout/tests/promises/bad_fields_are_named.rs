@@ -3,8 +3,8 @@
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, Pair, PairLine,
-    PmAddr, PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState, Source,
-    Superblock, XattrPageHeader,
+    Partner, PmAddr, PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState,
+    Source, Superblock, XattrPageHeader,
 };
 
 use crate::structures::{Home, Logged, Structure, documented_crc};
@@ -205,7 +205,7 @@ fn of_every_entry() {
 const PAIR: Pair = Pair {
     file_page: FilePage::new(5),
     home: PAGE,
-    partner: PmAddr::new(0, 8192),
+    partner: Partner::own(PmAddr::new(0, 8192)),
     word: 1,
     changed: 1,
 };
@@ -218,6 +218,12 @@ fn of_the_pair_entry() {
     refuses_no_page(&value, 24, "home");
     refuses_no_page(&value, 32, "partner");
     refuses(&value, 32, &PAGE.raw().to_le_bytes(), "partner");
+    refuses(&value, 32, &Partner::slots(PAGE, 3).raw().to_le_bytes(), "partner");
+    // A shift of no slots.
+    refuses(&value, 32, &((PAGE.raw() + 4096) | 3).to_le_bytes(), "partner");
+    let partner = Partner::slots(PmAddr::new(0, 8192), 63);
+    let bytes = partner.raw().to_le_bytes();
+    assert_eq!(edited(&value, 32, &bytes).unwrap().1, Entry::Pair(Pair { partner, ..PAIR }));
     refuses(&value, 48, &[0; 8], "changed");
     ignores(&value, 56, 8);
 }

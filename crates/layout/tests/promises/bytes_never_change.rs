@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
-    JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, Pair, PairLine, PmAddr,
+    JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, Pair, PairLine, Partner, PmAddr,
     PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Source, Superblock,
     WearLine, XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
@@ -223,7 +223,13 @@ fn of_the_write_entry() {
 #[test]
 fn of_the_pair_entry() {
     let (home, partner) = (page(0x99), page(0x77));
-    let pair = Pair { file_page: FilePage::new(5), home, partner, word: 0xf0, changed: 0xff };
+    let pair = Pair {
+        file_page: FilePage::new(5),
+        home,
+        partner: Partner::own(partner),
+        word: 0xf0,
+        changed: 0xff,
+    };
     assert_bytes(
         &Logged(12, Entry::Pair(pair)),
         &[

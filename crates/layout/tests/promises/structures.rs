@@ -6,9 +6,9 @@ use std::ops::Range;
 use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION,
     IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
-    Pair, PairLine, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT, SESSION_LIMIT,
-    SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SOURCE_BYTES_MAX, SavedPageHeader, Seed,
-    SlotHeader, SlotState, Source, Superblock, WearLine, XattrPageHeader,
+    Pair, PairLine, Partner, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT,
+    SESSION_LIMIT, SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SOURCE_BYTES_MAX, SavedPageHeader,
+    Seed, SlotHeader, SlotState, Source, Superblock, WearLine, XattrPageHeader,
 };
 use proptest::prelude::*;
 
@@ -118,6 +118,11 @@ pub(crate) fn ino() -> impl Strategy<Value = Ino> + Clone {
     prop_oneof![2u64..1 << 20, 2u64..(1 << 40) - 1].prop_map(Ino::new)
 }
 
+fn partner() -> impl Strategy<Value = Partner> {
+    let slots = (page(), 0..64_u32).prop_map(|(page, shift)| Partner::slots(page, shift));
+    prop_oneof![page().prop_map(Partner::own), slots]
+}
+
 pub(crate) fn page() -> impl Strategy<Value = PmAddr> + Clone {
     (0u8..64, 1u64..1 << 36).prop_map(|(slot, page)| PmAddr::new(slot, page * 4096))
 }
@@ -207,8 +212,8 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
             snapshot_epoch,
         },
     );
-    let pair = (file_page(), page(), page(), any::<u64>(), 1..u64::MAX)
-        .prop_filter("two copies", |(_, home, partner, _, _)| home != partner)
+    let pair = (file_page(), page(), partner(), any::<u64>(), 1..u64::MAX)
+        .prop_filter("two copies", |(_, home, partner, _, _)| *home != partner.page())
         .prop_map(|(file_page, home, partner, word, changed)| {
             Entry::Pair(Pair { file_page, home, partner, word, changed })
         });

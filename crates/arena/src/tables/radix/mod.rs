@@ -270,6 +270,26 @@ impl<'a> Radix<'a> {
         Some(Some(pair_in(arena.block(Off::from_raw(at))?, key)))
     }
 
+    /// As [`Radix::pair`], of the 64 keys around `key` that share a node; none where there is no node.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage, or a writer at work.
+    pub fn pairs_around(
+        self,
+        arena: &'a Arena,
+        key: u64,
+    ) -> Result<impl Iterator<Item = (u64, PairRef<'a>)>, BadOffset> {
+        let leaf = match self.root() {
+            Root::Node { off, height } if covers(height, key) => leaf_at(arena, off, height, key)?,
+            Root::Empty | Root::Value(_) | Root::Node { .. } => None,
+        };
+        let leaf: Option<PairsLeaf<'_>> = leaf.map(|leaf| arena.block(leaf)).transpose()?;
+        let keys = (key & !63)..=(key | 63);
+        Ok(leaf
+            .into_iter()
+            .flat_map(move |leaf| keys.clone().map(move |key| (key, pair_in(leaf, key)))))
+    }
+
     #[cold]
     fn pair_checked(self, arena: &'a Arena, key: u64) -> Result<Option<PairRef<'a>>, BadOffset> {
         let Root::Node { off, height } = self.root() else { return Ok(None) };

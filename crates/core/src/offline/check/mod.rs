@@ -27,7 +27,7 @@ use crate::life::open::refuse_without_root;
 use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
-use crate::log::pairs::LoggedPairs;
+use crate::log::pairs::{LoggedPairs, PartnerPages};
 use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::missing::Missing;
@@ -328,11 +328,13 @@ impl Checker<'_> {
         replay(self.pm, &id, Some(kind), &line, &mut log)?;
         all.log_entries += log.entries;
         let (page_seq, mut pages) = (log.page_seq, log.pages);
-        let mut has_pairs = false;
+        let mut partners = PartnerPages::default();
         resolve(&log.mappings, &mut |first, extent| {
             for (_, pair) in log.pairs.of(first, extent) {
-                (pages, has_pairs) = (pages + 1, true);
-                self.pages.mark(pair.partner, 1, &owner)?;
+                if let Some(page) = partners.take(ino, pair)? {
+                    pages += 1;
+                    self.pages.mark(page, 1, &owner)?;
+                }
             }
             pages += extent.pages;
             self.note_missing(ino, extent, all);
@@ -352,8 +354,7 @@ impl Checker<'_> {
         {
             self.found(ino, &error, all);
         }
-        let of_pairs = if has_pairs { RoFeature::Pairs.bit() } else { 0 };
-        all.features |= features_of(log.xattr_root, log.project) | log.features | of_pairs;
+        all.features |= features_of(log.xattr_root, log.project) | log.features;
         all.count(log.project, pages);
         media::check_numbers(ino, &place, line.op_seq, page_seq)
             .unwrap_or_else(|error| all.findings.push(finding(&error)));
@@ -444,6 +445,8 @@ impl Fold for CheckedLog<'_> {
     }
 
     fn pair(&mut self, _at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        let shared = pair.partner.is_shared();
+        self.features |= if shared { RoFeature::Slots } else { RoFeature::Pairs }.bit();
         self.pairs.pair(pair);
         Ok(())
     }

@@ -14,7 +14,7 @@ use novale_pm::Pm;
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
 use crate::base::extent::Extent;
-use crate::base::lines::line_runs;
+use crate::base::lines::places;
 use crate::inode::chunks::Chunks;
 use crate::inode::media;
 use crate::inode::media::MediaInode;
@@ -117,7 +117,7 @@ impl Fold for GatheredLog<'_> {
     }
 
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
-        for page in [pair.home, pair.partner] {
+        for page in [Some(pair.home), pair.partner_page()].into_iter().flatten() {
             if !self.marks.contains(page, 1) {
                 let found = format!("a copy at {page}, beyond the slot");
                 return Err(Error::damaged_inode(self.inode.ino, "pair entry", at.addr, found));
@@ -268,11 +268,10 @@ impl Inode {
         let mut bytes = vec![0; 4096];
         pm.load(home, &mut bytes)?;
         for (_, pair) in self.pairs.of(file_page, Extent { addr: home, pages: 1 }) {
-            for run in line_runs(pair.word, 0..PAGE).filter(|run| run.in_partner) {
-                let [from, to] = [run.bytes.start, run.bytes.end]
-                    .map(|byte| usize::try_from(byte).unwrap_or(usize::MAX));
-                let lines = bytes.get_mut(from..to).unwrap_or_default();
-                pm.load(pair.partner.add(run.bytes.start), lines)?;
+            for (at, run) in places(home, pair.partner, pair.word, 0..PAGE) {
+                let [from, to] =
+                    [run.start, run.end].map(|byte| usize::try_from(byte).unwrap_or(usize::MAX));
+                pm.load(at, bytes.get_mut(from..to).unwrap_or_default())?;
             }
         }
         Ok(bytes)
@@ -280,7 +279,10 @@ impl Inode {
 
     /// The pages that the log maps in the end, second copies among them.
     fn copies(&self) -> impl Iterator<Item = Extent> {
-        let partners = self.pairs().map(|(_, pair)| Extent { addr: pair.partner, pages: 1 });
+        let pages = self.pairs().filter_map(|(_, pair)| pair.partner_page());
+        let partners: BTreeSet<u64> = pages.map(PmAddr::raw).collect();
+        let page = |raw| Extent { addr: PmAddr::from_raw(raw), pages: 1 };
+        let partners = partners.into_iter().map(page);
         let homes = self.extents().into_iter().map(|(_, extent)| extent);
         homes.chain(partners)
     }
@@ -505,7 +507,7 @@ impl Gathered {
         let is_shared = |addr| self.is_shared(Extent { addr, pages: 1 });
         let by_partner: BTreeSet<u64> = inode
             .pairs()
-            .filter(|(_, pair)| is_shared(pair.partner))
+            .filter(|(_, pair)| pair.partner_page().is_some_and(is_shared))
             .map(|(page, _)| page)
             .collect();
         pages.filter(|(page, addr)| is_shared(*addr) || by_partner.contains(page)).collect()
