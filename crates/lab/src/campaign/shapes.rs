@@ -135,13 +135,14 @@ pub(super) fn appends(number: u64) -> (Case, u64) {
 }
 
 /// The methods whose overwrites are tried at every border; `auto` is what all others take.
-const METHODS: [UpdatePolicy; 6] = [
+const METHODS: [UpdatePolicy; 7] = [
     UpdatePolicy::Cow,
     UpdatePolicy::InPlace,
     UpdatePolicy::FineLog,
     UpdatePolicy::Paired,
     UpdatePolicy::Adl,
     UpdatePolicy::Zcl,
+    UpdatePolicy::Lawn,
 ];
 
 /// Where overwrites begin, and how long they are: around a unit of 8, a line, a page.
@@ -149,9 +150,10 @@ const OVERWRITTEN: [u64; 5] = [0, 7, 60, 4092, 5000];
 const OVERWRITES: [u64; 6] = [1, 8, 64, 100, 4096, 8192];
 
 /// What comes after an overwrite: all that moves, copies, cuts, sums or maps what it stored to.
-const BEHIND_OVERWRITES: [&str; 12] = [
+const BEHIND_OVERWRITES: [&str; 13] = [
     "write /f offset=40 len=100 fill=2",
     "write /f offset=4000 len=200 fill=2\nwrite /f offset=4000 len=200 fill=3",
+    "write /f offset=4096 len=64 fill=2\nwrite /f offset=64 len=64 fill=3\nwrite /f offset=0 len=200 fill=4",
     "append /f len=70 fill=2\nwrite /f offset=3 len=70 fill=3",
     "set /f size=4093\nset /f size=20000",
     "punch /f offset=4096 len=4096\nwrite /f offset=4090 len=100 fill=2",

@@ -60,7 +60,7 @@ impl Plan {
 }
 
 /// The runs that are always the same, each in both forms.
-const FIXED: [fn(Form) -> Plan; 31] = [
+const FIXED: [fn(Form) -> Plan; 32] = [
     |form| always("operations", "operations", (1, form, 3)),
     |form| always("operations", "operations", (2, form, 3)).with_threads(),
     |form| always("names in turn", "in turn", (1, form, 3)).with_threads(),
@@ -83,6 +83,7 @@ const FIXED: [fn(Form) -> Plan; 31] = [
     |form| by(UpdatePolicy::FineLog, settling(form)),
     |form| by(UpdatePolicy::Paired, always("paired pages", "methods", (1, form, 3))),
     |form| by(UpdatePolicy::Adl, always("undo log", "methods", (1, form, 3))),
+    |form| by(UpdatePolicy::Lawn, always("slots of pages", "methods", (1, form, 3))),
     |form| by(UpdatePolicy::Zcl, always("sources", "sources", (1, form, 3))),
     removals,
     access_times,
