@@ -1,14 +1,14 @@
 //! The figures of LAWN ("logless, alternate writing for NVMM"): 5, random writes, random reads and mixes of
-//! both; 6, bytes stored for a request of 1 KB.
+//! both; 6, bytes stored for a request of 1 KB; 8, sizes of slots.
 //!
-//! Its published form is not built. Paired pages (`paired`, and `auto` below whole pages) take its place:
-//! they write alternately too, and all or nothing for the write.
+//! `lawn` is its zone of slots. Paired pages (`paired`, and `auto` below whole pages) write alternately too,
+//! with a page for the second copies of each. Both are all or nothing for the write.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use novale_core::UpdatePolicy;
+use novale_core::{SlotLines, UpdatePolicy};
 
 use crate::place::MB;
 use crate::plot::{Figure, Series};
@@ -34,6 +34,9 @@ const PAPER_TIMES: [(u64, f64, f64); 2] = [(128, 12.0, 1.9), (1024, 5.6, 4.3)];
 const REQUEST: u64 = 1024;
 /// How much less LAWN stores for it than copy-on-write and than fine-grained logging, in percent.
 const PAPER_LESS: (f64, f64) = (75.3, 53.8);
+
+/// The requests of figure 8, in bytes.
+const SLOT_REQUESTS: [u64; 3] = [64, 128, 1024];
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
@@ -76,7 +79,102 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
         }
         plot_6(&stored).write(folder)?;
     }
-    Ok(vec![figure_5(common, &cases), figure_6(common, &stored)])
+    let slots = slot_sizes(common, file_bytes)?;
+    if let Some(folder) = &options.svg {
+        plot_8(&slots).write(folder)?;
+    }
+    Ok(vec![figure_5(common, &cases), figure_6(common, &stored), figure_8(common, &slots)])
+}
+
+/// What slots of one size come to, for each of [`SLOT_REQUESTS`].
+struct OfSlots {
+    slot: SlotLines,
+    /// Of a mix of reads and writes, and what a write stores.
+    requests: Vec<(Rounds, Stored)>,
+    /// Pages of the pool that the slots of the file take at the end, of a hundred of its own.
+    room: f64,
+}
+
+/// Measures all sizes of slots, interleaved.
+fn slot_sizes(common: &Common, file_bytes: u64) -> Result<Vec<OfSlots>> {
+    if !common.wants("slots") {
+        return Ok(Vec::new());
+    }
+    let place = common.place();
+    let mut writers = Vec::new();
+    for slot in SlotLines::ALL {
+        writers.push(Writer::with_slots(&place, file_bytes, UpdatePolicy::Lawn, slot)?);
+    }
+    let mut all: Vec<OfSlots> = SlotLines::ALL
+        .map(|slot| OfSlots { slot, requests: Vec::new(), room: 0.0 })
+        .into_iter()
+        .collect();
+    for bytes in SLOT_REQUESTS {
+        let count = count_for(common.ops, bytes);
+        let mut rounds = vec![Rounds::default(); writers.len()];
+        for writer in &mut writers {
+            writer.renew()?;
+            writer.touch(bytes)?;
+        }
+        for _ in 0..common.rounds {
+            for (writer, rounds) in writers.iter_mut().zip(&mut rounds) {
+                rounds.push(Round::whole(on_cpu(|| writer.mixed(bytes, 5, count))?));
+            }
+        }
+        for ((writer, rounds), of) in writers.iter_mut().zip(rounds).zip(&mut all) {
+            let stored =
+                writer.stored((bytes, count), |writer, len, count| writer.mixed(len, 0, count))?;
+            of.requests.push((rounds, stored));
+            of.room = writer.room_beside()?;
+        }
+    }
+    Ok(all)
+}
+
+fn figure_8(common: &Common, sizes: &[OfSlots]) -> Report {
+    let mut columns = vec!["slot".to_owned()];
+    for bytes in SLOT_REQUESTS {
+        let request = bytes_text(bytes);
+        columns.push(format!("{request}: MB/s"));
+        columns.push(format!("{request}: bytes stored"));
+    }
+    columns.push("room, % of the file".to_owned());
+    let row = |of: &OfSlots| {
+        let mut cells = vec![Cell::Text(bytes_text(of.slot.bytes().into()))];
+        for (bytes, (rounds, stored)) in SLOT_REQUESTS.into_iter().zip(&of.requests) {
+            let count = count_for(common.ops, bytes);
+            cells.push(Cell::Count(bytes * count * 1000 / rounds.median().ns.max(1)));
+            cells.push(Cell::Ratio(float(stored.all) / float(stored.count.max(1))));
+        }
+        cells.push(Cell::Ratio(of.room));
+        cells
+    };
+    Report {
+        name: "lawn-8",
+        title: "slots of 1 to 16 lines: MB (10^6 bytes) a second of CPU time, one thread, half of the \
+                requests reads, at random multiples of their size; bytes stored for a write, for all \
+                purposes; pages that slots take after the last"
+            .into(),
+        setup: setup(common),
+        columns,
+        rows: sizes.iter().map(row).collect(),
+    }
+}
+
+fn plot_8(sizes: &[OfSlots]) -> Figure {
+    let ours = |(index, of): (usize, &OfSlots)| {
+        let per = |(_, stored): &(Rounds, Stored)| float(stored.all) / float(stored.count.max(1));
+        let name = format!("slots of {}", bytes_text(of.slot.bytes().into()));
+        Series::numbered(&name, index, of.requests.iter().map(per).map(Some).collect())
+    };
+    Figure {
+        file: "lawn-8".into(),
+        title: "LAWN, figure 8: slot sizes".into(),
+        groups: SLOT_REQUESTS.map(bytes_text).into(),
+        x: "bytes of a request".into(),
+        y: "bytes stored for all purposes".into(),
+        series: sizes.iter().enumerate().map(ours).collect(),
+    }
 }
 
 /// Measures all mixes of one size, interleaved over the methods.
@@ -123,8 +221,10 @@ fn figure_5(common: &Common, cases: &[Case]) -> Report {
         [
             "auto x cow",
             "paired x cow",
+            "lawn x cow",
             "paper: lawn x cow",
             "paired x finelog",
+            "lawn x finelog",
             "paper: lawn x finelog",
         ]
         .map(str::to_owned),
@@ -140,8 +240,10 @@ fn figure_5(common: &Common, cases: &[Case]) -> Report {
         cells.extend([
             times(UpdatePolicy::Cow, UpdatePolicy::Auto),
             times(UpdatePolicy::Cow, UpdatePolicy::Paired),
+            times(UpdatePolicy::Cow, UpdatePolicy::Lawn),
             paper_cow,
             times(UpdatePolicy::FineLog, UpdatePolicy::Paired),
+            times(UpdatePolicy::FineLog, UpdatePolicy::Lawn),
             paper_log,
         ]);
         cells
@@ -149,7 +251,7 @@ fn figure_5(common: &Common, cases: &[Case]) -> Report {
     Report {
         name: "lawn-5",
         title: "MB (10^6 bytes) a second of CPU time, one thread, requests at random multiples of their \
-                size; paired pages stand for LAWN"
+                size"
             .into(),
         setup: setup(common),
         columns,

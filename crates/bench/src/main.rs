@@ -75,7 +75,7 @@ enum Command {
     Methods,
     /// The figures of ADL and ZCL (4a, 4c, table 2): sequential writes and traces by each method.
     Adl(adl::Options),
-    /// The figures of LAWN (5 and 6): random reads, writes and mixes of both by each method.
+    /// The figures of LAWN (5, 6 and 8): random reads, writes and mixes of both by each method.
     Lawn(lawn::Options),
     /// The figures of WASA (2 to 4, 11 to 17): how even slots are worn, how long they last, and what it takes.
     Wasa(wasa::Options),

@@ -16,7 +16,7 @@ const FONT: &str = "sans-serif";
 /// Of a group's width, what its bars take.
 const BARS_WIDTH: f64 = 0.84;
 /// A colour for each method, in their order.
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(38, 70, 83),
     RGBColor(231, 111, 81),
     RGBColor(138, 177, 125),
@@ -24,6 +24,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(42, 157, 143),
     RGBColor(106, 76, 147),
     RGBColor(25, 130, 196),
+    RGBColor(188, 80, 144),
 ];
 const PAPERS: [RGBColor; 2] = [RGBColor(110, 110, 110), RGBColor(190, 190, 190)];
 

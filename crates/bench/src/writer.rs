@@ -2,13 +2,13 @@
 //! and is mapped: what zero-copy logging writes from.
 
 use anyhow::{Context, Result};
-use novale_core::{Ctx, FileKind, Form, Fs, Ino, Node, SourceRun, UpdatePolicy};
+use novale_core::{Ctx, FileKind, Fs, Ino, Node, OpenOptions, SlotLines, SourceRun, UpdatePolicy};
 use novale_layout::PAGE;
 use novale_pm::{Counters, Purpose};
 
 use crate::bed::new;
-use crate::place::{EPOCH_NS, MB, Place, Pool};
-use crate::stats::cpu_ns;
+use crate::place::{EPOCH_NS, MB, Place, Pool, options};
+use crate::stats::{cpu_ns, float};
 
 /// The methods that are compared, each a column.
 pub(crate) const METHODS: [UpdatePolicy; UpdatePolicy::ALL.len()] = UpdatePolicy::ALL;
@@ -55,8 +55,19 @@ pub(crate) struct Stored {
 impl Writer {
     /// One with a file of `file_bytes` bytes.
     pub(crate) fn new(place: &Place, file_bytes: u64, method: UpdatePolicy) -> Result<Self> {
+        Self::with_slots(place, file_bytes, method, SlotLines::default())
+    }
+
+    /// The same, with slots of so many lines.
+    pub(crate) fn with_slots(
+        place: &Place,
+        file_bytes: u64,
+        method: UpdatePolicy,
+        slot_lines: SlotLines,
+    ) -> Result<Self> {
         // Each page may have two copies. What the buffer's hold keeps goes with the pool.
-        let pool = place.pool_by(file_bytes * 2 + 128 * MB, 4, Form::Auto, method)?;
+        let options = OpenOptions { update: Some(method), slot_lines, ..options() };
+        let pool = place.pool_as(file_bytes * 2 + 128 * MB, 4, &options)?;
         let ctx = Ctx { now_ns: EPOCH_NS, hint: 0 };
         let data = vec![0xa5; DATA_BYTES];
         let fs = &pool.fs;
@@ -175,6 +186,12 @@ impl Writer {
         Ok(())
     }
 
+    /// Pages that the file has beside its own, of its log and of second copies, in a hundred of its own.
+    pub(crate) fn room_beside(&self) -> Result<f64> {
+        let blocks = self.fs().getattr(self.file)?.blocks * 512;
+        Ok(float(blocks.saturating_sub(self.file_bytes)) / float(self.file_bytes) * 100.0)
+    }
+
     /// What `count` writes of `len` bytes store.
     pub(crate) fn stored(
         &mut self,
@@ -215,10 +232,12 @@ mod tests {
 
     #[test]
     fn each_method_stores_what_it_is_about() {
-        let [cow, paired, zcl] =
-            [UpdatePolicy::Cow, UpdatePolicy::Paired, UpdatePolicy::Zcl].map(spent);
+        let [cow, paired, zcl, lawn] =
+            [UpdatePolicy::Cow, UpdatePolicy::Paired, UpdatePolicy::Zcl, UpdatePolicy::Lawn]
+                .map(spent);
         assert_eq!((cow.asked, cow.data), (MB, 4 * MB));
         assert_eq!((paired.data, zcl.data), (MB, MB));
+        assert!(lawn.data < 2 * MB, "{lawn:?}");
         assert!(zcl.all < cow.all / 3, "{zcl:?} {cow:?}");
     }
 }
