@@ -237,7 +237,8 @@ mod tests {
                 .map(spent);
         assert_eq!((cow.asked, cow.data), (MB, 4 * MB));
         assert_eq!((paired.data, zcl.data), (MB, MB));
-        assert!(lawn.data < 2 * MB, "{lawn:?}");
+        // Lines of a page whose slots are taken are stored once more.
+        assert!(lawn.data <= cow.data / 2, "{lawn:?} {cow:?}");
         assert!(zcl.all < cow.all / 3, "{zcl:?} {cow:?}");
     }
 }
