@@ -7,6 +7,7 @@
 mod support;
 
 use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,21 @@ fn slots_are_added_removed_and_replaced() {
     novale(&["slot", "remove", &d, &d]).refused(1, &["the only slot of its pool"]);
     let json = novale(&["slot", "remove", "--json", &c, &d]);
     assert!(json.code == 1 && json.out.contains("\"error\""), "{}{}", json.out, json.err);
+}
+
+/// One that root made was root's alone, and how much the slot endures was forgotten.
+#[test]
+fn a_new_slot_is_as_the_others_are() {
+    let scratch = Scratch::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| scratch.slot(name));
+    novale(&["mkfs", "--size", "2M", "--endurance", "pcm", &a, &b]).ok();
+    for slot in [&a, &b] {
+        fs::set_permissions(slot, fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    novale(&["slot", "replace", "--size", "2M", &b, &c, &a]).ok();
+    assert_eq!(fs::metadata(&c).unwrap().mode() & 0o7777, 0o640);
+    let status = novale(&["slot", "status", "--json", &a, &c]).ok();
+    assert_eq!(status.matches("100000000").count(), 2, "{status}");
 }
 
 #[test]

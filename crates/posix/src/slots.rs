@@ -245,7 +245,7 @@ fn is_member(new: &Path, slot: u8) -> JoinError {
 }
 
 /// Puts a slot in the place of another, of the pool whose slots are named, the old one among them; returns
-/// its number. The old one is no slot of a pool after that.
+/// its number. The old one is no slot of a pool after that. An `endurance` of 0 stands for the old one's.
 ///
 /// # Errors
 /// Those of opening, and of [`replace_slot`]; the pool is as it was then.
@@ -262,6 +262,7 @@ pub fn replace(
         Coming::Member(slot) => return Err(is_member(new, slot)),
         Coming::Done => confirm_header(&helpers.map_one(new)?)?,
         Coming::Nothing | Coming::Begun | Coming::Older(_) | Coming::Foreign => {
+            let endurance = if endurance == 0 { leaving.header.endurance } else { endurance };
             put_in(&slots, leaving, new, endurance, helpers)?;
         }
     }

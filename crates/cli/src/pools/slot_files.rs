@@ -2,7 +2,7 @@
 //! that cannot be done.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -97,6 +97,20 @@ pub(crate) fn check_room(paths: &[PathBuf], lens: &[u64]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives a new slot the owner and the mode of another one of its pool, so that who may use the pool still may.
+pub(crate) fn share_as(new: &Path, other: &Path) -> Result<()> {
+    let like = fs::metadata(other).with_context(|| other.display().to_string())?;
+    if !like.is_file() {
+        return Ok(());
+    }
+    let shown = || format!("{}: the owner and mode of {}", new.display(), other.display());
+    let has = fs::metadata(new).with_context(shown)?;
+    if (has.uid(), has.gid()) != (like.uid(), like.gid()) {
+        chown(new, Some(like.uid()), Some(like.gid())).with_context(shown)?;
+    }
+    fs::set_permissions(new, like.permissions()).with_context(shown)
 }
 
 /// What was done to files, undone when this is dropped before [`Changed::keep`].

@@ -35,13 +35,15 @@ pub(crate) struct SlotStatusArgs {
 /// How a slot comes to a pool.
 #[derive(Debug, Args)]
 pub(crate) struct NewSlotArgs {
-    /// The size of the new slot's file, which is made, in bytes or with a suffix K, M, G or T.
+    /// The size of the new slot's file, which is made with the owner and mode of the pool's first one, in
+    /// bytes or with a suffix K, M, G or T.
     #[arg(long, value_parser = parse_size)]
     pub(crate) size: Option<u64>,
     /// Overwrite what the new slot holds, or take one of another user.
     #[arg(long)]
     pub(crate) force: bool,
-    /// How many writes a cell of its memory endures: a number (also 1e8), dram, stt-ram or pcm.
+    /// How many writes a cell of its memory endures: a number (also 1e8), dram, stt-ram or pcm; of one that
+    /// replaces another, as many as of that unless said.
     #[arg(long, value_name = "WRITES", value_parser = parse_endurance)]
     pub(crate) endurance: Option<u64>,
     /// Print JSON; of a failure, an object with `error`.

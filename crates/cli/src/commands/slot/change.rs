@@ -90,20 +90,21 @@ impl ComingSlot<'_> {
         if is_there {
             self.check_it(pool)?;
         } else {
-            self.create(&mut made)?;
+            self.create(&mut made, pool)?;
         }
         let locked_new = holder::lock(if is_there { &[] } else { std::slice::from_ref(&new) })?;
         Ok((made, [locked, locked_new]))
     }
 
-    fn create(&self, made: &mut Changed) -> Result<()> {
+    fn create(&self, made: &mut Changed, pool: &[PathBuf]) -> Result<()> {
         let Some(size) = self.args.size else {
             bail!("{} is not there: give --size to have it made", self.path.display());
         };
         self.check_len(size)?;
         let path = self.path.to_owned();
         slot_files::check_room(std::slice::from_ref(&path), &[size])?;
-        made.create(&path, size)
+        made.create(&path, size)?;
+        pool.first().map_or(Ok(()), |other| slot_files::share_as(&path, other))
     }
 
     fn check_it(&self, pool: &[PathBuf]) -> Result<()> {
