@@ -15,7 +15,8 @@ mount=${TMPDIR:-/tmp}/$name
 export NOVALE_TALLY=${NOVALE_TALLY:-$work/tally}
 with_git=1 with_sqlite=1
 package=novale-cli program=novale
-[ -z "$once" ] || package=novale-policy program=
+changes=2000 # of the database, of which it has 50 rows each
+[ -z "$once" ] || package=novale-policy program='' changes=400
 # shellcheck source=scripts/demo/side.sh
 . scripts/demo/side.sh
 

@@ -1,5 +1,5 @@
 # One side of the demonstration: the same work in a folder of the mount and in one on disk, and what
-# can be seen of it afterwards. Sourced by scripts/demo.sh, which sets work, logs and mount.
+# can be seen of it afterwards. Sourced by scripts/demo.sh, which sets work, logs, mount and changes.
 # shellcheck shell=bash disable=SC2154
 
 # Neither the user's settings nor the time make the two repositories differ.
@@ -41,19 +41,19 @@ make_repository() {
 }
 
 fill_database() {
-  sqlite3 "$1/orders.db" >/dev/null <<'SQL' || return 1
+  sqlite3 "$1/orders.db" >/dev/null <<SQL || return 1
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, amount INTEGER, note BLOB);
 CREATE INDEX by_customer ON orders (customer);
-WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $((50 * changes)))
   INSERT INTO orders SELECT i, 'customer ' || (i * 7919 % 5000), i * 31 % 1000, zeroblob(i % 200)
   FROM n;
 SQL
   # Many small commits, as a program makes them.
   {
     echo 'PRAGMA synchronous = FULL;'
-    for i in $(seq 1 2000); do
+    for i in $(seq 1 "$changes"); do
       echo "UPDATE orders SET amount = amount + $i WHERE id BETWEEN $((i * 40)) AND $((i * 45));"
       echo "DELETE FROM orders WHERE id = $((i * 13));"
     done
