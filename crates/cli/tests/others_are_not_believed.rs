@@ -10,10 +10,11 @@
 mod support;
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 use support::{Scratch, arenas, ends, facts, novale, program, signal_daemon};
@@ -30,6 +31,34 @@ fn told(arguments: &[&str]) -> (i32, String) {
     let libc = maps.split_whitespace().find(|word| word.contains("libc.so")).unwrap();
     let output = command.env("NOVALE_PRELOAD", libc).env_remove("LD_PRELOAD").output().unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The folder is of code that programs load: under another umask anybody could write it, and an administrator
+/// who has a user's environment was led to that user's.
+#[test]
+fn code_is_kept_where_nobody_else_writes() {
+    let Some(scratch) = Scratch::for_mount("code_is_kept_where_nobody_else_writes") else { return };
+    let (slot, dir, home) = (scratch.pool(), scratch.dir(), scratch.slot("home"));
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.contains("libc.so")).unwrap();
+    let chosen = |place: &str| {
+        let script = "umask 0; exec \"$0\" run --strict sh -c 'echo $NOVALE_CACHE'";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).arg(program()).env("XDG_CACHE_HOME", place);
+        let output = shell.env("NOVALE_PRELOAD", libc).env_remove("LD_PRELOAD").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let mode = |path: &str| fs::metadata(path).unwrap().mode() & 0o7777;
+    fs::create_dir(&home).unwrap();
+    let folder = format!("{home}/cache/novale");
+    assert_eq!((chosen(&format!("{home}/cache")), mode(&folder)), (folder.clone(), 0o755));
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!((chosen(&format!("{home}/cache")), mode(&folder)), (folder.clone(), 0o755));
+    std::os::unix::fs::chown(&home, Some(NOBODY), None).unwrap();
+    assert_eq!(chosen(&format!("{home}/cache")), "/var/cache/novale");
+    novale(&["umount", &dir]).ok();
 }
 
 /// Does something as a user without rights.
@@ -56,6 +85,56 @@ fn no_pool_is_made_in_another_users_file() {
     }
     // Who means it.
     novale(&["mkfs", "--size", "16M", "--force", &slot]).ok();
+    // A link that another user has put there leads wherever he wants a file to be overwritten.
+    let (link, empty) = (scratch.slot("link"), scratch.slot("empty"));
+    fs::File::create(&empty).unwrap();
+    symlink(&empty, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
+    novale(&["mkfs", "--size", "16M", &link]).refused(1, &["symbolic link of another user's"]);
+    assert_eq!(fs::metadata(&empty).unwrap().len(), 0);
+}
+
+/// The file of a slot that was to be made was looked for by its name, and then given to the pool's owner by
+/// its name: a link that he had put there meanwhile made any file his.
+#[test]
+fn no_file_that_a_link_leads_to_is_given_to_a_pools_owner() {
+    let scratch = Scratch::new();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = scratch.slot("his");
+    fs::create_dir(&folder).unwrap();
+    let (pool, new) = (format!("{folder}/pool"), format!("{folder}/new"));
+    let victim = scratch.slot("victim");
+    fs::write(&victim, "root's").unwrap();
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o640)).unwrap();
+    novale(&["mkfs", "--size", "16M", "--quiet", &pool]).ok();
+    std::os::unix::fs::chown(&pool, Some(NOBODY), Some(NOBODY)).unwrap();
+    // Who holds the lock is waited for, with the pool's file open: nothing was at the new one's path then.
+    let mut holder = Command::new("flock");
+    holder.args([&pool, "sh", "-c", &format!("echo held; read go; ln -s {victim} {new}")]);
+    let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = [0; 5];
+    holder.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let mut add = Command::new(program());
+    add.args(["slot", "add", "--size", "16M", &new, &pool]).stderr(Stdio::piped());
+    let add = add.spawn().unwrap();
+    let fds = format!("/proc/{}/fd", add.id());
+    let has_it_open = || {
+        let mut fds = fs::read_dir(&fds).into_iter().flatten().flatten();
+        fds.any(|fd| fs::read_link(fd.path()).is_ok_and(|leads| leads == Path::new(&pool)))
+    };
+    while !has_it_open() {
+        std::thread::yield_now();
+    }
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    let output = add.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("made by somebody else just now"), "{said}");
+    let found = fs::metadata(&victim).unwrap();
+    assert_eq!((found.uid(), found.mode() & 0o7777), (0, 0o640), "it is as it was");
+    assert!(fs::symlink_metadata(&new).unwrap().is_symlink(), "and so is the link");
 }
 
 #[test]

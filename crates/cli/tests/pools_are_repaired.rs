@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 use std::io::SeekFrom;
+use std::os::unix::fs::PermissionsExt;
 
 use support::{Scratch, novale, patch};
 
@@ -53,11 +54,24 @@ fn what_is_given_up_is_kept_first() {
     novale(&["check", "--repair=salvage", "--yes", &slot]).refused(16, &["--save DIR"]);
     assert!(fs::read(&slot).unwrap() == before, "a repair that was refused changed the pool");
     let salvage = ["check", "--repair=salvage", "--yes", "--save", &pieces, &slot];
+    let piece = format!("{pieces}/inode-1-slot-0-{ROOT_IDENTITY:#x}");
+    // Pieces are of all users, and who may write there would have them written over any file.
+    fs::create_dir(&pieces).unwrap();
+    fs::set_permissions(&pieces, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = novale(&salvage);
+    assert!(
+        refused.code != 1
+            && format!("{}{}", refused.out, refused.err).contains("others may write there")
+    );
+    fs::set_permissions(&pieces, fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink(scratch.slot("victim"), &piece).unwrap();
+    assert!(novale(&salvage).code != 1 && !fs::exists(scratch.slot("victim")).unwrap());
+    fs::remove_file(&piece).unwrap();
     let done = novale(&salvage);
     assert_eq!(done.code, 1, "{}{}", done.out, done.err);
+    assert_eq!(fs::metadata(&piece).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(done.out.contains("gives up: damaged pool: inode 1 identity line"), "{}", done.out);
     let at = usize::try_from(ROOT_IDENTITY).unwrap();
-    let piece = format!("{pieces}/inode-1-slot-0-{ROOT_IDENTITY:#x}");
     assert_eq!(fs::read(piece).unwrap(), before[at..at + 256]);
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
 }

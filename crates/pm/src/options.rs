@@ -104,6 +104,9 @@ pub struct PmOptions {
     /// The least number that a slot's descriptor may get; 0 for any. A library inside a program that
     /// counts on the lowest numbers keeps out of its way.
     pub descriptors_from: u32,
+    /// File systems and inodes: a slot that is a file must be one of these. Who has looked at files by their
+    /// paths, and locked them, opens no others that have come there since. Empty for any.
+    pub only: Vec<(u64, u64)>,
 }
 
 impl std::fmt::Debug for PmOptions {
@@ -118,6 +121,7 @@ impl std::fmt::Debug for PmOptions {
             .field("observer", &self.observer.is_some())
             .field("lock", &self.lock)
             .field("descriptors_from", &self.descriptors_from)
+            .field("only", &self.only)
             .finish()
     }
 }

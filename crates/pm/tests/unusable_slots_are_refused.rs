@@ -52,6 +52,23 @@ fn what_is_neither_a_file_nor_a_device() {
     assert!(refused(&socket).contains("is a socket"));
 }
 
+/// What was looked at by its path, and locked, is opened by its path again.
+#[test]
+fn another_file_than_was_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, other) = (dir.path().join("slot"), dir.path().join("other"));
+    for path in [&path, &other] {
+        file_of(2 << 20, path);
+    }
+    let found = fs::metadata(&path).unwrap();
+    let options = PmOptions { only: vec![(found.dev(), found.ino())], ..PmOptions::default() };
+    let open = || Pm::open(&[SlotSpec::new(&path)], &options);
+    drop(open().unwrap());
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&other, &path).unwrap();
+    assert!(open().unwrap_err().to_string().contains("Stale file handle"));
+}
+
 #[test]
 fn a_character_device_that_is_not_dax() {
     let message = refused(Path::new("/dev/null"));

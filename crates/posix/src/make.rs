@@ -1,6 +1,6 @@
 //! Pools made by programs, without the command.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -156,21 +156,21 @@ fn make_slot(path: &Path, bytes: Option<u64>) -> Result<bool, MakeError> {
         let there = path.try_exists().map_err(failed)?;
         return if there { Ok(false) } else { Err(MakeError::NoSize { path: path.to_owned() }) };
     };
-    make_slot_file(path, bytes).map_err(failed)
+    Ok(make_slot_file(path, bytes).map_err(failed)?.is_some())
 }
 
-/// Makes the file of a slot that is not there, of zeros, its owner's alone; says whether it did.
+/// Makes the file of a slot that is not there, of zeros, its owner's alone. `None` where something is there.
 ///
 /// # Errors
 /// The kernel's; nothing is made then.
-pub fn make_slot_file(path: &Path, bytes: u64) -> io::Result<bool> {
+pub fn make_slot_file(path: &Path, bytes: u64) -> io::Result<Option<File>> {
     let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
         Err(error) => return Err(error),
     };
     file.set_len(bytes).inspect_err(|_| drop(Made(vec![path.to_owned()])))?;
-    Ok(true)
+    Ok(Some(file))
 }
 
 /// The bytes of a slot that tell what it holds: its first 2 MB.

@@ -13,6 +13,7 @@ use crate::base::args::{MethodArg, MkfsArgs, ModeArg};
 use crate::base::progress::spin;
 use crate::base::size::show_size;
 use crate::holders::holder;
+use crate::pools::locked::PoolLock;
 use crate::pools::memory;
 use crate::pools::slot_files::{self, ANOTHERS, Changed};
 use crate::pools::slots;
@@ -42,10 +43,10 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
         slot_files::check_kind(path)?;
     }
     let (there, missing): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.exists());
-    let _lock = holder::lock(&there)?;
+    let lock = holder::lock(&there)?;
     let mut lens = Vec::new();
     for (index, path) in paths.iter().enumerate() {
-        lens.push(check_slot(args, index, path)?);
+        lens.push(check_slot(args, index, path, &lock)?);
     }
     let mut options = mkfs_options(args.lanes, paths.len());
     options.update = args.method.map(MethodArg::policy);
@@ -59,9 +60,10 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     }
     let _lock_of_new = holder::lock(&missing)?;
     if let Some(size) = args.size {
-        changed.resize(there.iter().filter(|path| path.is_file()), size)?;
+        changed.resize(there.iter().filter(|path| path.is_file()), &lock, size)?;
     }
-    let slots = spin("preparing the slots", || make(&paths, &options, args.force))?;
+    let only = changed.files_with(&lock)?;
+    let slots = spin("preparing the slots", || make(&paths, only, &options, args.force))?;
     changed.keep();
     let made = facts(&paths, &slots, &options);
     if args.json {
@@ -89,9 +91,14 @@ fn endurance(said: &[u64], slots: usize) -> Result<Vec<u64>> {
     }
 }
 
-/// Makes the pool; returns the slots' sizes in bytes, and what memory each is in.
-fn make(paths: &[PathBuf], options: &MkfsOptions, force: bool) -> Result<Vec<(u64, SlotMemory)>> {
-    let pm = slots::open(paths, PmOptions { hugepages: true, ..PmOptions::default() })?;
+/// Makes the pool, in `only` those files; returns the slots' sizes in bytes, and what memory each is in.
+fn make(
+    paths: &[PathBuf],
+    only: Vec<(u64, u64)>,
+    options: &MkfsOptions,
+    force: bool,
+) -> Result<Vec<(u64, SlotMemory)>> {
+    let pm = slots::open(paths, PmOptions { hugepages: true, only, ..PmOptions::default() })?;
     // Of what was opened: another user may have put a file there since it was looked for.
     if !force && let Some(slot) = foreign_slot(&pm) {
         let path = paths.get(usize::from(slot)).map(|path| path.display().to_string());
@@ -103,11 +110,11 @@ fn make(paths: &[PathBuf], options: &MkfsOptions, force: bool) -> Result<Vec<(u6
 }
 
 /// Refuses a slot that is too small or holds something; returns the bytes that it is to have.
-fn check_slot(args: &MkfsArgs, index: usize, path: &Path) -> Result<u64> {
-    if !path.exists() {
+fn check_slot(args: &MkfsArgs, index: usize, path: &Path, lock: &PoolLock) -> Result<u64> {
+    if lock.file(path).is_err() {
         return check_size(index, path, args.size.unwrap_or(DEFAULT_BYTES));
     }
-    slot_files::check_held(path, args.force)?;
+    slot_files::check_held(path, lock, args.force)?;
     match slots::file_len(path) {
         Some(len) => check_size(index, path, args.size.unwrap_or(len)),
         None => slots::device_len(path),

@@ -22,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::holders::ask;
 use crate::holders::facts::SlotFile;
 use crate::holders::servers;
+use crate::pools::locked::PoolLock;
 use crate::pools::slots::split_source;
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
@@ -30,12 +31,6 @@ const CLOSING_MAX: Duration = Duration::from_secs(10);
 const CLOSING_STEP: Duration = Duration::from_millis(10);
 /// Looks at the kernel's list of locks before a file counts as locked by nobody.
 const LOOKS: usize = 32;
-
-/// The locks of a pool in use; dropping it gives them up.
-#[derive(Debug)]
-pub(crate) struct PoolLock {
-    _slots: Vec<File>,
-}
 
 /// A process, held on to so that its number cannot become another's.
 #[derive(Debug)]
@@ -71,8 +66,8 @@ impl Process {
 
 /// Takes the locks of a pool's slots, waiting for a daemon that is just closing it.
 pub(crate) fn lock(slots: &[PathBuf]) -> Result<PoolLock> {
-    let slots = slots.iter().map(|slot| lock_slot(slot)).collect::<Result<_>>()?;
-    Ok(PoolLock { _slots: slots })
+    let lock = |slot: &PathBuf| Ok((slot.clone(), lock_slot(slot)?));
+    Ok(PoolLock::new(slots.iter().map(lock).collect::<Result<_>>()?))
 }
 
 /// Opens a pool or joins those who have it open, waiting for one who is just closing it.
@@ -114,9 +109,9 @@ pub(crate) fn try_lock(slots: &[PathBuf]) -> Result<PoolLock> {
         if !take(slot, &file)? {
             bail!("{} is in use", slot.display());
         }
-        Ok(file)
+        Ok((slot.clone(), file))
     });
-    Ok(PoolLock { _slots: slots.collect::<Result<_>>()? })
+    Ok(PoolLock::new(slots.collect::<Result<_>>()?))
 }
 
 fn lock_slot(slot: &Path) -> Result<File> {

@@ -21,9 +21,10 @@ use crate::base::size::show_size;
 use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms};
 use crate::holders::facts::{Answer, Facts};
-use crate::holders::holder::{self, PoolLock};
+use crate::holders::holder;
 use crate::mounts::background;
 use crate::mounts::mount::Request;
+use crate::pools::locked::PoolLock;
 use crate::pools::slots::{self, Found};
 use crate::pools::{memory, remaining};
 
@@ -257,7 +258,8 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
             slots::shown(&found.paths)
         );
     }
-    let opening = opening(request)?;
+    let mut opening = opening(request)?;
+    opening.pm.only = lock.files()?;
     let open = || spin("opening the slots", || found.open(opening.pm.clone()));
     if arena.has_left_behind() {
         let is_written = arena.end_session_of_dead(open()?, opening.fs.read_only)?;

@@ -2,6 +2,7 @@
 //!
 //! Never here: who uses a pool.
 
+pub(crate) mod locked;
 pub(crate) mod memory;
 pub(crate) mod remaining;
 pub(crate) mod slot_files;

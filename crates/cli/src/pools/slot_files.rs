@@ -2,13 +2,14 @@
 //! that cannot be done.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use novale_posix::{make_slot_file, what_it_holds};
 
 use crate::base::size::show_size;
+use crate::pools::locked::{self, PoolLock};
 use crate::pools::slots;
 
 /// Said of a slot that anybody may have put there.
@@ -16,6 +17,10 @@ pub(crate) const ANOTHERS: &str = "belongs to another user, who could read and w
      name another slot, or give --force";
 /// Where a name that was mistyped would become a file in memory.
 const DEVICES: &str = "/dev";
+/// The bytes of a file that tell what it holds.
+const HEAD_BYTES: u64 = 2 << 20;
+/// What a slot's mode may have of another's: nothing that acts when it is run.
+const MODE: u32 = 0o777;
 
 /// What the slots of one file system need of it.
 struct Need {
@@ -25,6 +30,14 @@ struct Need {
 
 /// Refuses what can be no slot, before anything is done with it.
 pub(crate) fn check_kind(path: &Path) -> Result<()> {
+    let link = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_symlink);
+    if link.is_some_and(|link| ![0, rustix::process::geteuid().as_raw()].contains(&link.uid())) {
+        bail!(
+            "{} is a symbolic link of another user's, who may have it lead anywhere: name the file or \
+             device itself",
+            path.display()
+        );
+    }
     if path.exists() {
         return slots::head(path).map(drop);
     }
@@ -46,19 +59,30 @@ pub(crate) fn check_kind(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a slot that holds something, or is another user's.
-pub(crate) fn check_held(path: &Path, force: bool) -> Result<()> {
+/// Refuses a slot that holds something, or is another user's: what is locked, whatever has come to its path
+/// since.
+pub(crate) fn check_held(path: &Path, lock: &PoolLock, force: bool) -> Result<()> {
     if force {
         return Ok(());
     }
-    if let Some(found) = what_it_holds(&slots::head(path)?) {
+    let file = lock.file(path)?;
+    let metadata = file.metadata()?;
+    let head = if metadata.is_file() { head_of(file)? } else { slots::head(path)? };
+    if let Some(found) = what_it_holds(&head) {
         bail!("{} holds {found}: give --force to overwrite it, or another slot", path.display());
     }
-    let metadata = path.metadata()?;
     if metadata.is_file() && metadata.uid() != rustix::process::geteuid().as_raw() {
         bail!("{}: {ANOTHERS}", path.display());
     }
     Ok(())
+}
+
+/// The first bytes of a file.
+pub(crate) fn head_of(file: &File) -> Result<Vec<u8>> {
+    let len = usize::try_from(file.metadata()?.len().min(HEAD_BYTES)).unwrap_or_default();
+    let mut head = vec![0; len];
+    file.read_exact_at(&mut head, 0)?;
+    Ok(head)
 }
 
 /// Refuses files that their file systems have no room for, before one is changed. `lens` are the
@@ -100,33 +124,35 @@ pub(crate) fn check_room(paths: &[PathBuf], lens: &[u64]) -> Result<()> {
 }
 
 /// Gives a new slot the owner and the mode of another one of its pool, so that who may use the pool still may.
-pub(crate) fn share_as(new: &Path, other: &Path) -> Result<()> {
-    let like = fs::metadata(other).with_context(|| other.display().to_string())?;
+/// Both are files that were opened: to what has come to their paths since, nothing is done.
+pub(crate) fn share_as(new: &File, other: &File) -> Result<()> {
+    let shown = || "the owner and mode of the other slots";
+    let like = other.metadata().with_context(shown)?;
     if !like.is_file() {
         return Ok(());
     }
-    let shown = || format!("{}: the owner and mode of {}", new.display(), other.display());
-    let has = fs::metadata(new).with_context(shown)?;
+    let has = new.metadata().with_context(shown)?;
     if (has.uid(), has.gid()) != (like.uid(), like.gid()) {
-        chown(new, Some(like.uid()), Some(like.gid())).with_context(shown)?;
+        fchown(new, Some(like.uid()), Some(like.gid())).with_context(shown)?;
     }
-    fs::set_permissions(new, like.permissions()).with_context(shown)
+    let mode = fs::Permissions::from_mode(like.permissions().mode() & MODE);
+    new.set_permissions(mode).with_context(shown)
 }
 
 /// What was done to files, undone when this is dropped before [`Changed::keep`].
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    created: Vec<PathBuf>,
+    created: Vec<(PathBuf, File)>,
     /// Files that were made longer, and the bytes that they had.
     grown: Vec<(PathBuf, File, u64)>,
 }
 
 impl Changed {
-    /// Makes a file of zeroes, the owner's alone.
+    /// Makes a file of zeroes, the owner's alone. Nothing may have come to its path since it was looked at.
     pub(crate) fn create(&mut self, path: &Path, bytes: u64) -> Result<()> {
         match make_slot_file(path, bytes) {
-            Ok(true) => self.created.push(path.to_owned()),
-            Ok(false) => {}
+            Ok(Some(file)) => self.created.push((path.to_owned(), file)),
+            Ok(None) => bail!("{} has been made by somebody else just now", path.display()),
             Err(error) => {
                 let folder = path.parent().filter(|folder| !folder.exists());
                 let hint = folder.map_or("", |_| " (its directory is missing: make it first)");
@@ -136,16 +162,34 @@ impl Changed {
         Ok(())
     }
 
+    /// The file that was made last.
+    pub(crate) fn last(&self) -> Option<&File> {
+        self.created.last().map(|(_, file)| file)
+    }
+
+    /// File systems and inodes of the files that are locked or were made.
+    pub(crate) fn files_with(&self, lock: &PoolLock) -> Result<Vec<(u64, u64)>> {
+        let mut files = lock.files()?;
+        for (path, file) in &self.created {
+            files.push(locked::identity(path, file)?);
+        }
+        Ok(files)
+    }
+
     /// Gives files a size. What is cut off cannot be put back, so all that may fail comes first.
     pub(crate) fn resize<'a>(
         &mut self,
         paths: impl Iterator<Item = &'a PathBuf>,
+        lock: &PoolLock,
         bytes: u64,
     ) -> Result<()> {
         let mut longer = Vec::new();
         for path in paths {
             let shown = || format!("setting the size of {}", path.display());
             let file = OpenOptions::new().write(true).open(path).with_context(shown)?;
+            if locked::identity(path, &file)? != locked::identity(path, lock.file(path)?)? {
+                bail!("{} has become another file just now", path.display());
+            }
             let before = file.metadata().with_context(shown)?.len();
             if before < bytes {
                 self.grown.push((path.clone(), file.try_clone().with_context(shown)?, before));
@@ -166,7 +210,7 @@ impl Changed {
 
 impl Drop for Changed {
     fn drop(&mut self) {
-        for path in &self.created {
+        for (path, _) in &self.created {
             if let Err(error) = fs::remove_file(path) {
                 remark!("novale: {} was created and cannot be removed: {error}", path.display());
             }

@@ -44,7 +44,7 @@ impl Slot {
     pub(crate) fn open(spec: &SlotSpec, options: &PmOptions) -> Result<Self, PmError> {
         let path = spec.path.as_path();
         let reads_alone = options.read_only || options.scratch;
-        let source = Source::open(path, reads_alone, options.descriptors_from)?;
+        let source = Source::open(path, reads_alone, options)?;
         let len = checked_len(path, source.len)?;
         let align = source.align.max(MAP_ALIGN);
         let kind = match source.is_regular {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::io_error;
-use crate::PmError;
+use crate::{PmError, PmOptions};
 
 /// Where the kernel describes character devices.
 const SYSFS_CHAR: &str = "/sys/dev/char";
@@ -32,7 +32,8 @@ impl Source {
     /// on the lowest number first, which another thread of the program may use by mistake before the file
     /// has its own: what is written there goes to the file's end, and a number that was closed and leads
     /// elsewhere is noticed.
-    pub(super) fn open(path: &Path, read_only: bool, from: u32) -> Result<Self, PmError> {
+    pub(super) fn open(path: &Path, read_only: bool, options: &PmOptions) -> Result<Self, PmError> {
+        let from = options.descriptors_from;
         // Asked before opening: to open a FIFO waits, and to open some devices acts.
         let metadata = fs::metadata(path).map_err(|e| open_error(path, read_only, e))?;
         check_kind(path, metadata.file_type())?;
@@ -50,7 +51,9 @@ impl Source {
         let looked_at = (metadata.dev(), metadata.ino());
         let metadata = file.metadata().map_err(io_error(path, "stat"))?;
         check_kind(path, metadata.file_type())?;
-        if looked_at != (metadata.dev(), metadata.ino()) {
+        let other =
+            metadata.is_file() && !options.only.is_empty() && !options.only.contains(&looked_at);
+        if other || looked_at != (metadata.dev(), metadata.ino()) {
             return Err(io_error(path, "open")(io::Error::from_raw_os_error(libc::ESTALE)));
         }
         if metadata.is_file() {

@@ -170,7 +170,10 @@ fn keep(file: &Name, all: &[Site]) -> Option<()> {
 fn put(file: &Name, make: impl FnOnce(&mut File) -> Option<()>) -> Option<()> {
     let file = file.path();
     let fresh = file.with_extension(std::process::id().to_string());
-    let mut open = File::create(&fresh).ok()?;
+    // What lies there was left by a killed process, or leads where somebody else wants it to.
+    let create = || File::options().write(true).create_new(true).open(&fresh);
+    let again = || fs::remove_file(&fresh).and_then(|()| create());
+    let mut open = create().or_else(|_| again()).ok()?;
     let done = make(&mut open).and_then(|()| {
         open.set_permissions(fs::Permissions::from_mode(0o644)).ok()?;
         fs::rename(&fresh, file).ok()
@@ -199,6 +202,14 @@ mod tests {
             keep(&name, sites).unwrap();
             assert_eq!(known(&name).unwrap().to_vec(), sites);
         }
+        // A name that somebody else has taken leads to no file of his choice.
+        let (fresh, other) =
+            (file.with_extension(std::process::id().to_string()), file.with_extension("other"));
+        fs::write(&other, "another's").unwrap();
+        std::os::unix::fs::symlink(&other, &fresh).unwrap();
+        keep(&name, &sites).unwrap();
+        assert_eq!(known(&name).unwrap().to_vec(), sites);
+        assert_eq!(fs::read(&other).unwrap(), b"another's");
         fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
         assert!(known(&name).is_none(), "others could write it");
         fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap();

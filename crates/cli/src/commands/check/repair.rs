@@ -1,14 +1,16 @@
 //! `novale check --repair`: what a repair would do, on a scratch mapping of the slots; the question;
 //! and the repair itself.
 
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File};
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use novale_core::repair::{Effort, Help, RepairReport, SavedPiece, repair};
 use novale_pm::PmOptions;
+use rustix::fs::OFlags;
 use serde::Serialize;
 
 use super::{CANNOT_RUN, CLEAN, CheckFacts, ERRORS_LEFT, REPAIRED, WRONG_CALL, facts, place, show};
@@ -44,7 +46,7 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
         EffortArg::Salvage => Effort::Salvage,
     };
     let found = slots::find(&args.slots)?;
-    let _lock = holder::lock(&found.paths)?;
+    let lock = holder::lock(&found.paths)?;
     if found.arena()?.has_left_behind() && !args.dry_run {
         bail!(
             "{}: programs that were killed have left bytes that are not in the pool yet: mount it once, which \
@@ -52,7 +54,8 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
             slots::shown(&found.paths)
         );
     }
-    let trial = PmOptions { scratch: true, ..PmOptions::default() };
+    let only = lock.files()?;
+    let trial = PmOptions { scratch: true, only: only.clone(), ..PmOptions::default() };
     let planned = once(&found.paths, trial, effort, &mut |_| Ok(()))
         .with_context(|| slots::shown(&found.paths))?;
     if planned.changes.is_empty() || args.dry_run {
@@ -67,8 +70,9 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
         Some(dir) => save(dir, piece).map_err(|error| format!("{error:#}")),
         None => Ok(()),
     };
-    let done = once(&found.paths, PmOptions::default(), effort, &mut keep)
-        .with_context(|| slots::shown(&found.paths))?;
+    let real = PmOptions { only, ..PmOptions::default() };
+    let done =
+        once(&found.paths, real, effort, &mut keep).with_context(|| slots::shown(&found.paths))?;
     let code = code(&done, false);
     print(done, false, args.json)?;
     Ok(code)
@@ -122,11 +126,29 @@ fn words(what: &str, gives_up: bool) -> String {
 
 /// Keeps a piece as a file named after its inode and place.
 fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let own = rustix::process::geteuid().as_raw();
+    let shown = || dir.display().to_string();
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(shown)?;
+    let folder = dir.metadata().with_context(shown)?;
+    if ![0, own].contains(&folder.uid()) || folder.mode() & 0o1002 == 0o002 {
+        bail!(
+            "{}: others may write there, and what is kept is of all users: name another one",
+            shown()
+        );
+    }
     let name = format!("inode-{}-slot-{}-{:#x}", piece.ino, piece.at.slot(), piece.at.byte());
     let path = dir.join(name);
     let shown = || path.display().to_string();
-    let mut file = File::create(&path).with_context(shown)?;
+    // Of a call that was cut off it may be there.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut open = File::options();
+    open.write(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
+    let mut file = open.open(&path).with_context(shown)?;
+    let found = file.metadata().with_context(shown)?;
+    if !found.is_file() || found.uid() != own || found.nlink() > 1 {
+        bail!("{} is no file of an earlier call: name another folder", shown());
+    }
+    file.set_len(0).with_context(shown)?;
     file.write_all(piece.bytes).with_context(shown)?;
     file.sync_all().with_context(shown)
 }

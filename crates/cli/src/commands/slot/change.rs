@@ -7,12 +7,14 @@ use anyhow::{Context, Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, SLOT_BYTES_MIN};
 use novale_pm::PmOptions;
 use novale_posix::slots::{self as changing, Coming, Helpers};
+use novale_posix::{OUR_FORMAT, what_it_holds};
 use serde::Serialize;
 
 use crate::base::args::{NewSlotArgs, SlotAddArgs, SlotRemoveArgs, SlotReplaceArgs};
 use crate::base::progress::{AllCpus, Bar};
 use crate::base::size::show_size;
-use crate::holders::holder::{self, PoolLock};
+use crate::holders::holder;
+use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
 use crate::pools::slots;
 
@@ -30,9 +32,10 @@ pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
     let new = one(&args.slot)?;
     let pool = slots::absolute(&args.slots)?;
     let coming = ComingSlot { args: &args.new, path: &new, old: None, least: SLOT_BYTES_MIN };
-    let (mut made, _locks) = coming.prepare(&pool)?;
+    let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
-    let index = with_bar(|helpers| Ok(changing::add(&pool, &new, endurance, helpers)?))?;
+    let only = made.files_with(&lock)?;
+    let index = with_bar(&only, |helpers| Ok(changing::add(&pool, &new, endurance, helpers)?))?;
     made.keep();
     tell(args.new.json, "added", Some(index), &new)
 }
@@ -41,14 +44,14 @@ pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
     let old = one(&args.slot)?;
     let pool = with(&old, &args.slots)?;
     slots::refuse_twice(&pool)?;
-    let _lock = holder::lock(&pool)?;
+    let lock = holder::lock(&pool)?;
     identify(&pool, &old)?;
     if args.cancel {
-        let is_kept = with_bar(|helpers| Ok(changing::keep(&pool, helpers)?))?;
+        let is_kept = with_bar(&lock.files()?, |helpers| Ok(changing::keep(&pool, helpers)?))?;
         let done = if is_kept { "kept" } else { "not leaving" };
         return tell(args.json, done, None, &old);
     }
-    with_bar(|helpers| Ok(changing::remove(&pool, &old, helpers)?))?;
+    with_bar(&lock.files()?, |helpers| Ok(changing::remove(&pool, &old, helpers)?))?;
     tell(args.json, "removed", None, &old)
 }
 
@@ -56,9 +59,11 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     let (old, new) = (one(&args.old)?, one(&args.slot)?);
     let pool = with(&old, &args.slots)?;
     let coming = ComingSlot { args: &args.new, path: &new, old: Some(&old), least: SLOT_BYTES_MIN };
-    let (mut made, _locks) = coming.prepare(&pool)?;
+    let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
-    let index = with_bar(|helpers| Ok(changing::replace(&pool, &old, &new, endurance, helpers)?))?;
+    let only = made.files_with(&lock)?;
+    let index =
+        with_bar(&only, |helpers| Ok(changing::replace(&pool, &old, &new, endurance, helpers)?))?;
     made.keep();
     tell(args.new.json, "replaced", Some(index), &new)
 }
@@ -88,15 +93,15 @@ impl ComingSlot<'_> {
         }
         let mut made = Changed::default();
         if is_there {
-            self.check_it(pool)?;
+            self.check_it(pool, &locked)?;
         } else {
-            self.create(&mut made, pool)?;
+            self.create(&mut made, pool, &locked)?;
         }
         let locked_new = holder::lock(if is_there { &[] } else { std::slice::from_ref(&new) })?;
         Ok((made, [locked, locked_new]))
     }
 
-    fn create(&self, made: &mut Changed, pool: &[PathBuf]) -> Result<()> {
+    fn create(&self, made: &mut Changed, pool: &[PathBuf], lock: &PoolLock) -> Result<()> {
         let Some(size) = self.args.size else {
             bail!("{} is not there: give --size to have it made", self.path.display());
         };
@@ -104,10 +109,13 @@ impl ComingSlot<'_> {
         let path = self.path.to_owned();
         slot_files::check_room(std::slice::from_ref(&path), &[size])?;
         made.create(&path, size)?;
-        pool.first().map_or(Ok(()), |other| slot_files::share_as(&path, other))
+        match (made.last(), pool.first()) {
+            (Some(file), Some(other)) => slot_files::share_as(file, lock.file(other)?),
+            _ => Ok(()),
+        }
     }
 
-    fn check_it(&self, pool: &[PathBuf]) -> Result<()> {
+    fn check_it(&self, pool: &[PathBuf], lock: &PoolLock) -> Result<()> {
         let shown = self.path.display();
         let len = slots::file_len(self.path).map_or_else(|| slots::device_len(self.path), Ok)?;
         if let Some(size) = self.args.size.filter(|size| *size != len) {
@@ -123,7 +131,14 @@ impl ComingSlot<'_> {
             Coming::Member(slot) => {
                 bail!("{shown} is slot {slot} of the pool itself, or a copy of it")
             }
-            Coming::Begun | Coming::Done => return Ok(()),
+            Coming::Begun | Coming::Done => {
+                let file = lock.file(self.path)?;
+                let is_file = file.metadata()?.is_file();
+                if !is_file || what_it_holds(&slot_files::head_of(file)?) == Some(OUR_FORMAT) {
+                    return Ok(());
+                }
+                None
+            }
             Coming::Older(slot) => Some(format!("slot {slot} of the pool as it was earlier")),
             Coming::Foreign => Some("a slot of another pool".to_owned()),
             Coming::Nothing => None,
@@ -131,7 +146,7 @@ impl ComingSlot<'_> {
         if let Some(held) = held.filter(|_| !self.args.force) {
             bail!("{shown} holds {held}: give --force to overwrite it, or another slot");
         }
-        slot_files::check_held(self.path, self.args.force)
+        slot_files::check_held(self.path, lock, self.args.force)
     }
 
     fn check_len(&self, len: u64) -> Result<()> {
@@ -185,12 +200,13 @@ fn with(slot: &PathBuf, others: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-fn with_bar<T>(act: impl FnOnce(&Helpers<'_>) -> Result<T>) -> Result<T> {
+/// Does something with slots, in `only` those files.
+fn with_bar<T>(only: &[(u64, u64)], act: impl FnOnce(&Helpers<'_>) -> Result<T>) -> Result<T> {
     let bar = Bar::new();
     act(&Helpers {
         exec: &AllCpus,
         progress: &|progress| bar.show(progress),
-        mapping: &|_| PmOptions::default(),
+        mapping: &|_| PmOptions { only: only.to_vec(), ..PmOptions::default() },
     })
 }
 
