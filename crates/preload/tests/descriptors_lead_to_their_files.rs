@@ -44,6 +44,12 @@ promises! {
     who_may_not_have_a_flag_has_it_not: runs_with_the_daemon flags_of_owners;
     /// The words of the lowest numbers lie apart from those of all others, which have memory when one is set.
     numbers_are_alike: runs_without_the_daemon high_numbers;
+    /// What a program takes from itself by pidfd was a placeholder, which can do nothing.
+    one_taken_from_the_process_itself: runs_with_the_daemon takes;
+    /// A child that shares the working directory moved its parent, whose names were looked for where it had been.
+    a_child_may_move_its_parent: runs_with_the_daemon moves_parent;
+    /// Positions whose sum with the length is no position were too far, or wrong, instead of the other.
+    farthest_positions: runs_without_the_daemon farthest;
 }
 
 /// The kernel drops what it is told of a file's length when it has been told something else in the
@@ -137,9 +143,9 @@ mod tasks {
     use std::ffi::CString;
     use std::fs::{File, OpenOptions};
     use std::io::{Read, Seek, SeekFrom, Write};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd};
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
     use std::time::{Duration, Instant};
@@ -608,6 +614,57 @@ mod tasks {
             assert_ne!(compared(&made, &again), 0);
             assert_eq!(compared(&made, &made.try_clone().unwrap()), 0);
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn takes() {
+        let mut file = open_new("takes");
+        file.write_all(b"hello").unwrap();
+        let pid = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+        let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pid, file.as_raw_fd(), 0) };
+        if taken < 0 {
+            println!("no descriptor can be taken on this kernel: {}", failed());
+            return;
+        }
+        let mut taken = unsafe { File::from_raw_fd(i32::try_from(taken).unwrap()) };
+        taken.write_all(b"!").unwrap();
+        assert_eq!(file.stream_position().unwrap(), 6, "it is one position");
+        assert_eq!(std::fs::read(place().join("takes")).unwrap(), b"hello!");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn moves_parent() {
+        std::fs::create_dir_all(place().join("moved/below")).unwrap();
+        std::env::set_current_dir(place().join("moved")).unwrap();
+        std::fs::write("before", b"b").unwrap();
+        let shared = libc::c_long::from(libc::CLONE_FS | libc::SIGCHLD);
+        let pid = unsafe { libc::syscall(libc::SYS_clone, shared, 0, 0, 0, 0) };
+        if pid == 0 {
+            let moved = unsafe { libc::chdir(c"below".as_ptr()) };
+            unsafe { libc::umask(0o777) };
+            unsafe { libc::_exit(moved) };
+        }
+        let mut status = 0;
+        let pid = i32::try_from(pid).unwrap();
+        while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
+        assert_eq!(status, 0);
+        drop(File::create("after").unwrap());
+        let found = std::fs::metadata(place().join("moved/below/after")).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn farthest() {
+        let mut file = open_new("farthest");
+        file.seek(SeekFrom::Start(i64::MAX as u64)).unwrap();
+        assert_eq!(file.write(b"x").unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        let (fd, mut last, mut first) = (file.as_raw_fd(), -1_i64, 0_i64);
+        let mut copy =
+            |len| unsafe { libc::copy_file_range(fd, &raw mut last, fd, &raw mut first, len, 0) };
+        assert_eq!((copy(1), failed()), (-1, libc::EOVERFLOW));
     }
 
     static BROKEN: AtomicBool = AtomicBool::new(false);

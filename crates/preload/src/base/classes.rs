@@ -129,6 +129,7 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_close_range,
     libc::SYS_ioctl,
     libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
     libc::SYS_finit_module,
     libc::SYS_kexec_file_load,
     libc::SYS_fanotify_mark,

@@ -269,6 +269,10 @@ fn write_file<'a>(
         At::Offset(offset) => file.write(bytes, to(offset), durable),
         At::Position => {
             let mut position = file.description.offset.lock();
+            let is_beyond = *position + bytes.len() as u64 > i64::MAX as u64;
+            if is_beyond && !append && !file.description.is(SHARED) {
+                return Some(fail(libc::EINVAL));
+            }
             if !file.description.is(SHARED) {
                 file.write(bytes, to(*position), durable).inspect(|written| *position = written.end)
             } else if append {

@@ -270,6 +270,8 @@ pub(crate) fn name(number: i64, args: &Args) {
             kernel::take_any(descriptor(args[3]));
             kernel::take_any(descriptor(args[4]));
         }
+        // What a program takes from itself has one position with it.
+        libc::SYS_pidfd_getfd => pass(descriptor(args[1])),
         libc::SYS_kexec_file_load => {
             args.iter().take(2).for_each(|fd| kernel::take_any(descriptor(*fd)));
         }
@@ -325,11 +327,14 @@ pub(crate) fn received(messages: u64, count: i32) {
 
 /// Hands over the descriptors in a control message.
 fn pass_on(control: &[u8]) {
-    each_passed(control, |fd| {
-        if let Some(description) = table::get(fd) {
-            kernel::take_shared(fd, &description);
-        }
-    });
+    each_passed(control, pass);
+}
+
+/// Hands over a descriptor that somebody else is to have too.
+fn pass(fd: i32) {
+    if let Some(description) = table::get(fd) {
+        kernel::take_shared(fd, &description);
+    }
 }
 
 /// Visits the descriptors in a control message.

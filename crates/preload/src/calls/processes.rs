@@ -44,6 +44,10 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
     if flags & libc::CLONE_FILES as u64 != 0 {
         numbers::stop();
     }
+    // A process that shares the working directory, the root and the umask changes this one's too.
+    if flags & libc::CLONE_FS as u64 != 0 {
+        kernel::elsewhere();
+    }
     kernel::take_all(SHARED);
     if flags & libc::CLONE_VM as u64 != 0 {
         let waits_or_own = (libc::CLONE_VFORK | libc::CLONE_SETTLS) as u64;

@@ -185,6 +185,9 @@ fn copy(args: &Args) -> Served {
         Ok(starts) => starts,
         Err(failed) => return Some(failed),
     };
+    if start.checked_add(count).is_none() || to_start.checked_add(count).is_none() {
+        return Some(fail(libc::EOVERFLOW));
+    }
     let count = count.min(MOST);
     let is_good =
         |start: u64| start.checked_add(count).is_some_and(|end| i64::try_from(end).is_ok());

@@ -44,6 +44,20 @@ const OF_EMPTY_PATHS: &[i64] = &[
     REMOVEXATTRAT,
 ];
 
+/// Calls of the kernel's that name descriptors where others have none.
+const OF_NAMED: &[i64] = &[
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_finit_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_fanotify_mark,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fsconfig,
+    libc::SYS_landlock_add_rule,
+    QUOTACTL_FD,
+    CACHESTAT,
+];
+
 /// Serves a call, or leaves it to the kernel.
 pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
     match number {
@@ -92,7 +106,8 @@ fn is_looked_at(number: i64, args: &Args) -> bool {
         | libc::SYS_creat
         | libc::SYS_openat
         | libc::SYS_openat2
-        | libc::SYS_recvmmsg => true,
+        | libc::SYS_recvmmsg
+        | libc::SYS_pidfd_getfd => true,
         _ => false,
     }
 }
@@ -105,6 +120,7 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
     match number {
         libc::SYS_recvmsg => descriptors::received(args[1], 1),
         libc::SYS_recvmmsg => descriptors::received(args[1], came),
+        libc::SYS_pidfd_getfd => open::received(came),
         libc::SYS_open | libc::SYS_creat | libc::SYS_openat | libc::SYS_openat2 => {
             is_found = open::found(number, args, came).is_some();
         }
@@ -261,18 +277,6 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_copy_file_range => transfer::copy_file_range(args),
         libc::SYS_tee => descriptors::of_two(&[(args[0], 0), (args[1], 0)]),
         libc::SYS_splice => descriptors::of_two(&[(args[0], args[1]), (args[2], args[3])]),
-        libc::SYS_kcmp
-        | libc::SYS_finit_module
-        | libc::SYS_kexec_file_load
-        | libc::SYS_fanotify_mark
-        | libc::SYS_open_by_handle_at
-        | libc::SYS_fsconfig
-        | libc::SYS_landlock_add_rule
-        | QUOTACTL_FD
-        | CACHESTAT => {
-            descriptors::name(number, args);
-            None
-        }
         libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),
         libc::SYS_select | libc::SYS_pselect6 => descriptors::select(args),
         libc::SYS_epoll_ctl => descriptors::epoll_ctl(args),
@@ -308,6 +312,10 @@ fn other_call(number: i64, args: &Args) -> Served {
         | libc::SYS_setfsgid
         | libc::SYS_setgroups
         | libc::SYS_capset => processes::identity(number, args),
+        _ if OF_NAMED.contains(&number) => {
+            descriptors::name(number, args);
+            None
+        }
         _ => None,
     }
 }
