@@ -74,6 +74,9 @@ pack_sources() { # Novale's sources and all that they depend on, as one archive
   (cd "$work/novale" && cargo vendor --locked --versioned-dirs vendor \
     >>.cargo/config.toml 2>>"$logs/work.log") ||
     give_up 'the dependencies could not be fetched (cargo vendor)'
+  # Half of all files are of these, which nothing here is built of.
+  [ -z "$once" ] || find "$work"/novale/vendor/{winapi-*-gnu,web-sys,cbindgen}-* -type f \
+    ! -name Cargo.toml ! -name .cargo-checksum.json ! -path '*/src/lib.rs' -delete
   tar -cf "$work/sources.tar" -C "$work" novale
   rm -rf "$work/novale"
 }

@@ -6,6 +6,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 novale=${NOVALE:-$target/debug/novale}
+# Kept for the next checkout, as what cargo fetches is.
+tools=${NOVALE_TOOLS:-${XDG_CACHE_HOME:-${HOME:-$target}/.cache}/novale-tools}
 export PATH="$HOME/.cargo/bin:$PATH"
 
 # --- counting ----------------------------------------------------------------------------------
@@ -67,12 +69,11 @@ need_toolchain() { # what cargo needs beside itself: a linker, and certificates 
 }
 
 # Optimised little: they wait for the mount, and building them for release takes longer than they run.
-cargo_tool() { # NAME VERSION: a program from the registry, kept below target; prints its path
-  local folder=${NOVALE_TOOLS:-$target/tools}
-  local program=$folder/$1-$2/bin/$1
+cargo_tool() { # NAME VERSION: a program from the registry; prints its path
+  local program=$tools/$1-$2/bin/$1
   if [ ! -x "$program" ]; then
     CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=2 \
-      cargo install --debug --quiet --locked --root "$folder/$1-$2" --target-dir "$folder/build" \
+      cargo install --debug --quiet --locked --root "$tools/$1-$2" --target-dir "$target/tools" \
       "$1@$2" >&2 || return 1
   fi
   printf '%s\n' "$program"

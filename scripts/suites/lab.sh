@@ -13,8 +13,8 @@ cap=$((scale * 600))
 
 rm -rf "$found"
 mkdir -p "$found"
-check "power cuts in $((scale * 2)) sequences of each workload, seed $seed" \
-  "$lab" run --sequences $((scale * 2)) --seconds $cap --seed "$seed" --out "$found"
+check "power cuts in sequences of each workload, $scale of each, seed $seed" \
+  "$lab" run --sequences "$scale" --seconds $cap --seed "$seed" --out "$found"
 
 # A canary: what the time cuts short is not clean.
 is_incomplete() {

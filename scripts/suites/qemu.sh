@@ -13,7 +13,6 @@ rounds=${1:-4}
 seed=${2:-1}
 kinds=("${@:3}")
 [ $# -gt 2 ] || kinds=(nvdimm-devdax nvdimm-ext4 virtio-ext4 virtio-devdax memmap-devdax memmap-ext4)
-tools=${NOVALE_TOOLS:-$target/tools}
 logs=$target/qemu # of each kind what the guests said, and what the workers told
 
 for pair in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio ndctl:ndctl \

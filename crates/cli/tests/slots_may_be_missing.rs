@@ -82,8 +82,8 @@ fn is_named(errors: &[String], file: &str) -> bool {
     is_of(file) || is_of(file.split('/').next().unwrap())
 }
 
-/// A pool of which one slot is not given.
-fn without(scratch: &Scratch, slots: &[String], missing: usize) {
+/// A pool of which one slot is not given: how many files can't be read; `None` where it can't be shown.
+fn without(scratch: &Scratch, slots: &[String], missing: usize) -> Option<usize> {
     // In another order than theirs.
     let there = slots.iter().enumerate().rev().filter(|(slot, _)| *slot != missing);
     let there: Vec<&str> = there.map(|(_, path)| path.as_str()).collect();
@@ -94,13 +94,15 @@ fn without(scratch: &Scratch, slots: &[String], missing: usize) {
     }
     if missing == 0 {
         let words = ["slot 0 is missing"];
-        return novale(&with(&["mount", "-o", "ro"], &there, &[&dir])).refused(1, &words);
+        novale(&with(&["mount", "-o", "ro"], &there, &[&dir])).refused(1, &words);
+        return None;
     }
     novale(&with(&["mount"], &there, &[&dir])).refused(1, &[&gap, "missing", "-o ro"]);
     let errors = damage(&there, missing);
     let mount = novale(&with(&["mount", "-o", "ro"], &there, &[&dir]));
     if errors.iter().any(|error| error.starts_with("/ (inode 1)")) {
-        return mount.refused(1, &["lost"]);
+        mount.refused(1, &["lost"]);
+        return None;
     }
     assert!(mount.err.contains(&gap), "{}", mount.err);
     mount.ok();
@@ -109,7 +111,6 @@ fn without(scratch: &Scratch, slots: &[String], missing: usize) {
         let name = name(number);
         assert_eq!(lost.contains(&name), is_named(&errors, &name), "{gap}, {name}: {errors:#?}");
     }
-    assert!(!lost.is_empty() && lost.len() < FILES, "{gap}: {lost:?}");
     let said = json(&["slot", "status", "--json", &dir], 0);
     assert_eq!(
         (&said["in_use"], &said["slots"][missing]["state"]),
@@ -117,6 +118,7 @@ fn without(scratch: &Scratch, slots: &[String], missing: usize) {
     );
     assert!(fs::write(scratch.in_dir("new"), "x").is_err());
     novale(&["umount", &dir]).ok();
+    Some(lost.len())
 }
 
 fn without_each(count: usize, test: &str) {
@@ -124,9 +126,10 @@ fn without_each(count: usize, test: &str) {
     let _alone = alone();
     let slots = filled(&scratch, count);
     let before: Vec<Vec<u8>> = slots.iter().map(|slot| fs::read(slot).unwrap()).collect();
-    for missing in 0..count {
-        without(&scratch, &slots, missing);
-    }
+    // The directories may all be in one slot, without which no file is found.
+    let lost: Vec<usize> =
+        (0..count).filter_map(|missing| without(&scratch, &slots, missing)).collect();
+    assert!(lost.iter().any(|lost| (1..FILES).contains(lost)), "{lost:?}");
     for (slot, before) in slots.iter().zip(&before) {
         assert!(&fs::read(slot).unwrap() == before, "{slot} was written");
     }

@@ -26,7 +26,7 @@ use novale_pm::{Observer, Pm, PmOptions, Purpose};
 
 const LENS: [u64; 1] = [4 << 20];
 const PAGE: usize = 4096;
-const STEPS: usize = 24;
+const STEPS: usize = 8;
 const SIZE_MAX: usize = 6 * PAGE;
 const EFFORT: Effort =
     Effort { subset_lines_max: 3, data_lines_max: 1, pairs: 2, random: 3, at_stores: false };
@@ -319,7 +319,7 @@ impl Lab {
 
 #[test]
 fn what_was_flushed_or_published_is_there() {
-    let (budget, start) = (Budget::from_env(2, STEPS), Instant::now());
+    let (budget, start) = (Budget::from_env(3, STEPS), Instant::now());
     let (mut images, mut done) = (0, 0);
     while budget.goes_on(done, start) {
         let seed = budget.seed + done;

@@ -70,12 +70,12 @@ fn while_views_are_dropped() {
 
 #[test]
 fn in_random_sequences() {
-    run(&[("random", 2), ("two", 2), ("slots", 1)]);
+    run(&[("random", 1), ("two", 1), ("slots", 1)]);
 }
 
 #[test]
 fn when_each_thread_fences_for_itself() {
-    run(&[("threads", 2), ("lanes", 1)]);
+    run(&[("threads", 1), ("lanes", 1)]);
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn of_buffered_writes() {
 
 #[test]
 fn of_reads_that_change_access_times() {
-    run(&[("reads", 3)]);
+    run(&[("reads", 1)]);
 }
 
 #[test]
 fn with_several_operations_in_flight_together() {
-    run(&[("in-flight", 6)]);
+    run(&[("in-flight", 3)]);
 }
 
 /// What a seed says happens again: the same points, images and deaths, or a failure could not be
@@ -114,7 +114,7 @@ fn with_several_operations_in_flight_together() {
 fn with_clients_that_die_in_flight_and_the_same_again() {
     let How::Drawn(make) = Workload::named("in-flight").unwrap().how else { panic!() };
     let (mut seen, mut again) = (CrashSummary::default(), CrashSummary::default());
-    for seed in 1..8 {
+    for seed in 1..5 {
         let mut case = make(seed);
         let options = &mut case.options;
         options.effort = Effort { random: 1, pairs: 0, data_lines_max: 0, ..Effort::default() };
@@ -177,7 +177,7 @@ fn while_either_collector_runs() {
 
 #[test]
 fn in_sequences_that_grow() {
-    run(&[("guided", 3)]);
+    run(&[("guided", 2)]);
 }
 
 #[test]

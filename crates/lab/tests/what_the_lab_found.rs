@@ -485,7 +485,8 @@ fn settles(text: &str, stride: usize) {
     let mut setup = parse_steps(text).unwrap();
     let victim = setup.pop().unwrap();
     let core = CoreOptions::new(vec![POOL_BYTES], 1, Form::Auto);
-    let options = DeathOptions { core, points: Points::Arena, stride, power: false, seed: 1 };
+    let options =
+        DeathOptions { core, points: Points::Arena, stride, first: 0, power: false, seed: 1 };
     if let Err(why) = die_everywhere(&setup, &victim, &options) {
         panic!("{why}");
     }

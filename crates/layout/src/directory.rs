@@ -19,6 +19,14 @@ pub const fn chunk_slot(chunk: u64) -> (u64, u64) {
     (chunk / WORDS_PER_PAGE, chunk % WORDS_PER_PAGE)
 }
 
+/// The eight words of a line of the inode directory.
+#[inline]
+#[must_use]
+pub fn words_of_line(line: &[u8; 64]) -> [u64; 8] {
+    let (words, _) = line.as_chunks::<8>();
+    std::array::from_fn(|index| words.get(index).map_or(0, |word| u64::from_le_bytes(*word)))
+}
+
 /// Takes a word of the inode directory or the lane table: null, or the address of a page.
 ///
 /// # Errors

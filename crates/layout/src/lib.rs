@@ -39,6 +39,7 @@ pub use addr::PmAddr;
 pub use checksum::{Crc32c, DataCrc, Seed};
 pub use directory::{
     JOURNAL_OFFSETS, MAX_CHUNKS, MAX_LANES, WORDS_PER_PAGE, chunk_slot, decode_page_word,
+    words_of_line,
 };
 pub use entry::{
     Attributes, DentryRef, ENTRY_BYTES_MAX, Entry, EntryHeader, EntryKind, Pair, Partner,

@@ -65,6 +65,7 @@ impl Killer {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(&self.folder);
         command.envs(self.share.iter().map(|share| ("NOVALE_LAB_SHARE", share)));
+        command.env("NOVALE_LAB_EACH", "1");
         command
     }
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use novale_layout::{
-    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, PAGE, PmAddr, Seed, WORDS_PER_PAGE,
-    decode_page_word,
+    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, LINE, PAGE, PmAddr, Seed, WORDS_PER_PAGE,
+    decode_page_word, words_of_line,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -189,14 +189,21 @@ impl Chunks {
         self.items.iter()
     }
 
-    /// Whether a number's chunk has a table that is known.
-    pub(crate) fn has_table(&self, number: u64) -> bool {
-        let chunk = self.items.get(to_len(number / INODES_PER_CHUNK));
-        chunk.is_some_and(|chunk| !chunk.table.is_null())
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.items.len()
+    }
+
+    /// Those of these numbers that have a place. Most pages of most chunks are not made.
+    pub(crate) fn placed(&self, numbers: Range<u64>) -> impl Iterator<Item = Ino> + '_ {
+        let pages = numbers.start / INODES_PER_PAGE..numbers.end.div_ceil(INODES_PER_PAGE);
+        pages
+            .map(|page| page * INODES_PER_PAGE)
+            .filter(|first| self.addr(Ino::new(*first)).is_some())
+            .flat_map(move |first| {
+                // Number 0 is nobody's.
+                first.max(numbers.start).max(1)..(first + INODES_PER_PAGE).min(numbers.end)
+            })
+            .map(Ino::new)
     }
 
     /// Where an inode lies; `None` for a number whose page is not made.
@@ -243,12 +250,13 @@ fn numbers_of(first: u64) -> Range<u64> {
 }
 
 fn words(pm: &Pm, page: PmAddr) -> Result<Vec<DirectoryWord>> {
-    (0..WORDS_PER_PAGE)
-        .map(|index| {
-            let at = page.add(index * 8);
-            Ok(DirectoryWord { at, value: pm.load_u64(at)? })
-        })
-        .collect()
+    let mut words = Vec::with_capacity(to_len(WORDS_PER_PAGE));
+    for line in (0..PAGE).step_by(to_len(LINE)).map(|offset| page.add(offset)) {
+        let values = words_of_line(&pm.load_line(line)?);
+        let places = (0..).step_by(8).map(|offset| line.add(offset));
+        words.extend(places.zip(values).map(|(at, value)| DirectoryWord { at, value }));
+    }
+    Ok(words)
 }
 
 /// The words of a page up to the last that is not null.

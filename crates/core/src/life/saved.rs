@@ -20,7 +20,7 @@ use crate::op::quota::Usage;
 use crate::pool::Pool;
 use crate::space::{Need, reserve_of};
 
-const INODE_WORDS: usize = 128;
+pub(crate) const INODE_WORDS: usize = 128;
 /// Words of a project: its number, pages, inodes.
 const PROJECT_WORDS: usize = 3;
 

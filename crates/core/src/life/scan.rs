@@ -141,10 +141,7 @@ impl Scan<'_> {
 
     fn scan_block(&self, pass: Pass, first: u64) -> Result<ScanFound> {
         let mut found = ScanFound::default();
-        if !self.chunks.has_table(first) {
-            return Ok(found);
-        }
-        let inos = (first.max(1)..first + TASK_INODES).map(Ino::new);
+        let inos = self.chunks.placed(first..first + TASK_INODES);
         let pending = self.scan_inodes(pass, inos, &mut found)?;
         // A write-back counts only with a fence of the thread that issued it.
         self.pm.fence(pending).end();

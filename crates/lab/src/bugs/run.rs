@@ -118,7 +118,7 @@ fn run(by: By, subject: &Subject) -> Result<u64, String> {
     let (core, seed) = (case.options.core.clone(), case.options.seed);
     // Of the many stores to the arena some; and what is wrong there shows without a power cut.
     let (stride, power) = if points == Points::Arena { (ARENA_STRIDE, false) } else { (1, true) };
-    let deaths = DeathOptions { core, points, stride, power, seed };
+    let deaths = DeathOptions { core, points, stride, first: 0, power, seed };
     die_everywhere(setup, victim, &deaths).map(|summary| summary.images)
 }
 

@@ -45,6 +45,8 @@ pub struct DeathOptions {
     pub points: Points,
     /// They die at one in so many of these points; 1: at each.
     pub stride: usize,
+    /// The first point that they die at.
+    pub first: u64,
     /// Whether the power fails at the fences of the settling as well.
     pub power: bool,
     /// Seed of the choice of images.
@@ -77,7 +79,7 @@ pub fn die_everywhere(
 ) -> Result<DeathSummary, String> {
     let mut summary = DeathSummary::default();
     let watchdog = Watchdog::new(PATIENCE);
-    for point in (0..POINTS_MAX).step_by(options.stride) {
+    for point in (options.first..POINTS_MAX).step_by(options.stride) {
         watchdog.begin(format!("{victim}: death before event {point} of {:?}", options.points));
         let death = Death::new(setup, options)?;
         match death.run(victim, point, options) {

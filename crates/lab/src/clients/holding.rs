@@ -89,16 +89,17 @@ impl Mapped {
     }
 }
 
-/// Lets a client die at each store to the arena of what it does. `kept`: the survivor has the file
-/// open as well, or mapped as this one has. Returns the number of deaths.
+/// Lets a client die at one of `stride` stores to the arena of what it does. `kept`: the survivor has the file
+/// open as well, or mapped as this one has. Returns the number of these stores.
 ///
 /// # Errors
 /// The death that was not settled rightly, and what was wrong.
-pub fn die_holding(what: Holding, kept: bool) -> Result<u64, String> {
+pub fn die_holding(what: Holding, kept: bool, stride: usize) -> Result<u64, String> {
     let core = CoreOptions::new(vec![4 << 20], 2, Form::Auto);
-    let options = DeathOptions { core, points: Points::Arena, stride: 1, power: false, seed: 1 };
+    let options =
+        DeathOptions { core, points: Points::Arena, stride: 1, first: 0, power: false, seed: 1 };
     let setup = parse_steps(SETUP)?;
-    for point in 0..POINTS_MAX {
+    for point in (0..POINTS_MAX).step_by(stride) {
         let mut death = Death::new(&setup, &options)?;
         let map = if kept && what.maps() { Some(Mapped::of_survivor(&mut death)?) } else { None };
         match one(&mut death, what, kept, point) {

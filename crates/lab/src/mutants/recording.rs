@@ -263,7 +263,7 @@ pub(super) fn settled(
 ) -> Result<Option<(Stretch, Vec<Act>)>, String> {
     let victim = parse_steps(victim)?.pop().ok_or("no victim")?;
     let core = plan.core.clone();
-    let options = DeathOptions { core, points, stride: 1, power: false, seed: 1 };
+    let options = DeathOptions { core, points, stride: 1, first: 0, power: false, seed: 1 };
     let Some(settled) = settle_once(&plan.setup, (&victim, point), &plan.steps, &options)? else {
         return Ok(None);
     };

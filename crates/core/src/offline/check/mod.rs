@@ -234,9 +234,7 @@ impl Checker<'_> {
         exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
             let first = task as u64 * TASK_INODES;
             let mut block = Inventory::default();
-            let numbers = first.max(1)..first + TASK_INODES;
-            for number in numbers.filter(|_| self.chunks.has_table(first)) {
-                let ino = Ino::new(number);
+            for ino in self.chunks.placed(first..first + TASK_INODES) {
                 if let Err(error) = self.inode(ino, &mut block) {
                     self.found(ino, &error, &mut block);
                     block.damaged.insert(ino);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use novale_layout::{INODES_PER_CHUNK, Ino, PmAddr};
+use novale_layout::{Ino, PmAddr};
 use novale_pm::Pm;
 
-use crate::life::saved;
+use crate::life::saved::{self, INODE_WORDS};
 use crate::offline::check::{Finding, Inventory, finding};
 use crate::pool::Pool;
-use crate::pool::marks::PageMarks;
+use crate::pool::marks::{InodeMarks, PageMarks};
 
 /// The saved allocator must say what the logs say.
 pub(super) fn check(
@@ -53,15 +53,16 @@ pub(super) fn check(
         let what = "saved allocator: pages behind the end of a slot are called free".to_owned();
         findings.push(Finding { at: pool.state.saved_root, what });
     }
-    let wrong = (0..chunks as u64 * INODES_PER_CHUNK).filter(|number| {
-        let ino = Ino::new(*number);
-        let index = usize::try_from(ino.index() / 64).unwrap_or(usize::MAX);
-        let chunk = usize::try_from(ino.chunk()).unwrap_or(usize::MAX);
-        let said = saved.inode_word(chunk, index) >> (ino.index() % 64) & 1 == 1;
-        // Number 0 is nobody's, and counts as used.
-        said != (*number == 0 || all.inodes.contains_key(&ino))
-    });
-    let wrong = wrong.count();
+    let inodes = InodeMarks::new(chunks);
+    // Number 0 is nobody's, and counts as used.
+    for ino in all.inodes.keys().chain([&Ino::NULL]) {
+        inodes.mark(*ino);
+    }
+    let words = (0..chunks).flat_map(|chunk| (0..INODE_WORDS).map(move |index| (chunk, index)));
+    let wrong: u32 = words
+        .map(|(chunk, index)| saved.inode_word(chunk, index) ^ inodes.word(chunk, index))
+        .map(u64::count_ones)
+        .sum();
     if wrong > 0 {
         let what = format!("saved allocator: {wrong} inode numbers are wrongly in use or free");
         findings.push(Finding { at: pool.state.saved_root, what });

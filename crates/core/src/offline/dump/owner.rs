@@ -170,12 +170,10 @@ impl Dump<'_> {
         exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
             let first = task as u64 * TASK_INODES;
             let mut block = Search::default();
-            if self.chunks.has_table(first) {
-                for number in first.max(1)..first + TASK_INODES {
-                    if let Err(error) = self.owns(Ino::new(number), at, &mut block.owners) {
-                        block.unasked += 1;
-                        block.remarks.push(error.to_string());
-                    }
+            for ino in self.chunks.placed(first..first + TASK_INODES) {
+                if let Err(error) = self.owns(ino, at, &mut block.owners) {
+                    block.unasked += 1;
+                    block.remarks.push(error.to_string());
                 }
             }
             let done = done.fetch_add(TASK_INODES, Ordering::Relaxed) + TASK_INODES;

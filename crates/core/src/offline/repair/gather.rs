@@ -332,9 +332,7 @@ pub(super) fn gather(
     exec.run(usize::try_from(total / TASK_INODES).unwrap_or(usize::MAX), &|task| {
         let first = task as u64 * TASK_INODES;
         let mut block = Vec::new();
-        let numbers = first.max(1)..first + TASK_INODES;
-        for number in numbers.filter(|_| all.chunks.has_table(first)) {
-            let ino = Ino::new(number);
+        for ino in all.chunks.placed(first..first + TASK_INODES) {
             let Some(place) = all.chunks.place(seed, ino) else { continue };
             block.extend(all.inode(pm, pool, ino, place).map(|inode| (ino, inode)));
         }
