@@ -99,56 +99,57 @@ pub(crate) fn documented_crc<T: Structure>(bytes: &[u8], home: &Home) -> u32 {
     crc32c(&covered)
 }
 
-pub(crate) fn home() -> impl Strategy<Value = Home> + Clone {
+pub(crate) fn home() -> BoxedStrategy<Home> {
     (any::<[u8; 16]>(), ino(), any::<u32>(), page())
         .prop_map(|(pool, ino, generation, addr)| Home { pool, ino, generation, addr })
+        .boxed()
 }
 
 /// A structure and its home.
-pub(crate) fn housed<T: Structure>() -> impl Strategy<Value = (Home, T)> {
-    home().prop_flat_map(|home| (Just(home), T::any(home)))
+pub(crate) fn housed<T: Structure>() -> BoxedStrategy<(Home, T)> {
+    home().prop_flat_map(|home| (Just(home), T::any(home))).boxed()
 }
 
 /// Two of one kind in one home.
-pub(crate) fn pair_housed<T: Structure>() -> impl Strategy<Value = (Home, T, T)> {
-    home().prop_flat_map(|home| (Just(home), T::any(home), T::any(home)))
+pub(crate) fn pair_housed<T: Structure>() -> BoxedStrategy<(Home, T, T)> {
+    home().prop_flat_map(|home| (Just(home), T::any(home), T::any(home))).boxed()
 }
 
-pub(crate) fn ino() -> impl Strategy<Value = Ino> + Clone {
-    prop_oneof![2u64..1 << 20, 2u64..(1 << 40) - 1].prop_map(Ino::new)
+pub(crate) fn ino() -> BoxedStrategy<Ino> {
+    prop_oneof![2u64..1 << 20, 2u64..(1 << 40) - 1].prop_map(Ino::new).boxed()
 }
 
-fn partner() -> impl Strategy<Value = Partner> {
+fn partner() -> BoxedStrategy<Partner> {
     let slots = (page(), 0..64_u32).prop_map(|(page, shift)| Partner::slots(page, shift));
-    prop_oneof![page().prop_map(Partner::own), slots]
+    prop_oneof![page().prop_map(Partner::own), slots].boxed()
 }
 
-pub(crate) fn page() -> impl Strategy<Value = PmAddr> + Clone {
-    (0u8..64, 1u64..1 << 36).prop_map(|(slot, page)| PmAddr::new(slot, page * 4096))
+pub(crate) fn page() -> BoxedStrategy<PmAddr> {
+    (0u8..64, 1u64..1 << 36).prop_map(|(slot, page)| PmAddr::new(slot, page * 4096)).boxed()
 }
 
-pub(crate) fn page_or_null() -> impl Strategy<Value = PmAddr> + Clone {
-    prop_oneof![1 => Just(PmAddr::NULL), 4 => page()]
+pub(crate) fn page_or_null() -> BoxedStrategy<PmAddr> {
+    prop_oneof![1 => Just(PmAddr::NULL), 4 => page()].boxed()
 }
 
 /// A counter, small or of any size.
-fn seq() -> impl Strategy<Value = u64> + Clone {
-    prop_oneof![1u64..1 << 20, 1..SEQ_LIMIT]
+fn seq() -> BoxedStrategy<u64> {
+    prop_oneof![1u64..1 << 20, 1..SEQ_LIMIT].boxed()
 }
 
 pub(crate) fn cookie() -> impl Strategy<Value = u64> + Clone {
     COOKIE_MIN..COOKIE_LIMIT
 }
 
-fn file_page() -> impl Strategy<Value = FilePage> + Clone {
-    prop_oneof![0u64..1000, 0u64..1 << 50].prop_map(FilePage::new)
+fn file_page() -> BoxedStrategy<FilePage> {
+    prop_oneof![0u64..1000, 0u64..1 << 50].prop_map(FilePage::new).boxed()
 }
 
-fn kind() -> impl Strategy<Value = FileKind> + Clone {
-    proptest::sample::select(&FileKind::ALL[..])
+fn kind() -> BoxedStrategy<FileKind> {
+    proptest::sample::select(&FileKind::ALL[..]).boxed()
 }
 
-pub(crate) fn name() -> impl Strategy<Value = Name> + Clone {
+pub(crate) fn name() -> BoxedStrategy<Name> {
     let byte = any::<u8>().prop_map(|byte| if byte == 0 || byte == b'/' { b'x' } else { byte });
     let short = proptest::collection::vec(byte.clone(), 1..=40);
     let long = proptest::collection::vec(byte, 1..=255);
@@ -157,9 +158,10 @@ pub(crate) fn name() -> impl Strategy<Value = Name> + Clone {
     prop_oneof![short, long]
         .prop_filter("a dot or two", named)
         .prop_map(|bytes| Name::new(&bytes).unwrap())
+        .boxed()
 }
 
-pub(crate) fn commit_line() -> impl Strategy<Value = CommitLine> + Clone {
+pub(crate) fn commit_line() -> BoxedStrategy<CommitLine> {
     let log = prop_oneof![
         Just((PmAddr::NULL, PmAddr::NULL)),
         page().prop_map(|head| (head, PmAddr::NULL)),
@@ -167,24 +169,26 @@ pub(crate) fn commit_line() -> impl Strategy<Value = CommitLine> + Clone {
     ];
     let words = (seq(), 0..SIZE_LIMIT, any::<i64>(), any::<i64>());
     let halves = (any::<u32>(), any::<u32>(), any::<u32>(), 0u16..4096);
-    (log, words, halves).prop_map(|((log_head, log_tail), words, halves)| CommitLine {
-        op_seq: words.0,
-        log_head,
-        flags: halves.3,
-        log_tail,
-        size: words.1,
-        mtime_ns: words.2,
-        ctime_ns: words.3,
-        nlink: halves.0,
-        session: halves.1,
-        data_crc: halves.2,
-    })
+    (log, words, halves)
+        .prop_map(|((log_head, log_tail), words, halves)| CommitLine {
+            op_seq: words.0,
+            log_head,
+            flags: halves.3,
+            log_tail,
+            size: words.1,
+            mtime_ns: words.2,
+            ctime_ns: words.3,
+            nlink: halves.0,
+            session: halves.1,
+            data_crc: halves.2,
+        })
+        .boxed()
 }
 
-fn attributes() -> impl Strategy<Value = Attributes> + Clone {
+fn attributes() -> BoxedStrategy<Attributes> {
     let ids = (0u32..0o10000, any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
-    (ids, any::<u8>(), page_or_null(), any::<i64>()).prop_map(
-        |((mode, uid, gid, flags, project), policy, xattr_root, atime_ns)| Attributes {
+    (ids, any::<u8>(), page_or_null(), any::<i64>())
+        .prop_map(|((mode, uid, gid, flags, project), policy, xattr_root, atime_ns)| Attributes {
             mode,
             uid,
             gid,
@@ -193,11 +197,11 @@ fn attributes() -> impl Strategy<Value = Attributes> + Clone {
             policy,
             xattr_root,
             atime_ns,
-        },
-    )
+        })
+        .boxed()
 }
 
-pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
+pub(crate) fn entry() -> BoxedStrategy<Entry> {
     let placed = (page(), 1u32..1 << 20)
         .prop_filter("in the slot", |(addr, count)| {
             addr.byte() + u64::from(*count) * 4096 <= 1 << 48
@@ -237,6 +241,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> + Clone {
         },
     );
     prop_oneof![write, pair, attributes().prop_map(Entry::Attributes), add, delete, redo, source]
+        .boxed()
 }
 
 impl Structure for Superblock {
