@@ -61,6 +61,43 @@ fn code_is_kept_where_nobody_else_writes() {
     novale(&["umount", &dir]).ok();
 }
 
+/// A mount was looked for, its daemon was asked, which may take its time, and then what its path led to was
+/// taken away: by then another mount, where a directory on the way was renamed by its owner.
+#[test]
+fn no_mount_goes_that_a_path_has_come_to_lead_to() {
+    let Some(scratch) = Scratch::for_mount("no_mount_goes_that") else { return };
+    let (slot, other) = (scratch.pool(), scratch.slot("other"));
+    let (his, roots) = (scratch.slot("his"), scratch.slot("roots"));
+    let place = |folder: &str| format!("{folder}/m");
+    for folder in [&his, &roots] {
+        fs::create_dir_all(place(folder)).unwrap();
+    }
+    novale(&["mkfs", "--size", "16M", "--quiet", &other]).ok();
+    novale(&["mount", &slot, &place(&his)]).ok();
+    novale(&["mount", &other, &place(&roots)]).ok();
+    signal_daemon(&slot, Signal::STOP);
+    let mut umount = Command::new(program());
+    umount.args(["umount", "--lazy", &place(&his)]).stderr(Stdio::piped());
+    let umount = umount.spawn().unwrap();
+    // By a child of its own.
+    let children = format!("/proc/{0}/task/{0}/children", umount.id());
+    while fs::read_to_string(&children).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let aside = scratch.slot("aside");
+    fs::rename(&his, &aside).unwrap();
+    symlink(&roots, &his).unwrap();
+    let output = umount.wait_with_output().unwrap();
+    signal_daemon(&slot, Signal::CONT);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("is not a Novale mount"),
+        "{output:?}"
+    );
+    assert_eq!(facts(&other)["mounted_at"][0], place(&roots).as_str());
+    novale(&["umount", &place(&roots), &place(&aside)]).ok();
+}
+
 /// Does something as a user without rights.
 fn as_nobody(script: &str) -> Output {
     let mut shell = Command::new("sh");

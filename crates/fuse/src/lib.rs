@@ -26,6 +26,7 @@ mod mount;
 mod mount_table;
 mod novale;
 mod options;
+mod place;
 mod readdir;
 mod room;
 mod server;

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::mount_table::{MountTable, canonical_target, is_dead};
+use crate::place::Place;
 use crate::{MountEntry, MountOptions, UnknownOption, fusermount};
 
 /// What follows `fuse.` in the type.
@@ -100,7 +101,7 @@ impl Mounted {
         if !self.is_there().map_err(MountError::Device)? {
             return Ok(());
         }
-        detach(&self.target)
+        detach(&self.target, self.device)
     }
 
     /// Cuts the connection, so that what is still open fails: needs `/sys/fs/fuse/connections`.
@@ -172,10 +173,11 @@ fn mount_directly(
 /// opened read-only refuses writes whatever the mount says.
 ///
 /// # Errors
-/// No right to change it.
-pub fn remount(options: &MountOptions, target: &Path) -> Result<(), MountError> {
-    rustix::mount::mount_remount(target, options.flags(), c"")
-        .map_err(|error| called("remount", target, error))
+/// No right to change it; [`MountError::NotMounted`] where it is no longer there.
+pub fn remount(options: &MountOptions, mount: &MountEntry) -> Result<(), MountError> {
+    let place = Place::of(&mount.target, mount.device)?;
+    rustix::mount::mount_remount(place.path(), options.flags(), c"")
+        .map_err(|error| called("remount", &mount.target, error))
 }
 
 /// Shows a mount in a second directory, with options of its own there.
@@ -191,7 +193,7 @@ pub fn mount_again(
     rustix::mount::mount_bind(&mount.target, &target)
         .map_err(|error| called("mount", &target, error))?;
     if !find(&target).is_ok_and(|there| there.device == mount.device) {
-        detach(&target)?;
+        detach_top(&target)?;
         return Err(MountError::NotMounted { target: mount.target.clone(), other: None });
     }
     let flags = options.flags() | MountFlags::BIND;
@@ -210,7 +212,8 @@ pub fn detach_dead(target: &Path) -> Result<u32, MountError> {
             Err(error) if is_dead(&error) => {}
             _ => break,
         }
-        detach(&find(target)?.target)?;
+        let dead = find(target)?;
+        detach(&dead.target, dead.device)?;
         detached += 1;
     }
     Ok(detached)
@@ -235,7 +238,15 @@ pub fn find(target: &Path) -> Result<MountEntry, MountError> {
     }
 }
 
-pub(crate) fn detach(target: &Path) -> Result<(), MountError> {
+/// Detaches the mount with this device number, if it is there.
+pub(crate) fn detach(target: &Path, device: (u32, u32)) -> Result<(), MountError> {
+    if !privileged() {
+        return detach_top(target);
+    }
+    detach_top(&Place::of(target, device)?.path())
+}
+
+fn detach_top(target: &Path) -> Result<(), MountError> {
     if privileged() {
         let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         rustix::mount::unmount(target, flags).map_err(|error| called("umount", target, error))

@@ -7,7 +7,8 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
-use crate::mount::{MountError, called, detach, find, privileged};
+use crate::mount::{MountError, called, detach, privileged};
+use crate::place::Place;
 use crate::{MountEntry, fusermount};
 
 /// How long a daemon has to take what the kernel writes back before it is cut off.
@@ -24,32 +25,32 @@ pub enum Unmount {
     ByForce,
 }
 
-/// Takes the Novale mount at `target` away and returns what it was. Its daemon closes the pool
-/// afterwards, on its own.
+/// Takes a mount away that was found, and no other one, whatever its path leads to by now. Its daemon closes
+/// the pool afterwards, on its own.
 ///
 /// # Errors
-/// No Novale mount there, busy, or no right to unmount it.
-pub fn unmount(target: &Path, how: Unmount) -> Result<MountEntry, MountError> {
-    let entry = find(target)?;
-    let target = entry.target.as_path();
+/// No longer there, busy, or no right to unmount it.
+pub fn unmount(mount: &MountEntry, how: Unmount) -> Result<(), MountError> {
+    let target = mount.target.as_path();
     match how {
-        Unmount::Lazily => detach(target)?,
+        Unmount::Lazily => detach(target, mount.device)?,
         _ if !privileged() => fusermount::unmount(target, how == Unmount::ByForce)?,
-        Unmount::Politely => call(target, UnmountFlags::NOFOLLOW)?,
+        Unmount::Politely => call(mount, UnmountFlags::NOFOLLOW)?,
         Unmount::ByForce => {
             write_back(target);
             // The cut comes with FORCE; DETACH, so that programs in the tree don't keep it there.
             let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
-            call(target, flags)?;
+            call(mount, flags)?;
         }
     }
-    Ok(entry)
+    Ok(())
 }
 
-fn call(target: &Path, flags: UnmountFlags) -> Result<(), MountError> {
-    rustix::mount::unmount(target, flags).map_err(|error| match error {
-        rustix::io::Errno::BUSY => MountError::Busy { target: target.to_owned() },
-        other => called("umount", target, other),
+fn call(mount: &MountEntry, flags: UnmountFlags) -> Result<(), MountError> {
+    let place = Place::of(&mount.target, mount.device)?;
+    rustix::mount::unmount(place.path(), flags).map_err(|error| match error {
+        rustix::io::Errno::BUSY => MountError::Busy { target: mount.target.clone() },
+        other => called("umount", &mount.target, other),
     })
 }
 

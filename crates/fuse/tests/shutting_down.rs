@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use novale_fuse::{ShutDown, Unmount, unmount};
+use novale_fuse::{ShutDown, Unmount, find, unmount};
 use rustix::fs::{Mode, OFlags, openat};
 use support::{Mount, eventually};
 
@@ -52,10 +52,11 @@ fn unmounting_is_refused_while_busy_unless_forced() {
         return;
     };
     let mut file = File::create_new(mount.path("f")).unwrap();
-    let busy = unmount(mount.root(), Unmount::Politely);
+    let busy = unmount(&find(mount.root()).unwrap(), Unmount::Politely);
     assert!(matches!(busy, Err(novale_fuse::MountError::Busy { .. })), "{busy:?}");
     file.write_all(b"works on").unwrap();
-    let was = unmount(mount.root(), Unmount::ByForce).unwrap();
+    let was = find(mount.root()).unwrap();
+    unmount(&was, Unmount::ByForce).unwrap();
     assert_eq!(was.kind, "fuse.novale");
     assert!(file.write_all(b"cut").is_err());
     assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
@@ -64,9 +65,9 @@ fn unmounting_is_refused_while_busy_unless_forced() {
 #[test]
 fn what_is_no_novale_mount_is_not_unmounted() {
     let directory = tempfile::TempDir::new().unwrap();
-    let refused = unmount(directory.path(), Unmount::ByForce);
+    let refused = find(directory.path());
     assert!(matches!(refused, Err(novale_fuse::MountError::NotMounted { other: None, .. })));
-    let refused = unmount(std::path::Path::new("/proc"), Unmount::Lazily);
+    let refused = find(std::path::Path::new("/proc"));
     let text = refused.err().map(|error| error.to_string());
     assert_eq!(text.as_deref(), Some("/proc is not a Novale mount, but one of type proc"));
 }

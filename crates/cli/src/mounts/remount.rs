@@ -31,7 +31,7 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
     }
     // What is not asked for stays; the daemon reads the mount's flags.
     options.atime = words.options.atime.or(Some(entry.atime()));
-    remount(&options, &entry.target)?;
+    remount(&options, &entry)?;
     Ok(())
 }
 

@@ -66,7 +66,7 @@ fn one(target: &Path, how: Unmount) -> Result<Option<Daemon>> {
     let said = ask::ask(&entry, limit);
     let shown = target.display();
     if said.as_ref().is_ok_and(|said| said.is_dead) {
-        unmount(target, how).map_err(|error| explain(error, &entry))?;
+        unmount(&entry, how).map_err(|error| explain(error, &entry))?;
         clear_away(&entry);
         remark!("novale: {shown}: its daemon is gone; detached the dead mount");
         return Ok(None);
@@ -78,7 +78,7 @@ fn one(target: &Path, how: Unmount) -> Result<Option<Daemon>> {
         said.as_ref().map(drop).map_err(|Stuck| is_stuck(&entry, daemon.as_ref()))?;
         facts.map_or(Ok(()), |facts| has_it_alone(&entry, facts))?;
     }
-    unmount(target, how).map_err(|error| explain(error, &entry))?;
+    unmount(&entry, how).map_err(|error| explain(error, &entry))?;
     if how == Unmount::Lazily {
         return Ok(None);
     }
