@@ -120,9 +120,7 @@ fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<
         {
             voice.say(&format!("settling for clients that died: {error}"));
         }
-        if let Err(error) = keeper.tick(&pool.fs) {
-            voice.say(&format!("in the background: {error}"));
-        }
+        keeper.tick(&pool.fs, voice);
     }
 }
 
@@ -135,12 +133,20 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn tick(&mut self, fs: &Fs) -> novale_core::Result<()> {
+    fn tick(&mut self, fs: &Fs, voice: &Voice) {
         if self.saved.elapsed() < WEAR_INTERVAL {
-            return Ok(());
+            return;
         }
         self.saved = Instant::now();
-        fs.write_slots_back(&Ctx { now_ns: wall_clock_ns(), hint: 0 })?;
+        if let Err(error) = fs.write_slots_back(&Ctx { now_ns: wall_clock_ns(), hint: 0 }) {
+            voice.say(&format!("writing back what files have in slots of shared pages: {error}"));
+        }
+        if let Err(error) = self.save_wear(fs) {
+            voice.say(&format!("saving how far the slots are worn: {error}"));
+        }
+    }
+
+    fn save_wear(&mut self, fs: &Fs) -> novale_core::Result<()> {
         let lines = fs.wear()?.iter().sum();
         if lines >= self.lines + WEAR_LINES_MIN {
             fs.save_wear()?;

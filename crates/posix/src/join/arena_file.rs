@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, ArenaError, Identity, PidInfo};
-use novale_core::{ARENA_ABI, Error, Fs, has_left_behind, live_clients, mounts_served};
+use novale_core::{ARENA_ABI, Fs, has_left_behind, live_clients, mounts_served};
 use novale_pm::Pm;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -171,15 +171,15 @@ impl ArenaFile {
     /// the pool; the caller has its locks, and maps it anew after this.
     ///
     /// # Errors
-    /// [`JoinError::LeftBehind`], where the arena stays; those of [`ArenaFile::open`].
+    /// [`JoinError::LeftBehind`] and [`JoinError::LeftToWrite`], where the arena stays; those of [`ArenaFile::open`].
     pub fn end_session_of_dead(&self, pm: Pm, read_only: bool) -> Result<bool, JoinError> {
         let arena = self.open()?;
-        let left = |source| JoinError::LeftBehind { path: self.path.clone(), source };
+        let path = self.path.clone();
         if read_only {
-            return Err(left(Error::ReadOnly));
+            return Err(JoinError::LeftToWrite { path });
         }
         let ended = Fs::end_session_of_dead(pm, &arena, wall_clock_ns(), PidInfo::current());
-        let ended = ended.map_err(left)?;
+        let ended = ended.map_err(|source| JoinError::LeftBehind { path, source })?;
         self.remove()?;
         Ok(ended)
     }

@@ -57,6 +57,17 @@ pub enum JoinError {
         /// Why not.
         source: novale_core::Error,
     },
+    /// All who had the pool open were killed, and what they had only buffered is not in it: a pool that is
+    /// only read does not get it.
+    #[error(
+        "{}: has bytes of programs that were killed before these were in the pool: mount it once for writing, \
+         which puts them there; without that file they are given up",
+        path.display()
+    )]
+    LeftToWrite {
+        /// Their arena.
+        path: PathBuf,
+    },
     /// The device that was to be emulated.
     #[error(transparent)]
     Device(DeviceError),
@@ -83,6 +94,7 @@ impl JoinError {
             Self::NotShared { .. } => libc::EBUSY,
             Self::Foreign { .. } => libc::EACCES,
             Self::Changing => libc::EAGAIN,
+            Self::LeftToWrite { .. } => libc::EROFS,
             Self::Pm(error) => pm_errno(error),
             Self::Core(error) | Self::LeftBehind { source: error, .. } => errno(error),
             Self::Arena(ArenaError::OtherBuild { .. }) => libc::ELIBBAD,
