@@ -74,7 +74,15 @@ fn main() -> ExitCode {
 /// Says what is wrong with a call, or what was asked for: help, the version. `check` has fsck's codes.
 fn wrong_call(error: &clap::Error) -> ExitCode {
     let _unheard = error.print();
-    let is_check = std::env::args_os().nth(1).is_some_and(|word| word == "check");
+    let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
+    let is = |command: &str| words.first().is_some_and(|word| word == command);
+    let is_check = is("check");
+    // What stands behind `run` may be its program's.
+    if error.exit_code() != 0 && !is("run") && words.iter().any(|word| word == "--json") {
+        let why = error.to_string();
+        let why = why.strip_prefix("error: ").unwrap_or(&why).trim_end();
+        let _unheard = say!("{}", serde_json::json!({ "error": why }));
+    }
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
         _ if is_check => ExitCode::from(check::WRONG_CALL),

@@ -62,22 +62,34 @@ fn slots_are_added_removed_and_replaced() {
     pool(&scratch, &["a", "b"]);
     let added = novale(&["slot", "add", "--size", "2M", &c, &a, &b]).ok();
     assert!(added.contains("slot 2 is"), "{added}");
-    // It is there already.
-    novale(&["slot", "add", &c, &a, &b]).ok();
+    let again = novale(&["slot", "add", &c, &a, &b]).ok();
+    assert!(again.contains("already done: added: slot 2 is"), "{again}");
     slots_are(&[&a, &b, &c]);
     // The one in the middle: the last takes its place.
     novale(&["slot", "remove", &b, &a, &c]).ok();
     slots_are(&[&c, &a]);
     novale(&["info", &b]).refused(1, &["holds no pool"]);
-    novale(&["slot", "remove", &b, &a, &c]).refused(1, &["is out already"]);
+    let again = novale(&["slot", "remove", &b, &a, &c]).ok();
+    assert!(again.contains("already done: removed"), "{again}");
     let json = novale(&["slot", "replace", "--json", "--size", "3M", &a, &d, &c]).ok();
     assert!(json.contains("\"replaced\"") && json.contains("\"slot\": 0"), "{json}");
+    let again = novale(&["slot", "replace", "--json", "--size", "3M", &a, &d, &c]).ok();
+    assert!(again.contains("\"already\": true") && again.contains("\"slot\": 0"), "{again}");
+    let status = novale(&["slot", "status", &d, &c]).ok();
+    assert!(!status.contains('?'), "{status}");
     slots_are(&[&d, &c]);
     novale(&["slot", "remove", &c, &d]).ok();
     slots_are(&[&d]);
     novale(&["slot", "remove", &d, &d]).refused(1, &["the only slot of its pool"]);
     let json = novale(&["slot", "remove", "--json", &c, &d]);
-    assert!(json.code == 1 && json.out.contains("\"error\""), "{}{}", json.out, json.err);
+    // What is left is a pool without it.
+    assert!(json.code == 0 && json.out.contains("\"already\": true"), "{}{}", json.out, json.err);
+    for wrong in
+        [&["slot", "add", "--json", &c][..], &["info", "--json"], &["info", "--json", "--x"]]
+    {
+        let json = novale(wrong);
+        assert!(json.code == 2 && json.out.contains("\"error\""), "{}{}", json.out, json.err);
+    }
 }
 
 /// One that root made was root's alone, and how much the slot endures was forgotten.
@@ -157,7 +169,7 @@ fn what_does_not_fit_or_is_not_there_is_refused() {
             "remove" => vec!["slot", change, &b, &a],
             _ => vec!["slot", change, &b, &d, &a],
         };
-        novale(&call).refused(1, &["b: No such file"]);
+        novale(&call).refused(1, &["No such file"]);
     }
     patch_out(&scratch, &other);
 }
@@ -327,4 +339,55 @@ fn a_removal_that_was_killed_is_taken_back() {
     slots_are(&slots);
     novale(&["slot", "remove", &c, &a, &b]).ok();
     slots_are(&[&a, &b]);
+}
+
+/// Both slots could be mounted, and what was written to the old one was lost with the end of the call.
+#[test]
+fn a_slot_that_is_being_replaced_is_not_written() {
+    let before = Before::new();
+    let [a, b, c, d] = before.slots();
+    let events = before.events("replace");
+    let call = ["slot", "replace", &b, &d, &a, &c];
+    // The new slot is complete, and the old one not erased.
+    assert!(before.is_killed("replace", events - 5));
+    let refused = Pool::open(&[&a, &b, &c]).unwrap_err().to_string();
+    assert!(refused.contains("slot 1 is being replaced"), "{refused}");
+    novale(&["info", &a, &b, &c, &d]).refused(1, &["leave", "slot remove", &b]);
+    novale(&["slot", "replace", "--cancel", &b, &d, &a, &c]).refused(1, &["has taken the place"]);
+    slots_are(&[&a, &c, &d]);
+    novale(&call).ok();
+    slots_are(&[&a, &c, &d]);
+    // The old one is marked, and the new one has no place yet.
+    let at = (1..30).find(|back| {
+        assert!(before.is_killed("replace", events - back));
+        Pool::open(&[&a, &b, &c]).is_err() && Pool::open(&[&a, &c, &d]).is_err()
+    });
+    assert!(at.is_some());
+    let other = before.scratch.slot("other");
+    let to_other = ["slot", "replace", "--size", "2M", &b, &other, &a, &c];
+    novale(&to_other).refused(1, &["replaced by another slot", "--cancel"]);
+    assert!(!Path::new(&other).exists());
+    let cancel = ["slot", "replace", "--cancel", &b, &other, &a, &c];
+    novale(&cancel).refused(1, &["is not the slot", "--force"]);
+    novale(&["slot", "replace", "--cancel", &b, &d, &a, &c]).ok();
+    slots_are(&[&a, &b, &c]);
+    novale(&[&call[..], &["--force"]].concat()).ok();
+    slots_are(&[&a, &c, &d]);
+}
+
+/// The pool could be mounted without the last slot alone, and nothing said which files that were.
+#[test]
+fn what_a_removal_left_names_files_and_the_call_that_ends_it() {
+    let before = Before::new();
+    let [a, b, c, _] = before.slots();
+    let events = before.events("remove");
+    let at = (1..events).find(|back| {
+        assert!(before.is_killed("remove", events - back * 8));
+        Pool::open(&[&a, &b]).is_ok()
+    });
+    assert!(at.is_some());
+    let pool = format!("{a} {b}");
+    novale(&["stats", &a, &b, &c]).refused(1, &["Leave it out", &pool, "novale slot remove"]);
+    novale(&["slot", "remove", &b, &a, &c]).ok();
+    slots_are(&[&a, &c]);
 }

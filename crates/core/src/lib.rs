@@ -36,7 +36,7 @@ pub use life::saved::{Space, saved_free, space};
 pub use life::serving::{Served, mount_served, mounts_served};
 pub use life::slots::{
     NewSlot, RoomToLeave, add_slot, confirm_header, confirm_slots, forget_slot, remove_last_slot,
-    replace_slot, room_to_leave, set_leaving, slot_header,
+    replace_slot, room_to_leave, set_leaving, slot_header, take_back_slot,
 };
 pub use life::wear::{live_wear, saved_wear};
 pub use map::fill::MappedRun;
@@ -47,6 +47,6 @@ pub use offline::check::{CheckReport, Finding, check};
 pub use offline::{dump, repair};
 pub use op::counted::{Buffering, Written, counted};
 pub use op::quota::{Quota, Usage};
-pub use pool::{PoolInfo, SlotInfo, SlotSeen, identify_slot, inspect, look_at_slot};
+pub use pool::{PoolInfo, SlotInfo, SlotSeen, heir_of_slot, identify_slot, inspect, look_at_slot};
 pub use write::range::copy::{COPY_BYTES_MAX, Place};
 pub use write::range::scattered::Piece;

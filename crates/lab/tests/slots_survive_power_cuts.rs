@@ -1,6 +1,6 @@
 //! The promise: adding a slot, replacing one and taking one out may be cut off anywhere, by power cuts and by
-//! deaths, and again while the same call goes on. What is left is a pool with all that it had, and the same
-//! call goes on to the end; from `NOVALE_LAB_SEED` on, `NOVALE_LAB_SECONDS` for each kind.
+//! deaths, and again while the same call goes on. What is left is a pool with all that it had, of which one set
+//! of slots at most can be written; what is written there stays, and the same call goes on to the end; from `NOVALE_LAB_SEED` on, `NOVALE_LAB_SECONDS` for each kind.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -181,9 +181,25 @@ fn filled(files: &Files) {
     fs.close().unwrap();
 }
 
-/// Whether these slots are a sound pool that has what it had.
-fn judge_pool(pm: Pm) -> Result<(), String> {
+/// Makes a file that was not there, and closes the pool.
+fn write_more(fs: &Fs) -> Result<(), String> {
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let made = fs.create(&CTX, Node::current(Ino::ROOT), b"more", &new);
+    let written = made.and_then(|made| fs.write(&CTX, made.ino, 0, &[4; 5000]));
+    written.and_then(|_| fs.close()).map_err(|why| format!("written: {why}"))
+}
+
+/// Whether these slots are a sound pool that has what it had, and what was written since.
+fn judge_pool(pm: Pm, is_written: bool) -> Result<(), String> {
     let fs = open(pm)?;
+    let more = fs.lookup(&CTX, Node::current(Ino::ROOT), b"more").map(|attr| attr.ino);
+    let mut read = vec![0; 5000];
+    let is_there = more.is_ok_and(|more| {
+        fs.read(&CTX, more, 0, &mut read).ok() == Some(5000) && read == [4; 5000]
+    });
+    if is_there != is_written {
+        return Err(format!("what was written is there: {is_there}"));
+    }
     for number in 0..FILES {
         let find = |dir, name: &[u8]| {
             let found = fs.lookup(&CTX, Node::current(dir), name);
@@ -219,25 +235,53 @@ impl Trial {
     }
 
     /// Judges what is left: what may be a pool is one with all that it had, one is, and the same call goes on
-    /// to the end.
+    /// to the end, also after it was written to.
     fn judge(&mut self, left: &[Vec<u8>]) -> Result<(), String> {
         self.judged += 1;
-        let mut pools = 0;
+        let (mut pools, mut written) = (0, 0);
         for pool in self.change.pools() {
             self.files.lay(left);
-            let pm = self.files.map(&pool);
-            if inspect(&pm).is_ok() {
-                judge_pool(pm).map_err(|why| format!("slots {pool:?}: {why}"))?;
+            if inspect(&self.files.map(&pool)).is_ok() {
+                let is_written =
+                    self.judge_written(&pool).map_err(|why| format!("slots {pool:?}: {why}"))?;
                 pools += 1;
+                written += usize::from(is_written);
             }
         }
         if pools == 0 {
             return Err("no pool is left".to_owned());
         }
-        self.files.lay(left);
-        self.go_on().map(drop)?;
+        if written > 1 && matches!(self.change, Change::Replace(_)) {
+            return Err("both the old slot and the new one can be written".to_owned());
+        }
+        if written == 0 {
+            self.files.lay(left);
+            self.end(false)?;
+        }
+        Ok(())
+    }
+
+    /// Writes to slots that are a pool, if they let themselves be written: no others do then, and what was
+    /// written is there when the same call has gone on.
+    fn judge_written(&self, pool: &[usize]) -> Result<bool, String> {
+        match open(self.files.map(pool)) {
+            Err(why) if why.contains("is being replaced") => return Ok(false),
+            opened => write_more(&opened?)?,
+        }
+        judge_pool(self.files.map(pool), true)?;
+        for other in self.change.pools().iter().filter(|other| *other != pool) {
+            if open(self.files.map(other)).is_ok() {
+                return Err(format!("slots {other:?} can be written as well"));
+            }
+        }
+        self.end(true).map(|()| true)
+    }
+
+    /// Goes on to the end, where all is there, with what was written in between.
+    fn end(&self, is_written: bool) -> Result<(), String> {
+        self.go_on()?;
         let after = self.change.pools().pop().unwrap();
-        judge_pool(self.files.map(&after)).map_err(|why| format!("made again: {why}"))
+        judge_pool(self.files.map(&after), is_written).map_err(|why| format!("made again: {why}"))
     }
 
     /// The same call once more, where it has not come to its end.

@@ -183,15 +183,33 @@ pub struct SlotState {
     pub session: u64,
     /// None yet.
     pub flags: u32,
-    /// Whether the slot is being emptied: 0 no.
+    /// Whether the slot is in use: 0, is being emptied, or [`SlotState::HANDED_ON`].
     pub evacuation_state: u32,
-    /// Pages of the slot that are empty already.
+    /// Of a slot that was handed on, the first 8 bytes of the name of the one that takes its place.
     pub evacuation_progress: u64,
     /// The first page of a long bad-page list, or null.
     pub bad_page_root: PmAddr,
 }
 
 impl SlotState {
+    /// In `evacuation_state`: no page is taken in the slot.
+    pub const LEAVING: u32 = 1;
+    /// In `evacuation_state`: another slot takes this one's place, or has taken it.
+    pub const HANDED_ON: u32 = 2;
+
+    /// Of a slot that was handed on, how the name of the one begins that takes its place.
+    #[must_use]
+    pub fn heir(&self) -> Option<[u8; 8]> {
+        let is_handed_on = self.evacuation_state == Self::HANDED_ON;
+        is_handed_on.then(|| self.evacuation_progress.to_le_bytes())
+    }
+
+    /// `evacuation_progress` of a slot that is handed on to the one of this name.
+    #[must_use]
+    pub fn heir_word(name: &[u8; 16]) -> u64 {
+        u64::from_le_bytes(name.first_chunk().copied().unwrap_or_default())
+    }
+
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use novale_arena::Arena;
 use novale_core::{
     Ctx, Error, Executor, Fs, NewSlot, OpenOptions, Progress, RoomToLeave, add_slot,
-    confirm_header, confirm_slots, forget_slot, inspect, look_at_slot, remove_last_slot,
-    replace_slot, room_to_leave, set_leaving, slot_header,
+    confirm_header, confirm_slots, forget_slot, heir_of_slot, inspect, remove_last_slot,
+    replace_slot, room_to_leave, saved_free, set_leaving, slot_header, take_back_slot,
 };
 use novale_layout::{PAGE, SlotHeader};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
@@ -71,9 +71,17 @@ pub enum Coming {
 struct Numbered {
     path: PathBuf,
     header: SlotHeader,
-    /// The session that it took part in last; 0 where it does not say so any more.
-    session: u64,
+    /// How the name begins of the one that takes its place.
+    heir: Option<[u8; 8]>,
     len: u64,
+}
+
+impl Numbered {
+    fn is_heir_of(&self, old: &Self) -> bool {
+        old.header.index == self.header.index
+            && old.header.pool_uuid == self.header.pool_uuid
+            && old.heir.is_some_and(|heir| self.header.slot_uuid.starts_with(&heir))
+    }
 }
 
 fn refused(why: impl Into<String>) -> JoinError {
@@ -100,9 +108,8 @@ fn number(path: &Path) -> Result<Numbered> {
         let shown = path.display();
         return Err(refused(format!("{shown} was cut off: it has {len} bytes of {made}")));
     }
-    // One that is half erased has no state lines.
-    let session = look_at_slot(&pm).map_or(0, |seen| seen.session);
-    Ok(Numbered { path: path.to_owned(), header, session, len })
+    let heir = heir_of_slot(&pm)?;
+    Ok(Numbered { path: path.to_owned(), header, heir, len })
 }
 
 /// The slots of a pool by their numbers; a number may be there twice.
@@ -203,7 +210,7 @@ fn coming_to(slots: &[Numbered], old: Option<&Numbered>, new: &Path) -> Coming {
         return Coming::Member(slot.header.index);
     }
     match old {
-        Some(old) if old.header.index == index && new.session >= old.session => Coming::Done,
+        Some(old) if new.is_heir_of(old) => Coming::Done,
         None if usize::from(index) == slots.len() && is_whole(slots, Some(&new)) => Coming::Done,
         _ if usize::from(index) >= slots.len() => Coming::Begun,
         _ => Coming::Older(index),
@@ -278,8 +285,14 @@ fn put_in(
     helpers: &Helpers<'_>,
 ) -> Result<()> {
     let pm = closed(&paths_of(pool), helpers)?;
+    // The one that goes names it before it has come: a call that goes on leaves it its name.
+    let waits = number(new).ok().filter(|new| {
+        new.header.pool_uuid == leaving.header.pool_uuid
+            && usize::from(new.header.index) >= pool.len()
+    });
+    let uuid = waits.map_or_else(|| Uuid::new_v4().into_bytes(), |new| new.header.slot_uuid);
     let more = helpers.map_one(new)?;
-    let new = NewSlot { pm: &more, uuid: Uuid::new_v4().into_bytes(), endurance };
+    let new = NewSlot { pm: &more, uuid, endurance };
     Ok(replace_slot(&pm, leaving.header.index, &new, helpers.exec, helpers.progress)?)
 }
 
@@ -333,9 +346,11 @@ fn forget_replaced(leaving: &Numbered, other: &Numbered, helpers: &Helpers<'_>) 
     if other.header.slot_uuid == leaving.header.slot_uuid {
         return Err(refused(format!("{new} is the same slot as {old}, or a copy")));
     }
-    if other.session < leaving.session {
+    if !other.is_heir_of(leaving) {
         let index = leaving.header.index;
-        return Err(refused(format!("{new} is an older slot {index} than {old}: leave it out")));
+        return Err(refused(format!(
+            "{new} is a slot {index} as well as {old}, and none that took its place: leave it out"
+        )));
     }
     confirm_header(&helpers.map_one(&other.path)?)?;
     forget_slot(&helpers.map_one(&leaving.path)?);
@@ -394,4 +409,56 @@ pub fn keep(pool: &[PathBuf], helpers: &Helpers<'_>) -> Result<bool> {
         inspect(&pm)?.slots.iter().filter(|of| of.is_leaving).map(|of| of.index).collect();
     leaving.iter().try_for_each(|slot| set_leaving(&pm, *slot, false))?;
     Ok(!leaving.is_empty())
+}
+
+/// Takes a replacement back that was cut off: the old slot is the pool's as before, and the new one no slot of
+/// it. Returns whether one was. With `force` also where `new` is not the slot that was to come: the caller knows
+/// that it is gone for good.
+///
+/// # Errors
+/// Those of [`inspect`]; one that says that the new slot has its place already, or is another one.
+pub fn take_back(
+    pool: &[PathBuf],
+    old: &Path,
+    new: &Path,
+    force: bool,
+    helpers: &Helpers<'_>,
+) -> Result<bool> {
+    let slots = numbered_once(pool)?;
+    let leaving = named(&slots, old)?;
+    let coming = coming_to(&slots, Some(leaving), new);
+    let shown = new.display();
+    if coming == Coming::Done {
+        return Err(refused(format!(
+            "{shown} has taken the place of {} already: go on without --cancel",
+            old.display()
+        )));
+    }
+    let Some(heir) = leaving.heir else { return Ok(false) };
+    let begun = number(new)
+        .is_ok_and(|new| coming == Coming::Begun && new.header.slot_uuid.starts_with(&heir));
+    if !begun && !force {
+        return Err(refused(format!(
+            "{shown} is not the slot that was to take the place of {}, and that one may have it: name it, or \
+             give --force where it is gone for good",
+            old.display()
+        )));
+    }
+    take_back_slot(&helpers.map(&paths_of(&slots))?, leaving.header.index)?;
+    if begun {
+        forget_slot(&helpers.map_one(new)?);
+    }
+    Ok(true)
+}
+
+/// Opens a pool that was changed, and closes it, so that it says what is free.
+///
+/// # Errors
+/// Those of opening and closing.
+pub fn settle(pool: &[PathBuf], helpers: &Helpers<'_>) -> Result<()> {
+    let pm = closed(&paths_of(&numbered_once(pool)?), helpers)?;
+    if saved_free(&pm)?.is_some() {
+        return Ok(());
+    }
+    Ok(open(pm, helpers)?.close()?)
 }

@@ -7,3 +7,4 @@ pub(crate) mod memory;
 pub(crate) mod remaining;
 pub(crate) mod slot_files;
 pub(crate) mod slots;
+pub(crate) mod unfinished;

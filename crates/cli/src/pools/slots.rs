@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::base::size::show_size;
 use crate::pools::remaining::{self, LeftOut, SlotState};
+use crate::pools::unfinished;
 
 /// Links that are followed to a file that is not there, as many as the kernel follows.
 const LINKS_MAX: u32 = 40;
@@ -133,10 +134,11 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
         known.push((index, pool, path.clone()));
     }
     known.sort_by_key(|(index, ..)| *index);
-    check_together(&known)?;
-    let paths: Vec<PathBuf> = known.into_iter().map(|(_, _, path)| path).collect();
+    let paths: Vec<PathBuf> = known.iter().map(|(_, _, path)| path.clone()).collect();
+    check_together(&known).map_err(|error| unfinished::replaced(&paths).unwrap_or(error))?;
     let pm = open(&paths, reading())?;
-    let info = inspect(&pm).with_context(|| shown(&paths))?;
+    let info = inspect(&pm).with_context(|| shown(&paths));
+    let info = info.map_err(|error| unfinished::without_place(&paths).unwrap_or(error))?;
     let memory = memory_of(&pm);
     let places = paths.iter().cloned().map(Some).collect();
     Ok(Found { paths, places, left_out: Vec::new(), info, memory, given })
@@ -256,22 +258,26 @@ pub(crate) fn space(found: &Found) -> Option<Space> {
     found.open(reading()).ok().and_then(|pm| novale_core::space(&pm).ok().flatten())
 }
 
+/// File system and inode of a file that is there.
+type FileIdentity = Option<(u64, u64)>;
+
 /// Refuses a slot that is named twice, by whatever paths, also one that is yet to be created.
 pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
-    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    let mut seen: Vec<(PathBuf, &Path)> = Vec::new();
+    let mut seen: Vec<(PathBuf, FileIdentity, &Path)> = Vec::new();
     for path in paths {
         let real = real_path(path);
-        let same =
-            |other: &Path| *other == *real || file(other).is_some_and(|it| Some(it) == file(&real));
-        if let Some((_, first)) = seen.iter().find(|(other, _)| same(other)) {
+        let file = fs::metadata(&real).ok().map(|file| (file.dev(), file.ino()));
+        let same = seen
+            .iter()
+            .find(|(other, other_file, _)| *other == real || file.is_some() && file == *other_file);
+        if let Some((.., first)) = same {
             if *first == path.as_path() {
                 bail!("{} is named twice: name each slot once", first.display());
             }
             let (first, path) = (first.display(), path.display());
             bail!("{first} and {path} are the same: name each slot once");
         }
-        seen.push((real, path));
+        seen.push((real, file, path));
     }
     Ok(())
 }

@@ -56,18 +56,40 @@ pub fn slot_header(pm: &Pm) -> Result<SlotHeader> {
 /// # Errors
 /// [`Error::BadPool`] says what was found; [`Error::Invalid`] for a slot that is not there.
 pub fn set_leaving(pm: &Pm, slot: u8, leaving: bool) -> Result<()> {
-    let mut pool = Pool::read(pm)?;
+    let pool = Pool::read(pm)?;
     pool.check_writable()?;
     pool.check_numbers()?;
-    let seed = pool.seed;
+    let state = if leaving { SlotState::LEAVING } else { 0 };
+    set_state(pm, &pool, slot, state, 0)
+}
+
+/// Says durably of a slot that no other one takes its place. The caller has seen that none has taken it.
+/// Nobody may use the pool.
+///
+/// # Errors
+/// As [`set_leaving`].
+pub fn take_back_slot(pm: &Pm, slot: u8) -> Result<()> {
+    let pool = Pool::read(pm)?;
+    pool.check_features()?;
+    pool.check_numbers()?;
+    set_state(pm, &pool, slot, 0, 0)
+}
+
+/// Stores, durably, what a slot says of its leaving.
+fn set_state(pm: &Pm, pool: &Pool, slot: u8, evacuation_state: u32, heir: u64) -> Result<()> {
+    let found = pool.slots.get(usize::from(slot));
+    let (_, found) = found.ok_or(Error::Invalid("a slot that the pool does not have"))?;
     // Who stored the lines that stand may have died before its fence.
     pm.fence(pool.write_back(pm)).end();
-    let place = pool.slots.get_mut(usize::from(slot));
-    let (_, state) = place.ok_or(Error::Invalid("a slot that the pool does not have"))?;
-    state.seq += 1;
-    state.evacuation_state = u32::from(leaving);
-    pm.fence(store_slot_state(pm, seed, slot, state)).end();
+    let (seq, evacuation_progress) = (found.seq + 1, heir);
+    let state = SlotState { seq, evacuation_state, evacuation_progress, ..*found };
+    pm.fence(store_slot_state(pm, pool.seed, slot, &state)).end();
     Ok(())
+}
+
+/// Says durably of a slot that another one takes its place: who would write to it is refused from then on.
+fn hand_on(pm: &Pm, pool: &Pool, slot: u8, heir: &[u8; 16]) -> Result<()> {
+    set_state(pm, pool, slot, SlotState::HANDED_ON, SlotState::heir_word(heir))
 }
 
 /// A pool that was closed clean, and what is in use of it.
@@ -76,11 +98,22 @@ fn clean_pool(
     exec: &dyn Executor,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(Pool, Opened)> {
-    let mut pool = Pool::read(pm)?;
+    let pool = Pool::read(pm)?;
+    pool.check_writable()?;
+    surveyed(pm, pool, exec, progress)
+}
+
+/// The same of a pool that was read, and may have a slot that was handed on.
+fn surveyed(
+    pm: &Pm,
+    mut pool: Pool,
+    exec: &dyn Executor,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(Pool, Opened)> {
     if !pool.is_clean() {
         return Err(Error::Invalid("slots of a pool that was not closed clean"));
     }
-    pool.check_writable()?;
+    pool.check_features()?;
     pool.check_numbers()?;
     // Who stored what is read here may have died before its fence.
     pm.fence(pool.write_back(pm)).end();
@@ -325,7 +358,7 @@ fn write_wear(new: &Pm, worn: &WearLine, seed: Seed) -> Flushed {
 
 /// Makes a slot that is to take another's place say that it is the pool's, and none of its slots: by this it
 /// is known where the work is cut off. One that says so keeps what it has.
-fn let_wait(pool: &Pool, new: &NewSlot<'_>, pages: u64, is_worn: bool) {
+fn let_wait(pool: &Pool, new: &NewSlot<'_>, pages: u64, is_worn: bool) -> Result<()> {
     let superblock = &pool.superblock;
     let waits = |found: &SlotHeader| {
         found.pool_uuid == superblock.pool_uuid && found.index >= superblock.slot_count
@@ -333,12 +366,16 @@ fn let_wait(pool: &Pool, new: &NewSlot<'_>, pages: u64, is_worn: bool) {
     let found = slot_header(new.pm).ok().filter(waits);
     if found.is_none() {
         blank(new.pm, pages, is_worn);
+    } else {
+        // The one that goes is about to name it; who stored it may have died before its fence.
+        confirm_header(new.pm)?;
     }
     // There is no number for it beside as many slots as there may be.
     if found.is_none_or(|found| found.pages != pages) && superblock.slot_count < MAX_SLOTS {
         let header = new_header(new, superblock.pool_uuid, superblock.slot_count, pages);
         write_header(new.pm, &header);
     }
+    Ok(())
 }
 
 fn pages_of(new: &NewSlot<'_>, least: u64) -> Result<u64> {
@@ -369,12 +406,13 @@ fn new_header(new: &NewSlot<'_>, pool_uuid: [u8; 16], index: u8, pages: u64) -> 
 }
 
 /// Puts a slot in the place of another, with the same number and all that it has in use; the wear stays the
-/// new one's own. The pool has the new one once its header says so, and the old one's is the caller's to
-/// erase ([`forget_slot`]): until then both can be given, and say the same. Nobody may use the pool.
+/// new one's own. The pool has the new one once its header says so; before that the old one says that it was
+/// handed on, so that at no time both can be written. It is the caller's to erase ([`forget_slot`]). The new
+/// one's name stays what it is in a call that goes on. Nobody may use the pool.
 ///
 /// # Errors
-/// [`Error::BadPool`] where the new one is smaller, [`Error::Invalid`] for a pool that was not closed clean;
-/// the pool is as it was then.
+/// [`Error::BadPool`] where the new one is smaller, or the old one was handed on to another one;
+/// [`Error::Invalid`] for a pool that was not closed clean; the pool is as it was then.
 pub fn replace_slot(
     pm: &Pm,
     slot: u8,
@@ -382,13 +420,15 @@ pub fn replace_slot(
     exec: &dyn Executor,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<()> {
-    let (pool, opened) = clean_pool(pm, exec, progress)?;
+    let pool = Pool::read(pm)?;
+    refuse_other_heirs(&pool, slot, &new.uuid)?;
+    let (pool, opened) = surveyed(pm, pool, exec, progress)?;
     let old = pool.slots.get(usize::from(slot));
     let (old, state) = old.ok_or(Error::Invalid("a slot that the pool does not have"))?;
     let least = if slot == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
     let pages = pages_of(new, least.max(old.pages * PAGE))?;
     let worn = worn_so_far(new.pm, &pool)?;
-    let_wait(&pool, new, pages, worn.lines > 0);
+    let_wait(&pool, new, pages, worn.lines > 0)?;
     let (mut pending, mut done) = (Flushed::none(), 0);
     let total = used_in(&pool, &opened.pages, slot).count() as u64;
     for page in used_in(&pool, &opened.pages, slot).chain(own_pages(slot)) {
@@ -410,7 +450,25 @@ pub fn replace_slot(
         pending = pending.and(new.pm.stream(first, &header.encode(), Purpose::Other));
     }
     new.pm.fence(pending).end();
+    hand_on(pm, &pool, slot, &new.uuid)?;
     write_header(new.pm, &header);
+    Ok(())
+}
+
+/// Refuses to go on where another slot takes the place of this one, or any slot that of another.
+fn refuse_other_heirs(pool: &Pool, slot: u8, heir: &[u8; 16]) -> Result<()> {
+    for (header, state) in &pool.slots {
+        let Some(named) = state.heir() else { continue };
+        if header.index != slot {
+            return pool.check_writable();
+        }
+        if !heir.starts_with(&named) {
+            return Err(Error::BadPool(format!(
+                "slot {slot} was to be replaced by another slot, which may have its place already: name that \
+                 one, or take it back with `novale slot replace --cancel`, with --force where it is gone"
+            )));
+        }
+    }
     Ok(())
 }
 
@@ -451,13 +509,17 @@ fn worn_so_far(new: &Pm, pool: &Pool) -> Result<WearLine> {
     Ok(WearLine { seq: worn.seq + 1, ..worn })
 }
 
-/// Takes a slot's headers from it, so that it is no slot of any pool.
+/// Takes from a slot what makes it one, so that it is none of any pool. Its state lines go last: as long as a
+/// header stands, they say to whom it was handed on.
 pub fn forget_slot(pm: &Pm) {
     let pages = pm.slot_len(0) / PAGE;
     let made = copies::slot_header(pm, 0).map_or(pages, |(header, _)| header.pages.min(pages));
-    let zeroed = [0, made.max(1) - 1].into_iter().fold(Flushed::none(), |pending, page| {
-        let at = PmAddr::new(0, page * PAGE);
-        pending.and(pm.stream_zero(at, PAGE, Purpose::Other))
-    });
-    pm.fence(zeroed).end();
+    let last = (made.max(1) - 1) * PAGE;
+    let headers = [0, last].map(|page| (page + SLOT_HEADER_OFFSET, SLOT_HEADER_BYTES as u64));
+    for zeroed in [headers, [(0, PAGE), (last, PAGE)]] {
+        let zeroed = zeroed.into_iter().fold(Flushed::none(), |pending, (at, bytes)| {
+            pending.and(pm.stream_zero(PmAddr::new(0, at), bytes, Purpose::Other))
+        });
+        pm.fence(zeroed).end();
+    }
 }

@@ -17,7 +17,7 @@ use novale_policy::{Mode, UpdatePolicy};
 use crate::base::error::{Error, Result};
 use crate::pool::copies::BadCopy;
 use crate::pool::marks::PageMarks;
-pub use crate::pool::seen::{SlotSeen, look_at_slot};
+pub use crate::pool::seen::{SlotSeen, heir_of_slot, look_at_slot};
 use crate::seeded::{self, Bug};
 
 /// A pool's description, read and checked.
@@ -74,8 +74,10 @@ pub struct SlotInfo {
     pub endurance: u64,
     /// It is not there: nothing else is known of it but its number.
     pub is_absent: bool,
-    /// It is being emptied: no page is taken there.
+    /// It is being emptied, or replaced: no page is taken there.
     pub is_leaving: bool,
+    /// How the name begins of a slot that takes its place, or has taken it: only that one is written.
+    pub heir: Option<[u8; 8]>,
 }
 
 /// Reads a pool's description.
@@ -111,6 +113,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
                 endurance: header.endurance,
                 is_absent: pm.is_absent(header.index),
                 is_leaving: state.evacuation_state != 0,
+                heir: state.heir(),
             })
             .collect(),
     })
@@ -195,8 +198,23 @@ impl Pool {
         self.state.flags & PoolState::CLEAN != 0
     }
 
-    /// Refuses to write a pool with features that a writer must know, or without a session left.
+    /// Refuses to write a pool with features that a writer must know, without a session left, or with a slot
+    /// whose place another one takes.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        let handed_on = self.slots.iter().find(|(_, state)| state.heir().is_some());
+        match handed_on {
+            Some((header, _)) => Err(Error::BadPool(format!(
+                "slot {} is being replaced, and the slot that takes its place may have it already: end that by \
+                 the same call of `novale slot replace` (or `remove`), or take it back with `novale slot replace \
+                 --cancel`; until then the pool can be mounted read-only",
+                header.index
+            ))),
+            None => self.check_features(),
+        }
+    }
+
+    /// The same, for who ends that, or takes it back.
+    pub(crate) fn check_features(&self) -> Result<()> {
         if self.state.session + 1 >= SESSION_LIMIT {
             return Err(Error::BadPool(format!(
                 "the pool was opened for writing {} times, as often as its format counts: mount it \

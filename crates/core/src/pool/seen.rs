@@ -24,6 +24,24 @@ pub struct SlotSeen {
     pub slot_count: Option<u8>,
 }
 
+/// How the name begins of the slot that takes the place of the only one of `pm`, which may be erased in part.
+///
+/// # Errors
+/// [`Error::BadPool`] where it is none of a pool.
+pub fn heir_of_slot(pm: &Pm) -> Result<Option<[u8; 8]>> {
+    let (header, _) = copies::slot_header(pm, 0)?;
+    let seed = Seed::pool(&header.pool_uuid).addr(PmAddr::new(header.index, 0));
+    let mut newest = SlotState::default();
+    for offset in SLOT_STATE_OFFSETS {
+        let line = pm.load_line(PmAddr::new(0, offset))?;
+        newest = SlotState::decode(&line, seed)
+            .ok()
+            .filter(|state| state.seq > newest.seq)
+            .unwrap_or(newest);
+    }
+    Ok(newest.heir())
+}
+
 /// What the only slot of `pm` says of itself.
 ///
 /// # Errors

@@ -96,14 +96,18 @@ pub(crate) struct SlotRemoveArgs {
 /// Put a slot in the place of another, in a pool that nobody uses.
 ///
 /// What the old one has in use is copied; the new one must be at least as long. The pool is as it was until
-/// the copy is whole, so a call that was cut off is made again with the same slots. The old slot is no slot
-/// of a pool after it.
+/// the copy is whole, so a call that was cut off is made again with the same slots; cut off at its end it may
+/// leave the pool read-only until then. The old slot is no slot of a pool after it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   novale slot replace --size 64G /mnt/pmem0/slot /mnt/pmem2/slot /mnt/pmem1/slot")]
 pub(crate) struct SlotReplaceArgs {
     #[command(flatten)]
     pub(crate) new: NewSlotArgs,
+    /// Take back a call that was cut off before NEW had its place: OLD is the pool's slot as before. With
+    /// --force also where NEW is gone for good.
+    #[arg(long)]
+    pub(crate) cancel: bool,
     /// The slot that is to go.
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,

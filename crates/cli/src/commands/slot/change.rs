@@ -1,6 +1,7 @@
 //! `novale slot add`, `remove`, `replace`: the slots of a pool that nobody uses. All that can be refused is,
 //! before anything is changed.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -18,10 +19,15 @@ use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
 use crate::pools::slots;
 
+/// Where a slot's header lies in its first bytes.
+const HEADER_BYTES: Range<usize> = 2048..2048 + 128;
+
 /// What was done, as JSON shows it.
 #[derive(Debug, Serialize)]
 struct ChangedSlot {
     done: &'static str,
+    /// An earlier call has done it, and this one nothing.
+    already: bool,
     /// The number of the slot that came.
     #[serde(skip_serializing_if = "Option::is_none")]
     slot: Option<u8>,
@@ -31,33 +37,62 @@ struct ChangedSlot {
 pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
     let new = one(&args.slot)?;
     let pool = slots::absolute(&args.slots)?;
+    let all = with(&new, &args.slots)?;
+    refuse_member(&new, &args.slots)?;
+    let json = args.new.json;
+    if let Some(slot) = last_of(&all, &new) {
+        // Whoever uses the pool has it with this slot. Else the earlier call may have died before its fence.
+        if let Ok(lock) = holder::lock(&all) {
+            let only = lock.files()?;
+            with_bar(&only, |helpers| Ok(changing::add(&pool, &new, 0, helpers)?))?;
+            settle(&all, &only);
+        }
+        return tell(json, "added", true, Some(slot), &new);
+    }
     let coming = ComingSlot { args: &args.new, path: &new, old: None, least: SLOT_BYTES_MIN };
     let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
     let only = made.files_with(&lock)?;
     let index = with_bar(&only, |helpers| Ok(changing::add(&pool, &new, endurance, helpers)?))?;
     made.keep();
-    tell(args.new.json, "added", Some(index), &new)
+    settle(&all, &only);
+    tell(json, "added", false, Some(index), &new)
 }
 
 pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
     let old = one(&args.slot)?;
     let pool = with(&old, &args.slots)?;
     slots::refuse_twice(&pool)?;
+    let others = without(&pool, &old);
+    if !args.cancel && is_gone(&old) && slots::find(&others).is_ok() {
+        return tell(args.json, "removed", true, None, &old);
+    }
     let lock = holder::lock(&pool)?;
     identify(&pool, &old)?;
     if args.cancel {
         let is_kept = with_bar(&lock.files()?, |helpers| Ok(changing::keep(&pool, helpers)?))?;
         let done = if is_kept { "kept" } else { "not leaving" };
-        return tell(args.json, done, None, &old);
+        return tell(args.json, done, false, None, &old);
     }
-    with_bar(&lock.files()?, |helpers| Ok(changing::remove(&pool, &old, helpers)?))?;
-    tell(args.json, "removed", None, &old)
+    let only = lock.files()?;
+    with_bar(&only, |helpers| Ok(changing::remove(&pool, &old, helpers)?))?;
+    settle(&others, &only);
+    tell(args.json, "removed", false, None, &old)
 }
 
 pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     let (old, new) = (one(&args.old)?, one(&args.slot)?);
     let pool = with(&old, &args.slots)?;
+    refuse_member(&new, &args.slots)?;
+    let after = with(&new, &without(&pool, &old))?;
+    if args.cancel {
+        return take_back(args, &pool, &old, &new);
+    }
+    if is_gone(&old)
+        && let Some(slot) = place_of(&after, &new)
+    {
+        return tell(args.new.json, "replaced", true, Some(slot), &new);
+    }
     let coming = ComingSlot { args: &args.new, path: &new, old: Some(&old), least: SLOT_BYTES_MIN };
     let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
@@ -65,7 +100,68 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     let index =
         with_bar(&only, |helpers| Ok(changing::replace(&pool, &old, &new, endurance, helpers)?))?;
     made.keep();
-    tell(args.new.json, "replaced", Some(index), &new)
+    settle(&after, &only);
+    tell(args.new.json, "replaced", false, Some(index), &new)
+}
+
+fn take_back(args: &SlotReplaceArgs, pool: &[PathBuf], old: &Path, new: &Path) -> Result<()> {
+    let all: Vec<PathBuf> = pool.iter().cloned().chain([new.to_owned()]).collect();
+    slots::refuse_twice(&all)?;
+    let lock = holder::lock(if new.exists() { &all } else { pool })?;
+    identify(pool, old)?;
+    let force = args.new.force;
+    let only = lock.files()?;
+    let is_kept =
+        with_bar(&only, |helpers| Ok(changing::take_back(pool, old, new, force, helpers)?))?;
+    let done = if is_kept { "kept" } else { "not being replaced" };
+    tell(args.new.json, done, false, None, old)
+}
+
+/// Has the pool say what is free. It is whole without that.
+fn settle(pool: &[PathBuf], only: &[(u64, u64)]) {
+    if let Err(error) = with_bar(only, |helpers| Ok(changing::settle(pool, helpers)?)) {
+        remark!("novale: what is free is known after the next mount: {error:#}");
+    }
+}
+
+/// Whether a slot is none any more: it is not there, or what its headers and all before them held is zeroes.
+/// An erasure that was cut off leaves a superblock, or state lines, to which no header leads.
+fn is_gone(path: &Path) -> bool {
+    let Ok(head) = slots::head(path) else { return !path.exists() };
+    let is_zero = |range: Range<usize>| {
+        head.get(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    };
+    let is_ours = what_it_holds(&head) == Some(OUR_FORMAT);
+    let is_erased = is_zero(0..HEADER_BYTES.end) || is_ours && is_zero(HEADER_BYTES);
+    is_erased && slots::identify(path).is_err()
+}
+
+/// The number of a slot, if these are all slots of a pool and it is one of them.
+fn place_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
+    let found = slots::find(pool).ok()?;
+    let place = found.paths.iter().position(|path| path.as_path() == slot)?;
+    u8::try_from(place).ok()
+}
+
+/// The same, where it is the last one.
+fn last_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
+    place_of(pool, slot).filter(|place| usize::from(*place) + 1 == pool.len())
+}
+
+fn without(pool: &[PathBuf], slot: &Path) -> Vec<PathBuf> {
+    pool.iter().filter(|path| path.as_path() != slot).cloned().collect()
+}
+
+/// Refuses a slot that is to come, and is named among those that the pool has.
+fn refuse_member(new: &Path, pool: &[PathBuf]) -> Result<()> {
+    if slots::absolute(pool)?.iter().any(|path| path.as_path() == new) {
+        bail!(
+            "{} is named twice: as the new slot, and as one that the pool has; name each slot once, and a \
+             new one first that the pool has not",
+            new.display()
+        );
+    }
+    Ok(())
 }
 
 /// A slot that is to come.
@@ -175,11 +271,13 @@ fn identify(pool: &[PathBuf], old: &Path) -> Result<()> {
     for path in pool {
         slots::identify(path).map(drop).with_context(|| {
             if path.as_path() == old {
-                "the slot that is to go can't be read. Where an earlier call has ended it is out already; one \
+                "the slot that is to go can't be read, and the others are no whole pool without it. Check that \
+                 it is the right file, and that all slots that the pool has are named. One \
                  that is lost is neither removed nor replaced, for what lay there is nowhere else: `novale \
                  check` on the other slots names the files, `novale mount -o ro` shows what remains"
             } else {
-                "the other slots of the pool"
+                "one that is named as a slot of the pool is none: name those that `novale info` shows, and a \
+                 new one first"
             }
         })?;
     }
@@ -210,14 +308,23 @@ fn with_bar<T>(only: &[(u64, u64)], act: impl FnOnce(&Helpers<'_>) -> Result<T>)
     })
 }
 
-fn tell(json: bool, done: &'static str, slot: Option<u8>, path: &Path) -> Result<()> {
-    let facts = ChangedSlot { done, slot, path: path.display().to_string() };
+fn tell(
+    json: bool,
+    done: &'static str,
+    already: bool,
+    slot: Option<u8>,
+    path: &Path,
+) -> Result<()> {
+    let facts = ChangedSlot { done, already, slot, path: path.display().to_string() };
     if json {
         return say!("{}", serde_json::to_string_pretty(&facts)?);
     }
-    match (done, slot) {
+    let done = if already { format!("already done: {done}") } else { done.to_owned() };
+    match (done.as_str(), slot) {
         (_, Some(slot)) => say!("{done}: slot {slot} is {}", facts.path),
-        ("removed", None) => say!("{done}: {} is no slot of the pool any more", facts.path),
+        (_, None) if facts.done == "removed" => {
+            say!("{done}: {} is no slot of the pool any more", facts.path)
+        }
         (_, None) => say!("{done}: {} is a slot of the pool", facts.path),
     }
 }

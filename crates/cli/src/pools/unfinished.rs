@@ -1,0 +1,62 @@
+//! Slots of which one is too many, where a call of `novale slot` was cut off: which files are the pool, and by
+//! what the call is ended.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Error, Result, anyhow};
+use novale_core::{heir_of_slot, inspect, slot_header};
+
+use crate::pools::slots::{self, shown};
+
+/// What a slot is called, and how the name begins of the one that takes its place.
+type Named = ([u8; 16], Option<[u8; 8]>);
+
+fn name(path: &Path) -> Result<Named> {
+    let pm = slots::open(&[path.to_owned()], slots::reading())?;
+    Ok((slot_header(&pm)?.slot_uuid, heir_of_slot(&pm)?))
+}
+
+/// The slot whose place another of these takes, and that one.
+fn handed_on(paths: &[PathBuf]) -> Option<(&PathBuf, &PathBuf)> {
+    let named: Vec<(&PathBuf, Named)> =
+        paths.iter().filter_map(|path| Some((path, name(path).ok()?))).collect();
+    let heir_of = |heir: [u8; 8]| named.iter().find(move |(_, (uuid, _))| uuid.starts_with(&heir));
+    named.iter().find_map(|(old, (_, heir))| Some((*old, heir_of((*heir)?)?.0)))
+}
+
+fn without(paths: &[PathBuf], path: &Path) -> Vec<PathBuf> {
+    paths.iter().filter(|other| other.as_path() != path).cloned().collect()
+}
+
+/// Says so where two slots have one place, since one takes that of the other.
+pub(crate) fn replaced(paths: &[PathBuf]) -> Option<Error> {
+    let (old, new) = handed_on(paths)?;
+    let others = shown(&without(paths, old));
+    let (old, new) = (old.display(), new.display());
+    Some(anyhow!(
+        "{new} has taken the place of {old}, and the call of `novale slot` that did it was cut off: leave {old} \
+         out, the pool is {others}; `novale slot remove {old} {others}` ends that call"
+    ))
+}
+
+/// Says so where the last slot has no place in the pool, which is whole without it.
+pub(crate) fn without_place(paths: &[PathBuf]) -> Option<Error> {
+    let (last, others) = paths.split_last()?;
+    let pm = slots::open(others, slots::reading()).ok()?;
+    inspect(&pm).ok()?;
+    let (others, last) = (shown(others), last.display());
+    Some(match handed_on(paths) {
+        Some((old, _)) => anyhow!(
+            "{last} is to take the place of {}, and the call of `novale slot` that does it was cut off: `novale \
+             slot remove {} {}` ends it; until then the pool is {others}, read-only",
+            old.display(),
+            old.display(),
+            shown(&without(paths, old))
+        ),
+        None => anyhow!(
+            "{last} has no place in the pool: a call of `novale slot` was cut off. Leave it out, the pool is \
+             {others}. The same call once more ends it; for a removal that is `novale slot remove OLD` with \
+             the other ones of {others} {last}; `novale slot remove {last} {others}` gives up {last}"
+        ),
+    })
+}
