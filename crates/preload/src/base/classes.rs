@@ -77,6 +77,20 @@ const OF_DESCRIPTORS: &[i64] = &[
     REMOVEXATTRAT,
 ];
 
+/// Calls of the kernel's that name descriptors where others have none.
+pub(crate) const OF_NAMED: &[i64] = &[
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_finit_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_fanotify_mark,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fsconfig,
+    libc::SYS_landlock_add_rule,
+    QUOTACTL_FD,
+    CACHESTAT,
+];
+
 /// Calls that are looked at each time.
 const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_open,
@@ -128,16 +142,6 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_fcntl,
     libc::SYS_close_range,
     libc::SYS_ioctl,
-    libc::SYS_kcmp,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_finit_module,
-    libc::SYS_kexec_file_load,
-    libc::SYS_fanotify_mark,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_fsconfig,
-    libc::SYS_landlock_add_rule,
-    QUOTACTL_FD,
-    CACHESTAT,
     libc::SYS_mmap,
     libc::SYS_sendfile,
     libc::SYS_splice,
@@ -187,8 +191,6 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_prctl,
     libc::SYS_seccomp,
     libc::SYS_landlock_restrict_self,
-    libc::SYS_landlock_add_rule,
-    libc::SYS_fanotify_mark,
 ];
 
 /// Calls by which the kernel gives out a descriptor, or sees how many there may be, or uses one without
@@ -251,9 +253,10 @@ const OF_ADDRESSES: &[i64] = &[
 ];
 
 /// Which calls are of which class.
-const OF_CLASSES: [(&[i64], u8); 6] = [
+const OF_CLASSES: [(&[i64], u8); 7] = [
     (OF_DESCRIPTORS, DESCRIPTOR),
     (OF_EVERY_TIME, ALWAYS),
+    (OF_NAMED, ALWAYS),
     (MAKING_DESCRIPTORS, CREATES),
     (&[libc::SYS_close], CLOSES),
     (OF_ADDRESSES, MAPS),

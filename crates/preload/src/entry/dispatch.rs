@@ -1,7 +1,7 @@
 //! Which call is served by what.
 
 use crate::base::classes::{
-    self, CACHESTAT, CREATES, GETXATTRAT, LISTXATTRAT, QUOTACTL_FD, REMOVEXATTRAT, SETXATTRAT,
+    self, CREATES, GETXATTRAT, LISTXATTRAT, OF_NAMED, REMOVEXATTRAT, SETXATTRAT,
 };
 use crate::base::sys::{Args, Outcome, Served, fail};
 use crate::base::{left, report};
@@ -42,20 +42,6 @@ const OF_EMPTY_PATHS: &[i64] = &[
     GETXATTRAT,
     LISTXATTRAT,
     REMOVEXATTRAT,
-];
-
-/// Calls of the kernel's that name descriptors where others have none.
-const OF_NAMED: &[i64] = &[
-    libc::SYS_kcmp,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_finit_module,
-    libc::SYS_kexec_file_load,
-    libc::SYS_fanotify_mark,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_fsconfig,
-    libc::SYS_landlock_add_rule,
-    QUOTACTL_FD,
-    CACHESTAT,
 ];
 
 /// Serves a call, or leaves it to the kernel.
