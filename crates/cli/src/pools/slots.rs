@@ -261,6 +261,11 @@ pub(crate) fn space(found: &Found) -> Option<Space> {
 /// File system and inode of a file that is there.
 type FileIdentity = Option<(u64, u64)>;
 
+/// The other slots.
+pub(crate) fn without(paths: &[PathBuf], slot: &Path) -> Vec<PathBuf> {
+    paths.iter().filter(|path| path.as_path() != slot).cloned().collect()
+}
+
 /// Refuses a slot that is named twice, by whatever paths, also one that is yet to be created.
 pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     let mut seen: Vec<(PathBuf, FileIdentity, &Path)> = Vec::new();

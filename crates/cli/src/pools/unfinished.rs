@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result, anyhow};
 use novale_core::{heir_of_slot, inspect, slot_header};
 
-use crate::pools::slots::{self, shown};
+use crate::pools::slots::{self, shown, without};
 
 /// What a slot is called, and how the name begins of the one that takes its place.
 type Named = ([u8; 16], Option<[u8; 8]>);
@@ -22,10 +22,6 @@ fn handed_on(paths: &[PathBuf]) -> Option<(&PathBuf, &PathBuf)> {
         paths.iter().filter_map(|path| Some((path, name(path).ok()?))).collect();
     let heir_of = |heir: [u8; 8]| named.iter().find(move |(_, (uuid, _))| uuid.starts_with(&heir));
     named.iter().find_map(|(old, (_, heir))| Some((*old, heir_of((*heir)?)?.0)))
-}
-
-fn without(paths: &[PathBuf], path: &Path) -> Vec<PathBuf> {
-    paths.iter().filter(|other| other.as_path() != path).cloned().collect()
 }
 
 /// Says so where two slots have one place, since one takes that of the other.

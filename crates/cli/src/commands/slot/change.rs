@@ -17,7 +17,7 @@ use crate::base::size::show_size;
 use crate::holders::holder;
 use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
-use crate::pools::slots;
+use crate::pools::slots::{self, without};
 
 /// Where a slot's header lies in its first bytes.
 const HEADER_BYTES: Range<usize> = 2048..2048 + 128;
@@ -146,10 +146,6 @@ fn place_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
 /// The same, where it is the last one.
 fn last_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
     place_of(pool, slot).filter(|place| usize::from(*place) + 1 == pool.len())
-}
-
-fn without(pool: &[PathBuf], slot: &Path) -> Vec<PathBuf> {
-    pool.iter().filter(|path| path.as_path() != slot).cloned().collect()
 }
 
 /// Refuses a slot that is to come, and is named among those that the pool has.
