@@ -84,6 +84,8 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     report::event(Event::Began);
     // SAFETY: nothing else runs yet.
     unsafe { table::begin(open::inherited) };
+    // SAFETY: as above.
+    unsafe { mounts::begin(table::has_memory) };
     state::begin();
     // SAFETY: as above.
     unsafe { maps::begin(settings::value(Variable::Map)) };

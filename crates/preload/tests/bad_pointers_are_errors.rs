@@ -13,7 +13,7 @@ mod harness;
 
 use std::process::Command;
 
-use harness::{runs_with_the_daemon, runs_without_the_daemon};
+use harness::{is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, task};
 
 promises! {
     bad_pointers_are_errors: runs_without_the_daemon pointers;
@@ -23,6 +23,17 @@ promises! {
     /// program ended.
     vectors_need_no_memory: runs_with_the_daemon vectors;
     blocked_faults_stay_blocked: runs_with_the_daemon blocked_faults;
+}
+
+/// What little a call takes was asked of the kernel, and a program that had a limit was ended; one whose limit
+/// left some could open nothing.
+#[test]
+fn limits_of_memory_end_no_program() {
+    let Some((scratch, slot)) = mounted("memory") else { return };
+    let output = task(&scratch, "little_memory").current_dir(scratch.dir()).output().unwrap();
+    let said = harness::succeeds(&output) + &String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no memory is left for direct access"), "{said}");
+    is_whole(&scratch, &slot);
 }
 
 /// The same in a program that the library is not in.
@@ -187,6 +198,48 @@ mod tasks {
         assert_eq!(moved, [LEN.cast_signed(); 3]);
         read.truncate(LEN);
         assert!(read == given && fs::read(place().join("other")).unwrap() == given);
+    }
+
+    /// Limits the memory of a child to what it has and a little more, before it comes to the mount and once it
+    /// has joined, and has it make files.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn little_memory() {
+        for (resource, more) in [(libc::RLIMIT_AS, 0), (libc::RLIMIT_DATA, 0)]
+            .into_iter()
+            .chain([(libc::RLIMIT_DATA, 1 << 20), (libc::RLIMIT_DATA, 16 << 20)])
+        {
+            for joins_before in [false, true] {
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    let made = joins_before.then(|| makes(0));
+                    limit_to_used(resource, more);
+                    let all = made.unwrap_or(true) && (1..40).all(makes);
+                    unsafe { libc::_exit(i32::from(!all)) };
+                }
+                let mut status = 0;
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0, "{resource} {more} {joins_before}");
+            }
+        }
+    }
+
+    fn makes(number: u8) -> bool {
+        let name = [b'a' + number / 26, b'a' + number % 26, 0];
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let fd = unsafe { libc::open(name.as_ptr().cast(), flags, 0o644) };
+        fd >= 0 && unsafe { libc::write(fd, name.as_ptr().cast(), 3) } == 3
+    }
+
+    fn limit_to_used(resource: libc::__rlimit_resource_t, more: u64) {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let field = if resource == libc::RLIMIT_AS { "VmSize:" } else { "VmData:" };
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        let used: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        drop(status);
+        let used = if more == 0 { 1 } else { used * 1024 + more };
+        let limit = libc::rlimit { rlim_cur: used, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
     }
 
     /// Two pages, of which the second is not there: the first one.

@@ -2,14 +2,68 @@
 //! a file, which must not need that `malloc`.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
 use crate::base::lock::Lock;
 use crate::base::sys::sys;
 
-/// Memory from the kernel, in whole pages.
+/// Bytes of the reserve that one bit stands for.
+const UNIT: usize = 64 << 10;
+const UNITS: usize = 32;
+/// What the allocator is told of such memory, so that it makes no one piece of it and what lies beside it.
+const OF_RESERVE: u32 = 2;
+
+/// Memory that the library has from the start, and touches only where the kernel gives no more: a program may
+/// have set itself a limit (`RLIMIT_AS`, `RLIMIT_DATA`) that leaves none, and an allocation that fails ends it.
+#[repr(align(4096))]
+struct Reserve {
+    bytes: UnsafeCell<[u8; UNITS * UNIT]>,
+    /// A bit for each unit that is given out.
+    used: AtomicU32,
+}
+
+// SAFETY: the bytes are reached through ranges that are given out to one owner each.
+unsafe impl Sync for Reserve {}
+
+static RESERVE: Reserve =
+    Reserve { bytes: UnsafeCell::new([0; UNITS * UNIT]), used: AtomicU32::new(0) };
+
+impl Reserve {
+    fn has(&self, at: *const u8) -> bool {
+        (at as usize).wrapping_sub(self.bytes.get() as usize) < UNITS * UNIT
+    }
+
+    /// The bits of the units that `[from, to)` of the reserve covers, the first one rounded up.
+    fn bits(from: usize, to: usize) -> u32 {
+        let (first, end) = (from.div_ceil(UNIT), to.div_ceil(UNIT));
+        (first..end.min(UNITS)).fold(0, |bits, unit| bits | 1 << unit)
+    }
+
+    /// A range of zeroes; null without one. Its callers have the heap locked.
+    fn take(&self, size: usize) -> *mut u8 {
+        let used = self.used.load(Ordering::Relaxed);
+        let count = size.div_ceil(UNIT);
+        let mut starts = 0..(UNITS + 1).saturating_sub(count);
+        let free = |start: &usize| Self::bits(start * UNIT, (start + count) * UNIT) & used == 0;
+        let Some(start) = starts.find(free) else { return std::ptr::null_mut() };
+        self.used.store(used | Self::bits(start * UNIT, start * UNIT + size), Ordering::Relaxed);
+        let at = self.bytes.get().cast::<u8>().wrapping_add(start * UNIT);
+        // SAFETY: the range lies in the reserve, and is nobody's.
+        unsafe { at.write_bytes(0, size) };
+        at
+    }
+
+    /// Takes back `[at + from, at + to)`.
+    fn give(&self, at: *const u8, from: usize, to: usize) {
+        let start = (at as usize).wrapping_sub(self.bytes.get() as usize);
+        self.used.fetch_and(!Self::bits(start + from, start + to), Ordering::Relaxed);
+    }
+}
+
+/// Memory from the kernel, in whole pages, or of the reserve.
 struct Pages;
 
 // SAFETY: each range is a fresh private mapping of the length that is asked for, and is given back
@@ -21,21 +75,32 @@ unsafe impl Allocator for Pages {
         let at = sys!(libc::SYS_mmap, 0, size, access, flags, u64::MAX, 0);
         match usize::try_from(at) {
             Ok(at) => (at as *mut u8, size, 0),
-            Err(_) => (std::ptr::null_mut(), 0, 0),
+            Err(_) => (RESERVE.take(size), size, OF_RESERVE),
         }
     }
 
     fn remap(&self, at: *mut u8, old: usize, new: usize, can_move: bool) -> *mut u8 {
+        if RESERVE.has(at) {
+            return std::ptr::null_mut();
+        }
         let flags = if can_move { libc::MREMAP_MAYMOVE } else { 0 };
         let at = sys!(libc::SYS_mremap, at, old, new, flags);
         usize::try_from(at).map_or(std::ptr::null_mut(), |at| at as *mut u8)
     }
 
     fn free_part(&self, at: *mut u8, old: usize, new: usize) -> bool {
+        if RESERVE.has(at) {
+            RESERVE.give(at, new, old);
+            return true;
+        }
         sys!(libc::SYS_munmap, at.wrapping_add(new), old - new) == 0
     }
 
     fn free(&self, at: *mut u8, size: usize) -> bool {
+        if RESERVE.has(at) {
+            RESERVE.give(at, 0, size);
+            return true;
+        }
         sys!(libc::SYS_munmap, at, size) == 0
     }
 

@@ -327,12 +327,19 @@ fn describe(index: u32, new: &New<'_>) {
 }
 
 /// Room for a description: the one that this thread has ended last, or any.
+/// Whether there is memory for descriptions, which is reserved for good if there is.
+pub(crate) fn has_memory() -> bool {
+    let slab = SLAB.get_or_reserve(BYTES + shown::BYTES);
+    slab.inspect(|slab| shown::set_notes(slab + BYTES as u64)).is_some()
+}
+
 fn take_slot() -> Option<u32> {
     if let Some(own) = current().swap_spare(0).checked_sub(1) {
         return Some(own);
     }
-    let slab = SLAB.get_or_reserve(BYTES + shown::BYTES)?;
-    shown::set_notes(slab + BYTES as u64);
+    if !has_memory() {
+        return None;
+    }
     let mut free = FREE.lock();
     free.slots.pop().or_else(|| {
         let fresh = (free.fresh as usize) < DESCRIPTORS - 2;

@@ -21,6 +21,7 @@ use novale_posix::join::{JoinError, Joined, join_from};
 use novale_posix::report::Why;
 
 use crate::base::lock::Lock;
+use crate::base::said::Said;
 use crate::base::say::say;
 use crate::base::settings::Variable;
 use crate::base::sys::{Ret, sys};
@@ -67,8 +68,20 @@ static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
 /// A page that is zeroes in a child, in which [`Own`] is; 0 before it is needed.
 static OWN: AtomicU64 = AtomicU64::new(0);
 static JOINING: Lock<()> = Lock::new(());
+/// Whether there is memory for the descriptions of files, told by who has them.
+#[unsafe(link_section = ".novale_data")]
+static HAS_MEMORY: Said<fn() -> bool> = Said::new();
 /// How often a pool was joined: a futex.
 static JOINS: AtomicU32 = AtomicU32::new(0);
+
+/// Takes the function that tells whether there is memory for what the program opens.
+///
+/// # Safety
+/// As for [`Said::say`].
+pub(crate) unsafe fn begin(has_memory: fn() -> bool) {
+    // SAFETY: as the caller says.
+    unsafe { HAS_MEMORY.say(has_memory) };
+}
 
 /// Reads what the environment says.
 #[cold]
@@ -266,6 +279,13 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         mount.failed.store(true, Ordering::Relaxed);
         return None;
     }
+    let target = String::from_utf8_lossy(&mount.target);
+    // What is opened here would have no description.
+    if HAS_MEMORY.get().is_some_and(|has_memory| !has_memory()) {
+        mount.failed.store(true, Ordering::Relaxed);
+        served_by_mount(&format!("{target}: no memory is left for direct access"));
+        return None;
+    }
     let joined = join_undisturbed(mount);
     numbers::freed_any();
     match joined {
@@ -273,7 +293,6 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
             mount.failed.store(true, Ordering::Relaxed);
             joined.descriptors().for_each(words::forget_internal);
             joined.close().unwrap_or_default();
-            let target = String::from_utf8_lossy(&mount.target);
             not_served(&format!("{target}: another pool is mounted there by now"));
             None
         }
@@ -287,7 +306,6 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         }
         Err(error) => {
             mount.failed.store(true, Ordering::Relaxed);
-            let target = String::from_utf8_lossy(&mount.target);
             let why = format!("{target}: direct access is not possible: {error}");
             match error.errno() {
                 // Who has become a user that may not is as good a program as before, and so is who has gone
