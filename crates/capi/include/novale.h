@@ -549,7 +549,7 @@ ssize_t novale_lgetxattr(const novale_t *pool,
 ssize_t novale_fgetxattr(const novale_file_t *file, const char *name, void *value, size_t size);
 
 // Sets an extended attribute of what a path names to a value of up to 65536 bytes. Durable, and all
-// or nothing. flags: 0, XATTR_CREATE or XATTR_REPLACE of <sys/xattr.h>.
+// or nothing. flags: 0, or XATTR_CREATE and XATTR_REPLACE of <sys/xattr.h>.
 //
 // Returns 0. Errors: -EEXIST, -ENODATA (flags), -E2BIG, -ERANGE (the name's length), -ENOSPC, and
 // others of setxattr(2).

@@ -182,8 +182,10 @@ fn what_is_no_attribute_is_refused_and_nothing_changes() {
         fs.setxattr(&ctx(9), Node::current(ino), &set)
     };
     assert!(matches!(create("user.a", XattrMode::Replace), Err(Error::NoAttribute)));
+    assert!(matches!(create("user.a", XattrMode::Neither), Err(Error::NoAttribute)));
     create("user.a", XattrMode::Create).unwrap();
     assert!(matches!(create("user.a", XattrMode::Create), Err(Error::Exists)));
+    assert!(matches!(create("user.a", XattrMode::Neither), Err(Error::Exists)));
     create("user.a", XattrMode::Replace).unwrap();
     let state = fs.getattr(ino).unwrap();
     for name in ["user", "system.other", "nothing", "com.apple.x"] {

@@ -37,10 +37,5 @@ pub(crate) fn seek_kind(whence: i32) -> Reply<Seek> {
 
 /// The flags of `setxattr`.
 pub(crate) fn xattr_mode(flags: i32) -> Reply<XattrMode> {
-    match flags {
-        0 => Ok(XattrMode::Any),
-        libc::XATTR_CREATE => Ok(XattrMode::Create),
-        libc::XATTR_REPLACE => Ok(XattrMode::Replace),
-        _ => Err(Errno(libc::EINVAL)),
-    }
+    novale_posix::xattr_mode(flags).map_err(|error| Errno(novale_posix::errno(&error)))
 }

@@ -1,6 +1,6 @@
 //! The integers that system calls take, as the core's types.
 
-use novale_core::{Error, Fallocate};
+use novale_core::{Error, Fallocate, XattrMode};
 
 /// What the flags of `fallocate(2)` ask for.
 ///
@@ -21,5 +21,20 @@ pub fn fallocate_mode(flags: i32) -> Result<Fallocate, Error> {
         libc::FALLOC_FL_COLLAPSE_RANGE => Ok(Fallocate::CollapseRange),
         libc::FALLOC_FL_INSERT_RANGE => Ok(Fallocate::InsertRange),
         _ => Err(Error::Unsupported("these flags of fallocate")),
+    }
+}
+
+/// What the flags of `setxattr(2)` ask for.
+///
+/// # Errors
+/// [`Error::Invalid`] for flags that there are not.
+pub fn xattr_mode(flags: i32) -> Result<XattrMode, Error> {
+    const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+    match flags {
+        0 => Ok(XattrMode::Any),
+        libc::XATTR_CREATE => Ok(XattrMode::Create),
+        libc::XATTR_REPLACE => Ok(XattrMode::Replace),
+        BOTH => Ok(XattrMode::Neither),
+        _ => Err(Error::Invalid("these flags of setxattr")),
     }
 }

@@ -66,7 +66,7 @@ pub use errno::errno;
 pub use error::{Error, Result};
 pub use file::File;
 pub use files::{Entry, Files};
-pub use flags::fallocate_mode;
+pub use flags::{fallocate_mode, xattr_mode};
 pub use hold::{hold_same, lookup_held};
 pub use listing::{Span, after_dots, list, list_dots};
 pub use make::{

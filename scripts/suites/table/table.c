@@ -694,6 +694,8 @@ static void controlling(void) {
   B(setxattr, "f", "user.b", value, 5, bit);
   K(setxattr, "f", "user.a", value, 5, XATTR_CREATE);
   K(setxattr, "f", "user.b", value, 5, XATTR_REPLACE);
+  K(setxattr, "f", "user.a", value, 5, XATTR_CREATE | XATTR_REPLACE);
+  K(setxattr, "f", "user.b", value, 5, XATTR_CREATE | XATTR_REPLACE);
   K(setxattr, "f", "user.b", none, 5, 0);
   K(setxattr, "f", "user.b", none, 0, 0);
   K(setxattr, "f", "user.b", page, 65537, 0);

@@ -4,7 +4,6 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use libc::ssize_t;
-use novale_core::XattrMode;
 use novale_posix::{At, File, Files};
 
 use crate::border::args::Caller;
@@ -51,12 +50,7 @@ impl<'a> Target<'a> {
         (value, size): (*const c_void, usize),
         flags: c_int,
     ) -> Result<()> {
-        let mode = match flags {
-            0 => XattrMode::Any,
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => return Err(Failure::Number(libc::EINVAL, "unknown flags")),
-        };
+        let mode = novale_posix::xattr_mode(flags)?;
         let (name, value) = (caller.string(name)?, caller.bytes(value, size)?);
         match self {
             Self::Named(files, at) => files.set_xattr(*at, name, value, mode)?,
@@ -143,7 +137,7 @@ pub unsafe extern "C" fn novale_fgetxattr(
 }
 
 /// Sets an extended attribute of what a path names to a value of up to 65536 bytes. Durable, and all
-/// or nothing. flags: 0, XATTR_CREATE or XATTR_REPLACE of <sys/xattr.h>.
+/// or nothing. flags: 0, or XATTR_CREATE and XATTR_REPLACE of <sys/xattr.h>.
 ///
 /// Returns 0. Errors: -EEXIST, -ENODATA (flags), -E2BIG, -ERANGE (the name's length), -ENOSPC, and
 /// others of setxattr(2).

@@ -82,8 +82,8 @@ impl Fs {
         let mut changes = SetAttr::default();
         if namespace.has_names() {
             match (set.mode, xattrs.get(namespace, name)) {
-                (XattrMode::Create, Some(_)) => return Err(Error::Exists),
-                (XattrMode::Replace, None) => return Err(Error::NoAttribute),
+                (XattrMode::Create | XattrMode::Neither, Some(_)) => return Err(Error::Exists),
+                (XattrMode::Replace | XattrMode::Neither, None) => return Err(Error::NoAttribute),
                 _ => {}
             }
             xattrs.set(namespace, name, set.value);

@@ -191,6 +191,8 @@ pub enum XattrMode {
     Create,
     /// Fail with [`crate::Error::NoAttribute`] where it is not.
     Replace,
+    /// Fail as either does: both were asked for.
+    Neither,
 }
 
 /// How `rename` treats an existing target.

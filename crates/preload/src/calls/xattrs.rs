@@ -134,12 +134,8 @@ fn has_selinux() -> bool {
 
 fn value_and_mode<'a>(args: &Args) -> Result<(&'a [u8], XattrMode), Served> {
     let [_, _, value, size, flags, _] = *args;
-    let mode = match flags as i32 {
-        0 => XattrMode::Any,
-        libc::XATTR_CREATE => XattrMode::Create,
-        libc::XATTR_REPLACE => XattrMode::Replace,
-        _ => return Err(None),
-    };
+    // Of unknown ones the kernel says so.
+    let mode = novale_posix::xattr_mode(flags as i32).map_err(|_| None)?;
     if size > VALUE_MAX {
         return Err(Some(fail(libc::E2BIG)));
     }
