@@ -157,6 +157,8 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_recvmsg,
     libc::SYS_recvmmsg,
     libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
     libc::SYS_io_setup,
     libc::SYS_clone,
     libc::SYS_clone3,

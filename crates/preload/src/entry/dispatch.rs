@@ -268,8 +268,14 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_epoll_ctl => descriptors::epoll_ctl(args),
         libc::SYS_sendmsg => descriptors::send_message(args, false),
         libc::SYS_sendmmsg => descriptors::send_message(args, true),
-        libc::SYS_io_uring_setup | libc::SYS_io_setup => {
-            kernel::give_all();
+        // A ring may come from the parent, or from another process.
+        libc::SYS_io_uring_setup
+        | libc::SYS_io_uring_enter
+        | libc::SYS_io_uring_register
+        | libc::SYS_io_setup => {
+            if !left::needs_all() {
+                kernel::give_all();
+            }
             None
         }
         libc::SYS_chdir => processes::chdir(args),
