@@ -67,7 +67,9 @@ pub(crate) fn set(
     let has_one = if is_mode { fs.mode_of(ino)?.is_some() } else { fs.update_of(ino)?.is_some() };
     match (has_one, name) {
         (true, Some((_, XattrMode::Create | XattrMode::Neither))) => return Err(Error::Exists),
-        (false, None | Some((_, XattrMode::Replace | XattrMode::Neither))) => return Err(Error::NoAttribute),
+        (false, None | Some((_, XattrMode::Replace | XattrMode::Neither))) => {
+            return Err(Error::NoAttribute);
+        }
         (true | false, _) => {}
     }
     let name = name.map(|(name, _)| str::from_utf8(name).unwrap_or_default());

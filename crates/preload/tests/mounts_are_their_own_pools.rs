@@ -20,6 +20,38 @@ use harness::{direct, is_whole, mounted};
 use novale_posix::join::join;
 use rustix::process::{Pid, Signal, kill_process};
 
+/// It took the others for dead, which seemed to have begun at other times, and their locks away.
+#[test]
+fn who_begins_in_another_time_namespace_does_not_join() {
+    let Some((scratch, slot)) = mounted("another_time_namespace") else { return };
+    let moved = ["--time", "--boottime", "1000", "--fork", "--"];
+    let there = Command::new("unshare").args(moved).arg("true").output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no time namespaces here");
+        return;
+    }
+    let file = scratch.in_dir("file");
+    let makes = ["sh", "-c", "echo made > \"$0\""];
+    let mut strict = direct(&scratch, Path::new("unshare"));
+    let output = strict.args(moved).args(makes).arg(&file).output().unwrap();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(125) && why.contains("of another time namespace"),
+        "{why}"
+    );
+    let mut run = Command::new("unshare");
+    run.args(moved).arg(harness::support::program());
+    let output = run.args(["run", "--strict", "--mount", &scratch.dir(), "true"]).output().unwrap();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(125) && why.contains("of another time namespace"),
+        "{why}"
+    );
+    harness::succeeds(&without_strict(&strict).output().unwrap());
+    assert_eq!(fs::read(&file).unwrap(), b"made\n");
+    is_whole(&scratch, &slot);
+}
+
 #[test]
 fn where_another_pool_is_mounted_by_now_the_mount_serves_it() {
     let Some((scratch, slot)) = mounted("where_another_pool_is_mounted") else { return };

@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x5746_0219_e036_d9a3,
+        fingerprint: 0xaa99_aea6_9bab_c31f,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

@@ -74,9 +74,11 @@ pub enum ArenaError {
         found: u128,
     },
     /// The segment's clients are processes of another pid namespace (another container), whose
-    /// numbers mean others here.
-    #[error("arena of another pid namespace: {found}, this process is of {own}")]
+    /// numbers mean others here, or of another time namespace, where they have begun at other times.
+    #[error("arena of another {kind} namespace: {found}, this process is of {own}")]
     OtherNamespace {
+        /// Of which kind: `pid` or `time`.
+        kind: &'static str,
         /// The inode of the segment's namespace.
         found: u64,
         /// This process' own.

@@ -62,10 +62,18 @@ impl PidInfo {
         let Some(stat) = stat(self.pid) else {
             return true;
         };
-        let same = self.start_time == 0 || stat.start_time == self.start_time;
+        let same = self.start_time == 0 || stat.start_time == self.start_time || !has_its_clock();
         let ended = matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1;
         same && !ended
     }
+}
+
+/// Whether the calling process sees times as it did: in a time namespace that it has entered since, all
+/// processes seem to have begun at another one.
+fn has_its_clock() -> bool {
+    let (pid, began) = (std::process::id(), OWN.1.load(Ordering::Acquire));
+    let is_known = OWN.0.load(Ordering::Acquire) == pid && began != 0;
+    !is_known || stat(pid).is_none_or(|now| now.start_time == began)
 }
 
 /// Whether no process has the number: asked of the kernel without a descriptor.
@@ -76,8 +84,17 @@ fn is_gone(pid: u32) -> bool {
 
 /// What tells this process' pid namespace from others; 0 where that can't be seen.
 pub(crate) fn pid_namespace() -> u64 {
+    namespace("/proc/self/ns/pid")
+}
+
+/// What tells this process' time namespace from others; 0 where there are none.
+pub(crate) fn time_namespace() -> u64 {
+    namespace("/proc/self/ns/time")
+}
+
+fn namespace(path: &str) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+    fs::metadata(path).map_or(0, |namespace| namespace.ino())
 }
 
 /// Whether all threads of a process are ended, or blocked in the kernel with SIGKILL on them.
@@ -239,6 +256,45 @@ mod tests {
         let has_written = std::os::unix::process::ExitStatusExt::core_dumped(&status)
             && fs::read_dir(folder.path()).unwrap().count() > 0;
         assert!(seen_at_it > 0 || !has_written, "{status}");
+    }
+
+    /// One that entered another time namespace took all others for dead, and their locks away.
+    #[test]
+    #[expect(unsafe_code, reason = "a process without threads, and its namespace")]
+    fn who_enters_another_time_namespace_takes_nobody_for_dead() {
+        const SKIPPED: i32 = 2;
+        let me = PidInfo::current();
+        // SAFETY: the child makes calls and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let own = PidInfo::current();
+            // SAFETY: this process' own namespace for children.
+            let unshared = unsafe { libc::unshare(libc::CLONE_NEWTIME) };
+            let is_set = fs::write("/proc/self/timens_offsets", "boottime 1000 0");
+            let entered = File::open("/proc/self/ns/time_for_children").map(|namespace| {
+                // SAFETY: an open namespace.
+                unsafe {
+                    libc::setns(std::os::fd::AsRawFd::as_raw_fd(&namespace), libc::CLONE_NEWTIME)
+                }
+            });
+            let is_there = unshared == 0 && is_set.is_ok() && matches!(entered, Ok(0));
+            let moved = stat(own.pid).is_some_and(|now| now.start_time != own.start_time);
+            let result = if is_there {
+                i32::from(!(moved && own.is_alive() && me.is_alive()))
+            } else {
+                SKIPPED
+            };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(result) };
+        }
+        let mut status = 0;
+        // SAFETY: the status lives here.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        if libc::WEXITSTATUS(status) == SKIPPED {
+            println!("skipped: only root may have a time namespace");
+        } else {
+            assert_eq!(status, 0);
+        }
     }
 
     #[test]

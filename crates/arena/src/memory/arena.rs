@@ -19,7 +19,7 @@ use crate::memory::segment::{FIXED, Known, Segment, io_error};
 const MAGIC: u64 = 0x6120_656c_6176_6f4e;
 
 /// Changes with every change of what this crate keeps where; part of the layout hash.
-const LAYOUT: u64 = 8;
+const LAYOUT: u64 = 9;
 
 // Words of the header line.
 const HEADER_MAGIC: usize = 0;
@@ -103,6 +103,7 @@ impl Arena {
         let arena = Self::of(Segment::of_file(File::from(file), max_bytes)?);
         arena.initialise(&identity);
         arena.namespace_word().store(liveness::pid_namespace(), Relaxed);
+        arena.time_namespace_word().store(liveness::time_namespace(), Relaxed);
         arena.link_at(path)?;
         Ok(arena)
     }
@@ -209,7 +210,12 @@ impl Arena {
         // Whose process numbers are others can't tell who lives.
         let (found, own) = (self.namespace_word().load(Relaxed), liveness::pid_namespace());
         if found != own {
-            return Err(ArenaError::OtherNamespace { found, own });
+            return Err(ArenaError::OtherNamespace { kind: "pid", found, own });
+        }
+        // And whose clocks are others sees them begin at other times.
+        let (found, own) = (self.time_namespace_word().load(Relaxed), liveness::time_namespace());
+        if found != own {
+            return Err(ArenaError::OtherNamespace { kind: "time", found, own });
         }
         if self.is_poisoned() { Err(ArenaError::Poisoned) } else { Ok(()) }
     }
@@ -356,6 +362,11 @@ impl Arena {
     /// Which processes its clients' numbers are of.
     fn namespace_word(&self) -> &AtomicU64 {
         &self.segment().fixed::<NAMESPACE_AT, 8>()[0]
+    }
+
+    /// By which clock they began.
+    fn time_namespace_word(&self) -> &AtomicU64 {
+        &self.segment().fixed::<NAMESPACE_AT, 8>()[2]
     }
 
     /// Rises when mappings of files change hands.

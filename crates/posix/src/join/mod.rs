@@ -7,7 +7,7 @@
 //!
 //! Who joins is trusted as the owner of the pool is, and trusts the others: so the arena must be the
 //! caller's own, and nobody else may be allowed to write it. It must be of the same meaning
-//! ([`ABI`]), of this boot, and of the same pid namespace, or nobody could tell
+//! ([`ABI`]), of this boot, and of the same pid and time namespaces, or nobody could tell
 //! which clients live. A mount that lets the kernel keep what it has read keeps its slots' locks for
 //! itself, and can't be joined; `novale mount -o direct` makes one that can.
 
