@@ -157,6 +157,17 @@ impl<'a> View<'a> {
         }))
     }
 
+    /// The slots of a page that lines of pages around one are current in.
+    #[inline]
+    pub(crate) fn slots_used(&self, arena: &'a Arena, page: u64, slots: PmAddr) -> Result<u64> {
+        let pairs = self.pairs().pairs_around(arena, page)?;
+        Ok(pairs.fold(0, |used, (_, PairRef { value, word })| {
+            let partner = partner_of(value.load(Ordering::Relaxed));
+            let is_there = partner.is_shared() && partner.page() == slots;
+            used | if is_there { partner.slots_of(word.load(Ordering::Relaxed)) } else { 0 }
+        }))
+    }
+
     /// Whether another page than this one has slots in a partner's page.
     fn is_shared_by_others(&self, arena: &'a Arena, page: u64, shared: PmAddr) -> Result<bool> {
         Ok(self

@@ -27,7 +27,7 @@ use novale_policy::{Method, SlotLines};
 use crate::base::error::{Error, Result};
 use crate::base::lines::line_mask;
 use crate::fs::Fs;
-use crate::inode::pairs::{PAIRS_MAX, pair_count};
+use crate::inode::pairs::{PAIRS_MAX, Paired, pair_count};
 use crate::inode::slots::{SlotsIn, Zone, oldest_first};
 use crate::inode::view::View;
 use crate::map::slots::{ChangedTo, LineChange};
@@ -46,28 +46,40 @@ const CHANGED_MAX: usize = 2 * PAGES_MAX;
 impl<'d> LineChange<'d> {
     /// A page of the file is written, its lines in slots where there are any free.
     fn write(part: &PagePart<'d>, slot: SlotLines, zone: &mut Zone, fresh: u64) -> Option<Self> {
-        let PagePart { piece, home, pair: old } = *part;
-        let lines = slot.whole(line_mask(&(piece.from..piece.from + piece.bytes.len() as u64)));
-        let word = old.map_or(0, |old| old.word);
+        let lines = lines_of(part, slot);
+        let word = part.pair.map_or(0, |old| old.word);
         let to_slots = lines & !word;
-        let kept =
-            old.filter(|old| !old.partner.is_shared() || zone.take_beside(old.partner, to_slots));
-        let (to, changed, word) = match kept {
-            Some(old) if seeded::is_on(Bug::SlotInPlace) => {
-                (ChangedTo::Partner(old.partner), lines, word)
-            }
-            Some(old) => (ChangedTo::Partner(old.partner), lines, word ^ lines),
-            None => {
-                let to = match zone.take(to_slots, slot, fresh)? {
-                    (SlotsIn::Page(page), shift) => ChangedTo::Partner(Partner::slots(page, shift)),
-                    (SlotsIn::Taken(index), shift) => ChangedTo::Taken(index, shift),
-                };
-                (to, lines | word, to_slots)
-            }
+        let kept = part
+            .pair
+            .filter(|old| !old.partner.is_shared() || zone.take_beside(old.partner, to_slots));
+        if let Some(old) = kept {
+            return Some(Self::beside(part, lines, old));
+        }
+        let to = match zone.take(to_slots, slot, fresh)? {
+            (SlotsIn::Page(page), shift) => ChangedTo::Partner(Partner::slots(page, shift)),
+            (SlotsIn::Taken(index), shift) => ChangedTo::Taken(index, shift),
         };
-        let PagePiece { file_page, from, bytes } = piece;
-        Some(Self { file_page, home, old, to, changed, word, bytes, from })
+        Some(Self::of(part, to, lines | word, to_slots))
     }
+
+    /// It is written, its lines where it has second copies of some already.
+    fn beside(part: &PagePart<'d>, lines: u64, old: Paired) -> Self {
+        let is_in_place = seeded::is_on(Bug::SlotInPlace);
+        let word = if is_in_place { old.word } else { old.word ^ lines };
+        Self::of(part, ChangedTo::Partner(old.partner), lines, word)
+    }
+
+    fn of(part: &PagePart<'d>, to: ChangedTo, changed: u64, word: u64) -> Self {
+        let PagePart { piece, home, pair: old } = *part;
+        let PagePiece { file_page, from, bytes } = piece;
+        Self { file_page, home, old, to, changed, word, bytes, from }
+    }
+}
+
+/// The lines that a write stores of a page.
+fn lines_of(part: &PagePart<'_>, slot: SlotLines) -> u64 {
+    let PagePiece { from, bytes, .. } = &part.piece;
+    slot.whole(line_mask(&(*from..from + bytes.len() as u64)))
 }
 
 /// The changes of a write, and how many pages it takes.
@@ -126,6 +138,12 @@ impl Fs {
     ) -> Result<Option<Changes<'d>>> {
         let (arena, slot) = (self.arena(), self.options.slot_lines);
         let mut found = Changes { changes: ArrayVec::new(), fresh: 0 };
+        if let [part] = parts.as_slice()
+            && let Some(change) = self.find_slots_beside(view, part)?
+        {
+            found.changes.push(change);
+            return Ok(Some(found));
+        }
         let mut zone = Zone::none();
         for (index, part) in parts.iter().enumerate() {
             let page = part.piece.file_page;
@@ -142,6 +160,21 @@ impl Fs {
             }
         }
         Ok(Some(found))
+    }
+
+    /// As [`Fs::find_slots`] of one page that has lines in slots already, if those of the write are free
+    /// there: asks only for slots of that page, of which the others have few.
+    fn find_slots_beside<'d>(
+        &self,
+        view: &View<'_>,
+        part: &PagePart<'d>,
+    ) -> Result<Option<LineChange<'d>>> {
+        let Some(old) = part.pair.filter(|old| old.partner.is_shared()) else { return Ok(None) };
+        let lines = lines_of(part, self.options.slot_lines);
+        let to_slots = old.partner.slots_of(lines & !old.word);
+        let used = view.slots_used(self.arena(), part.piece.file_page, old.partner.page())?;
+        let is_free = used & to_slots == 0 || seeded::is_on(Bug::SlotTakenTwice);
+        Ok(is_free.then(|| LineChange::beside(part, lines, old)))
     }
 
     /// Adds that the least recently written slots of a sub-zone are written back by the same commit.
