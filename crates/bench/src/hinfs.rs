@@ -184,7 +184,8 @@ fn figure_12() -> Result<Plan> {
 }
 
 fn figure_4(rows: Vec<Vec<Cell>>) -> Report {
-    let columns = ["workload", "syncs", "of them eager", "foretold"].map(str::to_owned).to_vec();
+    let columns = ["workload", "syncs", "of them eager", "foretold", "a file's later ones"];
+    let columns = columns.map(str::to_owned).to_vec();
     let title = "how often the Buffer Benefit Model was right (HiNFS, figure 4)".to_owned();
     Report { name: "hinfs-4", title, setup: Vec::new(), columns, rows }
 }
@@ -192,13 +193,15 @@ fn figure_4(rows: Vec<Vec<Cell>>) -> Report {
 impl Accuracy {
     /// A row of figure 4; none where nobody synced.
     fn row(&self) -> Option<Vec<Cell>> {
+        let share = |part, all| Cell::Text(format!("{:.1} %", ratio(part * 100, all)));
         let [lazy, eager] = Buffering::Verdict.counts(&self.counters);
         let [foretold, right] = Buffering::Foretold.counts(&self.counters);
+        let [first, first_right] = Buffering::FirstForetold.counts(&self.counters);
+        let later = share(right.saturating_sub(first_right), foretold.saturating_sub(first));
         let syncs = lazy + eager;
         (syncs > 0).then(|| {
-            let share = |part, all| Cell::Text(format!("{:.1} %", ratio(part * 100, all)));
             let name = Cell::Text(self.name.clone());
-            vec![name, Cell::Count(syncs), share(eager, syncs), share(right, foretold)]
+            vec![name, Cell::Count(syncs), share(eager, syncs), share(right, foretold), later]
         })
     }
 }

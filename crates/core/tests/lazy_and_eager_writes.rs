@@ -49,6 +49,7 @@ fn a_file_that_is_synced_after_each_write_is_written_directly() {
     assert_eq!(counted(&fs, Buffering::Verdict), [0, 4]);
     // The first sync of a new file was not foreseen.
     assert_eq!(counted(&fs, Buffering::Foretold), [4, 3]);
+    assert_eq!(counted(&fs, Buffering::FirstForetold), [1, 0]);
     // What went past the buffer is durable by itself.
     fs.append(&at(4), ino, &[3; 100]).unwrap();
     let fs = open_as(fs.into_pm(), &options());

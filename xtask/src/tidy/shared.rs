@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x014a_9513_72f6_fb19,
+        fingerprint: 0x54a7_e356_029b_3862,
     },
 ];
 

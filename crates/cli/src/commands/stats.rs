@@ -68,8 +68,9 @@ struct BufferStats {
     /// Syncs that said that buffering pays, and that it does not.
     syncs_lazy: u64,
     syncs_eager: u64,
-    /// Of a hundred syncs, those that the model had foretold.
+    /// Of a hundred syncs, those that the model had foretold; and of those that were not their file's first.
     accuracy_percent: Option<f64>,
+    accuracy_later_percent: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -197,7 +198,9 @@ impl BufferStats {
             (of(Buffering::Fetched), of(Buffering::WrittenBack));
         let ([writes_eager, lines_eager], [syncs_lazy, syncs_eager]) =
             (of(Buffering::Eager), of(Buffering::Verdict));
-        let [foretold, right] = of(Buffering::Foretold);
+        let ([foretold, right], [first, first_right]) =
+            (of(Buffering::Foretold), of(Buffering::FirstForetold));
+        let later = (right.saturating_sub(first_right) * 100, foretold.saturating_sub(first));
         let is_used = Written::Buffered.asked(counters).count + writes_eager + blocks > 0;
         is_used.then(|| Self {
             blocks,
@@ -212,6 +215,7 @@ impl BufferStats {
             syncs_lazy,
             syncs_eager,
             accuracy_percent: ratio(right * 100, foretold),
+            accuracy_later_percent: ratio(later.0, later.1),
         })
     }
 
@@ -225,9 +229,10 @@ impl BufferStats {
         let flushed = format!(" in {} flushes", self.files_flushed);
         row("lines written back", self.lines_written_back, flushed)?;
         row("eager writes", self.writes_eager, format!(" of {} lines", self.lines_eager))?;
-        let accuracy = self.accuracy_percent;
-        let accuracy =
-            accuracy.map_or(String::new(), |accuracy| format!(", {accuracy:.1} % foretold"));
+        let of_all = self.accuracy_percent.map(|percent| format!(", {percent:.1} % foretold"));
+        let later = self.accuracy_later_percent;
+        let later = later.map(|percent| format!(" ({percent:.1} % of a file's later ones)"));
+        let accuracy: String = of_all.into_iter().chain(later).collect();
         row("syncs, lazy", self.syncs_lazy, format!(" and {} eager{accuracy}", self.syncs_eager))
     }
 }

@@ -57,11 +57,15 @@ pub enum Buffering {
     Foretold = 15,
     /// Syncs that said to buffer, and that said not to.
     Verdict = 16,
+    /// Of the syncs of [`Buffering::Foretold`] each file's first, and those for which what its directory's
+    /// files foretold was right. The paper counts the others alone (`HiNFS` 3.2).
+    FirstForetold = 18,
 }
 
 const _: () = assert!((Written::Buffered as usize) < Buffering::Hit as usize);
 const _: () = assert!((Buffering::Verdict as usize) < Written::Lawn as usize);
-const _: () = assert!((Written::Lawn as usize) < ASKED_KINDS);
+const _: () = assert!((Written::Lawn as usize) < Buffering::FirstForetold as usize);
+const _: () = assert!((Buffering::FirstForetold as usize) < ASKED_KINDS);
 
 impl Buffering {
     /// Both counts.

@@ -55,6 +55,9 @@ impl Fs {
         view.set_verdict(Verdict::Synced { is_eager, at_ns: now_ns });
         let is_right = said.is_eager() == is_eager;
         self.count_buffering(Buffering::Foretold, [1, is_right.into()]);
+        if matches!(said, Verdict::New { .. }) {
+            self.count_buffering(Buffering::FirstForetold, [1, is_right.into()]);
+        }
         self.count_buffering(Buffering::Verdict, [(!is_eager).into(), is_eager.into()]);
         if let Verdict::New { directory, .. } = said
             && is_eager
