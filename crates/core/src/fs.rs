@@ -147,6 +147,8 @@ pub struct Fs {
     pub(crate) settling: Mutex<()>,
     /// Held by the thread that makes room in the write buffer.
     pub(crate) writing_back: Mutex<()>,
+    /// Held by a thread of this client for a step of emptying a slot.
+    pub(crate) emptying: Mutex<()>,
 }
 
 impl std::fmt::Debug for Fs {

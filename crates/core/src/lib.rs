@@ -29,6 +29,7 @@ pub use base::types::*;
 pub use fs::{Atime, Fs, OpenOptions};
 pub use life::attach::{ARENA_ABI, buffer_use_of, live_clients, live_failed, live_free};
 pub use life::device::{emulate, emulated};
+pub use life::evacuate::EmptyRound;
 pub use life::left::has_left_behind;
 pub use life::mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 pub use life::room::RoomTurn;
@@ -48,5 +49,8 @@ pub use offline::{dump, repair};
 pub use op::counted::{Buffering, Written, counted};
 pub use op::quota::{Quota, Usage};
 pub use pool::{PoolInfo, SlotInfo, SlotSeen, heir_of_slot, identify_slot, inspect, look_at_slot};
+pub use space::leaving::{
+    EmptyProgress, EmptyState, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,
+};
 pub use write::range::copy::{COPY_BYTES_MAX, Place};
 pub use write::range::scattered::Piece;

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x54a7_e356_029b_3862,
+        fingerprint: 0xbb8e_b453_02f3_95dd,
     },
 ];
 

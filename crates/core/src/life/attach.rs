@@ -24,12 +24,13 @@ use crate::op::unrecovered::Unrecovered;
 use crate::pool::{Pool, PoolInfo};
 use crate::space::Allocator;
 use crate::space::failed::failed_slots;
+use crate::space::leaving::tell_leaving;
 use crate::space::ranges::Ranges;
 
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 13;
+const SHARED: u64 = 14;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
@@ -59,11 +60,14 @@ const BEGUN: u64 = 1;
 const OPEN: u64 = 2;
 const CLOSED: u64 = 3;
 
-/// Claims a fresh arena for a pool that is being opened.
-pub(crate) fn begin(arena: &Arena) -> Result<()> {
+/// Claims a fresh arena for a pool that is being opened, with slots that are being emptied, by their bits.
+pub(crate) fn begin(arena: &Arena, leaving: u64) -> Result<()> {
     let stage = &arena.root()[STAGE];
     match stage.compare_exchange(FRESH, BEGUN, Ordering::AcqRel, Ordering::Relaxed) {
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            tell_leaving(arena, leaving);
+            Ok(())
+        }
         Err(_) => Err(Error::BadArena("a file system is open in it already".into())),
     }
 }
@@ -221,7 +225,7 @@ impl Fs {
         let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
         let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
         let wear = wear::attach(arena, &pool, options.placement);
-        let allocator = Allocator::attach(&pages, places, wear).leaving(pool.leaving());
+        let allocator = Allocator::attach(&pages, places, wear);
         let (client, is_full) = take_slot(arena, process)?;
         let mut fs = Self {
             pm,
@@ -250,6 +254,7 @@ impl Fs {
             unpaired_in_vain: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
             writing_back: std::sync::Mutex::new(()),
+            emptying: std::sync::Mutex::new(()),
         };
         if is_full {
             fs.settle_dead()?;
@@ -318,6 +323,11 @@ impl Fs {
     /// The lock under which wear is saved: the word after that.
     pub(crate) fn wear_lock(&self) -> Off {
         self.rename_lock.add(16)
+    }
+
+    /// The lock under which slots begin to leave, and stay after all: the word after that.
+    pub(crate) fn slots_lock(&self) -> Off {
+        self.rename_lock.add(24)
     }
 
     /// Whether the operation of settling must leave a lock to its dead owner until all else is done.

@@ -1,16 +1,18 @@
 //! Emptying a slot: what inodes have there is moved to other slots (docs/DESIGN.md, "Slots that come and
-//! go"). Comes in: an open pool in which the slot is leaving. Goes out: no inode has a page there.
+//! go"). Comes in: an open pool in which the slot is leaving. Goes out: no inode has a page there, but for
+//! files whose own pages a program has mapped.
 //!
 //! Each step is an ordinary operation under the inode's lock, and changes nothing that can be seen: copies
-//! of data pages by one commit, a new chain of extended attributes by one, the log in new pages by one. A
-//! crash leaves an inode between two of them, and the next call goes on there. Pages that are given back in
-//! the slot are not taken again ([`crate::space::Allocator::is_leaving`]), so a second pass finds what is
-//! left and no more.
+//! of data pages by one commit, a new chain of extended attributes by one, the log in new pages by one. So
+//! others may be at work meanwhile. A crash leaves an inode between two of them, and the next call goes on
+//! there. Pages that are given back in the slot are not taken again ([`crate::space::leaving`]), so a
+//! second round finds what is left and no more: what operations that had begun before had taken.
 //!
 //! Never here: the pages of inodes themselves and those that name them, which [`super::slots`] moves when
 //! nobody uses the pool.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use novale_layout::{Attributes, FileKind, INODES_PER_CHUNK, Ino, Pair, PmAddr};
 
@@ -27,10 +29,33 @@ use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::xattr_set::value_bytes;
 use crate::space::Need;
+use crate::space::leaving::{has_slot, leaving_slots};
 
 const PAGE_BYTES: usize = 4096;
 /// Pages that one commit moves at most.
 const PAGES_A_COMMIT: u64 = 64;
+/// Pages of a file that are looked at under one taking of its lock.
+const PAGES_LOOKED_AT: u64 = 4096;
+
+/// What a round through all inodes has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EmptyRound {
+    /// Pages that were moved: those of data, of extended attributes, of logs.
+    pub moved: u64,
+    /// Files that stay there as long as a program has their own pages mapped.
+    pub mapped: u64,
+    /// It was stopped before its end.
+    pub is_stopped: bool,
+}
+
+/// What a step has left of an inode.
+enum Left {
+    Nothing,
+    /// Pages of data, from this one on.
+    From(u64),
+    /// All of it: its own pages are mapped.
+    Mapped,
+}
 
 impl Fs {
     /// Moves all that inodes have in a slot that is leaving ([`crate::set_leaving`]) to others. This client
@@ -46,60 +71,163 @@ impl Fs {
         pages: u64,
         progress: &dyn Fn(Progress),
     ) -> Result<()> {
-        if !self.allocator.is_leaving(slot) {
-            return Err(Error::Invalid("a slot is emptied that is in use"));
-        }
-        let chunks = self.inodes.chunk_count(self.arena())?;
-        let mut moved = 0;
-        for first in (0..chunks * INODES_PER_CHUNK).step_by(64) {
-            let index = usize::try_from(first % INODES_PER_CHUNK / 64).unwrap_or(0);
-            let used = self.inodes.word(self.arena(), first / INODES_PER_CHUNK, index)?;
-            for number in (first..first + 64).filter(|number| used >> (number % 64) & 1 != 0) {
-                if number > 0 {
-                    self.move_inode_out(ctx, Ino::new(number), slot, &mut |more| {
-                        moved += more;
-                        progress(Progress { what: "moving pages", done: moved, total: pages });
-                    })?;
-                }
-            }
-        }
+        let mut done = 0;
+        self.empty_round(ctx, slot, &mut |more| {
+            done += more;
+            progress(Progress { what: "moving pages", done, total: pages });
+            true
+        })?;
         Ok(())
     }
 
-    /// Moves what one inode has there, and tells how many pages of data, as it goes on.
-    fn move_inode_out(
+    /// Moves what inodes have in a slot that is leaving to others, beside other clients' operations, in
+    /// steps of some pages. Between them, with no lock held, `step` is told how many pages the one before
+    /// has moved, and says whether to go on.
+    ///
+    /// # Errors
+    /// As [`Fs::empty_slot`].
+    pub fn empty_round(
+        &self,
+        ctx: &Ctx,
+        slot: u8,
+        step: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<EmptyRound> {
+        let arena = self.arena();
+        self.drain_lanes(ctx)?;
+        let mut round = EmptyRound::default();
+        let mut first = 0;
+        while first < self.inodes.chunk_count(arena)? * INODES_PER_CHUNK {
+            let index = usize::try_from(first % INODES_PER_CHUNK / 64).unwrap_or(0);
+            let used = self.inodes.word(arena, first / INODES_PER_CHUNK, index)?;
+            for number in (first..first + 64).filter(|number| used >> (number % 64) & 1 != 0) {
+                if number > 0 {
+                    self.empty_inode(ctx, Ino::new(number), slot, step, &mut round)?;
+                }
+                if round.is_stopped {
+                    return Ok(round);
+                }
+            }
+            first += 64;
+        }
+        Ok(round)
+    }
+
+    /// Gives what lanes hold back, so that nothing of the slot is in hand there.
+    fn drain_lanes(&self, ctx: &Ctx) -> Result<()> {
+        let _one = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
+        let call = self.begin(OpKind::Manage, ctx)?;
+        self.allocator.drain(self.arena(), &call.op)
+    }
+
+    /// Moves what one inode has there.
+    fn empty_inode(
         &self,
         ctx: &Ctx,
         ino: Ino,
         slot: u8,
-        moved: &mut dyn FnMut(u64),
+        step: &mut dyn FnMut(u64) -> bool,
+        round: &mut EmptyRound,
     ) -> Result<()> {
-        let call = self.begin(OpKind::Write, ctx)?;
-        let locked = match self.lock(&call, ino) {
-            // A number that is kept by a lane, or whose inode is gone.
-            Err(Error::Stale | Error::NotFound) => return Ok(()),
-            locked => locked?,
-        };
-        if locked.kind != FileKind::Directory {
-            self.unpair_all(&call, &locked)?;
-            loop {
-                let pages = self.move_pages_out(&call, &locked, slot)?;
-                moved(pages);
-                if pages == 0 {
-                    break;
+        let mut from = 0;
+        loop {
+            let mut moved = 0;
+            let left = {
+                // Who closes the pool waits for it.
+                let _one = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
+                self.move_some_out(ctx, ino, slot, from, &mut moved)?
+            };
+            round.moved += moved;
+            if moved > 0 && !step(moved) {
+                round.is_stopped = true;
+                return Ok(());
+            }
+            match left {
+                Left::Nothing => return Ok(()),
+                Left::From(page) => from = page,
+                Left::Mapped => {
+                    round.mapped += 1;
+                    return Ok(());
                 }
             }
         }
-        self.move_xattrs_out(&call, &locked, slot)?;
-        self.move_log_out(&call, &locked, slot)
+    }
+
+    /// Moves pages of data from one of the file's on, or, where there are none, all else.
+    fn move_some_out(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        slot: u8,
+        from: u64,
+        moved: &mut u64,
+    ) -> Result<Left> {
+        let call = self.begin(OpKind::Write, ctx)?;
+        if !has_slot(leaving_slots(self.arena()), slot) {
+            return Err(Error::Invalid("a slot is emptied that is in use"));
+        }
+        let locked = match self.lock(&call, ino) {
+            // A number that is kept by a lane, or whose inode is gone.
+            Err(Error::Stale | Error::NotFound) => return Ok(Left::Nothing),
+            locked => locked?,
+        };
+        if locked.kind != FileKind::Directory {
+            let (page, is_there) = self.next_there(&locked, slot, from)?;
+            if is_there && locked.view.is_dax() {
+                return Ok(Left::Mapped);
+            }
+            if is_there {
+                self.settle_pages(&call, &locked)?;
+                *moved += self.move_pages_out(&call, &locked, slot, page)?;
+            }
+            if let Some(page) = page {
+                return Ok(Left::From(page));
+            }
+        }
+        *moved += self.move_xattrs_out(&call, &locked, slot)?;
+        *moved += self.move_log_out(&call, &locked, slot)?;
+        Ok(Left::Nothing)
+    }
+
+    /// Stores what is buffered of a file, and takes its pairs apart: what moves pages knows of one copy.
+    fn settle_pages(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+        self.flush(call, locked)?;
+        if locked.kind == FileKind::Directory { Ok(()) } else { self.unpair_all(call, locked) }
+    }
+
+    /// The first page of a file from one on that is in the slot, and that there is one; of a long stretch
+    /// without any the page behind it, and of one to the end none.
+    fn next_there(
+        &self,
+        locked: &Locked<'_>,
+        slot: u8,
+        mut from: u64,
+    ) -> Result<(Option<u64>, bool)> {
+        for _ in 0..PAGES_LOOKED_AT {
+            let Some((page, addr)) = locked.view.index().next(self.arena(), from)? else {
+                return Ok((None, false));
+            };
+            if PmAddr::from_raw(addr).slot() == slot {
+                return Ok((Some(page), true));
+            }
+            from = page + 1;
+        }
+        Ok((Some(from), false))
     }
 
     /// Copies the next pages of a file that are in the slot; says how many.
-    fn move_pages_out(&self, call: &Call<'_>, locked: &Locked<'_>, slot: u8) -> Result<u64> {
+    fn move_pages_out(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        slot: u8,
+        first: Option<u64>,
+    ) -> Result<u64> {
         let (view, arena) = (&locked.view, self.arena());
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        let (mut count, mut from) = (0, 0);
+        let (mut count, mut from) = (0, first.unwrap_or(0));
+        let end = from + PAGES_LOOKED_AT;
         while count < PAGES_A_COMMIT
+            && from < end
             && let Some((page, addr)) = view.index().next(arena, from)?
         {
             from = page + 1;
@@ -141,16 +269,17 @@ impl Fs {
     }
 
     /// Stores the extended attributes anew, where a page of them is in the slot.
-    fn move_xattrs_out(&self, call: &Call<'_>, locked: &Locked<'_>, slot: u8) -> Result<()> {
+    fn move_xattrs_out(&self, call: &Call<'_>, locked: &Locked<'_>, slot: u8) -> Result<u64> {
         let mut xattrs = self.xattrs_of_locked(locked)?;
-        let mut is_there = false;
-        xattrs.for_each_page(&mut |Extent { addr, .. }| {
-            is_there |= addr.slot() == slot;
+        let mut there = 0;
+        xattrs.for_each_page(&mut |Extent { addr, pages }| {
+            there += if addr.slot() == slot { pages } else { 0 };
             Ok(())
         })?;
-        if !is_there {
-            return Ok(());
+        if there == 0 {
+            return Ok(0);
         }
+        self.flush(call, locked)?;
         for (namespace, name, value) in xattrs.in_slot(slot) {
             let bytes = value_bytes(&self.pm, &locked.id, &value)?;
             xattrs.set(namespace, &name, &bytes);
@@ -159,27 +288,34 @@ impl Fs {
         let view = &locked.view;
         tx.change_attrs(view.attrs(), view.atime_ns(), Some(xattrs))?;
         tx.room(0, Need::Growth)?;
-        tx.commit(|_, _| Ok(()))
+        tx.commit(|_, _| Ok(()))?;
+        Ok(there)
     }
 
     /// Writes the log anew, where a page of it is in the slot, or an entry names one: what no longer counts
-    /// must name a place of the pool as well.
-    fn move_log_out(&self, call: &Call<'_>, locked: &Locked<'_>, slot: u8) -> Result<()> {
+    /// must name a place of the pool as well. Says how many pages of it were there.
+    fn move_log_out(&self, call: &Call<'_>, locked: &Locked<'_>, slot: u8) -> Result<u64> {
         let state = locked.view.state();
         if state.log_tail.is_null() {
-            return Ok(());
+            return Ok(0);
         }
         let spare = locked.view.spare();
         let mut named = NamesSlot { slot, any: spare.pages > 0 && spare.addr.slot() == slot };
+        let mut there = 0;
         let until = Until::Line(state.log_tail);
         log::walk_range(&self.pm, &locked.id, state.log_head, until, &mut |item| match item {
             Item::Page { addr, .. } => {
+                there += u64::from(addr.slot() == slot);
                 named.see(addr);
                 Ok(())
             }
             Item::Entry(at, entry) => say(&at, entry, &mut named),
         })?;
-        if named.any { self.rewrite_log(call, locked) } else { Ok(()) }
+        if named.any {
+            self.settle_pages(call, locked)?;
+            self.rewrite_log(call, locked)?;
+        }
+        Ok(there)
     }
 }
 

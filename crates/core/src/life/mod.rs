@@ -9,6 +9,7 @@
 pub(crate) mod attach;
 pub(crate) mod device;
 pub(crate) mod evacuate;
+pub(crate) mod leaving;
 pub(crate) mod left;
 pub(crate) mod mkfs;
 pub(crate) mod open;

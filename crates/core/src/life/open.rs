@@ -11,6 +11,7 @@
 //! memory, as is what is damaged; the rest can be read. For writing, damage refuses the pool.
 
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use novale_arena::{Arena, PidInfo};
@@ -295,12 +296,11 @@ fn build(
     lanes: &[PmAddr],
     opened: &Opened,
 ) -> Result<Fs> {
-    attach::begin(arena)?;
+    attach::begin(arena, pool.leaving())?;
     arena.set_wanted_bytes(options.index_bytes.unwrap_or(arena.max_bytes() / 4 * 3));
     let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
     let wear = wear::create(&pm, arena, pool, options.placement)?;
-    let allocator =
-        Allocator::create(arena, &pages, pool.superblock.lane_count, wear)?.leaving(pool.leaving());
+    let allocator = Allocator::create(arena, &pages, pool.superblock.lane_count, wear)?;
     let inodes = Inodes::create(arena, pool.superblock.roots.inode_directory)?;
     let views = Views::create(arena)?;
     let used = opened.saved.as_ref().map_or(&opened.found.projects, |saved| &saved.projects);
@@ -346,6 +346,7 @@ fn build(
         unpaired_in_vain: std::sync::atomic::AtomicU64::new(0),
         settling: std::sync::Mutex::new(()),
         writing_back: std::sync::Mutex::new(()),
+        emptying: std::sync::Mutex::new(()),
     };
     fs.count_for_all();
     // Slots that are not there count as failed.
@@ -400,6 +401,8 @@ impl Fs {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
+        // A step of emptying a slot that is under way; the next one finds the pool closed.
+        drop(self.emptying.lock().unwrap_or_else(PoisonError::into_inner));
         if self.options.read_only {
             return Ok(());
         }
@@ -419,7 +422,7 @@ impl Fs {
         self.allocator.drain(self.arena(), op)?;
         self.allocator.drain_kept(self.arena(), op)?;
         let mut pool = Pool::read(&self.pm)?;
-        let (state, mut pending) = if self.has_settled() || !self.allocator.knows_all_slots() {
+        let (state, mut pending) = if self.has_settled() {
             // The allocator may not know all free pages: the next opening finds them by its scan.
             (saved::without(&pool), Flushed::none())
         } else {

@@ -33,6 +33,18 @@ pub(super) fn take(op: &Op<'_>, may: impl Fn(PmAddr) -> Result<bool>) -> Result<
     Ok(Some(Extent { addr: PmAddr::from_raw(page), pages: 1 }))
 }
 
+/// Lets go of the page that the operation's record keeps, where it is one that `leaves`. Whoever dies before
+/// it is given back has lost it.
+pub(super) fn let_go(op: &Op<'_>, leaves: impl Fn(PmAddr) -> bool) -> Option<PmAddr> {
+    let word = op.lasting_word();
+    let page = PmAddr::from_raw(word.load(Ordering::Relaxed));
+    if page.is_null() || !leaves(page) {
+        return None;
+    }
+    word.store(0, Ordering::Release);
+    Some(page)
+}
+
 /// Keeps a freed page, if the operation's record has none; says whether.
 pub(super) fn put(op: &Op<'_>, page: PmAddr) -> bool {
     let word = op.lasting_word();

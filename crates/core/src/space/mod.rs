@@ -15,6 +15,7 @@ mod bits;
 pub(crate) mod failed;
 mod kept;
 pub(crate) mod lane;
+pub(crate) mod leaving;
 pub(crate) mod ranges;
 pub(crate) mod wear;
 
@@ -22,13 +23,14 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use novale_arena::{Arena, AtomicU64, Off, Op, Owner};
-use novale_layout::PmAddr;
+use novale_layout::{FIRST_FREE_PAGE, PmAddr};
 use novale_policy::Turn;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
 use crate::space::failed::{failed_slots, is_lost};
 use crate::space::lane::Lane;
+use crate::space::leaving::{closed_slots, has_slot, is_closed, leaving_slots};
 use crate::space::ranges::{Ranges, SlotRanges};
 use crate::space::wear::{SLOTS_MAX, Wear};
 
@@ -63,8 +65,6 @@ pub(crate) struct Allocator {
     free: Off,
     reserve: u64,
     pub(crate) wear: Wear,
-    /// A bit for each slot that is being emptied: nothing is taken there, and what is given back stays.
-    leaving: u64,
 }
 
 /// Pages kept back of so many that can be allocated.
@@ -90,7 +90,7 @@ impl Allocator {
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
         let free = arena.alloc_table(FREE_WORDS.ilog2())?;
         let reserve = reserve_of(ranges.usable_pages());
-        Ok(Self { ranges, lanes, lane_count, free, reserve, wear, leaving: 0 })
+        Ok(Self { ranges, lanes, lane_count, free, reserve, wear })
     }
 
     /// The allocator that another client has made, where it said ([`Self::places`]).
@@ -104,24 +104,7 @@ impl Allocator {
             lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
             free: Off::from_raw(free),
             wear,
-            leaving: 0,
         }
-    }
-
-    /// The same in a pool with slots that are being emptied, by their bits.
-    pub(crate) fn leaving(self, leaving: u64) -> Self {
-        Self { leaving, ..self }
-    }
-
-    /// Whether a slot is being emptied.
-    #[inline]
-    pub(crate) fn is_leaving(&self, slot: u8) -> bool {
-        self.leaving >> slot & 1 != 0
-    }
-
-    /// Whether the bitmap says of each slot what is free there.
-    pub(crate) fn knows_all_slots(&self) -> bool {
-        self.leaving == 0
     }
 
     /// Where all of it is in the arena.
@@ -150,10 +133,7 @@ impl Allocator {
 
     /// Takes over the bitmap found at mount.
     pub(crate) fn install(&self, arena: &Arena, used: &dyn Fn(usize, u64) -> u64) -> Result<()> {
-        let leaves = |slot: usize| self.leaving >> slot & 1 != 0;
-        let free = self.ranges.install(arena, &|slot, word| {
-            if leaves(slot) { u64::MAX } else { used(slot, word) }
-        })?;
+        let free = self.ranges.install(arena, used)?;
         self.free_word(arena)?.store(free, Ordering::Relaxed);
         Ok(())
     }
@@ -171,7 +151,7 @@ impl Allocator {
     #[inline]
     pub(crate) fn is_roomy(&self, arena: &Arena) -> Result<bool> {
         let [free, reserved, ..] = arena.block::<FREE_WORDS>(self.free)?;
-        let free = free.load(Ordering::Relaxed);
+        let free = self.less_leaving(arena, free.load(Ordering::Relaxed))?;
         Ok(free > self.reserve * 3 + reserved.load(Ordering::Relaxed))
     }
 
@@ -197,10 +177,38 @@ impl Allocator {
         Ok(())
     }
 
-    /// Free pages that no lane holds.
+    /// Free pages that no lane holds, and that can be taken.
     #[inline]
     pub(crate) fn pages_unclaimed(&self, arena: &Arena) -> Result<u64> {
-        Ok(self.free_word(arena)?.load(Ordering::Relaxed))
+        self.less_leaving(arena, self.free_word(arena)?.load(Ordering::Relaxed))
+    }
+
+    /// So many free pages of all slots, less those of slots that are being emptied.
+    #[inline]
+    fn less_leaving(&self, arena: &Arena, free: u64) -> Result<u64> {
+        match leaving_slots(arena) {
+            0 => Ok(free),
+            leaving => self.outside(arena, leaving, free),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, arena: &Arena, leaving: u64, free: u64) -> Result<u64> {
+        let by_slot = (0..).zip(self.ranges.free_by_slot(arena)?);
+        let there = by_slot.filter(|(slot, _)| has_slot(leaving, *slot)).map(|(_, free)| free);
+        Ok(free.saturating_sub(there.sum()))
+    }
+
+    /// Free pages of a slot's bitmap.
+    pub(crate) fn free_in(&self, arena: &Arena, slot: u8) -> Result<u64> {
+        self.ranges.free_in_slot(arena, slot.into())
+    }
+
+    /// Pages of a slot that are in use, by its bitmap: what lanes and records have in hand there counts.
+    pub(crate) fn used_in(&self, arena: &Arena, slot: u8) -> Result<u64> {
+        let of = self.ranges.slots().get(usize::from(slot));
+        let usable = of.map_or(0, |of| of.pages.saturating_sub(FIRST_FREE_PAGE + 1));
+        Ok(usable.saturating_sub(self.ranges.free_in_slot(arena, slot.into())?))
     }
 
     pub(crate) fn reserve(&self) -> u64 {
@@ -302,15 +310,21 @@ impl Allocator {
         {
             return Ok(extent);
         }
+        let leaving = leaving_slots(arena);
+        if leaving != 0
+            && let Some(addr) = kept::let_go(op, |page| has_slot(leaving, page.slot()))
+        {
+            self.give_now(arena, op, Extent { addr, pages: 1 })?;
+        }
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
             if reuse && let Some(extent) = lane.reuse(op, want, is_cool)? {
                 return Ok(extent);
             }
-            if lane.held() < want || is_lost(arena, lane.extent()) {
+            if lane.held() < want || is_closed(arena, lane.extent()) {
                 self.refill(arena, op, &lane, want, need)?;
             }
-            if !is_lost(arena, lane.extent())
+            if !is_closed(arena, lane.extent())
                 && let Some(extent) = lane.bump(op, want)?
             {
                 return Ok(extent);
@@ -360,7 +374,7 @@ impl Allocator {
         need: Need,
     ) -> Result<()> {
         let free = self.free_word(arena)?;
-        let left = free.load(Ordering::Relaxed);
+        let left = self.pages_unclaimed(arena)?;
         let spare = left.saturating_sub(self.reserve + self.pages_reserved(arena)?);
         if need == Need::Growth && spare < want {
             return Ok(());
@@ -394,15 +408,18 @@ impl Allocator {
         target: u64,
     ) -> Result<Option<(Extent, u64)>> {
         let mut slot = 0;
-        let failed = failed_slots(arena);
+        let closed = closed_slots(arena);
         if self.ranges.slots().len() > 1 {
             let mut free = self.free_by_slot(arena)?;
             slot = self.wear.choose(arena, &free, turn)?;
             for _ in 0..free.len() {
-                let pages = (target, LEAST_EXTENT_PAGES);
-                let found = self.ranges.take_in_slot(arena, op, slot, cursor, pages)?;
-                if found.is_some() {
-                    return Ok(found);
+                // The policy may name one without room, or that is closed.
+                if free.get(slot).is_some_and(|free| *free > 0) {
+                    let pages = (target, LEAST_EXTENT_PAGES);
+                    let found = self.ranges.take_in_slot(arena, op, slot, cursor, pages)?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
                 }
                 if let Some(free) = free.get_mut(slot) {
                     *free = 0;
@@ -410,7 +427,7 @@ impl Allocator {
                 slot = self.wear.choose(arena, &free, turn)?;
             }
         }
-        self.ranges.take(arena, op, (slot, failed), cursor, target)
+        self.ranges.take(arena, op, (slot, closed), cursor, target)
     }
 
     /// Counts pages that are overwritten or taken, and looks anew how far the slots are worn where it
@@ -426,16 +443,15 @@ impl Allocator {
     /// Whether a freed page is given out again.
     #[inline]
     fn is_reusable(&self, arena: &Arena, page: PmAddr) -> Result<bool> {
-        let is_open = !is_lost(arena, page) && !self.is_leaving(page.slot());
-        Ok(is_open && self.wear.is_cool(arena, page)?)
+        Ok(!is_closed(arena, page) && self.wear.is_cool(arena, page)?)
     }
 
     /// Free pages of each slot's bitmap that can be taken.
     fn free_by_slot(&self, arena: &Arena) -> Result<ArrayVec<u64, SLOTS_MAX>> {
         // A client that died between two steps of a change leaves a count a little wrong.
         let slots = self.ranges.slots().iter().enumerate();
-        let failed = failed_slots(arena);
-        let free = |(slot, of): (usize, &SlotRanges)| match failed >> slot & 1 {
+        let closed = closed_slots(arena);
+        let free = |(slot, of): (usize, &SlotRanges)| match closed >> slot & 1 {
             0 => Ok(self.ranges.free_in_slot(arena, slot)?.min(of.pages)),
             _ => Ok(0),
         };
@@ -443,7 +459,7 @@ impl Allocator {
     }
 
     fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
-        if extent.pages > 0 && !self.is_leaving(extent.addr.slot()) {
+        if extent.pages > 0 {
             self.ranges.give(arena, op, extent)?;
             self.free_word(arena)?.fetch_add(extent.pages, Ordering::Relaxed);
         }
@@ -533,9 +549,9 @@ impl Allocator {
             .try_for_each(|addr| self.give_now(arena, op, Extent { addr, pages: 1 }))
     }
 
-    /// Free pages, those that lanes and records hold included.
+    /// Free pages that can be taken, those that lanes and records hold included.
     pub(crate) fn pages_free(&self, arena: &Arena) -> Result<u64> {
-        let mut free = self.free_word(arena)?.load(Ordering::Relaxed);
+        let mut free = self.pages_unclaimed(arena)?;
         free += kept::count(arena)?;
         for index in 0..self.lane_count {
             free += lane::held_pages(arena, self.lane_at(index).1)?;

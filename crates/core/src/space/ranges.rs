@@ -353,23 +353,23 @@ impl Ranges {
         self.take_along(arena, op, &[(start, end), (home.first, start)], (want, least))
     }
 
-    /// The same through all slots but those that have `failed`, by their bits, from one on: any pages that
+    /// The same through all slots but those that are `closed`, by their bits, from one on: any pages that
     /// are free.
     pub(super) fn take(
         &self,
         arena: &Arena,
         op: &Op<'_>,
-        (slot, failed): (usize, u64),
+        (slot, closed): (usize, u64),
         cursor: u64,
         want: u64,
     ) -> Result<Option<(Extent, u64)>> {
         let Some(home) = self.slots.get(slot) else { return Ok(None) };
         let (start, end) = (home.start(cursor), home.first + home.count);
-        if failed == 0 {
+        if closed == 0 {
             let spans = [(start, end), (home.first, start), (end, self.total), (0, home.first)];
             return self.take_along(arena, op, &spans, (want, 1));
         }
-        let sound = self.slots.iter().enumerate().filter(|(slot, _)| failed >> slot & 1 == 0);
+        let sound = self.slots.iter().enumerate().filter(|(slot, _)| closed >> slot & 1 == 0);
         let spans: Vec<_> = sound.map(|(_, of)| (of.first, of.first + of.count)).collect();
         self.take_along(arena, op, &spans, (want, 1))
     }

@@ -1,0 +1,200 @@
+//! Slots that are being emptied while the pool is open, for all of its clients: a bit for each in a word of
+//! the arena, and beside it what is asked of the one who empties, and how far that is.
+//!
+//! No page is taken there any more. One that is given back there is free in its slot's bitmap as any other,
+//! so that it can be counted, and taken again where the slot stays after all; what can be taken is the count
+//! of all free pages less those.
+//!
+//! An operation that looked before the bit was set may take a page there after it: it has noted it before.
+//! All words are hints but the first, which is one as well: the slot leaves the pool when nobody uses it, by
+//! a scan of all that is in use.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use novale_arena::{Arena, AtomicU64, sleep_while, wake_all};
+use novale_layout::PmAddr;
+
+use crate::space::failed::failed_slots;
+
+// Words of the arena's root block.
+const LEAVING_SLOTS: usize = 41;
+/// What is asked of the one who empties; he sleeps on it.
+const ASKED: usize = 48;
+const STATE: usize = 49;
+/// Pages that were moved since a slot was asked to leave.
+const MOVED: usize = 50;
+/// Files whose own pages were mapped, in the last round.
+const MAPPED: usize = 51;
+
+// Of the word [`ASKED`]: a number that rises with each, then what, the slot, and pages a second.
+const ASK_TURN_MASK: u64 = 0xffff;
+const ASK_WHAT: u32 = 16;
+const ASK_SLOT: u32 = 24;
+const ASK_PACE: u32 = 32;
+const EMPTY: u64 = 1;
+const CANCEL: u64 = 2;
+
+// Of the word [`STATE`]: the number of what was asked, and what became of it.
+const STATE_WHAT: u32 = 16;
+
+/// What is asked of the one who empties slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotAsk {
+    /// To empty this one, so many pages a second at most; 0: as fast as it goes.
+    Empty(u8, u32),
+    /// To let it stay.
+    Cancel(u8),
+}
+
+/// How far the emptying of a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum EmptyState {
+    /// Nobody has begun with what was asked.
+    Waiting = 0,
+    /// Pages are being moved.
+    Moving = 1,
+    /// No inode has pages there, but for files that are mapped.
+    Emptied = 2,
+    /// The other slots have no room; the slot stays.
+    NoRoom = 3,
+    /// It stays, as was asked.
+    Stays = 4,
+    /// It failed; the one who empties has said why.
+    Failed = 5,
+}
+
+/// What is known of the emptying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmptyProgress {
+    /// What became of what was asked last.
+    pub state: EmptyState,
+    /// Pages that were moved.
+    pub moved: u64,
+    /// Files that a program has mapped, whose pages stay until it has given them up.
+    pub mapped: u64,
+    /// Nothing else was asked since.
+    pub is_last: bool,
+}
+
+/// Each slot that is being emptied, by its bit.
+#[inline]
+pub(crate) fn leaving_slots(arena: &Arena) -> u64 {
+    arena.root()[LEAVING_SLOTS].load(Acquire)
+}
+
+/// Tells all clients that slots are being emptied, by their bits.
+pub(crate) fn tell_leaving(arena: &Arena, slots: u64) {
+    arena.root()[LEAVING_SLOTS].fetch_or(slots, AcqRel);
+}
+
+/// Tells all clients that they stay.
+pub(crate) fn tell_staying(arena: &Arena, slots: u64) {
+    arena.root()[LEAVING_SLOTS].fetch_and(!slots, AcqRel);
+}
+
+/// Each slot from which nothing is taken: those that have failed, and those that are leaving.
+#[inline]
+pub(crate) fn closed_slots(arena: &Arena) -> u64 {
+    failed_slots(arena) | leaving_slots(arena)
+}
+
+/// Whether nothing is taken from where a place is.
+#[inline]
+pub(crate) fn is_closed(arena: &Arena, addr: PmAddr) -> bool {
+    has_slot(closed_slots(arena), addr.slot())
+}
+
+/// Whether a slot is one of these, by their bits.
+#[inline]
+pub(crate) fn has_slot(slots: u64, slot: u8) -> bool {
+    slots.checked_shr(slot.into()).unwrap_or(0) & 1 != 0
+}
+
+/// The word on which the one who empties sleeps, and what it says.
+pub(crate) fn asked_word(arena: &Arena) -> &AtomicU64 {
+    &arena.root()[ASKED]
+}
+
+/// What was asked last, and its number.
+pub(crate) fn asked(arena: &Arena) -> Option<(u64, SlotAsk)> {
+    let word = asked_word(arena).load(Acquire);
+    let slot = u8::try_from(word >> ASK_SLOT & 0xff).unwrap_or(u8::MAX);
+    let pace = u32::try_from(word >> ASK_PACE).unwrap_or(0);
+    let ask = match word >> ASK_WHAT & 0xff {
+        EMPTY => SlotAsk::Empty(slot, pace),
+        CANCEL => SlotAsk::Cancel(slot),
+        _ => return None,
+    };
+    Some((word & ASK_TURN_MASK, ask))
+}
+
+/// Asks the one who empties slots of the pool that is open in `arena`, and wakes him. Returns the number of
+/// what is asked.
+#[must_use = "by it one learns what became of it"]
+pub fn ask_of_slots(arena: &Arena, ask: SlotAsk) -> u64 {
+    let (what, slot, pace) = match ask {
+        SlotAsk::Empty(slot, pace) => (EMPTY, slot, pace),
+        SlotAsk::Cancel(slot) => (CANCEL, slot, 0),
+    };
+    let word = asked_word(arena);
+    let turn = (word.load(Acquire) + 1) & ASK_TURN_MASK;
+    let asked = u64::from(pace) << ASK_PACE | u64::from(slot) << ASK_SLOT | what << ASK_WHAT | turn;
+    word.store(asked, Release);
+    wake_all(word);
+    turn
+}
+
+/// How far it is with what was asked with this number; without one, with what was asked last.
+#[must_use]
+pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
+    let root = arena.root();
+    let said = root[STATE].load(Acquire);
+    let state = match said >> STATE_WHAT {
+        _ if turn.is_some_and(|turn| said & ASK_TURN_MASK != turn) => EmptyState::Waiting,
+        1 => EmptyState::Moving,
+        2 => EmptyState::Emptied,
+        3 => EmptyState::NoRoom,
+        4 => EmptyState::Stays,
+        5 => EmptyState::Failed,
+        _ => EmptyState::Waiting,
+    };
+    let last = root[ASKED].load(Acquire) & ASK_TURN_MASK;
+    EmptyProgress {
+        state,
+        moved: root[MOVED].load(Relaxed),
+        mapped: root[MAPPED].load(Relaxed),
+        is_last: turn.is_none_or(|turn| turn == last),
+    }
+}
+
+/// Says what became of what was asked with this number.
+pub(crate) fn say_state(arena: &Arena, turn: u64, state: EmptyState) {
+    let word = &arena.root()[STATE];
+    word.store((state as u64) << STATE_WHAT | turn & ASK_TURN_MASK, Release);
+    wake_all(word);
+}
+
+/// Sleeps until something else is said than that it is so far, `timeout` at most.
+pub fn wait_for_slots(arena: &Arena, turn: u64, so_far: &EmptyProgress, timeout: Duration) {
+    if slots_asked(arena, Some(turn)).state == so_far.state {
+        let word = &arena.root()[STATE];
+        let said = u32::try_from(word.load(Acquire)).unwrap_or(0);
+        sleep_while(word, said, timeout);
+    }
+}
+
+/// Counts pages that were moved; begins anew where none are given.
+pub(crate) fn count_moved(arena: &Arena, more: Option<u64>) {
+    let moved = &arena.root()[MOVED];
+    match more {
+        Some(more) => drop(moved.fetch_add(more, Relaxed)),
+        None => moved.store(0, Relaxed),
+    }
+}
+
+/// Says how many files are mapped.
+pub(crate) fn say_mapped(arena: &Arena, files: u64) {
+    arena.root()[MAPPED].store(files, Relaxed);
+}
