@@ -39,6 +39,8 @@ const FILES: u8 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Remove(usize),
+    /// The last slot is emptied while the pool is used, and taken out then.
+    RemoveInUse,
     Add,
     Replace(usize),
 }
@@ -48,7 +50,7 @@ impl Change {
     fn pools(self) -> Vec<Vec<usize>> {
         let before = vec![0, 1, 2];
         match self {
-            Self::Remove(2) => vec![before, vec![0, 1]],
+            Self::Remove(2) | Self::RemoveInUse => vec![before, vec![0, 1]],
             Self::Remove(_) => vec![before, vec![0, 1], vec![0, 2]],
             Self::Add => vec![before, vec![0, 1, 2, 3]],
             Self::Replace(slot) => {
@@ -61,6 +63,7 @@ impl Change {
     fn old(self) -> Option<usize> {
         match self {
             Self::Remove(slot) | Self::Replace(slot) => Some(slot),
+            Self::RemoveInUse => Some(2),
             Self::Add => None,
         }
     }
@@ -119,8 +122,11 @@ impl Files {
     }
 
     fn map(&self, slots: &[usize]) -> Pm {
-        let specs: Vec<SlotSpec> = self.paths(slots).iter().map(SlotSpec::new).collect();
-        Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..PmOptions::default() }).unwrap()
+        Pm::open(
+            &specs(&self.paths(slots)),
+            &PmOptions { lock: SlotLock::Held, ..PmOptions::default() },
+        )
+        .unwrap()
     }
 
     fn is_slot(&self, slot: usize) -> bool {
@@ -135,12 +141,20 @@ impl Files {
                 |path: &PathBuf| (0..4).find(|slot| self.path(usize::from(*slot)) == *path);
             let numbers = paths.iter().filter_map(number).collect();
             let observer = Some(Arc::new(Renumbered(recorder.clone(), numbers)) as Arc<_>);
-            PmOptions { observer, ..PmOptions::default() }
+            PmOptions { observer, lock: SlotLock::Held, ..PmOptions::default() }
         };
         let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping };
         let pool = self.paths(&[0, 1, 2]);
         let done = match change {
             Change::Remove(slot) => remove(&pool, &self.path(slot), &helpers),
+            Change::RemoveInUse => {
+                // One that an earlier call has taken out already is not the pool's any more.
+                let pm = Pm::open(&specs(&pool), &mapping(&pool)).map_err(|why| why.to_string())?;
+                if inspect(&pm).is_ok() {
+                    empty_in_use(pm)?;
+                }
+                remove(&pool, &self.path(2), &helpers)
+            }
             Change::Add => add(&pool, &self.path(3), 0, &helpers).map(drop),
             Change::Replace(slot) => {
                 replace(&pool, &self.path(slot), &self.path(3), 0, &helpers).map(drop)
@@ -179,6 +193,33 @@ fn filled(files: &Files) {
         fs.setxattr(&ctx, Node::current(file), &set).unwrap();
     }
     fs.close().unwrap();
+}
+
+fn specs(paths: &[PathBuf]) -> Vec<SlotSpec> {
+    paths.iter().map(SlotSpec::new).collect()
+}
+
+/// Empties the last slot in rounds, while files are written over with what they have.
+fn empty_in_use(pm: Pm) -> Result<(), String> {
+    let fs = open(pm)?;
+    let told = |why: novale_core::Error| format!("emptied in use: {why}");
+    fs.begin_leaving(&CTX, 2).map_err(told)?;
+    let mut steps = 0;
+    loop {
+        let round = fs.empty_round(&CTX, 2, &mut |_| {
+            steps += 1;
+            let number = steps % FILES;
+            let ctx = Ctx { hint: number.into(), ..CTX };
+            let dir = fs.lookup(&ctx, Node::current(Ino::ROOT), &[b'd', b'a' + number]).unwrap();
+            let file = fs.lookup(&ctx, Node::current(dir.ino), b"file").unwrap().ino;
+            fs.write(&ctx, file, 200, &[number; 70]).unwrap();
+            true
+        });
+        if round.map_err(told)?.moved == 0 {
+            break;
+        }
+    }
+    fs.close().map_err(told)
 }
 
 /// Makes a file that was not there, and closes the pool.
@@ -406,6 +447,7 @@ fn by_cuts_deaths_and_cuts_behind_them() {
     let changes = [
         (Change::Remove(2), 4),
         (Change::Remove(1), 5),
+        (Change::RemoveInUse, 6),
         (Change::Add, 1),
         (Change::Replace(0), 1),
         (Change::Replace(2), 1),
